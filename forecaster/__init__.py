@@ -1,0 +1,1 @@
+"""Forecaster: long-sequence forecasting with interchangeable attention."""

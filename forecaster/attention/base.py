@@ -1,0 +1,94 @@
+"""The contract that every attention fulfils, and how one is chosen.
+
+An attention is a pure function on (B, H, L, E) tensors and a thin module around it that owns
+projections, gates, biases and seeds. The skeleton of the model gives the module its `Place`;
+the keyword-only arguments of its constructor are its options.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from torch import Tensor, nn
+
+Role = Literal["encoder", "decoder", "cross"]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where in a model an attention stands.
+
+    `depth` counts the layers of its stack from 0. `mix` reinterprets the (B, H, L, E) output as
+    (B, L, H*E) without a transpose, as the decoder of Informer2020 does; only for parity.
+    """
+
+    width: int
+    heads: int
+    query_length: int
+    key_length: int
+    depth: int = 0
+    role: Role = "encoder"
+    mix: bool = False
+
+    def __post_init__(self) -> None:
+        if self.heads < 1 or self.width % self.heads:
+            raise ValueError(
+                f"the width must be a multiple of the heads, got width={self.width}, "
+                f"heads={self.heads}"
+            )
+
+    @property
+    def head_width(self) -> int:
+        return self.width // self.heads
+
+
+class Attention(nn.Module, ABC):
+    """Base of the modules: `forward(query, context=None, *, causal=False, key_mask=None)`."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__()
+        self.place = place
+
+    @abstractmethod
+    def forward(
+        self,
+        query: Tensor,
+        context: Tensor | None = None,
+        *,
+        causal: bool = False,
+        key_mask: Tensor | None = None,
+    ) -> Tensor:
+        """Attend from `query` (B, L, D) to `context` (B, S, D), or to itself when None.
+
+        `causal`: query i sees keys j <= i. `key_mask` (B, S) bool: True is a real observation.
+        Returns (B, L, D). Raises ValueError with the sizes when they do not fit.
+        """
+
+    def amounts_to(self) -> str:
+        """What the mechanism really is at the lengths of its place, for people to read."""
+        return "full"
+
+
+@dataclass(frozen=True)
+class AttentionChoice:
+    """A mechanism by name with its options, not yet built."""
+
+    name: str
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def build(self, place: Place) -> Attention:
+        """The module for `place`. Raises UsageError for an unknown name, ValueError for sizes."""
+        from forecaster.attention import ATTENTIONS, SYNONYMS
+        from forecaster.lookup import find
+
+        _, kind = find(ATTENTIONS, self.name, "attention", SYNONYMS)
+        return kind(place, **self.options)
+
+
+@dataclass(frozen=True)
+class AttentionPlan:
+    """Which mechanism stands where in an encoder-decoder."""
+
+    encoder: AttentionChoice
+    decoder: AttentionChoice
+    cross: AttentionChoice = AttentionChoice("full")

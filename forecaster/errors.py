@@ -1,0 +1,57 @@
+"""What can go wrong, in one tree; every error carries the exit status of the command.
+
+    ForecasterError          70  a defect of ours, or a step that could not be finished
+    ├── UsageError            2  the command line asks for something that does not exist
+    ├── ConfigError          78  a configuration file or environment variable does
+    ├── DataError            65  the data (or a bundle's bytes) cannot be used as they are
+    │   └── BundleError      65  a bundle is damaged, incomplete or of another kind
+    ├── UnavailableError     69  a data set, model or server that was named cannot be had
+    ├── StorageError         74  a file could not be written or read
+    └── DivergedError        70  training met a loss that is not finite
+
+130 and 143 are what an interrupted or terminated command ends with.
+"""
+
+
+class ForecasterError(Exception):
+    """Base of all errors that a user may meet; the message says expected, got, where and what to do."""
+
+    exit_code = 70
+
+
+class UsageError(ForecasterError):
+    """The command line names something that does not exist or does not fit together."""
+
+    exit_code = 2
+
+
+class ConfigError(ForecasterError):
+    """A configuration file or environment variable holds a wrong key, type or combination."""
+
+    exit_code = 78
+
+
+class DataError(ForecasterError):
+    """Input data cannot be used as it is; the message names file, row, column and value."""
+
+    exit_code = 65
+
+
+class BundleError(DataError):
+    """A bundle is damaged, incomplete or of another kind."""
+
+
+class UnavailableError(ForecasterError):
+    """A data set, a model or a server that was named cannot be had."""
+
+    exit_code = 69
+
+
+class StorageError(ForecasterError):
+    """A file could not be written or read."""
+
+    exit_code = 74
+
+
+class DivergedError(ForecasterError):
+    """Training met a loss or forecast that is not finite; the message names epoch and step."""

@@ -1,0 +1,65 @@
+"""Get things by name, and read options from the constructor that takes them.
+
+`find` is the one place that says "did you mean". `option_model` turns the keyword-only
+parameters of a constructor into a strict pydantic model, so an option is declared once:
+in the signature of the class that uses it.
+"""
+
+import difflib
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from forecaster.errors import UsageError
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+T = TypeVar("T")
+
+
+def canonical(name: str) -> str:
+    """The spelling used in tables: lower case, hyphens."""
+    return name.strip().lower().replace("_", "-")
+
+
+def did_you_mean(name: str, choices: Iterable[str], synonyms: Mapping[str, str] = {}) -> str:
+    """" Did you mean 'prob'?", or "" when nothing is near."""
+    known = list(choices)
+    wanted = canonical(name)
+    synonym = synonyms.get(wanted)
+    if synonym in known:
+        return f" Did you mean '{synonym}'?"
+    folded = {canonical(choice): choice for choice in known}
+    near = difflib.get_close_matches(wanted, folded, n=1, cutoff=0.5)
+    return f" Did you mean '{folded[near[0]]}'?" if near else ""
+
+
+def find(
+    table: Mapping[str, T], name: str, kind: str, synonyms: Mapping[str, str] = {}
+) -> tuple[str, T]:
+    """The entry called `name` and its spelling in the table.
+
+    Raises UsageError naming the nearest entry and all of them.
+    """
+    folded = {canonical(key): key for key in table}
+    key = folded.get(canonical(name))
+    if key is None:
+        hint = did_you_mean(name, table, synonyms)
+        raise UsageError(f"unknown {kind} '{name}'.{hint} Known: {', '.join(table)}.")
+    return key, table[key]
+
+
+@cache
+def option_model(constructor: Callable[..., Any], title: str) -> "type[BaseModel]":
+    """A strict pydantic model of the keyword-only parameters of `constructor`."""
+    from pydantic import ConfigDict, create_model
+
+    fields: dict[str, Any] = {
+        parameter.name: (parameter.annotation, parameter.default)
+        for parameter in inspect.signature(constructor).parameters.values()
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY
+    }
+    strict = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+    return create_model(title, __config__=strict, **fields)
