@@ -1,0 +1,49 @@
+"""Embeddings of the Informer: value, position and calendar, summed (Zhou et al. 2021, appendix B)."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from forecaster.shapes import Float
+
+
+def sinusoids(length: int, width: int) -> Float[Tensor, "length width"]:
+    """pe[t, 2k] = sin(t * 10000^(-2k/D)), pe[t, 2k+1] = cos(the same); D must be even."""
+    if width % 2:
+        raise ValueError(f"a sinusoid table needs an even width, got width={width}")
+    frequency = torch.exp(torch.arange(0, width, 2) * (-math.log(10000.0) / width))
+    angle = torch.arange(length)[:, None] * frequency
+    return torch.stack([angle.sin(), angle.cos()], dim=-1).reshape(length, width)
+
+
+def circular_conv(channels_in: int, channels_out: int) -> nn.Conv1d:
+    """The width-3 circular convolution of the value embedding and of the distilling."""
+    return nn.Conv1d(channels_in, channels_out, kernel_size=3, padding=1, padding_mode="circular")
+
+
+class Embedding(nn.Module):
+    """Value convolution + sinusoidal positions + a linear map of the calendar features.
+
+    The circular padding ties the first step to the last; it is kept because every published
+    figure of the Informer was made with it. Positions are sized by `length`, not by a constant.
+    """
+
+    positions: Tensor
+
+    def __init__(
+        self, columns: int, calendar: int, length: int, width: int, dropout: float
+    ) -> None:
+        super().__init__()
+        self.value = circular_conv(columns, width)
+        nn.init.kaiming_normal_(self.value.weight, a=0.01, nonlinearity="leaky_relu")
+        self.register_buffer("positions", sinusoids(length, width), persistent=False)
+        self.calendar = nn.Linear(calendar, width)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(
+        self, values: Float[Tensor, "b l c"], calendar: Float[Tensor, "b l f"]
+    ) -> Float[Tensor, "b l d"]:
+        value = self.value(values.transpose(1, 2)).transpose(1, 2)
+        summed = value + self.positions[: values.shape[1]] + self.calendar(calendar)
+        return self.dropout(summed)  # type: ignore[no-any-return]

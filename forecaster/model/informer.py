@@ -1,0 +1,149 @@
+"""The Informer (Zhou et al., AAAI 2021, sec. 3 and 4), with the attention left open.
+
+Encoder over the past with distilling between layers, optionally as a stack of encoders on ever
+shorter ends of the past (sec. 4.1); decoder fed with the last `start` known steps followed by
+`horizon` zeros, whose one forward pass yields the whole forecast (sec. 4.2).
+
+Where we differ from the authors' code: the decoder's heads are merged properly (`mix=True`
+restores their reinterpretation of heads as time), position tables have the length they need, and
+the circular padding is 1 on every version of torch.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from forecaster.attention.base import AttentionPlan, Place
+from forecaster.model.base import ForecastModel, Task
+from forecaster.model.blocks import Activation, DecoderLayer, Distil, EncoderLayer
+from forecaster.model.embedding import Embedding
+from forecaster.shapes import Float
+
+
+class Informer(ForecastModel):
+    """Encoder-decoder over time steps.
+
+    Args:
+        width: D, width of the model.
+        heads: H, attention heads.
+        feed_forward: inner width of the feed-forward layers.
+        encoder_layers: layers of the encoder; several numbers make a stack of encoders, the
+            i-th reading the last P / 2^i steps with that many layers.
+        decoder_layers: layers of the decoder.
+        dropout: probability everywhere but inside the attention weights.
+        activation: of the feed-forward layers.
+        distil: halve the sequence between encoder layers.
+        mix: reinterpret heads as time in the decoder's self-attention, as the authors' code does.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        attention: AttentionPlan,
+        *,
+        width: int = 512,
+        heads: int = 8,
+        feed_forward: int = 2048,
+        encoder_layers: int | tuple[int, ...] = 2,
+        decoder_layers: int = 1,
+        dropout: float = 0.05,
+        activation: Activation = "gelu",
+        distil: bool = True,
+        mix: bool = False,
+    ) -> None:
+        super().__init__(task)
+        if not 0 < task.start <= task.past:
+            raise ValueError(
+                f"the decoder opens with known steps: 1 <= window.start <= window.past is "
+                f"needed, got window.start={task.start}, window.past={task.past}"
+            )
+        embed = (task.columns, task.calendar)
+        self.encoder_embedding = Embedding(*embed, task.past, width, dropout)
+        stack = encoder_layers if isinstance(encoder_layers, tuple) else (encoder_layers,)
+        self.encoders = nn.ModuleList()
+        memory = 0
+        for index, layers in enumerate(stack):
+            encoder = Encoder(
+                attention, task.past // 2**index, layers, width, heads, feed_forward, dropout,
+                activation, distil,
+            )  # fmt: skip
+            memory += encoder.memory
+            self.encoders.append(encoder)
+
+        decoded = task.start + task.horizon
+        self.decoder_embedding = Embedding(*embed, decoded, width, dropout)
+        self.decoder = nn.ModuleList(
+            DecoderLayer(
+                attention.decoder.build(
+                    Place(width, heads, decoded, decoded, depth, "decoder", mix=mix)
+                ),
+                attention.cross.build(Place(width, heads, decoded, memory, depth, "cross")),
+                feed_forward,
+                dropout,
+                activation,
+            )
+            for depth in range(decoder_layers)
+        )
+        self.norm = nn.LayerNorm(width)
+        self.output = nn.Linear(width, len(task.targets))
+
+    def forward(
+        self,
+        past: Float[Tensor, "b p c"],
+        past_calendar: Float[Tensor, "b p f"],
+        future_calendar: Float[Tensor, "b t f"],
+    ) -> Float[Tensor, "b t targets"]:
+        task = self.task
+        embedded = self.encoder_embedding(past, past_calendar)
+        memory = torch.cat([encoder(embedded) for encoder in self.encoders], dim=1)
+
+        unknown = past.new_zeros(past.shape[0], task.horizon, task.columns)
+        values = torch.cat([past[:, -task.start :], unknown], dim=1)
+        calendar = torch.cat([past_calendar[:, -task.start :], future_calendar], dim=1)
+        x = self.decoder_embedding(values, calendar)
+        for layer in self.decoder:
+            x = layer(x, memory)
+        return self.output(self.norm(x[:, -task.horizon :]))  # type: ignore[no-any-return]
+
+
+class Encoder(nn.Module):
+    """Layers with distilling between them, over the last `length` steps of the input.
+
+    `memory` is the number of steps that come out.
+    """
+
+    def __init__(
+        self,
+        attention: AttentionPlan,
+        length: int,
+        layers: int,
+        width: int,
+        heads: int,
+        feed_forward: int,
+        dropout: float,
+        activation: Activation,
+        distil: bool,
+    ) -> None:
+        super().__init__()
+        if layers < 1 or length < 1:
+            raise ValueError(
+                f"an encoder needs at least one layer and one step, got layers={layers}, "
+                f"steps={length}; shorten the stack in model.encoder_layers or raise window.past"
+            )
+        self.length = length
+        self.steps = nn.ModuleList()
+        for depth in range(layers):
+            place = Place(width, heads, length, length, depth, "encoder")
+            self.steps.append(
+                EncoderLayer(attention.encoder.build(place), feed_forward, dropout, activation)
+            )
+            if distil and depth < layers - 1:
+                self.steps.append(Distil(width))
+                length = Distil.length(length)
+        self.norm = nn.LayerNorm(width)
+        self.memory = length
+
+    def forward(self, x: Float[Tensor, "b p d"]) -> Float[Tensor, "b s d"]:
+        x = x[:, -self.length :]
+        for step in self.steps:
+            x = step(x)
+        return self.norm(x)  # type: ignore[no-any-return]
