@@ -1,0 +1,48 @@
+"""The attentions: q, k, v -> o. Pure torch; one file is one mechanism.
+
+To add one: write its file (docstring with the formula, pure function, module), import it here and
+give it an entry in `ATTENTIONS`. The name in the table is the one on the command line.
+"""
+
+from forecaster.attention.base import Attention, AttentionChoice, AttentionPlan, Place, Role
+from forecaster.attention.full import FullAttention, full_attention
+from forecaster.attention.mean import MeanAttention, mean_attention
+from forecaster.attention.multihead import MultiHeadAttention
+from forecaster.attention.none import NoAttention
+
+ATTENTIONS: dict[str, type[Attention]] = {
+    "full": FullAttention,
+    "mean": MeanAttention,
+    "none": NoAttention,
+}
+
+# What people also call them; only suggested, and only if the table holds what is meant.
+SYNONYMS = {
+    "probsparse": "prob",
+    "informer": "prob",
+    "softmax": "full",
+    "vanilla": "full",
+    "dot": "full",
+    "uniform": "mean",
+    "logtrans": "logsparse",
+    "reformer": "lsh",
+    "sparse": "strided",
+    "additive": "fastformer",
+    "aft": "aft-full",
+}
+
+__all__ = [
+    "ATTENTIONS",
+    "SYNONYMS",
+    "Attention",
+    "AttentionChoice",
+    "AttentionPlan",
+    "FullAttention",
+    "MeanAttention",
+    "MultiHeadAttention",
+    "NoAttention",
+    "Place",
+    "Role",
+    "full_attention",
+    "mean_attention",
+]

@@ -11,6 +11,8 @@ from typing import Any, Literal
 
 from torch import Tensor, nn
 
+from forecaster.attention.kernels import check_visibility
+
 Role = Literal["encoder", "decoder", "cross"]
 
 
@@ -64,9 +66,22 @@ class Attention(nn.Module, ABC):
         Returns (B, L, D). Raises ValueError with the sizes when they do not fit.
         """
 
+    def check_call(
+        self, query: Tensor, context: Tensor | None, causal: bool, key_mask: Tensor | None
+    ) -> Tensor:
+        """The context to attend to; ValueError with the sizes when the arguments do not fit."""
+        context = query if context is None else context
+        for name, x in (("query", query), ("context", context)):
+            if x.ndim != 3 or x.shape[0] != query.shape[0] or x.shape[2] != self.place.width:
+                raise ValueError(
+                    f"{name} must be (batch, length, {self.place.width}), got {tuple(x.shape)}"
+                )
+        check_visibility(query.shape[0], query.shape[1], context.shape[1], causal, key_mask)
+        return context
+
+    @abstractmethod
     def amounts_to(self) -> str:
         """What the mechanism really is at the lengths of its place, for people to read."""
-        return "full"
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,67 @@
+"""Full attention: every query sees every key.
+
+Vaswani et al., "Attention Is All You Need", 2017, section 3.2.1:
+
+    out_i = Σ_j softmax_j(q_i·k_j / √E) v_j          causal: j <= i
+
+Time O(L·S·E), memory O(L): one call of the fused kernel, never the L x S matrix of weights (but a
+padded causal batch needs an L x S mask, and on a CPU dropout of weights needs the weights).
+Strictly causal. The authors of Informer mask, then scale inside the softmax; that is the same.
+"""
+
+from torch import Tensor
+
+from forecaster.attention.base import Place
+from forecaster.attention.kernels import (
+    check_inputs,
+    check_probability,
+    softmax_attention,
+    visible_keys,
+)
+from forecaster.attention.multihead import MultiHeadAttention
+from forecaster.shapes import Bool, Float
+
+
+def full_attention(
+    q: Float[Tensor, "B H L E"],
+    k: Float[Tensor, "B H S E"],
+    v: Float[Tensor, "B H S Ev"],
+    *,
+    causal: bool = False,
+    key_mask: Bool[Tensor, "B S"] | None = None,
+    scale: float | None = None,
+    dropout_p: float = 0.0,
+) -> Float[Tensor, "B H L Ev"]:
+    """Softmax attention over all visible keys; `scale` defaults to E**-0.5.
+
+    `key_mask` True is a real key; a query that sees none gives 0. `dropout_p` drops weights.
+    Raises ValueError when the shapes do not fit, or for causal with L != S.
+    """
+    check_inputs(q, k, v, causal, key_mask)
+    visible = visible_keys(causal, key_mask)
+    return softmax_attention(
+        q,
+        k,
+        v,
+        visible=visible,
+        causal=causal and visible is None,
+        scale=scale,
+        dropout_p=dropout_p,
+    )
+
+
+class FullAttention(MultiHeadAttention):
+    """Multi-head `full_attention`; `dropout` of the attention weights acts in training only."""
+
+    def __init__(self, place: Place, *, dropout: float = 0.0) -> None:
+        super().__init__(place)
+        self.dropout = check_probability(dropout=dropout)
+
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, *, causal: bool, key_mask: Tensor | None
+    ) -> Tensor:
+        dropout_p = self.dropout if self.training else 0.0
+        return full_attention(q, k, v, causal=causal, key_mask=key_mask, dropout_p=dropout_p)
+
+    def amounts_to(self) -> str:
+        return "full"

@@ -1,0 +1,159 @@
+"""Pieces shared by several mechanisms: argument checks, the fused softmax kernel, prefix sums."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from forecaster.shapes import Bool, Float
+
+_BLOCK = 64  # steps per triangular matmul of a prefix sum
+
+
+def at_least_one(**arguments: int) -> None:
+    """Raise ValueError naming the first argument that is below 1."""
+    for name, value in arguments.items():
+        if value < 1:
+            raise ValueError(f"{name} must be at least 1, got {name}={value}")
+
+
+def check_probability(**arguments: float) -> float:
+    """The one argument given; ValueError naming it unless 0 <= value < 1."""
+    ((name, value),) = arguments.items()
+    if not 0.0 <= value < 1.0:
+        raise ValueError(f"{name} must be at least 0 and below 1, got {name}={value}")
+    return value
+
+
+def check_inputs(
+    q: Tensor, k: Tensor, v: Tensor, causal: bool = False, key_mask: Tensor | None = None
+) -> None:
+    """Raise ValueError, naming the shapes, unless q, k, v and the mask belong together."""
+    shapes = f"got q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}"
+    if not q.ndim == k.ndim == v.ndim == 4:
+        raise ValueError(f"q, k and v must be (batch, heads, length, width), {shapes}")
+    if not q.shape[:2] == k.shape[:2] == v.shape[:2]:
+        raise ValueError(f"q, k and v must agree in batch and heads, {shapes}")
+    if q.shape[3] != k.shape[3]:
+        raise ValueError(f"q and k must have the same width, {shapes}")
+    if k.shape[2] != v.shape[2]:
+        raise ValueError(f"k and v must have the same length, {shapes}")
+    check_visibility(q.shape[0], q.shape[2], k.shape[2], causal, key_mask)
+
+
+def check_visibility(
+    batch: int, queries: int, keys: int, causal: bool, key_mask: Tensor | None
+) -> None:
+    """Raise ValueError unless `causal` and `key_mask` fit the sizes."""
+    if causal and queries != keys:
+        raise ValueError(
+            f"causal attention needs as many keys as queries, got {queries} queries, {keys} keys"
+        )
+    if key_mask is None:
+        return
+    if key_mask.dtype != torch.bool or key_mask.shape != (batch, keys):
+        raise ValueError(
+            f"key_mask must be bool of shape (batch, keys) = {(batch, keys)}, True for a real "
+            f"observation, got {key_mask.dtype} of shape {tuple(key_mask.shape)}"
+        )
+
+
+def softmax_attention(
+    q: Float[Tensor, "B H L E"],
+    k: Float[Tensor, "B H S E"],
+    v: Float[Tensor, "B H S Ev"],
+    *,
+    visible: Bool[Tensor, "#B #H #L S"] | None = None,
+    causal: bool = False,
+    scale: float | None = None,
+    dropout_p: float = 0.0,
+) -> Float[Tensor, "B H L Ev"]:
+    """One call of the fused kernel; `visible` (True: takes part) and `causal` exclude each other.
+
+    A row that sees nothing is 0 and passes no gradient on. Unequal widths are padded with zeros,
+    because the fused kernels want equal ones and torch would else build the L x S matrix.
+    """
+    width, value_width = q.shape[3], v.shape[3]
+    scale = width**-0.5 if scale is None else scale
+    if width < value_width:
+        q, k = (F.pad(x, (0, value_width - width)) for x in (q, k))
+    else:
+        v = F.pad(v, (0, width - value_width)) if width > value_width else v
+    if visible is None:
+        out = F.scaled_dot_product_attention(
+            q, k, v, is_causal=causal, scale=scale, dropout_p=dropout_p
+        )
+    else:
+        empty = ~visible.any(dim=-1, keepdim=True)
+        # An empty row sees everything inside the kernel: back ends differ in what they make of
+        # a row of -inf, and none may turn it into NaN, not even in the gradient.
+        out = F.scaled_dot_product_attention(
+            q, k, v, attn_mask=visible | empty, scale=scale, dropout_p=dropout_p
+        ).masked_fill(empty, 0.0)
+    return out[..., :value_width]
+
+
+def visible_keys(causal: bool, key_mask: Tensor | None) -> Tensor | None:
+    """The (B, 1, 1 or S, S) bool mask of a padded batch, None when there is nothing to mask.
+
+    On a CPU a mask without False counts as none: the unmasked kernel is quicker, and looking is
+    free there (on a GPU it would wait for the device).
+    """
+    if key_mask is None or (key_mask.device.type == "cpu" and bool(key_mask.all())):
+        return None
+    visible = key_mask[:, None, None, :]
+    if causal:
+        steps = torch.arange(key_mask.shape[1], device=key_mask.device)
+        visible = visible & (steps <= steps[:, None])
+    return visible
+
+
+def accumulator(dtype: torch.dtype) -> torch.dtype:
+    """The type in which sums are taken: float32 at least."""
+    return torch.promote_types(dtype, torch.float32)
+
+
+def prefix_sum(x: Float[Tensor, "B H L E"], reverse: bool = False) -> Float[Tensor, "B H L E"]:
+    """Sum over the steps up to (`reverse`: from) each step, in float32 at least.
+
+    On a CPU: triangular matmuls over blocks plus the carried block sums, several times quicker
+    than `cumsum` along an inner axis.
+    """
+    x = x.to(accumulator(x.dtype))
+    length = x.shape[2]
+    if x.is_cuda or length <= _BLOCK:
+        return x.flip(2).cumsum(2).flip(2) if reverse else x.cumsum(2)
+    blocks = math.ceil(length / _BLOCK)
+    x = F.pad(x, (0, 0, 0, blocks * _BLOCK - length))
+    x = x.reshape(*x.shape[:2], blocks, _BLOCK, x.shape[3])
+    triangle = torch.ones(_BLOCK, _BLOCK, dtype=x.dtype, device=x.device)
+    triangle = triangle.triu_() if reverse else triangle.tril_()
+    with torch.autocast(x.device.type, enabled=False):
+        inside = triangle @ x
+    if reverse:
+        total = inside[..., :1, :]
+        carried = total.flip(2).cumsum(2).flip(2) - total
+    else:
+        total = inside[..., -1:, :]
+        carried = total.cumsum(2) - total
+    return inside.add_(carried).flatten(2, 3)[:, :, :length]
+
+
+def visible_mean(v: Tensor, causal: bool, key_mask: Tensor | None) -> Tensor:
+    """The mean of the visible values, in float32 at least; 0 where none is visible.
+
+    v (B, H, S, Ev) -> (B, H, 1, Ev), or (B, H, S, Ev), one mean per step, when causal.
+    """
+    kind = accumulator(v.dtype)
+    if key_mask is None:
+        if not causal:
+            return v.mean(dim=2, keepdim=True, dtype=kind)
+        count = torch.arange(1, v.shape[2] + 1, device=v.device).view(1, 1, -1, 1)
+    else:
+        real = key_mask[:, None, :, None]
+        v = v.masked_fill(~real, 0.0)
+        count = real.cumsum(2) if causal else real.sum(2, keepdim=True)
+        count = count.clamp(min=1)
+    total = prefix_sum(v) if causal else v.sum(dim=2, keepdim=True, dtype=kind)
+    return total / count.to(kind)

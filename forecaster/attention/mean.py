@@ -1,0 +1,58 @@
+"""Mean attention: every query gives all visible keys the same weight.
+
+    out_i = (1/n) Σ_j v_j                            causal: (1/(i+1)) Σ_{j<=i} v_j
+
+The control that says what the weights of an attention are worth: it moves information through
+time like the others but cannot choose. Time and memory O(L·E). Strictly causal.
+"""
+
+from torch import Tensor, nn
+
+from forecaster.attention.base import Attention, Place
+from forecaster.attention.kernels import check_inputs, visible_mean
+from forecaster.attention.multihead import merge_heads, split_heads
+from forecaster.shapes import Bool, Float
+
+
+def mean_attention(
+    q: Float[Tensor, "B H L E"],
+    k: Float[Tensor, "B H S E"],
+    v: Float[Tensor, "B H S Ev"],
+    *,
+    causal: bool = False,
+    key_mask: Bool[Tensor, "B S"] | None = None,
+) -> Float[Tensor, "B H L Ev"]:
+    """The mean of the visible values; of q and k only the shapes matter.
+
+    `key_mask` True is a real key; a query that sees none gives 0. Raises ValueError when the
+    shapes do not fit, or for causal with L != S.
+    """
+    check_inputs(q, k, v, causal, key_mask)
+    return visible_mean(v, causal, key_mask).to(v.dtype).expand(-1, -1, q.shape[2], -1)
+
+
+class MeanAttention(Attention):
+    """`mean_attention` between W_v and W_o; it has no use for W_q and W_k and owns none."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place)
+        self.value_projection = nn.Linear(place.width, place.width)
+        self.out_projection = nn.Linear(place.width, place.width)
+
+    def forward(
+        self,
+        query: Float[Tensor, "B L D"],
+        context: Float[Tensor, "B S D"] | None = None,
+        *,
+        causal: bool = False,
+        key_mask: Bool[Tensor, "B S"] | None = None,
+    ) -> Float[Tensor, "B L D"]:
+        context = self.check_call(query, context, causal, key_mask)
+        q, k = (split_heads(x, self.place.heads) for x in (query, context))
+        v = split_heads(self.value_projection(context), self.place.heads)
+        out = mean_attention(q, k, v, causal=causal, key_mask=key_mask)
+        projected: Tensor = self.out_projection(merge_heads(out, self.place.mix))
+        return projected
+
+    def amounts_to(self) -> str:
+        return "mean: uniform weights over all visible keys"

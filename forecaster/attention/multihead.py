@@ -1,0 +1,62 @@
+"""Queries, keys and values from (B, L, D), and the way back: what most mechanisms share.
+
+W_q, W_k, W_v and W_o are linear maps D -> D with bias. Feature h*E + e belongs to head h, and the
+heads are merged in the same order before W_o.
+"""
+
+from abc import abstractmethod
+
+from torch import Tensor, nn
+
+from forecaster.attention.base import Attention, Place
+from forecaster.shapes import Bool, Float
+
+
+def split_heads(x: Float[Tensor, "B L D"], heads: int) -> Float[Tensor, "B {heads} L E"]:
+    """(B, L, H*E) -> (B, H, L, E), a view."""
+    return x.view(*x.shape[:2], heads, -1).transpose(1, 2)
+
+
+def merge_heads(x: Float[Tensor, "B H L E"], mix: bool = False) -> Float[Tensor, "B L D"]:
+    """(B, H, L, E) -> (B, L, H*E).
+
+    `mix` reads the same numbers in another order: row r of a series then holds consecutive times
+    of one head instead of all heads of one time. Informer2020 does so in its decoder.
+    """
+    if mix:
+        return x.reshape(x.shape[0], x.shape[2], -1)
+    return x.transpose(1, 2).flatten(2)
+
+
+class MultiHeadAttention(Attention):
+    """Base of the mechanisms that map projected q, k, v to an output of the same layout."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place)
+        self.query_projection = nn.Linear(place.width, place.width)
+        self.key_projection = nn.Linear(place.width, place.width)
+        self.value_projection = nn.Linear(place.width, place.width)
+        self.out_projection = nn.Linear(place.width, place.width)
+
+    def forward(
+        self,
+        query: Float[Tensor, "B L D"],
+        context: Float[Tensor, "B S D"] | None = None,
+        *,
+        causal: bool = False,
+        key_mask: Bool[Tensor, "B S"] | None = None,
+    ) -> Float[Tensor, "B L D"]:
+        context = self.check_call(query, context, causal, key_mask)
+        heads = self.place.heads
+        q = split_heads(self.query_projection(query), heads)
+        k = split_heads(self.key_projection(context), heads)
+        v = split_heads(self.value_projection(context), heads)
+        out = self.attend(q, k, v, causal=causal, key_mask=key_mask)
+        projected: Tensor = self.out_projection(merge_heads(out, self.place.mix))
+        return projected
+
+    @abstractmethod
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, *, causal: bool, key_mask: Tensor | None
+    ) -> Tensor:
+        """The mechanism on (B, H, L, E), (B, H, S, E), (B, H, S, E) -> (B, H, L, E)."""

@@ -1,0 +1,220 @@
+"""What every attention of the table promises, at unequal prime sizes."""
+
+import inspect
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import forecaster.attention
+from forecaster.attention import ATTENTIONS, SYNONYMS, Attention, AttentionChoice, Place, Role
+from forecaster.errors import UsageError
+from forecaster.lookup import option_model
+
+BATCH, HEADS, WIDTH, QUERIES, KEYS = 3, 2, 10, 7, 11
+SHARED_FILES = {"__init__", "base", "kernels", "multihead"}
+
+# Options that keep a mechanism from being full attention at these lengths.
+OPTIONS: dict[str, dict[str, int]] = {}
+# Their selection looks at the whole sequence: not strictly causal, and padding changes counts.
+SELECTS_GLOBALLY: set[str] = set()
+
+every = pytest.mark.parametrize("name", ATTENTIONS)
+
+
+def build(
+    name: str, keys: int = QUERIES, queries: int = QUERIES, role: Role = "encoder"
+) -> Attention:
+    torch.manual_seed(0)
+    place = Place(WIDTH, HEADS, queries, keys, role=role)
+    module = AttentionChoice(name, OPTIONS.get(name, {})).build(place).eval()
+    for child in module.modules():
+        if isinstance(child, nn.Linear):
+            nn.init.zeros_(child.bias)  # so that an output row of zeros is seen as such
+    return module
+
+
+def series(batch: int = BATCH, length: int = QUERIES, seed: int = 1) -> Tensor:
+    return torch.randn(batch, length, WIDTH, generator=torch.Generator().manual_seed(seed))
+
+
+def real(*counts: int, length: int = QUERIES) -> Tensor:
+    """A key mask of right-padded series with so many real steps each."""
+    return torch.arange(length) < torch.tensor(counts)[:, None]
+
+
+@every
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+def test_keeps_shape_and_type(name: str, dtype: torch.dtype) -> None:
+    module, x = build(name).to(dtype), series().to(dtype)
+    assert module(x).shape == x.shape
+    assert module(x, causal=True, key_mask=real(7, 5, 0)).dtype is dtype
+    cross = build(name, keys=KEYS, role="cross").to(dtype)
+    assert cross(x, series(length=KEYS).to(dtype)).shape == x.shape
+
+
+@every
+@pytest.mark.parametrize("causal", [False, True])
+def test_one_step(name: str, causal: bool) -> None:
+    module = build(name, 1, 1)
+    assert module(series(length=1), causal=causal).isfinite().all()
+
+
+@every
+@pytest.mark.parametrize("causal", [False, True])
+def test_padding_changes_nothing(name: str, causal: bool) -> None:
+    if name in SELECTS_GLOBALLY:
+        pytest.skip("its counts depend on the padded length; the service groups by length")
+    module, x = build(name), series(1)
+    padded = torch.cat([x, 100 * series(1, 4, seed=2)], dim=1)
+    with torch.no_grad():
+        alone = module(x, causal=causal)
+        together = module(padded, causal=causal, key_mask=real(7, length=11))[:, :7]
+    torch.testing.assert_close(together, alone, atol=1e-6, rtol=1e-5)
+
+
+@every
+@pytest.mark.parametrize("causal", [False, True])
+def test_masked_keys_take_part_in_nothing(name: str, causal: bool) -> None:
+    module, mask = build(name, keys=QUERIES), torch.rand(BATCH, QUERIES) > 0.4
+    context = series()
+    changed = torch.where(mask[..., None], context, 50 * context + 3)
+    with torch.no_grad():
+        query = series(seed=4)
+        before = module(query, context, causal=causal, key_mask=mask)
+        after = module(query, changed, causal=causal, key_mask=mask)
+    assert torch.equal(before, after)
+
+
+@every
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_query_that_sees_nothing_is_zero_without_gradient(name: str, causal: bool) -> None:
+    module = build(name)
+    x = series().requires_grad_()
+    out = module(x, causal=causal, key_mask=real(7, 0, 3))
+    assert (out[1] == 0).all()
+    (gradient,) = torch.autograd.grad((out.square() + 0 * x).sum(), x)
+    assert (gradient[1] == 0).all()
+    assert gradient.isfinite().all()
+
+
+@every
+def test_a_hidden_past_leaves_the_first_causal_rows_zero(name: str) -> None:
+    module, mask = build(name), ~real(3, 3, 3)  # left-padded: queries 0, 1, 2 see nothing
+    x = series().requires_grad_()
+    out = module(x, causal=True, key_mask=mask)
+    assert (out[:, :3] == 0).all()
+    (gradient,) = torch.autograd.grad((out[:, :3].square() + 0 * x[:, :3]).sum(), x)
+    assert (gradient == 0).all()
+
+
+@every
+def test_strictly_causal(name: str) -> None:
+    if name in SELECTS_GLOBALLY:
+        pytest.skip("its selection looks at the whole sequence")
+    module, x = build(name), series()
+    for t in range(QUERIES):
+        changed = x.clone()
+        changed[:, t:] += 5
+        with torch.no_grad():
+            difference = module(x, causal=True) - module(changed, causal=True)
+        assert (difference[:, :t].abs() < 1e-6).all(), f"outputs before step {t} moved"
+
+
+@every
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_large_inputs_stay_finite_in_half_precision(name: str, dtype: torch.dtype) -> None:
+    module = build(name).to(dtype)
+    x = (30 * series()).to(dtype).requires_grad_()
+    for causal in (False, True):
+        out = module(x, causal=causal, key_mask=real(7, 4, 0))
+        assert out.isfinite().all()
+        (gradient,) = torch.autograd.grad((out + 0 * x).sum(), x)
+        assert gradient.isfinite().all()
+
+
+@every
+@pytest.mark.parametrize("causal", [False, True])
+def test_batch_size_changes_nothing(name: str, causal: bool) -> None:
+    module, x = build(name), series(8)
+    with torch.no_grad():
+        together = module(x, causal=causal)
+        alone = torch.cat([module(row[None], causal=causal) for row in x])
+    torch.testing.assert_close(together, alone, atol=1e-5, rtol=1e-5)
+
+
+@every
+def test_strides_change_nothing_and_arguments_stay_as_they_are(name: str) -> None:
+    module, x = build(name), series()
+    strided = x.transpose(0, 2).contiguous().transpose(0, 2)
+    mask = real(7, 4, 6)
+    with torch.no_grad():
+        plain = module(x, causal=True, key_mask=mask)
+        again = module(strided, causal=True, key_mask=mask.T.contiguous().T)
+    torch.testing.assert_close(again, plain, atol=1e-6, rtol=1e-5)
+    assert torch.equal(strided, series())
+    assert torch.equal(mask, real(7, 4, 6))
+
+
+@every
+@pytest.mark.parametrize("training", [False, True])
+def test_leaves_the_global_random_state_alone(name: str, training: bool) -> None:
+    module = build(name).train(training)
+    before = torch.get_rng_state()
+    module(series())
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@every
+def test_evaluates_twice_to_the_same_bits(name: str) -> None:
+    module = build(name)
+    assert torch.equal(module(series()), module(series()))
+
+
+@every
+def test_refuses_sizes_that_do_not_fit(name: str) -> None:
+    with pytest.raises(ValueError, match="got 7 queries, 11 keys"):
+        build(name, keys=KEYS)(series(), series(length=KEYS), causal=True)
+    with pytest.raises(ValueError, match=r"got torch.bool of shape \(3, 2\)"):
+        build(name)(series(), key_mask=torch.ones(3, 2, dtype=torch.bool))
+    with pytest.raises(ValueError, match=r"query must be \(batch, length, 10\), got \(3, 7, 9\)"):
+        build(name)(series()[..., :9])
+
+
+@every
+def test_options_are_read_from_the_constructor(name: str) -> None:
+    options = option_model(ATTENTIONS[name], name)
+    keywords = {
+        parameter.name: parameter.default
+        for parameter in inspect.signature(ATTENTIONS[name]).parameters.values()
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY
+    }
+    assert options().model_dump() == keywords
+    with pytest.raises(ValueError, match="Extra inputs are not permitted"):
+        options(no_such_option=1)
+
+
+@every
+def test_says_what_it_amounts_to(name: str) -> None:
+    assert build(name).amounts_to().startswith(name)
+
+
+def test_every_mechanism_file_is_in_the_table() -> None:
+    folder = Path(forecaster.attention.__file__).parent
+    files = {file.stem for file in folder.glob("*.py")} - SHARED_FILES
+    assert {kind.__module__.rpartition(".")[2] for kind in ATTENTIONS.values()} == files
+
+
+def test_synonyms_are_no_names_of_the_table() -> None:
+    assert not SYNONYMS.keys() & ATTENTIONS.keys()
+
+
+def test_an_unknown_name_is_met_with_a_suggestion() -> None:
+    with pytest.raises(UsageError, match=r"unknown attention 'vanilla'\. Did you mean 'full'\?"):
+        build("vanilla")
+
+
+def test_place_refuses_a_width_that_the_heads_do_not_divide() -> None:
+    with pytest.raises(ValueError, match="width=10, heads=3"):
+        Place(10, 3, 7, 7)

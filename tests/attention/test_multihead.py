@@ -1,0 +1,62 @@
+import re
+
+import pytest
+import torch
+from torch import Tensor
+
+from forecaster.attention import FullAttention, Place
+from forecaster.attention.multihead import merge_heads, split_heads
+
+from . import naive
+
+WIDTH, HEADS = 6, 3
+
+
+def module(mix: bool = False) -> FullAttention:
+    torch.manual_seed(0)
+    return FullAttention(Place(WIDTH, HEADS, 5, 7, mix=mix)).double()
+
+
+def by_head(attention: FullAttention, query: Tensor, context: Tensor) -> Tensor:
+    """(B, L, H, E): each head alone, on its own slice of features."""
+    q = attention.query_projection(query)
+    k, v = attention.key_projection(context), attention.value_projection(context)
+    width = WIDTH // HEADS
+    heads = []
+    for h in range(HEADS):
+        own = slice(h * width, (h + 1) * width)
+        heads.append(naive.full(q[:, None, :, own], k[:, None, :, own], v[:, None, :, own])[:, 0])
+    return torch.stack(heads, dim=2)
+
+
+def test_each_head_attends_on_its_own_features() -> None:
+    attention = module()
+    query, context = torch.randn(2, 5, WIDTH).double(), torch.randn(2, 7, WIDTH).double()
+    want = attention.out_projection(by_head(attention, query, context).flatten(2))
+    torch.testing.assert_close(attention(query, context), want)
+
+
+def test_mix_reads_heads_and_times_in_the_order_of_informer2020() -> None:
+    attention = module(mix=True)
+    query, context = torch.randn(2, 5, WIDTH).double(), torch.randn(2, 7, WIDTH).double()
+    buffer = by_head(attention, query, context).transpose(2, 1).contiguous()  # B, H, L, E
+    want = attention.out_projection(buffer.view(2, 5, WIDTH))
+    torch.testing.assert_close(attention(query, context), want)
+    assert not torch.allclose(want, module()(query, context))
+
+
+def test_merging_undoes_splitting() -> None:
+    x = torch.arange(2 * 5 * WIDTH).float().view(2, 5, WIDTH)
+    assert split_heads(x, HEADS)[1, 2, 4].tolist() == x[1, 4, 4:6].tolist()
+    assert torch.equal(merge_heads(split_heads(x, HEADS)), x)
+
+
+def test_without_context_a_series_attends_to_itself() -> None:
+    x = torch.randn(2, 5, WIDTH).double()
+    assert torch.equal(module()(x), module()(x, x))
+
+
+@pytest.mark.parametrize("shape", [(2, 7, 5), (3, 7, 6), (7, 6)])
+def test_refuses_a_context_that_does_not_fit(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match=re.escape(f"length, 6), got {shape}")):
+        module().check_call(torch.zeros(2, 5, WIDTH), torch.zeros(shape), False, None)
