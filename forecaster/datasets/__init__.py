@@ -1,0 +1,56 @@
+"""From a data card to windows: card, fetch, series, calendar, scaling, windows.
+
+Names are imported from their modules when first used, so that reading a card costs neither
+pandas nor torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from forecaster.datasets.calendar import (
+        calendar_features,
+        calendar_names,
+        future_times,
+        normalise_freq,
+    )
+    from forecaster.datasets.card import Borders, Card, card_names, load_card
+    from forecaster.datasets.fetch import locate
+    from forecaster.datasets.scaling import Scaler
+    from forecaster.datasets.series import Series, from_frame, load, read_frame
+    from forecaster.datasets.windows import Batch, Windows
+
+__all__ = [
+    "Batch",
+    "Borders",
+    "Card",
+    "Scaler",
+    "Series",
+    "Windows",
+    "calendar_features",
+    "calendar_names",
+    "card_names",
+    "from_frame",
+    "future_times",
+    "load",
+    "load_card",
+    "locate",
+    "normalise_freq",
+    "read_frame",
+]
+
+_MODULES = {
+    **dict.fromkeys(("calendar_features", "calendar_names"), "calendar"),
+    **dict.fromkeys(("future_times", "normalise_freq"), "calendar"),
+    **dict.fromkeys(("Borders", "Card", "card_names", "load_card"), "card"),
+    "locate": "fetch",
+    "Scaler": "scaling",
+    **dict.fromkeys(("Series", "from_frame", "load", "read_frame"), "series"),
+    **dict.fromkeys(("Batch", "Windows"), "windows"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

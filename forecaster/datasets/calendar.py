@@ -1,0 +1,147 @@
+"""Time steps: their names, their grid, and the calendar features of a timestamp."""
+
+import re
+from typing import TYPE_CHECKING
+
+from forecaster.errors import DataError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+    from numpy.typing import NDArray
+
+# Step units of pandas, and the calendar features that tell their steps apart (Informer's timeF,
+# in its order).
+_DATE = ("weekday", "day", "yearday")
+_FEATURES: dict[str, tuple[str, ...]] = {
+    "us": ("second", "minute", "hour", *_DATE),
+    "ms": ("second", "minute", "hour", *_DATE),
+    "s": ("second", "minute", "hour", *_DATE),
+    "min": ("minute", "hour", *_DATE),
+    "h": ("hour", *_DATE),
+    "D": _DATE,
+    "B": _DATE,
+    "W": ("day", "week"),
+    **dict.fromkeys(("ME", "MS", "QE", "QS", "YE", "YS"), ("month",)),
+}
+# Feature: attribute of the stamps, its smallest value, its range.
+_SCALES = {
+    "second": ("second", 0, 59),
+    "minute": ("minute", 0, 59),
+    "hour": ("hour", 0, 23),
+    "weekday": ("dayofweek", 0, 6),
+    "day": ("day", 1, 30),
+    "yearday": ("dayofyear", 1, 365),
+    "week": ("week", 1, 52),
+    "month": ("month", 1, 11),
+}
+# What older tools and other clients call them.
+_ALIASES = {
+    "H": "h",
+    "T": "min",
+    "S": "s",
+    "L": "ms",
+    "U": "us",
+    "d": "D",
+    "b": "B",
+    "w": "W",
+    "M": "ME",
+    "Q": "QE",
+    "A": "YE",
+    "Y": "YE",
+    "AS": "YS",
+}
+_LARGER = {
+    "us": (1000, "ms"),
+    "ms": (1000, "s"),
+    "s": (60, "min"),
+    "min": (60, "h"),
+    "h": (24, "D"),
+}
+_DAYS = ("MON", "TUE", "WED", "THU", "FRI", "SAT", "SUN")
+_MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
+_ANCHORS = {
+    "W": (_DAYS, "SUN"),
+    "QE": (_MONTHS, "DEC"),
+    "QS": (_MONTHS, "JAN"),
+    "YE": (_MONTHS, "DEC"),
+    "YS": (_MONTHS, "JAN"),
+}
+_STEP = re.compile(r"(?P<count>[0-9]{0,6})(?P<unit>[A-Za-z]+)(?:-(?P<anchor>[A-Z]{3}))?")
+
+
+def _parse(text: str) -> tuple[int, str, str | None]:
+    """Count, unit and anchor of a step."""
+    match = _STEP.fullmatch(text.strip())
+    if match:
+        count = int(match["count"] or 1)
+        unit = _ALIASES.get(match["unit"], match["unit"])
+        anchors, default = _ANCHORS.get(unit, ((), None))
+        anchor = match["anchor"] or default
+        if unit in _FEATURES and count > 0 and (anchor is None or anchor in anchors):
+            while unit in _LARGER and count % _LARGER[unit][0] == 0:
+                count, unit = count // _LARGER[unit][0], _LARGER[unit][1]
+            return count, unit, anchor
+    raise DataError(
+        f"unknown time step '{text}'. Expected a whole number (1 when left out) and a unit: "
+        f"{' '.join(_FEATURES)}, for example h, 15min, D, W-MON, MS."
+    )
+
+
+def normalise_freq(text: str) -> str:
+    """The one spelling of a time step, as pandas 3 writes it.
+
+    Old aliases are understood (H -> h, 15T -> 15min, M -> ME), whole multiples take the larger
+    unit (60min -> h, 24h -> D), and anchors are written out (W -> W-SUN). Raises DataError
+    naming good steps.
+    """
+    count, unit, anchor = _parse(text)
+    return (str(count) if count > 1 else "") + unit + (f"-{anchor}" if anchor else "")
+
+
+def fixed_step(freq: str) -> "pd.Timedelta | None":
+    """The length of a step, or None where the calendar decides it (B, W, months and longer)."""
+    import pandas as pd
+
+    count, unit, _ = _parse(freq)
+    return count * pd.Timedelta(f"1{unit}") if unit in (*_LARGER, "D") else None
+
+
+def future_times(last: "pd.Timestamp", periods: int, freq: str) -> "pd.DatetimeIndex":
+    """The `periods` stamps that follow `last`. Raises DataError beyond the year 9999."""
+    import pandas as pd
+    from pandas.tseries.frequencies import to_offset
+
+    offset = to_offset(normalise_freq(freq))
+    try:
+        times = pd.date_range(last + offset, periods=periods, freq=offset, unit="us")
+        too_far = periods > 0 and times[-1].year > 9999
+    except (OverflowError, ValueError):  # pandas' OutOfBoundsDatetime is a ValueError
+        too_far = True
+    if too_far:
+        raise DataError(f"{periods} steps of {freq} after {last} lie beyond the year 9999.")
+    return times
+
+
+def calendar_names(freq: str) -> tuple[str, ...]:
+    """The calendar features of a step, in order."""
+    return _FEATURES[_parse(freq)[1]]
+
+
+def calendar_features(times: "pd.DatetimeIndex", freq: str) -> "NDArray[np.float32]":
+    """The calendar features (N, F) of N stamps, each scaled to [-0.5, 0.5].
+
+    Informer's `timeF` (Zhou et al. 2021, the authors' code): second/59, minute/59, hour/23,
+    weekday/6 with Monday 0, (day-1)/30, (yearday-1)/365, (month-1)/11, (ISO week-1)/52, each
+    minus 0.5.
+    """
+    import numpy as np
+
+    def feature(name: str) -> "NDArray[np.float64]":
+        attribute, first, span = _SCALES[name]
+        source = times.isocalendar() if name == "week" else times
+        count = np.asarray(getattr(source, attribute), dtype=np.float64)
+        return (count - first) / span - 0.5
+
+    features = [feature(name) for name in calendar_names(freq)]
+    return np.stack(features, axis=1).astype(np.float32)

