@@ -1,20 +1,20 @@
 """What can go wrong, in one tree; every error carries the exit status of the command.
 
-    ForecasterError          70  a defect of ours, or a step that could not be finished
-    ├── UsageError            2  the command line asks for something that does not exist
-    ├── ConfigError          78  a configuration file or environment variable does
-    ├── DataError            65  the data (or a bundle's bytes) cannot be used as they are
-    │   └── BundleError      65  a bundle is damaged, incomplete or of another kind
-    ├── UnavailableError     69  a data set, model or server that was named cannot be had
-    ├── StorageError         74  a file could not be written or read
-    └── DivergedError        70  training met a loss that is not finite
+ForecasterError          70  a defect of ours, or a step that could not be finished
+├── UsageError            2  the command line asks for something that does not exist
+├── ConfigError          78  a configuration file or environment variable does
+├── DataError            65  the data (or a bundle's bytes) cannot be used as they are
+│   └── BundleError      65  a bundle is damaged, incomplete or of another kind
+├── UnavailableError     69  a data set, model or server that was named cannot be had
+├── StorageError         74  a file could not be written or read
+└── DivergedError        70  training met a loss that is not finite
 
-130 and 143 are what an interrupted or terminated command ends with.
+Stopped                 130  interrupted (Ctrl-C), or 143: terminated (SIGTERM)
 """
 
 
 class ForecasterError(Exception):
-    """Base of all errors that a user may meet; the message says expected, got, where and what to do."""
+    """Base of all errors that a user may meet: expected, got, where and what to do."""
 
     exit_code = 70
 
@@ -55,3 +55,11 @@ class StorageError(ForecasterError):
 
 class DivergedError(ForecasterError):
     """Training met a loss or forecast that is not finite; the message names epoch and step."""
+
+
+class Stopped(BaseException):
+    """A signal asks the command to end; not an Exception, so nothing swallows it on the way."""
+
+    def __init__(self, signal: int) -> None:
+        super().__init__(f"stopped by signal {signal}")
+        self.exit_code = 128 + signal

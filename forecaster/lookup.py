@@ -25,7 +25,7 @@ def canonical(name: str) -> str:
 
 
 def did_you_mean(name: str, choices: Iterable[str], synonyms: Mapping[str, str] = {}) -> str:
-    """" Did you mean 'prob'?", or "" when nothing is near."""
+    """ " Did you mean 'prob'?", or "" when nothing is near."""
     known = list(choices)
     wanted = canonical(name)
     synonym = synonyms.get(wanted)

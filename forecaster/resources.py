@@ -1,8 +1,8 @@
-"""Where configs, cards and downloads live: inside the wheel, else beside the package."""
+"""What the installation and the machine offer: configs, cards, the cache, the device."""
 
 from pathlib import Path
 
-from forecaster.errors import ForecasterError
+from forecaster.errors import ForecasterError, UnavailableError
 
 PACKAGE = Path(__file__).resolve().parent
 CHECKOUT = PACKAGE.parent
@@ -33,3 +33,20 @@ def cache() -> Path:
     from platformdirs import user_cache_path
 
     return user_cache_path("forecaster")
+
+
+def device(name: str) -> str:
+    """ "cpu" or "cuda"; "auto" takes CUDA where there is one.
+
+    Raises UnavailableError when CUDA is asked for and this torch sees none.
+    """
+    import torch
+
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda" and not torch.cuda.is_available():
+        raise UnavailableError(
+            "device=cuda: this torch sees no CUDA device. Use device=cpu, or install the CUDA "
+            "build of torch (README, Installing)."
+        )
+    return name

@@ -2,10 +2,11 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor, nn
 
-from forecaster.attention.base import Attention
+from forecaster.attention.base import Attention, Role
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,9 @@ class Task:
 
 
 class ForecastModel(nn.Module, ABC):
-    """Base of the skeletons."""
+    """Base of the skeletons; `attention_roles` are the places whose attention can be chosen."""
+
+    attention_roles: ClassVar[tuple[Role, ...]] = ("encoder", "decoder", "cross")
 
     def __init__(self, task: Task) -> None:
         super().__init__()

@@ -17,9 +17,7 @@ class FeedForward(nn.Sequential):
 
     def __init__(self, width: int, inner: int, dropout: float, activation: Activation) -> None:
         act = nn.GELU() if activation == "gelu" else nn.ReLU()
-        super().__init__(
-            nn.Linear(width, inner), act, nn.Dropout(dropout), nn.Linear(inner, width)
-        )
+        super().__init__(nn.Linear(width, inner), act, nn.Dropout(dropout), nn.Linear(inner, width))
 
 
 class EncoderLayer(nn.Module):

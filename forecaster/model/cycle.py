@@ -48,6 +48,8 @@ class CycleInformer(ForecastModel):
         shrink: learn, per column, how far the level falls back to the training mean.
     """
 
+    attention_roles = ("encoder",)
+
     def __init__(
         self,
         task: Task,
@@ -122,7 +124,8 @@ class CycleInformer(ForecastModel):
         level = centre
         if self.shrink is not None:
             level = centre * torch.sigmoid(-self.shrink)[:, None]
-        return (forecast * scale + level).transpose(1, 2)
+        ahead: Tensor = (forecast * scale + level).transpose(1, 2)
+        return ahead
 
     def _centre(self, window: Float[Tensor, "b c p"]) -> Float[Tensor, "b c 1"]:
         match self.centre:
@@ -142,9 +145,7 @@ class CycleAverage(nn.Module):
     at zero, so all weights start equal. Queries are kept as (future cycles, parts): G and R below.
     """
 
-    def __init__(
-        self, cycles: int, parts: int, future_cycles: int, width: int, heads: int
-    ) -> None:
+    def __init__(self, cycles: int, parts: int, future_cycles: int, width: int, heads: int) -> None:
         super().__init__()
         shape = (heads, future_cycles, parts)
         self.query = nn.Parameter(torch.zeros(*shape, width // heads))

@@ -1,4 +1,4 @@
-"""Embeddings of the Informer: value, position and calendar, summed (Zhou et al. 2021, appendix B)."""
+"""The Informer's embedding: value, position and calendar, summed (Zhou et al. 2021, app. B)."""
 
 import math
 

@@ -1,0 +1,195 @@
+"""A trained model at rest: a folder of safetensors, JSON and a manifest. No code, no pickle.
+
+    model.safetensors   the weights
+    config.json         the resolved RunConfig
+    schema.json         columns, targets, time, frequency, seasons, and the scaler of each column
+    metrics.json        the honest figures: test split, floors, counts
+    about.json          name, run, data digest, commit, versions, what the attention amounts to
+    MANIFEST.sha256     "<sha256>  <file>" for each of them
+
+The manifest detects damage; it does not prove who wrote the bundle.
+"""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from forecaster.config import RunConfig, load_dict
+from forecaster.datasets import Scaler, calendar_names
+from forecaster.errors import BundleError, StorageError
+from forecaster.model import ForecastModel, Task
+
+FORMAT = 1
+MANIFEST = "MANIFEST.sha256"
+WEIGHTS = "model.safetensors"
+JSON_FILES = ("config.json", "schema.json", "metrics.json", "about.json")
+
+
+@dataclass(frozen=True)
+class Schema:
+    """What a model reads and writes, in the names and units of the user.
+
+    `time` is the name of the time column, `timezone` "UTC" or "naive"; `scaler` belongs to
+    `columns`, in their order; `seasons` are steps, the main one first.
+    """
+
+    columns: tuple[str, ...]
+    targets: tuple[str, ...]
+    time: str
+    timezone: str
+    freq: str
+    seasons: tuple[int, ...]
+    scaler: Scaler
+
+    @property
+    def target_positions(self) -> tuple[int, ...]:
+        return tuple(self.columns.index(name) for name in self.targets)
+
+    @property
+    def target_scaler(self) -> Scaler:
+        return self.scaler.select(self.target_positions)
+
+    def task(self, past: int, start: int, horizon: int) -> Task:
+        """The shape of the problem for a model with these lengths."""
+        return Task(
+            columns=len(self.columns),
+            targets=self.target_positions,
+            past=past,
+            start=start,
+            horizon=horizon,
+            calendar=len(calendar_names(self.freq)),
+            season=self.seasons[0],
+        )
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A trained model with all that is needed to use and to judge it."""
+
+    config: RunConfig
+    schema: Schema
+    weights: dict[str, Any]
+    metrics: dict[str, Any]
+    about: dict[str, Any]
+    digest: str = ""
+
+    @property
+    def name(self) -> str:
+        """`forecaster-<data>-<features>-<target>-<horizon>`, the registered name."""
+        return str(self.about["name"])
+
+    @property
+    def past(self) -> int:
+        past = self.config.window.past
+        assert isinstance(past, int)  # resolved before training
+        return past
+
+    @property
+    def horizon(self) -> int:
+        return self.config.window.horizon
+
+    def build(self) -> ForecastModel:
+        """The model with its weights, in eval mode on the CPU."""
+        task = self.schema.task(self.past, self.config.window.start or 1, self.horizon)
+        model = self.config.build_model(task)
+        try:
+            model.load_state_dict(self.weights, strict=True)
+        except RuntimeError as error:
+            raise BundleError(f"{WEIGHTS} does not fit config.json: {error}") from None
+        return model.eval()
+
+    def save(self, folder: Path) -> "Bundle":
+        """Write the folder; returns the bundle with its digest."""
+        from safetensors.torch import save
+
+        schema = {**asdict(self.schema), "scaler": self.schema.scaler.to_dict()}
+        about = {"format": FORMAT, **self.about, "versions": versions()}
+        contents = (self.config.to_dict(), schema, self.metrics, about)
+        files = {
+            name: (json.dumps(content, indent=1, allow_nan=False) + "\n").encode()
+            for name, content in zip(JSON_FILES, contents, strict=True)
+        }
+        files[WEIGHTS] = save({k: v.detach().cpu().contiguous() for k, v in self.weights.items()})
+        lines = [f"{hashlib.sha256(data).hexdigest()}  {name}\n" for name, data in files.items()]
+        files[MANIFEST] = "".join(lines).encode()
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            for name, data in files.items():
+                (folder / name).write_bytes(data)
+        except OSError as error:
+            raise StorageError(f"the bundle could not be written to {folder}: {error}") from error
+        return load(folder)
+
+
+def versions() -> dict[str, str]:
+    """The packages that a bundle depends on."""
+    return {name: version(name) for name in ("forecaster", "torch", "numpy", "pandas")}
+
+
+def load(folder: Path) -> Bundle:
+    """Read a bundle, every byte checked against the manifest before it is parsed.
+
+    Raises BundleError naming the file that is missing, damaged or of another format.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load as load_weights
+
+    manifest = _read(folder, MANIFEST)
+    digests = {}
+    for line in manifest.decode("utf-8", "replace").splitlines():
+        digest, _, name = line.partition("  ")
+        digests[name] = digest
+    files = {}
+    for name in (*JSON_FILES, WEIGHTS):
+        files[name] = _read(folder, name)
+        found = hashlib.sha256(files[name]).hexdigest()
+        if digests.get(name) != found:
+            raise BundleError(
+                f"{folder / name} is damaged: the manifest says {digests.get(name)}, the file has "
+                f"{found}. Fetch the bundle again or train anew."
+            )
+    try:
+        config, schema, metrics, about = (json.loads(files[name]) for name in JSON_FILES)
+        if about["format"] != FORMAT:
+            raise BundleError(
+                f"{folder} has bundle format {about['format']}, this version reads {FORMAT}"
+            )
+        return Bundle(
+            config=load_dict(config, str(folder / "config.json")),
+            schema=_schema(schema),
+            weights=load_weights(files[WEIGHTS]),
+            metrics=metrics,
+            about=about,
+            digest=f"sha256:{hashlib.sha256(manifest).hexdigest()}",
+        )
+    except (KeyError, TypeError, ValueError, SafetensorError) as error:
+        raise BundleError(f"{folder} is not a bundle of this version: {error!r}") from None
+
+
+def is_bundle(folder: Path) -> bool:
+    """Whether the folder looks like a bundle."""
+    return (folder / MANIFEST).is_file()
+
+
+def _read(folder: Path, name: str) -> bytes:
+    try:
+        return (folder / name).read_bytes()
+    except FileNotFoundError:
+        raise BundleError(f"{folder} is not a complete bundle: {name} is missing") from None
+    except OSError as error:
+        raise StorageError(f"{folder / name} could not be read: {error}") from error
+
+
+def _schema(values: dict[str, Any]) -> Schema:
+    return Schema(
+        columns=tuple(values["columns"]),
+        targets=tuple(values["targets"]),
+        time=values["time"],
+        timezone=values["timezone"],
+        freq=values["freq"],
+        seasons=tuple(values["seasons"]),
+        scaler=Scaler.from_dict(values["scaler"]),
+    )

@@ -1,0 +1,439 @@
+"""The command `forecaster`. Imports what a command runs when it runs: --help answers at once."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from forecaster.errors import ForecasterError, Stopped, UsageError
+
+if TYPE_CHECKING:
+    from forecaster.config import Loaded
+
+EXIT_CODES = """
+Exit codes: 0 done, 2 usage, 65 data, 69 unavailable, 70 internal, 74 files, 78 configuration,
+130 interrupted, 143 terminated.
+"""
+
+app = typer.Typer(
+    name="forecaster",
+    help="Long-sequence forecasting in which the attention is one interchangeable choice.\n\n"
+    "  forecaster train --attn prob --horizon 336\n\n"
+    "  forecaster serve\n\n"
+    "  mlflow ui --backend-store-uri sqlite:///mlflow.db",
+    epilog=EXIT_CODES,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+data_app = typer.Typer(help="The data sets that are known by name.", no_args_is_help=True)
+app.add_typer(data_app, name="data")
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
+Config = Annotated[str | None, typer.Option(help="A name in configs/ or a YAML file.")]
+Attn = Annotated[str | None, typer.Option(help="Attention; see `forecaster attentions`.")]
+Data = Annotated[str | None, typer.Option(help="Data set; see `forecaster data list`.")]
+Features = Annotated[
+    str | None, typer.Option(help="M: all to all; S: the target alone; MS: all to the target.")
+]
+Target = Annotated[str | None, typer.Option(help="The column that S and MS predict.")]
+Horizon = Annotated[int | None, typer.Option(help="Steps to forecast.")]
+Lookback = Annotated[str | None, typer.Option(help='Steps to look back, or "21 cycles".')]
+Epochs = Annotated[int | None, typer.Option(help="Passes over the training windows, at most.")]
+Refit = Annotated[
+    bool | None,
+    typer.Option("--refit", help="After the evaluation, train once more on all rows."),
+]
+Register = Annotated[
+    bool | None, typer.Option("--register/--no-register", help="Register the model in MLflow.")
+]
+Seed = Annotated[int | None, typer.Option(help="Seed of weights, order and dropout.")]
+Device = Annotated[str | None, typer.Option(help="auto, cpu or cuda.")]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Any value, such as train.lr=0.0003."),
+]
+Model = Annotated[str, typer.Option(help="A run id, a registered name, or a bundle's folder.")]
+
+
+@app.command()
+def train(
+    attn: Attn = None,
+    horizon: Horizon = None,
+    data: Data = None,
+    target: Target = None,
+    features: Features = None,
+    lookback: Lookback = None,
+    epochs: Epochs = None,
+    refit: Refit = None,
+    register: Register = None,
+    seed: Seed = None,
+    device: Device = None,
+    config: Config = None,
+    set_: Set = None,
+    as_json: AsJson = False,
+) -> None:
+    """Train a model, judge it on every test window, keep and track it.
+
+    Example: forecaster train --attn prob --horizon 336
+    """
+    loaded = _load(config, set_, locals())
+    from forecaster import experiment
+
+    result = experiment.run(loaded, _say, _nothing if as_json else _show_metrics)
+    if as_json:
+        _print_json(result.to_dict())
+        return
+    print(f"\nrun      {result.name}, {result.run_id}")
+    print(f"bundle   {result.folder}")
+    if result.registered:
+        print(f"model    {result.registered}")
+    print(f"forecast forecaster predict --model {result.folder}")
+    print(f"serve    forecaster serve --model {result.folder}")
+    print(f"compare  {result.ui_command}")
+
+
+@app.command()
+def evaluate(model: Model, device: Device = None, as_json: AsJson = False) -> None:
+    """Repeat the evaluation of a trained model: every test window, the floors beside it."""
+    from forecaster import experiment, resources
+    from forecaster.predict import load_bundle
+
+    metrics = experiment.rejudge(load_bundle(model), resources.device(device or "auto"))
+    if as_json:
+        _print_json(metrics)
+    else:
+        _show_metrics({"test": metrics})
+
+
+@app.command()
+def predict(
+    model: Model,
+    input: Annotated[
+        Path | None, typer.Option(help="CSV or Parquet with the history; else the model's data.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="CSV or Parquet to write; else CSV on stdout.")
+    ] = None,
+    horizon: Horizon = None,
+    device: Device = None,
+    as_json: AsJson = False,
+) -> None:
+    """Forecast the real future, from the step after the last row, in original units.
+
+    Example: forecaster predict --model runs/ETTh1-336-prob-s0-1a2b3c4d --output forecast.csv
+    """
+    from forecaster.datasets import load_card, locate, read_frame
+    from forecaster.predict import Forecaster
+
+    if output is not None and output.suffix not in (".csv", ".parquet"):
+        raise UsageError(f"--output wants a name ending in .csv or .parquet, got {output}")
+    forecaster = Forecaster.load(model, device or "auto")
+    if input is None:
+        data = forecaster.bundle.config.data
+        input = locate(load_card(data.name), data.path)
+        _say(f"history: {input}")
+    frame = forecaster.predict(read_frame(input), horizon)
+    if output is not None:
+        _write(frame, output)
+        _say(f"wrote {len(frame)} rows to {output}")
+    if as_json:
+        _print_json(json.loads(frame.to_json(orient="records", date_format="iso")))
+    elif output is None:
+        print(frame.to_csv(index=False), end="")
+
+
+@app.command()
+def serve(
+    model: Annotated[
+        str | None, typer.Option(help="A run id, a registered name, or a bundle's folder.")
+    ] = None,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on.")] = 8000,
+    device: Device = None,
+) -> None:
+    """Serve a model over HTTP: POST /predict, docs at /docs.
+
+    Without --model the only champion in the tracker is served.
+    """
+    import uvicorn
+
+    os.environ["FORECASTER_MODEL"] = model or os.environ.get("FORECASTER_MODEL") or _champion()
+    if device is not None:
+        os.environ["FORECASTER_DEVICE"] = device
+    _say(f"serving {os.environ['FORECASTER_MODEL']} on http://{host}:{port} (docs at /docs)")
+    uvicorn.run(
+        "service.app:create_app",
+        factory=True,
+        host=host,
+        port=port,
+        http="httptools",
+        access_log=False,
+        server_header=False,
+    )
+
+
+@app.command()
+def attentions(as_json: AsJson = False) -> None:
+    """List the attention types that --attn takes."""
+    import inspect
+
+    from forecaster.attention import ATTENTIONS
+    from forecaster.lookup import option_model
+
+    rows: list[dict[str, Any]] = []
+    for name, kind in ATTENTIONS.items():
+        about = (inspect.getdoc(kind) or "").split("\n")[0].rstrip(".")
+        fields = option_model(kind, name).model_fields
+        options = {key: field.default for key, field in fields.items()}
+        rows.append({"name": name, "about": about, "options": options})
+    if as_json:
+        _print_json(rows)
+        return
+    for row in rows:
+        shown = ", ".join(f"{key}={value}" for key, value in row["options"].items())
+        _row(row["name"], row["about"] + (f" [{shown}]" if shown else ""))
+
+
+@data_app.command("list")
+def data_list(as_json: AsJson = False) -> None:
+    """List the data sets that --data takes."""
+    from forecaster.datasets import card_names, load_card
+
+    cards = [load_card(name) for name in card_names()]
+    if as_json:
+        _print_json([card.model_dump(mode="json") for card in cards])
+        return
+    for card in cards:
+        _row(card.name, f"{card.title}; {len(card.columns)} columns, every {card.freq}")
+
+
+@data_app.command("show")
+def data_show(name: str, as_json: AsJson = False) -> None:
+    """Show the card of a data set: source, licence, columns, borders."""
+    import yaml
+
+    from forecaster.datasets import load_card
+
+    card = load_card(name).model_dump(mode="json", exclude_none=True)
+    if as_json:
+        _print_json(card)
+        return
+    print(yaml.safe_dump(card, sort_keys=False, allow_unicode=True), end="")
+
+
+@data_app.command("fetch")
+def data_fetch(name: str, as_json: AsJson = False) -> None:
+    """Find a data set on this machine, or download it, and print where it is."""
+    from forecaster.datasets import load_card, locate
+
+    file = locate(load_card(name))
+    if as_json:
+        _print_json({"name": name, "file": str(file)})
+        return
+    print(file)
+
+
+@app.command("config")
+def show_config(
+    attn: Attn = None,
+    horizon: Horizon = None,
+    data: Data = None,
+    target: Target = None,
+    features: Features = None,
+    lookback: Lookback = None,
+    epochs: Epochs = None,
+    refit: Refit = None,
+    register: Register = None,
+    seed: Seed = None,
+    device: Device = None,
+    config: Config = None,
+    set_: Set = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print the resolved configuration, and where each value came from, and stop."""
+    loaded = _load(config, set_, locals())
+    if as_json:
+        _print_json({"config": loaded.config.to_dict(), "origins": loaded.origins})
+        return
+    import yaml
+
+    lines = yaml.safe_dump(loaded.config.to_dict(), sort_keys=False).splitlines()
+    sections: list[str] = []
+    for line in lines:
+        depth = (len(line) - len(line.lstrip())) // 2
+        sections = [*sections[:depth], line.strip().split(":")[0]]
+        origin = loaded.origins.get(".".join(sections))
+        print(f"{line:<40}# {origin}" if origin else line)
+
+
+@app.command()
+def doctor(as_json: AsJson = False) -> None:
+    """Report versions, device, folders and the tracker, and what is known to be wrong."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    import torch
+
+    from forecaster import resources
+
+    names = ("forecaster", "torch", "lightning", "mlflow", "pandas", "numpy", "fastapi", "pydantic")
+    report: dict[str, Any] = {}
+    for name in names:
+        try:
+            report[name] = version(name)
+        except PackageNotFoundError:
+            report[name] = "missing"
+    report |= {
+        "python": sys.version.split()[0],
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+        "threads": torch.get_num_threads(),
+        "cache": str(resources.cache()),
+        "data": os.environ.get("FORECASTER_DATA", "FORECASTER_DATA is not set"),
+        "tracking": os.environ.get("MLFLOW_TRACKING_URI", "sqlite:///mlflow.db"),
+    }
+    problems = [f"{name} is not installed" for name in names if report[name] == "missing"]
+    parts = report["lightning"].split(".")[:3]
+    if report["lightning"] != "missing" and [int(part) for part in parts] < [2, 6, 6]:
+        problems.append("lightning below 2.6.6 is vulnerable or malicious: upgrade it")
+    report["problems"] = problems
+    if as_json:
+        _print_json(report)
+        return
+    for name, value in report.items():
+        if name != "problems":
+            _row(name, str(value))
+    print("\n".join(f"problem: {problem}" for problem in problems) or "no problem found")
+
+
+def main() -> NoReturn:
+    """The entry point: one line for a user's mistake, a traceback only with --debug."""
+    debug = "--debug" in sys.argv
+    argv = [argument for argument in sys.argv[1:] if argument != "--debug"]
+    with _signals():
+        try:
+            status = app(argv, standalone_mode=False)
+        except Stopped as stopped:
+            _say("stopped")
+            status = stopped.exit_code
+        except ForecasterError as error:
+            if debug:
+                raise
+            _say(f"error: {error}")
+            status = error.exit_code
+        except Exception as error:
+            status = _unexpected(error, debug)
+    sys.exit(status or 0)
+
+
+def _unexpected(error: Exception, debug: bool) -> int:
+    show: Callable[[], None] | None = getattr(error, "show", None)
+    if show is not None:  # the command line itself was wrong: click says how
+        show()
+        return int(getattr(error, "exit_code", 2))
+    if type(error).__name__ == "Abort":
+        return 130
+    if debug:
+        raise error
+    _say(
+        f"error: {type(error).__name__}: {error}\nThis is a defect of forecaster; run again with "
+        "--debug for the traceback and report it."
+    )
+    return ForecasterError.exit_code
+
+
+@contextmanager
+def _signals() -> Iterator[None]:
+    """Ctrl-C and SIGTERM raise Stopped once; the second one ends the process at once."""
+
+    def stop(number: int, frame: Any) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        raise Stopped(number)
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _load(config: str | None, sets: list[str] | None, flags: dict[str, Any]) -> "Loaded":
+    from forecaster.config import FLAGS, load
+
+    named = {name: flags[name] for name in FLAGS if flags.get(name) is not None}
+    if str(named.get("lookback", "")).isdigit():
+        named["lookback"] = int(named["lookback"])
+    return load(config, sets or (), named)
+
+
+def _champion() -> str:
+    command = [sys.executable, "-m", "forecaster.track", "champions"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise ForecasterError((done.stderr.strip().splitlines() or ["no reason given"])[-1])
+    names = done.stdout.split()
+    if len(names) == 1:
+        return names[0]
+    if not names:
+        raise UsageError(
+            "there is no champion to serve yet: train a model first (forecaster train --attn prob "
+            "--horizon 336), or name one with --model"
+        )
+    raise UsageError(f"several champions, name one with --model: {', '.join(names)}")
+
+
+def _write(frame: Any, output: Path) -> None:
+    from forecaster.errors import StorageError
+
+    try:
+        if output.suffix == ".parquet":
+            frame.to_parquet(output, index=False)
+        else:
+            frame.to_csv(output, index=False)
+    except OSError as error:
+        raise StorageError(f"{output} could not be written: {error}") from error
+
+
+def _show_metrics(metrics: dict[str, Any]) -> None:
+    from forecaster.evaluate.report import table
+
+    test = metrics["test"]
+    print(f"\ntest split, {test['windows']} windows (all of them), values scaled by training rows")
+    print(f"{'':<24}{'MSE':>8}{'MAE':>9}{'skill':>9}")
+    for name, mse, mae, skill, remark in table(test):
+        print(f"{name:<24}{mse:>8}{mae:>9}{skill:>9}  {remark}".rstrip())
+    print(test["verdict"])
+    for name, column in test["columns"].items():
+        print(f"  {name:<22}MAE {column['mae_units']:.4g} in units, MASE {_mase(column)}")
+
+
+def _mase(column: dict[str, Any]) -> str:
+    return "undefined (constant)" if column["mase"] is None else f"{column['mase']:.3f}"
+
+
+def _row(name: str, text: str) -> None:
+    print(f"{name:<14}{text}")
+
+
+def _print_json(document: Any) -> None:
+    print(json.dumps(document, indent=1, allow_nan=False))
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _nothing(metrics: dict[str, Any]) -> None:
+    pass
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""What any model has to beat: forecasts that need no training, and one closed-form linear map.
+
+Whatever has to be chosen (how many cycles, how strong a penalty) is chosen on validation windows.
+"""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from forecaster.datasets import Batch, Windows
+from forecaster.evaluate.metrics import Forecast, score
+
+CYCLES = (1, 2, 3, 5, 7, 10, 14, 21, 28, 42)
+PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
+
+
+@dataclass(frozen=True)
+class Floor:
+    """A named floor, the look-back it needs, and how it was chosen."""
+
+    name: str
+    past: int
+    forecast: Forecast
+    chosen: str = ""
+
+
+def training_mean(targets: int, horizon: int) -> Floor:
+    """The mean of the training rows, which is zero in scaled values."""
+    return Floor("training mean", 1, lambda b: b.past.new_zeros(len(b.past), horizon, targets))
+
+
+def last_value(targets: list[int], horizon: int) -> Floor:
+    return Floor("last value", 1, lambda b: b.past[:, -1:, targets].expand(-1, horizon, -1))
+
+
+def cycle_mean(
+    season: int, cycles: int, targets: list[int], horizon: int, name: str, chosen: str = ""
+) -> Floor:
+    """The mean of the last `cycles` cycles, repeated; one cycle is the seasonal naive."""
+
+    def forecast(batch: Batch) -> Tensor:
+        past = batch.past[:, -cycles * season :, targets]
+        mean: Tensor = past.unflatten(1, (cycles, season)).mean(dim=1)
+        return mean.repeat(1, -(-horizon // season), 1)[:, :horizon]
+
+    return Floor(name, cycles * season, forecast, chosen)
+
+
+def best_cycle_mean(
+    season: int, targets: list[int], horizon: int, validation: Windows, rows_before: int
+) -> Floor:
+    """The cycle mean whose number of cycles has the least validation MSE.
+
+    `rows_before`: rows known before the first validation target.
+    """
+    candidates = [k for k in CYCLES if k * season <= rows_before]
+    if not candidates:
+        raise ValueError(f"no whole cycle of {season} steps in {rows_before} training rows")
+    floors = [cycle_mean(season, k, targets, horizon, "cycle mean") for k in candidates]
+    errors = [score(f.forecast, replace(validation, past=f.past)).mse for f in floors]
+    best = candidates[min(range(len(errors)), key=errors.__getitem__)]
+    chosen = f"k = {best} cycles of {season} steps, chosen on validation"
+    return cycle_mean(season, best, targets, horizon, "cycle mean", chosen)
+
+
+def linear_map(train: Windows, validation: Windows) -> Floor:
+    """Ridge regression from the look-back to the horizon, shared by all target columns.
+
+    Each window is centred on its last value (as NLinear, Zeng et al. 2023); the penalty, relative
+    to the mean diagonal of the Gram matrix, is chosen on validation.
+    """
+    targets = list(train.targets)
+    past, horizon = train.past, train.horizon
+    gram = torch.zeros(past, past, dtype=torch.float64)
+    cross = torch.zeros(past, horizon, dtype=torch.float64)
+    for index in torch.arange(len(train)).split(512):
+        batch = train.batch(index)
+        centre = batch.past[:, -1:, targets]
+        x = (batch.past[:, :, targets] - centre).transpose(1, 2).reshape(-1, past)
+        y = (batch.target - centre).transpose(1, 2).reshape(-1, horizon)
+        gram += (x.T @ x).double().cpu()
+        cross += (x.T @ y).double().cpu()
+    values, vectors = torch.linalg.eigh(gram)
+    rotated = vectors.T @ cross
+
+    def floor(penalty: float) -> Floor:
+        shrunk = rotated / (values.clamp(min=0) + penalty * values.mean())[:, None]
+        weights = (vectors @ shrunk).float().to(train.values.device)
+
+        def forecast(batch: Batch) -> Tensor:
+            centre = batch.past[:, -1:, targets]
+            x = (batch.past[:, -past:, targets] - centre).transpose(1, 2)
+            ahead: Tensor = (x @ weights).transpose(1, 2) + centre
+            return ahead
+
+        chosen = f"ridge, P = {past}, penalty {penalty:g} chosen on validation"
+        return Floor("linear map", past, forecast, chosen)
+
+    floors = [floor(penalty) for penalty in PENALTIES]
+    return min(floors, key=lambda f: score(f.forecast, validation).mse)
+
+
+def all_floors(
+    train: Windows, validation: Windows, seasons: tuple[int, ...], rows_before: int
+) -> list[Floor]:
+    """Every floor for these windows; `rows_before` as for `best_cycle_mean`."""
+    targets, horizon = list(train.targets), train.horizon
+    naive = [
+        cycle_mean(season, 1, targets, horizon, f"seasonal naive, {season}")
+        for season in seasons
+        if season <= rows_before
+    ]
+    return [
+        training_mean(len(targets), horizon),
+        last_value(targets, horizon),
+        *naive,
+        best_cycle_mean(seasons[0], targets, horizon, validation, rows_before),
+        linear_map(train, validation),
+    ]

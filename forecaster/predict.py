@@ -1,0 +1,149 @@
+"""From a bundle and a history to a forecast in original units, with timestamps and names."""
+
+import subprocess
+import sys
+import tempfile
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from forecaster import resources
+from forecaster.bundle import Bundle, Schema, is_bundle, load
+from forecaster.datasets import calendar_features, from_frame, future_times
+from forecaster.errors import DataError, ForecasterError, UnavailableError, UsageError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class Forecaster:
+    """A trained model ready to forecast.
+
+    `bundle` is what it was loaded from; `device` is where its weights live, once.
+    """
+
+    def __init__(self, bundle: Bundle, device: str = "auto") -> None:
+        self.bundle = bundle
+        self.device = resources.device(device)
+        self.model = bundle.build().to(self.device)
+
+    @classmethod
+    def load(cls, source: str | Path, device: str = "auto") -> "Forecaster":
+        """From a bundle's folder, an MLflow run id, or a registered name (NAME, NAME@alias,
+        NAME/version).
+
+        Raises UnavailableError when it cannot be found, BundleError when it is damaged.
+        """
+        return cls(load_bundle(source), device)
+
+    @property
+    def schema(self) -> Schema:
+        return self.bundle.schema
+
+    def forecast(self, history: np.ndarray, starts: "pd.DatetimeIndex") -> np.ndarray:
+        """Forecast many histories at once.
+
+        history (B, P, C): values in units, columns in the order of the schema, exactly the
+        model's look-back. starts (B,): the time of each first row. Returns (B, T, targets) in
+        units. Raises DataError for values that are not finite, before or after the model.
+        """
+        schema, past, horizon = self.schema, self.bundle.past, self.bundle.horizon
+        if history.shape[1:] != (past, len(schema.columns)):
+            raise DataError(
+                f"expected histories of {past} steps x {len(schema.columns)} columns, got "
+                f"{history.shape[1]} x {history.shape[2]}"
+            )
+        self._check_finite(history, schema.columns, "history")
+        calendar = torch.from_numpy(
+            np.stack([self._calendar(start, past + horizon) for start in starts])
+        ).to(self.device)
+        scaled = schema.scaler.transform(history).astype(np.float32)
+        with torch.inference_mode():
+            values = torch.from_numpy(scaled).to(self.device)
+            output = self.model(values, calendar[:, :past], calendar[:, past:])
+        forecast: np.ndarray = schema.target_scaler.inverse(output.cpu().numpy().astype(np.float64))
+        self._check_finite(forecast, schema.targets, "forecast")
+        return forecast
+
+    def predict(self, frame: "pd.DataFrame", horizon: int | None = None) -> "pd.DataFrame":
+        """The future of one history, from the step after its last row.
+
+        frame: the time column (or a DatetimeIndex) and the model's columns by name, in any order;
+        at least `past` rows, of which the newest are used. Returns the time column and one column
+        per target, `horizon` rows (at most what the model was trained for, and by default that).
+        Raises DataError naming what is missing.
+        """
+        import pandas as pd
+
+        schema, past = self.schema, self.bundle.past
+        steps = self.bundle.horizon if horizon is None else horizon
+        if not 1 <= steps <= self.bundle.horizon:
+            raise UsageError(
+                f"this model forecasts 1 to {self.bundle.horizon} steps, got horizon={steps}"
+            )
+        if schema.time not in frame.columns and isinstance(frame.index, pd.DatetimeIndex):
+            frame = frame.rename_axis(schema.time).reset_index()
+        series = from_frame(
+            frame, time=schema.time, columns=schema.columns, freq=schema.freq, where="the history"
+        )
+        if len(series.times) < past:
+            raise DataError(
+                f"the history has {len(series.times)} rows, the model looks back {past}: give at "
+                f"least {past} rows"
+            )
+        values = self.forecast(series.values[None, -past:], series.times[[-past]])[0, :steps]
+        times = future_times(series.times[-1], steps, schema.freq)
+        if schema.timezone == "UTC":
+            times = times.tz_localize("UTC")
+        result = pd.DataFrame(values, columns=list(schema.targets))
+        result.insert(0, schema.time, times)
+        return result
+
+    @cached_property
+    def example(self) -> "pd.DataFrame":
+        """A made-up history that the model accepts: a wave of the main season around the mean."""
+        import pandas as pd
+
+        schema, past = self.schema, self.bundle.past
+        times = pd.date_range("2026-01-01", periods=past, freq=schema.freq)
+        wave = np.sin(np.arange(past) * (2 * np.pi / schema.seasons[0]))[:, None]
+        values = np.asarray(schema.scaler.mean) + np.asarray(schema.scaler.std) * wave
+        frame = pd.DataFrame(values.round(4), columns=list(schema.columns))
+        frame.insert(0, schema.time, times)
+        return frame
+
+    def _calendar(self, start: Any, steps: int) -> np.ndarray:
+        import pandas as pd
+
+        times = pd.date_range(start, periods=steps, freq=self.schema.freq)
+        return calendar_features(times, self.schema.freq)
+
+    @staticmethod
+    def _check_finite(values: np.ndarray, names: tuple[str, ...], what: str) -> None:
+        bad = ~np.isfinite(values).all(axis=(0, 1))
+        if bad.any():
+            column = names[int(bad.argmax())]
+            raise DataError(f"the {what} has values that are not finite in column '{column}'")
+
+
+def load_bundle(source: str | Path) -> Bundle:
+    """The bundle behind a folder, a run id or a registered name.
+
+    Anything but a folder is resolved by a child process, so that this one never imports mlflow.
+    """
+    folder = Path(source)
+    if is_bundle(folder):
+        return load(folder)
+    if folder.is_dir():
+        raise UnavailableError(f"the folder {folder} holds no bundle (no MANIFEST.sha256)")
+    with tempfile.TemporaryDirectory(prefix="forecaster-") as temporary:
+        command = [sys.executable, "-m", "forecaster.track", "download", str(source), temporary]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            lines = done.stderr.strip().splitlines() or ["no reason given"]
+            kind = {2: UsageError, 69: UnavailableError}.get(done.returncode, ForecasterError)
+            raise kind(lines[-1])
+        return load(Path(temporary))

@@ -1,0 +1,124 @@
+"""The LightningModule: a model, its loss, its optimiser. Nothing else lives here."""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from forecaster.config import TrainConfig
+from forecaster.datasets import Batch
+from forecaster.errors import ConfigError, DivergedError
+from forecaster.model import ForecastModel
+
+LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "mse": F.mse_loss,
+    "mae": F.l1_loss,
+    "huber": F.huber_loss,
+}
+SCHEDULES = {
+    "constant": lambda epoch: 1.0,
+    "halve": lambda epoch: 0.5**epoch,
+    "type1": lambda epoch: 0.5 ** max(0, epoch - 1),
+}
+"""Factor of the learning rate in each epoch, counted from 0."""
+
+
+class ForecastModule(pl.LightningModule):
+    """Trains a ForecastModel on batches of windows.
+
+    A loss that is not finite is noted with its step on the device, without waiting for it, and
+    ends the run at the next validation or end of epoch (`raise_if_diverged`).
+    """
+
+    first_bad_step: Tensor
+    loss_sum: Tensor
+    squared: Tensor
+    model: ForecastModel
+
+    def __init__(self, model: ForecastModel, config: TrainConfig) -> None:
+        super().__init__()
+        self.model = model
+        self.config = config
+        self.register_buffer("first_bad_step", torch.tensor(math.inf), persistent=False)
+        self.register_buffer("loss_sum", torch.zeros(2, dtype=torch.float64), persistent=False)
+        self.register_buffer("squared", torch.zeros(2, dtype=torch.float64), persistent=False)
+
+    def training_step(self, batch: Batch, index: int) -> Tensor:
+        loss = LOSSES[self.config.loss](self.model(*batch[:3]), batch.target)
+        with torch.no_grad():
+            step = torch.full_like(self.first_bad_step, self.global_step)
+            bad = torch.where(torch.isfinite(loss), math.inf, step)
+            self.first_bad_step = torch.minimum(self.first_bad_step, bad)
+            self.loss_sum[0] += loss
+            self.loss_sum[1] += 1
+        return loss
+
+    def on_train_epoch_start(self) -> None:
+        self.loss_sum.zero_()
+
+    def on_train_epoch_end(self) -> None:
+        self.raise_if_diverged()
+
+    def mean_loss(self) -> float:
+        """Mean loss over the steps of this epoch so far."""
+        total, steps = self.loss_sum.tolist()
+        return float(total / max(steps, 1))
+
+    def raise_if_diverged(self) -> None:
+        """Raises DivergedError naming the first step whose loss was not finite."""
+        step = float(self.first_bad_step)
+        if step != math.inf:
+            raise DivergedError(
+                f"the training loss is not finite at step {int(step)} (epoch "
+                f"{self.current_epoch + 1}). Lower train.lr (now {self.config.lr:g}), set "
+                f"train.clip (now {self.config.clip}), or look for extreme values in the data."
+            )
+
+    def on_validation_epoch_start(self) -> None:
+        self.raise_if_diverged()
+        self.squared.zero_()
+
+    def validation_step(self, batch: Batch, index: int) -> None:
+        error = (self.model(*batch[:3]).float() - batch.target).double()
+        self.squared[0] += error.square().sum()
+        self.squared[1] += error.numel()
+
+    def on_validation_epoch_end(self) -> None:
+        mse = (self.squared[0] / self.squared[1]).float()
+        self.log("validation_mse", mse, prog_bar=True)
+
+    def configure_optimizers(self) -> Any:
+        config = self.config
+        kind = torch.optim.AdamW if config.optimiser == "adamw" else torch.optim.Adam
+        optimiser = kind(parameter_groups(self.model, config.lr_of, config.lr, config.weight_decay))
+        factor = SCHEDULES[config.schedule]
+        return [optimiser], [torch.optim.lr_scheduler.LambdaLR(optimiser, factor)]
+
+
+def parameter_groups(
+    model: torch.nn.Module, lr_of: Mapping[str, float], lr: float, weight_decay: float
+) -> list[dict[str, Any]]:
+    """Parameters grouped by the longest key of `lr_of` that begins their name.
+
+    Raises ConfigError for a key that begins no parameter's name.
+    """
+    groups: dict[str | None, list[Tensor]] = {key: [] for key in [None, *lr_of]}
+    for name, parameter in model.named_parameters():
+        keys = [key for key in lr_of if name.startswith(key)]
+        groups[max(keys, key=len) if keys else None].append(parameter)
+    empty = [key for key in lr_of if not groups[key]]
+    if empty:
+        raise ConfigError(
+            f"train.lr_of.{empty[0]}: no parameter of this model begins with '{empty[0]}'; there "
+            f"are {', '.join(dict.fromkeys(n.split('.')[0] for n, _ in model.named_parameters()))}"
+        )
+    rest = {"params": groups.pop(None), "lr": lr, "weight_decay": weight_decay}
+    others = [
+        {"params": parameters, "lr": lr_of[str(key)], "weight_decay": 0.0}
+        for key, parameters in groups.items()
+    ]
+    return [rest, *others]
