@@ -29,9 +29,9 @@ _SCALES = {
     "second": ("second", 0, 59),
     "minute": ("minute", 0, 59),
     "hour": ("hour", 0, 23),
-    "weekday": ("dayofweek", 0, 6),
+    "weekday": ("day_of_week", 0, 6),
     "day": ("day", 1, 30),
-    "yearday": ("dayofyear", 1, 365),
+    "yearday": ("day_of_year", 1, 365),
     "week": ("week", 1, 52),
     "month": ("month", 1, 11),
 }

@@ -28,7 +28,7 @@ def locate(card: Card, path: Path | None = None) -> Path:
     """
     if path is not None:
         return _given(path.expanduser())
-    looked: list[str] = []
+    looked = [] if os.environ.get("FORECASTER_DATA") else ["$FORECASTER_DATA: not set"]
     for place, folder in _folders():
         looked.append(f"{place}: {folder}")
         for file in _candidates(folder, card):

@@ -32,12 +32,13 @@ class Scaler:
 
         with np.errstate(over="ignore", invalid="ignore"):
             fitted = StandardScaler().fit(values)
-        for column, (mean, std) in enumerate(zip(fitted.mean_, fitted.scale_, strict=True)):
-            if not np.isfinite([mean, std]).all():
-                raise DataError(
-                    f"column {column + 1} cannot be standardised: its values reach "
-                    f"{np.abs(values[:, column]).max():g}, too large for a standard deviation."
-                )
+        too_large = ~np.isfinite(fitted.var_)
+        if too_large.any():
+            column = int(too_large.argmax())
+            raise DataError(
+                f"column {column + 1} cannot be standardised: its values reach "
+                f"{np.abs(values[:, column]).max():g}, too large for a variance."
+            )
         return cls(tuple(fitted.mean_.tolist()), tuple(fitted.scale_.tolist()))
 
     def transform(self, values: Array) -> Array:

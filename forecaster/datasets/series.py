@@ -106,15 +106,16 @@ def read_frame(path: Path) -> pd.DataFrame:
 def from_frame(
     frame: pd.DataFrame, *, time: str, columns: Sequence[str], freq: str, where: str
 ) -> Series:
-    """The series of `columns` in `frame`, whose stamps stand in column (or index) `time`.
+    """The series of `columns` in `frame`, whose stamps stand in column `time`.
 
-    The frame's columns may stand in any order and others are ignored. `where` opens the error
+    A DatetimeIndex takes the place of that column where it is missing; columns may stand in any
+    order and others are ignored. `where` opens the error
     messages: a file's path, or words like "the history". Raises DataError for missing columns,
     cells that are no finite number, and stamps that do not advance by exactly `freq`.
     """
     freq = normalise_freq(freq)
-    if time not in frame.columns and frame.index.name == time:
-        frame = frame.reset_index()
+    if time not in frame.columns and isinstance(frame.index, pd.DatetimeIndex):
+        frame = frame.rename_axis(time).reset_index()
     wanted = [time, *columns]
     missing = [column for column in wanted if column not in frame.columns]
     if missing:
@@ -181,7 +182,7 @@ def _times(column: "pd.Series[Any]", where: str) -> pd.DatetimeIndex:
     if column.isna().any():
         row = int(column.isna().to_numpy().argmax()) + 1
         raise DataError(
-            f"{where}: column '{name}' has {int(column.isna().sum())} empty stamps, "
+            f"{where}: empty stamps in column '{name}': {int(column.isna().sum())}, "
             f"the first in row {row}."
         )
     if isinstance(column.dtype, pd.DatetimeTZDtype) or column.dtype.kind == "M":
@@ -220,14 +221,14 @@ def _check_grid(times: pd.DatetimeIndex, freq: str, where: str) -> None:
     if (steps < 0).any():
         row = int((steps < 0).argmax()) + 1
         raise DataError(
-            f"{where}: the stamps are not in order: {int((steps < 0).sum())} go back, the first "
-            f"in row {row + 1}: {times[row]} after {times[row - 1]}. Sort the rows by time."
+            f"{where}: stamps out of order: {int((steps < 0).sum())}, the first in row {row + 1}: "
+            f"{times[row]} after {times[row - 1]}. Sort the rows by time."
         )
     if (steps == 0).any():
         row = int((steps == 0).argmax()) + 1
         raise DataError(
-            f"{where}: {int((steps == 0).sum())} stamps are there twice, the first in row "
-            f"{row + 1}: {times[row]}.{_DAYLIGHT_SAVING}"
+            f"{where}: repeated stamps: {int((steps == 0).sum())}, the first in row {row + 1}: "
+            f"{times[row]}.{_DAYLIGHT_SAVING}"
         )
     step = fixed_step(freq)
     if step is None:
@@ -246,13 +247,13 @@ def _check_grid(times: pd.DatetimeIndex, freq: str, where: str) -> None:
         row = int(off.argmax())
         came = f", {times[row] - times[row - 1]} after the one before" if row else ""
         raise DataError(
-            f"{where}: {int(off.sum())} stamps are not on a grid of {freq}, the first in row "
+            f"{where}: stamps that do not fit a step of {freq}: {int(off.sum())}, the first in row "
             f"{row + 1}: {times[row]:%a %Y-%m-%d %H:%M:%S}{came}. Resample the series, or name "
             "its step."
         )
     missing = len(gaps) if step is None else int((steps // wanted - 1).sum())
     raise DataError(
-        f"{where}: {missing} stamps are missing between {times[0]} and {times[-1]} at a step of "
+        f"{where}: missing stamps: {missing} between {times[0]} and {times[-1]} at a step of "
         f"{freq}, the first is {gaps[0]}. Fill the gaps.{_DAYLIGHT_SAVING}"
     )
 
@@ -265,9 +266,9 @@ def _numbers(column: "pd.Series[Any]", times: pd.DatetimeIndex, where: str) -> N
 
     empty = column.isna().to_numpy(dtype=bool)
     if empty.any():
-        count = f"{int(empty.sum())} of {len(column)} cells are empty" if empty.sum() > 1 else ""
-        what = f"no value; {count}." if count else "no value."
-        raise complain(int(empty.argmax()), what)
+        raise complain(
+            int(empty.argmax()), f"no value ({int(empty.sum())} of {len(column)} cells are empty)"
+        )
     if column.dtype.kind in "iuf":
         values = column.to_numpy(dtype=np.float64)
     else:

@@ -1,0 +1,154 @@
+import re
+
+import pytest
+import torch
+import yaml
+
+from forecaster import resources
+from forecaster.datasets import Borders, Windows, card_names, load_card
+from forecaster.errors import ConfigError, DataError, UsageError
+
+ETT_ROWS = {"h": 17_420, "m": 69_680}
+
+
+def test_names():
+    assert card_names() == ["ETTh1", "ETTh2", "ETTm1", "ETTm2", "vic_elec"]
+
+
+@pytest.mark.parametrize("name", ["ETTh1", "ETTh2", "ETTm1", "ETTm2", "vic_elec"])
+def test_every_card_says_where_its_data_are_and_whose(name):
+    card = load_card(name)
+    assert card.name == name
+    assert card.title
+    assert card.about
+    assert card.licence
+    assert card.citation
+    assert card.urls or card.package
+    assert all(url.startswith("https://") for url in card.urls)
+    assert card.target in card.columns
+
+
+@pytest.mark.parametrize(
+    ("name", "borders", "seasons"),
+    [
+        ("ETTh1", Borders(8_640, 11_520, 14_400), (24, 168)),
+        ("ETTh2", Borders(8_640, 11_520, 14_400), (24, 168)),
+        ("ETTm1", Borders(34_560, 46_080, 57_600), (96, 672)),
+        ("ETTm2", Borders(34_560, 46_080, 57_600), (96, 672)),
+    ],
+)
+def test_ett_borders_and_seasons(name, borders, seasons):
+    card = load_card(name)
+    assert card.borders(ETT_ROWS[name[3]]) == borders
+    assert card.seasons == seasons
+
+
+@pytest.mark.parametrize(
+    ("name", "counts"),
+    [("ETTh1", (2785, 2689, 2545, 2161)), ("ETTm1", (11_425, 11_329, 11_185, 10_801))],
+)
+@pytest.mark.parametrize("past", [96, 336])
+def test_ett_counts_of_test_windows(name, counts, past):
+    rows = ETT_ROWS[name[3]]
+    borders = load_card(name).borders(rows)
+    values = torch.zeros(rows, 1)
+    got = tuple(
+        len(Windows(values, values, past, horizon, borders.validation, borders.test, (0,)))
+        for horizon in (96, 192, 336, 720)
+    )
+    assert got == counts
+
+
+def test_fractions_round_as_the_benchmarks_do():
+    # Autoformer's numbers for exchange_rate: 7588 rows, train 5311, test 1517.
+    borders = load_card("vic_elec").borders(7588)
+    assert (borders.train, borders.test - borders.validation, borders.test) == (5311, 1517, 7588)
+
+
+@pytest.mark.parametrize(("name", "rows"), [("ETTh1", 14_399), ("vic_elec", 3)])
+def test_too_few_rows_for_the_borders(name, rows):
+    with pytest.raises(DataError, match=f"the file has {rows} rows"):
+        load_card(name).borders(rows)
+
+
+def test_names_are_found_in_any_case_and_near_ones_are_proposed():
+    assert load_card("etth1").name == "ETTh1"
+    assert load_card("vic-elec").name == "vic_elec"
+    with pytest.raises(UsageError, match=r"unknown data set 'ETTh3'.*Known: ETTh1, ETTh2"):
+        load_card("ETTh3")
+
+
+def facts():
+    return {
+        "name": "mine",
+        "title": "t",
+        "about": "a",
+        "files": ["mine.csv"],
+        "sha256": "0" * 64,
+        "time": "date",
+        "timezone": "naive",
+        "freq": "15T",
+        "columns": ["a", "b"],
+        "target": "b",
+        "seasons": [96],
+        "split": {"fractions": [0.6, 0.2, 0.2]},
+        "licence": "l",
+        "citation": "c",
+    }
+
+
+@pytest.fixture
+def cards(tmp_path, monkeypatch):
+    monkeypatch.setattr(resources, "cards", lambda: tmp_path)
+    return tmp_path
+
+
+def test_a_new_card_is_found_by_its_file(cards):
+    (cards / "mine.yaml").write_text(yaml.safe_dump(facts()), encoding="utf-8")
+    card = load_card("mine")
+    assert card.freq == "15min"
+    assert card.borders(100) == Borders(60, 80, 100)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"colour": "red"}, "colour: Extra inputs are not permitted"),
+        ({"name": "other"}, "name: expected 'mine' like the file, got 'other'"),
+        ({"freq": "fortnight"}, "freq: .*unknown time step 'fortnight'"),
+        ({"sha256": "abc"}, "sha256: .*pattern"),
+        ({"seasons": []}, "seasons: "),
+        ({"seasons": [0]}, r"seasons\.0: "),
+        ({"target": "c"}, "target 'c' is not among"),
+        ({"columns": ["a", "a", "b"]}, "a column is named twice"),
+        ({"columns": ["a", "b", "date"]}, "a column is named twice"),
+        ({"files": ["../mine.csv"]}, r"files\.0: .*inside a data folder"),
+        ({"files": ["/etc/passwd"]}, r"files\.0: .*inside a data folder"),
+        ({"timezone": "CET"}, "timezone: "),
+        ({"split": {}}, "split: .*either 'rows' or 'fractions'"),
+        ({"split": {"rows": [1, 2, 3], "fractions": [0.6, 0.2, 0.2]}}, "split: .*either"),
+        ({"split": {"rows": [10, 5, 20]}}, "split: .*must rise"),
+        ({"split": {"fractions": [0.6, 0.2, 0.1]}}, "split: .*add up to 1"),
+        ({"title": None}, "title: "),
+    ],
+)
+def test_a_wrong_card_names_file_and_key(cards, change, message):
+    file = cards / "mine.yaml"
+    file.write_text(yaml.safe_dump(facts() | change), encoding="utf-8")
+    with pytest.raises(ConfigError, match=f"{re.escape(str(file))}: .*{message}"):
+        load_card("mine")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "mine.yaml: the card: "),
+        ("- a list", "mine.yaml: the card: "),
+        ("name: [", "mine.yaml: not valid YAML"),
+        ("name: !!python/object/apply:os.getcwd []", "mine.yaml: not valid YAML"),
+    ],
+)
+def test_what_is_no_card(cards, text, message):
+    (cards / "mine.yaml").write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigError, match=message):
+        load_card("mine")

@@ -1,0 +1,322 @@
+import dataclasses
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from forecaster.datasets import from_frame, load, load_card, read_frame
+from forecaster.errors import DataError
+
+STAMPS = [f"2020-01-01 {hour:02}:00:00" for hour in range(6)]
+ROWS = [f"{row},{row}.5" for row in range(6)]
+VALUES = np.array([[row, row + 0.5] for row in range(6)])
+
+
+def read(tmp_path, text, columns=("a", "b"), freq="h"):
+    file = tmp_path / "some.csv"
+    file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return from_frame(read_frame(file), time="date", columns=columns, freq=freq, where=str(file))
+
+
+def table(stamps, rows):
+    lines = [f"{stamp},{row}" for stamp, row in zip(stamps, rows, strict=True)]
+    return "\n".join(["date,a,b", *lines, ""])
+
+
+def cells(row, text):
+    """A good file but for the cells of one row, counted from 1."""
+    return table(STAMPS, [*ROWS[: row - 1], text, *ROWS[row:]])
+
+
+def stamp(row, text):
+    """A good file but for the stamp of one row, counted from 1."""
+    return table([*STAMPS[: row - 1], text, *STAMPS[row:]], ROWS)
+
+
+GOOD = table(STAMPS, ROWS)
+
+
+def test_a_good_file(tmp_path):
+    series = read(tmp_path, GOOD)
+    assert (series.values == VALUES).all()
+    assert series.values.dtype == np.float64
+    assert list(series.times) == [pd.Timestamp(stamp) for stamp in STAMPS]
+    assert series.columns == ("a", "b")
+    assert series.freq == "h"
+    assert series.source.endswith("some.csv")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"\xef\xbb\xbf" + GOOD.encode(),
+        GOOD.replace("\n", "\r\n"),
+        GOOD.rstrip("\n"),
+        GOOD + "\n\n",
+        GOOD.replace("2020-01-01 ", "2020/1/1 "),
+        GOOD.replace("2020-01-01 ", "2020-01-01T"),
+        GOOD.replace(":00,", ":00Z,"),
+        GOOD.replace(":00,", ":00+00:00,"),
+        GOOD.replace(",0,", ", 0 ,"),
+        GOOD.replace("\n", ",x\n"),
+    ],
+    ids=[
+        "bom",
+        "crlf",
+        "no-last-newline",
+        "blank-lines",
+        "slashes",
+        "T",
+        "Z",
+        "+00",
+        "spaces",
+        "more",
+    ],
+)
+def test_the_same_series_in_other_clothes(tmp_path, text):
+    series = read(tmp_path, text)
+    assert series.digest == read(tmp_path, GOOD).digest
+
+
+def test_columns_in_any_order_come_back_in_the_order_asked(tmp_path):
+    text = "\n".join(",".join(reversed(line.split(","))) for line in GOOD.splitlines())
+    assert read(tmp_path, text).digest == read(tmp_path, GOOD).digest
+    assert (read(tmp_path, GOOD, columns=("b", "a")).values == VALUES[:, ::-1]).all()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "the file is empty"),
+        (b"\xef\xbb\xbf\r\n", "the file is empty"),
+        ("date,a,b\n", "no rows below the header"),
+        (cells(3, "12a,2.5"), f"row 3 ({STAMPS[2]}), column 'a': expected a number, got '12a'"),
+        (cells(3, '2,"2,5"'), f"row 3 ({STAMPS[2]}), column 'b': expected a number, got '2,5'"),
+        (cells(2, "TRUE,1"), f"row 2 ({STAMPS[1]}), column 'a': expected a number, got 'TRUE'"),
+        (cells(2, "1_0,1"), f"row 2 ({STAMPS[1]}), column 'a': expected a number, got '1_0'"),
+        (cells(2, ",1"), f"row 2 ({STAMPS[1]}), column 'a': no value (1 of 6 cells are empty)"),
+        (cells(2, "1,NaN"), f"row 2 ({STAMPS[1]}), column 'b': no value"),
+        (cells(5, "inf,1"), f"row 5 ({STAMPS[4]}), column 'a': expected a finite number, got inf"),
+        (cells(5, "1e400,1"), f"row 5 ({STAMPS[4]}), column 'a': expected a finite number, got"),
+        (
+            cells(6, "5"),
+            "row 6: expected 3 fields as in the header, got 2: '2020-01-01 05:00:00,5'",
+        ),
+        (cells(3, "2,2,5"), "row 3: expected 3 fields as in the header, got 4"),
+        (stamp(3, STAMPS[1]), f"repeated stamps: 1, the first in row 3: {STAMPS[1]}"),
+        (
+            stamp(3, STAMPS[4]),
+            f"out of order: 1, the first in row 4: {STAMPS[3]} after {STAMPS[4]}",
+        ),
+        (
+            stamp(6, "2020-01-01 07:00:00"),
+            f"missing stamps: 2 between {STAMPS[0]} and 2020-01-01 07:00:00 at a step of h, "
+            f"the first is {STAMPS[5]}",
+        ),
+        (
+            stamp(3, "2020-01-01 02:20:00"),
+            "stamps that do not fit a step of h: 2, the first in row 3: Wed 2020-01-01 02:20:00, "
+            "0 days 01:20:00 after the one before",
+        ),
+        (stamp(3, ""), "empty stamps in column 'date': 1, the first in row 3"),
+        (
+            stamp(3, "yesterday"),
+            "row 3, column 'date': expected a stamp with the year first, such as "
+            "2016-07-01 00:00:00, got 'yesterday'",
+        ),
+        (stamp(1, "now"), "row 1, column 'date': expected a stamp"),
+        (stamp(3, "2020-13-01 02:00:00"), "row 3, column 'date': expected a stamp"),
+        (GOOD.replace("2020-01-01", "01/02/2020"), "row 1, column 'date': expected a stamp"),
+        (
+            stamp(2, STAMPS[1] + "Z"),
+            f"row 2, column 'date': '{STAMPS[1]}Z', but row 1 has '{STAMPS[0]}'",
+        ),
+        ("date,a,b\n20200101,1,1\n", "row 1, column 'date': expected a stamp such as"),
+        (
+            GOOD.replace(",", ";"),
+            "columns 'date', 'a', 'b' not found. Expected 'date', 'a', 'b'; got 'date;a;b'. "
+            "The fields seem to be separated by semicolons; expected commas.",
+        ),
+        (GOOD.replace(",", "\t"), "separated by tabs"),
+        (GOOD.replace("a,b", "a,c"), "column 'b' not found. Expected 'date', 'a', 'b'; got 'date'"),
+        ("date,a,a,b\n2020-01-01,1,2,3\n", "column 'a' stands there twice"),
+        ("date,a,b\n2020-01-01 00:00,1,é\n".encode("latin-1"), "line 2: byte 0xe9 is not UTF-8"),
+        (GOOD.encode("utf-16"), "line 1: byte 0xff is not UTF-8"),
+    ],
+)
+def test_what_does_not_fit_is_named_by_file_row_column_and_value(tmp_path, text, message):
+    with pytest.raises(DataError, match=re.escape(message)) as caught:
+        read(tmp_path, text)
+    assert str(tmp_path / "some.csv") in str(caught.value)
+
+
+def test_a_daylight_saving_gap_is_explained_and_offsets_close_it(tmp_path):
+    local = ["2024-03-31 01:00", "2024-03-31 03:00", "2024-03-31 04:00"]
+    with pytest.raises(DataError, match=r"missing stamps: 1 .*2024-03-31 02:00:00.*daylight"):
+        read(tmp_path, "date,a\n" + "".join(f"{stamp},1\n" for stamp in local), ["a"])
+    zoned = [local[0] + "+01:00", local[1] + "+02:00", local[2] + "+02:00"]
+    series = read(tmp_path, "date,a\n" + "".join(f"{stamp},1\n" for stamp in zoned), ["a"])
+    assert list(series.times) == list(pd.date_range("2024-03-31", periods=3, freq="h"))
+
+
+@pytest.mark.parametrize(
+    ("stamps", "freq", "message"),
+    [
+        (["2021-01-01", "2021-01-04", "2021-01-05"], "B", None),
+        (["2021-01-01", "2021-01-04", "2021-01-05"], "D", "missing stamps: 2 "),
+        (["2021-01-01", "2021-01-05"], "B", "missing stamps: 1 .*first is 2021-01-04"),
+        (["2021-01-01", "2021-01-02"], "B", "not fit a step of B: 1, the first in row 2: Sat 2021"),
+        (["2021-01-04", "2021-01-11"], "W-MON", None),
+        (
+            ["2021-01-04", "2021-01-11"],
+            "W",
+            "not fit a step of W-SUN: 2, the first in row 1: Mon 2021",
+        ),
+        (["2020-01-31", "2020-02-29", "2020-03-31"], "M", None),
+        (["2020-01-31", "2020-03-31"], "M", "missing stamps: 1 .*first is 2020-02-29"),
+        (["2020-01-01", "2020-02-01"], "ME", "not fit a step of ME: 2, "),
+    ],
+)
+def test_steps_that_the_calendar_decides(stamps, freq, message):
+    frame = pd.DataFrame({"date": stamps, "a": range(len(stamps))})
+    if message is None:
+        series = from_frame(frame, time="date", columns=["a"], freq=freq, where="here")
+        assert len(series.times) == len(stamps)
+    else:
+        with pytest.raises(DataError, match=message):
+            from_frame(frame, time="date", columns=["a"], freq=freq, where="here")
+
+
+def frame():
+    return pd.DataFrame({"date": pd.to_datetime(STAMPS), "a": VALUES[:, 0], "b": VALUES[:, 1]})
+
+
+def series_of(table):
+    return from_frame(table, time="date", columns=("a", "b"), freq="h", where="the history")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda f: f.set_index("date"),
+        lambda f: f.set_index("date").rename_axis(None),
+        lambda f: f.assign(date=f["date"].dt.as_unit("ns")),
+        lambda f: f.assign(date=f["date"].dt.tz_localize("UTC").dt.tz_convert("Asia/Tokyo")),
+        lambda f: f.assign(date=f["date"].astype(object)),
+        lambda f: f.assign(date=STAMPS),
+        lambda f: f.assign(a=f["a"].astype(int)),
+        lambda f: f.assign(a=f["a"].astype("Int64")),
+        lambda f: f.assign(a=f["a"].astype("float32")),
+        lambda f: f.assign(a=f["a"].astype(object)),
+        lambda f: f.assign(a=f["a"].astype(str)),
+        lambda f: f.convert_dtypes(dtype_backend="pyarrow"),
+        lambda f: f.set_axis(range(10, 16)),
+    ],
+)
+def test_frames_of_many_kinds_give_the_same_series(change):
+    table = change(frame())
+    before = table.copy()
+    assert series_of(table).digest == series_of(frame()).digest
+    pd.testing.assert_frame_equal(table, before)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda f: f.assign(a=1j), r"the history, row 1 .*column 'a': expected a number"),
+        (lambda f: f.assign(a=True), r"row 1 .*column 'a': expected a number, got 'True'"),
+        (lambda f: f.assign(a=f["date"]), r"row 1 .*column 'a': expected a number"),
+        (lambda f: f.assign(a=[1, "x", None, 4, 5, 6]), r"row 3 .*column 'a': no value"),
+        (lambda f: f.assign(date=range(6)), "expected a stamp"),
+        (lambda f: f.iloc[:0], "no rows"),
+    ],
+)
+def test_frames_that_do_not_fit(change, message):
+    with pytest.raises(DataError, match=message):
+        series_of(change(frame()))
+
+
+def test_parquet_equals_csv(tmp_path):
+    file = tmp_path / "some.parquet"
+    frame().to_parquet(file)
+    assert series_of(read_frame(file)).digest == series_of(frame()).digest
+    frame().set_index("date").to_parquet(file)
+    assert series_of(read_frame(file)).digest == series_of(frame()).digest
+
+
+@pytest.mark.parametrize("damage", [lambda b: b[:-20], lambda b: b[: len(b) // 2], lambda b: b"x"])
+def test_half_a_parquet_file(tmp_path, damage):
+    file = tmp_path / "some.parquet"
+    frame().to_parquet(file)
+    file.write_bytes(damage(file.read_bytes()))
+    with pytest.raises(DataError, match=r"some\.parquet: not a whole Parquet file"):
+        read_frame(file)
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(DataError, match=r"some\.csv: cannot be read: No such file"):
+        read_frame(tmp_path / "some.csv")
+
+
+def test_numbers_are_read_to_the_last_bit(tmp_path):
+    numbers = np.random.default_rng(0).normal(size=200) * 10.0 ** np.arange(-100, 100)
+    times = pd.date_range("2020-01-01", periods=200, freq="h")
+    pd.DataFrame({"date": times, "a": numbers}).to_csv(tmp_path / "some.csv", index=False)
+    series = read(tmp_path, (tmp_path / "some.csv").read_bytes(), ["a"])
+    assert (series.values[:, 0] == numbers).all()
+
+
+def test_the_digest_tells_values_stamps_and_names_apart():
+    base = series_of(frame())
+    noisy = base.values.copy()
+    noisy[-1, -1] += 1e-9
+    others = [
+        dataclasses.replace(base, values=noisy),
+        dataclasses.replace(base, times=base.times + pd.Timedelta(hours=1)),
+        dataclasses.replace(base, columns=("a", "c")),
+        base.select(["a"]),
+        base.select(["b", "a"]),
+    ]
+    assert len({base.digest, *(series.digest for series in others)}) == 1 + len(others)
+    assert dataclasses.replace(base, source="elsewhere").digest == base.digest
+    assert base.digest.startswith("sha256:")
+
+
+def test_select_takes_columns_by_name():
+    series = series_of(frame()).select(["b"])
+    assert series.columns == ("b",)
+    assert (series.values == VALUES[:, 1:]).all()
+    with pytest.raises(DataError, match=r"column 'c' not found\. Expected 'a', 'c'; got 'a', 'b'"):
+        series_of(frame()).select(["a", "c"])
+
+
+def test_the_packaged_sample_is_the_same_everywhere():
+    card = load_card("vic_elec")
+    series = load(card)
+    assert series.values.shape == (52_608, 2)
+    assert series.columns == ("Demand", "Temperature")
+    assert series.values[0].tolist() == [4382.825174, 21.4]
+    assert str(series.times[0]) == "2011-12-31 13:00:00"
+    assert str(series.times[-1]) == "2014-12-31 12:30:00"
+    assert series.freq == "30min"
+    assert (
+        series.digest == "sha256:90d0180b33d8498dbc9322a35f688efd903341e9cca6c907536965d3ebecee32"
+    )
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(
+    ("name", "rows", "last"),
+    [
+        ("ETTh1", 17_420, "2018-06-26 19:00:00"),
+        ("ETTh2", 17_420, "2018-06-26 19:00:00"),
+        ("ETTm1", 69_680, "2018-06-26 19:45:00"),
+        ("ETTm2", 69_680, "2018-06-26 19:45:00"),
+    ],
+)
+def test_the_public_files_are_those_of_the_cards(name, rows, last):
+    series = load(load_card(name))
+    assert series.values.shape == (rows, 7)
+    assert str(series.times[0]) == "2016-07-01 00:00:00"
+    assert str(series.times[-1]) == last
