@@ -208,6 +208,8 @@ class Result:
             "digest": self.bundle.digest,
             "registered": self.registered,
             "ui": self.ui_command,
+            "config": self.bundle.config.to_dict(),
+            "about": self.bundle.about,
             **self.metrics,
         }
 

@@ -1,0 +1,114 @@
+"""Render the tables of the documents from benchmarks/results/*.json, and from nothing else.
+
+    python benchmarks/render.py           rewrite what stands between the markers
+    python benchmarks/render.py --check   exit 1 if a document differs from its results
+
+A table stands between `<!-- begin NAME -->` and `<!-- end NAME -->`.
+"""
+
+import json
+import re
+import sys
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCUMENTS = ("README.md", "docs/results.md")
+Row = dict[str, Any]
+
+
+def results(kind: str) -> list[Row]:
+    """The finished measurements of one kind, in the order of their file names."""
+    files = sorted((ROOT / "benchmarks" / "results").glob("*.json"))
+    rows = [json.loads(file.read_text()) for file in files]
+    return [row for row in rows if row["kind"] == kind]
+
+
+def training() -> str:
+    """Every trained cell, seeds joined, the best floor beside it."""
+    cells: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
+    for row in results("training"):
+        cells[row["data"], row["horizon"], row["past"], row["model"], row["attn"]].append(row)
+    lines = [
+        "| data | T | P | model | attention | test MSE / MAE | seeds | best floor | model − floor, "
+        "95 % | windows | training |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for (data, horizon, past, model, attn), rows in sorted(cells.items(), key=_order):
+        name, floor = min(rows[0]["floors"].items(), key=lambda item: item[1]["mse"])
+        figures = f"{_spread(rows, 'mse')} / {_spread(rows, 'mae')}"
+        interval = f"[{floor['paired_low']:+.3f}, {floor['paired_high']:+.3f}]"
+        seconds = mean(row["train_seconds"] for row in rows)
+        lines.append(
+            f"| {data} | {horizon} | {past} | {model} | {attn} | {figures} | {len(rows)} | {name} "
+            f"{floor['mse']:.4f} / {floor['mae']:.4f} | {interval} | {rows[0]['windows']} "
+            f"| {seconds:.0f} s |"
+        )
+    return "\n".join(lines)
+
+
+def floors() -> str:
+    """The floors of every data set and horizon that was measured."""
+    shown: dict[tuple[Any, ...], Row] = {}
+    for row in results("training"):
+        shown.setdefault((row["data"], row["horizon"], row["past"]), row)
+    lines = ["| data | T | floor | MSE / MAE | chosen |", "| --- | --- | --- | --- | --- |"]
+    for (data, horizon, _), row in sorted(shown.items(), key=_order):
+        for name, floor in row["floors"].items():
+            figures = f"{floor['mse']:.4f} / {floor['mae']:.4f}"
+            lines.append(f"| {data} | {horizon} | {name} | {figures} | {floor['chosen']} |")
+    return "\n".join(lines)
+
+
+def commands() -> str:
+    """The command behind each cell, with hardware and commit."""
+    lines = ["| command | hardware | commit |", "| --- | --- | --- |"]
+    for row in results("training"):
+        lines.append(f"| `{row['command']}` | {row['hardware']} | {row['commit'][:9]} |")
+    return "\n".join(lines)
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "training": training,
+    "floors": floors,
+    "commands": commands,
+}
+
+
+def render(text: str) -> str:
+    """The document with every marked table made anew. Raises KeyError for an unknown table."""
+
+    def table(match: re.Match[str]) -> str:
+        return f"<!-- begin {match[1]} -->\n{TABLES[match[1]]()}\n<!-- end {match[1]} -->"
+
+    return re.sub(r"<!-- begin (\w+) -->\n.*?<!-- end \1 -->", table, text, flags=re.DOTALL)
+
+
+def main() -> None:
+    stale = []
+    for name in DOCUMENTS:
+        path = ROOT / name
+        text = path.read_text()
+        if render(text) != text:
+            stale.append(name)
+            if "--check" not in sys.argv:
+                path.write_text(render(text))
+    if stale and "--check" in sys.argv:
+        sys.exit(f"not as the results say: {', '.join(stale)}; run python benchmarks/render.py")
+
+
+def _order(item: tuple[tuple[Any, ...], Any]) -> tuple[str, ...]:
+    return tuple(f"{part:>8}" if isinstance(part, int) else str(part) for part in item[0])
+
+
+def _spread(rows: list[Row], key: str) -> str:
+    values = [row[key] for row in rows]
+    spread = f" ± {stdev(values):.4f}" if len(values) > 1 else ""
+    return f"{mean(values):.4f}{spread}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+"""Run training cells exactly as a user would and keep one small JSON for each.
+
+    FORECASTER_DATA=... python benchmarks/training.py --data ETTh1 --attn prob full --seeds 0 1 2
+
+A cell that has its file already is not run again; delete the file to measure anew. The tables in
+README.md and docs/results.md are rendered from these files alone (benchmarks/render.py).
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--data", default="ETTh1")
+    parser.add_argument("--horizon", type=int, nargs="+", default=[336])
+    parser.add_argument("--attn", nargs="+", default=["prob"])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--config", default="default")
+    arguments = parser.parse_args()
+    for horizon in arguments.horizon:
+        for attn in arguments.attn:
+            for seed in arguments.seeds:
+                cell(arguments.config, arguments.data, horizon, attn, seed)
+
+
+def cell(config: str, data: str, horizon: int, attn: str, seed: int) -> None:
+    """Train one cell in a process of its own, with a tracker of its own."""
+    file = RESULTS / f"train-{config}-{data}-{horizon}-{attn}-s{seed}.json"
+    if file.exists():
+        return
+    command = [
+        *("forecaster", "train", "--config", config, "--data", data, "--attn", attn),
+        *("--horizon", str(horizon), "--seed", str(seed), "--no-register", "--json"),
+    ]
+    print(shlex.join(command), file=sys.stderr)
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {**os.environ, "MLFLOW_TRACKING_URI": f"sqlite:///{folder}/mlflow.db"}
+        begun = time.monotonic()
+        done = subprocess.run(
+            command, cwd=folder, env=environment, stdout=subprocess.PIPE, check=True
+        )
+        seconds = time.monotonic() - begun
+    RESULTS.mkdir(exist_ok=True)
+    file.write_text(json.dumps(kept(json.loads(done.stdout), command, seconds), indent=1) + "\n")
+
+
+def kept(result: dict[str, Any], command: list[str], seconds: float) -> dict[str, Any]:
+    """What a document may quote, and what is needed to measure it again."""
+    test, config, about = result["test"], result["config"], result["about"]
+    return {
+        "kind": "training",
+        "command": shlex.join(command),
+        "data": config["data"]["name"],
+        "features": config["data"]["features"],
+        "past": config["window"]["past"],
+        "horizon": config["window"]["horizon"],
+        "model": config["model"]["name"],
+        "attn": config["attn"]["name"],
+        "effective": about["attn_effective"],
+        "seed": config["seed"],
+        "config_digest": digest(config),
+        "data_digest": about["data_digest"],
+        "commit": about["commit"],
+        "hardware": hardware(),
+        "command_seconds": round(seconds, 1),
+        "train_seconds": round(result["train"]["seconds"], 1),
+        "validation_mse": result["validation_mse"],
+        "windows": test["windows"],
+        "mse": test["mse"],
+        "mae": test["mae"],
+        "mase": test["mase"],
+        "floors": {
+            name: {key: floor[key] for key in ("mse", "mae", "paired_low", "paired_high", "chosen")}
+            for name, floor in test["floors"].items()
+        },
+    }
+
+
+def digest(config: dict[str, Any]) -> str:
+    """SHA-256 of the resolved configuration."""
+    return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()
+
+
+def hardware() -> str:
+    """Processor and threads, or the GPU, with the version of torch."""
+    if torch.cuda.is_available():
+        return f"{torch.cuda.get_device_name()}, torch {torch.__version__}"
+    name = "CPU"
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        names = [line for line in cpuinfo.read_text().splitlines() if line.startswith("model name")]
+        name = names[0].partition(":")[2].strip() if names else name
+    return f"{name}, {torch.get_num_threads()} threads, torch {torch.__version__}"
+
+
+if __name__ == "__main__":
+    main()
