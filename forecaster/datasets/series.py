@@ -99,7 +99,7 @@ def read_frame(path: Path) -> pd.DataFrame:
             table = pyarrow.csv.read_csv(io.BytesIO(data), read_options=options)
         except pa.ArrowInvalid as error:
             raise DataError(f"{path}: {_csv_error(str(error))}") from None
-    frame: pd.DataFrame = table.to_pandas(date_as_object=False)
+    frame: pd.DataFrame = table.to_pandas()
     return frame
 
 

@@ -151,6 +151,11 @@ def test_what_does_not_fit_is_named_by_file_row_column_and_value(tmp_path, text,
     assert str(tmp_path / "some.csv") in str(caught.value)
 
 
+def test_days_without_a_time(tmp_path):
+    series = read(tmp_path, "date,a\n2020-02-28,1\n2020-02-29,2\n2020-03-01,3\n", ["a"], "D")
+    assert list(series.times) == list(pd.date_range("2020-02-28", periods=3, freq="D"))
+
+
 def test_a_daylight_saving_gap_is_explained_and_offsets_close_it(tmp_path):
     local = ["2024-03-31 01:00", "2024-03-31 03:00", "2024-03-31 04:00"]
     with pytest.raises(DataError, match=r"missing stamps: 1 .*2024-03-31 02:00:00.*daylight"):

