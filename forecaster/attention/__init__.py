@@ -9,9 +9,11 @@ from forecaster.attention.full import FullAttention, full_attention
 from forecaster.attention.mean import MeanAttention, mean_attention
 from forecaster.attention.multihead import MultiHeadAttention
 from forecaster.attention.none import NoAttention
+from forecaster.attention.prob import ProbSparseAttention, prob_counts, prob_sparse_attention
 
 ATTENTIONS: dict[str, type[Attention]] = {
     "full": FullAttention,
+    "prob": ProbSparseAttention,
     "mean": MeanAttention,
     "none": NoAttention,
 }
@@ -42,7 +44,10 @@ __all__ = [
     "MultiHeadAttention",
     "NoAttention",
     "Place",
+    "ProbSparseAttention",
     "Role",
     "full_attention",
     "mean_attention",
+    "prob_counts",
+    "prob_sparse_attention",
 ]

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from forecaster.shapes import Bool, Float
 
-_BLOCK = 64  # steps per triangular matmul of a prefix sum
+_BLOCK = 32  # steps per triangular matmul of a prefix sum
 
 
 def at_least_one(**arguments: int) -> None:
@@ -68,11 +68,13 @@ def softmax_attention(
     causal: bool = False,
     scale: float | None = None,
     dropout_p: float = 0.0,
+    may_be_empty: bool = True,
 ) -> Float[Tensor, "B H L Ev"]:
     """One call of the fused kernel; `visible` (True: takes part) and `causal` exclude each other.
 
-    A row that sees nothing is 0 and passes no gradient on. Unequal widths are padded with zeros,
-    because the fused kernels want equal ones and torch would else build the L x S matrix.
+    A row that sees nothing is 0 and passes no gradient on; `may_be_empty=False` says that there is
+    none. Unequal widths are padded with zeros, because the fused kernels want equal ones and torch
+    would else build the L x S matrix.
     """
     width, value_width = q.shape[3], v.shape[3]
     scale = width**-0.5 if scale is None else scale
@@ -80,17 +82,17 @@ def softmax_attention(
         q, k = (F.pad(x, (0, value_width - width)) for x in (q, k))
     else:
         v = F.pad(v, (0, width - value_width)) if width > value_width else v
-    if visible is None:
-        out = F.scaled_dot_product_attention(
-            q, k, v, is_causal=causal, scale=scale, dropout_p=dropout_p
-        )
-    else:
-        empty = ~visible.any(dim=-1, keepdim=True)
+    empty = None
+    if visible is not None and may_be_empty:
         # An empty row sees everything inside the kernel: back ends differ in what they make of
         # a row of -inf, and none may turn it into NaN, not even in the gradient.
-        out = F.scaled_dot_product_attention(
-            q, k, v, attn_mask=visible | empty, scale=scale, dropout_p=dropout_p
-        ).masked_fill(empty, 0.0)
+        empty = ~visible.any(dim=-1, keepdim=True)
+        visible = visible | empty
+    out = F.scaled_dot_product_attention(
+        q, k, v, attn_mask=visible, is_causal=causal, scale=scale, dropout_p=dropout_p
+    )
+    if empty is not None:
+        out = out.masked_fill(empty, 0.0)
     return out[..., :value_width]
 
 
@@ -117,43 +119,42 @@ def accumulator(dtype: torch.dtype) -> torch.dtype:
 def prefix_sum(x: Float[Tensor, "B H L E"], reverse: bool = False) -> Float[Tensor, "B H L E"]:
     """Sum over the steps up to (`reverse`: from) each step, in float32 at least.
 
-    On a CPU: triangular matmuls over blocks plus the carried block sums, several times quicker
-    than `cumsum` along an inner axis.
+    On a CPU: triangular matmuls over blocks plus the carried block sums, quicker than `cumsum`
+    along an inner axis. Heads lie side by side, as a projection leaves them.
     """
+    B, H, L, E = x.shape
     x = x.to(accumulator(x.dtype))
-    length = x.shape[2]
-    if x.is_cuda or length <= _BLOCK:
+    if x.device.type != "cpu":
         return x.flip(2).cumsum(2).flip(2) if reverse else x.cumsum(2)
-    blocks = math.ceil(length / _BLOCK)
-    x = F.pad(x, (0, 0, 0, blocks * _BLOCK - length))
-    x = x.reshape(*x.shape[:2], blocks, _BLOCK, x.shape[3])
-    triangle = torch.ones(_BLOCK, _BLOCK, dtype=x.dtype, device=x.device)
+    blocks = math.ceil(L / _BLOCK)
+    size = math.ceil(L / blocks)
+    x = x.transpose(1, 2).reshape(B, L, H * E)
+    if blocks * size > L:
+        x = F.pad(x, (0, 0, 0, blocks * size - L))
+    triangle = torch.ones(size, size, dtype=x.dtype)
     triangle = triangle.triu_() if reverse else triangle.tril_()
-    with torch.autocast(x.device.type, enabled=False):
-        inside = triangle @ x
+    with torch.autocast("cpu", enabled=False):
+        sums = triangle @ x.view(B, blocks, size, H * E)
     if reverse:
-        total = inside[..., :1, :]
-        carried = total.flip(2).cumsum(2).flip(2) - total
+        sums[:, :-1] += sums[:, 1:, :1].flip(1).cumsum(1).flip(1)
     else:
-        total = inside[..., -1:, :]
-        carried = total.cumsum(2) - total
-    return inside.add_(carried).flatten(2, 3)[:, :, :length]
+        sums[:, 1:] += sums[:, :-1, -1:].cumsum(1)
+    return sums.view(B, blocks * size, H, E)[:, :L].transpose(1, 2)
 
 
-def visible_mean(v: Tensor, causal: bool, key_mask: Tensor | None) -> Tensor:
-    """The mean of the visible values, in float32 at least; 0 where none is visible.
+def visible_sum(v: Tensor, causal: bool, key_mask: Tensor | None) -> Tensor:
+    """The sum of the visible values, in float32 at least.
 
-    v (B, H, S, Ev) -> (B, H, 1, Ev), or (B, H, S, Ev), one mean per step, when causal.
+    v (B, H, S, Ev) -> (B, H, 1, Ev), or (B, H, S, Ev), one sum per step, when causal.
     """
-    kind = accumulator(v.dtype)
+    if key_mask is not None:
+        v = v.masked_fill(~key_mask[:, None, :, None], 0.0)
+    return prefix_sum(v) if causal else v.sum(dim=2, keepdim=True, dtype=accumulator(v.dtype))
+
+
+def visible_count(v: Tensor, causal: bool, key_mask: Tensor | None) -> Tensor:
+    """How many values each entry of `visible_sum` adds, but 1 for none; broadcasts to it."""
     if key_mask is None:
-        if not causal:
-            return v.mean(dim=2, keepdim=True, dtype=kind)
-        count = torch.arange(1, v.shape[2] + 1, device=v.device).view(1, 1, -1, 1)
-    else:
-        real = key_mask[:, None, :, None]
-        v = v.masked_fill(~real, 0.0)
-        count = real.cumsum(2) if causal else real.sum(2, keepdim=True)
-        count = count.clamp(min=1)
-    total = prefix_sum(v) if causal else v.sum(dim=2, keepdim=True, dtype=kind)
-    return total / count.to(kind)
+        key_mask = torch.ones(1, v.shape[2], dtype=torch.bool, device=v.device)
+    count = key_mask.cumsum(1) if causal else key_mask.sum(1, keepdim=True)
+    return count.clamp(min=1).to(accumulator(v.dtype))[:, None, :, None]

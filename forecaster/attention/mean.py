@@ -9,7 +9,7 @@ time like the others but cannot choose. Time and memory O(L·E). Strictly causal
 from torch import Tensor, nn
 
 from forecaster.attention.base import Attention, Place
-from forecaster.attention.kernels import check_inputs, visible_mean
+from forecaster.attention.kernels import check_inputs, visible_count, visible_sum
 from forecaster.attention.multihead import merge_heads, split_heads
 from forecaster.shapes import Bool, Float
 
@@ -28,7 +28,8 @@ def mean_attention(
     shapes do not fit, or for causal with L != S.
     """
     check_inputs(q, k, v, causal, key_mask)
-    return visible_mean(v, causal, key_mask).to(v.dtype).expand(-1, -1, q.shape[2], -1)
+    mean = visible_sum(v, causal, key_mask) / visible_count(v, causal, key_mask)
+    return mean.to(v.dtype).expand(-1, -1, q.shape[2], -1)
 
 
 class MeanAttention(Attention):

@@ -3,6 +3,7 @@
 They return tensors that autograd can go through, so gradients are compared with the same loops.
 """
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -59,5 +60,45 @@ def mean(
 ) -> Tensor:
     def row(b: int, h: int, i: int) -> Tensor:
         return mean_row(v[b, h], visible(i, k.shape[2], causal, key_mask, b))
+
+    return rows(q, v, row)
+
+
+def prob(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    sample: Tensor,
+    factor: int,
+    variant: str = "paper",
+    causal: bool = False,
+    key_mask: Tensor | None = None,
+    scale: float | None = None,
+) -> Tensor:
+    queries, keys = q.shape[2], k.shape[2]
+    u = min(queries, max(1, factor * math.ceil(math.log(queries))))
+    scale = q.shape[3] ** -0.5 if scale is None else scale
+
+    @torch.no_grad()
+    def measure(b: int, h: int, i: int) -> float:
+        real = visible(i, keys, False, key_mask, b)
+        scores = [float(q[b, h, i] @ k[b, h, j]) for j in sample[i].tolist() if j in real]
+        if not scores:
+            return -math.inf
+        return max(scores) - sum(scores) / (len(scores) if variant == "paper" else len(real))
+
+    active = {}
+    for b in range(q.shape[0]):
+        for h in range(q.shape[1]):
+            m = [measure(b, h, i) for i in range(queries)]
+            active[b, h] = sorted(range(queries), key=lambda i: (-m[i], i))[:u]
+
+    def row(b: int, h: int, i: int) -> Tensor:
+        seen = visible(i, keys, causal, key_mask, b)
+        if i in active[b, h]:
+            return softmax_row(q[b, h, i], k[b, h], v[b, h], seen, scale)
+        if causal and variant == "informer2020":
+            return mean_row(v[b, h], seen) * len(seen)
+        return mean_row(v[b, h], seen)
 
     return rows(q, v, row)

@@ -1,0 +1,342 @@
+"""ProbSparse attention: only the queries that have something to say attend.
+
+Zhou et al., "Informer: Beyond Efficient Transformer for Long Sequence Time-Series Forecasting",
+AAAI 2021, equations 2 to 4 and algorithm 1.
+
+    u = min(L, max(1, factor·⌈ln L⌉))    active queries
+    U = min(S, max(1, factor·⌈ln S⌉))    keys sampled for each query, with replacement,
+                                         the same for the whole batch and all heads
+    M_i = max_a q_i·k_a − (1/U) Σ_a q_i·k_a            over the sampled keys a of query i
+    active: the u queries of largest M, ties to the lower index
+        out_i = Σ_j softmax_j(q_i·k_j / √E) v_j        as in full attention
+    lazy: all others
+        out_i = (1/n) Σ_j v_j                          causal: (1/(i+1)) Σ_{j<=i} v_j
+
+Time O(L·U·E + u·S·E), memory O(L·E). It is full attention when u >= L, with factor 5 for L <= 15.
+Not strictly causal: which queries are active depends on the whole sequence, though what an active
+or lazy query sees does not. M is a selection and carries no gradient.
+
+`variant="informer2020"` gives what the authors' code computes: the measure subtracts Σ_a / S
+(with a key mask: / the number of real keys) instead of the mean, and causal lazy rows are the sum
+of the past, not its mean. The paper has means in both places, and sums grow with the position, so
+"paper" is the default. Their code also draws the sample anew in evaluation, from the global
+generator; here an evaluated module always uses the same sample.
+"""
+
+import hashlib
+import math
+import warnings
+from functools import lru_cache
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from forecaster.attention.base import Place
+from forecaster.attention.full import full_attention
+from forecaster.attention.kernels import (
+    accumulator,
+    at_least_one,
+    check_inputs,
+    check_probability,
+    prefix_sum,
+    softmax_attention,
+    visible_count,
+    visible_sum,
+)
+from forecaster.attention.multihead import MultiHeadAttention
+from forecaster.shapes import Bool, Float, Int
+
+Variant = Literal["paper", "informer2020"]
+
+_SCORES = 1 << 17  # sampled scores computed at a time, so that they stay in a CPU's cache
+
+with warnings.catch_warnings():  # torch says once in a process that sparse patterns are in beta
+    warnings.simplefilter("ignore", UserWarning)
+    torch.sparse_csr_tensor([0], [], [], (0, 0), check_invariants=False)
+
+
+def prob_counts(L: int, S: int, factor: int) -> tuple[int, int]:
+    """(u, U): how many of L queries are active, and how many of S keys each query samples."""
+    at_least_one(L=L, S=S, factor=factor)
+    u, U = (min(n, max(1, factor * math.ceil(math.log(n)))) for n in (L, S))
+    return u, U
+
+
+def prob_sparse_attention(
+    q: Float[Tensor, "B H L E"],
+    k: Float[Tensor, "B H S E"],
+    v: Float[Tensor, "B H S Ev"],
+    *,
+    factor: int = 5,
+    causal: bool = False,
+    sample_index: Int[Tensor, "L U"] | None = None,
+    variant: Variant = "paper",
+    key_mask: Bool[Tensor, "B S"] | None = None,
+    scale: float | None = None,
+    seed: int = 0,
+    dropout_p: float = 0.0,
+) -> Float[Tensor, "B H L Ev"]:
+    """ProbSparse attention; see the module for the formula.
+
+    `sample_index` holds the sampled key positions of each query; without it they are drawn from
+    `seed`. `scale` (E**-0.5) acts on the active rows. `key_mask` True is a real key: others are
+    neither sampled nor attended to nor averaged; a query that sees no key gives 0. `dropout_p`
+    drops weights of active rows. Raises ValueError when sizes or options do not fit.
+    """
+    check_inputs(q, k, v, causal, key_mask)
+    L, S = q.shape[2], k.shape[2]
+    u, U = prob_counts(L, S, factor)
+    check_variant(variant)
+    if sample_index is not None:
+        _check_sample(sample_index, L, S)
+    if u >= L:
+        return full_attention(
+            q, k, v, causal=causal, key_mask=key_mask, scale=scale, dropout_p=dropout_p
+        )
+    if sample_index is None:
+        sample_index = draw_sample(L, S, U, seed)
+    with torch.no_grad():
+        measure = _measure(q, k, sample_index.to(q.device), variant, key_mask)
+        # A stable sort, because the order in which topk returns ties is not defined.
+        active = measure.sort(dim=2, descending=True, stable=True).indices[:, :, :u, None]
+
+    visible = None
+    if causal:
+        visible = torch.arange(S, device=q.device) <= active
+    if key_mask is not None:
+        real = key_mask[:, None, None, :]
+        visible = real if visible is None else visible & real
+    rows = softmax_attention(
+        q.gather(2, active.expand(-1, -1, -1, q.shape[3])),
+        k,
+        v,
+        visible=visible,
+        may_be_empty=key_mask is not None,
+        scale=scale,
+        dropout_p=dropout_p,
+    ).to(v.dtype)  # autocast may have lowered it
+    summed = causal and variant == "informer2020"
+    out: Tensor = _Assemble.apply(  # type: ignore[no-untyped-call]
+        rows, v, active, L, causal, key_mask, summed
+    )
+    return out
+
+
+class ProbSparseAttention(MultiHeadAttention):
+    """Multi-head `prob_sparse_attention` that owns its key sample.
+
+    In evaluation the sample is a function of `seed`, depth and role of the place, L, S and
+    `factor`; for the lengths of the place it is a buffer and thus in the state dict. In training
+    every forward draws anew; the state dict counts the draws, so a resumed training draws on
+    where it stopped. `dropout` of the active rows' weights acts in training only.
+    """
+
+    sample: Tensor | None
+
+    def __init__(
+        self,
+        place: Place,
+        *,
+        factor: int = 5,
+        variant: Variant = "paper",
+        seed: int = 0,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__(place)
+        check_variant(variant)
+        self.factor, self.variant, self.seed = factor, variant, seed
+        self.dropout = check_probability(dropout=dropout)
+        self.draws = 0
+        L, S = place.query_length, place.key_length
+        u, U = prob_counts(L, S, factor)
+        sample = None if u >= L else draw_sample(L, S, U, self._sample_seed(L, S, 0))
+        self.register_buffer("sample", sample)
+
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, *, causal: bool, key_mask: Tensor | None
+    ) -> Tensor:
+        return prob_sparse_attention(
+            q,
+            k,
+            v,
+            factor=self.factor,
+            causal=causal,
+            sample_index=self._sample(q.shape[2], k.shape[2]),
+            variant=self.variant,
+            key_mask=key_mask,
+            dropout_p=self.dropout if self.training else 0.0,
+        )
+
+    def amounts_to(self) -> str:
+        L, S = self.place.query_length, self.place.key_length
+        u, U = prob_counts(L, S, self.factor)
+        if u >= L:
+            return f"full: u >= L (u = {u}, L = {L})"
+        return f"prob: {u} of {L} queries active, {U} of {S} keys sampled"
+
+    def get_extra_state(self) -> Tensor:
+        """The number of draws, as a tensor, because safetensors keeps nothing else."""
+        return torch.tensor(self.draws)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        self.draws = int(state)
+
+    def _sample(self, L: int, S: int) -> Tensor | None:
+        """The sample of this forward; None where it would not matter."""
+        u, U = prob_counts(L, S, self.factor)
+        if u >= L:
+            return None
+        if self.training:
+            self.draws += 1
+            return draw_sample(L, S, U, self._sample_seed(L, S, self.draws))
+        if self.sample is not None and self.sample.shape == (L, U) and self.place.key_length == S:
+            return self.sample
+        return _cached_sample(L, S, U, self._sample_seed(L, S, 0))
+
+    def _sample_seed(self, L: int, S: int, draw: int) -> int:
+        """A seed for every draw; draw 0 is the one of evaluation."""
+        what = f"{self.seed} {self.place.depth} {self.place.role} {L} {S} {self.factor} {draw}"
+        return int.from_bytes(hashlib.sha256(what.encode()).digest()[:8], "big")
+
+
+class _Assemble(torch.autograd.Function):
+    """The active rows at their places, the (running) mean of the visible values at all others.
+
+    One function, because autograd's own way keeps and copies several tensors of the size of v.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        rows: Tensor,
+        v: Tensor,
+        active: Tensor,
+        queries: int,
+        causal: bool,
+        key_mask: Tensor | None,
+        summed: bool,
+    ) -> Tensor:
+        count = v.new_ones(1) if summed else visible_count(v, causal, key_mask)
+        ctx.save_for_backward(active, key_mask, count)
+        ctx.keys, ctx.causal = v.shape[2], causal
+        B, H, _, width = v.shape
+        out = v.new_empty(B, queries, H, width).transpose(1, 2)
+        out.copy_(visible_sum(v, causal, key_mask).div_(count))
+        return out.scatter_(2, active.expand_as(rows), rows)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        active, key_mask, count = ctx.saved_tensors
+        index = active.expand(-1, -1, -1, grad.shape[3])
+        grad_rows = grad.gather(2, index)
+        if ctx.causal:
+            grad_v = prefix_sum((grad / count).scatter_(2, index, 0.0), reverse=True)
+            grad_v = grad_v.to(grad.dtype)
+        else:
+            lazy = grad.sum(2, keepdim=True, dtype=count.dtype) - grad_rows.sum(2, keepdim=True)
+            grad_v = (lazy / count).to(grad.dtype).expand(-1, -1, ctx.keys, -1)
+        if key_mask is not None:
+            grad_v = grad_v.masked_fill(~key_mask[:, None, :, None], 0.0)
+        return grad_rows, grad_v, None, None, None, None, None
+
+
+def draw_sample(L: int, S: int, U: int, seed: int) -> Tensor:
+    """(L, U) key positions, uniform in [0, S); the global random state is not touched."""
+    generator = torch.Generator("cpu").manual_seed(seed)
+    return torch.randint(S, (L, U), generator=generator, device="cpu")
+
+
+_cached_sample = lru_cache(maxsize=8)(draw_sample)
+
+
+def check_variant(variant: str) -> None:
+    """Raise ValueError when there is no such variant."""
+    if variant not in get_args(Variant):
+        raise ValueError(f"variant must be 'paper' or 'informer2020', got {variant!r}")
+
+
+def _check_sample(sample: Tensor, L: int, S: int) -> None:
+    if (
+        sample.ndim != 2
+        or sample.shape[0] != L
+        or not sample.shape[1]
+        or sample.is_floating_point()
+    ):
+        raise ValueError(
+            f"sample_index must hold integers of shape (L, U) with L = {L}, got {sample.dtype} "
+            f"of shape {tuple(sample.shape)}"
+        )
+    # On a GPU the gather itself refuses a wrong position; looking first would wait for the device.
+    if sample.device.type == "cpu" and not 0 <= int(sample.min()) <= int(sample.max()) < S:
+        raise ValueError(
+            f"sample_index must lie in [0, {S}), got values from {int(sample.min())} to "
+            f"{int(sample.max())}"
+        )
+
+
+def _measure(
+    q: Tensor, k: Tensor, sample: Tensor, variant: Variant, key_mask: Tensor | None
+) -> Tensor:
+    """M (B, H, L) in float32 at least; -inf for a query none of whose sampled keys is real.
+
+    Each score is summed on its own, so a row's measure does not depend on the rest of the batch.
+    """
+    B, H, L, _ = q.shape
+    kind = accumulator(q.dtype)
+    at_once = max(1, (_SCORES if q.device.type == "cpu" else 8 * _SCORES) // sample.numel())
+    series, heads = max(1, at_once // H), min(H, at_once)
+    measure = torch.empty(B, H, L, dtype=kind, device=q.device)
+    sampled_scores = _SampledScores(sample, k.shape[2], kind)
+    for b in range(0, B, series):
+        for h in range(0, H, heads):
+            part = slice(b, b + series), slice(h, h + heads)
+            scores = sampled_scores(q[part].to(kind), k[part].to(kind))
+            count: int | Tensor = sample.shape[1] if variant == "paper" else k.shape[2]
+            if key_mask is not None:
+                seen = key_mask[part[0]][:, None, sample]
+                real = seen if variant == "paper" else key_mask[part[0], None, None]
+                count = real.sum(3).clamp_(min=1)
+                mean = scores.masked_fill(~seen, 0.0).sum(3) / count
+                scores = scores.masked_fill_(~seen, -math.inf)
+            else:
+                mean = scores.sum(3) / count
+            torch.sub(scores.amax(3), mean, out=measure[part])
+    return measure
+
+
+class _SampledScores:
+    """(B, H, L, U) products of q (B, H, L, E) with the sampled ones of k (B, H, S, E).
+
+    On a CPU one sparse product for all B·H pairs: row n·L + i of the pattern holds the keys
+    n·S + sample[i]. The pattern of the last number of pairs is kept, and its values are the
+    result, overwritten by the next call.
+    """
+
+    def __init__(self, sample: Tensor, keys: int, dtype: torch.dtype) -> None:
+        self.sample, self.keys, self.dtype = sample, keys, dtype
+        self.pattern = torch.empty(0)
+
+    def __call__(self, q: Tensor, k: Tensor) -> Tensor:
+        B, H, L, E = q.shape
+        U = self.sample.shape[1]
+        if q.device.type != "cpu":
+            return (k[:, :, self.sample] * q[:, :, :, None]).sum(4)
+        if self.pattern.shape[0] != B * H * L:
+            self.pattern = self._pattern(B * H)
+        scores = self.pattern.values().zero_()  # because 0 times an earlier inf is NaN
+        torch.sparse.sampled_addmm(
+            self.pattern, q.reshape(-1, E), k.reshape(-1, E).T, beta=0.0, out=self.pattern
+        )
+        return scores.view(B, H, L, U)
+
+    def _pattern(self, pairs: int) -> Tensor:
+        L, U = self.sample.shape
+        shape = (pairs * L, pairs * self.keys)
+        rows = torch.arange(0, (shape[0] + 1) * U, U, dtype=torch.int32)
+        offsets = torch.arange(0, shape[1], self.keys, dtype=torch.int32)
+        columns = (self.sample.to(torch.int32) + offsets[:, None, None]).flatten()
+        values = torch.empty(len(columns), dtype=self.dtype)
+        return torch.sparse_csr_tensor(rows, columns, values, shape, check_invariants=False)
