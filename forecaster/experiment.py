@@ -29,6 +29,7 @@ from forecaster.datasets import (
 from forecaster.errors import DataError, UnavailableError, UsageError
 from forecaster.evaluate import Evaluation, all_floors, evaluate, naive_mae
 from forecaster.model import ForecastModel
+from forecaster.predict import Forecaster
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -235,7 +236,7 @@ def run(loaded: Loaded, say: Say, show: Callable[[dict[str, Any]], None]) -> Res
     )
     say(f"attention {config.attn.name} amounts to: {effective}")
 
-    about = {
+    about: dict[str, Any] = {
         "name": problem.name,
         "data_digest": problem.digest,
         "borders": [problem.borders.train, problem.borders.validation, problem.borders.test],
@@ -251,7 +252,7 @@ def run(loaded: Loaded, say: Say, show: Callable[[dict[str, Any]], None]) -> Res
         "data.instead_of": instead_of,
         "model.parameters": str(parameters),
     }
-    tags = {
+    tags: dict[str, str] = {
         "data": config.data.name,
         "data.digest": problem.digest,
         "data.instead_of": instead_of,
@@ -262,7 +263,7 @@ def run(loaded: Loaded, say: Say, show: Callable[[dict[str, Any]], None]) -> Res
         "features": str(config.data.features),
         "seed": str(config.seed),
         "device": device,
-        "git.commit": about["commit"],
+        "git.commit": str(about["commit"]),
     }
     with track.start(config, name, tags) as tracked:
         tracked.params(params)
@@ -288,7 +289,6 @@ def run(loaded: Loaded, say: Say, show: Callable[[dict[str, Any]], None]) -> Res
         }  # fmt: skip
         show(metrics)
         figures = draw(problem, model, metrics["test"], device)
-        tracked.metrics(flat_metrics(metrics))
         for title, figure in figures.items():
             tracked.figure(title, figure)
         if config.train.refit:
@@ -301,12 +301,15 @@ def run(loaded: Loaded, say: Say, show: Callable[[dict[str, Any]], None]) -> Res
             metrics=metrics,
             about={**about, "run_id": tracked.id},
         ).save(folder)
-        tracked.log_model(bundle, flat_metrics(metrics))
+        ready = Forecaster(bundle, "cpu")
+        example, horizon = ready.example, bundle.horizon
+        logged = tracked.log_model(folder, name, example, ready.predict(example), horizon, tags)
+        tracked.metrics(flat_metrics(metrics), logged)
         registered = ""
         if config.track.register_model:
-            task = {"data.digest": about["data_digest"], "borders": str(about["borders"])}
+            task = {"data.digest": problem.digest, "borders": str(about["borders"])}
             assert fitted.validation_mse is not None
-            registered = tracked.register(bundle.name, fitted.validation_mse, task).sentence
+            registered = tracked.register(logged, bundle.name, fitted.validation_mse, task).sentence
         return Result(name, tracked.id, bundle, folder, registered, tracked.ui_command, metrics)
 
 
