@@ -38,7 +38,9 @@ VARIANTS: dict[str, list[str]] = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--data", default="ETTh1")
     parser.add_argument("--horizon", type=int, default=336)
     parser.add_argument("--seed", type=int, default=0)
@@ -58,9 +60,7 @@ def trial(variant: str, data: str, horizon: int, seed: int) -> None:
     problem = pose(*find_data(loaded, lambda text: None))
     model, validation = problem.build_model(), problem.validation("cpu")
     config = problem.config
-    fitted = fit(
-        model, problem.training("cpu"), validation, config.train, device="cpu", seed=seed
-    )
+    fitted = fit(model, problem.training("cpu"), validation, config.train, device="cpu", seed=seed)
     result = score(forecast_with(model.eval()), validation)
     row = {
         "kind": "recipe",
@@ -75,7 +75,6 @@ def trial(variant: str, data: str, horizon: int, seed: int) -> None:
         "validation_mse": result.mse,
         "validation_mae": result.mae,
         "best_epoch": fitted.best_epoch,
-        "train_seconds": round(fitted.seconds, 1),
         "parameters": sum(p.numel() for p in model.parameters()),
         "config_digest": digest(config.to_dict()),
         "data_digest": problem.digest,

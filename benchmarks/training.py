@@ -24,7 +24,9 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--data", default="ETTh1")
     parser.add_argument("--horizon", type=int, nargs="+", default=[336])
     parser.add_argument("--attn", nargs="+", default=["prob"])
