@@ -8,7 +8,6 @@ The test split is not read. Every validation window is scored; one JSON per tria
 import argparse
 import json
 import sys
-from pathlib import Path
 
 from training import RESULTS, digest, hardware
 

@@ -81,10 +81,11 @@ def recipe() -> str:
 
 def commands() -> str:
     """The command behind each cell, with hardware and commit."""
-    lines = ["| command | hardware | commit |", "| --- | --- | --- |"]
-    for row in results("training"):
-        lines.append(f"| `{row['command']}` | {row['hardware']} | {row['commit'][:9]} |")
-    return "\n".join(lines)
+    lines = [
+        f"| `{row['command']}` | {row['hardware']} | {row['commit'][:9]} |"
+        for row in results("training")
+    ]
+    return "\n".join(["| command | hardware | commit |", "| --- | --- | --- |", *lines])
 
 
 TABLES: dict[str, Callable[[], str]] = {
