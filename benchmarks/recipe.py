@@ -44,6 +44,7 @@ def main() -> None:
     parser.add_argument("--horizon", type=int, default=336)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
+    RESULTS.mkdir(exist_ok=True)
     for variant in VARIANTS:
         trial(variant, arguments.data, arguments.horizon, arguments.seed)
 
