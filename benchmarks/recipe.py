@@ -23,7 +23,7 @@ VARIANTS: dict[str, list[str]] = {
     "no encoder layer": ["model.encoder_layers=0"],
     "a token is a day": ["model.parts=1"],
     "a token is half a day": ["model.parts=2"],
-    "no linear path": ["model.linear=false"],
+    "no linear path": ["model.linear=false", "train.lr_of={}"],
     "no level shrink": ["model.shrink=false"],
     "centred on the last value": ["model.centre=last"],
     "centred on the window mean": ["model.centre=window"],
@@ -43,9 +43,10 @@ def main() -> None:
     parser.add_argument("--data", default="ETTh1")
     parser.add_argument("--horizon", type=int, default=336)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", nargs="+", choices=VARIANTS, default=list(VARIANTS))
     arguments = parser.parse_args()
     RESULTS.mkdir(exist_ok=True)
-    for variant in VARIANTS:
+    for variant in arguments.only:
         trial(variant, arguments.data, arguments.horizon, arguments.seed)
 
 
@@ -64,7 +65,8 @@ def trial(variant: str, data: str, horizon: int, seed: int) -> None:
     result = score(forecast_with(model.eval()), validation)
     row = {
         "kind": "recipe",
-        "command": f"python benchmarks/recipe.py --data {data} --horizon {horizon} --seed {seed}",
+        "command": f"python benchmarks/recipe.py --data {data} --horizon {horizon} --seed {seed} "
+        f"--only '{variant}'",
         "variant": variant,
         "changes": sets,
         "data": data,
