@@ -56,11 +56,12 @@ class Forecaster:
                 f"expected histories of {past} steps x {len(schema.columns)} columns, got "
                 f"{history.shape[1]} x {history.shape[2]}"
             )
-        self._check_finite(history, schema.columns, "history")
         calendar = torch.from_numpy(
             np.stack([self._calendar(start, past + horizon) for start in starts])
         ).to(self.device)
-        scaled = schema.scaler.transform(history).astype(np.float32)
+        with np.errstate(over="ignore"):
+            scaled = schema.scaler.transform(history).astype(np.float32)
+        self._check_finite(scaled, schema.columns, "history, once scaled,")
         with torch.inference_mode():
             values = torch.from_numpy(scaled).to(self.device)
             output = self.model(values, calendar[:, :past], calendar[:, past:])
