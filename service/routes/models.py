@@ -1,0 +1,26 @@
+"""GET /models and a request that works."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path
+
+from service import forecasting
+from service.deps import StoreDep
+from service.problems import responses
+from service.schemas import FullRequest, Models
+
+router = APIRouter(prefix="/models", tags=["models"])
+
+
+@router.get("")
+async def models(store: StoreDep) -> Models:
+    """The models that answer now: names, columns, lengths, honest figures."""
+    return Models(models=[store.served.card] if store.served else [])
+
+
+@router.get("/{name}/example", response_model=FullRequest, responses=responses(404, 422, 503))
+async def example(
+    name: Annotated[str, Path(description="A name that GET /models tells.")], store: StoreDep
+) -> dict[str, Any]:
+    """A request that this model accepts, ready to be posted to /predict."""
+    return forecasting.example(store.get(name).forecaster)

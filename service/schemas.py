@@ -1,0 +1,200 @@
+"""The shapes of requests and answers, as /openapi.json tells them.
+
+Requests are strict: no unknown keys, no numbers in strings, no NaN, bounded lengths. Checking
+stops at the first bad value of a list, so that a large bad request costs little.
+"""
+
+from typing import Annotated, Any, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+
+MOST_COLUMNS = 10_000
+
+
+class Strict(BaseModel):
+    """Base of what clients send."""
+
+    model_config = ConfigDict(
+        strict=True, allow_inf_nan=False, extra="forbid", use_attribute_docstrings=True
+    )
+
+
+def _rank(target: Any) -> str:
+    """Which of the two kinds of target a list means to be."""
+    return "rows" if isinstance(target, list) and target and isinstance(target[0], list) else "list"
+
+
+def _form(body: Any) -> str:
+    """Which of the two forms a body means to be."""
+    full = isinstance(body, dict) and ("inputs" in body or "parameters" in body)
+    return "full" if full else "flat"
+
+
+Row: TypeAlias = Annotated[
+    list[float], Field(fail_fast=True, min_length=1, max_length=MOST_COLUMNS)
+]
+Target: TypeAlias = Annotated[
+    Annotated[list[float], Field(fail_fast=True, min_length=1), Tag("list")]
+    | Annotated[list[Row], Field(fail_fast=True, min_length=1), Tag("rows")],
+    Discriminator(_rank),
+]
+Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=256)]
+Level: TypeAlias = Annotated[float, Field(gt=0, lt=1)]
+
+
+class SeriesInput(Strict):
+    """One series up to now."""
+
+    item_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:@-]{0,127}$")] | None = None
+    """A name that comes back with the forecast."""
+    start: Annotated[str, Field(max_length=40)] | None = None
+    """The time of the first row, ISO 8601; needed by models with calendar features."""
+    target: Target
+    """The values in their units, oldest first: one list of columns per time step, or one number
+    per time step for a model of one column. Complete: gaps are to be filled before."""
+    columns: Annotated[list[Name], Field(fail_fast=True, max_length=MOST_COLUMNS)] | None = None
+    """The names of the columns, in any order; by default the model's, in its order."""
+    past_covariates: Annotated[dict[str, Any], Field(max_length=MOST_COLUMNS)] = {}
+    """Other known values of the past; no model takes any yet."""
+    future_covariates: Annotated[dict[str, Any], Field(max_length=MOST_COLUMNS)] = {}
+    """Values known beforehand; no model takes any yet."""
+
+
+class Parameters(Strict):
+    """What to forecast."""
+
+    prediction_length: Annotated[int, Field(ge=1)] | None = None
+    """Time steps; by default and at most the model's horizon."""
+    freq: Annotated[str, Field(pattern=r"^[0-9]{0,6}[A-Za-z]{1,3}(-[A-Z]{3})?$")] | None = None
+    """The time step, such as h, 15min, D; by default the model's, the only one it knows."""
+    quantile_levels: Annotated[list[Level], Field(fail_fast=True, max_length=100)] = []
+    """Quantiles beside the mean; no model gives any yet."""
+
+
+ModelName: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.@/-]{0,127}$")]
+
+
+class FullRequest(Strict):
+    """One or many series."""
+
+    inputs: Annotated[list[SeriesInput], Field(fail_fast=True, min_length=1)]
+    parameters: Parameters = Parameters()
+    model: ModelName | None = None
+    """A name that GET /models tells; by default the model that is served."""
+
+
+class FlatRequest(SeriesInput, Parameters):
+    """One series, everything at the top."""
+
+    model: ModelName | None = None
+    """A name that GET /models tells; by default the model that is served."""
+
+    @property
+    def inputs(self) -> list[SeriesInput]:
+        return [self]
+
+    @property
+    def parameters(self) -> Parameters:
+        return self
+
+
+ForecastRequest: TypeAlias = Annotated[
+    Annotated[FullRequest, Tag("full")] | Annotated[FlatRequest, Tag("flat")], Discriminator(_form)
+]
+
+
+class Answer(BaseModel):
+    """Base of what clients get."""
+
+    model_config = ConfigDict(
+        allow_inf_nan=False, frozen=True, use_attribute_docstrings=True, protected_namespaces=()
+    )
+
+
+class ModelIdentity(Answer):
+    """Which model made a forecast."""
+
+    name: str
+    version: str | None
+    """Of the registered model."""
+    alias: str | None
+    """Under which it was found in the registry."""
+    run_id: str | None
+    """The MLflow run that trained it."""
+    attn: str
+    """Its attention."""
+    digest: str
+    """SHA-256 of the bundle's manifest: the same digest, the same model."""
+
+
+class Prediction(Answer):
+    """The forecast of one series."""
+
+    item_id: str | None
+    start: str
+    """The time of the first forecast step, ISO 8601."""
+    freq: str
+    columns: list[str]
+    """What is forecast, in the order of `mean`."""
+    mean: list[float] | list[list[float]]
+    """In units: a list of columns per time step, or one number per time step when the request's
+    target was such a list."""
+
+
+class Timing(Answer):
+    queue_ms: float
+    """Waiting for the device."""
+    inference_ms: float
+    """On the device."""
+    batch_size: int
+    """Series that ran together."""
+
+
+class ForecastResponse(Answer):
+    """The forecasts, in the order of the request's series."""
+
+    id: str
+    """The request's id, as in the header X-Request-ID."""
+    model: ModelIdentity
+    predictions: list[Prediction]
+    warnings: list[str]
+    """What was done with the input that may surprise."""
+    timing: Timing
+
+
+class ModelCard(ModelIdentity):
+    """What a model reads and forecasts."""
+
+    effective: str
+    """What its attention amounts to at its lengths."""
+    device: str
+    columns: list[str]
+    """What it reads, in its order."""
+    targets: list[str]
+    """What it forecasts."""
+    freq: str
+    timezone: str
+    """UTC, or naive: the clock of the data's source."""
+    look_back: int
+    """Rows that a request needs at least."""
+    horizon: int
+    """Steps that it forecasts at most."""
+    test: dict[str, Any]
+    """Its honest figures: MSE and MAE in scaled values on every window of the test split."""
+
+
+class Models(Answer):
+    models: list[ModelCard]
+
+
+class Status(Answer):
+    status: str
+    reason: str | None = None
+    model: str | None = None
+
+
+class Version(Answer):
+    version: str
+    """Of forecaster."""
+    api: str
+    """Of this interface; /predict is the newest."""

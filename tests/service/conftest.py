@@ -1,0 +1,46 @@
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from fastapi.testclient import TestClient
+
+from tests.service.toy import NAME, make_bundle, start
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_thread() -> Iterator[None]:
+    """Threads that wait for each other on a busy machine cost more than they gain here."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A bundle of three columns, hourly, without a time zone."""
+    path = tmp_path_factory.mktemp("bundles") / "toy"
+    make_bundle(path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def client(folder: Path) -> Iterator[TestClient]:
+    """A client of a service with that bundle."""
+    with start(model=str(folder)) as client:
+        yield client
+
+
+@pytest.fixture
+def full(client: TestClient) -> dict[str, Any]:
+    """A request that the service accepts, in the full form."""
+    body: dict[str, Any] = client.get(f"/models/{NAME}/example").json()
+    return body
+
+
+@pytest.fixture
+def flat(full: dict[str, Any]) -> dict[str, Any]:
+    """The same request in the flat form."""
+    return {**full["inputs"][0], **full["parameters"]}

@@ -1,0 +1,274 @@
+from copy import deepcopy
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fastapi.testclient import TestClient
+
+from forecaster.predict import Forecaster
+from tests.service.toy import COLUMNS, HORIZON, NAME, PAST, make_bundle, start
+
+Body = dict[str, Any]
+
+
+def mean(client: TestClient, body: Body, number: int = 0) -> np.ndarray:
+    answer = client.post("/predict", json=body)
+    assert answer.status_code == 200, answer.text
+    return np.array(answer.json()["predictions"][number]["mean"])
+
+
+def refused(client: TestClient, body: Body) -> dict[str, Any]:
+    answer = client.post("/predict", json=body)
+    assert answer.status_code == 422, answer.text
+    problem: dict[str, Any] = answer.json()
+    return problem
+
+
+def test_answer_has_the_shape_of_the_contract(client: TestClient, full: Body, folder: Path) -> None:
+    answer = client.post("/predict", json=full, headers={"X-Request-ID": "abc-1"}).json()
+    prediction = answer["predictions"][0]
+    assert answer["id"] == "abc-1"
+    assert answer["warnings"] == []
+    assert answer["model"] == {
+        "name": NAME,
+        "version": None,
+        "alias": None,
+        "run_id": "0" * 32,
+        "attn": "prob",
+        "digest": Forecaster.load(folder).bundle.digest,
+    }
+    assert answer["timing"]["batch_size"] == 1
+    assert answer["timing"]["inference_ms"] > 0
+    assert answer["timing"]["queue_ms"] >= 0
+    last = datetime.fromisoformat(full["inputs"][0]["start"]) + timedelta(hours=PAST - 1)
+    assert datetime.fromisoformat(prediction["start"]) == last + timedelta(hours=1)
+    assert (prediction["item_id"], prediction["freq"]) == ("example", "h")
+    assert prediction["columns"] == list(COLUMNS)
+    assert np.array(prediction["mean"]).shape == (HORIZON, len(COLUMNS))
+
+
+def test_forecast_is_the_one_of_the_library(client: TestClient, full: Body, folder: Path) -> None:
+    forecaster = Forecaster.load(folder, "cpu")
+    expected = forecaster.predict(forecaster.example)
+    np.testing.assert_array_equal(mean(client, full), expected[list(COLUMNS)].to_numpy())
+    first = client.post("/predict", json=full).json()["predictions"][0]["start"]
+    assert first == expected["time"].iloc[0].isoformat()
+
+
+@pytest.mark.parametrize("path", ["/predict", "/v1/predict"])
+def test_same_request_same_bits_in_both_forms(
+    client: TestClient, full: Body, flat: Body, path: str
+) -> None:
+    answers = [client.post(path, json=body).json() for body in (full, full, flat)]
+    assert answers[0]["predictions"] == answers[1]["predictions"] == answers[2]["predictions"]
+
+
+def test_same_bits_from_another_load_of_the_bundle(
+    client: TestClient, full: Body, folder: Path
+) -> None:
+    with start(model=str(folder)) as other:
+        np.testing.assert_array_equal(mean(other, full), mean(client, full))
+
+
+def test_batch_mates_do_not_matter(client: TestClient, full: Body) -> None:
+    alone = mean(client, full)
+    mates = []
+    for i in range(1, 5):
+        mate = deepcopy(full["inputs"][0])
+        mate["target"] = (np.array(mate["target"]) * i + 100.0 * i).tolist()
+        mate["start"] = f"2026-0{i}-11T05:00:00"
+        mates.append(mate)
+    body = {**full, "inputs": [*mates[:2], full["inputs"][0], *mates[2:]]}
+    answer = client.post("/predict", json=body).json()
+    assert answer["timing"]["batch_size"] == 5
+    np.testing.assert_allclose(answer["predictions"][2]["mean"], alone, rtol=1e-5, atol=1e-5)
+    assert not np.allclose(answer["predictions"][1]["mean"], alone)
+
+
+def test_large_requests_run_in_parts(full: Body, client: TestClient, folder: Path) -> None:
+    series = full["inputs"][0]
+    body = {"inputs": [{**series, "item_id": str(i)} for i in range(5)]}
+    with start(model=str(folder), max_batch=2) as other:
+        answer = other.post("/predict", json=body).json()
+    assert answer["timing"]["batch_size"] == 2
+    assert [item["item_id"] for item in answer["predictions"]] == list("01234")
+    for item in answer["predictions"]:
+        np.testing.assert_allclose(item["mean"], mean(client, full), rtol=1e-5, atol=1e-5)
+
+
+def test_columns_by_name_in_any_order(client: TestClient, flat: Body) -> None:
+    order = [2, 0, 1]
+    target = np.array(flat["target"])[:, order].tolist()
+    shuffled = {**flat, "columns": [COLUMNS[i] for i in order], "target": target}
+    np.testing.assert_array_equal(mean(client, shuffled), mean(client, flat))
+    unnamed = {key: value for key, value in flat.items() if key != "columns"}
+    np.testing.assert_array_equal(mean(client, unnamed), mean(client, flat))
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        (["load", "wind", "Zurich °C"], ["columns[2]", "Did you mean 'Zürich °C'?", "missing"]),
+        (["load", "wind"], ["missing: Zürich °C"]),
+        (["load", "wind", "wind"], ["missing: Zürich °C", "more than once: wind"]),
+        ([*COLUMNS, "rain"], ["columns[3] is none of them"]),
+        ([], ["missing: load, wind, Zürich °C"]),
+    ],
+)
+def test_wrong_columns_name_the_expected_ones(
+    client: TestClient, flat: Body, columns: list[str], words: list[str]
+) -> None:
+    problem = refused(client, {**flat, "columns": columns})
+    assert problem["errors"][0]["loc"] == ["columns"]
+    for word in ("load, wind, Zürich °C", *words):
+        assert word in problem["detail"]
+
+
+@pytest.mark.parametrize("width", [2, 4])
+def test_wrong_width(client: TestClient, flat: Body, width: int) -> None:
+    problem = refused(client, {**flat, "target": [[1.0] * 3] * 5 + [[1.0] * width] * 19})
+    assert problem["errors"][0]["loc"] == ["target", 5]
+    assert f"got {width} in row 6" in problem["detail"]
+
+
+def test_flat_list_for_many_columns(client: TestClient, flat: Body) -> None:
+    problem = refused(client, {**flat, "target": [1.0] * PAST})
+    assert "a list of 3 numbers per time step" in problem["detail"]
+
+
+def test_too_short_is_never_padded(client: TestClient, flat: Body) -> None:
+    problem = refused(client, {**flat, "target": flat["target"][1:]})
+    assert problem["detail"] == "target: expected at least 24 rows, the model's look-back, got 23"
+
+
+def test_longer_is_cut_with_a_warning(client: TestClient, flat: Body) -> None:
+    before = [[0.0, 50.0, -50.0]] * 10
+    started = datetime.fromisoformat(flat["start"]) - timedelta(hours=10)
+    body = {**flat, "start": started.isoformat(), "target": before + flat["target"]}
+    np.testing.assert_array_equal(mean(client, body), mean(client, flat))
+    answer = client.post("/predict", json=body).json()
+    assert answer["warnings"] == ["the newest 24 of 34 rows were used"]
+    answer = client.post("/predict", json={"inputs": [{**body} | {"item_id": "b"}]})
+    assert answer.status_code == 422  # prediction_length and freq belong to the parameters
+
+
+def test_prediction_length(client: TestClient, flat: Body) -> None:
+    short = mean(client, {**flat, "prediction_length": 2})
+    np.testing.assert_array_equal(short, mean(client, flat)[:2])
+    assert "at most 6 steps" in refused(client, {**flat, "prediction_length": 7})["detail"]
+
+
+@pytest.mark.parametrize("length", [0, -1, 10**9, 10**30, 3.0, True, "3", None])
+def test_prediction_length_out_of_range(client: TestClient, flat: Body, length: Any) -> None:
+    answer = client.post("/predict", json={**flat, "prediction_length": length})
+    assert answer.status_code == (200 if length is None else 422)
+
+
+@pytest.mark.parametrize("freq", ["h", "H", "1h", "60min", None])
+def test_the_models_freq_by_its_old_names(client: TestClient, flat: Body, freq: str | None) -> None:
+    answer = client.post("/predict", json={**flat, "freq": freq}).json()
+    assert answer["predictions"][0]["freq"] == "h"
+
+
+@pytest.mark.parametrize("freq", ["D", "15min", "2h", "0h", "xyz"])
+def test_other_freq_names_the_models(client: TestClient, flat: Body, freq: str) -> None:
+    assert "in steps of h" in refused(client, {**flat, "freq": freq})["detail"]
+
+
+def test_start_is_needed_for_the_calendar(client: TestClient, flat: Body) -> None:
+    del flat["start"]
+    problem = refused(client, flat)
+    assert problem["errors"][0]["loc"] == ["start"]
+    assert "calendar" in problem["detail"]
+
+
+@pytest.mark.parametrize(
+    ("time", "word"),
+    [
+        ("yesterday", "ISO 8601"),
+        ("2026-02-30T00:00:00", "ISO 8601"),
+        ("1767225600", "ISO 8601"),
+        ("2026-01-01T00:00:00Z", "without an offset"),
+        ("9999-12-31T23:00:00", "beyond the year 9999"),
+        ("0001-01-01T00:00:00+14:00", "without an offset"),
+    ],
+)
+def test_wrong_start(client: TestClient, flat: Body, time: str, word: str) -> None:
+    assert word in refused(client, {**flat, "start": time})["detail"]
+
+
+@pytest.mark.parametrize("time", ["0001-01-01", "9999-12-30T17:00:00"])
+def test_earliest_and_latest_start(client: TestClient, flat: Body, time: str) -> None:
+    assert np.isfinite(mean(client, {**flat, "start": time})).all()
+
+
+def test_start_in_a_zone_becomes_utc(tmp_path: Path) -> None:
+    make_bundle(tmp_path, ("load",), timezone="UTC")
+    with start(model=str(tmp_path)) as client:
+        body = {"target": [float(i % 7) for i in range(PAST)], "start": "2026-01-01T02:00:00+02:00"}
+        prediction = client.post("/predict", json=body).json()["predictions"][0]
+        assert prediction["start"] == "2026-01-02T00:00:00+00:00"
+        naive = {**body, "start": "2026-01-01T00:00:00"}
+        assert client.post("/predict", json=naive).json()["predictions"][0] == prediction
+        early = {**body, "start": "0001-01-01T00:00:00+14:00"}
+        assert "ISO 8601" in refused(client, early)["detail"]
+
+
+def test_rank_of_the_mean_is_that_of_the_target(tmp_path: Path) -> None:
+    make_bundle(tmp_path, ("load",))
+    with start(model=str(tmp_path)) as client:
+        target = [float(i % 7) for i in range(PAST)]
+        numbers = mean(client, {"target": target, "start": "2026-01-01"})
+        rows = mean(client, {"target": [[x] for x in target], "start": "2026-01-01"})
+    assert numbers.shape == (HORIZON,)
+    np.testing.assert_array_equal(rows, numbers[:, None])
+
+
+def test_calendar_steps_start_on_the_calendar(tmp_path: Path) -> None:
+    make_bundle(tmp_path, ("load",), freq="ME")
+    body = {"target": [float(i) for i in range(PAST + 3)], "start": "2020-01-31"}
+    with start(model=str(tmp_path)) as client:
+        answer = client.post("/predict", json=body).json()
+        assert answer["predictions"][0]["start"] == "2022-04-30T00:00:00"
+        assert "steps of ME" in refused(client, {**body, "start": "2020-01-15"})["detail"]
+
+
+def test_quantiles_are_not_there_yet(client: TestClient, flat: Body) -> None:
+    problem = refused(client, {**flat, "quantile_levels": [0.1, 0.9]})
+    assert "mean forecasts only" in problem["detail"]
+    assert client.post("/predict", json={**flat, "quantile_levels": []}).status_code == 200
+
+
+@pytest.mark.parametrize("role", ["past_covariates", "future_covariates"])
+def test_covariates_are_not_there_yet(client: TestClient, full: Body, role: str) -> None:
+    full["inputs"][0][role] = {"holiday": [1, 0]}
+    problem = refused(client, full)
+    assert problem["errors"][0]["loc"] == ["inputs", 0, role]
+    full["inputs"][0][role] = {}
+    assert client.post("/predict", json=full).status_code == 200
+
+
+def test_each_bad_series_is_told(client: TestClient, full: Body) -> None:
+    good = full["inputs"][0]
+    short, unnamed = {**good, "target": good["target"][:5]}, {**good, "columns": ["a"]}
+    problem = refused(client, {"inputs": [good, short, good, unnamed] * 15})
+    assert problem["error_count"] == 30
+    assert len(problem["errors"]) == 20
+    assert [error["loc"] for error in problem["errors"][:2]] == [
+        ["inputs", 1, "target"],
+        ["inputs", 3, "columns"],
+    ]
+
+
+def test_model_by_name(client: TestClient, full: Body) -> None:
+    assert client.post("/predict", json={**full, "model": NAME}).status_code == 200
+    answer = client.post("/predict", json={**full, "model": "forecaster-other"})
+    assert answer.status_code == 404
+    assert NAME in answer.json()["detail"]
+
+
+def test_values_beyond_float32_are_refused(client: TestClient, flat: Body) -> None:
+    problem = refused(client, {**flat, "target": [[1e300, 0.0, 0.0]] * PAST})
+    assert "not finite" in problem["detail"]

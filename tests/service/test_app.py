@@ -1,0 +1,171 @@
+import re
+import threading
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+
+from forecaster.predict import Forecaster
+from service.app import create_app
+from service.settings import Settings
+from tests.service.toy import start
+
+PROBLEM = "application/problem+json"
+
+
+class Links(HTMLParser):
+    """The addresses that a page loads."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.found: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found += [value for name, value in attrs if name in ("src", "href") and value]
+
+
+def test_docs_load_nothing_from_elsewhere(client: TestClient) -> None:
+    page = client.get("/docs").text
+    links = Links(page).found
+    assert len(links) >= 3
+    for link in links:
+        assert link.startswith("/")
+        assert client.get(link).status_code == 200
+    assert "http" not in re.sub(r"window\.location\S*", "", page)
+    assert '"validatorUrl": null' in page
+    assert client.get("/redoc").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/nothing", 404),
+        ("GET", "/static-offline-docs/nothing", 404),
+        ("GET", "/static-offline-docs/..%2f..%2fcore.py", 404),
+        ("GET", "/predict", 405),
+        ("PUT", "/predict", 405),
+        ("OPTIONS", "/predict", 405),
+        ("POST", "/livez", 405),
+        ("GET", "/readyz?verbose=" + "x" * 9, 422),
+    ],
+)
+def test_every_error_is_a_problem(client: TestClient, method: str, path: str, status: int) -> None:
+    answer = client.request(method, path)
+    problem = answer.json()
+    assert answer.headers["content-type"] == PROBLEM
+    assert (answer.status_code, problem["status"]) == (status, status)
+    assert problem["instance"] == f"urn:x-request-id:{answer.headers['x-request-id']}"
+    assert set(problem) >= {"type", "title", "detail"}
+    if status == 405:
+        assert answer.headers["allow"] in ("POST", "GET")
+
+
+@pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example", "", "a b", "[::2]"])
+def test_other_hosts_are_refused(client: TestClient, host: str) -> None:
+    answer = client.get("/livez", headers={"Host": host})
+    assert (answer.status_code, answer.headers["content-type"]) == (400, PROBLEM)
+    assert "Host" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("host", ["localhost:8000", "127.0.0.1", "[::1]:8000", "LOCALHOST"])
+def test_this_machine_is_a_host(client: TestClient, host: str) -> None:
+    assert client.get("/livez", headers={"Host": host}).status_code == 200
+
+
+def test_hosts_can_be_added(folder: Path) -> None:
+    with start(model=str(folder), allowed_hosts=("forecast.example",)) as client:
+        for host, status in (("forecast.example", 200), ("localhost", 200), ("other", 400)):
+            assert client.get("/livez", headers={"Host": host}).status_code == status
+
+
+def test_a_foreign_page_cannot_post(client: TestClient, flat: dict[str, Any]) -> None:
+    origin = {"Origin": "http://evil.example"}
+    simple = client.post("/predict", json=flat, headers={**origin, "Content-Type": "text/plain"})
+    assert simple.status_code == 415
+    asked = client.options("/predict", headers={**origin, "Access-Control-Request-Method": "POST"})
+    assert asked.status_code == 405
+    for answer in (simple, asked, client.get("/models", headers=origin)):
+        assert not [name for name in answer.headers if name.startswith("access-control")]
+
+
+@pytest.mark.parametrize(
+    ("sent", "kept"),
+    [("job-17.a_B", True), ("x" * 64, True), ("x" * 65, False), ("a b", False), ('"}', False)],
+)
+def test_request_ids(client: TestClient, sent: str, kept: bool) -> None:
+    got = client.get("/livez", headers={"X-Request-ID": sent}).headers["x-request-id"]
+    assert re.fullmatch(r"[A-Za-z0-9._-]{1,64}", got)
+    assert (got == sent) == kept
+
+
+def test_an_unforeseen_error_reveals_nothing(
+    folder: Path, flat: dict[str, Any], monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    with start(model=str(folder)) as client:
+
+        def fail(*args: Any) -> None:
+            raise RuntimeError("the password is swordfish")
+
+        monkeypatch.setattr(Forecaster, "forecast", fail)
+        answer = client.post("/predict", json=flat, headers={"X-Request-ID": "bad-1"})
+    assert (answer.status_code, answer.headers["content-type"]) == (500, PROBLEM)
+    assert answer.headers["x-request-id"] == "bad-1"
+    assert "swordfish" not in answer.text
+    assert "Traceback" not in answer.text
+    log = capsys.readouterr().err
+    assert "swordfish" in log
+    assert '"request_id": "bad-1"' in log
+
+
+def test_alive_while_loading(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    go_on = threading.Event()
+    load = Forecaster.load
+
+    def slow(*args: Any) -> Forecaster:
+        go_on.wait(20)
+        return load(*args)
+
+    monkeypatch.setattr(Forecaster, "load", slow)
+    app = create_app(Settings(model=str(folder)))
+    with TestClient(app, base_url="http://localhost") as client:
+        assert client.get("/livez").status_code == 200
+        waiting = client.get("/readyz")
+        assert waiting.status_code == 503
+        assert int(waiting.headers["retry-after"]) > 0
+        assert "being loaded" in client.post("/predict", json={}).json()["detail"]
+        go_on.set()
+        while client.get("/readyz").status_code == 503:
+            pass
+        assert client.get("/readyz").json() == {"status": "ready"}
+
+
+def test_nothing_is_loaded_before_the_start(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORECASTER_MODEL", str(folder))
+    monkeypatch.setattr(Forecaster, "load", lambda *args: pytest.fail("loaded too early"))
+    app = create_app()
+    assert isinstance(app, FastAPI)
+    assert app.state.settings.model == str(folder)
+
+
+def test_openapi_describes_requests_and_problems(client: TestClient) -> None:
+    schema = client.get("/openapi.json").json()
+    assert {"/predict", "/v1/predict", "/livez", "/readyz", "/models"} <= set(schema["paths"])
+    components = schema["components"]["schemas"]
+    assert "HTTPValidationError" not in components
+    assert set(components["Problem"]["required"]) == {"title", "status", "detail", "instance"}
+    post = schema["paths"]["/predict"]["post"]
+    forms = post["requestBody"]["content"]["application/json"]["schema"]["oneOf"]
+    assert [form["$ref"].rpartition("/")[2] for form in forms] == ["FullRequest", "FlatRequest"]
+    for status in ("400", "404", "413", "415", "422", "503"):
+        content = post["responses"][status]["content"]
+        assert list(content) == [PROBLEM]
+        name = content[PROBLEM]["schema"]["$ref"].rpartition("/")[2]
+        assert name in components
+    text = str(schema)
+    for name in re.findall(r"#/components/schemas/(\w+)", text):
+        assert name in components
