@@ -5,12 +5,13 @@
 Files never stack. The environment speaks of values inside a section with two underscores,
 FORECASTER_TRAIN__EPOCHS=3, and of FORECASTER_SEED and FORECASTER_DEVICE. `model` and `attn` are
 a name with the options of that class's constructor beside it; naming another class drops the
-options that belonged to the old one.
+options that lower layers gave to the old one.
 """
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+import reprlib
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -20,7 +21,6 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
-    StringConstraints,
     ValidationError,
     field_validator,
     model_validator,
@@ -29,13 +29,12 @@ from pydantic import (
 from forecaster import resources
 from forecaster.attention import ATTENTIONS, SYNONYMS
 from forecaster.attention.base import AttentionChoice, AttentionPlan
-from forecaster.errors import ConfigError, ForecasterError, UsageError
-from forecaster.lookup import did_you_mean, find, option_model
+from forecaster.errors import ConfigError, ForecasterError, StorageError, UsageError
+from forecaster.lookup import canonical, did_you_mean, find, option_model
 from forecaster.model import SKELETONS, ForecastModel, Task
 
 Positive = Annotated[int, Field(ge=1)]
 Rate = Annotated[float, Field(gt=0)]
-Cycles = Annotated[str, StringConstraints(pattern=r"^[1-9][0-9]* cycles?$")]
 Features = Literal["M", "S", "MS"]
 
 FLAGS = {
@@ -54,13 +53,28 @@ FLAGS = {
 """The named flags of the command line and the values that they are short for."""
 
 NAMED = ("model", "attn", "attn.decoder", "attn.cross")
+ROLES = ("decoder", "cross")
 ENVIRONMENT = re.compile(r"FORECASTER_(?:(?:[A-Z0-9]+__)+[A-Z0-9_]+|SEED|DEVICE)")
 
 
 class Section(BaseModel):
-    """Frozen, unknown keys forbidden."""
+    """Frozen; unknown keys and other types are refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        allow_inf_nan=False,
+        use_attribute_docstrings=True,
+    )
+
+
+class _RuleError(ValueError):
+    """A rule across values; `places` are their dotted names."""
+
+    def __init__(self, sentence: str, *places: str) -> None:
+        super().__init__(sentence)
+        self.places = places
 
 
 class DataConfig(Section):
@@ -68,7 +82,7 @@ class DataConfig(Section):
     """A data card, see `forecaster data`."""
     otherwise: str | None = None
     """The card that takes its place when `name` is a default and cannot be had."""
-    path: Path | None = None
+    path: Annotated[Path | None, Field(strict=False)] = None
     """A file to read instead of looking for the card's."""
     features: Features | None = None
     """M: all columns to all; S: the target alone; MS: all columns to the target. By default M,
@@ -76,14 +90,36 @@ class DataConfig(Section):
     target: str | None = None
     """The column that S and MS predict; by default the card's."""
 
+    @model_validator(mode="after")
+    def _target_is_used(self) -> "DataConfig":
+        if self.features == "M" and self.target is not None:
+            raise _RuleError(
+                f"data.target={self.target} names one column, but data.features=M predicts "
+                "all of them; choose MS (all columns to the target) or S (the target alone)",
+                "data.target",
+                "data.features",
+            )
+        return self
+
 
 class WindowConfig(Section):
-    past: Positive | Cycles = 96
+    past: int | str = 96
     """Look-back P: steps, or "21 cycles" of the data's main season."""
     start: Positive | None = None
     """Known steps that open the Informer's decoder; by default half the look-back."""
     horizon: Positive = 96
     """Forecast steps T."""
+
+    @field_validator("past", mode="before")
+    @classmethod
+    def _is_a_length(cls, value: Any) -> Any:
+        steps = type(value) is int and value >= 1
+        if steps or (type(value) is str and re.fullmatch(r"[1-9][0-9]* cycles?", value)):
+            return value
+        raise ValueError(
+            f'window.past: expected steps such as 504 or whole cycles such as "21 cycles", got '
+            f"{_short(value)}"
+        )
 
 
 class Choice(BaseModel):
@@ -107,30 +143,39 @@ class _OptionError(ValueError):
         self.known = known
 
 
-def _choose(value: Any, table: Mapping[str, Any], kind: str, synonyms: Mapping[str, str]) -> Any:
+def _choose(
+    value: Any, table: Mapping[str, Any], kind: str, synonyms: Mapping[str, str] = {}
+) -> Any:
     """Complete `{name, options...}` with the defaults of the named constructor."""
     if isinstance(value, Choice):
         return value
-    fields = {"name": value} if isinstance(value, str) else dict(value)
-    if not isinstance(fields.get("name"), str):
-        raise ValueError(f"{kind} wants a name; known: {', '.join(table)}")
+    fields = dict(value) if isinstance(value, dict) else {"name": value}
+    wanted = fields.pop("name", None)
+    if not isinstance(wanted, str):
+        got = "no name" if wanted is None else _short(wanted)
+        raise ValueError(f"expected the name of a known {kind} ({', '.join(table)}), got {got}")
     try:
-        name, constructor = find(table, fields.pop("name"), kind, synonyms)
+        name, constructor = find(table, wanted, kind, synonyms)
     except UsageError as error:
         raise ValueError(str(error)) from None
     model = option_model(constructor, name)
     try:
-        options = model(**fields)
+        options = model.model_validate({key: _tuples(item) for key, item in fields.items()})
     except ValidationError as error:
-        raise _OptionError(error, list(model.model_fields)) from None
-    return {"name": name, **{key: getattr(options, key) for key in type(options).model_fields}}
+        raise _OptionError(error, ["name", *model.model_fields]) from None
+    return {"name": name, **{key: getattr(options, key) for key in model.model_fields}}
+
+
+def _tuples(value: Any) -> Any:
+    """YAML and JSON have lists where constructors take tuples."""
+    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value
 
 
 class ModelChoice(Choice):
     @model_validator(mode="before")
     @classmethod
     def _complete(cls, value: Any) -> Any:
-        return _choose(value, SKELETONS, "model", {})
+        return _choose(value, SKELETONS, "model")
 
 
 class AttentionOption(Choice):
@@ -154,9 +199,13 @@ class AttnConfig(AttentionOption):
     def _complete(cls, value: Any) -> Any:
         if not isinstance(value, dict):
             return _choose(value, ATTENTIONS, "attention", SYNONYMS)
-        roles = {key: value[key] for key in ("decoder", "cross") if key in value}
+        roles = {key: value[key] for key in ROLES if key in value}
         own = {key: item for key, item in value.items() if key not in roles}
-        return {**_choose(own, ATTENTIONS, "attention", SYNONYMS), **roles}
+        try:
+            return {**_choose(own, ATTENTIONS, "attention", SYNONYMS), **roles}
+        except _OptionError as error:
+            error.known += ROLES
+            raise
 
     def plan(self) -> AttentionPlan:
         own = self.choice()
@@ -222,29 +271,23 @@ class RunConfig(Section):
         model = info.data.get("model")
         if model is not None:
             roles = SKELETONS[model.name].attention_roles
-            for role in ("decoder", "cross"):
+            for role in ROLES:
                 if getattr(attn, role) is not None and role not in roles:
-                    raise ValueError(
+                    raise _RuleError(
                         f"attn.{role} is set, but the model '{model.name}' has no {role} "
-                        f"attention to choose; its places are: {', '.join(roles)}"
+                        f"attention to choose; its places are: {', '.join(roles)}",
+                        f"attn.{role}",
+                        f"attn.{role}.name",
+                        "model.name",
                     )
         return attn
-
-    @model_validator(mode="after")
-    def _target_is_used(self) -> "RunConfig":
-        if self.data.features == "M" and self.data.target is not None:
-            raise ValueError(
-                f"data.target={self.data.target} names one column, but data.features=M predicts "
-                "all of them; choose MS (all columns to the target) or S (the target alone)"
-            )
-        return self
 
     def build_model(self, task: Task) -> ForecastModel:
         """The untrained model. Raises UsageError with the sizes when they do not fit."""
         skeleton: Any = SKELETONS[self.model.name]
         try:
             return skeleton(task, self.attn.plan(), **self.model.options)  # type: ignore[no-any-return]
-        except ValueError as error:
+        except (ValueError, RuntimeError) as error:  # torch has both for sizes
             raise UsageError(f"this configuration cannot be built: {error}") from error
 
     def to_dict(self) -> dict[str, Any]:
@@ -288,27 +331,35 @@ def load(
     """
     flags = {key: value for key, value in (flags or {}).items() if value is not None}
     environment = os.environ if environment is None else environment
-    layers: list[tuple[str, str, Any]] = []
     path = _file(file, flags.get("data"))
-    for key, value in _leaves(_read(path)):
-        layers.append((key, str(path), value))
-    for name, text in sorted(environment.items()):
-        if ENVIRONMENT.fullmatch(name):
-            key = name.removeprefix("FORECASTER_").lower().replace("__", ".")
-            layers.append((key, f"${name}", _parse(text, f"${name}", ConfigError)))
-    for item in sets:
-        key, equals, text = item.partition("=")
-        if not equals or not key:
-            raise UsageError(f"--set wants KEY=VALUE such as window.horizon=96, got '{item}'")
-        layers.append((key.strip(), f"--set {item}", _parse(text, f"--set {item}", UsageError)))
-    for flag, value in flags.items():
-        layers.append((FLAGS[flag], f"--{flag}", value))
-
-    values: dict[str, Any] = {}
+    in_file = [(key, str(path), value) for key, value in _read(path).items()]
+    exported = [
+        (name.removeprefix("FORECASTER_").lower().replace("__", "."), f"${name}", text)
+        for name, text in sorted(environment.items())
+        if ENVIRONMENT.fullmatch(name)
+    ]
+    given = [_assignment(item) for item in sets]
+    layers = (
+        in_file,
+        [(key, origin, _parse(text, origin, ConfigError)) for key, origin, text in exported],
+        [
+            *[(key, origin, _parse(text, origin, UsageError)) for key, origin, text in given],
+            *[(FLAGS[flag], f"--{flag}", value) for flag, value in flags.items()],
+        ],
+    )
+    values: dict[str, Any] = RunConfig().to_dict()
     origins: dict[str, str] = {}
-    for key, origin, value in layers:
-        _put(values, origins, key, origin, value)
+    for layer in layers:
+        for key, origin, value in _names_first(layer):
+            _put(values, origins, key, origin, value)
     return Loaded(_validate(values, origins, str(path)), origins)
+
+
+def _assignment(item: str) -> tuple[str, str, str]:
+    key, equals, text = item.partition("=")
+    if not equals or not all(key.strip().split(".")):
+        raise UsageError(f"--set wants KEY=VALUE such as window.horizon=96, got '{item}'")
+    return key.strip(), f"--set {item}", text
 
 
 def _file(file: str | None, data: str | None) -> Path:
@@ -316,7 +367,7 @@ def _file(file: str | None, data: str | None) -> Path:
     if file is None:
         own = folder / f"{data}.yaml"
         return own if data is not None and own.is_file() else folder / "default.yaml"
-    for path in (Path(file), folder / f"{file}.yaml", folder / "grids" / f"{file}.yaml"):
+    for path in (Path(file), folder / f"{file}.yaml"):
         if path.is_file():
             return path
     names = sorted(path.stem for path in folder.glob("*.yaml"))
@@ -326,60 +377,106 @@ def _file(file: str | None, data: str | None) -> Path:
     )
 
 
+class _Loader(yaml.SafeLoader):
+    """Plain YAML: no Python, no key twice, no aliases (ten lines of them can fill the memory)."""
+
+    depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            raise self._error("aliases are not taken here")
+        if self.depth > 20:
+            raise self._error("it is nested too deeply")
+        self.depth += 1
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen = set()
+        for key, _ in node.value:
+            name = str(key.value)
+            if name in seen:
+                raise self._error(f"the key '{name}' stands there twice", key)
+            seen.add(name)
+        return super().construct_mapping(node, deep)
+
+    def _error(self, sentence: str, node: yaml.Node | None = None) -> yaml.MarkedYAMLError:
+        mark = node.start_mark if node else self.peek_event().start_mark  # type: ignore[no-untyped-call]
+        return yaml.MarkedYAMLError(None, None, sentence, mark)
+
+
+# YAML 1.1 takes 1e-3 for a string, because it has no dot
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9]+[eE][-+]?[0-9]+$"), list("-+0123456789")
+)
+
+
+def _parse(text: str, where: str, kind: type[ForecasterError]) -> Any:
+    try:
+        return yaml.load(text, _Loader)
+    except (yaml.YAMLError, ValueError) as error:  # a ValueError is a date such as 2026-13-01
+        reason = " ".join(str(error).replace(' in "<unicode string>",', " at").split())
+        raise kind(f"{where}: not plain YAML: {reason}") from None
+
+
 def _read(path: Path) -> dict[str, Any]:
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        reason = " ".join(str(error).split())
-        raise ConfigError(f"{path} is not plain YAML: {reason}") from None
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not a text in UTF-8: {error}") from None
+    except OSError as error:
+        raise StorageError(f"{path} cannot be read: {error.strerror}") from None
+    values = _parse(text, str(path), ConfigError)
     if values is None:
         return {}
-    if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
-        raise ConfigError(f"{path}: expected a mapping of sections, got {type(values).__name__}")
+    if not isinstance(values, dict):
+        raise ConfigError(f"{path}: expected a mapping of sections, got {_short(values)}")
     return values
 
 
-def _parse(text: str, where: str, error: type[ForecasterError]) -> Any:
-    try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError:
-        raise error(f"{where}: the value is not plain YAML; quote it") from None
-    # YAML 1.1 takes 1e-3 for a string, because it has no dot
-    if isinstance(value, str) and re.fullmatch(r"[-+]?\d+[eE][-+]?\d+", value):
-        return float(value)
-    return value
-
-
-def _leaves(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    leaves: list[tuple[str, Any]] = []
+def _leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for key, value in values.items():
         path = f"{prefix}{key}"
         if isinstance(value, dict) and value:
-            leaves.extend(_leaves(value, f"{path}."))
+            yield from _leaves(value, f"{path}.")
         else:
-            leaves.append((path, value))
-    # the name comes first, since it decides which options there are
-    return sorted(leaves, key=lambda leaf: not leaf[0].endswith(".name"))
+            yield path, value
+
+
+def _names_first(layer: Iterable[tuple[str, str, Any]]) -> list[tuple[str, str, Any]]:
+    """The single values of a layer; names lead, since they decide which options there are."""
+    leaves = [
+        (f"{path}.name" if path in NAMED and isinstance(leaf, str) else path, origin, leaf)
+        for key, origin, value in layer
+        for path, leaf in _leaves({key: value})
+    ]
+    return sorted(leaves, key=lambda leaf: not _is_name(leaf[0]))
+
+
+def _is_name(key: str) -> bool:
+    return key.removesuffix(".name") in NAMED and key not in NAMED
 
 
 def _put(
     values: dict[str, Any], origins: dict[str, str], key: str, origin: str, value: Any
 ) -> None:
-    if key in NAMED and isinstance(value, str):
-        key = f"{key}.name"
     *sections, last = key.split(".")
     node = values
     for section in sections:
-        inner = node.setdefault(section, {})
-        if not isinstance(inner, dict):
-            inner = node[section] = {}
-        node = inner
-    path = ".".join(sections)
-    if last == "name" and path in NAMED and node.get("name") != value:
-        for option in [name for name in node if name not in ("decoder", "cross")]:
+        if not isinstance(node.get(section), dict):
+            node[section] = {}
+        node = node[section]
+    old = [key]
+    if _is_name(key) and canonical(str(node.get("name"))) != canonical(str(value)):
+        options = [name for name in node if name not in ROLES]
+        old += [".".join([*sections, option]) for option in options]
+        for option in options:
             del node[option]
-            origins.pop(f"{path}.{option}", None)
     node[last] = value
+    for place in list(origins):
+        if any(place == path or place.startswith(f"{path}.") for path in old):
+            del origins[place]
     origins[key] = origin
 
 
@@ -388,42 +485,38 @@ def _validate(values: Mapping[str, Any], origins: Mapping[str, str], where: str)
         return RunConfig.model_validate(values)
     except ValidationError as error:
         problem: Any = error.errors(include_url=False)[0]
-    location = _path(problem["loc"])
+    location = [str(part) for part in problem["loc"]]
     cause = problem.get("ctx", {}).get("error")
-    known = _keys(location[:-1])
     if isinstance(cause, _OptionError):
-        problem, known = cause.problem, cause.known
-        location = (*location, *_path(problem["loc"]))
+        known, problem = cause.known, cause.problem
+        location.append(str(problem["loc"][0]))
         cause = problem.get("ctx", {}).get("error")
+    elif problem["type"] == "extra_forbidden":
+        section: Any = RunConfig.model_fields[location[0]].annotation if location[1:] else RunConfig
+        known = list(section.model_fields)
     path = ".".join(location)
-    # a rule across values has no place of its own: blame what came last
-    candidates = [path, f"{path}.name", *[key for key in origins if key.startswith(path)][::-1]]
-    origin = next((origins[key] for key in candidates if key in origins), where)
     match problem["type"]:
         case "extra_forbidden":
             hint = did_you_mean(location[-1], known)
             sentence = f"unknown key '{path}'.{hint} Known here: {', '.join(known)}."
         case "value_error":
             sentence = str(cause)
+        case "model_type" | "dict_type":
+            sentence = f"{path}: expected keys and values, got {_short(problem['input'])}"
         case _:
-            sentence = f"{path}: {problem['msg'].lower()}, got {problem['input']!r}"
+            message = problem["msg"][:1].lower() + problem["msg"][1:]
+            sentence = f"{path}: {message}, got {_short(problem['input'])}"
+    # blame the value itself, else what lies below it; of several, what came last
+    places = getattr(cause, "places", (path, f"{path}.name"))
+    blamed = [key for key in origins if key in places]
+    blamed = blamed or [key for key in origins if key.startswith(f"{path}.")]
+    origin = origins[blamed[-1]] if blamed else where
     kind = UsageError if origin.startswith("--") else ConfigError
     raise kind(f"{origin}: {sentence}")
 
 
-def _path(location: tuple[int | str, ...]) -> tuple[str, ...]:
-    """A pydantic location without the parts that name a branch of a union."""
-    branches = ("int", "float", "constrained-str")
-    return tuple(
-        str(part) for part in location if str(part).isidentifier() and part not in branches
-    )
-
-
-def _keys(sections: tuple[str, ...]) -> list[str]:
-    kind: Any = RunConfig
-    for section in sections:
-        kind = kind.model_fields[section].annotation
-    return list(kind.model_fields)
+def _short(value: Any) -> str:
+    return reprlib.repr(value)
 
 
 def _text(value: Any) -> str:

@@ -61,5 +61,7 @@ def option_model(constructor: Callable[..., Any], title: str) -> "type[BaseModel
         for parameter in inspect.signature(constructor).parameters.values()
         if parameter.kind is inspect.Parameter.KEYWORD_ONLY
     }
-    strict = ConfigDict(extra="forbid", frozen=True, validate_default=True)
-    return create_model(title, __config__=strict, **fields)
+    config = ConfigDict(
+        extra="forbid", strict=True, frozen=True, validate_default=True, allow_inf_nan=False
+    )
+    return create_model(title, __config__=config, **fields)
