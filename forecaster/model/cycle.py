@@ -25,6 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from forecaster.attention.base import AttentionPlan, Place
+from forecaster.attention.kernels import at_least_one
 from forecaster.model.base import ForecastModel, Task
 from forecaster.model.blocks import EncoderLayer
 from forecaster.shapes import Float
@@ -71,6 +72,7 @@ class CycleInformer(ForecastModel):
             raise ValueError(
                 f"model.parts must divide the season, got parts={parts}, season={season}"
             )
+        at_least_one(encoder_layers=encoder_layers)
         cycles = task.past // season
         if cycles < 1:
             raise ValueError(
@@ -94,7 +96,8 @@ class CycleInformer(ForecastModel):
             )
             for depth in range(encoder_layers)
         )
-        self.norm = nn.LayerNorm(width)
+        # no biases from here to the weights: the same for all cycles, they would fall out of them
+        self.norm = nn.LayerNorm(width, bias=False)
         self.average = CycleAverage(cycles, parts, future_cycles, width, heads)
         self.linear = nn.Linear(cycles * season, task.horizon, bias=False) if linear else None
         if self.linear is not None:
@@ -150,7 +153,7 @@ class CycleAverage(nn.Module):
         shape = (heads, future_cycles, parts)
         self.query = nn.Parameter(torch.zeros(*shape, width // heads))
         self.bias = nn.Parameter(torch.zeros(*shape, cycles))
-        self.key = nn.Linear(width, width)
+        self.key = nn.Linear(width, width, bias=False)
         self.mixture = nn.Parameter(torch.full((heads,), 1 / heads))
 
     def forward(

@@ -12,9 +12,12 @@ def sinusoids(length: int, width: int) -> Float[Tensor, "length width"]:
     """pe[t, 2k] = sin(t * 10000^(-2k/D)), pe[t, 2k+1] = cos(the same); D must be even."""
     if width % 2:
         raise ValueError(f"a sinusoid table needs an even width, got width={width}")
-    frequency = torch.exp(torch.arange(0, width, 2) * (-math.log(10000.0) / width))
-    angle = torch.arange(length)[:, None] * frequency
-    return torch.stack([angle.sin(), angle.cos()], dim=-1).reshape(length, width)
+    # in float64, because float32 is off by 1e-3 after some ten thousand steps
+    exact = torch.float64
+    frequency = torch.exp(torch.arange(0, width, 2, dtype=exact) * (-math.log(10000.0) / width))
+    angle = torch.arange(length, dtype=exact)[:, None] * frequency
+    table = torch.stack([angle.sin(), angle.cos()], dim=-1).reshape(length, width)
+    return table.to(torch.get_default_dtype())
 
 
 def circular_conv(channels_in: int, channels_out: int) -> nn.Conv1d:

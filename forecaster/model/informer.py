@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from forecaster.attention.base import AttentionPlan, Place
+from forecaster.attention.kernels import at_least_one
 from forecaster.model.base import ForecastModel, Task
 from forecaster.model.blocks import Activation, DecoderLayer, Distil, EncoderLayer
 from forecaster.model.embedding import Embedding
@@ -56,9 +57,10 @@ class Informer(ForecastModel):
                 f"the decoder opens with known steps: 1 <= window.start <= window.past is "
                 f"needed, got window.start={task.start}, window.past={task.past}"
             )
+        stack = encoder_layers if isinstance(encoder_layers, tuple) else (encoder_layers,)
+        at_least_one(encoders=len(stack), decoder_layers=decoder_layers)
         embed = (task.columns, task.calendar)
         self.encoder_embedding = Embedding(*embed, task.past, width, dropout)
-        stack = encoder_layers if isinstance(encoder_layers, tuple) else (encoder_layers,)
         self.encoders = nn.ModuleList()
         memory = 0
         for index, layers in enumerate(stack):

@@ -1,0 +1,137 @@
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from forecaster.attention import AttentionChoice, AttentionPlan
+from forecaster.model import Informer, Task
+
+from . import naive
+
+FULL = AttentionPlan(AttentionChoice("full"), AttentionChoice("full"))
+TASK = Task(columns=3, targets=(0, 1, 2), past=11, start=4, horizon=5, calendar=2, season=4)
+SMALL: dict[str, Any] = {"width": 6, "heads": 2, "feed_forward": 7, "dropout": 0.1}
+
+
+def build(task: Task = TASK, plan: AttentionPlan = FULL, **options: Any) -> Informer:
+    """With every weight and statistic away from its start."""
+    torch.manual_seed(0)
+    model = Informer(task, plan, **{**SMALL, **options})
+    for name, value in [*model.named_parameters(), *model.named_buffers()]:
+        if name.endswith("running_var"):
+            nn.init.uniform_(value, 0.5, 2)
+        elif value.is_floating_point() and "positions" not in name:
+            nn.init.normal_(value, std=0.5)
+    return model.eval()
+
+
+def draw(task: Task = TASK, batch: int = 2) -> tuple[Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    return (
+        torch.randn(batch, task.past, task.columns, generator=generator),
+        torch.rand(batch, task.past, task.calendar, generator=generator) - 0.5,
+        torch.rand(batch, task.horizon, task.calendar, generator=generator) - 0.5,
+    )
+
+
+@pytest.mark.parametrize(
+    ("task", "options"),
+    [
+        ({}, {"encoder_layers": 1}),
+        ({}, {"encoder_layers": 3}),  # 11 -> 6 -> 3
+        ({"past": 8}, {"encoder_layers": 3, "distil": False}),
+        ({}, {"encoder_layers": (3, 2, 1)}),  # the last 11, 5 and 2 steps
+        ({}, {"decoder_layers": 2, "activation": "relu"}),
+        ({}, {"mix": True}),
+        ({"targets": (2,)}, {}),
+        ({"columns": 1, "targets": (0,)}, {}),
+        ({"start": 11, "horizon": 1}, {}),
+    ],
+    ids=str,
+)
+@pytest.mark.usefixtures("float64")
+def test_equals_the_loops(task: dict[str, Any], options: dict[str, Any]) -> None:
+    wanted_task = replace(TASK, **task)
+    model, inputs = build(wanted_task, **options), draw(wanted_task)
+    forecast = model(*inputs)
+    layers = options.get("encoder_layers", 2)
+    for b in range(2):
+        wanted = naive.informer(
+            naive.weights(model),
+            *(x[b] for x in inputs),
+            start=wanted_task.start,
+            heads=2,
+            encoder_layers=layers if isinstance(layers, tuple) else (layers,),
+            decoder_layers=options.get("decoder_layers", 1),
+            distilling=options.get("distil", True),
+            activation=options.get("activation", "gelu"),
+            mix=options.get("mix", False),
+        )
+        torch.testing.assert_close(forecast[b], wanted, atol=1e-10, rtol=1e-10)
+
+
+def test_the_decoder_is_given_known_steps_then_zeros_and_the_true_calendar() -> None:
+    model, (past, past_calendar, future_calendar) = build(), draw()
+    given: list[Tensor] = []
+    model.decoder_embedding.register_forward_pre_hook(lambda module, args: given.extend(args))
+    model(past, past_calendar, future_calendar)
+    values, calendar = given  # of the one and only call
+    assert torch.equal(values[:, :4], past[:, -4:])
+    assert not values[:, 4:].any()
+    assert torch.equal(calendar, torch.cat([past_calendar[:, -4:], future_calendar], dim=1))
+
+
+@pytest.mark.parametrize("mix", [False, True])
+def test_a_step_sees_no_later_calendar_unless_mixed(mix: bool) -> None:
+    model, (past, past_calendar, future_calendar) = build(mix=mix), draw()
+    later = future_calendar.clone()
+    later[:, -1] += 10
+    moved = (model(past, past_calendar, later) - model(past, past_calendar, future_calendar)).abs()
+    assert moved[:, -1].max() > 1e-2
+    assert (moved[:, :-1].max() > 1e-3) if mix else (moved[:, :-1].max() < 1e-6)
+
+
+@pytest.mark.parametrize("drop", range(3))
+def test_every_encoder_of_a_stack_reaches_the_forecast(drop: int) -> None:
+    model, inputs = build(encoder_layers=(1, 1, 1)), draw()
+    before = model(*inputs)
+    nn.init.zeros_(model.encoders[drop].norm.weight)
+    assert not torch.allclose(model(*inputs), before, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("task", "options", "message"),
+    [
+        ({"start": 12}, {}, "got window.start=12, window.past=11"),
+        ({"start": 0}, {}, "got window.start=0, window.past=11"),
+        ({}, {"encoder_layers": (1, 1, 1, 1, 1)}, "steps=0; shorten the stack"),
+        ({}, {"encoder_layers": (2, 0)}, "got layers=0"),
+        ({}, {"encoder_layers": 0}, "got layers=0"),
+        ({}, {"encoder_layers": ()}, "got encoders=0"),
+        ({}, {"decoder_layers": 0}, "got decoder_layers=0"),
+        ({}, {"width": 9, "heads": 3}, "even width, got width=9"),
+        ({}, {"width": 8, "heads": 3}, "got width=8, heads=3"),
+    ],
+)
+def test_what_cannot_be_built_is_refused(
+    task: dict[str, Any], options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        build(replace(TASK, **task), **options)
+
+
+def test_says_what_each_attention_amounts_to() -> None:
+    plan = AttentionPlan(AttentionChoice("prob", {"factor": 1}), AttentionChoice("mean"))
+    effective = build(replace(TASK, past=40), plan).effective()
+    assert list(effective) == [
+        "encoders.0.steps.0",
+        "encoders.0.steps.2",
+        "decoder.0",
+        "decoder.0.cross",
+    ]
+    assert "4 of 40 queries active" in effective["encoders.0.steps.0"]
+    assert "3 of 20 queries active" in effective["encoders.0.steps.2"]
+    assert effective["decoder.0"].startswith("mean")
+    assert effective["decoder.0.cross"] == "full"

@@ -1,0 +1,105 @@
+"""What every skeleton promises with every attention."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from forecaster.attention import ATTENTIONS, AttentionChoice, AttentionPlan
+from forecaster.model import SKELETONS, ForecastModel, Task
+
+TASK = Task(columns=3, targets=(0, 1, 2), past=36, start=7, horizon=11, calendar=2, season=6)
+OPTIONS: dict[str, dict[str, Any]] = {
+    "informer": {"width": 8, "heads": 2, "feed_forward": 9, "encoder_layers": 2},
+    "cycle": {"width": 8, "heads": 2, "feed_forward": 9, "parts": 6},
+}
+# so that it is not full attention at these lengths
+ATTENTION_OPTIONS: dict[str, dict[str, Any]] = {"prob": {"factor": 1}}
+
+every_pair = pytest.mark.parametrize(
+    ("skeleton", "attention"), [(s, a) for s in SKELETONS for a in ATTENTIONS]
+)
+
+
+def build(skeleton: str, attention: str, task: Task = TASK, seed: int = 0) -> ForecastModel:
+    torch.manual_seed(seed)
+    choice = AttentionChoice(attention, ATTENTION_OPTIONS.get(attention, {}))
+    model = SKELETONS[skeleton](task, AttentionPlan(choice, choice), **OPTIONS[skeleton])
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    return model.eval()
+
+
+def draw(task: Task = TASK, batch: int = 8) -> tuple[Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    return (
+        torch.randn(batch, task.past, task.columns, generator=generator),
+        torch.randn(batch, task.past, task.calendar, generator=generator),
+        torch.randn(batch, task.horizon, task.calendar, generator=generator),
+    )
+
+
+@every_pair
+@pytest.mark.parametrize("targets", [(0, 1, 2), (2,)])
+def test_forecasts_the_targets_over_the_horizon(
+    skeleton: str, attention: str, targets: tuple[int, ...]
+) -> None:
+    task = replace(TASK, targets=targets)
+    forecast = build(skeleton, attention, task)(*draw(task))
+    assert forecast.shape == (8, 11, len(targets))
+    assert forecast.isfinite().all()
+
+
+@every_pair
+def test_one_column_alone(skeleton: str, attention: str) -> None:
+    task = replace(TASK, columns=1, targets=(0,))
+    assert build(skeleton, attention, task)(*draw(task)).shape == (8, 11, 1)
+
+
+@every_pair
+def test_the_same_request_the_same_forecast(skeleton: str, attention: str) -> None:
+    model, inputs = build(skeleton, attention), draw()
+    state = torch.get_rng_state()
+    first = model(*inputs)
+    assert torch.equal(model(*inputs), first)
+    assert torch.equal(torch.get_rng_state(), state)
+    torch.manual_seed(99)
+    assert torch.equal(build(skeleton, attention)(*inputs), first)
+
+
+@every_pair
+def test_the_rest_of_a_batch_changes_nothing(skeleton: str, attention: str) -> None:
+    model, inputs = build(skeleton, attention), draw()
+    together = model(*inputs)
+    for b in range(8):
+        alone = model(*(x[b : b + 1] for x in inputs))
+        torch.testing.assert_close(alone, together[b : b + 1], atol=1e-5, rtol=1e-5)
+    others = tuple(torch.cat([x[:1], 100 * x[1:]]) for x in inputs)
+    torch.testing.assert_close(model(*others)[:1], together[:1], atol=1e-5, rtol=1e-5)
+
+
+@every_pair
+def test_the_weights_are_all_there_is(skeleton: str, attention: str) -> None:
+    model, inputs = build(skeleton, attention), draw()
+    other = build(skeleton, attention, seed=7)
+    assert not torch.equal(other(*inputs), model(*inputs))
+    other.load_state_dict(model.state_dict(), strict=True)
+    assert torch.equal(other(*inputs), model(*inputs))
+
+
+@every_pair
+def test_training_reaches_the_weights(skeleton: str, attention: str) -> None:
+    model, inputs = build(skeleton, attention).train(), draw()
+    before = {name: p.clone() for name, p in model.named_parameters()}
+    optimiser = torch.optim.Adam(model.parameters(), lr=0.01)
+    losses = []
+    for _ in range(20):
+        optimiser.zero_grad()
+        loss = (model(*inputs) - 3).square().mean()
+        loss.backward()
+        optimiser.step()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0]
+    assert any(not torch.equal(p, before[name]) for name, p in model.named_parameters())
