@@ -75,6 +75,15 @@ class Windows:
     def __len__(self) -> int:
         return len(self.starts)
 
+    @property
+    def evaluation_batch(self) -> int:
+        """How many windows to take at a time where no gradient is kept.
+
+        64, and fewer of wide or long ones: at most 2**22 values, 16 MB in 32 bits.
+        """
+        values = (self.past + self.horizon) * self.values.shape[1]
+        return max(1, min(64, 2**22 // values))
+
     def batch(self, index: Tensor) -> Batch:
         """The windows with the numbers `index` (B,), copied out at once."""
         target = self._future[index]

@@ -143,3 +143,14 @@ def test_sizes_that_do_not_fit(data, wrong):
     }
     with pytest.raises(ValueError, match=r"\d"):
         Windows(**(good | wrong))
+
+
+@pytest.mark.parametrize(
+    ("past", "horizon", "columns", "batch"),
+    [(504, 336, 7, 64), (504, 336, 862, 5), (2016, 720, 2000, 1), (1, 1, 1, 64)],
+)
+def test_evaluation_takes_fewer_of_the_large_ones(past, horizon, columns, batch):
+    values = torch.zeros(1, columns).expand(past + horizon, columns)
+    calendar = torch.zeros(past + horizon, 1)
+    windows = Windows(values, calendar, past, horizon, 0, past + horizon, (0,))
+    assert windows.evaluation_batch == batch
