@@ -20,7 +20,7 @@ VARIANTS: dict[str, list[str]] = {
     "default": [],
     "attention full": ["attn=full"],
     "attention none": ["attn=none"],
-    "no encoder layer": ["model.encoder_layers=0"],
+    "attention mean": ["attn=mean"],
     "a token is a day": ["model.parts=1"],
     "a token is half a day": ["model.parts=2"],
     "no linear path": ["model.linear=false", "train.lr_of={}"],
