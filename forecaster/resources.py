@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from forecaster.errors import ForecasterError, UnavailableError
+from forecaster.errors import ForecasterError, UnavailableError, UsageError
 
 PACKAGE = Path(__file__).resolve().parent
 CHECKOUT = PACKAGE.parent
@@ -38,15 +38,18 @@ def cache() -> Path:
 def device(name: str) -> str:
     """ "cpu" or "cuda"; "auto" takes CUDA where there is one.
 
-    Raises UnavailableError when CUDA is asked for and this torch sees none.
+    Raises UnavailableError when CUDA is asked for and this torch sees none, UsageError for
+    another name.
     """
     import torch
 
+    if name not in ("auto", "cpu", "cuda"):
+        raise UsageError(f"unknown device '{name}'. Known: auto, cpu, cuda.")
     if name == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     if name == "cuda" and not torch.cuda.is_available():
         raise UnavailableError(
             "device=cuda: this torch sees no CUDA device. Use device=cpu, or install the CUDA "
-            "build of torch (README, Installing)."
+            "build of torch (README, Installing torch)."
         )
     return name

@@ -1,0 +1,49 @@
+from pathlib import Path
+
+import pytest
+import torch
+
+from forecaster import resources
+from forecaster.errors import ForecasterError, UnavailableError, UsageError
+
+
+class TestFolders:
+    def test_a_checkout_has_them_beside_the_package(self):
+        assert (resources.configs() / "default.yaml").is_file()
+        assert (resources.cards() / "ETTh1.yaml").is_file()
+
+    def test_the_wheel_has_them_inside_and_those_come_first(self, tmp_path, monkeypatch):
+        package, checkout = tmp_path / "site" / "forecaster", tmp_path / "checkout"
+        (checkout / "configs").mkdir(parents=True)
+        monkeypatch.setattr(resources, "PACKAGE", package)
+        monkeypatch.setattr(resources, "CHECKOUT", checkout)
+        assert resources.configs() == checkout / "configs"
+        (package / "_configs").mkdir(parents=True)
+        assert resources.configs() == package / "_configs"
+        with pytest.raises(ForecasterError, match=r"_cards .*data/cards .*Install forecaster"):
+            resources.cards()
+
+    def test_the_cache_is_where_the_system_keeps_caches(self, tmp_path, monkeypatch):
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+        assert tmp_path in resources.cache().parents
+        assert resources.cache().name == "forecaster"
+        assert not resources.cache().exists(), "asking makes no folder"
+        assert Path.home() != resources.cache().parent
+
+
+class TestDevice:
+    @pytest.mark.parametrize(("cuda", "auto"), [(True, "cuda"), (False, "cpu")])
+    def test_auto_takes_cuda_where_there_is_one(self, cuda, auto, monkeypatch):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
+        assert resources.device("auto") == auto
+        assert resources.device("cpu") == "cpu"
+
+    def test_cuda_that_is_not_there(self, monkeypatch):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+        with pytest.raises(UnavailableError, match=r"sees no CUDA device. Use device=cpu"):
+            resources.device("cuda")
+
+    @pytest.mark.parametrize("name", ["gpu", "CUDA", "cuda:0", ""])
+    def test_another_name(self, name):
+        with pytest.raises(UsageError, match=f"unknown device '{name}'. Known: auto, cpu, cuda"):
+            resources.device(name)
