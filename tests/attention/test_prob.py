@@ -115,7 +115,7 @@ def test_gradients_by_finite_differences(causal: bool, variant: Any) -> None:
         lambda q, k, v: prob_sparse_attention(
             q, k, v, factor=1, sample_index=sample, variant=variant, causal=causal, key_mask=mask
         ),
-        inputs(queries=5, keys=5, width=2),
+        inputs(heads=1, queries=5, keys=5, width=2),
     )
 
 
@@ -145,6 +145,18 @@ def test_ties_go_to_the_lower_index() -> None:
     assert lazy.flatten().tolist() == [False] * u + [True] * (40 - u)
 
 
+def test_near_ties_fall_the_same_way_in_any_batch() -> None:
+    generator = torch.Generator().manual_seed(0)
+    q = torch.randn(1, 2, 1, 24, generator=generator).expand(19, 2, 90, 24)
+    q = q * (1 + 1e-7 * torch.randn(q.shape, generator=generator))
+    k, v = (torch.randn(19, 2, 90, 24, generator=generator) for _ in range(2))
+    sample = draw(1, 90, 20).expand(90, 20)
+    together = prob_sparse_attention(q, k, v, sample_index=sample)
+    for b in (0, 7, 18):
+        alone = prob_sparse_attention(*(x[b : b + 1] for x in (q, k, v)), sample_index=sample)
+        torch.testing.assert_close(together[b : b + 1], alone, atol=1e-5, rtol=1e-5)
+
+
 def test_a_query_without_a_real_sampled_key_comes_last() -> None:
     q, k, v = inputs(1, 1, queries=9, keys=9)
     sample = torch.zeros(9, 2, dtype=torch.long)
@@ -169,6 +181,21 @@ def test_the_seed_decides_the_sample() -> None:
     first = prob_sparse_attention(q, k, v, factor=1)
     assert torch.equal(prob_sparse_attention(q, k, v, factor=1, seed=0), first)
     assert not torch.equal(prob_sparse_attention(q, k, v, factor=1, seed=1), first)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16])
+def test_the_measure_is_not_rounded(dtype: torch.dtype) -> None:
+    q, k, v = (x.detach() for x in inputs(24, queries=300, keys=300, width=16, dtype=dtype))
+    sample = draw(300, 300, 30)
+    scores = (q.double() @ k.double().mT).gather(3, sample.expand(24, 2, 300, 30))
+    order = (scores.amax(3) - scores.mean(3)).argsort(dim=2, descending=True)
+    out = prob_sparse_attention(q, k, v, sample_index=sample)
+    distance = (out - v.mean(2, keepdim=True)).abs().amax(3)
+    u, _ = prob_counts(300, 300, 5)
+    assert torch.equal(
+        distance.argsort(2, descending=True)[:, :, :u].sort(2).values,
+        order[:, :, :u].sort(2).values,
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -276,6 +303,20 @@ def test_training_draws_anew_and_resumes_where_it_stopped(tmp_path: Path) -> Non
     assert torch.equal(resumed(x), fourth)
 
 
+def test_dropout_acts_on_active_rows_in_training_only() -> None:
+    q, k, v = inputs(queries=60, keys=60)
+    torch.manual_seed(0)
+    plain = prob_sparse_attention(q, k, v, factor=1)
+    dropped = prob_sparse_attention(q, k, v, factor=1, dropout_p=0.5)
+    changed = ((dropped - plain).abs().amax(3) > 1e-9).sum(2)
+    assert (changed == prob_counts(60, 60, 1)[0]).all()
+
+    x = series()
+    same, other = module(seed=3), module(seed=3, dropout=0.5)
+    assert torch.equal(same(x), other(x))
+    assert not torch.equal(same.train()(x), other.train()(x))
+
+
 def test_training_does_not_change_what_evaluation_samples() -> None:
     attention, x = module(), series()
     before = attention(x)
@@ -283,13 +324,14 @@ def test_training_does_not_change_what_evaluation_samples() -> None:
     assert torch.equal(attention.eval()(x), before)
 
 
-def test_another_process_computes_the_same_bits() -> None:
+def test_another_process_needs_only_torch_and_computes_the_same_bits() -> None:
     program = """
-import hashlib, torch
+import hashlib, sys, torch
 from forecaster.attention import Place, ProbSparseAttention
 torch.manual_seed(0)
 attention = ProbSparseAttention(Place(6, 2, 23, 23), factor=2).eval()
 out = attention(torch.randn(3, 31, 6, generator=torch.Generator().manual_seed(1)))
+assert not {"pydantic", "pandas", "lightning", "mlflow"} & set(sys.modules)
 print(hashlib.sha256(out.detach().numpy().tobytes()).hexdigest())
 """
     run = subprocess.run(

@@ -1,0 +1,42 @@
+"""The same numbers on a GPU as on a CPU (TF32 off, as torch has it by default)."""
+
+import copy
+
+import pytest
+import torch
+
+from forecaster.attention import ATTENTIONS, AttentionChoice, Place
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+
+
+@pytest.mark.parametrize("name", ATTENTIONS)
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("masked", [False, True])
+def test_gpu_equals_cpu(name: str, causal: bool, masked: bool) -> None:
+    torch.manual_seed(0)
+    here = AttentionChoice(name).build(Place(32, 4, 97, 97)).eval()
+    there = copy.deepcopy(here).cuda()
+    x = torch.randn(3, 97, 32)
+    mask = torch.arange(97) < torch.tensor([97, 50, 0])[:, None] if masked else None
+    results = []
+    for module, device in ((here, "cpu"), (there, "cuda")):
+        query = x.to(device).requires_grad_()
+        out = module(query, causal=causal, key_mask=None if mask is None else mask.to(device))
+        (gradient,) = torch.autograd.grad((out.square() + 0 * query).sum(), query)
+        results.append((out.detach().cpu(), gradient.cpu()))
+    torch.testing.assert_close(results[1], results[0], atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", ATTENTIONS)
+def test_training_runs_on_a_gpu(name: str) -> None:
+    module = AttentionChoice(name).build(Place(32, 4, 97, 97)).cuda().train()
+    x = torch.randn(3, 97, 32, device="cuda")
+    before = torch.cuda.get_rng_state()
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        out = module(x, causal=True)
+    assert out.isfinite().all()
+    assert torch.equal(torch.cuda.get_rng_state(), before)
