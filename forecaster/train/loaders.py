@@ -12,21 +12,21 @@ from forecaster.datasets import Batch, Windows
 class EpochOrder(Sampler[Tensor]):
     """Shuffled batches of window numbers; a pure function of the seed and the epoch.
 
-    With `stride` n an epoch uses every n-th window, from an offset drawn for that epoch. Every
-    epoch has the same number of steps and uses all its windows: what does not fill a batch is
-    spread over the others, so no batch is too small for batch norm.
+    With `stride` n an epoch uses every n-th window, from an offset drawn for that epoch, but two
+    windows at least. Every epoch has the same number of steps and uses all its windows: what does
+    not fill a batch is spread over the others, so no batch is too small for batch norm.
     """
 
     def __init__(self, windows: int, batch: int, stride: int, seed: int) -> None:
         self.windows, self.batch, self.seed = windows, batch, seed
-        self.stride = min(stride, windows)
+        self.stride = max(1, min(stride, windows // 2))
         self.epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
         self.epoch = epoch
 
     def __len__(self) -> int:
-        return max(1, (self.windows // self.stride) // self.batch)
+        return max(1, self.windows // self.stride // self.batch)
 
     def __iter__(self) -> Iterator[Tensor]:
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + self.epoch)

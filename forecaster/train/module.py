@@ -31,7 +31,8 @@ class ForecastModule(pl.LightningModule):
     """Trains a ForecastModel on batches of windows.
 
     A loss that is not finite is noted with its step on the device, without waiting for it, and
-    ends the run at the next validation or end of epoch (`raise_if_diverged`).
+    ends the run at the next validation or end of epoch (`raise_if_diverged`). Losses and
+    validation errors are computed in 32 bits, whatever the model trains in.
     """
 
     first_bad_step: Tensor
@@ -48,9 +49,10 @@ class ForecastModule(pl.LightningModule):
         self.register_buffer("squared", torch.zeros(2, dtype=torch.float64), persistent=False)
 
     def training_step(self, batch: Batch, index: int) -> Tensor:
-        loss = LOSSES[self.config.loss](self.model(*batch[:3]), batch.target)
+        forecast = self.model(*batch[:3]).to(batch.target.dtype)
+        loss = LOSSES[self.config.loss](forecast, batch.target)
         with torch.no_grad():
-            step = torch.full_like(self.first_bad_step, self.global_step)
+            step = torch.full_like(self.first_bad_step, self.global_step + 1)
             bad = torch.where(torch.isfinite(loss), math.inf, step)
             self.first_bad_step = torch.minimum(self.first_bad_step, bad)
             self.loss_sum[0] += loss
@@ -60,36 +62,38 @@ class ForecastModule(pl.LightningModule):
     def on_train_epoch_start(self) -> None:
         self.loss_sum.zero_()
 
-    def on_train_epoch_end(self) -> None:
-        self.raise_if_diverged()
-
     def mean_loss(self) -> float:
         """Mean loss over the steps of this epoch so far."""
         total, steps = self.loss_sum.tolist()
         return float(total / max(steps, 1))
 
     def raise_if_diverged(self) -> None:
-        """Raises DivergedError naming the first step whose loss was not finite."""
+        """Raises DivergedError naming the first step, counted from 1, whose loss is not finite."""
         step = float(self.first_bad_step)
         if step != math.inf:
-            raise DivergedError(
-                f"the training loss is not finite at step {int(step)} (epoch "
-                f"{self.current_epoch + 1}). Lower train.lr (now {self.config.lr:g}), set "
-                f"train.clip (now {self.config.clip}), or look for extreme values in the data."
-            )
+            raise self.diverged(f"the training loss is not finite at step {int(step)}")
+
+    def diverged(self, what: str) -> DivergedError:
+        return DivergedError(
+            f"{what} (epoch {self.current_epoch + 1}). Lower train.lr (now {self.config.lr:g}), "
+            f"set train.clip (now {self.config.clip}), or look for extreme values in the data."
+        )
 
     def on_validation_epoch_start(self) -> None:
         self.raise_if_diverged()
         self.squared.zero_()
 
     def validation_step(self, batch: Batch, index: int) -> None:
-        error = (self.model(*batch[:3]).float() - batch.target).double()
+        with torch.autocast(self.device.type, enabled=False):
+            error = (self.model(*batch[:3]) - batch.target).double()
         self.squared[0] += error.square().sum()
         self.squared[1] += error.numel()
 
     def on_validation_epoch_end(self) -> None:
-        mse = (self.squared[0] / self.squared[1]).float()
-        self.log("validation_mse", mse, prog_bar=True)
+        mse = self.squared[0] / self.squared[1]
+        if not torch.isfinite(mse):
+            raise self.diverged(f"the validation error is not finite after step {self.global_step}")
+        self.log("validation_mse", mse.float(), prog_bar=True)
 
     def configure_optimizers(self) -> Any:
         config = self.config

@@ -1,6 +1,7 @@
 """`fit`: train a model on windows, keep the weights that validate best."""
 
 import logging
+import math
 import sys
 import time
 import warnings
@@ -9,18 +10,29 @@ from dataclasses import dataclass
 from typing import Any
 
 import lightning.pytorch as pl
-from lightning.pytorch.callbacks import Callback, EarlyStopping, RichProgressBar
+import torch
+from lightning.pytorch.callbacks import Callback
+from rich.console import Console
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TimeRemainingColumn
+from rich.text import Text
 from torch import Tensor
 
 from forecaster.config import TrainConfig
 from forecaster.datasets import Windows
-from forecaster.errors import DivergedError
 from forecaster.model import ForecastModel
 from forecaster.train.loaders import EpochOrder, InOrder, loader
 from forecaster.train.module import ForecastModule
 
 Report = Callable[[dict[str, float], int], None]
 """Takes the figures of an epoch and its number, counted from 1."""
+
+HINTS = (
+    r".*does not have many workers",  # the windows lie in memory
+    r".*have no `val_dataloader`",  # a refit has nothing left to validate on
+    r"GPU available but not used",  # device=cpu is a choice
+    r"`isinstance\(treespec, LeafSpec\)` is deprecated",  # between Lightning 2.6 and torch 2.13
+)
+"""Warnings of Lightning that tell the user nothing."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +41,7 @@ class Fit:
 
     `best_epoch` is the point on the path whose weights the model now has, as a fraction of
     epochs (0: as it was before training); `validation_mse` was measured there, on the windows
-    used for checks.
+    used for checks. `windows_per_second` counts training windows and the time of the checks.
     """
 
     validation_mse: float | None
@@ -51,110 +63,148 @@ def fit(
     report: Report = lambda figures, epoch: None,
     epochs: float | None = None,
 ) -> Fit:
-    """Train `model` in place.
+    """Train `model` in place and leave it in eval mode.
 
-    With `validation` the best weights are restored at the end, those before the first step
-    included; without it training runs for exactly `epochs` (a fraction is allowed) and keeps the
-    last ones. Raises DivergedError when the loss is not finite.
+    Training lasts at most `epochs` (a fraction is allowed), by default those of `config`. With
+    `validation` it stops early and the best weights are restored, those before the first step
+    included; without it the last ones stay. Raises DivergedError when a loss, a validation error
+    or the final weights are not finite.
     """
-    # Lightning's hints about workers and loggers do not fit loaders that live in memory
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     pl.seed_everything(seed, verbose=False)
     order = EpochOrder(len(train), config.batch, config.stride, seed)
-    module = ForecastModule(model, config)
-    keep = KeepBest()
-    speed = EpochReport(report, order)
-    callbacks: list[Callback] = [speed]
-    limits: dict[str, Any] = {"max_epochs": config.epochs}
+    steps = round((config.epochs if epochs is None else epochs) * len(order))
+    last_epoch = math.ceil(steps / len(order))
+    module = ForecastModule(model.train(), config)
+    keep = KeepBest(config.patience)
+    progress = EpochReport(report, last_epoch, steps * order.windows / order.stride / len(order))
+    callbacks: list[Callback] = [progress]
     checks = None
+    limits: dict[str, Any] = {}
     if validation is not None:
-        stop = EarlyStopping(
-            "validation_mse", patience=config.patience, check_finite=True, min_delta=0.0
-        )
-        callbacks += [keep, stop]
-        checks = loader(validation, InOrder(len(validation), 256, config.validation_stride))
-        limits["val_check_interval"] = min(1.0, max(1, len(order) // config.checks) / len(order))
-    else:
-        limits = {"max_epochs": -1, "max_steps": round((epochs or config.epochs) * len(order))}
-    if sys.stderr.isatty():
-        callbacks.append(RichProgressBar(console_kwargs={"stderr": True}))
-    bf16 = (device == "cuda" and config.precision != "32") or config.precision == "bf16"
+        callbacks.append(keep)
+        in_order = InOrder(len(validation), validation.evaluation_batch, config.validation_stride)
+        checks = loader(validation, in_order)
+        limits["val_check_interval"] = max(1, len(order) // config.checks)
+    bf16 = config.precision == "bf16" or (config.precision == "auto" and device == "cuda")
+    begun = time.monotonic()
     with warnings.catch_warnings():
-        for hint in (".*does not have many workers.*", ".*is smaller than the logging interval.*"):
+        for hint in HINTS:
             warnings.filterwarnings("ignore", hint)
         trainer = pl.Trainer(
             accelerator="gpu" if device == "cuda" else "cpu",
             devices=1,
             precision="bf16-mixed" if bf16 else "32-true",
+            max_epochs=last_epoch,
+            max_steps=steps,
             gradient_clip_val=config.clip,
             callbacks=callbacks,
             logger=False,
             enable_checkpointing=False,
             enable_model_summary=False,
-            enable_progress_bar=sys.stderr.isatty(),
+            enable_progress_bar=False,
             num_sanity_val_steps=0,
             **limits,
         )
-        begun = time.monotonic()
         if checks is not None:
             trainer.validate(module, checks, verbose=False)
-        trainer.fit(module, loader(train, order, seed), checks)
-    if validation is not None:
-        if keep.state is None:
-            raise DivergedError("no validation gave a finite figure, not even before training")
+        if steps:
+            trainer.fit(module, loader(train, order, seed), checks)
+    best_step = trainer.global_step
+    if keep.state is not None:
+        best_step = keep.step
         model.load_state_dict(keep.state)
+    elif not all(torch.isfinite(p).all() for p in model.parameters()):
+        raise module.diverged(f"the weights are not finite after step {trainer.global_step}")
+    model.eval()
     return Fit(
         validation_mse=keep.best if validation is not None else None,
-        best_epoch=(keep.step if validation is not None else trainer.global_step) / len(order),
+        best_epoch=best_step / len(order),
         epochs=trainer.current_epoch,
         steps=trainer.global_step,
         seconds=time.monotonic() - begun,
-        windows_per_second=speed.windows / max(speed.seconds, 1e-9),
+        windows_per_second=progress.windows / max(progress.seconds, 1e-9),
     )
 
 
 class KeepBest(Callback):
-    """Remember the weights of the best validation; a figure that is not finite never wins."""
+    """Remember the weights of the best validation; stop after `patience` checks without a gain.
 
-    def __init__(self) -> None:
-        self.best = float("inf")
+    The check before the first step counts too: a model may start at its best.
+    """
+
+    def __init__(self, patience: int) -> None:
+        self.patience, self.without_gain = patience, 0
+        self.best = math.inf
         self.step = 0
         self.state: dict[str, Tensor] | None = None
 
     def on_validation_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        assert isinstance(module, ForecastModule)
         value = float(trainer.callback_metrics["validation_mse"])
         if value < self.best:
-            assert isinstance(module, ForecastModule)
-            self.best, self.step = value, trainer.global_step
+            self.best, self.step, self.without_gain = value, trainer.global_step, 0
             self.state = {k: v.clone() for k, v in module.model.state_dict().items()}
+        else:
+            self.without_gain += 1
+            trainer.should_stop = self.without_gain >= self.patience
 
 
 class EpochReport(Callback):
-    """One report, and off a terminal one line on stderr, for every epoch."""
+    """One report and one line on stderr for every epoch; on a terminal a bar below them."""
 
-    def __init__(self, report: Report, order: EpochOrder) -> None:
-        self.report, self.order = report, order
+    def __init__(self, report: Report, last_epoch: int, windows: float) -> None:
+        self.report, self.last_epoch = report, last_epoch
         self.windows, self.seconds = 0, 0.0
-        self.begun = 0.0
+        self.bar = Progress(
+            "training", BarColumn(), Speed(), "at most", TimeRemainingColumn(), "to go",
+            console=Console(stderr=True), transient=True,
+        )  # fmt: skip
+        self.task = self.bar.add_task("training", total=windows)
+
+    def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        if sys.stderr.isatty():
+            self.bar.start()
 
     def on_train_epoch_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        self.begun = time.monotonic()
+        self.begun, self.before = time.monotonic(), self.windows
+        self.rate = trainer.optimizers[0].param_groups[0]["lr"]
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, module: pl.LightningModule, outputs: Any, batch: Any, index: int
+    ) -> None:
+        self.windows += len(batch.target)
+        self.bar.update(self.task, completed=self.windows)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         assert isinstance(module, ForecastModule)
+        module.raise_if_diverged()
         seconds = time.monotonic() - self.begun
-        windows = self.order.windows // self.order.stride
-        self.windows += windows
         self.seconds += seconds
+        speed = (self.windows - self.before) / max(seconds, 1e-9)
         figures = {
             "train_loss": module.mean_loss(),
-            "windows_per_second": windows / max(seconds, 1e-9),
-            "learning_rate": trainer.optimizers[0].param_groups[0]["lr"],
+            "windows_per_second": speed,
+            "learning_rate": self.rate,
         }
+        shown = f"train {figures['train_loss']:.4g}"
         if "validation_mse" in trainer.callback_metrics:
             figures["validation_mse"] = float(trainer.callback_metrics["validation_mse"])
+            shown += f"  validation {figures['validation_mse']:.4g}"
         epoch = trainer.current_epoch + 1
+        line = f"epoch {epoch}/{self.last_epoch}  {shown}  {speed:.0f} windows/s  {seconds:.1f} s"
+        self.bar.console.print(line, highlight=False, soft_wrap=True)
         self.report(figures, epoch)
-        if not sys.stderr.isatty():
-            shown = "  ".join(f"{name} {value:.4g}" for name, value in figures.items())
-            print(f"epoch {epoch}  {shown}  {seconds:.1f} s", file=sys.stderr, flush=True)
+
+    def on_train_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        self.bar.live.stop()  # bar.stop() writes an empty line off a terminal
+
+    def on_exception(
+        self, trainer: pl.Trainer, module: pl.LightningModule, exception: BaseException
+    ) -> None:
+        self.bar.live.stop()
+
+
+class Speed(ProgressColumn):
+    def render(self, task: Task) -> Text:
+        return Text(f"{task.speed or 0:.0f} windows/s")

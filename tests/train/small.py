@@ -1,0 +1,83 @@
+"""Small series and models for training."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from forecaster.attention import AttentionChoice, AttentionPlan
+from forecaster.config import TrainConfig
+from forecaster.datasets import Windows
+from forecaster.model import CycleInformer, ForecastModel, Informer, Task
+from forecaster.train import Fit, fit
+
+TASK = Task(columns=2, targets=(0, 1), past=24, start=6, horizon=6, calendar=1, season=6)
+PROB = AttentionPlan(AttentionChoice("prob", {"factor": 1}), AttentionChoice("prob"))
+
+
+def windows(first: int, last: int, seed: int = 0) -> Windows:
+    """A noisy cycle of six steps and, for training to find, one of eight; 24 rows give 6."""
+    steps = torch.arange(400.0)
+    noise = torch.randn(400, 2, generator=torch.Generator().manual_seed(seed))
+    cycles = torch.sin(steps * torch.pi / 3) + torch.sin(steps * torch.pi / 4)
+    values = cycles[:, None] * torch.tensor([1.0, 2.0]) + 0.3 * noise
+    return Windows(values, torch.zeros(400, 1), 24, 6, first, last, (0, 1))
+
+
+TRAIN, VALIDATION = windows(0, 150), windows(150, 200)  # 121 and 45 windows
+
+
+def cycle(**options: Any) -> CycleInformer:
+    torch.manual_seed(0)
+    return CycleInformer(TASK, PROB, **{"parts": 3, "width": 4, "feed_forward": 4, **options})
+
+
+def informer() -> Informer:
+    torch.manual_seed(0)
+    return Informer(TASK, PROB, width=8, heads=2, feed_forward=8, dropout=0.1)
+
+
+class Constant(ForecastModel):
+    """Forecasts one learned number."""
+
+    def __init__(self, start: float) -> None:
+        super().__init__(TASK)
+        self.number = nn.Parameter(torch.tensor(start))
+        self.unused = nn.Parameter(torch.zeros(2))
+
+    def forward(self, past: Tensor, past_calendar: Tensor, future_calendar: Tensor) -> Tensor:
+        forecast = self.number + 0 * self.unused.sum()
+        return forecast.expand(len(past), TASK.horizon, 2)
+
+
+def level(value: float, count: int) -> Windows:
+    """So many windows of a series that has this value everywhere."""
+    rows = count + TASK.past + TASK.horizon - 1
+    return Windows(
+        torch.full((rows, 2), float(value)),
+        torch.zeros(rows, 1),
+        TASK.past,
+        TASK.horizon,
+        0,
+        rows,
+        (0, 1),
+    )
+
+
+def train(
+    model: ForecastModel,
+    on: Windows = TRAIN,
+    validation: Windows | None = VALIDATION,
+    *,
+    seed: int = 0,
+    epochs: float | None = None,
+    device: str = "cpu",
+    report: Callable[[dict[str, float], int], None] = lambda figures, epoch: None,
+    **config: Any,
+) -> Fit:
+    config = {"epochs": 2, "batch": 16, "lr": 1e-2, "schedule": "constant", **config}
+    return fit(
+        model, on, validation, TrainConfig(**config),
+        device=device, seed=seed, report=report, epochs=epochs,
+    )  # fmt: skip

@@ -1,0 +1,67 @@
+import pytest
+import torch
+
+from forecaster.train.loaders import EpochOrder, InOrder, loader
+
+from .small import TRAIN
+
+SIZES = [(1, 1, 1), (2, 32, 1), (33, 32, 1), (63, 32, 1), (64, 32, 1), (65, 32, 1), (100, 8, 3),
+         (101, 8, 7), (10, 4, 16), (3, 2, 2), (7801, 64, 2)]  # fmt: skip
+
+
+def epoch(order: EpochOrder, number: int) -> list[torch.Tensor]:
+    order.set_epoch(number)
+    return list(order)
+
+
+@pytest.mark.parametrize(("windows", "batch", "stride"), SIZES)
+def test_an_epoch_uses_each_chosen_window_once(windows: int, batch: int, stride: int) -> None:
+    order = EpochOrder(windows, batch, stride, seed=3)
+    offsets = set()
+    for number in range(5):
+        batches = epoch(order, number)
+        assert len(batches) == len(order)
+        used = torch.cat(batches).sort().values
+        offsets.add(int(used[0]))
+        assert torch.equal(used, torch.arange(int(used[0]), windows, order.stride))
+        sizes = [len(x) for x in batches]
+        assert max(sizes) - min(sizes) <= 1
+        if windows > 1:
+            assert min(sizes) >= min(batch, 2)
+            assert max(sizes) < 2 * batch + stride
+    assert offsets <= set(range(order.stride))
+    assert len(offsets) > 1 or order.stride == 1
+
+
+def test_the_order_is_a_function_of_seed_and_epoch_alone() -> None:
+    torch.manual_seed(1)
+    state = torch.get_rng_state()
+    first = epoch(EpochOrder(100, 8, 3, seed=5), 2)
+    assert torch.equal(torch.get_rng_state(), state)
+    late = EpochOrder(100, 8, 3, seed=5)
+    for number in (0, 1, 4):
+        epoch(late, number)
+    torch.manual_seed(2)
+    for again in (epoch(late, 2), list(late)):
+        assert all(torch.equal(x, y) for x, y in zip(again, first, strict=True))
+    for other in (epoch(late, 3), epoch(EpochOrder(100, 8, 3, seed=6), 2)):
+        assert not torch.equal(torch.cat(other)[:20], torch.cat(first)[:20])
+
+
+@pytest.mark.parametrize(("stride", "count"), [(1, 121), (4, 31), (500, 1)])
+def test_checks_take_windows_in_order(stride: int, count: int) -> None:
+    order = InOrder(121, 16, stride)
+    batches = list(order)
+    assert len(batches) == len(order)
+    assert torch.equal(torch.cat(batches), torch.arange(count) * stride)
+
+
+def test_the_loader_gives_whole_batches_and_draws_nothing() -> None:
+    torch.manual_seed(1)
+    state = torch.get_rng_state()
+    order = EpochOrder(len(TRAIN), 16, 1, seed=0)
+    batches = list(loader(TRAIN, order))
+    assert torch.equal(torch.get_rng_state(), state)
+    for got, index in zip(batches, order, strict=True):
+        for part, wanted in zip(got, TRAIN.batch(index), strict=True):
+            assert torch.equal(part, wanted)

@@ -1,0 +1,317 @@
+import io
+import math
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from forecaster.errors import ConfigError, DivergedError
+from forecaster.evaluate import score
+from forecaster.model import ForecastModel
+from forecaster.train import run
+
+from .small import (
+    TRAIN,
+    VALIDATION,
+    Constant,
+    cycle,
+    informer,
+    level,
+    train,
+    windows,
+)
+
+
+def weights(model: ForecastModel) -> dict[str, Tensor]:
+    return {name: value.clone() for name, value in model.state_dict().items()}
+
+
+def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
+    return all(torch.equal(value, other[name]) for name, value in one.items())
+
+
+def validation_mse(model: ForecastModel) -> float:
+    return score(lambda b: model(*b[:3]), VALIDATION).mse
+
+
+@pytest.mark.parametrize("build", [cycle, informer])
+def test_the_best_weights_are_kept_ready_to_forecast(build: Any) -> None:
+    model = build()
+    before = validation_mse(model.eval())
+    fitted = train(model, epochs=3, checks=2)
+    assert not model.training
+    assert fitted.validation_mse is not None
+    assert fitted.validation_mse < before
+    assert fitted.validation_mse == pytest.approx(validation_mse(model), rel=1e-6)
+    assert 0 < fitted.best_epoch <= 3
+    assert (fitted.epochs, fitted.steps) == (3, 21)
+    assert fitted.windows_per_second > 0
+    assert fitted.seconds > 0
+
+
+@pytest.mark.parametrize("build", [cycle, informer])
+def test_the_same_seed_gives_the_same_bits(build: Any) -> None:
+    one, other, third = build(), build(), build()
+    fitted = train(one, checks=2)
+    torch.rand(7)
+    again = train(other.eval(), checks=2)  # eval mode: it is for fit to turn dropout on
+    train(third, checks=2, seed=1)
+    assert same(weights(one), weights(other))
+    assert not same(weights(one), weights(third))
+    assert (fitted.validation_mse, fitted.best_epoch) == (again.validation_mse, again.best_epoch)
+
+
+def test_weights_that_start_at_their_best_come_back_bit_by_bit() -> None:
+    model = Constant(0.0)  # validation wants 0, training 1
+    fitted = train(model, level(1, 50), level(0, 20), epochs=5, patience=3)
+    assert model.number.item() == 0
+    assert fitted.best_epoch == 0
+    assert fitted.validation_mse == 0
+    assert fitted.steps == 3 * 3  # three checks without a gain
+
+
+def test_training_stops_patience_checks_after_the_best() -> None:
+    model = Constant(-0.305)  # on its way to 1, past 0; about 0.1 an epoch
+    seen: list[float] = []
+    fitted = train(
+        model, level(1, 160), level(0, 20), epochs=50, patience=4,
+        report=lambda figures, epoch: seen.append(figures["validation_mse"]),
+    )  # fmt: skip
+    best = seen.index(min(seen)) + 1
+    assert best == 3
+    assert fitted.best_epoch == best
+    assert fitted.validation_mse == pytest.approx(model.number.item() ** 2)
+    assert fitted.epochs == len(seen) == best + 4
+
+
+@pytest.mark.parametrize(
+    ("steps", "checks", "at"),
+    [
+        (7, 1, [0, 7, 14]),
+        (7, 2, [0, 3, 6, 10, 13]),
+        (7, 7, list(range(15))),
+        (7, 50, list(range(15))),
+        (49, 4, [0, 12, 24, 36, 48, 61, 73, 85, 97]),
+    ],
+)
+def test_checks_are_spread_over_an_epoch(
+    steps: int, checks: int, at: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+
+    class Recorder(run.KeepBest):
+        def on_validation_end(self, trainer: Any, module: Any) -> None:
+            seen.append(trainer.global_step)
+            super().on_validation_end(trainer, module)
+
+    monkeypatch.setattr(run, "KeepBest", Recorder)
+    train(Constant(0.0), level(1, steps), level(1, 1), batch=1, checks=checks, patience=99)
+    assert seen == at
+
+
+@pytest.mark.parametrize(
+    ("epochs", "steps"), [(1.5, 10), (0.3, 2), (2.0, 14), (0.0, 0), (None, 21)]
+)
+def test_without_validation_it_runs_exactly_so_far(epochs: float | None, steps: int) -> None:
+    model, config = Constant(0.0), run.TrainConfig(batch=16, epochs=3)
+    fitted = run.fit(model, level(1, 112), None, config, device="cpu", seed=0, epochs=epochs)
+    assert fitted.steps == steps
+    assert fitted.best_epoch == steps / 7
+    assert fitted.validation_mse is None
+    assert (model.number.item() > 0) == (steps > 0)
+    assert not model.training
+
+
+def test_one_window_is_enough() -> None:
+    assert train(Constant(0.0), level(1, 1), level(1, 1), epochs=2).steps == 2
+
+
+class Breaks(Constant):
+    """Gives NaN from the so-manieth training step on."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__(0.0)
+        self.calls, self.at = 0, at
+
+    def forward(self, past: Tensor, past_calendar: Tensor, future_calendar: Tensor) -> Tensor:
+        forecast = super().forward(past, past_calendar, future_calendar)
+        self.calls += self.training
+        return forecast * (math.nan if self.training and self.calls >= self.at else 1)
+
+
+@pytest.mark.parametrize(
+    ("at", "checks", "epoch"), [(1, 1, 1), (3, 7, 1), (7, 2, 1), (9, 1, 2), (14, 2, 2)]
+)
+@pytest.mark.parametrize("validation", [VALIDATION, None])
+def test_nan_ends_the_run_at_its_step(
+    at: int, checks: int, epoch: int, validation: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, reported = Breaks(at), []
+    with pytest.raises(DivergedError, match=rf"not finite at step {at} \(epoch {epoch}\).*lr"):
+        train(
+            model, level(1, 112), validation, checks=checks,
+            report=lambda figures, number: reported.append(number),
+        )  # fmt: skip
+    assert reported == list(range(1, epoch))
+    assert "nan" not in capsys.readouterr().err
+
+
+def test_nan_is_no_improvement(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[run.KeepBest] = []
+
+    class Recorder(run.KeepBest):
+        def __init__(self, patience: int) -> None:
+            super().__init__(patience)
+            kept.append(self)
+
+    monkeypatch.setattr(run, "KeepBest", Recorder)
+    with pytest.raises(DivergedError):
+        train(Breaks(9), level(1, 112), level(1, 20), checks=7)
+    (keep,) = kept
+    assert math.isfinite(keep.best)
+    assert keep.step == 8
+    assert keep.state is not None
+    assert all(value.isfinite().all() for value in keep.state.values())
+
+
+def test_a_rate_far_too_high_is_told() -> None:
+    with pytest.raises(DivergedError, match=r"not finite .*Lower train.lr \(now 1e\+30\)"):
+        train(cycle(), lr=1e30)
+
+
+class BlindToNan(Constant):
+    """Its loss is finite, its gradient is not."""
+
+    def forward(self, past: Tensor, past_calendar: Tensor, future_calendar: Tensor) -> Tensor:
+        forecast = super().forward(past, past_calendar, future_calendar)
+        return forecast + (self.number - self.number).sqrt()
+
+
+def test_validation_that_is_not_finite_is_told() -> None:
+    with pytest.raises(DivergedError, match=r"validation error is not finite after step 1 "):
+        train(BlindToNan(0.0), level(1, 112), level(1, 20), checks=7)
+    broken = Constant(math.inf)
+    with pytest.raises(DivergedError, match=r"validation error is not finite after step 0 "):
+        train(broken, level(1, 112), level(1, 20))
+
+
+def test_final_weights_that_are_not_finite_are_told() -> None:
+    with pytest.raises(DivergedError, match=r"weights are not finite after step 1 "):
+        run.fit(
+            BlindToNan(0.0), level(1, 10), None, run.TrainConfig(), device="cpu", seed=0, epochs=1
+        )
+
+
+@pytest.mark.parametrize(
+    ("schedule", "rates"), [("halve", [1, 1 / 2, 1 / 4]), ("type1", [1, 1, 1 / 2])]
+)
+def test_an_epoch_reports_the_rate_that_it_used(schedule: str, rates: list[float]) -> None:
+    reported: list[dict[str, float]] = []
+    train(
+        Constant(0.0), level(1, 10), level(1, 5), epochs=3, schedule=schedule, lr=0.5,
+        report=lambda figures, epoch: reported.append(figures),
+    )  # fmt: skip
+    assert [figures["learning_rate"] for figures in reported] == [0.5 * rate for rate in rates]
+
+
+def test_the_rate_of_a_group_is_used() -> None:
+    model = cycle()
+    before = weights(model)
+    run.fit(
+        model, TRAIN, None, run.TrainConfig(lr=1e-2, lr_of={"encoder": 1e-12}),
+        device="cpu", seed=0, epochs=1,
+    )  # fmt: skip
+    after = weights(model)
+    assert not torch.equal(after["average.bias"], before["average.bias"])
+    name = "encoder.0.feed_forward.0.weight"
+    torch.testing.assert_close(after[name], before[name], atol=1e-9, rtol=0)
+    with pytest.raises(ConfigError, match=r"lr_of\.nothing"):
+        train(model, lr_of={"nothing": 1.0})
+
+
+def test_the_loss_is_the_mean_over_the_steps() -> None:
+    reported: list[dict[str, float]] = []
+    train(
+        Constant(0.0), level(3, 64), level(3, 5), epochs=1, lr=1e-12, loss="mae",
+        report=lambda figures, epoch: reported.append(figures),
+    )  # fmt: skip
+    (figures,) = reported
+    assert figures["train_loss"] == pytest.approx(3)
+    assert figures["validation_mse"] == pytest.approx(9)
+
+
+@pytest.mark.parametrize("loss", ["mse", "mae", "huber"])
+def test_half_precision_trains_and_validates_in_full(loss: str) -> None:
+    model = cycle()
+    fitted = train(model, precision="bf16", loss=loss, epochs=1)
+    assert all(p.dtype == torch.float32 for p in model.parameters())
+    assert fitted.best_epoch > 0
+    assert fitted.validation_mse == pytest.approx(validation_mse(model), rel=1e-6)
+
+
+def test_a_stride_uses_part_of_the_windows() -> None:
+    fitted = train(cycle(), stride=4, validation_stride=3, epochs=1)
+    assert fitted.steps == 1  # 30 of 121 windows in batches of 16
+    assert fitted.validation_mse is not None
+
+
+def test_one_line_an_epoch_and_nothing_else_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    train(cycle(), epochs=3)
+    out, err = capfd.readouterr()
+    assert out == ""
+    figure = r"\d[\d.e+-]*"
+    for number, line in enumerate(err.splitlines(keepends=True), start=1):
+        expected = (
+            rf"epoch {number}/3  train {figure}  validation {figure}  \d+ windows/s  \d+\.\d s\n"
+        )
+        assert re.fullmatch(expected, line), line
+    assert len(err.splitlines()) == 3
+    assert list(tmp_path.iterdir()) == []
+    run.fit(cycle(), TRAIN, None, run.TrainConfig(), device="cpu", seed=0, epochs=1.2)
+    assert re.fullmatch(
+        rf"epoch 1/2  train {figure}  \d+ .*\nepoch 2/2  train .*\n", capfd.readouterr().err
+    )
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("breaks", [False, True])
+def test_a_terminal_shows_a_bar_below_the_lines(
+    breaks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    monkeypatch.setenv("TERM", "xterm")
+    if breaks:
+        with pytest.raises(DivergedError):
+            train(Breaks(9), level(1, 112))
+    else:
+        train(cycle())
+    assert isinstance(sys.stderr, Terminal)
+    shown = sys.stderr.getvalue()
+    assert re.search(r"training .*━.* windows/s at most .*\d:\d\d:\d\d.* to go", shown)
+    assert "epoch 1/2  train" in shown
+    assert shown.rstrip("\r\n").count("\x1b[?25h") == 1  # the cursor is back
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_windows_live_on_the_device(device: str) -> None:
+    model = cycle()
+    fitted = train(
+        model, windows(0, 150).to(device), windows(150, 200).to(device),
+        device=device, precision="32", checks=2,
+    )  # fmt: skip
+    on_cpu = train(cycle(), checks=2)
+    assert fitted.validation_mse == pytest.approx(on_cpu.validation_mse, rel=1e-3)
+    model.to(device)
+    got = score(lambda b: model(*b[:3]), VALIDATION.to(device))
+    assert got.mse == pytest.approx(fitted.validation_mse, rel=1e-4)
