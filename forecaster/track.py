@@ -5,7 +5,8 @@ in the working directory. Everything goes through a client with that address, so
 state (active run, tracking URI) stays as it was. MLflow's chatter and telemetry are off unless the
 environment says otherwise.
 
-    python -m forecaster.track download MODEL FOLDER    copy the bundle of MODEL to FOLDER
+    python -m forecaster.track download MODEL FOLDER    copy the bundle of MODEL to FOLDER and
+                                                        print its version and alias as JSON
     python -m forecaster.track champions                registered names that have a champion
 """
 
@@ -255,8 +256,10 @@ class Run:
             with _accepting("RESOURCE_ALREADY_EXISTS"):
                 self._client.create_registered_model(name)
             tags = {**task, SCORE: repr(score)}
+            # not "models:/...", which a local registry would look up in MLflow's global store
+            source = self._client.get_logged_model(model).artifact_location
             made = self._client.create_model_version(
-                name, f"models:/{model}", run_id=self.id, tags=tags, model_id=model
+                name, source, run_id=self.id, tags=tags, model_id=model
             )
             number = str(made.version)
             if not local:
@@ -264,7 +267,7 @@ class Run:
                 sentence = (
                     f"{name} version {number} is registered; the alias {CHAMPION} of a shared "
                     f"store is left alone. To move it: "
-                    f'python -c "import mlflow; mlflow.MlflowClient().{move}"'
+                    f"python -c \"import mlflow; mlflow.MlflowClient('{_shown(self.uri)}').{move}\""
                 )
                 return Registration(name, number, champion=False, sentence=sentence)
             champion = _champion(self._client, name)
@@ -305,8 +308,10 @@ def start(config: "RunConfig", name: str, tags: Mapping[str, str]) -> Iterator[R
     end("FINISHED")
 
 
-def download(reference: str, folder: Path) -> None:
-    """Copy the files of a bundle out of MLflow.
+def download(reference: str, folder: Path) -> dict[str, str]:
+    """Copy the files of a bundle out of MLflow; returns its origin in the registry.
+
+    The origin has "version", and "alias" when that decided; it is empty for runs and models.
 
     `reference`: a run id; a registered NAME (its champion, else its newest version), NAME@alias
     or NAME/version; the same as models:/... or runs:/... Raises UsageError for what does not
@@ -321,7 +326,8 @@ def download(reference: str, folder: Path) -> None:
     uri = _default_uri()
     client = _client(uri, existing=True)
     with _explained(uri), tempfile.TemporaryDirectory(prefix="forecaster-") as temporary:
-        bundle = f"{_location(client, **parts.groupdict())}/{BUNDLE}"
+        location, origin = _location(client, **parts.groupdict())
+        bundle = f"{location}/{BUNDLE}"
         if not list_artifacts(artifact_uri=bundle, tracking_uri=uri):
             raise UsageError(f"the model '{reference}' was not made by forecaster: no {BUNDLE}")
         files = download_artifacts(artifact_uri=bundle, dst_path=temporary, tracking_uri=uri)
@@ -329,6 +335,7 @@ def download(reference: str, folder: Path) -> None:
         for path in Path(files).iterdir():
             if path.is_file():
                 shutil.copy(path, folder)
+    return origin
 
 
 def champions() -> list[str]:
@@ -472,15 +479,15 @@ def _location(
     name: str | None,
     alias: str | None,
     version: str | None,
-) -> str:
-    """Where the artifacts of a model lie, from the parts of a REFERENCE."""
+) -> tuple[str, dict[str, str]]:
+    """Where the artifacts of a model lie, from the parts of a REFERENCE, and its origin."""
     if run is not None:
         with _accepting("RESOURCE_DOES_NOT_EXIST"):
-            return _location_in_run(client, run, part)
+            return _location_in_run(client, run, part), {}
         raise UsageError(f"there is no run {run} in {_shown(client.tracking_uri)}")
     if model is not None:
         with _accepting("RESOURCE_DOES_NOT_EXIST"):
-            return str(client.get_logged_model(model).artifact_location)
+            return str(client.get_logged_model(model).artifact_location), {}
         raise UsageError(f"there is no model {model} in {_shown(client.tracking_uri)}")
     assert name is not None
     versions = {str(made.version) for made in client.search_model_versions(f"name='{name}'")}
@@ -490,16 +497,20 @@ def _location(
             f"no model is registered as '{name}'.{did_you_mean(name, names)} "
             f"Known: {', '.join(names) or 'none yet'}."
         )
+    origin = {}
     if version is None:
         aliases = client.get_registered_model(name).aliases
         if alias is not None and alias not in aliases:
             known = ", ".join(sorted(aliases)) or "none"
             raise UsageError(f"'{name}' has no alias '{alias}'. Its aliases: {known}.")
-        version = str(aliases.get(alias or CHAMPION, max(versions, key=int)))
+        alias = alias or CHAMPION
+        if alias in aliases:
+            origin["alias"] = alias
+        version = str(aliases.get(alias, max(versions, key=int)))
     if version not in versions:
         known = ", ".join(sorted(versions, key=int))
         raise UsageError(f"'{name}' has no version {version}. Its versions: {known}.")
-    return str(client.get_model_version_download_uri(name, version))
+    return str(client.get_model_version_download_uri(name, version)), {"version": version, **origin}
 
 
 def _location_in_run(client: MlflowClient, run: str, part: str | None) -> str:
@@ -577,7 +588,7 @@ def main(arguments: list[str]) -> int:
     try:
         match arguments:
             case ["download", reference, folder]:
-                download(reference, Path(folder))
+                print(json.dumps(download(reference, Path(folder))))
             case ["champions"]:
                 for name in champions():
                     print(name)

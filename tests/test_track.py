@@ -1,0 +1,712 @@
+import json
+import math
+import os
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+import yaml
+from matplotlib.figure import Figure
+
+from forecaster import track
+from forecaster.config import RunConfig, load_dict
+from forecaster.errors import Stopped, StorageError, UnavailableError, UsageError
+from forecaster.predict import Forecaster
+from forecaster.track import MlflowClient  # by way of track, which silences MLflow first
+from tests.service.toy import HORIZON, make_bundle
+
+NAME = "forecaster-toy-M-all-6"
+TASK = {"data.digest": "sha256:1", "borders": "[1, 2, 3]"}
+ADDRESSES = ("MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI")
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """A folder whose name has a space, for a store and a bundle."""
+    return tmp_path_factory.mktemp("a store")
+
+
+@pytest.fixture(scope="module")
+def uri(home):
+    return f"sqlite:///{home}/mlflow.db"
+
+
+@pytest.fixture(autouse=True)
+def _store(uri, home, monkeypatch):
+    """The store that the user named; the working directory is elsewhere."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    monkeypatch.delenv("MLFLOW_REGISTRY_URI", raising=False)
+    (home / "work").mkdir(exist_ok=True)
+    monkeypatch.chdir(home / "work")
+
+
+@pytest.fixture
+def client(uri):
+    return track._client(uri)
+
+
+@pytest.fixture(scope="module")
+def forecaster(home):
+    return Forecaster(make_bundle(home / "some bundle"), "cpu")
+
+
+@pytest.fixture(scope="module")
+def logged(uri, home, forecaster):
+    """The id of a run and of the model that it logged and registered."""
+    with track.start(tracked_at(uri), "toy run.1", {}) as run:
+        run.params({"seed": "0"})
+        example = forecaster.example
+        forecast = forecaster.predict(example)
+        tags = {"attn": "prob", "data": "toy", "horizon": str(HORIZON)}
+        model = run.log_model(home / "some bundle", "toy run.1", example, forecast, HORIZON, tags)
+        run.metrics({"test_mse": 0.25, "column/Zürich °C/mae": 2.0}, model)
+        run.register(model, NAME, 0.5, TASK)
+    return run.id, model
+
+
+def tracked_at(uri):
+    return load_dict({"track": {"uri": uri}}, "the test")
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def command(*arguments, **environment):
+    """Run Python without the settings of the tests."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("MLFLOW_", "DO_NOT_TRACK"))}
+    return subprocess.run(
+        [sys.executable, *arguments],
+        env=kept | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+# What a run remembers
+
+
+def test_run_holds_what_it_is_given(client, forecaster):
+    config = RunConfig()
+    figure = Figure()
+    figure.add_subplot().plot([1, 2])
+    with track.start(config, "ETTh1-336-prob", {"attn": "prob"}) as run:
+        run.params(config.flat())
+        run.tags({"attn.effective": "sparse"})
+        run.report({"train_loss": 2.0, "validation_loss": 3.0}, 1)
+        run.report({"train_loss": 1.0, "validation_loss": 2.5}, 2)
+        run.metrics({"test_mse": 0.5})
+        run.text("config.yaml", yaml.safe_dump(config.to_dict()))
+        run.figure("error by step", figure)
+        run.dataset("ETTh1", f"sha256:{'ab' * 32}", "https://example.org/ETTh1.csv")
+    found = client.get_run(run.id)
+    assert (found.info.status, found.info.run_name) == ("FINISHED", "ETTh1-336-prob")
+    assert found.data.params == config.flat()
+    assert found.data.tags["attn"] == "prob"
+    assert found.data.tags["attn.effective"] == "sparse"
+    assert found.data.metrics["test_mse"] == 0.5
+    history = client.get_metric_history(run.id, "train_loss")
+    assert [(metric.step, metric.value) for metric in history] == [(1, 2.0), (2, 1.0)]
+    assert {file.path for file in client.list_artifacts(run.id)} == {"config.yaml", "plots"}
+    assert [file.path for file in client.list_artifacts(run.id, "plots")] == [
+        "plots/error by step.png"
+    ]
+    local = client.download_artifacts(run.id, "config.yaml")
+    assert load_dict(yaml.safe_load(Path(local).read_text()), "the test") == config
+    (used,) = found.inputs.dataset_inputs
+    assert (used.dataset.name, used.dataset.digest) == ("ETTh1", ("ab" * 32)[:36])
+    assert json.loads(used.dataset.source) == {"url": "https://example.org/ETTh1.csv"}
+    assert [(tag.key, tag.value) for tag in used.tags] == [("mlflow.data.context", "training")]
+
+
+def test_names_and_values_are_made_to_fit(client):
+    values = {f"option.{number}": "x" for number in range(230)}
+    with track.start(RunConfig(), "x", {}) as run:
+        run.params({**values, "long": "a" * 7000, "lr_of.T (degC)": "1"})
+        run.tags({"long": "b" * 9000})
+        run.metrics({"column/T (degC)/mse": 1.0, "column/ü %/mse": 2.0})
+    data = client.get_run(run.id).data
+    assert values.items() <= data.params.items()
+    assert data.params["long"] == "a" * 5999 + "…"
+    assert data.params["lr_of.T _degC_"] == "1"
+    assert data.tags["long"] == "b" * 7999 + "…"
+    assert data.metrics == {"column/T _degC_/mse": 1.0, "column/ü _/mse": 2.0}
+
+
+def test_local_data_is_noted_by_its_path(client):
+    with track.start(RunConfig(), "x", {}) as run:
+        run.dataset("own", "12", "/data/own.csv", context="evaluation")
+    (used,) = client.get_run(run.id).inputs.dataset_inputs
+    assert used.dataset.source_type == "local"
+    assert json.loads(used.dataset.source) == {"uri": "/data/own.csv"}
+    assert used.tags[0].value == "evaluation"
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (ValueError("no"), "FAILED"),
+        (KeyboardInterrupt(), "KILLED"),
+        (Stopped(signal.SIGTERM), "KILLED"),
+    ],
+)
+def test_the_end_of_a_run_is_told(client, error, status):
+    runs = []
+
+    def train():
+        with track.start(RunConfig(), "x", {}) as run:
+            runs.append(run.id)
+            run.report({"loss": 1.0}, 1)
+            raise error
+
+    with pytest.raises(type(error)) as caught:
+        train()
+    assert caught.value is error
+    found = client.get_run(runs[0])
+    assert (found.info.status, found.data.metrics) == (status, {"loss": 1.0})
+
+
+def test_the_first_error_is_the_one_told(client):
+    def train(error):
+        with track.start(RunConfig(), "x", {}) as run:
+            client.delete_run(run.id)
+            if error:
+                raise error
+
+    with pytest.raises(ValueError, match="first"):
+        train(ValueError("first"))
+    with pytest.raises(UnavailableError, match="active"):
+        train(None)
+
+
+def test_system_metrics_are_logged(client, monkeypatch):
+    monkeypatch.setattr(track, "SAMPLING_SECONDS", 0.05)
+    with track.start(RunConfig(), "x", {}) as run:
+        time.sleep(0.5)
+    metrics = client.get_run(run.id).data.metrics
+    assert metrics["system/system_memory_usage_percentage"] > 0
+
+
+def test_a_report_does_not_wait_for_the_store(client, home):
+    with track.start(RunConfig(), "x", {}) as run:
+        busy = sqlite3.connect(home / "mlflow.db", isolation_level=None)
+        busy.execute("BEGIN EXCLUSIVE")
+        before = time.monotonic()
+        run.report({"loss": 1.0}, 1)
+        waited = time.monotonic() - before
+        time.sleep(0.3)
+        busy.execute("ROLLBACK")
+        busy.close()
+        assert run.flush() == 0
+    assert waited < 0.2
+    assert client.get_run(run.id).data.metrics == {"loss": 1.0}
+
+
+def test_lost_reports_are_counted_and_training_goes_on(client):
+    with track.start(RunConfig(), "x", {}) as run:
+        run.report({"loss": 1.0}, 1)
+        assert run.flush() == 0
+        client.delete_run(run.id)
+        run.report({"loss": 1.0}, 2)
+        run.report({"loss": 1.0}, 3)
+        assert run.flush() == 2
+        assert run.flush() == 0
+        client.restore_run(run.id)
+
+
+def test_global_state_of_mlflow_is_left_alone(logged, home):
+    import mlflow
+
+    assert mlflow.active_run() is None
+    assert mlflow.last_active_run() is None
+    assert os.environ["MLFLOW_ALLOW_PICKLE_DESERIALIZATION"] == "false"
+    assert not any((home / "work").iterdir())
+
+
+# Where runs go
+
+
+def test_configured_address_comes_before_the_environment(uri, monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:1")
+    with track.start(tracked_at(uri), "x", {}) as run:
+        assert run.uri == uri
+
+
+def test_a_run_is_silent_and_needs_no_setting(tmp_path, monkeypatch):
+    """Also with a database still to be made, whose migrations MLflow likes to talk about."""
+    monkeypatch.chdir(tmp_path)
+    script = """
+from forecaster import track
+from forecaster.config import RunConfig
+with track.start(RunConfig(), "x", {}) as run:
+    run.report({"loss": 1.0}, 1)
+    run.text("a.txt", "a")
+assert run.uri == "sqlite:///mlflow.db"
+assert run.ui_command == "mlflow ui --backend-store-uri sqlite:///mlflow.db"
+"""
+    done = command("-c", script)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert {path.name for path in tmp_path.iterdir()} >= {"mlflow.db", "mlartifacts"}
+    assert {path.name for path in tmp_path.iterdir()} <= {
+        *("mlflow.db", "mlflow.db.lock", "mlartifacts")
+    }
+
+
+def test_settings_of_the_user_stay():
+    names = ("MLFLOW_HTTP_REQUEST_TIMEOUT", "MLFLOW_HTTP_REQUEST_MAX_RETRIES", "DO_NOT_TRACK")
+    script = f"""
+import os
+from forecaster import track
+print(*[os.environ[name] for name in {names}], track.FIRST_CONTACT)
+"""
+    done = command("-c", script, MLFLOW_HTTP_REQUEST_TIMEOUT="7", DO_NOT_TRACK="false")
+    assert done.stdout == "7 2 false {'MLFLOW_HTTP_REQUEST_MAX_RETRIES': '0'}\n"
+
+
+def test_a_server_that_is_not_there_is_named(monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://me:secret@127.0.0.1:9")
+    before = time.monotonic()
+    with pytest.raises(UnavailableError) as caught, track.start(RunConfig(), "x", {}):
+        pass
+    assert time.monotonic() - before < 5
+    message = str(caught.value)
+    assert "http://***@127.0.0.1:9: [Errno 111] Connection refused" in message
+    assert "unset MLFLOW_TRACKING_URI" in message
+    assert "secret" not in message
+
+
+def test_a_server_that_never_answers_is_named(monkeypatch):
+    monkeypatch.setitem(track.FIRST_CONTACT, "MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
+        before = time.monotonic()
+        with pytest.raises(UnavailableError, match=f"{address}: timed out"):
+            track.champions()
+    assert time.monotonic() - before < 4
+    assert os.environ["MLFLOW_HTTP_REQUEST_TIMEOUT"] == "30"
+
+
+def test_a_database_that_is_none_is_named(tmp_path, monkeypatch):
+    (tmp_path / "x.db").write_text("no database, certainly none")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/x.db")
+    with (
+        pytest.raises(UnavailableError, match=r"x\.db: file is not a database\. Name another"),
+        track.start(RunConfig(), "x", {}),
+    ):
+        pass
+
+
+def test_reading_makes_no_database(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI")
+    with pytest.raises(UnavailableError, match=rf"no MLflow database {tmp_path}/mlflow\.db: train"):
+        track.download("forecaster-x", tmp_path / "bundle")
+    assert not any(tmp_path.iterdir())
+
+
+def test_unusable_experiments_are_explained(client):
+    def start(name):
+        with track.start(load_dict({"track": {"experiment": name}}, "the test"), "x", {}):
+            pass
+
+    client.delete_experiment(client.create_experiment("gone"))
+    with pytest.raises(UsageError, match="'gone' has been deleted: bring it back"):
+        start("gone")
+    client.create_experiment("served", "mlflow-artifacts:/7")
+    with pytest.raises(UsageError, match="'served' was made by a server"):
+        start("served")
+
+
+def test_a_full_disk_is_a_storage_error(monkeypatch):
+    with track.start(RunConfig(), "x", {}) as run:
+        full = OSError(28, "No space left on device")
+        monkeypatch.setattr(run._client, "log_text", lambda *_: (_ for _ in ()).throw(full))
+        with pytest.raises(StorageError, match="No space left on device"):
+            run.text("a.txt", "a")
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("sqlite:///mlflow.db", "mlflow ui --backend-store-uri sqlite:///mlflow.db"),
+        ("sqlite:////a b/m.db", "mlflow ui --backend-store-uri 'sqlite:////a b/m.db'"),
+        ("http://u:p@host:5000/", "http://***@host:5000/#/experiments/3/runs/r"),
+    ],
+)
+def test_where_to_look(address, shown):
+    assert track.Run(None, "r", "3", address).ui_command == shown
+
+
+# The model
+
+
+def test_model_is_logged_without_pickle(logged, client, home):
+    model = client.get_logged_model(logged[1])
+    folder = home / "mlartifacts" / "forecaster" / "models" / model.model_id / "artifacts"
+    assert folder.as_uri() == model.artifact_location
+    endings = {path.suffix for path in folder.rglob("*") if path.is_file()}
+    assert endings == {"", ".py", ".json", ".yaml", ".txt", ".safetensors", ".sha256"}
+    assert contents(folder / "artifacts" / "bundle") == contents(home / "some bundle")
+    description = yaml.safe_load((folder / "MLmodel").read_text())
+    assert description["model_id"] == model.model_id
+    assert set(description["flavors"]) == {"python_function"}
+    assert "python_model" not in description["flavors"]["python_function"]
+    assert json.loads(description["signature"]["params"])[0] == {
+        **{"name": "horizon", "type": "long"},
+        **{"default": HORIZON, "shape": None},
+    }
+    inputs = json.loads(description["signature"]["inputs"])
+    assert {field["name"]: field["type"] for field in inputs} == {
+        **{"time": "any", "load": "double"},
+        **{"wind": "double", "Zürich °C": "double"},
+    }
+
+
+def test_requirements_are_exact_and_not_of_ours(logged, home):
+    (file,) = (home / "mlartifacts").rglob(f"{logged[1]}/artifacts/requirements.txt")
+    lines = file.read_text().split()
+    assert all(line.count("==") == 1 and "+" not in line for line in lines)
+    assert {line.partition("==")[0] for line in lines} == set(track.REQUIREMENTS)
+
+
+def test_model_belongs_to_its_run(logged, client):
+    run, model = logged
+    found = client.get_logged_model(model)
+    assert (str(found.status), found.name, found.source_run_id) == ("READY", "toy-run-1", run)
+    assert found.params == {"seed": "0"}
+    assert {"attn": "prob", "data": "toy", "horizon": "6"}.items() <= found.tags.items()
+    expected = {"test_mse": 0.25, "column/Zürich _C/mae": 2.0}
+    assert {metric.key: metric.value for metric in found.metrics} == expected
+    assert client.get_run(run).data.metrics.items() >= expected.items()
+    assert [output.model_id for output in client.get_run(run).outputs.model_outputs] == [model]
+
+
+def test_champion_moves_to_the_better_model_of_one_task(logged, client):
+    other = {**TASK, "borders": "[1, 2, 4]"}
+    contests = [
+        (0.5, TASK, True, "version 1 is the champion: there was none"),
+        (0.6, TASK, False, "but not the champion: validation MSE 0.6, version 1 has 0.5"),
+        (0.5, TASK, False, "validation MSE 0.5, version 1 has 0.5"),
+        (math.nan, TASK, False, "its validation MSE is nan"),
+        (0.4, TASK, True, "version 5 is the champion: validation MSE 0.4, version 1 has 0.5"),
+        (9.0, other, True, "version 5 was judged on another task (borders differs)"),
+    ]
+    with track.start(RunConfig(), "x", {}) as run:
+        for number, (score, task, wins, reason) in enumerate(contests, 1):
+            made = run.register(logged[1], "forecaster-contest", score, task)
+            assert (made.name, made.version) == ("forecaster-contest", str(number))
+            assert made.champion is wins
+            assert reason in made.sentence
+    aliases = client.get_registered_model("forecaster-contest").aliases
+    assert {name: str(number) for name, number in aliases.items()} == {"champion": "6"}
+    version = client.get_model_version("forecaster-contest", "6")
+    assert version.tags == {**other, "validation_mse": "9.0"}
+    assert version.run_id == run.id
+
+
+def test_a_champion_without_a_score_is_replaced(logged, client):
+    with track.start(RunConfig(), "x", {}) as run:
+        run.register(logged[1], "forecaster-old", 0.1, {})
+        client.delete_model_version_tag("forecaster-old", "1", "validation_mse")
+        made = run.register(logged[1], "forecaster-old", 0.2, {})
+    assert made.champion
+    assert "(validation_mse differs)" in made.sentence
+
+
+def test_champion_of_a_shared_store_is_left_alone(logged, client, monkeypatch):
+    monkeypatch.setattr(track, "_database", lambda uri: None)
+    with track.start(RunConfig(), "x", {}) as run:
+        made = run.register(logged[1], "forecaster-shared", 0.1, TASK)
+    assert not made.champion
+    assert not client.get_registered_model("forecaster-shared").aliases
+    statement = made.sentence.partition('python -c "')[2].removesuffix('"')
+    exec(statement)
+    assert set(client.get_registered_model("forecaster-shared").aliases) == {"champion"}
+
+
+# The way back
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [
+        "{run}",
+        "runs:/{run}",
+        "runs:/{run}/toy-run-1",
+        "{model}",
+        "models:/{model}",
+        NAME,
+        f"{NAME}@champion",
+        f"{NAME}/1",
+        f"models:/{NAME}@champion",
+        f"models:/{NAME}/1",
+    ],
+)
+def test_download_by_every_name(logged, home, tmp_path, reference):
+    run, model = logged
+    track.download(reference.format(run=run, model=model), tmp_path / "a" / "b")
+    assert contents(tmp_path / "a" / "b") == contents(home / "some bundle")
+
+
+def test_without_a_champion_the_newest_version_is_meant(logged, client, forecaster, tmp_path):
+    folder = tmp_path / "other"
+    make_bundle(folder, columns=("one",))
+    with track.start(RunConfig(), "x", {}) as run:
+        example = forecaster.example
+        other = run.log_model(folder, "other", example, forecaster.predict(example), HORIZON, {})
+        for _ in range(10):
+            run.register(logged[1], "forecaster-newest", 0.5, TASK)
+        run.register(other, "forecaster-newest", 0.6, TASK)
+    track.download("forecaster-newest", tmp_path / "champion")
+    assert contents(tmp_path / "champion") != contents(folder)
+    client.delete_registered_model_alias("forecaster-newest", "champion")
+    track.download("forecaster-newest", tmp_path / "newest")
+    assert contents(tmp_path / "newest") == contents(folder)
+    assert "forecaster-newest" not in track.champions()
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [
+        *("", "../../etc", "a/../b", "/etc/passwd", "a%2e%2e", "a#b", "a?b", "a\0b", "a\nb", "a b"),
+        *("file:///etc", "http://host/x", "s3://bucket/x", "mlflow-artifacts:/1", "name@", "name/"),
+        *("models:/../x", "runs:/x", f"runs:/{'0' * 32}/../x", f"runs:/{'0' * 32}/a/b", "name/x"),
+        *("-x", ".hidden", "x' OR name LIKE '%", "ü" * 3, "a" * 201),
+    ],
+)
+def test_what_is_no_name_is_refused(reference, tmp_path):
+    with pytest.raises(UsageError, match="names no model: expected"):
+        track.download(reference, tmp_path / "bundle")
+    assert not (tmp_path / "bundle").exists()
+
+
+@pytest.mark.parametrize(
+    ("reference", "message"),
+    [
+        ("forecaster-toy-M-all-7", f"Did you mean '{NAME}'? Known: "),
+        (f"{NAME}@best", f"'{NAME}' has no alias 'best'. Its aliases: champion."),
+        (f"{NAME}/77", f"'{NAME}' has no version 77. Its versions: 1."),
+        ("0" * 32, f"there is no run {'0' * 32} in sqlite:///"),
+        (f"m-{'0' * 32}", f"there is no model m-{'0' * 32} in sqlite:///"),
+    ],
+)
+def test_what_does_not_exist_is_explained(logged, reference, message, tmp_path):
+    with pytest.raises(UsageError) as caught:
+        track.download(reference, tmp_path / "bundle")
+    assert message in str(caught.value)
+    assert not (tmp_path / "bundle").exists()
+
+
+def test_a_run_without_the_model_is_explained(logged, tmp_path):
+    with pytest.raises(UsageError, match=r"has no model other\. Its models: toy-run-1\."):
+        track.download(f"runs:/{logged[0]}/other", tmp_path)
+    with pytest.raises(ValueError, match="early"), track.start(RunConfig(), "x", {}) as run:
+        raise ValueError("early")
+    with pytest.raises(UsageError, match=r"\(failed\) has no model\. Its models: none\."):
+        track.download(run.id, tmp_path)
+
+
+def test_a_model_of_others_is_refused(client, tmp_path):
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "model.pkl").write_text("x")
+    client.create_registered_model("theirs")
+    client.create_model_version("theirs", (tmp_path / "theirs").as_uri())
+    with pytest.raises(UsageError, match="'theirs' was not made by forecaster"):
+        track.download("theirs", tmp_path / "bundle")
+    assert not (tmp_path / "bundle").exists()
+
+
+def test_champions_are_ours_and_all_pages_are_read(logged, client, monkeypatch):
+    client.create_registered_model("forecaster-without")
+    client.create_registered_model("champion-of-others")
+    names = track.champions()
+    assert NAME in names
+    assert "forecaster-without" not in names
+    assert "champion-of-others" not in names
+    whole = type(client).search_registered_models
+
+    def page_by_page(self, text="", max_results=1, page_token=None):
+        return whole(self, text, max_results=1, page_token=page_token)
+
+    monkeypatch.setattr(type(client), "search_registered_models", page_by_page)
+    assert track.champions() == names
+
+
+def test_command(logged, home, tmp_path, capsys):
+    assert track.main(["download", NAME, str(tmp_path / "bundle")]) == 0
+    assert contents(tmp_path / "bundle") == contents(home / "some bundle")
+    assert track.main(["champions"]) == 0
+    output = capsys.readouterr()
+    assert NAME in output.out.splitlines()
+    assert output.err == ""
+
+
+@pytest.mark.parametrize("arguments", [[], ["download", "x"], ["champions", "x"], ["upload"]])
+def test_command_tells_its_usage(arguments, capsys):
+    assert track.main(arguments) == 2
+    assert capsys.readouterr().err.startswith("usage: python -m forecaster.track download")
+
+
+def test_command_fails_on_one_line(uri, tmp_path):
+    arguments = ("-m", "forecaster.track", "download", "forecaster-toy", str(tmp_path / "bundle"))
+    unknown = command(*arguments, MLFLOW_TRACKING_URI=uri)
+    assert (unknown.returncode, unknown.stdout) == (2, "")
+    assert unknown.stderr.count("\n") == 1
+    assert unknown.stderr.startswith("no model is registered as 'forecaster-toy'")
+    absent = command(*arguments, MLFLOW_TRACKING_URI="http://127.0.0.1:9")
+    assert (absent.returncode, absent.stdout) == (69, "")
+    assert absent.stderr.count("\n") == 1
+
+
+def test_a_forecaster_is_loaded_by_its_registered_name(logged, uri, forecaster, monkeypatch):
+    loaded = Forecaster.load(NAME, "cpu")
+    assert loaded.bundle.digest == forecaster.bundle.digest
+
+
+# Processes and servers
+
+
+@pytest.fixture
+def server(tmp_path):
+    """An MLflow server on loopback: its process and its address."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with (tmp_path / "log").open("w") as log:
+        process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1"),
+                *("--port", str(port), "--workers", "1"),
+                *("--backend-store-uri", f"sqlite:///{tmp_path}/served.db"),
+                *("--artifacts-destination", str(tmp_path / "served")),
+            ],
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    address = f"http://127.0.0.1:{port}"
+    deadline = time.monotonic() + 120
+    while True:
+        try:
+            with urlopen(f"{address}/health", timeout=2):
+                break
+        except OSError:
+            assert process.poll() is None, (tmp_path / "log").read_text()
+            assert time.monotonic() < deadline, (tmp_path / "log").read_text()
+            time.sleep(0.3)
+    yield process, address
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+@pytest.mark.slow
+def test_a_server_keeps_runs_models_and_registrations(
+    server, forecaster, home, tmp_path, monkeypatch
+):
+    address = server[1]
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
+    example = forecaster.example
+    with track.start(RunConfig(), "toy", {}) as run:
+        run.report({"loss": 1.0}, 1)
+        run.text("config.yaml", "a: 1")
+        forecast = forecaster.predict(example)
+        model = run.log_model(home / "some bundle", "toy", example, forecast, HORIZON, {})
+        run.metrics({"test_mse": 0.5}, model)
+        made = run.register(model, NAME, 0.5, TASK)
+    assert run.ui_command.startswith(f"{address}/#/experiments/")
+    assert not made.champion
+    assert track.champions() == []
+    assert MlflowClient(address).get_run(run.id).info.status == "FINISHED"
+    for number, reference in enumerate((run.id, model, NAME, f"{NAME}/1")):
+        track.download(reference, tmp_path / str(number))
+        assert contents(tmp_path / str(number)) == contents(home / "some bundle")
+
+
+@pytest.mark.slow
+def test_training_goes_on_when_the_server_dies(server, monkeypatch):
+    process, address = server
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
+
+    def train():
+        with track.start(RunConfig(), "toy", {}) as run:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            before = time.monotonic()
+            for epoch in range(5):
+                run.report({"loss": 1.0}, epoch)
+            assert time.monotonic() - before < 1
+            assert run.flush() == 5
+
+    with pytest.raises(UnavailableError, match=f"{address} failed: .*Connection refused"):
+        train()
+
+
+@pytest.mark.slow
+def test_processes_may_meet_a_missing_database(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    script = """
+from forecaster import track
+from forecaster.config import RunConfig
+with track.start(RunConfig(), "x", {}) as run:
+    run.metrics({"loss": 1.0})
+print(run.id)
+"""
+    environment = {k: v for k, v in os.environ.items() if k not in ADDRESSES}
+    processes = [
+        subprocess.Popen([sys.executable, "-c", script], env=environment, stdout=subprocess.PIPE)
+        for _ in range(4)
+    ]
+    runs = {process.communicate()[0].strip().decode() for process in processes}
+    assert [process.returncode for process in processes] == [0, 0, 0, 0]
+    client = track._client(f"sqlite:///{tmp_path}/mlflow.db")
+    assert {client.get_run(run).info.status for run in runs} == {"FINISHED"}
+    assert len(runs) == 4
+
+
+@pytest.mark.slow
+def test_requirements_cover_what_a_bundle_imports(home, forecaster):
+    """Whatever is imported to forecast comes with the requirements of the logged model."""
+    script = f"""
+import sys
+from importlib.metadata import packages_distributions
+from forecaster.predict import Forecaster
+ready = Forecaster.load({str(home / "some bundle")!r}, "cpu")
+ready.predict(ready.example)
+known = packages_distributions()
+for name in {{module.partition(".")[0] for module in sys.modules}}:
+    for distribution in known.get(name, []):
+        print(distribution)
+"""
+    needed = """
+import sys
+from importlib.metadata import PackageNotFoundError, requires
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+seen, waiting = set(), sys.argv[1:]
+while waiting:
+    name = canonicalize_name(waiting.pop())
+    if name not in seen:
+        seen.add(name)
+        try:
+            for line in requires(name) or []:
+                requirement = Requirement(line)
+                if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+                    waiting.append(requirement.name)
+        except PackageNotFoundError:
+            pass
+print(*sorted(seen), sep="\\n")
+"""
+    imported = command("-c", script).stdout.split()
+    given = command("-c", needed, *track.REQUIREMENTS).stdout.split()
+    assert "torch" in imported
+    names = {name.lower().replace("_", "-") for name in imported}
+    extra = {"forecaster", "tqdm"}  # torch takes tqdm where it is
+    assert names - set(given) <= extra
