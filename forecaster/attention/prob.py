@@ -50,7 +50,7 @@ from forecaster.shapes import Bool, Float, Int
 
 Variant = Literal["paper", "informer2020"]
 
-_SCORES = 1 << 17  # sampled scores computed at a time, so that they stay in a CPU's cache
+_SCORES = 1 << 18  # sampled scores computed at a time, so that they stay in a CPU's cache
 
 with warnings.catch_warnings():  # torch says once in a process that sparse patterns are in beta
     warnings.simplefilter("ignore", UserWarning)
@@ -286,7 +286,7 @@ def _measure(
     """
     B, H, L, _ = q.shape
     kind = accumulator(q.dtype)
-    at_once = max(1, (_SCORES if q.device.type == "cpu" else 8 * _SCORES) // sample.numel())
+    at_once = max(1, (_SCORES if q.device.type == "cpu" else 4 * _SCORES) // sample.numel())
     series, heads = max(1, at_once // H), min(H, at_once)
     measure = torch.empty(B, H, L, dtype=kind, device=q.device)
     sampled_scores = _SampledScores(sample, k.shape[2], kind)
