@@ -12,14 +12,14 @@ The manifest detects damage; it does not prove who wrote the bundle.
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from forecaster.config import RunConfig, load_dict
 from forecaster.datasets import Scaler, calendar_names
-from forecaster.errors import BundleError, StorageError
+from forecaster.errors import BundleError, ConfigError, StorageError, UsageError
 from forecaster.model import ForecastModel, Task
 
 FORMAT = 1
@@ -75,6 +75,8 @@ class Bundle:
     metrics: dict[str, Any]
     about: dict[str, Any]
     digest: str = ""
+    origin: dict[str, str] = field(default_factory=dict)
+    """The version and the alias under which it was found in a registry; not part of the files."""
 
     @property
     def name(self) -> str:
@@ -92,12 +94,15 @@ class Bundle:
         return self.config.window.horizon
 
     def build(self) -> ForecastModel:
-        """The model with its weights, in eval mode on the CPU."""
+        """The model with its weights, in eval mode on the CPU.
+
+        Raises BundleError when weights, schema and configuration do not fit together.
+        """
         task = self.schema.task(self.past, self.config.window.start or 1, self.horizon)
-        model = self.config.build_model(task)
         try:
+            model = self.config.build_model(task)
             model.load_state_dict(self.weights, strict=True)
-        except RuntimeError as error:
+        except (UsageError, RuntimeError) as error:
             raise BundleError(f"{WEIGHTS} does not fit config.json: {error}") from None
         return model.eval()
 
@@ -113,8 +118,7 @@ class Bundle:
             for name, content in zip(JSON_FILES, contents, strict=True)
         }
         files[WEIGHTS] = save({k: v.detach().cpu().contiguous() for k, v in self.weights.items()})
-        lines = [f"{hashlib.sha256(data).hexdigest()}  {name}\n" for name, data in files.items()]
-        files[MANIFEST] = "".join(lines).encode()
+        files[MANIFEST] = b"".join(_line(name, data) for name, data in files.items())
         try:
             folder.mkdir(parents=True, exist_ok=True)
             for name, data in files.items():
@@ -138,19 +142,14 @@ def load(folder: Path) -> Bundle:
     from safetensors.torch import load as load_weights
 
     manifest = _read(folder, MANIFEST)
-    digests = {}
-    for line in manifest.decode("utf-8", "replace").splitlines():
-        digest, _, name = line.partition("  ")
-        digests[name] = digest
-    files = {}
-    for name in (*JSON_FILES, WEIGHTS):
-        files[name] = _read(folder, name)
-        found = hashlib.sha256(files[name]).hexdigest()
-        if digests.get(name) != found:
-            raise BundleError(
-                f"{folder / name} is damaged: the manifest says {digests.get(name)}, the file has "
-                f"{found}. Fetch the bundle again or train anew."
-            )
+    files = {name: _read(folder, name) for name in (*JSON_FILES, WEIGHTS)}
+    lines = {name: _line(name, data) for name, data in files.items()}
+    damaged = [name for name, line in lines.items() if line not in manifest]
+    if damaged or manifest != b"".join(lines.values()):
+        raise BundleError(
+            f"{folder / (damaged or [MANIFEST])[0]} is damaged: the SHA-256 of a file and the one "
+            f"in {MANIFEST} differ. Fetch the bundle again or train anew."
+        )
     try:
         config, schema, metrics, about = (json.loads(files[name]) for name in JSON_FILES)
         if about["format"] != FORMAT:
@@ -165,13 +164,20 @@ def load(folder: Path) -> Bundle:
             about=about,
             digest=f"sha256:{hashlib.sha256(manifest).hexdigest()}",
         )
-    except (KeyError, TypeError, ValueError, SafetensorError) as error:
+    except ConfigError as error:
+        raise BundleError(f"not a bundle of this version: {error}") from None
+    except (KeyError, TypeError, ValueError, RecursionError, SafetensorError) as error:
         raise BundleError(f"{folder} is not a bundle of this version: {error!r}") from None
 
 
 def is_bundle(folder: Path) -> bool:
     """Whether the folder looks like a bundle."""
     return (folder / MANIFEST).is_file()
+
+
+def _line(name: str, data: bytes) -> bytes:
+    """The line of the manifest for a file."""
+    return f"{hashlib.sha256(data).hexdigest()}  {name}\n".encode()
 
 
 def _read(folder: Path, name: str) -> bytes:

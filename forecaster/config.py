@@ -502,7 +502,7 @@ def _validate(values: Mapping[str, Any], origins: Mapping[str, str], where: str)
         case "value_error":
             sentence = str(cause)
         case "model_type" | "dict_type":
-            sentence = f"{path}: expected keys and values, got {_short(problem['input'])}"
+            sentence = f"{path or 'all'}: expected keys and values, got {_short(problem['input'])}"
         case _:
             message = problem["msg"][:1].lower() + problem["msg"][1:]
             sentence = f"{path}: {message}, got {_short(problem['input'])}"

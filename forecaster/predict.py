@@ -1,8 +1,10 @@
 """From a bundle and a history to a forecast in original units, with timestamps and names."""
 
+import json
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +15,14 @@ import torch
 from forecaster import resources
 from forecaster.bundle import Bundle, Schema, is_bundle, load
 from forecaster.datasets import calendar_features, from_frame, future_times
-from forecaster.errors import DataError, ForecasterError, UnavailableError, UsageError
+from forecaster.errors import (
+    ConfigError,
+    DataError,
+    ForecasterError,
+    StorageError,
+    UnavailableError,
+    UsageError,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -85,8 +94,6 @@ class Forecaster:
             raise UsageError(
                 f"this model forecasts 1 to {self.bundle.horizon} steps, got horizon={steps}"
             )
-        if schema.time not in frame.columns and isinstance(frame.index, pd.DatetimeIndex):
-            frame = frame.rename_axis(schema.time).reset_index()
         series = from_frame(
             frame, time=schema.time, columns=schema.columns, freq=schema.freq, where="the history"
         )
@@ -133,7 +140,7 @@ class Forecaster:
 def load_bundle(source: str | Path) -> Bundle:
     """The bundle behind a folder, a run id or a registered name.
 
-    Anything but a folder is resolved by a child process, so that this one never imports mlflow.
+    Raises UnavailableError or UsageError when there is none, BundleError when it is damaged.
     """
     folder = Path(source)
     if is_bundle(folder):
@@ -141,10 +148,20 @@ def load_bundle(source: str | Path) -> Bundle:
     if folder.is_dir():
         raise UnavailableError(f"the folder {folder} holds no bundle (no MANIFEST.sha256)")
     with tempfile.TemporaryDirectory(prefix="forecaster-") as temporary:
-        command = [sys.executable, "-m", "forecaster.track", "download", str(source), temporary]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            lines = done.stderr.strip().splitlines() or ["no reason given"]
-            kind = {2: UsageError, 69: UnavailableError}.get(done.returncode, ForecasterError)
-            raise kind(lines[-1])
-        return load(Path(temporary))
+        found = ask_tracker("download", str(source), temporary)
+        return replace(load(Path(temporary)), origin=json.loads(found))
+
+
+def ask_tracker(*arguments: str) -> str:
+    """What `python -m forecaster.track ARGUMENTS` prints; its error is raised here.
+
+    A child process, so that this one never imports mlflow.
+    """
+    command = [sys.executable, "-m", "forecaster.track", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        kinds = (UsageError, DataError, UnavailableError, StorageError, ConfigError)
+        kind = {kind.exit_code: kind for kind in kinds}.get(done.returncode, ForecasterError)
+        silence = f"{' '.join(command)} ended with status {done.returncode}"
+        raise kind((done.stderr.strip().splitlines() or [silence])[-1])
+    return done.stdout

@@ -1,0 +1,53 @@
+"""Tiny bundles that nobody trained."""
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from forecaster.bundle import JSON_FILES, MANIFEST, WEIGHTS, Bundle, Schema
+from forecaster.config import load_dict
+from forecaster.datasets import Scaler
+
+COLUMNS = ("load", "wind", "Zürich °C")
+SEASON = 4
+MODELS: dict[str, dict[str, Any]] = {
+    "cycle": {  # untrained it forecasts the mean of the past cycles
+        "model": {"name": "cycle", "parts": 2, "width": 4, "heads": 2, "linear": False,
+                  "shrink": False},
+    },
+    "informer": {
+        "model": {"name": "informer", "width": 8, "heads": 2, "feed_forward": 8},
+        "attn": {"name": "prob", "factor": 1},
+    },
+}  # fmt: skip
+
+
+def unsaved(
+    model: str = "cycle",
+    *,
+    targets: tuple[str, ...] = COLUMNS,
+    freq: str = "h",
+    timezone: str = "naive",
+    past: int = 12,
+    horizon: int = 6,
+) -> Bundle:
+    """A bundle in memory, its weights a function of its configuration."""
+    window = {"past": past, "start": past // 2, "horizon": horizon}
+    config = load_dict({"window": window, **MODELS[model]}, "the test")
+    scaler = Scaler(mean=(1.0, -20.0, 300.0), std=(2.0, 0.5, 40.0))
+    schema = Schema(COLUMNS, targets, "time", timezone, freq, (SEASON, 2 * SEASON), scaler)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        built = config.build_model(schema.task(past, past // 2, horizon))
+    about = {"name": f"forecaster-toy-M-all-{horizon}", "refit": False}
+    metrics = {"test": {"mse": 0.1 + 0.2, "mae": None, "windows": 3}}
+    return Bundle(config, schema, dict(built.state_dict()), metrics, about)
+
+
+def sign(folder: Path) -> None:
+    """Write the manifest anew, as somebody would who changed a file on purpose."""
+    files = [folder / name for name in (*JSON_FILES, WEIGHTS)]
+    lines = [f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}\n" for file in files]
+    (folder / MANIFEST).write_text("".join(lines))

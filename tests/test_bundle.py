@@ -1,0 +1,270 @@
+import errno
+import json
+import struct
+import subprocess
+import sys
+import textwrap
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from forecaster.bundle import JSON_FILES, MANIFEST, WEIGHTS, is_bundle, load
+from forecaster.errors import BundleError, DataError, StorageError
+from forecaster.predict import Forecaster
+from tests.bundles import MODELS, sign, unsaved
+
+FILES = (*JSON_FILES, WEIGHTS)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    unsaved().save(tmp_path / "bundle")
+    return tmp_path / "bundle"
+
+
+def edit(folder, name, change):
+    """Change one JSON file on purpose, manifest and all."""
+    file = folder / name
+    content = json.loads(file.read_text())
+    changed = change(content)
+    file.write_text(json.dumps(content if changed is None else changed))
+    sign(folder)
+
+
+class TestRoundTrip:
+    @pytest.mark.parametrize("model", MODELS)
+    def test_everything_comes_back_and_forecasts_are_bit_equal(self, model, tmp_path):
+        bundle = unsaved(model)
+        saved = bundle.save(tmp_path / "deep" / "er")
+        found = load(tmp_path / "deep" / "er")
+        assert found.config == bundle.config
+        assert found.schema == bundle.schema
+        assert found.metrics == bundle.metrics
+        assert found.about.items() >= bundle.about.items()
+        assert set(found.about["versions"]) == {"forecaster", "torch", "numpy", "pandas"}
+        assert found.digest == saved.digest
+        assert found.weights.keys() == bundle.weights.keys()
+        for name, tensor in bundle.weights.items():
+            assert found.weights[name].dtype == tensor.dtype
+            assert torch.equal(found.weights[name], tensor)
+        frame = Forecaster(bundle).example
+        before, after = Forecaster(bundle).predict(frame), Forecaster(found).predict(frame)
+        assert before.equals(after)
+
+    def test_the_digest_follows_the_contents_alone(self, tmp_path):
+        bundle = unsaved()
+        one, two = bundle.save(tmp_path / "one"), bundle.save(tmp_path / "two")
+        other = replace(bundle, metrics={"test": {"mse": 0.5}}).save(tmp_path / "other")
+        assert one.digest == two.digest != other.digest
+        assert one.digest.startswith("sha256:")
+
+    def test_saving_again_replaces(self, folder):
+        bundle = replace(unsaved("informer"), metrics={"new": 1})
+        bundle.save(folder)
+        assert load(folder).metrics == {"new": 1}
+
+    def test_the_built_model_is_ready_for_use(self, folder):
+        model = load(folder).build()
+        assert not model.training
+        assert {tensor.device.type for tensor in model.state_dict().values()} == {"cpu"}
+
+    def test_a_non_contiguous_weight_is_kept(self, tmp_path):
+        bundle = unsaved()
+        name = next(name for name, tensor in bundle.weights.items() if tensor.ndim == 2)
+        turned = bundle.weights[name].T.contiguous().T
+        saved = replace(bundle, weights={**bundle.weights, name: turned}).save(tmp_path)
+        assert torch.equal(saved.weights[name], turned)
+
+
+class TestSchema:
+    def test_targets_by_name(self):
+        schema = unsaved(targets=("Zürich °C", "load")).schema
+        assert schema.target_positions == (2, 0)
+        assert schema.target_scaler.mean == (300.0, 1.0)
+        task = schema.task(12, 6, 5)
+        assert (task.columns, task.targets, task.past, task.start) == (3, (2, 0), 12, 6)
+        assert (task.horizon, task.calendar, task.season) == (5, 4, 4)
+
+
+class TestDamage:
+    @pytest.mark.parametrize("name", FILES)
+    @pytest.mark.parametrize("where", [0.0, 0.5, 1.0])
+    def test_one_flipped_byte_is_refused_by_name(self, name, where, folder):
+        data = bytearray((folder / name).read_bytes())
+        data[int(where * (len(data) - 1))] ^= 1
+        (folder / name).write_bytes(data)
+        with pytest.raises(BundleError, match=f"{name} is damaged"):
+            load(folder)
+
+    def test_one_flipped_byte_of_the_manifest_is_refused_wherever_it_is(self, folder):
+        manifest = folder / MANIFEST
+        good = manifest.read_bytes()
+        for position in range(0, len(good), 7):
+            data = bytearray(good)
+            data[position] ^= 1
+            manifest.write_bytes(data)
+            with pytest.raises(BundleError, match=r"is damaged: .* MANIFEST.sha256 differ"):
+                load(folder)
+
+    @pytest.mark.parametrize("name", [*FILES, MANIFEST])
+    def test_a_missing_file_is_named(self, name, folder):
+        (folder / name).unlink()
+        with pytest.raises(BundleError, match=f"{name} is missing") as caught:
+            load(folder)
+        assert caught.value.exit_code == 65
+
+    @pytest.mark.parametrize("name", FILES)
+    def test_a_truncated_or_empty_file_is_refused(self, name, folder):
+        data = (folder / name).read_bytes()
+        for size in (0, len(data) // 2):
+            (folder / name).write_bytes(data[:size])
+            with pytest.raises(BundleError, match=f"{name} is damaged"):
+                load(folder)
+
+    def test_a_folder_in_place_of_a_file(self, folder):
+        (folder / WEIGHTS).unlink()
+        (folder / WEIGHTS).mkdir()
+        with pytest.raises(StorageError, match=f"{WEIGHTS} could not be read"):
+            load(folder)
+
+
+class TestForeign:
+    """Bundles whose manifest is right and whose contents are not."""
+
+    def header(self, folder, header, rest=b""):
+        (folder / WEIGHTS).write_bytes(header + rest)
+        sign(folder)
+
+    @pytest.mark.parametrize("length", [2**63, 2**64 - 1, 2**40, 10**8])
+    def test_a_header_longer_than_the_file_allocates_nothing(self, length, folder):
+        self.header(folder, struct.pack("<Q", length), b"{}")
+        with pytest.raises(BundleError, match=r"not a bundle of this version.*header"):
+            load(folder)
+
+    @pytest.mark.parametrize("shape", [[2**40, 2**40], [2**62, 4], [-1], [1000]])
+    def test_shapes_that_overflow(self, shape, folder):
+        tensor = {"dtype": "F32", "shape": shape, "data_offsets": [0, 4]}
+        text = json.dumps({"x": tensor}).encode()
+        self.header(folder, struct.pack("<Q", len(text)), text + b"\0" * 4)
+        with pytest.raises(BundleError, match="not a bundle of this version"):
+            load(folder)
+
+    def test_pickled_weights_under_the_name_of_the_safe_ones(self, folder, tmp_path):
+        torch.save({"x": torch.zeros(1)}, folder / WEIGHTS)
+        sign(folder)
+        with pytest.raises(BundleError, match="not a bundle of this version"):
+            load(folder)
+
+    @pytest.mark.parametrize(
+        ("key", "value", "words"),
+        [
+            ("width", 8, "size mismatch"),
+            ("encoder_layers", 2, "Missing key"),
+            ("encoder_layers", 0, "encoder_layers"),
+            ("parts", 3, "parts=3, season=4"),
+        ],
+    )
+    def test_weights_of_another_architecture(self, key, value, words, folder):
+        edit(folder, "config.json", lambda config: config["model"].update({key: value}))
+        bundle = load(folder)
+        with pytest.raises(BundleError, match=words) as caught:
+            bundle.build()
+        assert "config.json" in str(caught.value)
+
+    def test_weights_of_another_horizon(self, tmp_path):
+        bundle = replace(unsaved(horizon=9), weights=unsaved().weights)
+        with pytest.raises(BundleError, match="size mismatch"):
+            bundle.save(tmp_path).build()
+
+    @pytest.mark.parametrize(
+        ("name", "change", "words"),
+        [
+            ("about.json", lambda about: {**about, "format": 2}, "format 2, .* reads 1"),
+            ("about.json", lambda about: {}, "KeyError.*format"),
+            ("about.json", lambda about: [1], "TypeError"),
+            ("schema.json", lambda schema: {**schema, "scaler": 3}, "TypeError"),
+            ("schema.json", lambda schema: {"columns": ["a"]}, "KeyError"),
+            ("config.json", lambda config: {**config, "new": 1}, "unknown key 'new'"),
+            ("config.json", lambda config: {**config, "attn": "new"}, "unknown attention 'new'"),
+            ("config.json", lambda config: [config], "mapping|dictionary|keys and values"),
+        ],
+    )
+    def test_contents_of_another_version(self, name, change, words, folder):
+        edit(folder, name, change)
+        with pytest.raises(BundleError, match=words):
+            load(folder)
+
+    @pytest.mark.parametrize("text", ["", "{", "[" * 100_000, "\ufeff{}", '"' + "\ud800", "NaN"])
+    def test_what_is_not_json(self, text, folder):
+        (folder / "metrics.json").write_bytes(text.encode("utf-8", "surrogatepass"))
+        (folder / "about.json").write_bytes(text.encode("utf-8", "surrogatepass"))
+        sign(folder)
+        with pytest.raises(BundleError, match="not a bundle of this version"):
+            load(folder)
+
+
+def test_loading_opens_the_six_files_and_unpickles_nothing(folder):
+    """Watched from the inside: files opened, names that unpickling would look up."""
+    for name in ("model.pkl", "model.ckpt", "python_model.pkl", "weights.pt"):
+        (folder / name).write_bytes(b"cbuiltins\nexit\n(I3\ntR.")
+    program = """
+        import sys
+        from pathlib import Path
+        from forecaster.bundle import load
+        import safetensors.torch
+        folder, seen = Path(sys.argv[1]), []
+        sys.addaudithook(lambda event, arguments: seen.append((event, str(arguments[:1]))))
+        bundle = load(folder)
+        bundle.build()
+        opened = [what for event, what in seen if event == "open" and str(folder) in what]
+        print(len(opened), len({*opened}))
+        print([event for event, _ in seen if event.startswith(("pickle", "marshal.loads"))])
+        print([what for event, what in seen if event in ("exec", "compile") and "bundle" in what])
+        print({"mlflow", "lightning", "sklearn"} & set(sys.modules))
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program), str(folder)],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.splitlines() == ["6 6", "[]", "[]", "set()"]
+
+
+class TestWriting:
+    def test_a_file_in_the_way(self, tmp_path):
+        (tmp_path / "bundle").write_text("")
+        with pytest.raises(StorageError, match=r"could not be written to .*bundle") as caught:
+            unsaved().save(tmp_path / "bundle")
+        assert caught.value.exit_code == 74
+
+    @pytest.mark.parametrize("number", range(len(FILES) + 1))
+    def test_a_full_disk_leaves_nothing_that_looks_whole(self, number, tmp_path, monkeypatch):
+        write, written = Path.write_bytes, []
+
+        def fill(path, data):
+            written.append(path)
+            if len(written) > number:
+                write(path, data[: len(data) // 2])
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return write(path, data)
+
+        monkeypatch.setattr(Path, "write_bytes", fill)
+        with pytest.raises(StorageError, match="No space left on device"):
+            unsaved().save(tmp_path)
+        monkeypatch.undo()
+        with pytest.raises(DataError, match=r"missing|damaged"):
+            load(tmp_path)
+
+    def test_a_figure_that_is_not_a_number_is_refused_before_anything_is_written(self, tmp_path):
+        with pytest.raises(ValueError, match="not JSON compliant"):
+            replace(unsaved(), metrics={"mse": np.nan}).save(tmp_path / "bundle")
+        assert not (tmp_path / "bundle").exists()
+
+
+def test_what_looks_like_a_bundle(folder, tmp_path):
+    assert is_bundle(folder)
+    assert not is_bundle(tmp_path)
+    assert not is_bundle(tmp_path / "nowhere")
+    assert not is_bundle(folder / WEIGHTS)

@@ -1,0 +1,251 @@
+import subprocess
+import sys
+import textwrap
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from forecaster.errors import (
+    BundleError,
+    DataError,
+    ForecasterError,
+    StorageError,
+    UnavailableError,
+    UsageError,
+)
+from forecaster.predict import Forecaster, load_bundle
+from tests.bundles import COLUMNS, SEASON, unsaved
+
+CYCLE = np.array([[10.0, -3.5, 400.0], [20.0, 0.25, 300.0], [15.0, 7.0, 100.0], [5.0, 1.0, 250.0]])
+
+
+def history(rows=16, freq="h", start="2026-03-01", tz=None):
+    """A pure cycle of four steps in three columns."""
+    times = pd.date_range(start, periods=rows, freq=freq, tz=tz)
+    values = CYCLE[np.arange(rows) % SEASON]
+    return pd.DataFrame({"time": times, **dict(zip(COLUMNS, values.T, strict=True))})
+
+
+@pytest.fixture(scope="module")
+def forecaster():
+    return Forecaster(unsaved(), "cpu")
+
+
+class TestPredict:
+    def test_a_cycle_goes_on_in_units_from_the_step_after_the_last(self, forecaster):
+        frame = history(rows=17)
+        ahead = forecaster.predict(frame)
+        assert list(ahead.columns) == ["time", *COLUMNS]
+        expected = pd.date_range("2026-03-01 17:00", periods=6, freq="h")
+        assert list(ahead["time"]) == list(expected)
+        np.testing.assert_allclose(
+            ahead[list(COLUMNS)], CYCLE[np.arange(17, 23) % SEASON], rtol=1e-5, atol=1e-4
+        )
+
+    @pytest.mark.parametrize(
+        ("freq", "stamps"),
+        [
+            ("30min", ["2026-03-01 08:00", "2026-03-01 08:30"]),
+            ("D", ["2026-03-17", "2026-03-18"]),
+            ("MS", ["2027-07-01", "2027-08-01"]),
+        ],
+    )
+    def test_other_time_steps(self, freq, stamps):
+        ahead = Forecaster(unsaved(freq=freq), "cpu").predict(history(freq=freq), horizon=2)
+        assert list(ahead["time"]) == [pd.Timestamp(stamp) for stamp in stamps]
+        np.testing.assert_allclose(ahead["load"], CYCLE[:2, 0], rtol=1e-5)
+
+    def test_the_targets_alone_come_out(self):
+        some = Forecaster(unsaved(targets=("Zürich °C",)), "cpu").predict(history())
+        assert list(some.columns) == ["time", "Zürich °C"]
+        np.testing.assert_allclose(some["Zürich °C"], CYCLE[[0, 1, 2, 3, 0, 1], 2], rtol=1e-5)
+
+    def test_columns_in_any_order_and_others_beside_them(self, forecaster):
+        frame = history()
+        turned = frame[["Zürich °C", "load", "time", "wind"]].assign(note="none", extra=np.nan)
+        assert forecaster.predict(turned).equals(forecaster.predict(frame))
+
+    def test_the_stamps_may_be_the_index_or_text(self, forecaster):
+        frame = history()
+        expected = forecaster.predict(frame)
+        assert forecaster.predict(frame.set_index("time")).equals(expected)
+        assert forecaster.predict(frame.set_index("time").rename_axis("other")).equals(expected)
+        assert forecaster.predict(frame.assign(time=frame["time"].astype(str))).equals(expected)
+
+    def test_only_the_newest_rows_are_used(self):
+        forecaster = Forecaster(unsaved("informer"), "cpu")
+        long = history(rows=40)
+        short = long.tail(forecaster.bundle.past)
+        before = long.copy()
+        assert forecaster.predict(long).equals(forecaster.predict(short))
+        assert long.equals(before), "the caller's frame stays as it was"
+
+    def test_a_shorter_horizon_is_the_beginning_of_the_whole(self, forecaster):
+        whole = forecaster.predict(history())
+        assert forecaster.predict(history(), horizon=2).equals(whole.head(2))
+
+    def test_a_model_of_utc_answers_in_utc(self):
+        forecaster = Forecaster(unsaved(timezone="UTC"), "cpu")
+        ahead = forecaster.predict(history())
+        assert str(ahead["time"].dt.tz) == "UTC"
+        assert ahead["time"][0] == pd.Timestamp("2026-03-01 16:00", tz="UTC")
+        there = history(start="2026-03-01 01:00", tz="Europe/Berlin")
+        assert forecaster.predict(there).equals(ahead)
+
+    def test_untouched_by_the_random_numbers_of_others(self):
+        forecaster = Forecaster(unsaved("informer"), "cpu")
+        torch.manual_seed(1)
+        one = forecaster.predict(history())
+        torch.manual_seed(2)
+        assert forecaster.predict(history()).equals(one)
+
+    @pytest.mark.parametrize("horizon", [0, -1, 7, 10**9])
+    def test_a_horizon_beyond_the_trained_one(self, horizon, forecaster):
+        with pytest.raises(UsageError, match=f"forecasts 1 to 6 steps, got horizon={horizon}"):
+            forecaster.predict(history(), horizon=horizon)
+
+    @pytest.mark.parametrize(
+        ("change", "words"),
+        [
+            (lambda frame: frame.tail(11), "the history has 11 rows, the model looks back 12"),
+            (lambda frame: frame.head(0), "no rows"),
+            (lambda frame: frame.drop(columns="wind"), "'wind' not found"),
+            (lambda frame: frame.drop(columns="time"), "'time' not found"),
+            (lambda frame: frame.rename(columns={"load": "Load"}), "'load' not found"),
+            (lambda frame: frame.drop(index=13), "missing stamps: 1 .* 2026-03-01 13:00"),
+            (lambda frame: frame.iloc[::-1], "out of order"),
+            (lambda frame: frame.iloc[::2], "missing stamps: 7"),
+            (lambda frame: frame.assign(wind=[*frame["wind"][:-1], np.nan]), "row 16 .*'wind'"),
+            (lambda frame: frame.assign(wind=np.inf), "row 1 .*'wind'.*finite"),
+            (lambda frame: frame.assign(wind="calm"), "row 1 .*'wind'.*number, got 'calm'"),
+            (lambda frame: frame.assign(wind=1e300), "once scaled,.*'wind'"),
+        ],
+    )
+    def test_what_cannot_be_used_is_named(self, change, words, forecaster):
+        with pytest.raises(DataError, match=words) as caught:
+            forecaster.predict(change(history()))
+        assert "the history" in str(caught.value)
+
+    def test_a_forecast_that_is_not_finite_is_an_error(self):
+        bundle = unsaved()
+        weights = {
+            name: x * torch.nan if x.is_floating_point() else x
+            for name, x in bundle.weights.items()
+        }
+        forecaster = Forecaster(replace(bundle, weights=weights), "cpu")
+        with pytest.raises(
+            DataError, match=r"the forecast has values that are not finite .*'load'"
+        ):
+            forecaster.predict(history())
+
+    def test_a_forecast_beyond_the_calendar(self, forecaster):
+        with pytest.raises(DataError, match="9999"):
+            forecaster.predict(history(start="9999-12-31 08:00"))
+
+
+class TestForecast:
+    @pytest.mark.parametrize("model", ["cycle", "informer"])
+    def test_batch_mates_change_nothing(self, model):
+        forecaster = Forecaster(unsaved(model), "cpu")
+        generator = np.random.default_rng(0)
+        mean, std = (np.asarray(part) for part in (forecaster.schema.scaler.mean, (2, 0.5, 40)))
+        histories = mean + std * generator.normal(size=(33, 12, 3))
+        starts = pd.date_range("2026-01-01", periods=33, freq="7h")
+        together = forecaster.forecast(histories, starts)
+        alone = [forecaster.forecast(histories[[i]], starts[[i]])[0] for i in range(len(histories))]
+        assert together.shape == (33, 6, 3)
+        np.testing.assert_allclose((together - alone) / std, 0, atol=1e-5)
+
+    def test_the_time_of_each_history_counts(self):
+        forecaster = Forecaster(unsaved("informer"), "cpu")
+        histories = np.repeat(history(rows=12)[list(COLUMNS)].to_numpy()[None], 2, axis=0)
+        ahead = forecaster.forecast(histories, pd.DatetimeIndex(["2026-01-01", "2026-07-02 05:00"]))
+        assert not np.allclose(ahead[0], ahead[1])
+
+    def test_wrong_sizes(self, forecaster):
+        with pytest.raises(DataError, match="12 steps x 3 columns, got 11 x 3"):
+            forecaster.forecast(np.zeros((1, 11, 3)), pd.DatetimeIndex(["2026-01-01"]))
+
+
+class TestExample:
+    @pytest.mark.parametrize("freq", ["h", "30min", "D", "MS", "W-SUN"])
+    @pytest.mark.parametrize("timezone", ["naive", "UTC"])
+    def test_the_model_accepts_it(self, freq, timezone):
+        forecaster = Forecaster(unsaved("informer", freq=freq, timezone=timezone), "cpu")
+        assert list(forecaster.example.columns) == ["time", *COLUMNS]
+        assert len(forecaster.example) == forecaster.bundle.past
+        assert len(forecaster.predict(forecaster.example)) == forecaster.bundle.horizon
+
+
+def test_two_processes_give_equal_bits(tmp_path):
+    unsaved("informer").save(tmp_path)
+    program = """
+        import sys
+        from forecaster.predict import Forecaster
+        forecaster = Forecaster.load(sys.argv[1], "cpu")
+        ahead = forecaster.predict(forecaster.example)
+        print(ahead.iloc[:, 1:].to_numpy().tobytes().hex())
+        print({"mlflow", "lightning", "fastapi"} & set(sys.modules))
+    """
+    command = [sys.executable, "-c", textwrap.dedent(program), str(tmp_path)]
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    (one, heavy), (two, _) = (process.communicate()[0].splitlines() for process in running)
+    assert one == two
+    assert len(one) == 6 * 3 * 16
+    assert heavy == "set()"
+    forecaster = Forecaster.load(tmp_path, "cpu")
+    here = forecaster.predict(forecaster.example).iloc[:, 1:].to_numpy()
+    there = np.frombuffer(bytes.fromhex(one)).reshape(here.shape)
+    np.testing.assert_allclose(here / there, 1, atol=1e-5)
+
+
+class TestLoad:
+    def test_a_folder(self, tmp_path):
+        unsaved().save(tmp_path)
+        assert Forecaster.load(tmp_path).bundle.name == "forecaster-toy-M-all-6"
+        assert load_bundle(str(tmp_path)).digest == load_bundle(tmp_path).digest
+
+    def test_a_folder_without_a_bundle(self, tmp_path):
+        with pytest.raises(UnavailableError, match=r"holds no bundle \(no MANIFEST.sha256\)"):
+            load_bundle(tmp_path)
+
+    def test_a_damaged_one(self, tmp_path):
+        unsaved().save(tmp_path)
+        (tmp_path / "schema.json").write_text("{}")
+        with pytest.raises(BundleError, match=r"schema.json is damaged"):
+            load_bundle(tmp_path)
+
+    @pytest.mark.parametrize(
+        ("status", "kind"),
+        [(2, UsageError), (69, UnavailableError), (74, StorageError), (1, ForecasterError)],
+    )
+    def test_errors_of_the_child_keep_their_kind_and_words(self, status, kind, monkeypatch):
+        def fail(command, **options):
+            return subprocess.CompletedProcess(command, status, "", "a warning\nthe reason\n")
+
+        monkeypatch.setattr(subprocess, "run", fail)
+        with pytest.raises(kind, match=r"^the reason$") as caught:
+            load_bundle("forecaster-toy")
+        assert type(caught.value) is kind
+
+    def test_a_child_that_says_nothing(self, monkeypatch):
+        def die(command, **options):
+            return subprocess.CompletedProcess(command, -9, "", "")
+
+        monkeypatch.setattr(subprocess, "run", die)
+        with pytest.raises(ForecasterError, match="-9"):
+            load_bundle("forecaster-toy")
+
+    def test_a_name_without_a_tracker(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+        with pytest.raises(UnavailableError, match="no MLflow database"):
+            load_bundle("forecaster-toy-M-all-6")
+        assert list(tmp_path.iterdir()) == [], "asking leaves nothing behind"
+
+    def test_the_device_is_checked_before_anything_is_loaded(self, tmp_path):
+        with pytest.raises(UsageError, match=r"unknown device 'gpu'. Known: auto, cpu, cuda"):
+            Forecaster(unsaved(), "gpu")
