@@ -3,23 +3,23 @@
 import json
 import os
 import signal
-import subprocess
+import socket
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 import typer
 
-from forecaster.errors import ForecasterError, Stopped, UsageError
+from forecaster.errors import ForecasterError, Stopped, UnavailableError, UsageError
 
 if TYPE_CHECKING:
     from forecaster.config import Loaded
 
 EXIT_CODES = """
-Exit codes: 0 done, 2 usage, 65 data, 69 unavailable, 70 internal, 74 files, 78 configuration,
-130 interrupted, 143 terminated.
+Exit codes: 0 done, 2 usage, 65 data, 69 unavailable, 70 internal, 74 files, 78 configuration
+file or environment, 130 interrupted, 143 terminated.
 """
 
 app = typer.Typer(
@@ -42,7 +42,8 @@ Config = Annotated[str | None, typer.Option(help="A name in configs/ or a YAML f
 Attn = Annotated[str | None, typer.Option(help="Attention; see `forecaster attentions`.")]
 Data = Annotated[str | None, typer.Option(help="Data set; see `forecaster data list`.")]
 Features = Annotated[
-    str | None, typer.Option(help="M: all to all; S: the target alone; MS: all to the target.")
+    Literal["M", "S", "MS"] | None,
+    typer.Option(help="M: all to all; S: the target alone; MS: all to the target."),
 ]
 Target = Annotated[str | None, typer.Option(help="The column that S and MS predict.")]
 Horizon = Annotated[int | None, typer.Option(help="Steps to forecast.")]
@@ -56,12 +57,37 @@ Register = Annotated[
     bool | None, typer.Option("--register/--no-register", help="Register the model in MLflow.")
 ]
 Seed = Annotated[int | None, typer.Option(help="Seed of weights, order and dropout.")]
-Device = Annotated[str | None, typer.Option(help="auto, cpu or cuda.")]
+Device = Annotated[
+    Literal["auto", "cpu", "cuda"] | None,
+    typer.Option(help="Where to compute; auto takes CUDA where there is one."),
+]
 Set = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Any value, such as train.lr=0.0003."),
 ]
-Model = Annotated[str, typer.Option(help="A run id, a registered name, or a bundle's folder.")]
+MODEL = "A bundle's folder, an MLflow run id, or a registered NAME, NAME@alias or NAME/version."
+Model = Annotated[str, typer.Option(help=MODEL)]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"forecaster {version('forecaster')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", is_eager=True, callback=_version, help="Print the version."),
+    ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show the traceback of an error; may stand anywhere.")
+    ] = False,
+) -> None:
+    """Read --version; `main` has taken --debug already."""
 
 
 @app.command()
@@ -81,9 +107,12 @@ def train(
     set_: Set = None,
     as_json: AsJson = False,
 ) -> None:
-    """Train a model, judge it on every test window, keep and track it.
+    """Train a model, judge it, keep it and track it.
 
-    Example: forecaster train --attn prob --horizon 336
+    The model is judged on every test window beside forecasts that need no training, kept as a
+    bundle in runs/, and tracked in MLflow.
+
+    Example: forecaster train --attn prob --horizon 336 --data ETTh1
     """
     loaded = _load(config, set_, locals())
     from forecaster import experiment
@@ -103,7 +132,12 @@ def train(
 
 @app.command()
 def evaluate(model: Model, device: Device = None, as_json: AsJson = False) -> None:
-    """Repeat the evaluation of a trained model: every test window, the floors beside it."""
+    """Repeat the evaluation of a trained model.
+
+    On every test window, beside forecasts that need no training.
+
+    Example: forecaster evaluate --model forecaster-ETTh1-M-all-336
+    """
     from forecaster import experiment, resources
     from forecaster.predict import load_bundle
 
@@ -127,9 +161,11 @@ def predict(
     device: Device = None,
     as_json: AsJson = False,
 ) -> None:
-    """Forecast the real future, from the step after the last row, in original units.
+    """Forecast the real future of a series.
 
-    Example: forecaster predict --model runs/ETTh1-336-prob-s0-1a2b3c4d --output forecast.csv
+    From the step after its last row, in original units.
+
+    Example: forecaster predict --model forecaster-ETTh1-M-all-336 --input x.csv
     """
     from forecaster.datasets import load_card, locate, read_frame
     from forecaster.predict import Forecaster
@@ -146,29 +182,32 @@ def predict(
         _write(frame, output)
         _say(f"wrote {len(frame)} rows to {output}")
     if as_json:
-        _print_json(json.loads(frame.to_json(orient="records", date_format="iso")))
+        rows = frame.to_dict("records")
+        time = frame.columns[0]
+        _print_json([{**row, time: row[time].isoformat()} for row in rows])
     elif output is None:
         print(frame.to_csv(index=False), end="")
 
 
 @app.command()
 def serve(
-    model: Annotated[
-        str | None, typer.Option(help="A run id, a registered name, or a bundle's folder.")
-    ] = None,
+    model: Annotated[str | None, typer.Option(help=MODEL)] = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen on.")] = 8000,
+    port: Annotated[int, typer.Option(help="Port to listen on.", min=1, max=65535)] = 8000,
     device: Device = None,
 ) -> None:
     """Serve a model over HTTP: POST /predict, docs at /docs.
 
-    Without --model the only champion in the tracker is served.
+    Without --model (or FORECASTER_MODEL) the only champion in the tracker is served.
+
+    Example: forecaster serve --model forecaster-ETTh1-M-all-336 --port 8080
     """
     import uvicorn
 
     os.environ["FORECASTER_MODEL"] = model or os.environ.get("FORECASTER_MODEL") or _champion()
     if device is not None:
         os.environ["FORECASTER_DEVICE"] = device
+    _check_free(host, port)
     _say(f"serving {os.environ['FORECASTER_MODEL']} on http://{host}:{port} (docs at /docs)")
     uvicorn.run(
         "service.app:create_app",
@@ -183,15 +222,18 @@ def serve(
 
 @app.command()
 def attentions(as_json: AsJson = False) -> None:
-    """List the attention types that --attn takes."""
-    import inspect
+    """List the attention types that --attn takes.
 
+    Options stand in brackets with their defaults.
+
+    Example of an option: forecaster train --attn prob --set attn.factor=7
+    """
     from forecaster.attention import ATTENTIONS
     from forecaster.lookup import option_model
 
     rows: list[dict[str, Any]] = []
     for name, kind in ATTENTIONS.items():
-        about = (inspect.getdoc(kind) or "").split("\n")[0].rstrip(".")
+        about = (sys.modules[kind.__module__].__doc__ or "").split("\n")[0].rstrip(".")
         fields = option_model(kind, name).model_fields
         options = {key: field.default for key, field in fields.items()}
         rows.append({"name": name, "about": about, "options": options})
@@ -200,12 +242,15 @@ def attentions(as_json: AsJson = False) -> None:
         return
     for row in rows:
         shown = ", ".join(f"{key}={value}" for key, value in row["options"].items())
-        _row(row["name"], row["about"] + (f" [{shown}]" if shown else ""))
+        _row(row["name"], row["about"] + (f"  [{shown}]" if shown else ""))
 
 
 @data_app.command("list")
 def data_list(as_json: AsJson = False) -> None:
-    """List the data sets that --data takes."""
+    """List the data sets that --data takes.
+
+    Example: forecaster data list --json
+    """
     from forecaster.datasets import card_names, load_card
 
     cards = [load_card(name) for name in card_names()]
@@ -218,7 +263,10 @@ def data_list(as_json: AsJson = False) -> None:
 
 @data_app.command("show")
 def data_show(name: str, as_json: AsJson = False) -> None:
-    """Show the card of a data set: source, licence, columns, borders."""
+    """Show the card of a data set: source, licence, columns, borders.
+
+    Example: forecaster data show ETTh1
+    """
     import yaml
 
     from forecaster.datasets import load_card
@@ -232,12 +280,16 @@ def data_show(name: str, as_json: AsJson = False) -> None:
 
 @data_app.command("fetch")
 def data_fetch(name: str, as_json: AsJson = False) -> None:
-    """Find a data set on this machine, or download it, and print where it is."""
+    """Find a data set, or download it, and print where it is.
+
+    Example: forecaster data fetch ETTh1
+    """
     from forecaster.datasets import load_card, locate
 
-    file = locate(load_card(name))
+    card = load_card(name)
+    file = locate(card)
     if as_json:
-        _print_json({"name": name, "file": str(file)})
+        _print_json({"name": card.name, "file": str(file)})
         return
     print(file)
 
@@ -259,7 +311,12 @@ def show_config(
     set_: Set = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print the resolved configuration, and where each value came from, and stop."""
+    """Print the resolved configuration.
+
+    And where each value came from. Takes the options of train and trains nothing; what it prints can be given to --config.
+
+    Example: forecaster config --attn full --set train.epochs=3
+    """
     loaded = _load(config, set_, locals())
     if as_json:
         _print_json({"config": loaded.config.to_dict(), "origins": loaded.origins})
@@ -272,15 +329,19 @@ def show_config(
         depth = (len(line) - len(line.lstrip())) // 2
         sections = [*sections[:depth], line.strip().split(":")[0]]
         origin = loaded.origins.get(".".join(sections))
-        print(f"{line:<40}# {origin}" if origin else line)
+        print(f"{line:<38}  # {origin}" if origin else line)
 
 
 @app.command()
 def doctor(as_json: AsJson = False) -> None:
-    """Report versions, device, folders and the tracker, and what is known to be wrong."""
+    """Report versions, device, folders and known faults.
+
+    Example: forecaster doctor --json
+    """
     from importlib.metadata import PackageNotFoundError, version
 
     import torch
+    from packaging.version import Version
 
     from forecaster import resources
 
@@ -300,9 +361,10 @@ def doctor(as_json: AsJson = False) -> None:
         "tracking": os.environ.get("MLFLOW_TRACKING_URI", "sqlite:///mlflow.db"),
     }
     problems = [f"{name} is not installed" for name in names if report[name] == "missing"]
-    parts = report["lightning"].split(".")[:3]
-    if report["lightning"] != "missing" and [int(part) for part in parts] < [2, 6, 6]:
+    if report["lightning"] != "missing" and Version(report["lightning"]) < Version("2.6.6"):
         problems.append("lightning below 2.6.6 is vulnerable or malicious: upgrade it")
+    if "FORECASTER_DATA" in os.environ and not Path(report["data"]).is_dir():
+        problems.append(f"FORECASTER_DATA={report['data']}: no such folder")
     report["problems"] = problems
     if as_json:
         _print_json(report)
@@ -374,12 +436,21 @@ def _load(config: str | None, sets: list[str] | None, flags: dict[str, Any]) -> 
     return load(config, sets or (), named)
 
 
+def _check_free(host: str, port: int) -> None:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        socket.create_server((host, port), family=family).close()
+    except OSError as error:
+        raise UnavailableError(
+            f"cannot listen on {host}, port {port}: {error.strerror}. Choose another --port or "
+            "--host."
+        ) from None
+
+
 def _champion() -> str:
-    command = [sys.executable, "-m", "forecaster.track", "champions"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise ForecasterError((done.stderr.strip().splitlines() or ["no reason given"])[-1])
-    names = done.stdout.split()
+    from forecaster.predict import ask_tracker
+
+    names = ask_tracker("champions").split()
     if len(names) == 1:
         return names[0]
     if not names:
