@@ -435,25 +435,29 @@ def test_champion_of_a_shared_store_is_left_alone(logged, client, monkeypatch):
 # The way back
 
 
+CHAMPION = {"version": "1", "alias": "champion"}
+
+
 @pytest.mark.parametrize(
-    "reference",
+    ("reference", "origin"),
     [
-        "{run}",
-        "runs:/{run}",
-        "runs:/{run}/toy-run-1",
-        "{model}",
-        "models:/{model}",
-        NAME,
-        f"{NAME}@champion",
-        f"{NAME}/1",
-        f"models:/{NAME}@champion",
-        f"models:/{NAME}/1",
+        ("{run}", {}),
+        ("runs:/{run}", {}),
+        ("runs:/{run}/toy-run-1", {}),
+        ("{model}", {}),
+        ("models:/{model}", {}),
+        (NAME, CHAMPION),
+        (f"{NAME}@champion", CHAMPION),
+        (f"{NAME}/1", {"version": "1"}),
+        (f"models:/{NAME}@champion", CHAMPION),
+        (f"models:/{NAME}/1", {"version": "1"}),
     ],
 )
-def test_download_by_every_name(logged, home, tmp_path, reference):
+def test_download_by_every_name(logged, home, tmp_path, reference, origin):
     run, model = logged
-    track.download(reference.format(run=run, model=model), tmp_path / "a" / "b")
-    assert contents(tmp_path / "a" / "b") == contents(home / "some bundle")
+    folder = tmp_path / "a" / "b"
+    assert track.download(reference.format(run=run, model=model), folder) == origin
+    assert contents(folder) == contents(home / "some bundle")
 
 
 def test_without_a_champion_the_newest_version_is_meant(logged, client, forecaster, tmp_path):
@@ -468,7 +472,7 @@ def test_without_a_champion_the_newest_version_is_meant(logged, client, forecast
     track.download("forecaster-newest", tmp_path / "champion")
     assert contents(tmp_path / "champion") != contents(folder)
     client.delete_registered_model_alias("forecaster-newest", "champion")
-    track.download("forecaster-newest", tmp_path / "newest")
+    assert track.download("forecaster-newest", tmp_path / "newest") == {"version": "11"}
     assert contents(tmp_path / "newest") == contents(folder)
     assert "forecaster-newest" not in track.champions()
 
@@ -543,6 +547,7 @@ def test_champions_are_ours_and_all_pages_are_read(logged, client, monkeypatch):
 def test_command(logged, home, tmp_path, capsys):
     assert track.main(["download", NAME, str(tmp_path / "bundle")]) == 0
     assert contents(tmp_path / "bundle") == contents(home / "some bundle")
+    assert json.loads(capsys.readouterr().out) == CHAMPION
     assert track.main(["champions"]) == 0
     output = capsys.readouterr()
     assert NAME in output.out.splitlines()
