@@ -27,9 +27,9 @@ class Evaluation:
     paired: dict[str, tuple[float, float]]
 
     def skill(self, floor: str) -> float:
-        """1 - MSE / MSE of the floor: above 0 is better than the floor."""
+        """1 - MSE / MSE of the floor: above 0 is better than the floor; nan for a floor of 0."""
         reference = self.floors[floor].mse
-        return 1 - self.model.mse / reference if reference > 0 else float("-inf")
+        return 1 - self.model.mse / reference if reference > 0 else float("nan")
 
     @property
     def best_floor(self) -> str:
@@ -45,7 +45,11 @@ class Evaluation:
             return f"The model beats {floor}: {interval}."
         if low > 0:
             return f"The model LOSES to {floor}: {interval}. Use the floor, or another recipe."
-        better = "better than" if self.model.mse < self.floors[name].mse else "worse than"
+        difference = self.model.mse - self.floors[name].mse
+        better = "better than" if difference < 0 else "worse than" if difference > 0 else "equal to"
+        if np.isinf(low):
+            count = self.model.windows
+            return f"The model is {better} {floor}; {count} windows are too few to measure it."
         return f"The model is {better} {floor}, but not measurably: {interval}."
 
     def lost_to(self) -> list[str]:
@@ -71,9 +75,9 @@ class Evaluation:
             name: {
                 "mse": floor.mse,
                 "mae": floor.mae,
-                "skill": self.skill(name),
-                "paired_low": self.paired[name][0],
-                "paired_high": self.paired[name][1],
+                "skill": _number(self.skill(name)),
+                "paired_low": _number(self.paired[name][0]),
+                "paired_high": _number(self.paired[name][1]),
                 "chosen": self.chosen[name],
             }
             for name, floor in self.floors.items()

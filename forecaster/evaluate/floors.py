@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from forecaster.datasets import Batch, Windows
+from forecaster.errors import DataError
 from forecaster.evaluate.metrics import Forecast, score
 
 CYCLES = (1, 2, 3, 5, 7, 10, 14, 21, 28, 42)
-PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
+PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0)
 
 
 @dataclass(frozen=True)
@@ -52,11 +53,15 @@ def best_cycle_mean(
 ) -> Floor:
     """The cycle mean whose number of cycles has the least validation MSE.
 
-    `rows_before`: rows known before the first validation target.
+    `rows_before`: rows known before the first validation target. Raises DataError when they do
+    not hold a cycle.
     """
     candidates = [k for k in CYCLES if k * season <= rows_before]
     if not candidates:
-        raise ValueError(f"no whole cycle of {season} steps in {rows_before} training rows")
+        raise DataError(
+            f"the {rows_before} training rows do not hold one cycle of {season} steps; name a "
+            "shorter season or bring more rows"
+        )
     floors = [cycle_mean(season, k, targets, horizon, "cycle mean") for k in candidates]
     errors = [score(f.forecast, replace(validation, past=f.past)).mse for f in floors]
     best = candidates[min(range(len(errors)), key=errors.__getitem__)]
@@ -74,7 +79,7 @@ def linear_map(train: Windows, validation: Windows) -> Floor:
     past, horizon = train.past, train.horizon
     gram = torch.zeros(past, past, dtype=torch.float64)
     cross = torch.zeros(past, horizon, dtype=torch.float64)
-    for index in torch.arange(len(train)).split(512):
+    for index in torch.arange(len(train)).split(train.evaluation_batch):
         batch = train.batch(index)
         centre = batch.past[:, -1:, targets]
         x = (batch.past[:, :, targets] - centre).transpose(1, 2).reshape(-1, past)
@@ -85,7 +90,8 @@ def linear_map(train: Windows, validation: Windows) -> Floor:
     rotated = vectors.T @ cross
 
     def floor(penalty: float) -> Floor:
-        shrunk = rotated / (values.clamp(min=0) + penalty * values.mean())[:, None]
+        # at least a trace, for columns that never change
+        shrunk = rotated / (values.clamp(min=0) + penalty * values.mean().clamp(min=1e-9))[:, None]
         weights = (vectors @ shrunk).float().to(train.values.device)
 
         def forecast(batch: Batch) -> Tensor:

@@ -15,8 +15,8 @@ def table(metrics: dict[str, Any]) -> list[tuple[str, str, str, str, str]]:
     """Rows of (name, MSE, MAE, skill, remark), the model first; `metrics` as Evaluation.to_dict."""
     rows = [("model", f"{metrics['mse']:.4f}", f"{metrics['mae']:.4f}", "", "")]
     for name, floor in metrics["floors"].items():
-        figures = (f"{floor['mse']:.4f}", f"{floor['mae']:.4f}", f"{floor['skill']:+.1%}")
-        rows.append((name, *figures, floor["chosen"]))
+        skill = "" if floor["skill"] is None else f"{floor['skill']:+.1%}"
+        rows.append((name, f"{floor['mse']:.4f}", f"{floor['mae']:.4f}", skill, floor["chosen"]))
     return rows
 
 
@@ -76,7 +76,8 @@ def column_figure(metrics: dict[str, Any]) -> "Figure":
     axis.set_yticks(place, [name for name, _ in columns])
     axis.invert_yaxis()
     axis.set(xlabel="error (scaled)")
-    axis.set_title("Error by column", loc="left")
+    rest = f", the worst 40 of {len(metrics['columns'])}" if len(metrics["columns"]) > 40 else ""
+    axis.set_title(f"Error by column{rest}", loc="left")
     axis.legend(frameon=False)
     return figure
 

@@ -1,0 +1,150 @@
+import json
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from forecaster.datasets import Batch, Scaler, Windows
+from forecaster.errors import DivergedError
+from forecaster.evaluate import Evaluation, Floor, evaluate
+from forecaster.evaluate.report import table
+
+HORIZON, BORDER = 4, 100
+
+
+def zero(batch: Batch) -> Tensor:
+    return torch.zeros_like(batch.target)
+
+
+def half(batch: Batch) -> Tensor:
+    return torch.full_like(batch.target, 0.5)
+
+
+def better(batch: Batch) -> Tensor:
+    return 0.5 * batch.target
+
+
+def worse(batch: Batch) -> Tensor:
+    return -0.5 * batch.target
+
+
+def level(batch: Batch) -> Tensor:
+    """Half the windows better than zero, half worse, by as much."""
+    factor = (1 + 0.5 * batch.past[:, 0, 0].sign()).sqrt()
+    return (1 - factor)[:, None, None] * batch.target
+
+
+def judged(model: Any, rows: int = 300, scale: float = 1.0, naive: Any = (0.5, 2.0)) -> Evaluation:
+    """`model` on random columns beside two floors, of which "zero" is the better one."""
+    values = scale * torch.randn(rows, 3, generator=torch.Generator().manual_seed(0))
+    test = Windows(values, torch.zeros(rows, 1), 8, HORIZON, BORDER, rows, (2, 0))
+    floors = [Floor("zero", 1, zero), Floor("half", 17, half, "by its own look-back")]
+    return evaluate(
+        model, floors, test, ("OT", "load"), Scaler((0.0, 1.0), (10.0, 3.0)), np.array(naive)
+    )
+
+
+def test_figures_are_plain_means() -> None:
+    got = judged(better)
+    report = got.to_dict()
+    squared, absolute = got.model.squared, got.model.absolute
+    assert report["windows"] == 300 - BORDER - HORIZON + 1
+    assert report["mse"] == pytest.approx(got.model.by_window.mean())
+    for i, (name, std, naive) in enumerate((("OT", 10.0, 0.5), ("load", 3.0, 2.0))):
+        column = report["columns"][name]
+        assert column["mse"] == pytest.approx(squared[:, i].mean())
+        assert column["mae"] == pytest.approx(absolute[:, i].mean())
+        assert column["mase"] == pytest.approx(absolute[:, i].mean() / naive)
+        assert column["mae_units"] == pytest.approx(absolute[:, i].mean() * std)
+        assert column["rmse_units"] == pytest.approx(squared[:, i].mean() ** 0.5 * std)
+    mases = [column["mase"] for column in report["columns"].values()]
+    assert report["mase"] == pytest.approx(sum(mases) / 2)
+    assert report["by_step"]["mse"] == pytest.approx(list(squared.mean(axis=1)))
+    assert report["by_step"]["mae"] == pytest.approx(list(absolute.mean(axis=1)))
+    assert report["floors"]["zero"]["skill"] == pytest.approx(0.75)
+    assert report["floors"]["zero"]["mse"] == pytest.approx(4 * report["mse"])
+    assert report["floors"]["half"]["chosen"] == "by its own look-back"
+    assert report["best_floor"] == "zero"
+
+
+@pytest.mark.parametrize(
+    ("model", "opening", "ending", "lost_to"),
+    [
+        (better, "The model beats the best floor, zero (", "].", []),
+        (worse, "The model LOSES to the best floor, zero (", "]. Use the floor, or another recipe.",
+         ["zero", "half"]),
+        (level, "The model is ", "].", None),
+        (zero, "The model is equal to the best floor, zero (", "[+0.000, +0.000].", []),
+    ],
+)  # fmt: skip
+def test_the_verdict_says_what_was_measured(
+    model: Any, opening: str, ending: str, lost_to: Any
+) -> None:
+    got = judged(model)
+    low, high = got.paired["zero"]
+    text = got.verdict()
+    assert text.startswith(opening)
+    assert text.endswith(ending)
+    assert f"({got.floors['zero'].mse:.3f})" in text
+    assert f"[{low:+.3f}, {high:+.3f}]" in text
+    assert ("not measurably" in text) == (low <= 0 <= high) == (model in (level, zero))
+    if model is level:
+        difference = got.model.mse - got.floors["zero"].mse
+        assert ("better than" if difference < 0 else "worse than") in text
+    else:
+        assert got.lost_to() == lost_to
+
+
+def test_too_few_windows_are_told() -> None:
+    got = judged(better, rows=BORDER + 10)
+    assert re.fullmatch(
+        r"The model is better than the best floor, zero \(\d\.\d{3}\); 7 windows are too few to "
+        r"measure it\.",
+        got.verdict(),
+    )
+    assert got.to_dict()["floors"]["zero"]["paired_low"] is None
+
+
+def plain(value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(type(key) is str and plain(item) for key, item in value.items())
+    if isinstance(value, list):
+        return all(plain(item) for item in value)
+    return value is None or type(value) in (str, int, float)
+
+
+@pytest.mark.parametrize(
+    "got",
+    [
+        judged(better),
+        judged(half, scale=0.0),  # floors without error
+        judged(better, naive=(np.nan, 1.0)),  # a column that never changes
+        judged(better, naive=(np.nan, np.nan)),
+        judged(better, rows=BORDER + HORIZON),  # one window
+    ],
+    ids=["usual", "perfect floors", "constant column", "constant columns", "one window"],
+)
+def test_the_report_is_plain_json(got: Evaluation) -> None:
+    report = got.to_dict()
+    assert plain(report)
+    assert json.loads(json.dumps(report, allow_nan=False)) == report
+    assert [row[0] for row in table(report)] == ["model", "zero", "half"]
+
+
+def test_what_is_undefined_is_left_out() -> None:
+    report = judged(half, scale=0.0).to_dict()
+    assert report["floors"]["zero"]["mse"] == 0
+    assert report["floors"]["zero"]["skill"] is None
+    assert table(report)[1][3] == ""
+    report = judged(better, naive=(np.nan, 1.0)).to_dict()
+    assert report["columns"]["OT"]["mase"] is None
+    assert report["mase"] == report["columns"]["load"]["mase"]
+    assert judged(better, naive=(np.nan, np.nan)).to_dict()["mase"] is None
+
+
+def test_a_model_that_forecasts_nan_is_not_judged() -> None:
+    with pytest.raises(DivergedError, match="window 1 of 197"):
+        judged(lambda batch: batch.target * torch.nan)

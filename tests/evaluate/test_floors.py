@@ -1,0 +1,205 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import Ridge
+from torch import Tensor
+
+from forecaster import config
+from forecaster.datasets import Windows, load, load_card
+from forecaster.errors import DataError
+from forecaster.evaluate import Floor, all_floors, floors, score
+from forecaster.experiment import pose
+
+TARGETS = [2, 0]
+
+
+def series(rows: int = 400, seed: int = 0) -> Tensor:
+    """Three columns with a cycle of six steps whose level wanders."""
+    generator = torch.Generator().manual_seed(seed)
+    noise = torch.randn(rows, 3, generator=generator)
+    cycle = torch.sin(torch.arange(rows) * torch.pi / 3)[:, None]
+    return cycle + 0.5 * noise + 0.1 * noise.cumsum(dim=0)
+
+
+def windows(values: Tensor, first: int, last: int, past: int = 20, horizon: int = 8) -> Windows:
+    return Windows(values, torch.zeros(len(values), 1), past, horizon, first, last, tuple(TARGETS))
+
+
+def forecast_all(floor: Floor, data: Windows) -> Tensor:
+    data = replace(data, past=floor.past)
+    return floor.forecast(data.batch(torch.arange(len(data))))
+
+
+def naive(name: str, past: Tensor, season: int, cycles: int) -> Tensor:
+    """One window: past (P, K) -> (8, K), step by step."""
+    steps = []
+    for t in range(8):
+        match name:
+            case "training mean":
+                steps.append(torch.zeros(past.shape[1]))
+            case "last value":
+                steps.append(past[-1])
+            case "cycle mean":
+                seen = [past[len(past) - season * c + t % season] for c in range(1, cycles + 1)]
+                steps.append(torch.stack(seen).mean(dim=0))
+    return torch.stack(steps)
+
+
+@pytest.mark.parametrize(
+    ("floor", "name", "season", "cycles"),
+    [
+        (floors.training_mean(2, 8), "training mean", 0, 0),
+        (floors.last_value(TARGETS, 8), "last value", 0, 0),
+        (floors.cycle_mean(6, 1, TARGETS, 8, "x"), "cycle mean", 6, 1),
+        (floors.cycle_mean(6, 5, TARGETS, 8, "x"), "cycle mean", 6, 5),
+        (floors.cycle_mean(13, 3, TARGETS, 8, "x"), "cycle mean", 13, 3),
+    ],
+)
+def test_floors_equal_the_loops(floor: Floor, name: str, season: int, cycles: int) -> None:
+    values = series()
+    data = windows(values, 100, 200)
+    got = forecast_all(floor, data)
+    first_target = 100
+    assert len(got) == 100 - 8 + 1
+    for i in range(len(got)):
+        past = values[: first_target + i, TARGETS]
+        torch.testing.assert_close(got[i], naive(name, past, season, cycles))
+
+
+def test_the_number_of_cycles_is_the_best_on_validation() -> None:
+    values = series()
+    validation = windows(values, 200, 300)
+    floor = floors.best_cycle_mean(6, TARGETS, 8, validation, 200)
+    errors = {
+        k: score(
+            floors.cycle_mean(6, k, TARGETS, 8, "x").forecast, replace(validation, past=6 * k)
+        ).mse
+        for k in floors.CYCLES
+        if 6 * k <= 200
+    }
+    best = min(errors, key=errors.__getitem__)
+    assert len(errors) == 9  # 42 cycles are more than there is before validation
+    assert best not in (1, 28)
+    assert floor.past == 6 * best
+    assert floor.chosen == f"k = {best} cycles of 6 steps, chosen on validation"
+
+
+def test_no_choice_looks_at_the_test_rows() -> None:
+    values = series()
+    noisy = values.clone()
+    noisy[300:] = 100 * torch.randn(100, 3)
+    chosen = []
+    for rows in (values, noisy):
+        train, validation = windows(rows, 0, 200), windows(rows, 200, 300)
+        chosen.append(all_floors(train, validation, (6, 12), 200))
+    for one, other in zip(*chosen, strict=True):
+        assert (one.name, one.past, one.chosen) == (other.name, other.past, other.chosen)
+        data = windows(values, 300, 400)
+        assert torch.equal(forecast_all(one, data), forecast_all(other, data))
+
+
+def test_choices_do_look_at_validation() -> None:
+    values, train = series(), windows(series(), 0, 200)
+    chosen = set()
+    for noise in (0.0, 3.0):
+        rows = values.clone()
+        rows[200:300] += noise * torch.randn(100, 3, generator=torch.Generator().manual_seed(1))
+        found = all_floors(train, windows(rows, 200, 300), (6,), 200)
+        chosen.add((found[-2].chosen, found[-1].chosen))
+    assert len(chosen) == 2
+
+
+@pytest.mark.parametrize("penalty", [1e-4, 0.1, 10.0])
+def test_the_linear_map_is_ridge_regression(
+    penalty: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(floors, "PENALTIES", (penalty,))
+    values = series()
+    train = windows(values, 0, 200)
+    floor = floors.linear_map(train, windows(values, 200, 300))
+    x, y = [], []
+    for start in range(200 - 28 + 1):
+        for column in TARGETS:
+            row = values[start : start + 28, column].double() - values[start + 19, column]
+            x.append(row[:20])
+            y.append(row[20:])
+    inputs, outputs = torch.stack(x).numpy(), torch.stack(y).numpy()
+    alpha = penalty * np.trace(inputs.T @ inputs) / 20
+    ridge = Ridge(alpha, fit_intercept=False).fit(inputs, outputs)
+
+    data = windows(values, 300, 400)
+    batch = data.batch(torch.arange(len(data)))
+    got = floor.forecast(batch)
+    last = batch.past[:, -1:, TARGETS]
+    for k, column in enumerate(TARGETS):
+        past = (batch.past[:, :, column] - last[:, :, k]).double().numpy()
+        wanted = ridge.predict(past) + last[:, :, k].double().numpy()
+        np.testing.assert_allclose(got[:, :, k].numpy(), wanted, atol=2e-4)
+
+
+def test_the_penalty_is_the_best_on_validation(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = series()
+    train, validation = windows(values, 0, 200), windows(values, 200, 300)
+    chosen = floors.linear_map(train, validation)
+    errors = {}
+    for penalty in floors.PENALTIES:
+        monkeypatch.setattr(floors, "PENALTIES", (penalty,))
+        errors[penalty] = score(floors.linear_map(train, validation).forecast, validation).mse
+    best = min(errors, key=errors.__getitem__)
+    assert chosen.chosen == f"ridge, P = 20, penalty {best:g} chosen on validation"
+    assert min(errors) < best < max(errors)
+
+
+def test_columns_that_never_change_give_the_last_value() -> None:
+    values = torch.full((400, 3), 0.5)
+    train, validation = windows(values, 0, 200), windows(values, 200, 300)
+    for floor in all_floors(train, validation, (6,), 200):
+        wanted = 0.0 if floor.name == "training mean" else 0.5
+        got = forecast_all(floor, windows(values, 300, 400))
+        torch.testing.assert_close(got, torch.full_like(got, wanted))
+
+
+def test_all_floors_score_the_same_windows() -> None:
+    values = series()
+    train, validation = windows(values, 0, 100), windows(values, 100, 150)
+    found = all_floors(train, validation, (6, 12, 101), 100)
+    names = ["training mean", "last value", "seasonal naive, 6", "seasonal naive, 12",
+             "cycle mean", "linear map"]  # fmt: skip
+    assert [floor.name for floor in found] == names  # 101 steps are more than the training rows
+    test = windows(values, 150, 200)
+    for floor in found:
+        for data in (validation, test):
+            assert len(replace(data, past=floor.past)) == len(data)
+
+
+def test_a_season_longer_than_the_training_rows_is_refused() -> None:
+    values = series()
+    with pytest.raises(DataError, match="100 training rows do not hold one cycle of 101 steps"):
+        all_floors(windows(values, 0, 100), windows(values, 100, 150), (101,), 100)
+
+
+@pytest.mark.data
+def test_the_floors_of_etth1_are_the_known_ones() -> None:
+    card = load_card("ETTh1")
+    problem = pose(config.load(sets=["window.horizon=336"]).config, card, load(card))
+    test = problem.test("cpu")
+    found = all_floors(
+        problem.training("cpu"), problem.validation("cpu"), card.seasons, problem.borders.train
+    )
+    scores = {floor.name: score(floor.forecast, replace(test, past=floor.past)) for floor in found}
+    assert {got.windows for got in scores.values()} == {2545}
+    known = {
+        "training mean": (1.107, 0.800),
+        "last value": (1.330, 0.746),
+        "seasonal naive, 24": (0.650, 0.501),
+        "seasonal naive, 168": (0.683, 0.520),
+        "cycle mean": (0.399, 0.418),
+        "linear map": (0.417, 0.429),
+    }
+    for name, (mse, mae) in known.items():
+        assert (scores[name].mse, scores[name].mae) == pytest.approx((mse, mae), abs=0.002), name
+    chosen = {floor.name: floor.chosen for floor in found}
+    assert chosen["cycle mean"] == "k = 21 cycles of 24 steps, chosen on validation"
+    assert "penalty 1 " in chosen["linear map"]
