@@ -1,5 +1,6 @@
 """RunConfig -> Result: load, train, evaluate, bundle, track. The one sequence behind `train`."""
 
+import re
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -33,6 +34,8 @@ from forecaster.predict import Forecaster
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from forecaster.train import Fit
 
 Say = Callable[[str], None]
 """Takes a sentence for the person who waits."""
@@ -111,7 +114,8 @@ class Problem:
         """The registered name of models for this problem."""
         data, window = self.config.data, self.config.window
         target = "all" if data.features == "M" else data.target
-        return f"forecaster-{data.name}-{data.features}-{target}-{window.horizon}"
+        name = f"forecaster-{data.name}-{data.features}-{target}-{window.horizon}"
+        return re.sub(r"[^A-Za-z0-9_.-]+", "-", name)
 
 
 def find_data(loaded: Loaded, say: Say) -> tuple[RunConfig, Card, Series]:
@@ -278,48 +282,52 @@ def run(loaded: Loaded, say: Say, show: Callable[[dict[str, Any]], None]) -> Res
             f"({fitted.windows_per_second:.0f} windows/s); best on validation after "
             f"{fitted.best_epoch:.2f} epochs: MSE {fitted.validation_mse:.4f}"
         )
-        evaluation = judge(problem, model, device)
         metrics: dict[str, Any] = {
             "validation_mse": fitted.validation_mse,
             "train": {"windows": len(train), "epochs": fitted.epochs, "seconds": fitted.seconds,
                       "best_epoch": fitted.best_epoch, "steps": fitted.steps,
                       "windows_per_second": fitted.windows_per_second},
             "validation_windows": len(validation),
-            "test": evaluation.to_dict(),
+            "test": judge(problem, model, device).to_dict(),
         }  # fmt: skip
         show(metrics)
         figures = draw(problem, model, metrics["test"], device)
-        for title, figure in figures.items():
-            tracked.figure(title, figure)
-        if config.train.refit:
-            problem, model = refit(problem, fitted.best_epoch, device, say)
+        final, model = refit(problem, fitted, device, say) if about["refit"] else (problem, model)
         folder = Path("runs") / f"{name}-{tracked.id[:8]}"
         bundle = Bundle(
             config=config,
-            schema=problem.schema,
+            schema=final.schema,
             weights=dict(model.state_dict()),
             metrics=metrics,
             about={**about, "run_id": tracked.id},
         ).save(folder)
-        ready = Forecaster(bundle, "cpu")
-        example, horizon = ready.example, bundle.horizon
-        logged = tracked.log_model(folder, name, example, ready.predict(example), horizon, tags)
+        say(f"bundle written to {folder}")
+
+        if lost := tracked.flush():
+            say(f"the tracker lost {lost} reports of epochs on the way")
+        for title, figure in figures.items():
+            tracked.figure(title, figure)
+        ahead = Forecaster(bundle, "cpu")
+        logged = tracked.log_model(
+            folder, name, ahead.example, ahead.predict(ahead.example), bundle.horizon, tags
+        )
         tracked.metrics(flat_metrics(metrics), logged)
         registered = ""
         if config.track.register_model:
+            assert fitted.validation_mse is not None  # since it was given validation windows
             task = {"data.digest": problem.digest, "borders": str(about["borders"])}
-            assert fitted.validation_mse is not None
             registered = tracked.register(logged, bundle.name, fitted.validation_mse, task).sentence
         return Result(name, tracked.id, bundle, folder, registered, tracked.ui_command, metrics)
 
 
-def refit(problem: Problem, epochs: float, device: str, say: Say) -> tuple[Problem, ForecastModel]:
+def refit(problem: Problem, fitted: "Fit", device: str, say: Say) -> tuple[Problem, ForecastModel]:
     """Train once more on all rows, with a new scaler, for the epochs that validation chose."""
     from forecaster.train import fit
 
     everything = problem.refitted()
     model = everything.build_model()
     windows = everything.training(device)
+    epochs = fitted.best_epoch
     say(f"refit on all {len(everything.series.values):,} rows for {epochs:.2f} epochs")
     config = problem.config
     fit(model, windows, None, config.train, device=device, seed=config.seed, epochs=epochs)
