@@ -111,8 +111,8 @@ def _describe(forecaster: Forecaster) -> tuple[ModelIdentity, ModelCard]:
     bundle, schema = forecaster.bundle, forecaster.schema
     identity: dict[str, Any] = {
         "name": bundle.name,
-        "version": bundle.about.get("version"),
-        "alias": bundle.about.get("alias"),
+        "version": bundle.origin.get("version"),
+        "alias": bundle.origin.get("alias"),
         "run_id": bundle.about.get("run_id"),
         "attn": bundle.config.attn.name,
         "digest": bundle.digest,
