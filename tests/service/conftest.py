@@ -6,6 +6,7 @@ import pytest
 import torch
 from fastapi.testclient import TestClient
 
+from tests.service.processes import Server, free_port, running, wait_for
 from tests.service.toy import NAME, make_bundle, start
 
 
@@ -44,3 +45,13 @@ def full(client: TestClient) -> dict[str, Any]:
 def flat(full: dict[str, Any]) -> dict[str, Any]:
     """The same request in the flat form."""
     return {**full["inputs"][0], **full["parameters"]}
+
+
+@pytest.fixture(scope="session")
+def server(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The same service as a process."""
+    port, place = free_port(), tmp_path_factory.mktemp("server")
+    command = ["forecaster", "serve", "--model", str(folder), "--port", str(port)]
+    with running(command, {}, place, place / "log") as process:
+        wait_for(f"http://127.0.0.1:{port}/readyz", process, place / "log")
+        yield Server(port, process)
