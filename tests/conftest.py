@@ -1,5 +1,8 @@
-"""Shape annotations are enforced while testing (jaxtyping and beartype)."""
+"""For all tests: shape annotations are enforced (jaxtyping and beartype), markers are obeyed."""
 
+import os
+
+import pytest
 import torch
 from jaxtyping import install_import_hook
 
@@ -7,3 +10,42 @@ install_import_hook(["forecaster.attention", "forecaster.model"], "beartype.bear
 
 # Tensors here are tiny: on busy cores a second thread makes a test ten times slower, not faster.
 torch.set_num_threads(1)
+
+MISSING = pytest.StashKey[list[str]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--forbid-skips",
+        action="store_true",
+        help="a test that is skipped, but for want of a GPU or of data sets, is a failure",
+    )
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("data") and not os.environ.get("FORECASTER_DATA"):
+        pytest.skip("wants the data sets: FORECASTER_DATA is not set")
+    if item.get_closest_marker("gpu") and not torch.cuda.is_available():
+        pytest.skip("wants a CUDA device")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    config = session.config
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is None or not config.getoption("--forbid-skips"):
+        return
+    skipped = reporter.stats.get("skipped", [])
+    allowed = {"gpu"} if os.environ.get("FORECASTER_DATA") else {"gpu", "data"}
+    config.stash[MISSING] = [
+        report.nodeid for report in skipped if not allowed & set(getattr(report, "keywords", ()))
+    ]
+    if config.stash[MISSING]:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    for nodeid in config.stash.get(MISSING, []):
+        terminalreporter.write_line(f"skipped, and that is a failure here: {nodeid}", red=True)

@@ -1,0 +1,209 @@
+"""The house rules that a machine can check."""
+
+import ast
+import importlib.metadata
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from functools import cache
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+ROOT = Path(__file__).resolve().parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+PINS = {
+    canonicalize_name(name): version
+    for line in (ROOT / "constraints.txt").read_text().splitlines()
+    if not line.startswith("#")
+    for name, version in [line.split("==")]
+}
+LINUX_311 = {
+    "python_version": "3.11",
+    "python_full_version": "3.11.9",
+    "sys_platform": "linux",
+    "platform_system": "Linux",
+    "platform_machine": "x86_64",
+    "implementation_name": "cpython",
+    "platform_python_implementation": "CPython",
+    "os_name": "posix",
+}
+
+
+def declared(*extras):
+    """The requirements of pyproject.toml itself."""
+    texts = [*PROJECT["dependencies"], *(text for extra in extras for text in EXTRAS[extra])]
+    return [Requirement(text) for text in texts if not text.startswith("forecaster[")]
+
+
+@cache
+def closure():
+    """What `pip install '.[dev]'` installs on Linux with Python 3.11, in canonical names."""
+    found, queue = set(), [(each, "") for each in declared(*EXTRAS)]
+    while queue:
+        requirement, _ = queue.pop()
+        name = canonicalize_name(requirement.name)
+        for extra in {"", *requirement.extras}:
+            if (name, extra) in found:
+                continue
+            found.add((name, extra))
+            for text in importlib.metadata.requires(name) or []:
+                inner = Requirement(text)
+                environment = {**LINUX_311, "extra": extra}
+                if inner.marker is None or inner.marker.evaluate(environment):
+                    queue.append((inner, name))
+    return {name for name, _ in found}
+
+
+class TestConstraints:
+    def test_every_line_is_one_exact_version(self):
+        lines = (ROOT / "constraints.txt").read_text().splitlines()
+        pins = [line for line in lines if not line.startswith("#")]
+        assert all(re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][A-Za-z0-9.]*", pin) for pin in pins)
+        assert len(PINS) == len(pins), "no package twice"
+
+    def test_torch_and_lightning_are_the_known_good_ones(self):
+        assert PINS["torch"] == "2.13.0"
+        for name in ("lightning", "pytorch-lightning"):
+            assert Version(PINS[name]) >= Version("2.6.6"), "2.6.2 and 2.6.3 were malicious"
+        (lightning,) = [each for each in declared() if each.name == "lightning"]
+        assert not any(lightning.specifier.contains(bad) for bad in ("2.6.1", "2.6.2", "2.6.3"))
+
+    def test_they_satisfy_the_ranges(self):
+        for requirement in declared(*EXTRAS):
+            pin = PINS[canonicalize_name(requirement.name)]
+            assert requirement.specifier.contains(pin), f"{requirement} and the pin {pin}"
+
+    def test_they_pin_all_that_is_installed_and_nothing_else(self):
+        # the builds of torch for CUDA bring these, in the versions that torch names
+        of_torch = {name for name in closure() if re.match(r"nvidia-|cuda-|triton$", name)}
+        assert closure() - of_torch - set(PINS) == {"setuptools"}, "whatever setuptools torch finds"
+        assert set(PINS) - closure() == set()
+
+
+COMES_WITH = {"pydantic-core": "pydantic", "mlflow-skinny": "mlflow", "mlflow-tracing": "mlflow"}
+
+
+class TestDependencies:
+    def test_whatever_is_imported_is_declared(self):
+        names = {canonicalize_name(requirement.name) for requirement in declared()}
+        distributions = importlib.metadata.packages_distributions()
+        for file in [*(ROOT / "forecaster").rglob("*.py"), *(ROOT / "service").rglob("*.py")]:
+            for node in ast.walk(ast.parse(file.read_text())):
+                if isinstance(node, ast.Import):
+                    modules = [alias.name for alias in node.names]
+                elif isinstance(node, ast.ImportFrom):
+                    modules = [node.module]
+                else:
+                    continue
+                for module in {module.partition(".")[0] for module in modules}:
+                    if module in sys.stdlib_module_names or module in ("forecaster", "service"):
+                        continue
+                    owners = {canonicalize_name(name) for name in distributions[module]}
+                    owners = {COMES_WITH.get(owner, owner) for owner in owners}
+                    assert owners & names, f"{file.name} imports {module}"
+
+
+class TestTools:
+    def test_imports_run_downward(self):
+        done = subprocess.run(
+            ["lint-imports"], cwd=ROOT, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout
+
+    def test_the_hooks_run_what_is_installed_and_fetch_nothing(self):
+        hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())
+        (local,) = hooks["repos"]
+        assert local["repo"] == "local"
+        for hook in local["hooks"]:
+            assert hook["language"] == "system"
+            assert shutil.which(hook["entry"].split()[0])
+        entries = {hook["entry"].split()[0] for hook in local["hooks"]}
+        assert {"ruff", "mypy", "lint-imports"} <= entries
+
+    def test_ci_is_one_script_that_runs_the_tools(self):
+        script = ROOT / ".ci" / "run"
+        assert os.access(script, os.X_OK)
+        subprocess.run(["bash", "-n", script], check=True)
+        text = script.read_text()
+        assert "set -euo pipefail" in text
+        for command in (
+            "ruff format --check .",
+            "ruff check .",
+            "mypy",
+            "lint-imports",
+            'pytest -m "slow or data" --forbid-skips',
+        ):
+            assert f"step {command}" in text
+
+    def test_a_skip_can_be_forbidden(self, tmp_path):
+        shutil.copy(ROOT / "tests" / "conftest.py", tmp_path)
+        (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    data\n    gpu\n")
+        (tmp_path / "test_it.py").write_text(
+            "import pytest\n"
+            "def test_lazy(): pytest.skip('lazy')\n"
+            "@pytest.mark.data\n"
+            "def test_data(): assert False\n"
+        )
+        variables = {k: v for k, v in os.environ.items() if k != "FORECASTER_DATA"}
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", "--forbid-skips"],
+            cwd=tmp_path, env=variables, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 1
+        blamed = [line for line in done.stdout.splitlines() if "that is a failure here" in line]
+        assert blamed == ["skipped, and that is a failure here: test_it.py::test_lazy"]
+        assert "2 skipped" in done.stdout
+
+
+class TestDocuments:
+    def test_the_quick_start_is_two_blocks(self):
+        text = (ROOT / "README.md").read_text()
+        section = re.search(r"^## Quick start[ \t]*\n(.*?)(?=^## |\Z)", text, re.M | re.S)
+        first, second = re.findall(r"^```bash\n(.*?)^```", section[1], re.M | re.S)[:2]
+        assert re.search(r"^forecaster train --attn prob --horizon 336$", first, re.M)
+        for block, extra in ((first, "sample"), (second, "dev")):
+            assert f"python -m pip install -c constraints.txt -e '.[{extra}]'\n" in block
+        assert second.splitlines()[-1] == "pytest"
+
+    def test_ci_takes_the_second_block_as_a_reader_would(self, tmp_path):
+        script = (ROOT / ".ci" / "run").read_text()
+        awk = re.search(r"^awk -v out=\"\$work/block\" '.*?' README\.md$", script, re.M | re.S)[0]
+        command = f"work={tmp_path}\n{awk}"
+        subprocess.run(["bash", "-euc", command], cwd=ROOT, check=True)
+        text = (ROOT / "README.md").read_text()
+        for number in (1, 2):
+            block = (tmp_path / f"block{number}.sh").read_text()
+            assert f"```bash\n{block}```" in text
+        assert block.splitlines()[-1] == "pytest"
+
+    @pytest.mark.parametrize(
+        "document", sorted([*ROOT.glob("*.md"), *ROOT.glob("d*/*.md")]), ids=lambda path: path.name
+    )
+    def test_links_lead_somewhere(self, document):
+        for target in re.findall(r"\]\(([^)#]+)", document.read_text()):
+            if "://" not in target:
+                assert (document.parent / target).exists(), target
+
+
+def test_every_module_of_the_library_has_its_tests():
+    """tests/a/test_b.py for forecaster/a/b.py; a base is tested through what builds on it."""
+    tests, library = ROOT / "tests", ROOT / "forecaster"
+    tested = {
+        path.relative_to(tests).with_name(path.name.removeprefix("test_"))
+        for path in tests.rglob("test_*.py")
+    }
+    modules = {
+        path.relative_to(library)
+        for path in library.rglob("*.py")
+        if path.stem not in ("__init__", "base", "shapes")
+    }
+    assert modules - tested == set()

@@ -1,0 +1,112 @@
+"""The wheel is built, installed elsewhere and used there."""
+
+import importlib.metadata
+import os
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+pytestmark = pytest.mark.slow
+
+
+def call(*command, **options):
+    """Run a command; its stdout."""
+    done = subprocess.run(
+        [str(part) for part in command], capture_output=True, text=True, check=False, **options
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """The wheel of this checkout, with a stray file among the raw data."""
+    folder = tmp_path_factory.mktemp("wheel")
+    stray = ROOT / "data" / "raw" / "stray.csv"
+    stray.write_text("not for others\n")
+    try:
+        call(sys.executable, "-m", "build", "--wheel", "--no-isolation", "-o", folder, ROOT)
+    finally:
+        stray.unlink()
+    (file,) = folder.glob("*.whl")
+    return file
+
+
+@pytest.fixture(scope="module")
+def elsewhere(wheel, tmp_path_factory):
+    """The commands of an environment that has the wheel, and the dependencies from this one."""
+    folder = tmp_path_factory.mktemp("elsewhere")
+    venv.create(folder / "venv", with_pip=False, symlinks=True)
+    site = Path(sysconfig.get_path("purelib", vars={"base": str(folder / "venv")}))
+    python = folder / "venv" / "bin" / "python"
+    call(sys.executable, "-m", "pip", "--python", python, "install", "-q", "--no-deps", wheel)
+    # .pth files are not read in a folder that a .pth file names: the checkout stays out of sight
+    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    (folder / "work").mkdir()
+    environment = {
+        key: value
+        for key, value in os.environ.items()
+        if not key.startswith(("PYTHON", "FORECASTER_", "MLFLOW_"))
+    }
+    environment["XDG_CACHE_HOME"] = str(folder / "cache")
+
+    def run(name, *arguments):
+        command = folder / "venv" / "bin" / name
+        return call(command, *arguments, cwd=folder / "work", env=environment)
+
+    return run
+
+
+def test_it_contains_the_code_the_configurations_and_the_cards_and_nothing_else(wheel):
+    names = set(zipfile.ZipFile(wheel).namelist())
+    expected = {
+        str(path.relative_to(ROOT))
+        for package in ("forecaster", "service")
+        for path in (ROOT / package).rglob("*")
+        if path.is_file() and path.suffix != ".pyc"
+    }
+    for folder, inside in (("configs", "_configs"), ("data/cards", "_cards")):
+        expected |= {f"forecaster/{inside}/{path.name}" for path in (ROOT / folder).glob("*.yaml")}
+    assert {name for name in names if ".dist-info/" not in name} == expected
+    assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
+
+
+def test_it_is_not_the_checkout_that_runs(elsewhere):
+    program = "import forecaster, service; print(forecaster.__file__); print(service.__file__)"
+    for path in elsewhere("python", "-c", program).splitlines():
+        assert not Path(path).is_relative_to(ROOT)
+
+
+def test_the_command_works(elsewhere):
+    version = importlib.metadata.version("forecaster")
+    assert elsewhere("forecaster", "--version") == f"forecaster {version}\n"
+    assert "forecaster/_configs/default.yaml" in elsewhere("forecaster", "config")
+    assert "name: informer" in elsewhere("forecaster", "config", "--config", "informer2020")
+    listed = elsewhere("forecaster", "data", "list")
+    assert len(listed.splitlines()) == len([*(ROOT / "data" / "cards").glob("*.yaml")])
+    assert elsewhere("forecaster", "data", "fetch", "vic_elec").endswith("vic_elec.csv\n")
+    assert elsewhere("forecaster", "attentions")
+    assert "no problem found" in elsewhere("forecaster", "doctor")
+
+
+def test_a_model_is_trained_and_forecasts(elsewhere):
+    small = ("--set", "train.stride=200", "--set", "train.validation_stride=200", "--epochs", "1")
+    elsewhere("forecaster", "train", "--data", "vic_elec", "--horizon", "4", "--lookback",
+              "2 cycles", "--attn", "prob", *small)  # fmt: skip
+    name = "forecaster-vic_elec-M-all-4"
+    ahead = elsewhere("forecaster", "predict", "--model", name)
+    assert ahead.splitlines()[0] == "Time,Demand,Temperature"
+    assert ahead.splitlines()[1].startswith("2014-12-31 13:00:00+00:00,")
+    assert len(ahead.splitlines()) == 5
+
+
+def test_the_service_is_there(elsewhere):
+    program = "from service.app import create_app; print(len(create_app().routes))"
+    assert int(elsewhere("python", "-c", program)) > 3
