@@ -313,7 +313,8 @@ def show_config(
 ) -> None:
     """Print the resolved configuration.
 
-    And where each value came from. Takes the options of train and trains nothing; what it prints can be given to --config.
+    With the place where each value came from. Takes the options of train and trains nothing; what
+    it prints can be given to --config.
 
     Example: forecaster config --attn full --set train.epochs=3
     """
