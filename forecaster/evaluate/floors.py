@@ -77,22 +77,23 @@ def linear_map(train: Windows, validation: Windows) -> Floor:
     """
     targets = list(train.targets)
     past, horizon = train.past, train.horizon
-    gram = torch.zeros(past, past, dtype=torch.float64)
-    cross = torch.zeros(past, horizon, dtype=torch.float64)
+    device = train.values.device
+    gram = torch.zeros(past, past, dtype=torch.float64, device=device)
+    cross = torch.zeros(past, horizon, dtype=torch.float64, device=device)
     for index in torch.arange(len(train)).split(train.evaluation_batch):
         batch = train.batch(index)
         centre = batch.past[:, -1:, targets]
         x = (batch.past[:, :, targets] - centre).transpose(1, 2).reshape(-1, past)
         y = (batch.target - centre).transpose(1, 2).reshape(-1, horizon)
-        gram += (x.T @ x).double().cpu()
-        cross += (x.T @ y).double().cpu()
-    values, vectors = torch.linalg.eigh(gram)
-    rotated = vectors.T @ cross
+        gram += x.T @ x
+        cross += x.T @ y
+    values, vectors = torch.linalg.eigh(gram.cpu())
+    rotated = vectors.T @ cross.cpu()
 
     def floor(penalty: float) -> Floor:
         # at least a trace, for columns that never change
         shrunk = rotated / (values.clamp(min=0) + penalty * values.mean().clamp(min=1e-9))[:, None]
-        weights = (vectors @ shrunk).float().to(train.values.device)
+        weights = (vectors @ shrunk).float().to(device)
 
         def forecast(batch: Batch) -> Tensor:
             centre = batch.past[:, -1:, targets]

@@ -47,7 +47,7 @@ def score(forecast: Forecast, windows: Windows, batch: int | None = None) -> Sco
     with torch.inference_mode():
         for index in torch.arange(len(windows)).split(batch or windows.evaluation_batch):
             data = windows.batch(index)
-            error = (forecast(data).float() - data.target).double()
+            error = (forecast(data) - data.target).double()
             square = error.square()
             by_window.append(square.mean(dim=(1, 2)).cpu())
             squared = squared.to(square) + square.sum(dim=0)

@@ -49,8 +49,7 @@ class ForecastModule(pl.LightningModule):
         self.register_buffer("squared", torch.zeros(2, dtype=torch.float64), persistent=False)
 
     def training_step(self, batch: Batch, index: int) -> Tensor:
-        forecast = self.model(*batch[:3]).to(batch.target.dtype)
-        loss = LOSSES[self.config.loss](forecast, batch.target)
+        loss = LOSSES[self.config.loss](self.model(*batch[:3]), batch.target)
         with torch.no_grad():
             step = torch.full_like(self.first_bad_step, self.global_step + 1)
             bad = torch.where(torch.isfinite(loss), math.inf, step)

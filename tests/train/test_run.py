@@ -2,6 +2,7 @@ import io
 import math
 import re
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,26 @@ def test_training_stops_patience_checks_after_the_best() -> None:
     assert fitted.best_epoch == best
     assert fitted.validation_mse == pytest.approx(model.number.item() ** 2)
     assert fitted.epochs == len(seen) == best + 4
+
+
+def test_no_change_is_no_gain() -> None:
+    fitted = train(Constant(0.5), level(1, 10), level(1, 5), epochs=9, patience=2, lr=1e-30)
+    assert (fitted.best_epoch, fitted.epochs) == (0, 2)
+
+
+def test_a_gain_resets_the_patience() -> None:
+    class Trainer:
+        should_stop, global_step, callback_metrics = False, 0, {}
+
+    keep, trainer = run.KeepBest(patience=2), Trainer()
+    module = run.ForecastModule(Constant(0.0), run.TrainConfig())
+    stopped = []
+    for trainer.global_step, mse in enumerate([5, 4, 6, 3, 6, 3.5]):
+        trainer.callback_metrics = {"validation_mse": torch.tensor(float(mse))}
+        keep.on_validation_end(trainer, module)
+        stopped.append(trainer.should_stop)
+    assert stopped == [False, False, False, False, False, True]
+    assert (keep.best, keep.step) == (3, 3)
 
 
 @pytest.mark.parametrize(
@@ -231,6 +252,28 @@ def test_the_rate_of_a_group_is_used() -> None:
     torch.testing.assert_close(after[name], before[name], atol=1e-9, rtol=0)
     with pytest.raises(ConfigError, match=r"lr_of\.nothing"):
         train(model, lr_of={"nothing": 1.0})
+
+
+def test_gradients_are_clipped() -> None:
+    free, clipped = Constant(0.0), Constant(0.0)
+    train(free, level(1, 10), None)
+    train(clipped, level(1, 10), None, clip=1e-12)  # far below the epsilon of Adam
+    assert free.number.item() > 1e-2 > 1e-4 > clipped.number.item() > 0
+
+
+def test_a_large_machine_makes_no_other_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lightning then wants workers and the GPU used."""
+    connector = "lightning.pytorch.trainer.connectors.data_connector"
+    monkeypatch.setattr(f"{connector}.suggested_max_num_workers", lambda devices: 16)
+    monkeypatch.setattr("lightning.pytorch.accelerators.CUDAAccelerator.is_available", lambda: True)
+    train(cycle(), epochs=1)  # a warning is an error here
+    monkeypatch.setattr(run, "HINTS", ())
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        train(cycle(), epochs=1)
+    messages = " ".join(str(warning.message) for warning in told)
+    assert "does not have many workers" in messages
+    assert "GPU available but not used" in messages
 
 
 def test_the_loss_is_the_mean_over_the_steps() -> None:
