@@ -1,0 +1,150 @@
+"""Traps that other people's benchmarks fell into, through the whole sequence on a small series."""
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from forecaster.config import RunConfig
+from forecaster.datasets import Batch, Card, Scaler, Series
+from forecaster.evaluate import score
+from forecaster.experiment import Problem, forecast_with, judge, pose
+from forecaster.model import ForecastModel
+from forecaster.train import Fit, fit
+
+ROWS, TRAIN, VALIDATION, TEST = 420, 240, 320, 400
+COLUMNS = ("a", "b", "c")
+CYCLE = {"name": "cycle", "parts": 3, "width": 8, "feed_forward": 8, "encoder_layers": 1}
+INFORMER = {"name": "informer", "width": 8, "heads": 2, "feed_forward": 8}
+
+
+def values() -> np.ndarray:
+    random = np.random.default_rng(0)
+    steps = np.arange(ROWS)[:, None]
+    cycles = np.sin(steps * np.pi / 6) + np.sin(steps * np.pi / 8)
+    noise = random.normal(size=(ROWS, 3))
+    return 20 + cycles * [1.0, 5.0, 0.2] + 0.3 * noise + 0.02 * noise.cumsum(axis=0)
+
+
+def problem(data: np.ndarray, model: dict[str, Any] = CYCLE, features: str = "M") -> Problem:
+    card = Card.model_validate(
+        {
+            "name": "small", "title": "small", "about": "generated", "files": ["small.csv"],
+            "sha256": "0" * 64, "time": "date", "timezone": "naive", "freq": "h",
+            "columns": COLUMNS, "target": "b", "seasons": [12],
+            "split": {"rows": [TRAIN, VALIDATION, TEST]}, "licence": "none", "citation": "none",
+        }
+    )  # fmt: skip
+    config = RunConfig.model_validate(
+        {
+            "window": {"past": 36, "horizon": 14},
+            "model": model,
+            "attn": {"name": "prob", "factor": 1},
+            "train": {"epochs": 2, "batch": 16, "lr": 3e-3, "schedule": "constant"},
+            "data": {"features": features},
+        }
+    )
+    times = pd.date_range("2020-01-01", periods=ROWS, freq="h", unit="us")
+    return pose(config, card, Series(data, times, COLUMNS, "h", "generated"))
+
+
+def trained(posed: Problem) -> tuple[ForecastModel, Fit]:
+    model = posed.build_model()
+    fitted = fit(
+        model, posed.training("cpu"), posed.validation("cpu"), posed.config.train,
+        device="cpu", seed=posed.config.seed,
+    )  # fmt: skip
+    return model, fitted
+
+
+def bits(model: ForecastModel) -> dict[str, bytes]:
+    return {name: value.numpy().tobytes() for name, value in model.state_dict().items()}
+
+
+@pytest.mark.parametrize("model", [CYCLE, INFORMER], ids=["cycle", "informer"])
+def test_training_cannot_read_the_test_rows(model: dict[str, Any]) -> None:
+    noisy = values()
+    noisy[VALIDATION:] = 1000 * np.random.default_rng(1).normal(size=(ROWS - VALIDATION, 3))
+    one, other = problem(values(), model), problem(noisy, model)
+    assert one.digest != other.digest
+    assert one.schema.scaler == other.schema.scaler
+    (model_one, fit_one), (model_other, fit_other) = trained(one), trained(other)
+    assert fit_one.best_epoch > 0  # the weights did move
+    assert bits(model_one) == bits(model_other)
+    assert fit_one.validation_mse == fit_other.validation_mse
+
+
+def test_the_scaler_knows_the_training_rows_alone() -> None:
+    data = values()
+    posed = problem(data)
+    scaler = Scaler.fit(data[:TRAIN])
+    assert posed.schema.scaler.mean == pytest.approx(scaler.mean, rel=1e-12)
+    assert posed.schema.scaler.std == pytest.approx(scaler.std, rel=1e-12)
+    data = data.copy()
+    data[TRAIN:] += 100
+    moved = problem(data)
+    assert moved.schema.scaler == posed.schema.scaler
+    assert bits(trained(moved)[0]) != bits(trained(posed)[0])  # validation does choose the weights
+
+
+@pytest.mark.parametrize("features", ["M", "S", "MS"])
+@pytest.mark.parametrize("model", [CYCLE, INFORMER], ids=["cycle", "informer"])
+def test_every_test_window_is_scored_at_any_batch_size(
+    model: dict[str, Any], features: str
+) -> None:
+    posed = problem(values(), model, features)
+    network = posed.build_model().eval()
+    test = posed.test("cpu")
+    scores = [score(forecast_with(network), test, batch) for batch in (1, 32, 2048)]
+    assert {got.windows for got in scores} == {TEST - VALIDATION - 14 + 1}
+    assert {got.squared.shape for got in scores} == {(14, 3 if features == "M" else 1)}
+    for got in scores:
+        assert got.mse == pytest.approx(scores[0].mse, abs=1e-6)
+        assert got.mae == pytest.approx(scores[0].mae, abs=1e-6)
+    judged = judge(posed, network, "cpu").to_dict()
+    assert judged["windows"] == TEST - VALIDATION - 14 + 1
+    assert judged["mse"] == pytest.approx(scores[0].mse, abs=1e-6)
+    assert list(judged["columns"]) == (list(COLUMNS) if features == "M" else ["b"])
+
+
+@pytest.mark.parametrize("model", [CYCLE, INFORMER], ids=["cycle", "informer"])
+def test_columns_that_never_change_are_no_trouble(model: dict[str, Any]) -> None:
+    data = values()
+    data[:, 0] = 7.0
+    posed = problem(data, model)
+    network, fitted = trained(posed)
+    assert fitted.validation_mse is not None
+    assert math.isfinite(fitted.validation_mse)
+    report = judge(posed, network, "cpu").to_dict()
+    json.dumps(report, allow_nan=False)
+    assert report["columns"]["a"]["mase"] is None
+    assert report["columns"]["b"]["mase"] > 0
+
+
+def test_all_columns_constant_are_no_trouble() -> None:
+    posed = problem(np.full((ROWS, 3), 7.0))
+    network, _ = trained(posed)
+    report = judge(posed, network, "cpu").to_dict()
+    json.dumps(report, allow_nan=False)
+    assert report["mse"] == pytest.approx(0, abs=1e-6)
+
+
+@pytest.mark.parametrize("model", [CYCLE, INFORMER], ids=["cycle", "informer"])
+def test_one_request_does_not_change_the_forecast_of_another(model: dict[str, Any]) -> None:
+    posed = problem(values(), model)
+    network, _ = trained(posed)
+    forecast = forecast_with(network)
+    test = posed.test("cpu")
+    with torch.inference_mode():
+        alone = forecast(test.batch(torch.tensor([5])))
+        for others in ([5, 6, 7], [5, 60, 60, 60, 60, 60, 60, 60]):
+            together = forecast(test.batch(torch.tensor(others)))[:1]
+            torch.testing.assert_close(together, alone, atol=1e-5, rtol=1e-5)
+        batch = test.batch(torch.tensor([5, 6]))
+        wild = Batch(*(torch.stack([x[0], 1e3 * x[1]]) for x in batch))
+        torch.testing.assert_close(forecast(wild)[:1], alone, atol=1e-5, rtol=1e-5)
+        assert torch.equal(forecast(test.batch(torch.tensor([5]))), alone)
