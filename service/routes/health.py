@@ -12,8 +12,8 @@ from service.schemas import Status, Version
 router = APIRouter(tags=["health"])
 
 
-@router.get("/livez", response_model_exclude_none=True)
 @router.get("/healthz", response_model_exclude_none=True, deprecated=True)
+@router.get("/livez", response_model_exclude_none=True)
 async def livez() -> Status:
     """The process lives, whatever its model does. /healthz is an older name of /livez."""
     return Status(status="alive")

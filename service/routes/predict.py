@@ -18,8 +18,8 @@ router = APIRouter(route_class=JSONRoute, tags=["forecast"])
 PROBLEMS = responses(404, 413, 415, 422, 503)
 
 
-@router.post("/predict", response_model=ForecastResponse, responses=PROBLEMS)
 @router.post("/v1/predict", response_model=ForecastResponse, responses=PROBLEMS)
+@router.post("/predict", response_model=ForecastResponse, responses=PROBLEMS)
 async def predict(
     body: Annotated[ForecastRequest, Body()], ready: ReadyDep, store: StoreDep
 ) -> Response:

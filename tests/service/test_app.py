@@ -1,4 +1,6 @@
 import re
+import subprocess
+import sys
 import threading
 from html.parser import HTMLParser
 from pathlib import Path
@@ -14,6 +16,30 @@ from service.settings import Settings
 from tests.service.toy import start
 
 PROBLEM = "application/problem+json"
+REFERENCES = """
+import sys
+from tests.service.toy import NAME, start
+seen = []
+def watch(event, arguments):
+    if watching and event in ("open", "socket.connect", "socket.getaddrinfo", "subprocess.Popen"):
+        seen.append((event, arguments))
+watching = False
+sys.addaudithook(watch)
+with start(model=sys.argv[1]) as client:
+    example = client.get(f"/models/{NAME}/example").json()
+    client.post("/predict", json=example)
+    watching = True
+    for text in ("../../x", "/etc/passwd", "%2e%2e", "file:///etc/passwd", "http://127.0.0.1:9/",
+                 "//127.0.0.1/x", "#", "a\\0b", "models:/x", "runs:/x", "0" * 32, "."):
+        for field in ("item_id", "start", "freq", "model", "columns", "past_covariates"):
+            client.post("/predict", json={**example["inputs"][0], field: text})
+        client.post("/predict", json={**example["inputs"][0], "columns": [text] * 3})
+        client.post("/predict", json={**example["inputs"][0], "past_covariates": {text: [text]}})
+        client.get("/models/" + text.replace("#", "%23").replace("\\0", "%00") + "/example")
+    assert client.post("/predict", json=example).status_code == 200
+    watching = False
+print(seen)
+"""
 
 
 class Links(HTMLParser):
@@ -169,3 +195,9 @@ def test_openapi_describes_requests_and_problems(client: TestClient) -> None:
     text = str(schema)
     for name in re.findall(r"#/components/schemas/(\w+)", text):
         assert name in components
+
+
+def test_no_field_opens_a_file_or_a_connection(folder: Path) -> None:
+    command = [sys.executable, "-c", REFERENCES, str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

@@ -5,6 +5,7 @@ import signal
 import socket
 import sys
 import time
+import urllib.error
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -151,4 +152,20 @@ def test_terminated_it_ends_soon(folder: Path, tmp_path: Path) -> None:
         process.send_signal(signal.SIGTERM)
         status = process.wait(10)
     assert status in (143, -signal.SIGTERM)
+    assert "Traceback" not in (tmp_path / "log").read_text()
+
+
+def test_a_registry_that_hangs_delays_neither_probes_nor_the_end(tmp_path: Path) -> None:
+    port = free_port()
+    command = ["forecaster", "serve", "--model", NAME, "--port", str(port)]
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        environment = {"MLFLOW_TRACKING_URI": address}
+        with running(command, environment, tmp_path, tmp_path / "log") as process:
+            wait_for(f"http://127.0.0.1:{port}/livez", process, tmp_path / "log")
+            with pytest.raises(urllib.error.HTTPError, match="503") as caught:
+                Server(port, process).get("/readyz")
+            caught.value.close()
+            process.send_signal(signal.SIGTERM)
+            process.wait(5)
     assert "Traceback" not in (tmp_path / "log").read_text()
