@@ -120,21 +120,21 @@ class Problem:
 
 def find_data(loaded: Loaded, say: Say) -> tuple[RunConfig, Card, Series]:
     """The data of the configuration, or its stated `otherwise` when the user named none."""
-    config = loaded.config
-    card = load_card(config.data.name)
+    data = loaded.config.data
+    card = load_card(data.name)
     try:
-        return config, card, load(card, config.data.path)
+        series = load(card, data.path)
     except UnavailableError as error:
-        otherwise = config.data.otherwise
-        if otherwise is None or loaded.named("data.name") or config.data.path is not None:
+        if data.otherwise is None or loaded.named("data.name") or data.path is not None:
             raise
         say(
-            f"{config.data.name} is not to be had here, so this run uses {otherwise} instead, as "
-            f"the default configuration says.\n{error}"
+            f"{error}\nThis run uses {data.otherwise} instead of {card.name}: nobody named a data "
+            f"set, and {loaded.origins['data.otherwise']} says so."
         )
-    instead = load_card(otherwise)
-    data = config.data.model_copy(update={"name": otherwise})
-    return config.model_copy(update={"data": data}), instead, load(instead)
+        card = load_card(data.otherwise)
+        series = load(card)
+    found = data.model_copy(update={"name": card.name})
+    return loaded.config.model_copy(update={"data": found}), card, series
 
 
 def pose(config: RunConfig, card: Card, series: Series) -> Problem:
@@ -147,7 +147,12 @@ def pose(config: RunConfig, card: Card, series: Series) -> Problem:
     past = window.past
     if isinstance(past, str):
         past = int(past.split()[0]) * card.seasons[0]
-    start = min(window.start or max(1, past // 2), past)
+    start = window.start or max(1, past // 2)
+    if start > past:
+        raise UsageError(
+            f"window.start={start} known steps open the decoder, but the look-back has only {past} "
+            f"steps: choose --set window.start={max(1, past // 2)}, say"
+        )
     resolved = config.model_copy(
         update={
             "data": data.model_copy(update={"features": features, "target": target}),
@@ -248,7 +253,8 @@ def run(loaded: Loaded, say: Say, show: Callable[[dict[str, Any]], None]) -> Res
         "attn_effective": effective,
         "refit": config.train.refit,
     }
-    instead_of = loaded.config.data.name if loaded.config.data.name != config.data.name else ""
+    wanted = load_card(loaded.config.data.name).name
+    instead_of = wanted if wanted != card.name else ""
     params = {
         **config.flat(),
         "attn.effective": effective,

@@ -11,6 +11,7 @@ install_import_hook(["forecaster.attention", "forecaster.model"], "beartype.bear
 # Tensors here are tiny: on busy cores a second thread makes a test ten times slower, not faster.
 torch.set_num_threads(1)
 
+DATA = os.environ.get("FORECASTER_DATA")  # as it is outside; a test may set its own
 MISSING = pytest.StashKey[list[str]]()
 
 
@@ -23,7 +24,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    if item.get_closest_marker("data") and not os.environ.get("FORECASTER_DATA"):
+    if item.get_closest_marker("data") and not DATA:
         pytest.skip("wants the data sets: FORECASTER_DATA is not set")
     if item.get_closest_marker("gpu") and not torch.cuda.is_available():
         pytest.skip("wants a CUDA device")
@@ -36,7 +37,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if reporter is None or not config.getoption("--forbid-skips"):
         return
     skipped = reporter.stats.get("skipped", [])
-    allowed = {"gpu"} if os.environ.get("FORECASTER_DATA") else {"gpu", "data"}
+    allowed = {"gpu"} if DATA else {"gpu", "data"}
     config.stash[MISSING] = [
         report.nodeid for report in skipped if not allowed & set(getattr(report, "keywords", ()))
     ]

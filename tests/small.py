@@ -1,0 +1,47 @@
+"""A small generated data set that can be used by name, and settings that train on it quickly."""
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+from forecaster import resources
+
+ROWS, TRAIN, VALIDATION, TEST = 400, 240, 300, 380
+COLUMNS = ("a", "b", "c")
+CONFIG = {
+    "data": {"name": "small"},
+    "window": {"past": "3 cycles", "horizon": 5},
+    "model": {"name": "cycle", "parts": 3, "width": 4, "feed_forward": 4},
+    "attn": {"name": "prob", "factor": 1},
+    "train": {"epochs": 2, "batch": 32, "lr": 0.01, "schedule": "constant"},
+}
+
+
+def install(folder: Path, patch: pytest.MonkeyPatch) -> Path:
+    """Make the data set `small` known and found; returns a configuration file for it."""
+    random = np.random.default_rng(0)
+    steps = np.arange(ROWS)[:, None]
+    values = 20 + np.sin(steps * np.pi / 6) * [1, 5, 0.2] + 0.1 * random.normal(size=(ROWS, 3))
+    frame = pd.DataFrame(values, columns=list(COLUMNS))
+    frame.insert(0, "date", pd.date_range("2020-01-01", periods=ROWS, freq="h"))
+    for name in ("cards", "data"):
+        (folder / name).mkdir()
+    file = folder / "data" / "small.csv"
+    frame.to_csv(file, index=False)
+    card = {
+        "name": "small", "title": "A small series", "about": "generated", "files": ["small.csv"],
+        "sha256": hashlib.sha256(file.read_bytes()).hexdigest(), "time": "date",
+        "timezone": "naive", "freq": "h", "columns": list(COLUMNS), "target": "b",
+        "seasons": [12, 24], "split": {"rows": [TRAIN, VALIDATION, TEST]}, "licence": "none",
+        "citation": "none",
+    }  # fmt: skip
+    (folder / "cards" / "small.yaml").write_text(yaml.safe_dump(card))
+    patch.setattr(resources, "cards", lambda: folder / "cards")
+    patch.setenv("FORECASTER_DATA", str(folder / "data"))
+    config = folder / "small.yaml"
+    config.write_text(yaml.safe_dump(CONFIG))
+    return config

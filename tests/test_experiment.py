@@ -1,0 +1,448 @@
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+
+from forecaster import bundle, cli, experiment, resources
+from forecaster.config import load, load_dict
+from forecaster.errors import DataError, DivergedError, UnavailableError, UsageError
+from forecaster.experiment import commit, find_data, pose
+from forecaster.track import MlflowClient  # by way of track, which silences MLflow first
+from tests import small
+
+DATA = os.environ.get("FORECASTER_DATA", "")
+WINDOWS = small.TEST - small.VALIDATION - 5 + 1
+
+
+@pytest.fixture(scope="module", autouse=True)
+def home(tmp_path_factory):
+    """A working directory of its own, where the data set `small` is known."""
+    folder = tmp_path_factory.mktemp("home")
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [*os.environ]:
+            if name.startswith(("FORECASTER_", "MLFLOW_TRACKING", "MLFLOW_REGISTRY")):
+                patch.delenv(name)
+        patch.chdir(folder)
+        small.install(folder, patch)
+        yield folder
+
+
+def resolve(*sets, **flags):
+    return load("small.yaml", sets, flags, {})
+
+
+def run(*sets, **flags):
+    """Train; the result and what was said."""
+    said = []
+    result = experiment.run(resolve(*sets, **flags), said.append, lambda metrics: None)
+    return result, "\n".join(said)
+
+
+@pytest.fixture(scope="module")
+def trained(home):
+    return run()
+
+
+@pytest.fixture(scope="module")
+def result(trained):
+    return trained[0]
+
+
+@pytest.fixture(scope="module")
+def client(result):
+    return MlflowClient("sqlite:///mlflow.db")
+
+
+@pytest.fixture(scope="module")
+def tracked(client, result):
+    return client.get_run(result.run_id)
+
+
+class TestFindData:
+    """Which data a run uses when the wanted ones are not to be had."""
+
+    @pytest.fixture(autouse=True)
+    def cards(self, monkeypatch):
+        """The real cards; of their data only vic_elec is here."""
+        real = Path(experiment.__file__).parent.parent / "data" / "cards"
+        monkeypatch.setattr(resources, "cards", lambda: real)
+        read = experiment.load
+
+        def fail(card, path=None):
+            if card.name == "vic_elec" and path is None:
+                return read(card, path)
+            raise UnavailableError(f"{card.name} is not to be had. Ways out: several.")
+
+        monkeypatch.setattr(experiment, "load", fail)
+
+    def find(self, *sets, file="default", **flags):
+        said = []
+        return *find_data(load(file, sets, flags, {}), said.append), "\n".join(said)
+
+    def test_the_default_gives_way_and_says_so(self):
+        config, card, series, said = self.find(attn="full")
+        assert config.data.name == card.name == "vic_elec"
+        assert series.columns == ("Demand", "Temperature")
+        assert "ETTh1 is not to be had. Ways out: several." in said
+        assert "This run uses vic_elec instead of ETTh1" in said
+        assert "default.yaml says so" in said
+
+    @pytest.mark.parametrize(
+        "how",
+        [
+            {"data": "ETTh1"},
+            {"sets": ["data.name=ETTh1"]},
+            {"sets": ["data.path=my.csv"]},
+            {"sets": ["data.otherwise=null"]},
+            {"file": "informer"},
+        ],
+        ids=str,
+    )
+    def test_what_the_user_named_never_does(self, how):
+        with pytest.raises(UnavailableError, match=r"ETTh1 is not to be had"):
+            self.find(*how.pop("sets", []), **how)
+
+    def test_names_are_spelt_as_on_the_card(self):
+        config, _, _, said = self.find(data="VIC-ELEC")
+        assert config.data.name == "vic_elec"
+        assert said == ""
+
+
+class TestPose:
+    def pose(self, *sets, **flags):
+        return pose(*find_data(resolve(*sets, **flags), print))
+
+    def test_cycles_become_steps_and_the_start_half_of_them(self):
+        window = self.pose().config.window
+        assert (window.past, window.start, window.horizon) == (36, 18, 5)
+        window = self.pose("window.start=7", lookback=25).config.window
+        assert (window.past, window.start) == (25, 7)
+        assert self.pose(lookback=1).config.window.start == 1
+
+    def test_a_start_longer_than_the_look_back_is_not_cut_in_silence(self):
+        with pytest.raises(UsageError, match=r"window.start=30 .* has only 24 .*window.start=12"):
+            self.pose("window.start=30", lookback=24)
+
+    @pytest.mark.parametrize(
+        ("features", "target", "columns", "targets", "name"),
+        [
+            (None, None, "abc", "abc", "M-all"),
+            ("M", None, "abc", "abc", "M-all"),
+            ("S", None, "b", "b", "S-b"),
+            ("S", "c", "c", "c", "S-c"),
+            ("MS", None, "abc", "b", "MS-b"),
+            ("MS", "a", "abc", "a", "MS-a"),
+            (None, "c", "abc", "c", "MS-c"),
+        ],
+    )
+    def test_features_and_targets(self, features, target, columns, targets, name):
+        problem = self.pose(features=features, target=target)
+        assert problem.schema.columns == tuple(columns)
+        assert problem.schema.targets == tuple(targets)
+        assert problem.name == f"forecaster-small-{name}-5"
+        assert problem.test("cpu").batch(torch.tensor([0])).target.shape == (1, 5, len(targets))
+        assert problem.digest == self.pose().digest, "the data are the same"
+
+    def test_an_unknown_target(self):
+        with pytest.raises(UsageError, match="small has no column 'OT'; it has a, b, c"):
+            self.pose(target="OT")
+
+    def test_the_scaler_knows_the_training_rows_alone(self):
+        problem = self.pose()
+        train = problem.series.values[: small.TRAIN]
+        np.testing.assert_allclose(problem.schema.scaler.mean, train.mean(axis=0))
+        np.testing.assert_allclose(problem.schema.scaler.std, train.std(axis=0))
+        everything = problem.refitted()
+        np.testing.assert_allclose(everything.schema.scaler.mean, problem.series.values.mean(0))
+        assert len(everything.training("cpu")) == small.ROWS - 36 - 5 + 1
+
+    def test_the_model_is_a_function_of_configuration_and_seed(self):
+        before = torch.get_rng_state()
+        one, two, other = self.pose(), self.pose(), self.pose(seed=1)
+        weights = [problem.build_model().state_dict() for problem in (one, two, other)]
+        assert torch.equal(before, torch.get_rng_state())
+        assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+        assert any(not torch.equal(weights[0][name], weights[2][name]) for name in weights[0])
+
+
+class TestRun:
+    def test_what_is_said(self, trained):
+        result, said = trained
+        lines = said.splitlines()
+        assert lines[0].startswith("small-5-prob-s0: small (400 rows of 3 columns every h), ")
+        assert "look back 36, forecast 5; cycle with " in lines[0]
+        assert lines[1].startswith("attention prob amounts to: ")
+        assert "best on validation after" in said
+        assert f"bundle written to {result.folder}" in said
+
+    def test_every_test_window_is_scored_beside_the_floors(self, result):
+        test = result.metrics["test"]
+        assert test["windows"] == WINDOWS
+        assert {"last value", "cycle mean", "linear map", "seasonal naive, 12"} <= set(
+            test["floors"]
+        )
+        assert test["verdict"].startswith("The model ")
+        assert 0 < test["mse"] < 1, "the series is a sine with little noise"
+        assert list(test["columns"]) == ["a", "b", "c"]
+
+    def test_the_bundle_holds_the_run(self, result, home):
+        found = bundle.load(home / result.folder)
+        assert found.digest == result.bundle.digest
+        assert found.metrics == result.metrics
+        assert found.config.window.past == 36
+        assert found.about["run_id"] == result.run_id
+        assert found.about["name"] == "forecaster-small-M-all-5"
+        assert found.about["data_digest"].startswith("sha256:")
+        assert found.about["borders"] == [small.TRAIN, small.VALIDATION, small.TEST]
+        assert found.about["refit"] is False
+        assert found.about["attn_effective"]
+
+    def test_the_result_is_plain_json(self, result):
+        document = result.to_dict()
+        assert json.loads(json.dumps(document, allow_nan=False)) == document
+        assert load_dict(document["config"], "the test") == result.bundle.config
+
+    def test_the_same_again_is_bit_equal(self, result):
+        again, _ = run("track.register_model=false")
+        assert again.metrics["test"] == result.metrics["test"]
+        for name, weight in result.bundle.weights.items():
+            assert torch.equal(again.bundle.weights[name], weight)
+        assert again.registered == ""
+
+    def test_another_seed_is_another_model(self, result):
+        other, _ = run("track.register_model=false", seed=1)
+        assert other.metrics["test"]["mse"] != result.metrics["test"]["mse"]
+        assert other.name == "small-5-prob-s1"
+
+    def test_a_training_that_diverges_ends_as_failed(self, client, tracked):
+        with pytest.raises(DivergedError, match="not finite"):
+            run("train.lr=1e30", "model=informer", "model.width=4", "model.heads=1", seed=9)
+        experiments = [tracked.info.experiment_id]
+        (failed,) = client.search_runs(experiments, "attributes.run_name = 'small-5-prob-s9'")
+        assert failed.info.status == "FAILED"
+
+
+class TestTracking:
+    def test_the_run_is_named_and_finished(self, tracked, result):
+        assert tracked.info.run_name == result.name == "small-5-prob-s0"
+        assert tracked.info.status == "FINISHED"
+
+    def test_every_parameter_of_the_resolved_configuration(self, tracked, result):
+        params = tracked.data.params
+        for key, value in result.bundle.config.flat().items():
+            assert params[key] == value, key
+        assert params["window.past"] == "36"
+        assert params["attn.effective"] == result.bundle.about["attn_effective"]
+        assert params["data.digest"] == result.bundle.about["data_digest"]
+        assert params["data.instead_of"] == ""
+
+    def test_tags_for_the_compare_view(self, tracked):
+        wanted = {"data": "small", "horizon": "5", "attn": "prob", "model": "cycle",
+                  "features": "M", "seed": "0"}  # fmt: skip
+        assert wanted.items() <= tracked.data.tags.items()
+        assert {"git.commit", "data.digest", "attn.effective", "device"} <= set(tracked.data.tags)
+
+    def test_figures_with_floors_and_skill(self, tracked, client, result):
+        metrics, test = tracked.data.metrics, result.metrics["test"]
+        assert metrics["test_mse"] == test["mse"]
+        assert metrics["test_windows"] == WINDOWS
+        assert metrics["column/a/mae_units"] == test["columns"]["a"]["mae_units"]
+        assert metrics["floor/linear_map/mse"] == test["floors"]["linear map"]["mse"]
+        assert metrics["skill/linear_map"] == test["floors"]["linear map"]["skill"]
+        assert metrics["train_windows_per_second"] > 0
+        losses = client.get_metric_history(result.run_id, "train_loss")
+        assert [point.step for point in losses] == [1, 2]
+
+    def test_artifacts(self, client, result, tmp_path):
+        folder = Path(client.download_artifacts(result.run_id, "", str(tmp_path)))
+        config = yaml.safe_load((folder / "config.yaml").read_text())
+        assert load_dict(config, "the artifact") == result.bundle.config
+        plots = {path.name for path in (folder / "plots").iterdir()}
+        assert plots == {"forecast.png", "error_by_step.png", "error_by_column.png"}
+
+    def test_the_data_set_is_noted(self, tracked):
+        (data,) = tracked.inputs.dataset_inputs
+        assert data.dataset.name == "small"
+
+    def test_the_model_is_registered_under_the_name_of_its_task(self, client, result):
+        version = client.get_model_version_by_alias("forecaster-small-M-all-5", "champion")
+        assert version.run_id == result.run_id
+        assert "is the champion" in result.registered
+
+
+@pytest.fixture(scope="module")
+def refitted(result):
+    return run("track.register_model=false", refit=True)
+
+
+class TestRefit:
+    def test_the_figures_are_those_from_before(self, refitted, result):
+        again, said = refitted
+        assert again.metrics["test"] == result.metrics["test"]
+        assert "refit on all 400 rows for" in said
+
+    def test_the_weights_and_the_scaler_are_new(self, refitted, result):
+        again = refitted[0].bundle
+        assert again.about["refit"] is True
+        assert again.schema.scaler != result.bundle.schema.scaler
+        weights = result.bundle.weights
+        assert any(not torch.equal(again.weights[name], weights[name]) for name in weights)
+
+    def test_such_weights_are_never_judged(self, refitted):
+        with pytest.raises(UsageError, match="refitted on all rows, the test split included"):
+            experiment.rejudge(refitted[0].bundle, "cpu")
+
+
+class TestRejudge:
+    def test_it_repeats_the_evaluation(self, result):
+        again = experiment.rejudge(bundle.load(result.folder), "cpu")
+        assert again == result.metrics["test"]
+
+    def test_other_data_are_refused(self, result):
+        about = {**result.bundle.about, "data_digest": "sha256:other"}
+        with pytest.raises(DataError, match=r"trained on sha256:other, but .*small.csv has digest"):
+            experiment.rejudge(replace(result.bundle, about=about), "cpu")
+
+
+class TestCommand:
+    """`forecaster train` and `evaluate`, as a user sees them."""
+
+    @pytest.fixture
+    def call(self, monkeypatch, capfd):
+        def call(*arguments):
+            monkeypatch.setattr(sys, "argv", ["forecaster", *arguments])
+            with pytest.raises(SystemExit) as caught:
+                cli.main()
+            return caught.value.code, *capfd.readouterr()
+
+        return call
+
+    def test_train_ends_with_the_commands_to_go_on(self, call):
+        status, out, err = call("train", "--config", "small.yaml", "--attn", "mean")
+        assert status == 0
+        assert "attention mean amounts to: " in err
+        assert [line for line in err.splitlines() if line.startswith("epoch")] != []
+        assert f"test split, {WINDOWS} windows (all of them)" in out
+        assert "linear map" in out
+        folder = next(Path("runs").glob("small-5-mean-s0-*"))
+        assert f"forecaster predict --model {folder}" in out
+        assert f"forecaster serve --model {folder}" in out
+        assert "mlflow ui --backend-store-uri sqlite:///" in out.splitlines()[-1]
+
+    def test_one_json_document_and_nothing_else(self, call, result):
+        status, out, err = call("train", "--config", "small.yaml", "--no-register", "--json")
+        document = json.loads(out)
+        assert status == 0
+        assert document["test"] == result.metrics["test"]
+        assert document["config"]["attn"]["name"] == "prob"
+        assert "attention prob amounts to: " in err
+        status, out, err = call("evaluate", "--model", document["run_id"], "--json")
+        assert (status, json.loads(out), err) == (0, result.metrics["test"], "")
+
+    def test_evaluate_for_people(self, call, result):
+        status, out, err = call("evaluate", "--model", str(result.folder))
+        assert (status, err) == (0, "")
+        assert result.metrics["test"]["verdict"] in out
+        assert "MASE" in out
+
+
+QUICK = ("--horizon", "4", "--lookback", "2 cycles", "--epochs", "1", "--set", "train.stride=200",
+         "--set", "train.validation_stride=200")  # fmt: skip
+
+
+@pytest.mark.slow
+def test_the_quick_start_without_its_data_goes_on_and_says_so_everywhere(
+    tmp_path, monkeypatch, capfd
+):
+    cards = Path(experiment.__file__).parent.parent / "data" / "cards"
+    (tmp_path / "cards").mkdir()
+    shutil.copy(cards / "vic_elec.yaml", tmp_path / "cards")
+    nowhere = {**yaml.safe_load((cards / "ETTh1.yaml").read_text()), "files": ["x"], "urls": []}
+    (tmp_path / "cards" / "ETTh1.yaml").write_text(yaml.safe_dump(nowhere))
+    monkeypatch.setattr(resources, "cards", lambda: tmp_path / "cards")
+    monkeypatch.delenv("FORECASTER_DATA", raising=False)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["forecaster", "train", "--attn", "prob", *QUICK])
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
+    out, err = capfd.readouterr()
+    assert caught.value.code == 0
+    assert "This run uses vic_elec instead of ETTh1" in err
+    assert "vic_elec-4-prob-s0" in out
+    (found,) = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db").search_runs(["1"])
+    assert found.data.params["data.name"] == "vic_elec"
+    assert found.data.params["data.instead_of"] == "ETTh1"
+    assert found.data.tags["data.instead_of"] == "ETTh1"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_training_that_is_stopped_ends_in_order(number, status, tmp_path):
+    environment = {k: v for k, v in os.environ.items() if k != "FORECASTER_DATA"}
+    command = [sys.executable, "-m", "forecaster.cli", "train", "--data", "vic_elec", *QUICK,
+               "--epochs", "1000"]  # fmt: skip
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True
+    ) as process:
+        while not process.stderr.readline().startswith("epoch 2"):
+            assert process.poll() is None
+        process.send_signal(number)
+        begun = time.monotonic()
+        rest = process.stderr.read()
+        assert process.wait() == status
+        assert time.monotonic() - begun < 10
+    assert rest.splitlines()[-1] == "stopped"
+    assert "Traceback" not in rest
+    (found,) = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db").search_runs(["1"])
+    assert found.info.status == "KILLED"
+
+
+@pytest.mark.slow
+@pytest.mark.data
+def test_the_quick_start_on_etth1_is_as_good_as_promised(tmp_path):
+    command = [sys.executable, "-m", "forecaster.cli", "train", "--attn", "prob",
+               "--horizon", "336", "--json"]  # fmt: skip
+    environment = {**os.environ, "FORECASTER_DATA": DATA}
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    )
+    result = json.loads(done.stdout)
+    assert result["config"]["data"]["name"] == "ETTh1"
+    assert result["test"]["windows"] == 2_880 - 336 + 1
+    assert result["test"]["mse"] <= 0.41
+    assert "full" not in result["about"]["attn_effective"]
+
+
+class TestSmallThings:
+    def test_places_that_agree_are_joined(self):
+        said = experiment.summarise({"encoder.0": "full", "cross": "mean", "encoder.1": "full"})
+        assert said == "encoder.0, encoder.1: full; cross: mean"
+
+    def test_the_commit_of_a_checkout(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(resources, "CHECKOUT", tmp_path)
+        assert commit() == "unknown"
+
+        def git(*arguments):
+            who = ("-c", "user.name=x", "-c", "user.email=x@example.org")
+            command = ["git", "-C", tmp_path, *who, *arguments]
+            return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+        git("init", "-q")
+        assert commit() == "unknown", "nothing committed yet"
+        (tmp_path / "file").write_text("1")
+        git("add", "file")
+        git("commit", "-qm", "One")
+        head = git("rev-parse", "HEAD").strip()
+        assert commit() == head
+        (tmp_path / "file").write_text("2")
+        assert commit() == f"{head}-dirty"
