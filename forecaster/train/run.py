@@ -11,7 +11,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
-from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.callbacks import Callback, EarlyStopping
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TimeRemainingColumn
 from rich.text import Text
@@ -24,7 +24,7 @@ from forecaster.train.loaders import EpochOrder, InOrder, loader
 from forecaster.train.module import ForecastModule
 
 Report = Callable[[dict[str, float], int], None]
-"""Takes the figures of an epoch and its number, counted from 1."""
+"""Takes the figures of an epoch and its number, counted from 1; 0 is before training."""
 
 HINTS = (
     r".*does not have many workers",  # the windows lie in memory
@@ -76,13 +76,14 @@ def fit(
     steps = round((config.epochs if epochs is None else epochs) * len(order))
     last_epoch = math.ceil(steps / len(order))
     module = ForecastModule(model.train(), config)
-    keep = KeepBest(config.patience)
+    keep = KeepBest()
+    stop = EarlyStopping("validation_mse", min_delta=0.0, patience=config.patience)
     progress = EpochReport(report, last_epoch, steps * order.windows / order.stride / len(order))
     callbacks: list[Callback] = [progress]
     checks = None
     limits: dict[str, Any] = {}
     if validation is not None:
-        callbacks.append(keep)
+        callbacks += [keep, stop]
         in_order = InOrder(len(validation), validation.evaluation_batch, config.validation_stride)
         checks = loader(validation, in_order)
         limits["val_check_interval"] = max(1, len(order) // config.checks)
@@ -108,6 +109,8 @@ def fit(
         )
         if checks is not None:
             trainer.validate(module, checks, verbose=False)
+            stop.best_score = torch.tensor(keep.best)  # a model may start at its best
+            report({"validation_mse": keep.best}, 0)
         if steps:
             trainer.fit(module, loader(train, order, seed), checks)
     best_step = trainer.global_step
@@ -128,13 +131,9 @@ def fit(
 
 
 class KeepBest(Callback):
-    """Remember the weights of the best validation; stop after `patience` checks without a gain.
+    """Remember the weights of the best validation, that before the first step included."""
 
-    The check before the first step counts too: a model may start at its best.
-    """
-
-    def __init__(self, patience: int) -> None:
-        self.patience, self.without_gain = patience, 0
+    def __init__(self) -> None:
         self.best = math.inf
         self.step = 0
         self.state: dict[str, Tensor] | None = None
@@ -143,11 +142,8 @@ class KeepBest(Callback):
         assert isinstance(module, ForecastModule)
         value = float(trainer.callback_metrics["validation_mse"])
         if value < self.best:
-            self.best, self.step, self.without_gain = value, trainer.global_step, 0
+            self.best, self.step = value, trainer.global_step
             self.state = {k: v.clone() for k, v in module.model.state_dict().items()}
-        else:
-            self.without_gain += 1
-            trainer.should_stop = self.without_gain >= self.patience
 
 
 class EpochReport(Callback):

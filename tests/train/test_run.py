@@ -82,11 +82,11 @@ def test_training_stops_patience_checks_after_the_best() -> None:
         model, level(1, 160), level(0, 20), epochs=50, patience=4,
         report=lambda figures, epoch: seen.append(figures["validation_mse"]),
     )  # fmt: skip
-    best = seen.index(min(seen)) + 1
+    best = seen.index(min(seen))  # the first is the check before training
     assert best == 3
     assert fitted.best_epoch == best
     assert fitted.validation_mse == pytest.approx(model.number.item() ** 2)
-    assert fitted.epochs == len(seen) == best + 4
+    assert fitted.epochs == len(seen) - 1 == best + 4
 
 
 def test_no_change_is_no_gain() -> None:
@@ -94,18 +94,15 @@ def test_no_change_is_no_gain() -> None:
     assert (fitted.best_epoch, fitted.epochs) == (0, 2)
 
 
-def test_a_gain_resets_the_patience() -> None:
+def test_the_best_check_is_remembered() -> None:
     class Trainer:
-        should_stop, global_step, callback_metrics = False, 0, {}
+        global_step, callback_metrics = 0, {}
 
-    keep, trainer = run.KeepBest(patience=2), Trainer()
+    keep, trainer = run.KeepBest(), Trainer()
     module = run.ForecastModule(Constant(0.0), run.TrainConfig())
-    stopped = []
     for trainer.global_step, mse in enumerate([5, 4, 6, 3, 6, 3.5]):
         trainer.callback_metrics = {"validation_mse": torch.tensor(float(mse))}
         keep.on_validation_end(trainer, module)
-        stopped.append(trainer.should_stop)
-    assert stopped == [False, False, False, False, False, True]
     assert (keep.best, keep.step) == (3, 3)
 
 
@@ -177,7 +174,7 @@ def test_nan_ends_the_run_at_its_step(
             model, level(1, 112), validation, checks=checks,
             report=lambda figures, number: reported.append(number),
         )  # fmt: skip
-    assert reported == list(range(1, epoch))
+    assert reported == list(range(1 if validation is None else 0, epoch))
     assert "nan" not in capsys.readouterr().err
 
 
@@ -185,8 +182,8 @@ def test_nan_is_no_improvement(monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[run.KeepBest] = []
 
     class Recorder(run.KeepBest):
-        def __init__(self, patience: int) -> None:
-            super().__init__(patience)
+        def __init__(self) -> None:
+            super().__init__()
             kept.append(self)
 
     monkeypatch.setattr(run, "KeepBest", Recorder)
@@ -236,7 +233,7 @@ def test_an_epoch_reports_the_rate_that_it_used(schedule: str, rates: list[float
         Constant(0.0), level(1, 10), level(1, 5), epochs=3, schedule=schedule, lr=0.5,
         report=lambda figures, epoch: reported.append(figures),
     )  # fmt: skip
-    assert [figures["learning_rate"] for figures in reported] == [0.5 * rate for rate in rates]
+    assert [figures["learning_rate"] for figures in reported[1:]] == [0.5 * rate for rate in rates]
 
 
 def test_the_rate_of_a_group_is_used() -> None:
@@ -282,7 +279,8 @@ def test_the_loss_is_the_mean_over_the_steps() -> None:
         Constant(0.0), level(3, 64), level(3, 5), epochs=1, lr=1e-12, loss="mae",
         report=lambda figures, epoch: reported.append(figures),
     )  # fmt: skip
-    (figures,) = reported
+    before, figures = reported
+    assert before == {"validation_mse": pytest.approx(9)}
     assert figures["train_loss"] == pytest.approx(3)
     assert figures["validation_mse"] == pytest.approx(9)
 
