@@ -79,11 +79,27 @@ def recipe() -> str:
     return "\n".join(lines)
 
 
+def attention() -> str:
+    """Time and memory of the attention functions beside one call of torch's fused kernel."""
+    lines = [
+        "| attention | shape | causal | time / SDPA | extra peak memory | SDPA's | hardware |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for result in results("attention"):
+        lines += [
+            f"| {row['attn']} | {row['shape']} | {'yes' if row['causal'] else 'no'} "
+            f"| {row['ratio']:.3f} | {row['memory']:.1f} | {row['sdpa_memory']:.1f} "
+            f"| {result['hardware']} |"
+            for row in result["rows"]
+        ]
+    return "\n".join(lines)
+
+
 def commands() -> str:
     """The command behind each cell, with hardware and commit."""
     lines = [
         f"| `{row['command']}` | {row['hardware']} | {row['commit'][:9]} |"
-        for row in results("training")
+        for row in results("training") + results("attention")
     ]
     return "\n".join(["| command | hardware | commit |", "| --- | --- | --- |", *lines])
 
@@ -92,6 +108,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "training": training,
     "floors": floors,
     "recipe": recipe,
+    "attention": attention,
     "commands": commands,
 }
 
