@@ -31,21 +31,22 @@ def training() -> str:
     """Every trained cell, seeds joined, the best floor beside it."""
     cells: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for row in results("training"):
-        cells[row["data"], row["horizon"], row["past"], row["model"], row["attn"]].append(row)
+        key = ("config", "data", "features", "horizon", "past", "attn")
+        cells[tuple(row[name] for name in key)].append(row)
     lines = [
-        "| data | T | P | model | attention | test MSE / MAE | seeds | best floor | model − floor, "
-        "95 % | windows | training |",
+        "| config | data | T | P | attention | test MSE / MAE | seeds | best floor "
+        "| model − floor, 95 % | windows | training |",
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
-    for (data, horizon, past, model, attn), rows in sorted(cells.items(), key=_order):
+    for (config, data, features, horizon, past, attn), rows in sorted(cells.items(), key=_order):
         name, floor = min(rows[0]["floors"].items(), key=lambda item: item[1]["mse"])
         figures = f"{_spread(rows, 'mse')} / {_spread(rows, 'mae')}"
         interval = f"[{floor['paired_low']:+.3f}, {floor['paired_high']:+.3f}]"
         seconds = mean(row["train_seconds"] for row in rows)
         lines.append(
-            f"| {data} | {horizon} | {past} | {model} | {attn} | {figures} | {len(rows)} | {name} "
-            f"{floor['mse']:.4f} / {floor['mae']:.4f} | {interval} | {rows[0]['windows']} "
-            f"| {seconds:.0f} s |"
+            f"| {config} | {data} ({features}) | {horizon} | {past} | {attn} | {figures} "
+            f"| {len(rows)} | {name} {floor['mse']:.4f} / {floor['mae']:.4f} | {interval} "
+            f"| {rows[0]['windows']} | {seconds:.0f} s |"
         )
     return "\n".join(lines)
 

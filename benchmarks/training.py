@@ -20,6 +20,8 @@ from typing import Any
 
 import torch
 
+from forecaster import resources
+
 RESULTS = Path(__file__).parent / "results"
 
 
@@ -57,15 +59,20 @@ def cell(config: str, data: str, horizon: int, attn: str, seed: int) -> None:
         )
         seconds = time.monotonic() - begun
     RESULTS.mkdir(exist_ok=True)
-    file.write_text(json.dumps(kept(json.loads(done.stdout), command, seconds), indent=1) + "\n")
+    file.write_text(
+        json.dumps(kept(json.loads(done.stdout), config, command, seconds), indent=1) + "\n"
+    )
 
 
-def kept(result: dict[str, Any], command: list[str], seconds: float) -> dict[str, Any]:
+def kept(
+    result: dict[str, Any], config_name: str, command: list[str], seconds: float
+) -> dict[str, Any]:
     """What a document may quote, and what is needed to measure it again."""
     test, config, about = result["test"], result["config"], result["about"]
     return {
         "kind": "training",
         "command": shlex.join(command),
+        "config": config_name,
         "data": config["data"]["name"],
         "features": config["data"]["features"],
         "past": config["window"]["past"],
@@ -77,7 +84,7 @@ def kept(result: dict[str, Any], command: list[str], seconds: float) -> dict[str
         "config_digest": digest(config),
         "data_digest": about["data_digest"],
         "commit": about["commit"],
-        "hardware": hardware(),
+        "hardware": hardware(resources.device(config["device"])),
         "command_seconds": round(seconds, 1),
         "train_seconds": round(result["train"]["seconds"], 1),
         "validation_mse": result["validation_mse"],
@@ -97,9 +104,9 @@ def digest(config: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()
 
 
-def hardware() -> str:
+def hardware(device: str = "cpu") -> str:
     """Processor and threads, or the GPU, with the version of torch."""
-    if torch.cuda.is_available():
+    if device == "cuda":
         return f"{torch.cuda.get_device_name()}, torch {torch.__version__}"
     name = "CPU"
     cpuinfo = Path("/proc/cpuinfo")

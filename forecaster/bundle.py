@@ -98,7 +98,7 @@ class Bundle:
 
         Raises BundleError when weights, schema and configuration do not fit together.
         """
-        task = self.schema.task(self.past, self.config.window.start or 1, self.horizon)
+        task = self.schema.task(*self.config.window.lengths())
         try:
             model = self.config.build_model(task)
             model.load_state_dict(self.weights, strict=True)

@@ -177,7 +177,7 @@ def predict(
         data = forecaster.bundle.config.data
         input = locate(load_card(data.name), data.path)
         _say(f"history: {input}")
-    frame = forecaster.predict(read_frame(input), horizon)
+    frame = forecaster.predict(read_frame(input), horizon, where=str(input))
     if output is not None:
         _write(frame, output)
         _say(f"wrote {len(frame)} rows to {output}")
@@ -359,7 +359,7 @@ def doctor(as_json: AsJson = False) -> None:
         "threads": torch.get_num_threads(),
         "cache": str(resources.cache()),
         "data": os.environ.get("FORECASTER_DATA", "FORECASTER_DATA is not set"),
-        "tracking": os.environ.get("MLFLOW_TRACKING_URI", "sqlite:///mlflow.db"),
+        "tracking": resources.without_password(resources.tracking_uri()),
     }
     problems = [f"{name} is not installed" for name in names if report[name] == "missing"]
     if report["lightning"] != "missing" and Version(report["lightning"]) < Version("2.6.6"):

@@ -55,6 +55,7 @@ FLAGS = {
 NAMED = ("model", "attn", "attn.decoder", "attn.cross")
 ROLES = ("decoder", "cross")
 ENVIRONMENT = re.compile(r"FORECASTER_(?:(?:[A-Z0-9]+__)+[A-Z0-9_]+|SEED|DEVICE)")
+ONE_UNDERSCORE = re.compile(r"FORECASTER_(DATA|WINDOW|MODEL|ATTN|TRAIN|TRACK)_([A-Z0-9_]+)")
 
 
 class Section(BaseModel):
@@ -109,6 +110,12 @@ class WindowConfig(Section):
     """Known steps that open the Informer's decoder; by default half the look-back."""
     horizon: Positive = 96
     """Forecast steps T."""
+
+    def lengths(self) -> tuple[int, int, int]:
+        """(past, start, horizon) in steps. Raises ValueError before the data resolved them."""
+        if isinstance(self.past, str) or self.start is None:
+            raise ValueError(f"window.past={self.past}, window.start={self.start} are unresolved")
+        return self.past, self.start, self.horizon
 
     @field_validator("past", mode="before")
     @classmethod
@@ -234,7 +241,7 @@ class TrainConfig(Section):
     """Largest norm of the gradient."""
     loss: Literal["mse", "mae", "huber"] = "mse"
     checks: Positive = 1
-    """Validations in an epoch."""
+    """Validations in an epoch: one after every steps // checks steps."""
     patience: Positive = 3
     """Stop after so many validations without a gain."""
     validation_stride: Positive = 1
@@ -331,6 +338,10 @@ def load(
     """
     flags = {key: value for key, value in (flags or {}).items() if value is not None}
     environment = os.environ if environment is None else environment
+    for name in environment:
+        if ENVIRONMENT.fullmatch(name) is None and (parts := ONE_UNDERSCORE.fullmatch(name)):
+            meant = f"FORECASTER_{parts[1]}__{parts[2]}"
+            raise ConfigError(f"unknown variable {name}. Did you mean {meant}?")
     path = _file(file, flags.get("data"))
     in_file = [(key, str(path), value) for key, value in _read(path).items()]
     exported = [

@@ -27,8 +27,9 @@ from forecaster.datasets import (
     load,
     load_card,
 )
-from forecaster.errors import DataError, UnavailableError, UsageError
-from forecaster.evaluate import Evaluation, all_floors, evaluate, naive_mae
+from forecaster.errors import DataError, StorageError, UnavailableError, UsageError
+from forecaster.evaluate import Evaluation, all_floors, evaluate, naive_mae, score
+from forecaster.lookup import did_you_mean
 from forecaster.model import ForecastModel
 from forecaster.predict import Forecaster
 
@@ -102,9 +103,7 @@ class Problem:
 
     def build_model(self) -> ForecastModel:
         """The untrained model, a function of the configuration and its seed alone."""
-        window = self.config.window
-        assert isinstance(window.past, int)
-        task = self.schema.task(window.past, window.start or 1, window.horizon)
+        task = self.schema.task(*self.config.window.lengths())
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.config.seed)
             return self.config.build_model(task)
@@ -133,7 +132,8 @@ def find_data(loaded: Loaded, say: Say) -> tuple[RunConfig, Card, Series]:
         )
         card = load_card(data.otherwise)
         series = load(card)
-    found = data.model_copy(update={"name": card.name})
+    path = data.path and data.path.resolve()  # a bundle finds its data from any folder
+    found = data.model_copy(update={"name": card.name, "path": path})
     return loaded.config.model_copy(update={"data": found}), card, series
 
 
@@ -143,7 +143,10 @@ def pose(config: RunConfig, card: Card, series: Series) -> Problem:
     features = data.features or ("M" if data.target is None else "MS")
     target = None if features == "M" else data.target or card.target
     if target is not None and target not in card.columns:
-        raise UsageError(f"{card.name} has no column '{target}'; it has {', '.join(card.columns)}")
+        hint = did_you_mean(target, card.columns)
+        raise UsageError(
+            f"{card.name} has no column '{target}'.{hint} It has {', '.join(card.columns)}."
+        )
     past = window.past
     if isinstance(past, str):
         past = int(past.split()[0]) * card.seasons[0]
@@ -273,8 +276,14 @@ def run(loaded: Loaded, say: Say, show: Callable[[dict[str, Any]], None]) -> Res
         "features": str(config.data.features),
         "seed": str(config.seed),
         "device": device,
+        "refit": str(config.train.refit),
         "git.commit": str(about["commit"]),
     }
+    runs = Path("runs")
+    try:
+        runs.mkdir(exist_ok=True)
+    except OSError as error:
+        raise StorageError(f"no folder {runs.resolve()} for the bundle: {error}") from error
     with track.start(config, name, tags) as tracked:
         tracked.params(params)
         tracked.text("config.yaml", yaml.safe_dump(config.to_dict(), sort_keys=False))
@@ -286,20 +295,22 @@ def run(loaded: Loaded, say: Say, show: Callable[[dict[str, Any]], None]) -> Res
         say(
             f"trained {fitted.epochs} epochs in {fitted.seconds:.0f} s "
             f"({fitted.windows_per_second:.0f} windows/s); best on validation after "
-            f"{fitted.best_epoch:.2f} epochs: MSE {fitted.validation_mse:.4f}"
+            f"{fitted.best_epoch:.2f} epochs"
         )
+        validated = score(forecast_with(model), validation)
+        say(f"validation MSE {validated.mse:.4f} on all {validated.windows} windows")
         metrics: dict[str, Any] = {
-            "validation_mse": fitted.validation_mse,
+            "validation_mse": validated.mse,
             "train": {"windows": len(train), "epochs": fitted.epochs, "seconds": fitted.seconds,
                       "best_epoch": fitted.best_epoch, "steps": fitted.steps,
                       "windows_per_second": fitted.windows_per_second},
-            "validation_windows": len(validation),
+            "validation_windows": validated.windows,
             "test": judge(problem, model, device).to_dict(),
         }  # fmt: skip
         show(metrics)
         figures = draw(problem, model, metrics["test"], device)
         final, model = refit(problem, fitted, device, say) if about["refit"] else (problem, model)
-        folder = Path("runs") / f"{name}-{tracked.id[:8]}"
+        folder = runs / f"{name}-{tracked.id[:8]}"
         bundle = Bundle(
             config=config,
             schema=final.schema,
@@ -320,9 +331,8 @@ def run(loaded: Loaded, say: Say, show: Callable[[dict[str, Any]], None]) -> Res
         tracked.metrics(flat_metrics(metrics), logged)
         registered = ""
         if config.track.register_model:
-            assert fitted.validation_mse is not None  # since it was given validation windows
             task = {"data.digest": problem.digest, "borders": str(about["borders"])}
-            registered = tracked.register(logged, bundle.name, fitted.validation_mse, task).sentence
+            registered = tracked.register(logged, bundle.name, validated.mse, task).sentence
         return Result(name, tracked.id, bundle, folder, registered, tracked.ui_command, metrics)
 
 
@@ -422,7 +432,7 @@ def commit() -> str:
             [*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True
         )
         state = subprocess.run(
-            [*git, "status", "--porcelain"], capture_output=True, text=True, check=True
+            [*git, "status", "--porcelain", "-uno"], capture_output=True, text=True, check=True
         )
     except (OSError, subprocess.CalledProcessError):
         return "unknown"

@@ -65,9 +65,9 @@ class Forecaster:
                 f"expected histories of {past} steps x {len(schema.columns)} columns, got "
                 f"{history.shape[1]} x {history.shape[2]}"
             )
-        calendar = torch.from_numpy(
-            np.stack([self._calendar(start, past + horizon) for start in starts])
-        ).to(self.device)
+        unique, inverse = np.unique(starts, return_inverse=True)
+        calendars = np.stack([self._calendar(start, past + horizon) for start in unique])
+        calendar = torch.from_numpy(calendars[inverse]).to(self.device)
         with np.errstate(over="ignore"):
             scaled = schema.scaler.transform(history).astype(np.float32)
         self._check_finite(scaled, schema.columns, "history, once scaled,")
@@ -78,13 +78,15 @@ class Forecaster:
         self._check_finite(forecast, schema.targets, "forecast")
         return forecast
 
-    def predict(self, frame: "pd.DataFrame", horizon: int | None = None) -> "pd.DataFrame":
+    def predict(
+        self, frame: "pd.DataFrame", horizon: int | None = None, *, where: str = "the history"
+    ) -> "pd.DataFrame":
         """The future of one history, from the step after its last row.
 
         frame: the time column (or a DatetimeIndex) and the model's columns by name, in any order;
         at least `past` rows, of which the newest are used. Returns the time column and one column
         per target, `horizon` rows (at most what the model was trained for, and by default that).
-        Raises DataError naming what is missing.
+        Raises DataError naming what is missing; `where` is what it calls the history.
         """
         import pandas as pd
 
@@ -95,12 +97,12 @@ class Forecaster:
                 f"this model forecasts 1 to {self.bundle.horizon} steps, got horizon={steps}"
             )
         series = from_frame(
-            frame, time=schema.time, columns=schema.columns, freq=schema.freq, where="the history"
+            frame, time=schema.time, columns=schema.columns, freq=schema.freq, where=where
         )
         if len(series.times) < past:
             raise DataError(
-                f"the history has {len(series.times)} rows, the model looks back {past}: give at "
-                f"least {past} rows"
+                f"{where} has {len(series.times)} rows, the model looks back {past}: give at least "
+                f"{past} rows"
             )
         values = self.forecast(series.values[None, -past:], series.times[[-past]])[0, :steps]
         times = future_times(series.times[-1], steps, schema.freq)

@@ -1,11 +1,15 @@
 """What the installation and the machine offer: configs, cards, the cache, the device."""
 
+import os
+import re
 from pathlib import Path
 
 from forecaster.errors import ForecasterError, UnavailableError, UsageError
 
 PACKAGE = Path(__file__).resolve().parent
 CHECKOUT = PACKAGE.parent
+TRACKING = "sqlite:///mlflow.db"
+"""MLflow's store in the working directory."""
 
 
 def _folder(inside: str, beside: str) -> Path:
@@ -33,6 +37,16 @@ def cache() -> Path:
     from platformdirs import user_cache_path
 
     return user_cache_path("forecaster")
+
+
+def tracking_uri() -> str:
+    """Where MLflow keeps runs when no configuration says so."""
+    return os.environ.get("MLFLOW_TRACKING_URI") or TRACKING
+
+
+def without_password(uri: str) -> str:
+    """An address to show to people."""
+    return uri if uri.startswith("sqlite:") else re.sub(r"//.*@", "//***@", uri)
 
 
 def device(name: str) -> str:

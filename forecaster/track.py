@@ -48,7 +48,6 @@ from mlflow.entities import (
     LoggedModelOutput,
     Metric,
     Param,
-    RunTag,
 )
 from mlflow.exceptions import MlflowException
 from mlflow.models import Model, ModelSignature
@@ -60,6 +59,7 @@ from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT
 
 from forecaster.errors import ForecasterError, Stopped, StorageError, UnavailableError, UsageError
 from forecaster.lookup import did_you_mean
+from forecaster.resources import PACKAGE, TRACKING, tracking_uri, without_password
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -67,14 +67,12 @@ if TYPE_CHECKING:
 
     from forecaster.config import RunConfig
 
-DEFAULT_URI = "sqlite:///mlflow.db"
 PREFIX = "forecaster-"
 """How the registered names of forecaster begin."""
 CHAMPION = "champion"
 SCORE = "validation_mse"
 BUNDLE = "artifacts/bundle"
 """Where the bundle lies within a logged model."""
-PACKAGE = Path(__file__).resolve().parent
 REQUIREMENTS = (
     *("mlflow", "torch", "numpy", "pandas", "pydantic", "pyyaml", "safetensors"),
     *("jaxtyping", "platformdirs"),
@@ -129,9 +127,10 @@ class Run:
     @property
     def ui_command(self) -> str:
         """What to type, or the address to open, to look at the run."""
+        shown = without_password(self.uri)
         if self.uri.startswith(("http://", "https://")):
-            return f"{_shown(self.uri).rstrip('/')}/#/experiments/{self._experiment}/runs/{self.id}"
-        return f"mlflow ui --backend-store-uri {shlex.quote(_shown(self.uri))}"
+            return f"{shown.rstrip('/')}/#/experiments/{self._experiment}/runs/{self.id}"
+        return f"mlflow ui --backend-store-uri {shlex.quote(shown)}"
 
     def params(self, values: Mapping[str, str]) -> None:
         """Log parameters; names become valid for MLflow, values are cut at 6000 characters."""
@@ -139,11 +138,6 @@ class Run:
         with _explained(self.uri):
             params = [Param(key, value) for key, value in self._params.items()]
             self._client.log_batch(self.id, params=params, synchronous=True)
-
-    def tags(self, values: Mapping[str, str]) -> None:
-        with _explained(self.uri):
-            tags = [RunTag(_key(key), _cut(value, 8000)) for key, value in values.items()]
-            self._client.log_batch(self.id, tags=tags, synchronous=True)
 
     def report(self, figures: Mapping[str, float], epoch: int) -> None:
         """Send the figures of an epoch in the background; never waits and never fails."""
@@ -219,7 +213,7 @@ class Run:
                 self._experiment,
                 name=re.sub(r"[^\w-]+", "-", name),
                 source_run_id=self.id,
-                tags={_key(key): _cut(value, 8000) for key, value in tags.items()},
+                tags=_tags(tags),
                 params=self._params,
             )
             self._client.log_outputs(self.id, [LoggedModelOutput(model.model_id, step=0)])
@@ -263,11 +257,12 @@ class Run:
             )
             number = str(made.version)
             if not local:
+                shown = without_password(self.uri)
                 move = f"set_registered_model_alias('{name}', '{CHAMPION}', '{number}')"
                 sentence = (
                     f"{name} version {number} is registered; the alias {CHAMPION} of a shared "
                     f"store is left alone. To move it: "
-                    f"python -c \"import mlflow; mlflow.MlflowClient('{_shown(self.uri)}').{move}\""
+                    f"python -c \"import mlflow; mlflow.MlflowClient('{shown}').{move}\""
                 )
                 return Registration(name, number, champion=False, sentence=sentence)
             champion = _champion(self._client, name)
@@ -284,11 +279,11 @@ def start(config: "RunConfig", name: str, tags: Mapping[str, str]) -> Iterator[R
 
     Raises UnavailableError within seconds when the store cannot be used.
     """
-    uri = config.track.uri or _default_uri()
+    uri = config.track.uri or tracking_uri()
     client = _client(uri)
     with _explained(uri):
         experiment = _experiment(client, uri, config.track.experiment)
-        made = client.create_run(experiment, run_name=name, tags=resolve_tags(dict(tags)))
+        made = client.create_run(experiment, run_name=name, tags=resolve_tags(_tags(tags)))
     run = Run(client, made.info.run_id, experiment, uri)
     monitor = SystemMetricsMonitor(run.id, sampling_interval=SAMPLING_SECONDS, tracking_uri=uri)
     monitor.start()
@@ -323,7 +318,7 @@ def download(reference: str, folder: Path) -> dict[str, str]:
             f"'{reference}' names no model: expected a bundle's folder, a run id (32 hexadecimal "
             "digits), NAME, NAME@alias, NAME/version, models:/... or runs:/..."
         )
-    uri = _default_uri()
+    uri = tracking_uri()
     client = _client(uri, existing=True)
     with _explained(uri), tempfile.TemporaryDirectory(prefix="forecaster-") as temporary:
         location, origin = _location(client, **parts.groupdict())
@@ -340,23 +335,14 @@ def download(reference: str, folder: Path) -> dict[str, str]:
 
 def champions() -> list[str]:
     """The registered names of forecaster that have a champion."""
-    uri = _default_uri()
+    uri = tracking_uri()
     client = _client(uri, existing=True)
     with _explained(uri):
         return [model.name for model in _registered(client) if CHAMPION in model.aliases]
 
 
-def _default_uri() -> str:
-    return os.environ.get("MLFLOW_TRACKING_URI") or DEFAULT_URI
-
-
 def _registry(uri: str) -> str:
     return os.environ.get("MLFLOW_REGISTRY_URI") or uri
-
-
-def _shown(uri: str) -> str:
-    """The address without a password in it."""
-    return re.sub(r"//[^/@]*@", "//***@", uri)
 
 
 def _database(uri: str) -> Path | None:
@@ -391,14 +377,16 @@ def _client(uri: str, existing: bool = False) -> MlflowClient:
             client.search_experiments(max_results=1)
             client.search_registered_models(max_results=1)
     except Exception as error:
-        advice = f"Name another store with MLFLOW_TRACKING_URI or track.uri; {DEFAULT_URI} is one."
+        advice = f"Name another store with MLFLOW_TRACKING_URI or track.uri; {TRACKING} is one."
         if uri.startswith(("http://", "https://")):
             advice = (
                 "Start that server, or unset MLFLOW_TRACKING_URI and track.uri: then runs are "
-                f"kept in {DEFAULT_URI}."
+                f"kept in {TRACKING}."
             )
         reason = _reason(error)
-        raise UnavailableError(f"MLflow cannot use {_shown(uri)}: {reason}. {advice}") from error
+        raise UnavailableError(
+            f"MLflow cannot use {without_password(uri)}: {reason}. {advice}"
+        ) from error
     finally:
         os.environ |= AFTERWARDS
     return client
@@ -410,10 +398,12 @@ def _explained(uri: str) -> Iterator[None]:
     try:
         yield
     except MlflowException as error:
-        raise UnavailableError(f"MLflow at {_shown(uri)} failed: {_reason(error)}") from error
+        raise UnavailableError(
+            f"MLflow at {without_password(uri)} failed: {_reason(error)}"
+        ) from error
     except OSError as error:
         raise StorageError(
-            f"MLflow at {_shown(uri)} could not read or write a file: {_reason(error)}"
+            f"MLflow at {without_password(uri)} could not read or write a file: {_reason(error)}"
         ) from error
 
 
@@ -484,11 +474,11 @@ def _location(
     if run is not None:
         with _accepting("RESOURCE_DOES_NOT_EXIST"):
             return _location_in_run(client, run, part), {}
-        raise UsageError(f"there is no run {run} in {_shown(client.tracking_uri)}")
+        raise UsageError(f"there is no run {run} in {without_password(client.tracking_uri)}")
     if model is not None:
         with _accepting("RESOURCE_DOES_NOT_EXIST"):
             return str(client.get_logged_model(model).artifact_location), {}
-        raise UsageError(f"there is no model {model} in {_shown(client.tracking_uri)}")
+        raise UsageError(f"there is no model {model} in {without_password(client.tracking_uri)}")
     assert name is not None
     versions = {str(made.version) for made in client.search_model_versions(f"name='{name}'")}
     if not versions:
@@ -568,6 +558,10 @@ def _schema(frame: "pd.DataFrame") -> Schema:
 def _metrics(values: Mapping[str, float], step: int, model: str | None = None) -> list[Metric]:
     now = int(time.time() * 1000)
     return [Metric(_key(key), value, now, step, model_id=model) for key, value in values.items()]
+
+
+def _tags(values: Mapping[str, str]) -> dict[str, str]:
+    return {_key(key): _cut(value, 8000) for key, value in values.items()}
 
 
 def _key(name: str) -> str:

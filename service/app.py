@@ -20,7 +20,7 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from service import problems
 from service.logs import RequestLog
 from service.routes import health, models, predict
-from service.settings import Settings
+from service.settings import Settings, from_environment
 from service.store import Store
 
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "[::1]")
@@ -29,7 +29,7 @@ REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 def create_app(settings: Settings | None = None) -> FastAPI:
     """The service with `settings`, by default those of the environment."""
-    settings = Settings() if settings is None else settings
+    settings = from_environment() if settings is None else settings
     app: FastAPI = FastAPIOffline(
         title="forecaster",
         summary="Forecasts of long time series by a trained model",

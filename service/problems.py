@@ -199,14 +199,14 @@ def _flaw(error: Mapping[str, Any]) -> Flaw:
     elif kind in _OBJECTS:
         text = "expected a JSON object"
     elif kind == "extra_forbidden":
-        location, text = _unknown_key(location)
+        location, text = _unknown_key(location, full=error["loc"][1] == "full")
     if place:
         numbered = zip(("row", "column"), place, strict=False)
         text = f"{', '.join(f'{name} {int(number) + 1}' for name, number in numbered)}: {text}"
     return Flaw(loc=list(location), msg=text, type=kind)
 
 
-def _unknown_key(location: Location) -> tuple[Location, str]:
+def _unknown_key(location: Location, full: bool) -> tuple[Location, str]:
     """Where it stands and which keys are known there; the key itself only if it is a plain word."""
     *parents, key = location
     if "parameters" in parents:
@@ -214,10 +214,8 @@ def _unknown_key(location: Location) -> tuple[Location, str]:
     elif "inputs" in parents:
         model = SeriesInput
     else:
-        model = FlatRequest
+        model = FullRequest if full else FlatRequest
     known: Iterable[str] = model.model_fields
-    if model is FlatRequest:
-        known = dict.fromkeys((*FullRequest.model_fields, *FlatRequest.model_fields))
     if not _SAFE_KEY.fullmatch(str(key)):
         return tuple(parents), f"unknown key. Known here: {', '.join(known)}."
     hint = did_you_mean(str(key), known)

@@ -181,6 +181,8 @@ class ModelCard(ModelIdentity):
     """Steps that it forecasts at most."""
     test: dict[str, Any]
     """Its honest figures: MSE and MAE in scaled values on every window of the test split."""
+    refit: bool
+    """Trained once more on all rows after those figures were measured."""
 
 
 class Models(Answer):

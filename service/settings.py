@@ -2,8 +2,10 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from forecaster.errors import ConfigError
 
 
 class Settings(BaseSettings):
@@ -38,3 +40,13 @@ class Settings(BaseSettings):
         if isinstance(value, str):
             return tuple(name.strip() for name in value.split(",") if name.strip())
         return value
+
+
+def from_environment() -> Settings:
+    """Raises ConfigError naming the variable that is wrong."""
+    try:
+        return Settings()
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        name = f"FORECASTER_{problem['loc'][0]}".upper()
+        raise ConfigError(f"${name}: {problem['msg'].lower()}, got {problem['input']!r}") from None

@@ -8,7 +8,13 @@ from typing import Any, Literal
 
 from pandas import DatetimeIndex
 
-from forecaster.errors import ForecasterError
+from forecaster.errors import (
+    BundleError,
+    ConfigError,
+    ForecasterError,
+    UnavailableError,
+    UsageError,
+)
 from forecaster.predict import Forecaster
 from service.logs import logger
 from service.problems import Problem
@@ -60,10 +66,10 @@ class Store:
         try:
             served = self._load()
         except ForecasterError as error:
-            self._fail(str(error))
-            logger().error("model failed", reason=self.reason)
+            self._fail(_for_clients(error))
+            logger().error("model failed", reason=str(error))
         except Exception:
-            self._fail("the model could not be loaded, for a reason that only the log tells")
+            self._fail(_for_clients())
             logger().exception("model failed")
         else:
             self.served, self.reason, self.status = served, "", "ready"
@@ -94,7 +100,7 @@ class Store:
 
     def _load(self) -> Served:
         if self.settings.model is None:
-            raise ForecasterError(
+            raise ConfigError(
                 "no model was named: set FORECASTER_MODEL to a bundle's folder, an MLflow run id "
                 "or a registered name, or use forecaster serve --model"
             )
@@ -105,6 +111,20 @@ class Store:
         self.device.submit(forecaster.forecast, history, starts).result()
         identity, card = _describe(forecaster)
         return Served(forecaster, identity, card)
+
+
+def _for_clients(error: ForecasterError | None = None) -> str:
+    """Why there is no model, without the folders and addresses that the log tells."""
+    match error:
+        case ConfigError():
+            return str(error)
+        case BundleError():
+            reason = "the model's bundle is damaged or incomplete"
+        case UsageError() | UnavailableError():
+            reason = "the model could not be found"
+        case _:
+            reason = "the model could not be loaded"
+    return f"{reason}; the log of the service says more"
 
 
 def _describe(forecaster: Forecaster) -> tuple[ModelIdentity, ModelCard]:
@@ -120,6 +140,7 @@ def _describe(forecaster: Forecaster) -> tuple[ModelIdentity, ModelCard]:
     test = bundle.metrics.get("test", {})
     card = ModelCard(
         **identity,
+        refit=bool(bundle.about.get("refit")),
         effective=bundle.about.get("attn_effective", ""),
         device=forecaster.device,
         columns=list(schema.columns),

@@ -218,7 +218,7 @@ class TestMistakes:
 
     def test_histories(self, folder, csv, run):
         outcome = run("predict", "--model", folder, "--input", "nothing.csv")
-        self.check(outcome, 65, "nothing.csv", "No such file")
+        self.check(outcome, 74, "nothing.csv", "No such file")
         csv.write_text(csv.read_text().replace("-3.5", "calm", 1))
         outcome = run("predict", "--model", folder, "--input", csv)
         self.check(outcome, 65, "row 1", "'wind'", "got 'calm'")

@@ -504,3 +504,9 @@ class TestModels:
 
 def test_loaded_is_equal_by_value():
     assert resolve(seed=3) == Loaded(resolve(seed=3).config, resolve(seed=3).origins)
+
+
+def test_one_underscore_in_the_environment_is_told() -> None:
+    with pytest.raises(ConfigError, match="Did you mean FORECASTER_TRAIN__EPOCHS"):
+        load(environment={"FORECASTER_TRAIN_EPOCHS": "3"})
+    load(environment={"FORECASTER_DATA": "folder", "FORECASTER_MODEL": "name"})

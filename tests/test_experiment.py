@@ -154,7 +154,7 @@ class TestPose:
         assert problem.digest == self.pose().digest, "the data are the same"
 
     def test_an_unknown_target(self):
-        with pytest.raises(UsageError, match="small has no column 'OT'; it has a, b, c"):
+        with pytest.raises(UsageError, match=r"small has no column 'OT'\. It has a, b, c"):
             self.pose(target="OT")
 
     def test_the_scaler_knows_the_training_rows_alone(self):

@@ -117,7 +117,10 @@ class TestPredict:
             (lambda frame: frame.rename(columns={"load": "Load"}), "'load' not found"),
             (lambda frame: frame.drop(index=13), "missing stamps: 1 .* 2026-03-01 13:00"),
             (lambda frame: frame.iloc[::-1], "out of order"),
-            (lambda frame: frame.iloc[::2], "missing stamps: 7"),
+            (
+                lambda frame: frame.iloc[::2],
+                "a step of h is wanted, but every step is 0 days 02:00",
+            ),
             (lambda frame: frame.assign(wind=[*frame["wind"][:-1], np.nan]), "row 16 .*'wind'"),
             (lambda frame: frame.assign(wind=np.inf), "row 1 .*'wind'.*finite"),
             (lambda frame: frame.assign(wind="calm"), "row 1 .*'wind'.*number, got 'calm'"),

@@ -47,3 +47,15 @@ class TestDevice:
     def test_another_name(self, name):
         with pytest.raises(UsageError, match=f"unknown device '{name}'. Known: auto, cpu, cuda"):
             resources.device(name)
+
+
+@pytest.mark.parametrize(
+    ("uri", "shown"),
+    [
+        ("postgresql://me:se/cret@host/db", "postgresql://***@host/db"),
+        ("sqlite:///a@b.db", "sqlite:///a@b.db"),
+        ("http://127.0.0.1:5000", "http://127.0.0.1:5000"),
+    ],
+)
+def test_no_password_is_shown(uri: str, shown: str) -> None:
+    assert resources.without_password(uri) == shown

@@ -97,9 +97,8 @@ def test_run_holds_what_it_is_given(client, forecaster):
     config = RunConfig()
     figure = Figure()
     figure.add_subplot().plot([1, 2])
-    with track.start(config, "ETTh1-336-prob", {"attn": "prob"}) as run:
+    with track.start(config, "ETTh1-336-prob", {"attn": "prob", "attn.effective": "sparse"}) as run:
         run.params(config.flat())
-        run.tags({"attn.effective": "sparse"})
         run.report({"train_loss": 2.0, "validation_loss": 3.0}, 1)
         run.report({"train_loss": 1.0, "validation_loss": 2.5}, 2)
         run.metrics({"test_mse": 0.5})
@@ -128,9 +127,8 @@ def test_run_holds_what_it_is_given(client, forecaster):
 
 def test_names_and_values_are_made_to_fit(client):
     values = {f"option.{number}": "x" for number in range(230)}
-    with track.start(RunConfig(), "x", {}) as run:
+    with track.start(RunConfig(), "x", {"long": "b" * 9000}) as run:
         run.params({**values, "long": "a" * 7000, "lr_of.T (degC)": "1"})
-        run.tags({"long": "b" * 9000})
         run.metrics({"column/T (degC)/mse": 1.0, "column/ü %/mse": 2.0})
     data = client.get_run(run.id).data
     assert values.items() <= data.params.items()

@@ -6,12 +6,17 @@ nothing. No parameters, no time, no memory; strictly causal.
 
 from torch import Tensor
 
-from forecaster.attention.base import Attention
+from forecaster.attention.base import Attention, Place
 from forecaster.shapes import Bool, Float
 
 
 class NoAttention(Attention):
     """Returns zeros in the shape of the query, whatever it is given."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place)
+        if place.mix:
+            raise ValueError("attention 'none' has no heads to mix: set model.mix=false")
 
     def forward(
         self,

@@ -236,7 +236,7 @@ class _Assemble(torch.autograd.Function):
             grad_v = prefix_sum((grad / count).scatter_(2, index, 0.0), reverse=True)
             grad_v = grad_v.to(grad.dtype)
         else:
-            lazy = grad.sum(2, keepdim=True, dtype=count.dtype) - grad_rows.sum(2, keepdim=True)
+            lazy = grad.scatter(2, index, 0.0).sum(2, keepdim=True, dtype=count.dtype)
             grad_v = (lazy / count).to(grad.dtype).expand(-1, -1, ctx.keys, -1)
         if key_mask is not None:
             grad_v = grad_v.masked_fill(~key_mask[:, None, :, None], 0.0)

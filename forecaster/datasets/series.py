@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from forecaster.datasets.calendar import fixed_step, normalise_freq
 from forecaster.datasets.card import Card
 from forecaster.datasets.fetch import locate
-from forecaster.errors import DataError
+from forecaster.errors import DataError, StorageError
 
 _ZONE = r":\d\d.*(?:[Zz]|[+-]\d\d(?::?\d\d)?)\s*$"
 _DAYLIGHT_SAVING = (
@@ -76,7 +76,8 @@ def read_frame(path: Path) -> pd.DataFrame:
     """The rows of a Parquet file (by its suffix) or else of a CSV file in UTF-8, unchecked.
 
     BOM and CRLF are accepted. A column of which one cell is no number comes back as text, so that
-    `from_frame` can name the cell. Raises DataError for what is not a table.
+    `from_frame` can name the cell. Raises DataError for what is not a table, StorageError for a
+    file that cannot be read.
     """
     import pyarrow as pa
     import pyarrow.csv
@@ -85,7 +86,7 @@ def read_frame(path: Path) -> pd.DataFrame:
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror}") from None
+        raise StorageError(f"{path}: cannot be read: {error.strerror}") from None
     if path.suffix.lower() in {".parquet", ".pq"}:
         try:
             table = pyarrow.parquet.read_table(io.BytesIO(data))
@@ -241,6 +242,9 @@ def _check_grid(times: pd.DatetimeIndex, freq: str, where: str) -> None:
         wanted = step // pd.Timedelta(1, "us")
         if (steps == wanted).all():
             return
+        if len(steps) > 1 and (steps == steps[0]).all():
+            each = pd.Timedelta(int(steps[0]), "us")
+            raise DataError(f"{where}: a step of {freq} is wanted, but every step is {each}.")
         off = np.r_[False, steps % wanted != 0]
         gaps = times[:-1][steps > wanted] + step
     if off.any():

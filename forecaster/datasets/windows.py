@@ -55,9 +55,9 @@ class Windows:
                 else f"a look-back below {self.last} is needed"
             )
             raise DataError(
-                f"no window fits: rows {self.first} to {self.last} leave "
-                f"{self.last} - max({self.first}, look-back {self.past}) = {longest} target rows, "
-                f"but the horizon is {self.horizon}; {way_out}."
+                f"no window fits, {way_out}: rows {self.first} to {self.last} leave {self.last} - "
+                f"max({self.first}, look-back {self.past}) = {longest} target rows for a horizon "
+                f"of {self.horizon}."
             )
         finite = torch.isfinite(self.values)
         if not finite.all():
@@ -86,6 +86,7 @@ class Windows:
 
     def batch(self, index: Tensor) -> Batch:
         """The windows with the numbers `index` (B,), copied out at once."""
+        index = index.to(self.values.device, non_blocking=True)
         target = self._future[index]
         if self.targets != tuple(range(self.values.shape[1])):
             target = target[..., list(self.targets)]

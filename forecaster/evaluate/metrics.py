@@ -49,11 +49,11 @@ def score(forecast: Forecast, windows: Windows, batch: int | None = None) -> Sco
             data = windows.batch(index)
             error = (forecast(data) - data.target).double()
             square = error.square()
-            by_window.append(square.mean(dim=(1, 2)).cpu())
+            by_window.append(square.mean(dim=(1, 2)))
             squared = squared.to(square) + square.sum(dim=0)
             absolute = absolute.to(square) + error.abs().sum(dim=0)
     count = len(windows)
-    each = torch.cat(by_window)
+    each = torch.cat(by_window).cpu()
     if not torch.isfinite(each).all():
         first = int((~torch.isfinite(each)).nonzero()[0])
         raise DivergedError(f"the forecast of window {first + 1} of {count} is not finite")

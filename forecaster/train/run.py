@@ -87,7 +87,9 @@ def fit(
         in_order = InOrder(len(validation), validation.evaluation_batch, config.validation_stride)
         checks = loader(validation, in_order)
         limits["val_check_interval"] = max(1, len(order) // config.checks)
-    bf16 = config.precision == "bf16" or (config.precision == "auto" and device == "cuda")
+    bf16 = config.precision == "bf16" or (
+        config.precision == "auto" and device == "cuda" and torch.cuda.is_bf16_supported(False)
+    )
     begun = time.monotonic()
     with warnings.catch_warnings():
         for hint in HINTS:

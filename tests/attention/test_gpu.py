@@ -7,10 +7,7 @@ import torch
 
 from forecaster.attention import ATTENTIONS, AttentionChoice, Place
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-]
+pytestmark = pytest.mark.gpu
 
 
 @pytest.mark.parametrize("name", ATTENTIONS)
@@ -34,9 +31,11 @@ def test_gpu_equals_cpu(name: str, causal: bool, masked: bool) -> None:
 @pytest.mark.parametrize("name", ATTENTIONS)
 def test_training_runs_on_a_gpu(name: str) -> None:
     module = AttentionChoice(name).build(Place(32, 4, 97, 97)).cuda().train()
-    x = torch.randn(3, 97, 32, device="cuda")
+    x = torch.randn(3, 97, 32, device="cuda", requires_grad=True)
     before = torch.cuda.get_rng_state()
     with torch.autocast("cuda", dtype=torch.bfloat16):
         out = module(x, causal=True)
+    out.sum().backward()
     assert out.isfinite().all()
+    assert x.grad is None or x.grad.isfinite().all()  # none does not depend on its input
     assert torch.equal(torch.cuda.get_rng_state(), before)

@@ -363,3 +363,12 @@ def peak_mib(call: Callable[[], None]) -> float:
     before = status("VmRSS")
     call()
     return (status("VmHWM") - before) / 1024
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_the_gradient_of_lazy_rows_is_summed_in_float32(dtype: torch.dtype) -> None:
+    q, k, v = (torch.randn(1, 1, 1024, 8, dtype=dtype) for _ in range(3))
+    v.requires_grad_()
+    out = prob_sparse_attention(q, k, v, factor=20)
+    (gradient,) = torch.autograd.grad(out, v, torch.full_like(out, 1000.0))
+    assert gradient.isfinite().all()

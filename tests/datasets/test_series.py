@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from forecaster.datasets import from_frame, load, load_card, read_frame
-from forecaster.errors import DataError
+from forecaster.errors import DataError, StorageError
 
 STAMPS = [f"2020-01-01 {hour:02}:00:00" for hour in range(6)]
 ROWS = [f"{row},{row}.5" for row in range(6)]
@@ -260,7 +260,7 @@ def test_half_a_parquet_file(tmp_path, damage):
 
 
 def test_a_file_that_is_not_there(tmp_path):
-    with pytest.raises(DataError, match=r"some\.csv: cannot be read: No such file"):
+    with pytest.raises(StorageError, match=r"some\.csv: cannot be read: No such file"):
         read_frame(tmp_path / "some.csv")
 
 

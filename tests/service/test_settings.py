@@ -1,6 +1,8 @@
 import pytest
 from pydantic import ValidationError
 
+from forecaster.errors import ConfigError
+from service.app import create_app
 from service.settings import Settings
 
 
@@ -35,3 +37,9 @@ def test_wrong_values(monkeypatch: pytest.MonkeyPatch, name: str, value: str) ->
     monkeypatch.setenv(f"FORECASTER_{name}", value)
     with pytest.raises(ValidationError, match=name.lower()):
         Settings()
+
+
+def test_a_wrong_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORECASTER_MAX_BATCH", "x")
+    with pytest.raises(ConfigError, match=r"\$FORECASTER_MAX_BATCH: .*got 'x'"):
+        create_app()

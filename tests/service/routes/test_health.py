@@ -21,7 +21,7 @@ def test_version(client: TestClient) -> None:
 
 @pytest.mark.parametrize(
     ("model", "word"),
-    [(None, "FORECASTER_MODEL"), ("empty", "holds no bundle"), ("broken", "model.safetensors")],
+    [(None, "FORECASTER_MODEL"), ("empty", "not be found"), ("broken", "damaged")],
 )
 def test_without_a_model_it_lives_and_says_why(
     model: str | None, word: str, tmp_path: Path, folder: Path
@@ -41,4 +41,5 @@ def test_without_a_model_it_lives_and_says_why(
         for answer in asked:
             assert answer.status_code == 503
             assert word in answer.json()["detail"]
+            assert str(tmp_path) not in answer.text
             assert int(answer.headers["Retry-After"]) > 0

@@ -25,6 +25,7 @@ def test_card_tells_what_a_client_needs(client: TestClient, folder: Path) -> Non
         "look_back": PAST,
         "horizon": HORIZON,
         "test": {"mse": 0.5, "mae": 0.4, "windows": 10},
+        "refit": False,
     }
 
 
