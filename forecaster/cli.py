@@ -414,13 +414,18 @@ def _unexpected(error: Exception, debug: bool) -> int:
 
 @contextmanager
 def _signals() -> Iterator[None]:
-    """Ctrl-C and SIGTERM raise Stopped once; the second one ends the process at once."""
+    """Ctrl-C, SIGTERM and a closed terminal raise Stopped once; the second ends the process.
+
+    A signal that is ignored, as under nohup, stays ignored.
+    """
 
     def stop(number: int, frame: Any) -> None:
         signal.signal(number, signal.SIG_DFL)
         raise Stopped(number)
 
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    wanted = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    heeded = [number for number in wanted if signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, stop) for number in heeded}
     try:
         yield
     finally:

@@ -276,7 +276,9 @@ class TestDefects:
 
 
 class TestSignals:
-    @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+    @pytest.mark.parametrize(
+        ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+    )
     def test_the_first_one_ends_the_command_in_order(self, number, status, run, monkeypatch):
         left = []
 
