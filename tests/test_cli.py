@@ -10,6 +10,7 @@ import textwrap
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -289,15 +290,33 @@ class TestSignals:
                 left.append("in order")
 
         monkeypatch.setattr(experiment, "run", work)
-        before = signal.getsignal(number)
-        assert run("train") == (status, "", "stopped\n")
-        assert left == ["in order"]
-        assert signal.getsignal(number) is before
+        outside = signal.signal(number, signal.SIG_DFL)  # a background job may ignore it
+        try:
+            assert run("train") == (status, "", "stopped\n")
+            assert left == ["in order"]
+            assert signal.getsignal(number) is signal.SIG_DFL
+        finally:
+            signal.signal(number, outside)
+
+    def test_what_is_ignored_stays_ignored(self, run, monkeypatch):
+        result = SimpleNamespace(to_dict=dict)
+
+        def work(*arguments):
+            signal.raise_signal(signal.SIGHUP)
+            return result
+
+        monkeypatch.setattr(experiment, "run", work)
+        outside = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        try:
+            assert run("train", "--json") == (0, "{}\n", "")
+        finally:
+            signal.signal(signal.SIGHUP, outside)
 
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
     def test_the_second_one_ends_the_process_at_once(self, number):
-        program = """
-            import sys, time
+        program = f"""
+            import signal, sys, time
+            signal.signal({int(number)}, signal.SIG_DFL)
             from forecaster import cli
 
             def work():
