@@ -1,7 +1,26 @@
-"""Forecaster: long-sequence forecasting with interchangeable attention."""
+"""Forecaster: long-sequence forecasting with interchangeable attention.
+
+from forecaster import Forecaster
+
+future = Forecaster.load("runs/...").predict(history)
+"""
 
 import os
+from typing import TYPE_CHECKING, Any
 
-# Threads that wait should sleep: where another process is busy on the same cores, spinning ones
-# made the quick start's training five times slower (123 s against 23 s on two cores).
+if TYPE_CHECKING:
+    from forecaster.predict import Forecaster
+
+__all__ = ["Forecaster"]
+
+# Threads that wait should sleep: spinning ones slow training several times over where another
+# process is busy on the same cores.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Forecaster":  # imported when it is used, so that --help need not wait for torch
+        from forecaster.predict import Forecaster
+
+        return Forecaster
+    raise AttributeError(f"module 'forecaster' has no attribute '{name}'")

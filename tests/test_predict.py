@@ -252,3 +252,11 @@ class TestLoad:
     def test_the_device_is_checked_before_anything_is_loaded(self, tmp_path):
         with pytest.raises(UsageError, match=r"unknown device 'gpu'. Known: auto, cpu, cuda"):
             Forecaster(unsaved(), "gpu")
+
+
+def test_it_is_the_one_import() -> None:
+    import forecaster
+
+    assert forecaster.Forecaster is Forecaster
+    with pytest.raises(AttributeError, match="forcaster"):
+        forecaster.forcaster  # noqa: B018
