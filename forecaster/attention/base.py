@@ -12,6 +12,7 @@ from typing import Any, Literal
 from torch import Tensor, nn
 
 from forecaster.attention.kernels import check_visibility
+from forecaster.shapes import Bool, Float
 
 Role = Literal["encoder", "decoder", "cross"]
 
@@ -51,20 +52,21 @@ class Attention(nn.Module, ABC):
         super().__init__()
         self.place = place
 
-    @abstractmethod
     def forward(
         self,
-        query: Tensor,
-        context: Tensor | None = None,
+        query: Float[Tensor, "B L D"],
+        context: Float[Tensor, "B S D"] | None = None,
         *,
         causal: bool = False,
-        key_mask: Tensor | None = None,
-    ) -> Tensor:
-        """Attend from `query` (B, L, D) to `context` (B, S, D), or to itself when None.
+        key_mask: Bool[Tensor, "B S"] | None = None,
+    ) -> Float[Tensor, "B L D"]:
+        """Attend from `query` to `context`, or to itself when None.
 
-        `causal`: query i sees keys j <= i. `key_mask` (B, S) bool: True is a real observation.
-        Returns (B, L, D). Raises ValueError with the sizes when they do not fit.
+        `causal`: query i sees keys j <= i. `key_mask`: True is a real observation. Raises
+        ValueError with the sizes when they do not fit.
         """
+        context = self.check_call(query, context, causal, key_mask)
+        return self.compute(query, context, causal=causal, key_mask=key_mask)
 
     def check_call(
         self, query: Tensor, context: Tensor | None, causal: bool, key_mask: Tensor | None
@@ -78,6 +80,12 @@ class Attention(nn.Module, ABC):
                 )
         check_visibility(query.shape[0], query.shape[1], context.shape[1], causal, key_mask)
         return context
+
+    @abstractmethod
+    def compute(
+        self, query: Tensor, context: Tensor, *, causal: bool, key_mask: Tensor | None
+    ) -> Tensor:
+        """What `forward` returns, from arguments that fit."""
 
     @abstractmethod
     def amounts_to(self) -> str:

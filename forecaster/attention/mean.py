@@ -40,15 +40,9 @@ class MeanAttention(Attention):
         self.value_projection = nn.Linear(place.width, place.width)
         self.out_projection = nn.Linear(place.width, place.width)
 
-    def forward(
-        self,
-        query: Float[Tensor, "B L D"],
-        context: Float[Tensor, "B S D"] | None = None,
-        *,
-        causal: bool = False,
-        key_mask: Bool[Tensor, "B S"] | None = None,
-    ) -> Float[Tensor, "B L D"]:
-        context = self.check_call(query, context, causal, key_mask)
+    def compute(
+        self, query: Tensor, context: Tensor, *, causal: bool, key_mask: Tensor | None
+    ) -> Tensor:
         q, k = (split_heads(x, self.place.heads) for x in (query, context))
         v = split_heads(self.value_projection(context), self.place.heads)
         out = mean_attention(q, k, v, causal=causal, key_mask=key_mask)

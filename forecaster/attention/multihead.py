@@ -9,7 +9,7 @@ from abc import abstractmethod
 from torch import Tensor, nn
 
 from forecaster.attention.base import Attention, Place
-from forecaster.shapes import Bool, Float
+from forecaster.shapes import Float
 
 
 def split_heads(x: Float[Tensor, "B L D"], heads: int) -> Float[Tensor, "B {heads} L E"]:
@@ -38,15 +38,9 @@ class MultiHeadAttention(Attention):
         self.value_projection = nn.Linear(place.width, place.width)
         self.out_projection = nn.Linear(place.width, place.width)
 
-    def forward(
-        self,
-        query: Float[Tensor, "B L D"],
-        context: Float[Tensor, "B S D"] | None = None,
-        *,
-        causal: bool = False,
-        key_mask: Bool[Tensor, "B S"] | None = None,
-    ) -> Float[Tensor, "B L D"]:
-        context = self.check_call(query, context, causal, key_mask)
+    def compute(
+        self, query: Tensor, context: Tensor, *, causal: bool, key_mask: Tensor | None
+    ) -> Tensor:
         heads = self.place.heads
         q = split_heads(self.query_projection(query), heads)
         k = split_heads(self.key_projection(context), heads)

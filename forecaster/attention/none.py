@@ -7,7 +7,6 @@ nothing. No parameters, no time, no memory; strictly causal.
 from torch import Tensor
 
 from forecaster.attention.base import Attention, Place
-from forecaster.shapes import Bool, Float
 
 
 class NoAttention(Attention):
@@ -18,15 +17,9 @@ class NoAttention(Attention):
         if place.mix:
             raise ValueError("attention 'none' has no heads to mix: set model.mix=false")
 
-    def forward(
-        self,
-        query: Float[Tensor, "B L D"],
-        context: Float[Tensor, "B S D"] | None = None,
-        *,
-        causal: bool = False,
-        key_mask: Bool[Tensor, "B S"] | None = None,
-    ) -> Float[Tensor, "B L D"]:
-        self.check_call(query, context, causal, key_mask)
+    def compute(
+        self, query: Tensor, context: Tensor, *, causal: bool, key_mask: Tensor | None
+    ) -> Tensor:
         return query.new_zeros(query.shape)
 
     def amounts_to(self) -> str:
