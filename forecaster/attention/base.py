@@ -7,7 +7,7 @@ the keyword-only arguments of its constructor are its options.
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from torch import Tensor, nn
 
@@ -45,8 +45,26 @@ class Place:
         return self.width // self.heads
 
 
+@dataclass(frozen=True)
+class About:
+    """What the literature and we say of a mechanism, for people who choose one.
+
+    `paper` and `year` name the source. `cost` is the time of one layer as a formula in the letters
+    of forecaster/shapes.py. `causal` says how far the masked form keeps the future out, and whether
+    it is the paper's or ours. `random` names what is drawn, if anything is.
+    """
+
+    paper: str = "none"
+    year: int | None = None
+    cost: str = "not said"
+    causal: str = "strict"
+    random: str = "nothing"
+
+
 class Attention(nn.Module, ABC):
     """Base of the modules: `forward(query, context=None, *, causal=False, key_mask=None)`."""
+
+    about: ClassVar[About] = About()
 
     def __init__(self, place: Place) -> None:
         super().__init__()
@@ -90,6 +108,32 @@ class Attention(nn.Module, ABC):
     @abstractmethod
     def amounts_to(self) -> str:
         """What the mechanism really is at the lengths of its place, for people to read."""
+
+    def feed_forward(self) -> nn.Module | None:
+        """A module (B, L, D) -> (B, L, D) to stand in place of the layer's feed-forward, if any."""
+        return None
+
+
+class SelfAttention(Attention):
+    """Base of the mechanisms that relate a series to itself only: they have no cross form."""
+
+    def __init__(self, place: Place) -> None:
+        if place.role == "cross":
+            raise ValueError(
+                f"{type(self).__name__} relates a series to itself and has no cross form; "
+                "full attention can stand there"
+            )
+        super().__init__(place)
+
+    def check_call(
+        self, query: Tensor, context: Tensor | None, causal: bool, key_mask: Tensor | None
+    ) -> Tensor:
+        if context is not None and context is not query:
+            raise ValueError(
+                f"{type(self).__name__} relates a series to itself, got a context of shape "
+                f"{tuple(context.shape)} beside the query {tuple(query.shape)}"
+            )
+        return super().check_call(query, context, causal, key_mask)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ Strictly causal. The authors of Informer mask, then scale inside the softmax; th
 
 from torch import Tensor
 
-from forecaster.attention.base import Place
+from forecaster.attention.base import About, Place
 from forecaster.attention.kernels import (
     check_inputs,
     check_probability,
@@ -52,6 +52,8 @@ def full_attention(
 
 class FullAttention(MultiHeadAttention):
     """Multi-head `full_attention`; `dropout` of the attention weights acts in training only."""
+
+    about = About("Vaswani et al., Attention Is All You Need", 2017, "L·S·D")
 
     def __init__(self, place: Place, *, dropout: float = 0.0) -> None:
         super().__init__(place)

@@ -111,6 +111,12 @@ def visible_keys(causal: bool, key_mask: Tensor | None) -> Tensor | None:
     return visible
 
 
+def refuse_mix(mix: bool, who: str) -> None:
+    """Raise ValueError when heads are to be mixed with time, for a mechanism without such heads."""
+    if mix:
+        raise ValueError(f"{who} has no heads of the model's to mix with time: set model.mix=false")
+
+
 def accumulator(dtype: torch.dtype) -> torch.dtype:
     """The type in which sums are taken: float32 at least."""
     return torch.promote_types(dtype, torch.float32)

@@ -8,7 +8,7 @@ time like the others but cannot choose. Time and memory O(L·E). Strictly causal
 
 from torch import Tensor, nn
 
-from forecaster.attention.base import Attention, Place
+from forecaster.attention.base import About, Attention, Place
 from forecaster.attention.kernels import check_inputs, visible_count, visible_sum
 from forecaster.attention.multihead import merge_heads, split_heads
 from forecaster.shapes import Bool, Float
@@ -34,6 +34,8 @@ def mean_attention(
 
 class MeanAttention(Attention):
     """`mean_attention` between W_v and W_o; it has no use for W_q and W_k and owns none."""
+
+    about = About(cost="L·D")
 
     def __init__(self, place: Place) -> None:
         super().__init__(place)

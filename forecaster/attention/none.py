@@ -6,16 +6,18 @@ nothing. No parameters, no time, no memory; strictly causal.
 
 from torch import Tensor
 
-from forecaster.attention.base import Attention, Place
+from forecaster.attention.base import About, Attention, Place
+from forecaster.attention.kernels import refuse_mix
 
 
 class NoAttention(Attention):
     """Returns zeros in the shape of the query, whatever it is given."""
 
+    about = About(cost="0")
+
     def __init__(self, place: Place) -> None:
         super().__init__(place)
-        if place.mix:
-            raise ValueError("attention 'none' has no heads to mix: set model.mix=false")
+        refuse_mix(place.mix, "attention 'none'")
 
     def compute(
         self, query: Tensor, context: Tensor, *, causal: bool, key_mask: Tensor | None

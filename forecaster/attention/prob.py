@@ -33,7 +33,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from forecaster.attention.base import Place
+from forecaster.attention.base import About, Place
 from forecaster.attention.full import full_attention
 from forecaster.attention.kernels import (
     accumulator,
@@ -132,6 +132,14 @@ class ProbSparseAttention(MultiHeadAttention):
     every forward draws anew; the state dict counts the draws, so a resumed training draws on
     where it stopped. `dropout` of the active rows' weights acts in training only.
     """
+
+    about = About(
+        "Zhou et al., Informer",
+        2021,
+        "(L + S)·log(L)·D",
+        causal="selection sees all",
+        random="sampled keys",
+    )
 
     sample: Tensor | None
 

@@ -34,7 +34,9 @@ class EncoderLayer(nn.Module):
         super().__init__()
         width = attention.place.width
         self.attention = attention
-        self.feed_forward = FeedForward(width, inner, dropout, activation)
+        self.feed_forward = attention.feed_forward() or FeedForward(
+            width, inner, dropout, activation
+        )
         self.norm_attention = nn.LayerNorm(width)
         self.norm_feed_forward = nn.LayerNorm(width)
         self.dropout = nn.Dropout(dropout)
@@ -63,7 +65,9 @@ class DecoderLayer(nn.Module):
         width = attention.place.width
         self.attention = attention
         self.cross = cross
-        self.feed_forward = FeedForward(width, inner, dropout, activation)
+        self.feed_forward = attention.feed_forward() or FeedForward(
+            width, inner, dropout, activation
+        )
         self.norm_attention = nn.LayerNorm(width)
         self.norm_cross = nn.LayerNorm(width)
         self.norm_feed_forward = nn.LayerNorm(width)

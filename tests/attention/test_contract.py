@@ -9,11 +9,12 @@ from torch import Tensor, nn
 
 import forecaster.attention
 from forecaster.attention import ATTENTIONS, SYNONYMS, Attention, AttentionChoice, Place, Role
+from forecaster.attention.base import SelfAttention
 from forecaster.errors import UsageError
 from forecaster.lookup import option_model
 
-BATCH, HEADS, WIDTH, QUERIES, KEYS = 3, 2, 10, 7, 11
-SHARED_FILES = {"__init__", "base", "kernels", "multihead"}
+BATCH, HEADS, WIDTH, QUERIES, KEYS = 3, 2, 12, 7, 11
+SHARED_FILES = {"__init__", "base", "kernels", "multihead", "tiles"}
 
 # Options that keep a mechanism from being full attention at these lengths.
 OPTIONS = {"prob": {"factor": 1}}
@@ -22,6 +23,12 @@ SELECTS_GLOBALLY = {"prob"}
 
 every = pytest.mark.parametrize("name", ATTENTIONS)
 every_local = pytest.mark.parametrize("name", [n for n in ATTENTIONS if n not in SELECTS_GLOBALLY])
+SELF_ONLY = {name for name, kind in ATTENTIONS.items() if issubclass(kind, SelfAttention)}
+every_cross = pytest.mark.parametrize("name", [n for n in ATTENTIONS if n not in SELF_ONLY])
+every_self_only = pytest.mark.parametrize("name", sorted(SELF_ONLY))
+# They add the projected query to what they attended to.
+HAS_RESIDUAL = {"fastformer"}
+every_bare = pytest.mark.parametrize("name", [n for n in ATTENTIONS if n not in HAS_RESIDUAL])
 
 
 def build(
@@ -51,8 +58,24 @@ def test_keeps_shape_and_type(name: str, dtype: torch.dtype) -> None:
     module, x = build(name).to(dtype), series().to(dtype)
     assert module(x).shape == x.shape
     assert module(x, causal=True, key_mask=real(7, 5, 0)).dtype is dtype
-    cross = build(name, keys=KEYS, role="cross").to(dtype)
-    assert cross(x, series(length=KEYS).to(dtype)).shape == x.shape
+
+
+@every_cross
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+def test_keeps_the_shape_of_the_query_across(name: str, dtype: torch.dtype) -> None:
+    cross, x = build(name, keys=KEYS, role="cross").to(dtype), series().to(dtype)
+    mask = real(11, 8, 0, length=KEYS)
+    for out in (cross(x, series(length=KEYS).to(dtype), key_mask=mask), cross(x, x[:, :KEYS])):
+        assert out.shape == x.shape
+        assert out.dtype is dtype
+
+
+@every_self_only
+def test_refuses_what_it_has_no_cross_form_for(name: str) -> None:
+    with pytest.raises(ValueError, match="relates a series to itself"):
+        build(name, keys=KEYS, role="cross")
+    with pytest.raises(ValueError, match=r"a context of shape \(3, 11, 12\)"):
+        build(name)(series(), series(length=KEYS))
 
 
 @every
@@ -65,7 +88,7 @@ def test_one_step(name: str, causal: bool) -> None:
 @every_local
 @pytest.mark.parametrize("causal", [False, True])
 def test_padding_changes_nothing(name: str, causal: bool) -> None:
-    module, x = build(name), series(1)
+    module, x = build(name, 11, 11), series(1)
     padded = torch.cat([x, 100 * series(1, 4, seed=2)], dim=1)
     with torch.no_grad():
         alone = module(x, causal=causal)
@@ -73,11 +96,22 @@ def test_padding_changes_nothing(name: str, causal: bool) -> None:
     torch.testing.assert_close(together, alone, atol=1e-6, rtol=1e-5)
 
 
-@every
+@pytest.mark.parametrize("name", [n for n in ATTENTIONS if n != "prob"])
 @pytest.mark.parametrize("causal", [False, True])
 def test_masked_keys_take_part_in_nothing(name: str, causal: bool) -> None:
-    module, mask = build(name, keys=QUERIES), torch.rand(BATCH, QUERIES) > 0.4
-    context = series()
+    # (Of prob, masked steps are queries too, and one may be selected instead of another.)
+    module, mask, x = build(name), torch.rand(BATCH, QUERIES) > 0.4, series()
+    changed = torch.where(mask[..., None], x, 50 * x + 3)
+    with torch.no_grad():
+        before = module(x, causal=causal, key_mask=mask)
+        after = module(changed, causal=causal, key_mask=mask)
+    assert torch.equal(before[mask], after[mask])
+
+
+@every_cross
+@pytest.mark.parametrize("causal", [False, True])
+def test_masked_keys_take_part_in_nothing_across(name: str, causal: bool) -> None:
+    module, mask, context = build(name), torch.rand(BATCH, QUERIES) > 0.4, series()
     changed = torch.where(mask[..., None], context, 50 * context + 3)
     with torch.no_grad():
         query = series(seed=4)
@@ -86,7 +120,7 @@ def test_masked_keys_take_part_in_nothing(name: str, causal: bool) -> None:
     assert torch.equal(before, after)
 
 
-@every
+@every_bare
 @pytest.mark.parametrize("causal", [False, True])
 def test_a_query_that_sees_nothing_is_zero_without_gradient(name: str, causal: bool) -> None:
     module = build(name)
@@ -98,7 +132,7 @@ def test_a_query_that_sees_nothing_is_zero_without_gradient(name: str, causal: b
     assert gradient.isfinite().all()
 
 
-@every
+@every_bare
 def test_a_hidden_past_leaves_the_first_causal_rows_zero(name: str) -> None:
     module, mask = build(name), ~real(3, 3, 3)  # left-padded: queries 0, 1, 2 see nothing
     x = series().requires_grad_()
@@ -169,13 +203,17 @@ def test_evaluates_twice_to_the_same_bits(name: str) -> None:
     assert torch.equal(module(series()), module(series()))
 
 
-@every
-def test_refuses_sizes_that_do_not_fit(name: str) -> None:
+@every_cross
+def test_causal_wants_equal_lengths(name: str) -> None:
     with pytest.raises(ValueError, match="got 7 queries, 11 keys"):
         build(name, keys=KEYS)(series(), series(length=KEYS), causal=True)
+
+
+@every
+def test_refuses_sizes_that_do_not_fit(name: str) -> None:
     with pytest.raises(ValueError, match=r"got torch.bool of shape \(3, 2\)"):
         build(name)(series(), key_mask=torch.ones(3, 2, dtype=torch.bool))
-    with pytest.raises(ValueError, match=r"query must be \(batch, length, 10\), got \(3, 7, 9\)"):
+    with pytest.raises(ValueError, match=r"query must be \(batch, length, 12\), got \(3, 7, 9\)"):
         build(name)(series()[..., :9])
 
 
@@ -213,5 +251,13 @@ def test_an_unknown_name_is_met_with_a_suggestion() -> None:
 
 
 def test_place_refuses_a_width_that_the_heads_do_not_divide() -> None:
-    with pytest.raises(ValueError, match="width=10, heads=3"):
-        Place(10, 3, 7, 7)
+    with pytest.raises(ValueError, match="width=12, heads=5"):
+        Place(12, 5, 7, 7)
+
+
+@every
+def test_says_where_it_comes_from_and_what_it_costs(name: str) -> None:
+    about = ATTENTIONS[name].about
+    assert (about.paper == "none") == (name in {"mean", "none"})
+    assert (about.year is None) == (about.paper == "none")
+    assert about.cost != "not said"

@@ -1,0 +1,120 @@
+"""Softmax attention over a part of the keys, and the exact merging of parts.
+
+Where a pattern of visible keys falls into disjoint dense tiles, each tile is one part (o, z): its
+output and the log-sum-exp of its scores. Two parts merge exactly:
+
+    z = ln(e^z1 + e^z2)            o = e^(z1 - z) o1 + e^(z2 - z) o2
+
+and the gradient through one part needs only the merged o and z, for P = e^(s - z), g = ∂o:
+
+    ∂v = Pᵀ g        ∂s = P ⊙ (g vᵀ − g·o)        ∂q = scale ∂s k        ∂k = scale ∂sᵀ q
+
+which is what the backward pass of the fused kernel computes when it is given the merged o and z.
+That kernel returns z only through private operators; they are called here and nowhere else, and
+public operations that give the same numbers stand in for them everywhere but on a CPU.
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+HIDDEN = -1e30
+"""Added to the score of an invisible key: finite, so that no row becomes NaN, yet its weight is
+exactly 0 beside any visible key. A row of hidden keys alone has z below HIDDEN / 2."""
+
+_FORWARD = getattr(torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu", None)
+_BACKWARD = getattr(torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu_backward", None)
+
+
+def softmax_part(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    scale: float,
+    bias: Tensor | None = None,
+    causal: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """(o, z) of q (N, G, L, E), k (N, G, S, E), v (N, G, S, Ev): o (N, G, L, Ev), z (N, G, L).
+
+    `bias` is added to the scores and broadcasts to (N, G, L, S). N and G are any batch axes. Not
+    seen by autograd: it belongs in the forward pass of a `torch.autograd.Function`.
+    """
+    with torch.no_grad(), torch.autocast(q.device.type, enabled=False):
+        if _is_fused(q, v):
+            assert _FORWARD is not None
+            o, z = _FORWARD(q, k, v, 0.0, causal, attn_mask=bias, scale=scale)
+            return o, z
+        scores = _scores(q, k, scale, bias, causal)
+        z = scores.logsumexp(3)
+        return (scores - z[..., None]).exp().to(v.dtype) @ v, z
+
+
+def softmax_part_backward(
+    grad: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    o: Tensor,
+    z: Tensor,
+    *,
+    scale: float,
+    bias: Tensor | None = None,
+    causal: bool = False,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """(∂q, ∂k, ∂v) through this part, of the output `o` with log-sum-exp `z` after all merging.
+
+    `grad` (N, G, L, Ev) is ∂o. A row that saw nothing wants grad 0 and any finite z.
+    """
+    with torch.no_grad(), torch.autocast(q.device.type, enabled=False):
+        if _is_fused(q, v):
+            assert _BACKWARD is not None
+            gradients: tuple[Tensor, Tensor, Tensor] = _BACKWARD(
+                grad, q, k, v, o, z, 0.0, causal, attn_mask=bias, scale=scale
+            )
+            return gradients
+        weights = (_scores(q, k, scale, bias, causal) - z[..., None]).exp()
+        grad_scores = weights * ((grad @ v.mT) - (grad * o).sum(3, keepdim=True))
+        grad_scores = (scale * grad_scores).to(q.dtype)
+        return grad_scores @ k, grad_scores.mT @ q, weights.to(v.dtype).mT @ grad
+
+
+def merge(o1: Tensor, z1: Tensor, o2: Tensor, z2: Tensor) -> tuple[Tensor, Tensor]:
+    """The part that sees what both parts see; their keys are disjoint."""
+    z = torch.logaddexp(z1, z2)
+    behind = z2 - z
+    weight = behind.clamp(min=-80.0).exp_() * (behind > -80.0)  # exp is slow where it underflows
+    return torch.lerp(o1, o2, weight[..., None].to(o1.dtype)), z
+
+
+def hide(q: Tensor, k: Tensor, v: Tensor, real: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """q, k, v with one coordinate more, which lowers the scores of keys that are not `real`.
+
+    `real` is bool and broadcasts to k without its last axis. For tiles that would else want a bias
+    for every series; the scale must be positive. Cut the last coordinate off outputs and gradients.
+    """
+    hidden = (HIDDEN * (~real).to(k.dtype)).expand(k.shape[:-1])[..., None]
+    return F.pad(q, (0, 1), value=1.0), torch.cat([k, hidden], dim=-1), F.pad(v, (0, 1))
+
+
+def _is_fused(q: Tensor, v: Tensor) -> bool:
+    return (
+        _FORWARD is not None
+        and _BACKWARD is not None
+        and q.device.type == "cpu"
+        and q.dtype in (torch.float32, torch.float64)
+        and q.shape[3] == v.shape[3]
+    )
+
+
+def _scores(q: Tensor, k: Tensor, scale: float, bias: Tensor | None, causal: bool) -> Tensor:
+    kind = torch.promote_types(q.dtype, torch.float32)
+    scores = (q @ k.mT).to(kind) * scale
+    if bias is not None:
+        scores = scores + bias
+    if causal:
+        future = torch.ones(scores.shape[2:], dtype=torch.bool, device=q.device).triu(1)
+        scores = scores.masked_fill(future, -math.inf)
+    return scores

@@ -1,0 +1,95 @@
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from forecaster.attention import tiles
+from forecaster.attention.tiles import HIDDEN, hide, merge, softmax_part, softmax_part_backward
+
+from .agreement import inputs
+
+
+def draws(value_width: int = 3) -> tuple[Tensor, ...]:
+    q, k, v = (x.detach() for x in inputs(queries=5, keys=5, value_width=value_width))
+    return q, k, v, torch.randn(v.shape, generator=torch.Generator().manual_seed(1)).double()
+
+
+def everything(*tensors: Tensor, **options: Any) -> list[Tensor]:
+    q, k, v, grad = tensors
+    o, z = softmax_part(q, k, v, scale=0.7, **options)
+    return [o, z, *softmax_part_backward(grad, q, k, v, o, z, scale=0.7, **options)]
+
+
+BIAS = torch.randn(1, 1, 5, 5, generator=torch.Generator().manual_seed(2)).double()
+
+
+@pytest.mark.parametrize("options", [{}, {"causal": True}, {"bias": BIAS}], ids=str)
+def test_the_private_operators_and_the_public_ones_agree(
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert tiles._FORWARD is not None, "this torch has lost the private operator"
+    fused = everything(*draws(), **options)
+    monkeypatch.setattr(tiles, "_FORWARD", None)
+    for x, y in zip(fused, everything(*draws(), **options), strict=True):
+        torch.testing.assert_close(x, y, atol=1e-12, rtol=1e-10)
+
+
+@pytest.mark.parametrize("value_width", [3, 8])
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_part_that_sees_all_is_full_attention(value_width: int, causal: bool) -> None:
+    q, k, v, grad = draws(value_width)
+    q, k, v = (x.requires_grad_() for x in (q, k, v))
+    scores = 0.7 * q @ k.mT
+    if causal:
+        scores = scores.masked_fill(torch.ones(5, 5).triu(1) > 0, -torch.inf)
+    out = scores.softmax(3) @ v
+    want = [out, scores.logsumexp(3), *torch.autograd.grad(out, (q, k, v), grad)]
+    for x, y in zip(everything(q, k, v, grad, causal=causal), want, strict=True):
+        torch.testing.assert_close(x, y.detach(), atol=1e-12, rtol=1e-10)
+
+
+def test_parts_merge_to_the_whole_forward_and_backward() -> None:
+    q, k, v, grad = draws()
+    o, z, *whole = everything(q, k, v, grad)
+    halves = [(k[:, :, part], v[:, :, part]) for part in (slice(0, 2), slice(2, 5))]
+    (o1, z1), (o2, z2) = (softmax_part(q, *half, scale=0.7) for half in halves)
+    merged, merged_z = merge(o1, z1, o2, z2)
+    torch.testing.assert_close(merged, o, atol=1e-12, rtol=1e-10)
+    torch.testing.assert_close(merged_z, z, atol=1e-12, rtol=1e-10)
+    first, second = (
+        softmax_part_backward(grad, q, *half, merged, merged_z, scale=0.7) for half in halves
+    )
+    torch.testing.assert_close(first[0] + second[0], whole[0], atol=1e-12, rtol=1e-10)
+    for x, y, whole_gradient in zip(first[1:], second[1:], whole[1:], strict=True):
+        torch.testing.assert_close(torch.cat([x, y], 2), whole_gradient, atol=1e-12, rtol=1e-10)
+
+
+@pytest.mark.parametrize("hidden_first", [False, True])
+def test_a_hidden_part_adds_exactly_nothing(hidden_first: bool) -> None:
+    q, k, v, _ = draws()
+    bias = q.new_full((1, 1, 5, 5), HIDDEN)
+    parts = [softmax_part(q, k, v, scale=0.7), softmax_part(q, k, v, scale=0.7, bias=bias)]
+    assert (parts[1][1] < HIDDEN / 2).all()
+    (o1, z1), (o2, z2) = parts[::-1] if hidden_first else parts
+    o, z = merge(o1, z1, o2, z2)
+    assert torch.equal(o, parts[0][0])
+    assert torch.equal(z, parts[0][1])
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_hidden_keys_have_no_weight_and_no_gradient(
+    fused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not fused:
+        monkeypatch.setattr(tiles, "_FORWARD", None)
+    q, k, v, grad = draws()
+    real = torch.tensor([True, False, True, True, False])
+    got = everything(*hide(q, k, v, real), torch.nn.functional.pad(grad, (0, 1)))
+    want = everything(q, k[:, :, real], v[:, :, real], grad)
+    torch.testing.assert_close(got[0][..., :3], want[0], atol=1e-12, rtol=1e-10)
+    torch.testing.assert_close(got[1], want[1], atol=1e-12, rtol=1e-10)
+    torch.testing.assert_close(got[2][..., :3], want[2], atol=1e-12, rtol=1e-10)
+    for x, y in zip(got[3:], want[3:], strict=True):
+        assert (x[:, :, ~real][..., :3] == 0).all()
+        torch.testing.assert_close(x[:, :, real][..., :3], y, atol=1e-12, rtol=1e-10)
