@@ -27,8 +27,8 @@ from pydantic import (
 )
 
 from forecaster import resources
-from forecaster.attention import ATTENTIONS, SYNONYMS
-from forecaster.attention.base import AttentionChoice, AttentionPlan
+from forecaster.attention import ATTENTIONS, CATALOGUE, SYNONYMS
+from forecaster.attention.base import AttentionChoice, AttentionPlan, SelfAttention
 from forecaster.errors import ConfigError, ForecasterError, StorageError, UsageError
 from forecaster.lookup import canonical, did_you_mean, find, option_model
 from forecaster.model import SKELETONS, ForecastModel, Task
@@ -178,6 +178,10 @@ def _tuples(value: Any) -> Any:
     return tuple(_tuples(item) for item in value) if isinstance(value, list) else value
 
 
+def _with_cross_form() -> list[str]:
+    return [name for name, kind in ATTENTIONS.items() if not issubclass(kind, SelfAttention)]
+
+
 class ModelChoice(Choice):
     @model_validator(mode="before")
     @classmethod
@@ -189,7 +193,7 @@ class AttentionOption(Choice):
     @model_validator(mode="before")
     @classmethod
     def _complete(cls, value: Any) -> Any:
-        return _choose(value, ATTENTIONS, "attention", SYNONYMS)
+        return _choose(value, CATALOGUE, "attention", SYNONYMS)
 
     def choice(self) -> AttentionChoice:
         return AttentionChoice(self.name, self.options)
@@ -205,11 +209,11 @@ class AttnConfig(AttentionOption):
     @classmethod
     def _complete(cls, value: Any) -> Any:
         if not isinstance(value, dict):
-            return _choose(value, ATTENTIONS, "attention", SYNONYMS)
+            return _choose(value, CATALOGUE, "attention", SYNONYMS)
         roles = {key: value[key] for key in ROLES if key in value}
         own = {key: item for key, item in value.items() if key not in roles}
         try:
-            return {**_choose(own, ATTENTIONS, "attention", SYNONYMS), **roles}
+            return {**_choose(own, CATALOGUE, "attention", SYNONYMS), **roles}
         except _OptionError as error:
             error.known += ROLES
             raise
@@ -275,6 +279,13 @@ class RunConfig(Section):
     @field_validator("attn")
     @classmethod
     def _roles_exist(cls, attn: AttnConfig, info: Any) -> AttnConfig:
+        if attn.cross is not None and issubclass(CATALOGUE[attn.cross.name], SelfAttention):
+            raise _RuleError(
+                f"attn.cross={attn.cross.name}: this mechanism relates a series to itself and has "
+                f"no cross form; those that have one: {', '.join(_with_cross_form())}",
+                "attn.cross",
+                "attn.cross.name",
+            )
         model = info.data.get("model")
         if model is not None:
             roles = SKELETONS[model.name].attention_roles

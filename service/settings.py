@@ -33,8 +33,10 @@ class Settings(BaseSettings):
     """The most rows (lists of columns) in a request, those of all series together."""
     max_batch: Annotated[int, Field(ge=1)] = 64
     """The most series that the model sees at once; a larger request runs in several parts."""
+    attentions: Annotated[tuple[str, ...], NoDecode] = ()
+    """Names, separated by commas, of attentions that may be imported from other packages."""
 
-    @field_validator("allowed_hosts", mode="before")
+    @field_validator("allowed_hosts", "attentions", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         if isinstance(value, str):

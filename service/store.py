@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from pandas import DatetimeIndex
 
+from forecaster.attention import CATALOGUE
 from forecaster.errors import (
     BundleError,
     ConfigError,
@@ -104,6 +105,7 @@ class Store:
                 "no model was named: set FORECASTER_MODEL to a bundle's folder, an MLflow run id "
                 "or a registered name, or use forecaster serve --model"
             )
+        CATALOGUE.allowed = self.settings.attentions
         forecaster = Forecaster.load(self.settings.model, self.settings.device)
         example, schema = forecaster.example, forecaster.schema
         history = example[list(schema.columns)].to_numpy()[None]

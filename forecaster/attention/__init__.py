@@ -9,6 +9,7 @@ from forecaster.attention.full import FullAttention, full_attention
 from forecaster.attention.mean import MeanAttention, mean_attention
 from forecaster.attention.multihead import MultiHeadAttention
 from forecaster.attention.none import NoAttention
+from forecaster.attention.plugins import Catalogue
 from forecaster.attention.prob import ProbSparseAttention, prob_counts, prob_sparse_attention
 
 ATTENTIONS: dict[str, type[Attention]] = {
@@ -17,6 +18,9 @@ ATTENTIONS: dict[str, type[Attention]] = {
     "mean": MeanAttention,
     "none": NoAttention,
 }
+
+CATALOGUE = Catalogue(ATTENTIONS)
+"""`ATTENTIONS` and what other installed packages offer: what --attn takes."""
 
 # What people also call them; only suggested, and only if the table holds what is meant.
 SYNONYMS = {
@@ -35,6 +39,7 @@ SYNONYMS = {
 
 __all__ = [
     "ATTENTIONS",
+    "CATALOGUE",
     "SYNONYMS",
     "Attention",
     "AttentionChoice",

@@ -145,10 +145,10 @@ class AttentionChoice:
 
     def build(self, place: Place) -> Attention:
         """The module for `place`. Raises UsageError for an unknown name, ValueError for sizes."""
-        from forecaster.attention import ATTENTIONS, SYNONYMS
+        from forecaster.attention import CATALOGUE, SYNONYMS
         from forecaster.lookup import find
 
-        _, kind = find(ATTENTIONS, self.name, "attention", SYNONYMS)
+        _, kind = find(CATALOGUE, self.name, "attention", SYNONYMS)
         return kind(place, **self.options)
 
 

@@ -1,0 +1,61 @@
+"""Mechanisms of other packages, added by an entry point in the group `forecaster.attentions`:
+
+    [project.entry-points."forecaster.attentions"]
+    mine = "my_package:MyAttention"
+
+The class derives from `forecaster.attention.Attention`; its name can then stand after --attn.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from importlib.metadata import EntryPoint, entry_points
+
+from forecaster.attention.base import Attention
+from forecaster.errors import UsageError
+
+GROUP = "forecaster.attentions"
+
+
+class Catalogue(Mapping[str, type[Attention]]):
+    """Our table and, after it, what other packages offer; theirs is imported when asked for.
+
+    An entry point cannot replace a name of the table. `allowed` are the names that this process may
+    import from other packages, None for all: a service sets it, because the name comes from a file.
+    """
+
+    def __init__(self, table: Mapping[str, type[Attention]]) -> None:
+        self.table = table
+        self.allowed: Collection[str] | None = None
+
+    def __getitem__(self, name: str) -> type[Attention]:
+        if name in self.table:
+            return self.table[name]
+        entry = self._offered()[name]
+        package = entry.dist.name if entry.dist else entry.value
+        if self.allowed is not None and name not in self.allowed:
+            raise UsageError(
+                f"attention '{name}' is offered by the package {package}, which may not be loaded "
+                f"here; allow it with FORECASTER_ATTENTIONS={name}"
+            )
+        try:
+            kind = entry.load()
+        except Exception as error:  # it is not our code
+            raise UsageError(
+                f"attention '{name}' of the package {package} cannot be imported from "
+                f"{entry.value}: {type(error).__name__}: {error}"
+            ) from error
+        if not (isinstance(kind, type) and issubclass(kind, Attention)):
+            raise UsageError(
+                f"attention '{name}' of the package {package} must be a class derived from "
+                f"forecaster.attention.Attention, got {kind!r}"
+            )
+        return kind
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self.table
+        yield from (name for name in self._offered() if name not in self.table)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def _offered(self) -> dict[str, EntryPoint]:
+        return {entry.name: entry for entry in entry_points(group=GROUP)}

@@ -1,0 +1,112 @@
+"""A small package of somebody else's, installed beside ours."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from forecaster.attention import ATTENTIONS, CATALOGUE, AttentionChoice, Place
+from forecaster.attention.plugins import GROUP
+from forecaster.config import load
+from forecaster.errors import UsageError
+
+MODULE = '''
+from forecaster.attention import Attention
+
+
+class Shifted(Attention):
+    """The value of `lag` steps ago."""
+
+    def __init__(self, place, *, lag: int = 1) -> None:
+        super().__init__(place)
+        self.lag = lag
+
+    def compute(self, query, context, *, causal, key_mask):
+        return context.roll(self.lag, 1)
+
+    def amounts_to(self) -> str:
+        return f"shifted: by {self.lag}"
+
+
+def not_a_class():
+    pass
+'''
+ENTRIES = f"""
+[{GROUP}]
+shifted = theirs:Shifted
+wrong-kind = theirs:not_a_class
+missing = theirs:Missing
+full = theirs:Shifted
+"""
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    (tmp_path / "theirs.py").write_text(MODULE)
+    about = tmp_path / "theirs-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text(ENTRIES)
+    return tmp_path
+
+
+@pytest.fixture
+def installed(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(package)
+    monkeypatch.delitem(sys.modules, "theirs", raising=False)
+    monkeypatch.setattr(CATALOGUE, "allowed", None)
+
+
+@pytest.mark.usefixtures("installed")
+def test_is_found_by_name_with_its_options() -> None:
+    config = load(flags={"attn": "Shifted"}, sets=["attn.lag=3"]).config
+    assert config.attn.options == {"lag": 3}
+    module = AttentionChoice("shifted", {"lag": 3}).build(Place(4, 2, 9, 9))
+    x = torch.randn(1, 9, 4)
+    assert torch.equal(module(x), x.roll(3, 1))
+
+
+@pytest.mark.usefixtures("installed")
+def test_stands_after_our_own_and_cannot_replace_one() -> None:
+    assert list(CATALOGUE) == [*ATTENTIONS, "shifted", "wrong-kind", "missing"]
+    assert len(CATALOGUE) == len(ATTENTIONS) + 3
+    assert CATALOGUE["full"] is ATTENTIONS["full"]
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("shiftd", "Did you mean 'shifted'"),
+        ("wrong-kind", "of the package theirs must be a class derived from"),
+        ("missing", "of the package theirs cannot be imported from theirs:Missing: AttributeError"),
+    ],
+)
+def test_says_what_is_wrong_with_it(name: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        load(flags={"attn": name})
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_process_may_keep_others_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CATALOGUE, "allowed", ("other",))
+    with pytest.raises(UsageError, match="allow it with FORECASTER_ATTENTIONS=shifted"):
+        load(flags={"attn": "shifted"})
+    assert "theirs" not in sys.modules
+    monkeypatch.setattr(CATALOGUE, "allowed", ("shifted",))
+    assert load(flags={"attn": "shifted"}).config.attn.name == "shifted"
+
+
+def test_the_command_takes_it(package: Path) -> None:
+    program = "from forecaster.cli import main; main()"
+    run = subprocess.run(
+        [sys.executable, "-c", program, "config", "--attn", "shifted", "--set", "attn.lag=2"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PYTHONPATH": str(package), "PATH": ""},
+    )
+    assert "name: shifted" in run.stdout
+    assert "lag: 2" in run.stdout
