@@ -11,6 +11,7 @@ import yaml
 
 from forecaster import resources
 from forecaster.attention import ATTENTIONS
+from forecaster.attention.base import SelfAttention
 from forecaster.config import FLAGS, Loaded, RunConfig, load, load_dict
 from forecaster.errors import ConfigError, StorageError, UsageError
 from forecaster.model import SKELETONS, Task
@@ -197,6 +198,18 @@ class TestNames:
     def test_another_attention_of_the_encoder_leaves_the_decoder_alone(self):
         config = resolve("attn.decoder=mean", file="informer", attn="full").config
         assert config.attn.decoder.name == "mean"
+
+    @pytest.mark.parametrize("name", ATTENTIONS)
+    def test_cross_attention_wants_a_cross_form(self, name, written):
+        file = written(f"model: informer\nattn: {{name: full, decoder: {name}, cross: {name}}}")
+        if not issubclass(ATTENTIONS[name], SelfAttention):
+            plan = resolve(file=file).config.attn.plan()
+            assert (plan.decoder.name, plan.cross.name) == (name, name)
+            return
+        with pytest.raises(ConfigError, match=f"attn.cross={name}: .* one: full, prob, "):
+            resolve(file=file)
+        with pytest.raises(UsageError, match=f"^--set attn.cross={name}: "):
+            resolve(f"attn.cross={name}", file="informer")
 
     @pytest.mark.parametrize("role", ["decoder", "cross"])
     def test_the_cycle_skeleton_has_no_choice_beyond_its_encoder(self, role, written):
