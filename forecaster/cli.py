@@ -2,13 +2,14 @@
 
 import json
 import os
+import shlex
 import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn, get_args, get_origin
 
 import typer
 
@@ -36,6 +37,8 @@ app = typer.Typer(
 )
 data_app = typer.Typer(help="The data sets that are known by name.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
+bench_app = typer.Typer(help="Measure on this machine.", no_args_is_help=True)
+app.add_typer(bench_app, name="bench")
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 Config = Annotated[str | None, typer.Option(help="A name in configs/ or a YAML file.")]
@@ -221,28 +224,103 @@ def serve(
 
 
 @app.command()
-def attentions(as_json: AsJson = False) -> None:
-    """List the attention types that --attn takes.
+def attentions(
+    name: Annotated[str | None, typer.Argument(help="One of them, to show it alone.")] = None,
+    names: Annotated[bool, typer.Option("--names", help="Print the names alone.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List the attention types that --attn takes, or show one.
 
-    Options stand in brackets with their defaults.
+    cost: time of one layer, D the width of the model, L and S the lengths of queries and keys.
+    causal: what the masked form promises. cross: whether it can attend to another series. random:
+    what is drawn. options: what --set attn.NAME=VALUE takes, with the defaults.
 
-    Example of an option: forecaster train --attn prob --set attn.factor=7
+    Example: forecaster attentions prob
     """
-    from forecaster.attention import ATTENTIONS
-    from forecaster.lookup import option_model
+    from forecaster.attention import CATALOGUE, SYNONYMS
+    from forecaster.lookup import find
 
-    rows: list[dict[str, Any]] = []
-    for name, kind in ATTENTIONS.items():
-        about = (sys.modules[kind.__module__].__doc__ or "").split("\n")[0].rstrip(".")
-        fields = option_model(kind, name).model_fields
-        options = {key: field.default for key, field in fields.items()}
-        rows.append({"name": name, "about": about, "options": options})
-    if as_json:
-        _print_json(rows)
+    chosen = list(CATALOGUE) if name is None else [find(CATALOGUE, name, "attention", SYNONYMS)[0]]
+    if names:
+        print("\n".join(chosen))
         return
-    for row in rows:
-        shown = ", ".join(f"{key}={value}" for key, value in row["options"].items())
-        _row(row["name"], row["about"] + (f"  [{shown}]" if shown else ""))
+    facts = []
+    for each in chosen:
+        try:
+            facts.append(_facts(each))
+        except UsageError as error:  # another package's, which cannot be loaded
+            if name is not None:
+                raise
+            _say(f"error: {error}")
+    if as_json:
+        _print_json(facts if name is None else facts[0])
+    elif name is None:
+        _show_attentions(facts)
+    else:
+        _show_attention(facts[0])
+
+
+@bench_app.command("attention")
+def bench_attention(
+    attn: Annotated[
+        str, typer.Option(help='"all", or names with commas; see `forecaster attentions`.')
+    ] = "all",
+    length: Annotated[
+        str, typer.Option(help="A range, and powers of two between; or a list with commas.")
+    ] = "96:16384",
+    batch: Annotated[int, typer.Option(help="Series at a time.", min=1)] = 1,
+    heads: Annotated[int, typer.Option(help="Heads.", min=1)] = 8,
+    width: Annotated[int, typer.Option(help="Width of a head, even.", min=2)] = 64,
+    causal: Annotated[bool, typer.Option("--causal", help="See the past alone.")] = False,
+    threads: Annotated[
+        int | None, typer.Option(help="Processor threads; else as many as torch takes.", min=1)
+    ] = None,
+    device: Device = None,
+    dtype: Annotated[
+        Literal["float32", "bfloat16"] | None,
+        typer.Option(help="Else float32 on a processor and bfloat16 on a GPU."),
+    ] = None,
+    limit: Annotated[
+        float, typer.Option(help="Seconds for one call; what takes longer is left out.", min=0.01)
+    ] = 20.0,
+    output: Annotated[
+        Path | None, typer.Option(help="Folder for JSON and PNG; else the user's cache.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure time and memory of attention functions.
+
+    Forward and backward, against the length, beside torch's fused kernel (SDPA). A type is marked
+    as dominated when another one is faster and needs less memory. With one thread the time is that
+    of the processor, which other work on the machine disturbs little.
+
+    Example: forecaster bench attention --attn prob,full,lsh --length 96:4096 --causal
+    """
+    import torch
+
+    from forecaster import bench, resources
+
+    names, lengths = bench.choose(attn), bench.read_lengths(length)
+    if width % 2:
+        raise UsageError(f"--width must be even, because diff halves it, got {width}")
+    where = resources.device(device or "auto")
+    how = bench.Conditions(
+        causal=causal,
+        threads=threads or torch.get_num_threads(),
+        device=where,
+        dtype=dtype or ("bfloat16" if where == "cuda" else "float32"),
+        limit=limit,
+    )
+    shape = bench.Shape(lengths[0], batch, heads, width)
+    document = bench.curves(names, lengths, shape, how)
+    document = {"command": shlex.join(["forecaster", *sys.argv[1:]]), **document}
+    files = bench.save(document, output or resources.cache() / "bench")
+    if as_json:
+        _print_json(document)
+    else:
+        print(bench.tables(document))
+    for file in files:
+        _say(f"wrote {file}")
 
 
 @data_app.command("list")
@@ -494,6 +572,73 @@ def _show_metrics(metrics: dict[str, Any]) -> None:
 
 def _mase(column: dict[str, Any]) -> str:
     return "undefined (constant)" if column["mase"] is None else f"{column['mase']:.3f}"
+
+
+def _facts(name: str) -> dict[str, Any]:
+    """What is known of an attention, in the order in which it is shown."""
+    import inspect
+
+    from forecaster.attention import CATALOGUE
+    from forecaster.attention.base import SelfAttention
+    from forecaster.lookup import option_model
+
+    kind = CATALOGUE[name]
+    text = inspect.getdoc(sys.modules[kind.__module__]) or inspect.getdoc(kind) or ""
+    about = kind.about
+    fields = option_model(kind, name).model_fields
+    return {
+        "name": name,
+        "about": text.split("\n")[0].rstrip("."),
+        "paper": about.paper,
+        "year": about.year,
+        "cost": about.cost,
+        "causal": about.causal,
+        "cross": not issubclass(kind, SelfAttention),
+        "random": about.random,
+        "options": {key: field.default for key, field in fields.items()},
+        "types": {key: _type(field.annotation) for key, field in fields.items()},
+        "text": text,
+    }
+
+
+def _type(annotation: Any) -> str:
+    """An annotation as a person would write its values."""
+    if get_origin(annotation) is Literal:
+        return " or ".join(map(str, get_args(annotation)))
+    return annotation.__name__ if isinstance(annotation, type) else str(annotation)
+
+
+def _show_attentions(facts: list[dict[str, Any]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 1, 1, 0))
+    for column in ("name", "paper", "cost", "causal", "cross", "random", "options"):
+        table.add_column(column, no_wrap=column in ("name", "cross"))
+    for fact in facts:
+        paper = "a control" if fact["year"] is None else f"{fact['paper']}, {fact['year']}"
+        cross = "yes" if fact["cross"] else "no"
+        options = ", ".join(f"{key}={value}" for key, value in fact["options"].items())
+        table.add_row(
+            fact["name"], paper, fact["cost"], fact["causal"], cross, fact["random"], options
+        )
+    console = Console(width=None if sys.stdout.isatty() else 100, highlight=False, markup=False)
+    with console.capture() as text:
+        console.print(table)
+    print("\n".join(line.rstrip() for line in text.get().rstrip().splitlines()))
+
+
+def _show_attention(fact: dict[str, Any]) -> None:
+    print(f"{fact['text']}\n")
+    if fact["year"] is not None:
+        _row("paper", f"{fact['paper']}, {fact['year']}")
+    for key in ("cost", "causal", "random"):
+        _row(key, fact[key])
+    _row("cross", "yes" if fact["cross"] else "no: full attention stands there")
+    for key, value in fact["options"].items():
+        _row("option", f"{key} = {value}  ({fact['types'][key]})")
+    option = next((f" --set attn.{key}={value}" for key, value in fact["options"].items()), "")
+    print(f"\nExample: forecaster train --attn {fact['name']}{option}")
 
 
 def _row(name: str, text: str) -> None:

@@ -2,6 +2,7 @@ import importlib.metadata
 import json
 import os
 import resource
+import shlex
 import signal
 import socket
 import subprocess
@@ -35,6 +36,7 @@ COMMANDS = [
     ("data", "list"),
     ("data", "show"),
     ("data", "fetch"),
+    ("bench", "attention"),
 ]
 
 
@@ -128,8 +130,9 @@ class TestHelp:
 
     def test_the_commands_above_are_all_there_are(self):
         root = typer.main.get_command(cli.app)
-        names = {(name,) for name in root.commands if name != "data"}
-        names |= {("data", name) for name in root.commands["data"].commands}
+        names = set()
+        for name, command in root.commands.items():
+            names |= {(name, inner) for inner in getattr(command, "commands", ())} or {(name,)}
         assert names == set(COMMANDS)
 
     @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
@@ -143,7 +146,7 @@ class TestHelp:
             name, parsed, words = parsed.resolve_command(parsed.make_context("x", words[:]), words)
         parsed.make_context(name, words)
 
-    @pytest.mark.parametrize("arguments", [(), ("data",)])
+    @pytest.mark.parametrize("arguments", [(), ("data",), ("bench",)])
     def test_a_group_alone_shows_its_help(self, arguments, run):
         status, out, err = run(*arguments)
         assert status == 2
@@ -193,6 +196,13 @@ class TestMistakes:
             (["predict", "--model", "x", "--output", "f.txt"], [".csv or .parquet", "f.txt"]),
             (["predict", "--model", "../nothing/here"], ["names no model", "a bundle's folder"]),
             (["serve", "--port", "0"], ["--port"]),
+            (["attentions", "informer"], ["unknown attention", "Did you mean 'prob'?"]),
+            (["attentions", "--names", "porb"], ["Did you mean 'prob'?"]),
+            (["bench", "attention", "--attn", "fulll"], ["Did you mean 'full'?"]),
+            (["bench", "attention", "--attn", "none"], ["'none' has no function to measure"]),
+            (["bench", "attention", "--length", "9:3"], ["--length wants a range", "got 9:3"]),
+            (["bench", "attention", "--width", "7"], ["--width must be even", "got 7"]),
+            (["bench", "attention", "--limit", "0"], ["--limit"]),
         ],
         ids=lambda value: "_".join(value)[:40],
     )
@@ -372,7 +382,6 @@ class TestJson:
             return json.loads(run(*arguments, "--json")[1])
 
         assert [row["name"] for row in document("attentions")] == list(ATTENTIONS)
-        assert document("attentions")[1]["options"]["factor"] == 5
         assert "ETTh1" in [card["name"] for card in document("data", "list")]
         assert document("data", "show", "etth1")["seasons"] == [24, 168]
         fetched = document("data", "fetch", "VIC-ELEC")
@@ -424,17 +433,6 @@ class TestConfig:
 
 
 class TestLists:
-    def test_attentions_read_well(self, run):
-        _, out, _ = run("attentions")
-        lines = out.splitlines()
-        assert [line.split()[0] for line in lines] == list(ATTENTIONS)
-        for line in lines:
-            about = line[14:].partition("  [")[0]
-            assert 20 < len(about) < 100
-            assert "`" not in about
-            assert not about.endswith(".")
-        assert "factor=5" in lines[list(ATTENTIONS).index("prob")]
-
     def test_data(self, run, tmp_path):
         _, out, _ = run("data", "list")
         assert out.splitlines()[0].startswith("ETTh1 ")
@@ -443,6 +441,95 @@ class TestLists:
         status, file, _ = run("data", "fetch", "vic_elec")
         assert status == 0
         assert Path(file.strip()).name == "vic_elec.csv"
+
+
+class TestAttentions:
+    def test_the_table(self, run):
+        status, out, err = run("attentions")
+        assert (status, err) == (0, "")
+        lines = out.splitlines()
+        assert lines[0].split() == ["name", "paper", "cost", "causal", "cross", "random", "options"]
+        assert [line.split()[0] for line in lines[1:] if line[:1].strip()] == list(ATTENTIONS)
+        assert max(map(len, lines)) <= 100
+        for words in ("Informer, 2021", "(L + S)·log(L)·D", "selection sees all", "factor=5"):
+            assert words in out
+        assert "…" not in out, "nothing is cut"
+
+    def test_names(self, run):
+        assert run("attentions", "--names")[1].split() == list(ATTENTIONS)
+
+    @pytest.mark.parametrize("name", ATTENTIONS)
+    def test_a_card(self, name, run):
+        status, out, err = run("attentions", name)
+        assert (status, err) == (0, "")
+        module = sys.modules[ATTENTIONS[name].__module__]
+        assert out.startswith(module.__doc__.splitlines()[0])
+        about = ATTENTIONS[name].about
+        assert f"cost          {about.cost}\n" in out
+        assert (f"paper         {about.paper}, {about.year}\n" in out) == (about.year is not None)
+        example = out.splitlines()[-1].partition("Example: forecaster train ")[2].split()
+        resolved = json.loads(run("config", *example, "--json")[1])
+        assert resolved["config"]["attn"]["name"] == name
+
+    def test_a_card_tells_types_and_defaults(self, run):
+        out = run("attentions", "PROB")[1]
+        assert "option        factor = 5  (int)\n" in out
+        assert "option        variant = paper  (paper or informer2020)\n" in out
+        assert "cross         yes\n" in out
+
+    def test_the_summaries_are_fit_to_be_read(self, run):
+        for fact in json.loads(run("attentions", "--json")[1]):
+            assert 20 < len(fact["about"]) < 100
+            assert "`" not in fact["about"]
+            assert not fact["about"].endswith(".")
+
+    def test_json(self, run):
+        rows = json.loads(run("attentions", "--json")[1])
+        card = json.loads(run("attentions", "prob", "--json")[1])
+        assert card == rows[list(ATTENTIONS).index("prob")]
+        assert card["year"] == 2021
+        assert card["cross"] is True
+        assert card["options"]["factor"] == 5
+        assert card["types"]["factor"] == "int"
+
+    def test_a_package_that_cannot_be_loaded_hides_no_other(self, run, monkeypatch):
+        from forecaster.attention import CATALOGUE
+
+        entry = importlib.metadata.EntryPoint("theirs", "no_such_module:X", "forecaster.attentions")
+        monkeypatch.setattr(CATALOGUE, "_offered", lambda: {"theirs": entry})
+        monkeypatch.setattr(CATALOGUE, "allowed", None)
+        status, out, err = run("attentions")
+        assert status == 0
+        assert "prob" in out
+        assert "error: attention 'theirs' of the package" in err
+        assert run("attentions", "theirs")[0] == 2
+
+
+class TestBench:
+    ARGUMENTS = ("bench", "attention", "--attn", "full,mean", "--heads", "2", "--width", "8",
+                 "--length", "8,16", "--threads", "1", "--device", "cpu")  # fmt: skip
+
+    def test_tables_and_files(self, run):
+        status, out, err = run(*self.ARGUMENTS, "--causal", "--output", "here")
+        assert status == 0
+        assert "forward and backward, causal, batch 1, 2 heads of 8, float32" in out
+        assert [line.split()[0] for line in out.splitlines()[4:7]] == ["SDPA", "full", "mean"]
+        data, picture = sorted(Path("here").iterdir())
+        assert err.splitlines()[-2:] == [f"wrote {data}", f"wrote {picture}"]
+        kept = json.loads(data.read_text())
+        assert shlex.split(kept["command"])[:3] == ["forecaster", "bench", "attention"]
+        assert "--causal" in kept["command"]
+
+    def test_json_is_what_is_kept(self, run, tmp_path):
+        status, out, _ = run(*self.ARGUMENTS, "--json")
+        assert status == 0
+        (data,) = (tmp_path / "cache").rglob("bench/*.json")
+        assert json.loads(out) == json.loads(data.read_text())
+        rows = json.loads(out)["rows"]
+        assert [(row["attn"], row["length"]) for row in rows][:4] == [
+            ("SDPA", 8), ("full", 8), ("mean", 8), ("SDPA", 16)
+        ]  # fmt: skip
+        assert all("milliseconds" in row for row in rows)
 
 
 class TestDoctor:

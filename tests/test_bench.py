@@ -1,0 +1,307 @@
+"""What is measured is what the functions do, and what could not be measured is said."""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from forecaster import bench
+from forecaster.attention import ATTENTIONS
+from forecaster.bench import CORES, Child, Conditions, NotMeasuredError, Shape
+from forecaster.errors import ForecasterError, StorageError, UsageError
+
+MEASURED = [name for name in CORES if name in ATTENTIONS]
+BATCH, HEADS, LENGTH, WIDTH = 2, 3, 23, 4
+
+every = pytest.mark.parametrize("name", MEASURED)
+
+
+def draw(*sizes: int) -> Tensor:
+    return torch.randn(sizes, generator=torch.Generator().manual_seed(sum(sizes)))
+
+
+def inputs() -> list[Tensor]:
+    return [draw(BATCH, LENGTH, HEADS, WIDTH).transpose(1, 2) for _ in range(3)]
+
+
+def row(
+    attn: str, length: int = 96, milliseconds: float = 1.0, mib: float = 10.0
+) -> dict[str, Any]:
+    return {"attn": attn, "length": length, "milliseconds": milliseconds, "mib": mib,
+            "dominated_by": []}  # fmt: skip
+
+
+class TestCores:
+    def test_every_attention_with_something_to_compute_is_measured(self) -> None:
+        assert set(ATTENTIONS) - set(CORES) == {"none"}
+
+    @every
+    @pytest.mark.parametrize("causal", [False, True])
+    def test_a_call_reaches_every_tensor(self, name: str, causal: bool) -> None:
+        function, tensors = CORES[name].build(*inputs(), draw)
+        leaves = {key: x.detach().requires_grad_() for key, x in tensors.items()}
+        out = function(**leaves, causal=causal)
+        assert out.numel() == BATCH * HEADS * LENGTH * WIDTH
+        assert out.isfinite().all()
+        (out * draw(*out.shape)).sum().backward()
+        reached = {key for key, x in leaves.items() if x.grad is not None and (x.grad != 0).any()}
+        assert reached == (set(leaves) if name != "mean" else {"v"})
+
+    @every
+    def test_values_lie_as_projections_leave_them(self, name: str) -> None:
+        _, tensors = CORES[name].build(*inputs(), draw)
+        shape = (BATCH, 1, LENGTH, HEADS * WIDTH) if name == "single" else inputs()[2].shape
+        assert tensors["v"].shape == shape
+
+    def test_options_can_be_others(self) -> None:
+        few, many = (CORES["prob"].build(*inputs(), draw, factor=factor) for factor in (1, 50))
+        full = CORES["full"].build(*inputs(), draw)
+        few, many, full = (call(**tensors, causal=False) for call, tensors in (few, many, full))
+        assert torch.equal(many, full)
+        assert not torch.equal(few, full)
+
+
+class TestChoice:
+    def test_all_is_the_table(self) -> None:
+        assert bench.choose("all") == [name for name in ATTENTIONS if name != "none"]
+
+    def test_a_list_comes_in_the_order_of_the_table(self) -> None:
+        assert bench.choose("mean,PROB,full,prob") == ["full", "prob", "mean"]
+
+    @pytest.mark.parametrize(
+        ("wanted", "words"),
+        [("full,porb", "Did you mean 'prob'"), ("none", "'none' has no function to measure")],
+    )
+    def test_others_are_refused(self, wanted: str, words: str) -> None:
+        with pytest.raises(UsageError, match=words):
+            bench.choose(wanted)
+
+    @pytest.mark.parametrize(
+        ("text", "lengths"),
+        [
+            ("96:1024", [96, 128, 256, 512, 1024]),
+            ("64:256", [64, 128, 256]),
+            ("96:100", [96, 100]),
+            ("7:7", [7]),
+            ("336,96,336", [96, 336]),
+            ("5", [5]),
+        ],
+    )
+    def test_lengths(self, text: str, lengths: list[int]) -> None:
+        assert bench.read_lengths(text) == lengths
+
+    @pytest.mark.parametrize("text", ["", "0:9", "9:3", "96:", "a", "1,", "-1", "1:2:3", "9" * 10])
+    def test_no_lengths(self, text: str) -> None:
+        with pytest.raises(UsageError, match="--length wants a range such as 96:16384"):
+            bench.read_lengths(text)
+
+
+class TestMeasure:
+    def test_rows(self) -> None:
+        threads, reports = torch.get_num_threads(), []
+        shape = Shape(512, batch=2, heads=2, width=32)
+        sdpa, full, mean = bench.measure(
+            ["full", "mean"], shape, Conditions(), lambda what, done: reports.append((what, done))
+        )
+        assert [r["attn"] for r in (sdpa, full, mean)] == ["SDPA", "full", "mean"]
+        assert 1.0 <= full["memory"] < 3.0, "output and three gradients, of q, k, v and output"
+        assert full["mib"] == pytest.approx(full["memory"], rel=0.01), "which are 1 MiB here"
+        assert mean["memory"] < full["memory"]
+        assert mean["milliseconds"] < full["milliseconds"]
+        assert mean["ratio"] == pytest.approx(mean["milliseconds"] / sdpa["milliseconds"], rel=0.01)
+        assert full["repetitions"] >= 9
+        assert sum(done for _, done in reports) == 6
+        assert torch.get_num_threads() == threads
+
+    def test_memory_alone(self) -> None:
+        (_, full) = bench.measure(["full"], Shape(8, heads=1, width=8), Conditions(), timed=False)
+        assert "mib" in full
+        assert "milliseconds" not in full
+
+    def test_what_takes_too_long_is_said_and_not_tried_at_longer_lengths(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        tried = []
+
+        def first_call(work: Any, *arguments: Any) -> Child:
+            tried.append((arguments[0], arguments[1].length))
+            return Child(work, *arguments)
+
+        monkeypatch.setattr(bench, "Child", first_call)
+        document = bench.curves(["full"], [2048, 4096], Shape(0), Conditions(limit=0.001))
+        assert tried == [("SDPA", 2048), ("full", 2048)]
+        reasons = [r["skipped"] for r in document["rows"] if r["attn"] == "full"]
+        assert reasons == ["took longer than 0.001 s", "at L=2048 it took longer than 0.001 s"]
+        assert "not measured: full at L = 2048, 4096: it took longer" in bench.tables(document)
+
+    @pytest.mark.parametrize(
+        ("seconds", "limit", "repetitions"),
+        [(0.001, 20, 49), (0.02, 20, 25), (0.5, 20, 9), (5, 20, 4), (19, 20, 1), (19.9, 9, 1)],
+    )
+    def test_slow_calls_are_repeated_less(
+        self, seconds: float, limit: float, repetitions: int
+    ) -> None:
+        assert bench._repetitions(seconds, limit) == repetitions
+
+    def test_two_threads_are_measured_by_the_clock_on_the_wall(self) -> None:
+        def call() -> None:
+            time.sleep(0.05)
+
+        assert bench._seconds(call, Conditions(threads=2)) >= 0.05
+        assert bench._seconds(call, Conditions(threads=1)) < 0.04
+
+    def test_the_document_says_how_to_measure_it_again(self) -> None:
+        shape = Shape(0, heads=1, width=8)
+        document = bench.curves(["mean"], [8, 16], shape, Conditions(causal=True))
+        assert [(r["attn"], r["length"]) for r in document["rows"]] == [
+            ("SDPA", 8), ("mean", 8), ("SDPA", 16), ("mean", 16)
+        ]  # fmt: skip
+        assert {"hardware", "commit", "load_before", "batch", "dtype", "limit"} <= set(document)
+        assert document["causal"]
+        assert "1 threads" in document["hardware"]
+
+
+@pytest.mark.gpu
+def test_on_a_gpu() -> None:
+    how = Conditions(device="cuda", dtype="bfloat16", limit=60)
+    sdpa, full = bench.measure(["full"], Shape(1024), how)
+    assert full["ratio"] == pytest.approx(1, rel=0.5)
+    assert 1.0 <= sdpa["memory"] < 3.0
+
+
+def yields(*objects: Any) -> Iterator[Any]:
+    yield from objects
+
+
+def fails() -> Iterator[Any]:
+    yield 1
+    raise ValueError("no such thing\nat all")
+
+
+def dies() -> Iterator[Any]:
+    yield "full", 1
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def sleeps() -> Iterator[Any]:
+    yield 1
+    time.sleep(60)
+
+
+class TestChild:
+    def test_what_is_yielded_arrives(self) -> None:
+        with Child(yields, "a", 2) as child:
+            assert [child.receive(60) for _ in range(3)] == ["a", 2, None]
+
+    @pytest.mark.parametrize(
+        ("work", "words"),
+        [
+            (fails, r"failed: ValueError: no such thing$"),
+            (dies, r"ended its process, status -9 \(out of memory\?\)"),
+            (sleeps, r"took longer than 0.5 s"),
+        ],
+    )
+    def test_what_does_not_is_said(self, work: Any, words: str) -> None:
+        begun = time.monotonic()
+        with Child(work) as child:
+            child.receive(60)
+            with pytest.raises(NotMeasuredError, match=words):
+                child.receive(0.5 if work is sleeps else 60)
+        assert time.monotonic() - begun < 30
+
+    def test_a_process_lost_while_timing_ends_the_measurement(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(bench, "_every_call", lambda *arguments: None)
+        monkeypatch.setattr(bench, "Child", lambda *arguments: Child(dies))
+        with pytest.raises(ForecasterError, match="L=7: the process that measures time ended"):
+            bench._times({"full": 3}, Shape(7), Conditions(), lambda what, done: None)
+
+
+class TestDominated:
+    def test_only_by_what_is_better_in_both(self) -> None:
+        rows = [row("full", 96, 10, 10), row("lsh", 96, 5, 20), row("prob", 96, 5, 5)]
+        assert bench.dominated_by(rows[0], rows) == ["prob"]
+        assert bench.dominated_by(rows[1], rows) == []
+        assert bench.dominated_by(rows[2], rows) == []
+
+    def test_what_is_near_counts_as_equal(self) -> None:
+        this = row("full", 96, 10, 10)
+        assert bench.dominated_by(this, [row("prob", 96, 9.2, 5)]) == []
+        assert bench.dominated_by(this, [row("prob", 96, 5, 8.5)]) == []
+        assert bench.dominated_by(this, [row("prob", 96, 9, 8)]) == ["prob"]
+
+    def test_neither_by_the_yardstick_nor_by_a_control_nor_at_another_length(self) -> None:
+        this = row("full", 96, 10, 10)
+        others = [row("SDPA", 96, 1, 1), row("mean", 96, 1, 1), row("prob", 128, 1, 1)]
+        assert bench.dominated_by(this, others) == []
+
+    def test_what_was_not_measured_neither_is_nor_does(self) -> None:
+        absent = {"attn": "lsh", "length": 96, "skipped": "took longer"}
+        assert bench.dominated_by(absent, [row("prob")]) == []
+        assert bench.dominated_by(row("full"), [absent]) == []
+
+
+@pytest.fixture
+def document() -> dict[str, Any]:
+    rows = [
+        row(name, length, 0.1 * length, 0.01 * length * (i + 1))
+        for length in (96, 128, 16384)
+        for i, name in enumerate(("SDPA", *CORES))
+    ]
+    rows[1]["dominated_by"] = ["prob"]
+    rows[2]["dominated_by"] = ["full", "mean"]
+    rows[-1] = {"attn": "mean", "length": 16384, "skipped": "failed: X", "dominated_by": []}
+    about = {"hardware": "Chip (R), 2 threads, torch 2", "batch": 1, "heads": 8, "width": 64}
+    return {**about, "causal": True, "dtype": "float32", "rows": rows}
+
+
+class TestForPeople:
+    def test_tables(self, document: dict[str, Any]) -> None:
+        lines = bench.tables(document).splitlines()
+        assert lines[0] == "forward and backward, causal, batch 1, 8 heads of 64, float32"
+        assert lines[3].split() == ["milliseconds", "96", "128", "16384"]
+        assert lines[5].split() == ["full", "9.6*", "12.8", "1638"]
+        assert lines[6].split() == ["prob", "9.6!", "12.8", "1638"]
+        assert lines[-1] == "not measured: mean at L = 16384: it failed: X"
+        assert max(map(len, lines)) <= 100
+
+    def test_the_picture_names_every_line_in_its_family(self, document: dict[str, Any]) -> None:
+        axes = bench.figure(document).axes
+        assert len(axes) == 6
+        for panel, family in zip(axes, bench.FAMILIES * 2, strict=True):
+            named = {text.get_text() for text in panel.texts}
+            assert named == {"SDPA"} | {n for n, core in CORES.items() if core.family == family}
+            assert len(panel.lines) == len(CORES) + 1
+            assert (panel.get_xscale(), panel.get_yscale()) == ("log", "log")
+
+    def test_names_keep_their_distance_and_their_order(self) -> None:
+        heights = [5.0, 0.0, 0.1, 0.05, 9.0]
+        placed = bench._apart(heights, 1.0)
+        order = sorted(range(5), key=heights.__getitem__)
+        gaps = [placed[b] - placed[a] for a, b in pairwise(order)]
+        assert min(gaps) > 0.95
+        assert placed[0] == 5.0
+        assert placed[4] == 9.0
+
+    def test_files(self, document: dict[str, Any], tmp_path: Path) -> None:
+        data, picture = bench.save(document, tmp_path / "new")
+        assert data.name == "attention-Chip-R-2-threads-B1-H8-E64-float32-causal.json"
+        assert json.loads(data.read_text()) == document
+        assert picture.read_bytes().startswith(b"\x89PNG")
+        assert picture.stem == data.stem
+
+    def test_a_folder_that_cannot_be_written(
+        self, document: dict[str, Any], tmp_path: Path
+    ) -> None:
+        (tmp_path / "file").write_text("")
+        with pytest.raises(StorageError, match="file could not be written"):
+            bench.save(document, tmp_path / "file")
