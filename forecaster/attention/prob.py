@@ -23,10 +23,8 @@ of the past, not its mean. The paper has means in both places, and sums grow wit
 generator; here an evaluated module always uses the same sample.
 """
 
-import hashlib
 import math
 import warnings
-from functools import lru_cache
 from typing import Any, Literal, get_args
 
 import torch
@@ -34,6 +32,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from forecaster.attention.base import About, Place
+from forecaster.attention.draws import DrawingAttention
 from forecaster.attention.full import full_attention
 from forecaster.attention.kernels import (
     accumulator,
@@ -124,7 +123,7 @@ def prob_sparse_attention(
     return out
 
 
-class ProbSparseAttention(MultiHeadAttention):
+class ProbSparseAttention(DrawingAttention, MultiHeadAttention):
     """Multi-head `prob_sparse_attention` that owns its key sample.
 
     In evaluation the sample is a function of `seed`, depth and role of the place, L, S and
@@ -156,10 +155,9 @@ class ProbSparseAttention(MultiHeadAttention):
         check_variant(variant)
         self.factor, self.variant, self.seed = factor, variant, seed
         self.dropout = check_probability(dropout=dropout)
-        self.draws = 0
         L, S = place.query_length, place.key_length
         u, U = prob_counts(L, S, factor)
-        sample = None if u >= L else draw_sample(L, S, U, self._sample_seed(L, S, 0))
+        sample = None if u >= L else draw_sample(L, S, U, self.draw_seed(0, L, S, factor))
         self.register_buffer("sample", sample)
 
     def attend(
@@ -184,29 +182,15 @@ class ProbSparseAttention(MultiHeadAttention):
             return f"full: u >= L (u = {u}, L = {L})"
         return f"prob: {u} of {L} queries active, {U} of {S} keys sampled"
 
-    def get_extra_state(self) -> Tensor:
-        """The number of draws, as a tensor, because safetensors keeps nothing else."""
-        return torch.tensor(self.draws)
-
-    def set_extra_state(self, state: Tensor) -> None:
-        self.draws = int(state)
-
     def _sample(self, L: int, S: int) -> Tensor | None:
         """The sample of this forward; None where it would not matter."""
         u, U = prob_counts(L, S, self.factor)
         if u >= L:
             return None
-        if self.training:
-            self.draws += 1
-            return draw_sample(L, S, U, self._sample_seed(L, S, self.draws))
-        if self.sample is not None and self.sample.shape == (L, U) and self.place.key_length == S:
+        at_place = (self.place.query_length, self.place.key_length) == (L, S)
+        if at_place and not self.training:
             return self.sample
-        return _cached_sample(L, S, U, self._sample_seed(L, S, 0))
-
-    def _sample_seed(self, L: int, S: int, draw: int) -> int:
-        """A seed for every draw; draw 0 is the one of evaluation."""
-        what = f"{self.seed} {self.place.depth} {self.place.role} {L} {S} {self.factor} {draw}"
-        return int.from_bytes(hashlib.sha256(what.encode()).digest()[:8], "big")
+        return self.draw(draw_sample, L, S, U, what=(L, S, self.factor))
 
 
 class _Assemble(torch.autograd.Function):
@@ -255,9 +239,6 @@ def draw_sample(L: int, S: int, U: int, seed: int) -> Tensor:
     """(L, U) key positions, uniform in [0, S); the global random state is not touched."""
     generator = torch.Generator("cpu").manual_seed(seed)
     return torch.randint(S, (L, U), generator=generator, device="cpu")
-
-
-_cached_sample = lru_cache(maxsize=8)(draw_sample)
 
 
 def check_variant(variant: str) -> None:
