@@ -261,3 +261,13 @@ def test_says_where_it_comes_from_and_what_it_costs(name: str) -> None:
     assert (about.paper == "none") == (name in {"mean", "none"})
     assert (about.year is None) == (about.paper == "none")
     assert about.cost != "not said"
+
+
+@every
+def test_runs_in_inference_mode(name: str) -> None:
+    module, x = build(name), series()
+    with torch.inference_mode():
+        inferred = module(x, causal=True, key_mask=real(7, 4, 0))
+    torch.testing.assert_close(
+        inferred, module(x, causal=True, key_mask=real(7, 4, 0)).detach(), atol=1e-6, rtol=1e-5
+    )
