@@ -1,133 +1,87 @@
-"""Time and memory of the attention functions beside torch's fused kernel (SDPA) at the same shape.
+"""Time and memory of the attention functions beside torch's fused kernel (SDPA), for the documents.
 
-    python benchmarks/attention.py --threads 1
+    python benchmarks/attention.py --threads 2            the shapes below, causal and not
+    python benchmarks/attention.py --threads 2 --curves   lengths 96 to 16384, causal and not
 
-Forward and backward of float32 q, k, v laid out as projections leave them, in turns with SDPA in
-one process, medians: of processor time with one thread, so that a busy machine does little harm,
-of wall time with more. Memory is how far the resident peak rises above the state before the call
-(Linux), output and gradients included, over the bytes of q, k, v and out.
+The same measurement as `forecaster bench attention` (forecaster/bench.py tells how); what it finds
+is kept in benchmarks/results/, from which benchmarks/render.py makes the tables and
+benchmarks/pictures.py the curves.
 """
 
 import argparse
-import ctypes
 import json
-import os
+import shlex
 import sys
-import time
-from collections.abc import Callable
-from functools import partial
-from pathlib import Path
-from statistics import median
 from typing import Any
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor
-from training import RESULTS, hardware
+from training import RESULTS
 
-from forecaster.attention import full_attention, mean_attention, prob_sparse_attention
-from forecaster.experiment import commit
+from forecaster import bench, resources
+from forecaster.bench import Conditions, Shape
 
-Core = Callable[..., Tensor]
-
-CORES: dict[str, Core] = {
-    "full": full_attention,
-    "prob": prob_sparse_attention,
-    "mean": mean_attention,
-}
-# batch, heads, length, width, repetitions
 SHAPES = {
-    "L=8192": (1, 8, 8192, 64, 3),
-    "L=2048": (1, 8, 2048, 64, 9),
-    "B=32 L=336": (32, 8, 336, 64, 9),
-    "B=32 L=96": (32, 8, 96, 64, 25),
-    "B=448 L=84 E=8": (448, 2, 84, 8, 25),
+    "L=8192": Shape(8192),
+    "L=2048": Shape(2048),
+    "B=32 L=336": Shape(336, batch=32),
+    "B=32 L=96": Shape(96, batch=32),
+    "B=448 L=84 H=2 E=8": Shape(84, batch=448, heads=2, width=8),  # the default recipe on ETTh1
+    "L=2048 H=1 E=512": Shape(2048, heads=1, width=512),
+    "L=16384": Shape(16384),
 }
+ONE_HEAD = ["single", "aft-full"]  # as wide as the model: at H = 1 they are like SDPA's
+MEMORY_ALONE = ["L=16384"]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--attn", nargs="+", choices=CORES, default=list(CORES))
+    parser.add_argument("--attn", default="all", help="names with commas")
     parser.add_argument("--shape", nargs="+", choices=SHAPES, default=list(SHAPES))
+    parser.add_argument("--curves", action="store_true")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--limit", type=float, default=60.0, help="seconds for one call")
     arguments = parser.parse_args()
-    torch.set_num_threads(arguments.threads)
-    load = os.getloadavg()[0]
-    rows = [
-        row
-        for shape in arguments.shape
+    names = bench.choose(arguments.attn)
+    device = resources.device(arguments.device)
+    dtype = "bfloat16" if device == "cuda" else "float32"
+    kinds = [
+        Conditions(causal, arguments.threads, device, dtype, arguments.limit)
         for causal in (False, True)
-        for row in measure({name: CORES[name] for name in arguments.attn}, shape, causal)
     ]
-    RESULTS.mkdir(exist_ok=True)
-    file = RESULTS / f"attention-{arguments.threads}-threads.json"
-    result = {
-        "kind": "attention",
-        "command": " ".join(["python", *sys.argv]),
-        "commit": commit(),
-        "hardware": hardware(),
-        "load_before": round(load, 2),
-        "rows": rows,
-    }
-    file.write_text(json.dumps(result, indent=1) + "\n")
+    machine = "cuda" if device == "cuda" else f"{arguments.threads}-threads"
+    if arguments.curves:
+        lengths = bench.read_lengths("96:16384")
+        for how in kinds:
+            document = bench.curves(names, lengths, Shape(0), how)
+            keep(f"curves-{machine}{'-causal' if how.causal else ''}", document)
+    else:
+        document = {"kind": "attention", **bench.about(kinds[0])}
+        rows = [row for shape in arguments.shape for how in kinds for row in at(shape, names, how)]
+        keep(f"attention-{machine}", document | {"rows": rows})
 
 
-def measure(cores: dict[str, Core], shape: str, causal: bool) -> list[dict[str, Any]]:
-    """One row for each function: milliseconds, those of SDPA, their ratio, and memory."""
-    batch, heads, length, width, repetitions = SHAPES[shape]
-    generator = torch.Generator().manual_seed(0)
-    q, k, v = (
-        torch.randn(batch, length, heads, width, generator=generator).transpose(1, 2)
-        for _ in range(3)
-    )
-    calls = {"SDPA": partial(F.scaled_dot_product_attention, is_causal=causal)}
-    calls |= {name: partial(core, causal=causal) for name, core in cores.items()}
-    small = [x[:, :, :64] for x in (q, k, v)]
-    memory = {}
-    for name, call in calls.items():
-        forward_backward(call, small)
-        before = resident("VmRSS", forget_peak=True)
-        forward_backward(call, (q, k, v))
-        memory[name] = (resident("VmHWM") - before) / (4 * q.nbytes)
-    clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
-    seconds: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(repetitions):
-        for name, call in calls.items():
-            begun = clock()
-            forward_backward(call, (q, k, v))
-            seconds[name].append(clock() - begun)
-    milliseconds = {name: 1e3 * median(times) for name, times in seconds.items()}
-    rows = []
-    for name in cores:
-        row = {
-            "attn": name,
-            "shape": shape,
-            "causal": causal,
-            "milliseconds": round(milliseconds[name], 2),
-            "sdpa_milliseconds": round(milliseconds["SDPA"], 2),
-            "ratio": round(milliseconds[name] / milliseconds["SDPA"], 4),
-            "memory": round(memory[name], 2),
-            "sdpa_memory": round(memory["SDPA"], 2),
-        }
-        rows.append(row)
+def at(shape: str, names: list[str], how: Conditions) -> list[dict[str, Any]]:
+    """The rows of one shape, with SDPA's figures in each."""
+    sizes = SHAPES[shape]
+    names = [name for name in names if sizes.heads > 1 or name in ONE_HEAD]
+    if not names:
+        return []
+    sdpa, *rows = bench.measure(names, sizes, how, timed=shape not in MEMORY_ALONE)
+    shared = {"shape": shape, "causal": how.causal}
+    shared |= {f"sdpa_{key}": sdpa[key] for key in ("milliseconds", "memory", "mib") if key in sdpa}
+    for row in rows:
+        row |= shared
         print(row, file=sys.stderr)
     return rows
 
 
-def forward_backward(call: Core, inputs: Any) -> None:
-    tensors = [x.detach().requires_grad_() for x in inputs]
-    call(*tensors).sum().backward()
-
-
-def resident(field: str, forget_peak: bool = False) -> int:
-    """Bytes of resident memory now (VmRSS) or at its peak (VmHWM)."""
-    if forget_peak:
-        ctypes.CDLL("libc.so.6").malloc_trim(0)  # give back what earlier calls left behind
-        Path("/proc/self/clear_refs").write_text("5")
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(field))
+def keep(name: str, document: dict[str, Any]) -> None:
+    RESULTS.mkdir(exist_ok=True)
+    document = {"command": shlex.join(["python", *sys.argv]), **document}
+    (RESULTS / f"{name}.json").write_text(json.dumps(document, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -9,8 +9,9 @@ import argparse
 import json
 import sys
 
-from training import RESULTS, digest, hardware
+from training import RESULTS, digest
 
+from forecaster.bench import hardware
 from forecaster.config import load
 from forecaster.evaluate import score
 from forecaster.experiment import commit, find_data, forecast_with, pose

@@ -1,4 +1,4 @@
-"""Render the tables of the documents from benchmarks/results/*.json, and from nothing else.
+"""Render the tables of the documents: figures from benchmarks/results/*.json and nothing else.
 
     python benchmarks/render.py           rewrite what stands between the markers
     python benchmarks/render.py --check   exit 1 if a document differs from its results
@@ -18,6 +18,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = ("README.md", "docs/results.md", "docs/recipe.md")
 Row = dict[str, Any]
+BOTH = (False, True)  # not causal and causal
 
 
 def results(kind: str) -> list[Row]:
@@ -81,26 +82,45 @@ def recipe() -> str:
 
 
 def attention() -> str:
-    """Time and memory of the attention functions beside one call of torch's fused kernel."""
-    lines = [
-        "| attention | shape | causal | time / SDPA | extra peak memory | SDPA's | hardware |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
-    ]
-    for result in results("attention"):
-        lines += [
-            f"| {row['attn']} | {row['shape']} | {'yes' if row['causal'] else 'no'} "
-            f"| {row['ratio']:.3f} | {row['memory']:.1f} | {row['sdpa_memory']:.1f} "
-            f"| {result['hardware']} |"
-            for row in result["rows"]
+    """For each machine a row per type: its time at each shape, and memory; causal after the /."""
+    tables = [f"{each['hardware']}:\n\n{_attention(each['rows'])}" for each in results("attention")]
+    return "\n\n".join(tables)
+
+
+def _attention(rows: list[Row]) -> str:
+    shapes = list(dict.fromkeys(row["shape"] for row in rows))
+    names = list(dict.fromkeys(row["attn"] for row in rows))
+    timed = [s for s in shapes if any("ratio" in row for row in rows if row["shape"] == s)]
+    weighed = [s for s in ("L=8192", "L=16384") if s in shapes]
+
+    def line(name: str, time: str, memory: str, unit: str = "") -> str:
+        def pair(shape: str, key: str, unit: str = "") -> str:
+            own = [r for r in rows if r["shape"] == shape and (r["attn"] == name or name == "SDPA")]
+            found = [
+                next((r[key] for r in own if r["causal"] is c and key in r), None) for c in BOTH
+            ]
+            return " / ".join("–" if x is None else f"{x:.3g}{unit}" for x in found)
+
+        times = [pair(shape, time, unit) for shape in timed]
+        return f"| {' | '.join([name, *times, *(pair(shape, memory) for shape in weighed)])} |"
+
+    heads = ["attention", *timed, *(f"memory, {shape}" for shape in weighed)]
+    return "\n".join(
+        [
+            f"| {' | '.join(heads)} |",
+            f"|{' --- |' * len(heads)}",
+            line("SDPA", "sdpa_milliseconds", "sdpa_memory", " ms"),
+            *(line(name, "ratio", "memory") for name in names),
         ]
-    return "\n".join(lines)
+    )
 
 
 def commands() -> str:
     """The command behind each cell, with hardware and commit."""
     lines = [
         f"| `{row['command']}` | {row['hardware']} | {row['commit'][:9]} |"
-        for row in results("training") + results("attention")
+        for kind in ("training", "attention")
+        for row in results(kind)
     ]
     return "\n".join(["| command | hardware | commit |", "| --- | --- | --- |", *lines])
 

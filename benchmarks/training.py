@@ -18,9 +18,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from forecaster import resources
+from forecaster.bench import hardware
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -102,18 +101,6 @@ def kept(
 def digest(config: dict[str, Any]) -> str:
     """SHA-256 of the resolved configuration."""
     return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()
-
-
-def hardware(device: str = "cpu") -> str:
-    """Processor and threads, or the GPU, with the version of torch."""
-    if device == "cuda":
-        return f"{torch.cuda.get_device_name()}, torch {torch.__version__}"
-    name = "CPU"
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        names = [line for line in cpuinfo.read_text().splitlines() if line.startswith("model name")]
-        name = names[0].partition(":")[2].strip() if names else name
-    return f"{name}, {torch.get_num_threads()} threads, torch {torch.__version__}"
 
 
 if __name__ == "__main__":
