@@ -14,7 +14,6 @@ and the result says so.
 """
 
 import ctypes
-import json
 import math
 import multiprocessing
 import os
@@ -27,26 +26,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from itertools import pairwise
 from multiprocessing.connection import Connection
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-import forecaster.attention
 from forecaster.attention import ATTENTIONS, CATALOGUE, SYNONYMS
-from forecaster.errors import ForecasterError, StorageError, UsageError
+from forecaster.bench.cores import CORES, SDPA, YARDSTICK
+from forecaster.errors import ForecasterError, UsageError
 from forecaster.lookup import find
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-YARDSTICK = "SDPA"
 CONTROLS = ("mean",)
 """Measured like the others, but no choice that could dominate one."""
 MARGIN, SLACK_MIB = 0.1, 1.0
@@ -56,139 +48,8 @@ WARM_UP = 64  # steps of a first small call that is not measured
 PATIENCE = 300.0  # seconds for a process to start, or for a GPU to compile
 
 Row = dict[str, Any]
-Draw = Callable[..., Tensor]
-"""A tensor of the sizes given, standard normal."""
-Call = tuple[Callable[..., Tensor], dict[str, Tensor]]
-"""A function and the tensors that it takes by name, besides `causal`."""
-
-
-# What each function is called with -----------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Core:
-    """How to call a mechanism's function: `build(q, k, v, draw, **options)`; its family in plots.
-
-    Options stand for those of the function; without them they are what a user would take.
-    """
-
-    family: str
-    build: Callable[..., Call]
-
-
-def _function(name: str) -> Callable[..., Tensor]:
-    function: Callable[..., Tensor] = getattr(forecaster.attention, name)
-    return function
-
-
-def _plain(name: str) -> Callable[..., Call]:
-    def build(q: Tensor, k: Tensor, v: Tensor, draw: Draw, **options: Any) -> Call:
-        return partial(_function(name), **options), {"q": q, "k": k, "v": v}
-
-    return build
-
-
-def _fused(q: Tensor, k: Tensor, v: Tensor, draw: Draw) -> Call:
-    def sdpa(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
-        return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
-
-    return sdpa, {"q": q, "k": k, "v": v}
-
-
-def _lsh(q: Tensor, k: Tensor, v: Tensor, draw: Draw, n_hashes: int = 2, **options: Any) -> Call:
-    return partial(_function("lsh_attention"), n_hashes=n_hashes, **options), {"qk": q, "v": v}
-
-
-def _strided(q: Tensor, k: Tensor, v: Tensor, draw: Draw, stride: int | None = None) -> Call:
-    stride = stride or max(1, round(math.sqrt(q.shape[2])))
-    return partial(_function("strided_attention"), stride=stride), {"q": q, "k": k, "v": v}
-
-
-def _fixed(q: Tensor, k: Tensor, v: Tensor, draw: Draw, stride: int | None = None) -> Call:
-    stride = stride or max(1, round(math.sqrt(q.shape[2])))
-    function = partial(_function("fixed_attention"), stride=stride, summary=max(1, stride // 8))
-    return function, {"q": q, "k": k, "v": v}
-
-
-def _single(q: Tensor, k: Tensor, v: Tensor, draw: Draw) -> Call:
-    # one head as wide as all heads together
-    tensors = {
-        name: x.transpose(1, 2).flatten(2)[:, None] for name, x in {"q": q, "k": k, "v": v}.items()
-    }
-    return _function("single_head_attention"), tensors
-
-
-def _fastformer(q: Tensor, k: Tensor, v: Tensor, draw: Draw) -> Call:
-    heads, width = q.shape[1], q.shape[1] * q.shape[3]
-    weights = {name: draw(heads, width) / width**0.5 for name in ("query_weight", "key_weight")}
-    return _function("additive_attention"), {"q": q, "k": k, "v": v, **weights}
-
-
-def _gau(q: Tensor, k: Tensor, v: Tensor, draw: Draw) -> Call:
-    bias = 0.02 * draw(2 * q.shape[2] - 1)
-    tensors = {"q": q, "k": k, "v": v, "relative_bias": bias}
-    return _function("relu_squared_attention"), tensors
-
-
-def _flash(q: Tensor, k: Tensor, v: Tensor, draw: Draw, chunk_size: int = 256) -> Call:
-    lin_q, lin_k = (draw(*q.transpose(1, 2).shape).transpose(1, 2) for _ in range(2))
-    bias = 0.02 * draw(chunk_size, chunk_size)
-    tensors = {"quad_q": q, "quad_k": k, "lin_q": lin_q, "lin_k": lin_k, "v": v, "bias": bias}
-    return partial(_function("mixed_chunk_attention"), chunk_size=chunk_size), tensors
-
-
-def _diff(q: Tensor, k: Tensor, v: Tensor, draw: Draw) -> Call:
-    # the pair halves the width of q and k, not that of v
-    (q1, q2), (k1, k2) = (x.chunk(2, dim=3) for x in (q, k))
-    lam = torch.full((), 0.5, device=q.device)
-    tensors = {"q1": q1, "k1": k1, "q2": q2, "k2": k2, "v": v, "lam": lam}
-    return _function("differential_attention"), tensors
-
-
-def _aft_full(q: Tensor, k: Tensor, v: Tensor, draw: Draw, rank: int = 128) -> Call:
-    def aft(q: Tensor, k: Tensor, v: Tensor, rows: Tensor, columns: Tensor, causal: bool) -> Tensor:
-        return _function("aft_attention")(q, k, v, (rows, columns), causal=causal)
-
-    bias = {name: 0.1 * draw(q.shape[2], rank) for name in ("rows", "columns")}
-    return aft, {"q": q, "k": k, "v": v, **bias}
-
-
-def _aft_local(q: Tensor, k: Tensor, v: Tensor, draw: Draw, window: int = 32) -> Call:
-    bias = 0.1 * draw(q.shape[2], 2 * window - 1)
-    tensors = {"q": q, "k": k, "v": v, "band_bias": bias}
-    return partial(_function("aft_local_attention"), window=window), tensors
-
-
-def _aft_conv(q: Tensor, k: Tensor, v: Tensor, draw: Draw, window: int = 33) -> Call:
-    kernel = 0.1 * draw(q.shape[1], window)
-    return _function("aft_conv_attention"), {"q": q, "k": k[..., :1], "v": v, "kernel": kernel}
-
-
-ALL, SOME, SUMMARY = "every pair of steps", "a choice of pairs", "summaries of many steps"
-
-SDPA = Core("yardstick", _fused)
-CORES: dict[str, Core] = {
-    "full": Core(ALL, _plain("full_attention")),
-    "prob": Core(SOME, _plain("prob_sparse_attention")),
-    "logsparse": Core(SOME, _plain("log_sparse_attention")),
-    "lsh": Core(SOME, _lsh),
-    "strided": Core(SOME, _strided),
-    "fixed": Core(SOME, _fixed),
-    "topk": Core(ALL, _plain("topk_attention")),
-    "single": Core(ALL, _single),
-    "fastformer": Core(SUMMARY, _fastformer),
-    "gau": Core(ALL, _gau),
-    "flash": Core(SUMMARY, _flash),
-    "diff": Core(ALL, _diff),
-    "aft-full": Core(ALL, _aft_full),
-    "aft-local": Core(SUMMARY, _aft_local),
-    "aft-simple": Core(SUMMARY, _plain("aft_simple_attention")),
-    "aft-conv": Core(SUMMARY, _aft_conv),
-    "mean": Core(SUMMARY, _plain("mean_attention")),
-}
-
-
-# What is measured, and how --------------------------------------------------------------------
+Report = Callable[[str, int], None]
+"""Told what is under way and how many steps are done by it; a cell has two, memory and time."""
 
 
 @dataclass(frozen=True)
@@ -210,10 +71,6 @@ class Conditions:
     device: str = "cpu"
     dtype: str = "float32"
     limit: float = 20.0
-
-
-Report = Callable[[str, int], None]
-"""Told what is under way and how many steps are done by it; a cell has two, memory and time."""
 
 
 def choose(wanted: str) -> list[str]:
@@ -382,9 +239,6 @@ def _progress(steps: int) -> Iterator[tuple[Report, Callable[[str], None]]]:
         bar.live.stop()  # bar.stop() writes an empty line off a terminal
 
 
-# In processes of their own --------------------------------------------------------------------
-
-
 class NotMeasuredError(Exception):
     """Why a cell has no figure: what happened to the process that measured it."""
 
@@ -440,7 +294,7 @@ def _send(sender: Connection, work: Callable[..., Iterator[Any]], arguments: Any
             sender.send((result, None))
         sender.send((None, None))
     except Exception as error:
-        sender.send((None, f"{type(error).__name__}: {str(error).splitlines()[0]}"))
+        sender.send((None, f"{type(error).__name__}: {error}".splitlines()[0]))
 
 
 def _first_call(name: str, shape: Shape, how: Conditions) -> Iterator[Any]:
@@ -542,150 +396,3 @@ def _resident(field: str, forget_peak: bool = False) -> int:
         Path("/proc/self/clear_refs").write_text("5")
     lines = Path("/proc/self/status").read_text().splitlines()
     return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(field))
-
-
-# For people -----------------------------------------------------------------------------------
-
-FAMILIES = (ALL, SOME, SUMMARY)
-COLOURS = ("#c2410c", "#0369a1", "#15803d", "#7e22ce", "#84cc16", "#be185d")
-INK, MUTED = "#0f172a", "#cbd5e1"
-
-
-def tables(document: Row) -> str:
-    """The times, the memory, which choices are dominated, and what was not measured."""
-    rows = {(row["attn"], row["length"]): row for row in document["rows"]}
-    names = list(dict.fromkeys(row["attn"] for row in document["rows"]))
-    lengths = sorted({row["length"] for row in document["rows"]})
-    lines = [title(document), document["hardware"]]
-    for heading, key in (("milliseconds", "milliseconds"), ("extra MiB", "mib")):
-        lines += ["", f"{heading:<12}" + "".join(f"{length:>8} " for length in lengths).rstrip()]
-        for name in names:
-            cells = (rows[name, length] for length in lengths)
-            line = "".join(f"{_figures(row.get(key)):>8}{_mark(row)}" for row in cells)
-            lines.append(f"{name:<12}{line}".rstrip())
-    lines += [
-        "",
-        f"* dominated: another type is faster and needs less memory, each by {MARGIN:.0%} and "
-        f"{SLACK_MIB:g} MiB at least",
-        "! even full attention is. The controls and SDPA do not count; what a forecast gains from",
-        "  an attention is another question.",
-    ]
-    for name in names:
-        skipped = [row for row in document["rows"] if row["attn"] == name and "skipped" in row]
-        if skipped:
-            at = ", ".join(str(row["length"]) for row in skipped)
-            lines.append(f"not measured: {name} at L = {at}: it {skipped[0]['skipped']}")
-    return "\n".join(lines)
-
-
-def title(document: Row) -> str:
-    """What was measured, in a line."""
-    return (
-        f"forward and backward{', causal' if document['causal'] else ''}, "
-        f"batch {document['batch']}, {document['heads']} heads of {document['width']}, "
-        f"{document['dtype']}"
-    )
-
-
-def figure(document: Row) -> "Figure":
-    """Time (above) and memory (below) against length, a column for each family of types.
-
-    The other families stay visible in grey, SDPA is the dashed line.
-    """
-    from matplotlib.figure import Figure
-
-    result = Figure(figsize=(13, 9), layout="constrained")
-    result.suptitle(f"{title(document)}\n{document['hardware']}", x=0.01, ha="left", fontsize=11)
-    axes = result.subplots(2, len(FAMILIES), sharex=True, sharey="row")
-    for row, (key, label) in zip(
-        axes, (("milliseconds", "milliseconds"), ("mib", "extra memory, MiB")), strict=True
-    ):
-        row[0].set_ylabel(label)
-        for axis, family in zip(row, FAMILIES, strict=True):
-            _draw_family(axis, document["rows"], key, family)
-    for axis, family in zip(axes[0], FAMILIES, strict=True):
-        axis.set_title(family, loc="left", fontsize=11, fontweight="bold")
-    for axis in axes[1]:
-        axis.set_xlabel("length L")
-    return result
-
-
-def _draw_family(axis: "Axes", rows: list[Row], key: str, family: str) -> None:
-    lengths = sorted({row["length"] for row in rows})
-    axis.set_xscale("log", base=2)
-    axis.set_yscale("log")
-    axis.set_xticks(lengths, [str(length) for length in lengths], rotation=45)
-    axis.grid(color="#e2e8f0", lw=0.6)
-    axis.spines[["top", "right"]].set_visible(False)
-    colours = iter(COLOURS)
-    ends = []
-    for name in dict.fromkeys(row["attn"] for row in rows):
-        points = [(row["length"], row[key]) for row in rows if row["attn"] == name and key in row]
-        if not points:
-            continue
-        x, y = zip(*points, strict=True)
-        if name == YARDSTICK:
-            axis.plot(x, y, color=INK, lw=1.6, ls=(0, (4, 2)), zorder=3)
-            ends.append((name, x[-1], y[-1], INK))
-        elif CORES[name].family == family:
-            colour = next(colours)
-            axis.plot(x, y, color=colour, lw=1.6, marker="o", ms=3, zorder=2)
-            ends.append((name, x[-1], y[-1], colour))
-        else:
-            axis.plot(x, y, color=MUTED, lw=0.8, zorder=1)
-    room = (lengths[-1] / lengths[0]) ** 0.3 + 0.5
-    axis.set_xlim(lengths[0] / 1.1, lengths[-1] * room)
-    low, high = (math.log(y) for y in axis.get_ylim())
-    heights = _apart([math.log(y) for _, _, y, _ in ends], 0.045 * (high - low))
-    for (name, x, y, colour), height in zip(ends, heights, strict=True):
-        axis.annotate(
-            name,
-            (x, y),
-            xytext=(lengths[-1] * room**0.25, math.exp(height)),
-            color=colour,
-            fontsize=9,
-            va="center",
-            arrowprops={"arrowstyle": "-", "color": colour, "lw": 0.5},
-        )
-
-
-def _apart(heights: list[float], least: float) -> list[float]:
-    """The heights, pushed apart until about `least` lies between them, in their order."""
-    order = sorted(range(len(heights)), key=heights.__getitem__)
-    placed = list(heights)
-    for _ in range(100):
-        for lower, upper in pairwise(order):
-            push = max(0.0, least - (placed[upper] - placed[lower])) / 2
-            placed[lower] -= push
-            placed[upper] += push
-    return placed
-
-
-def save(document: Row, folder: Path) -> tuple[Path, Path]:
-    """Write the document as JSON and its picture as PNG; the names say machine and shape.
-
-    Raises StorageError when the folder cannot be written.
-    """
-    where = document["hardware"].partition(", torch")[0]
-    shape = "B{batch}-H{heads}-E{width}-{dtype}".format(**document)
-    name = f"attention {where} {shape}{' causal' if document['causal'] else ''}"
-    name = re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")
-    files = folder / f"{name}.json", folder / f"{name}.png"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        files[0].write_text(json.dumps(document, indent=1) + "\n")
-        figure(document).savefig(files[1], dpi=110)
-    except OSError as error:
-        raise StorageError(f"{folder} could not be written: {error}") from error
-    return files
-
-
-def _figures(value: float | None) -> str:
-    """Three digits that count, or a dash."""
-    if value is None:
-        return "–"
-    return f"{value:.3g}" if value < 1000 else f"{value:.0f}"
-
-
-def _mark(row: Row) -> str:
-    return "!" if "full" in row["dominated_by"] else "*" if row["dominated_by"] else " "

@@ -1,35 +1,19 @@
 """What is measured is what the functions do, and what could not be measured is said."""
 
-import json
 import os
 import signal
 import time
 from collections.abc import Iterator
-from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from forecaster import bench
 from forecaster.attention import ATTENTIONS
-from forecaster.bench import CORES, Child, Conditions, NotMeasuredError, Shape
-from forecaster.errors import ForecasterError, StorageError, UsageError
-
-MEASURED = [name for name in CORES if name in ATTENTIONS]
-BATCH, HEADS, LENGTH, WIDTH = 2, 3, 23, 4
-
-every = pytest.mark.parametrize("name", MEASURED)
-
-
-def draw(*sizes: int) -> Tensor:
-    return torch.randn(sizes, generator=torch.Generator().manual_seed(sum(sizes)))
-
-
-def inputs() -> list[Tensor]:
-    return [draw(BATCH, LENGTH, HEADS, WIDTH).transpose(1, 2) for _ in range(3)]
+from forecaster.bench import Conditions, Shape, cells
+from forecaster.bench.cells import Child, NotMeasuredError
+from forecaster.errors import ForecasterError, UsageError
 
 
 def row(
@@ -37,36 +21,6 @@ def row(
 ) -> dict[str, Any]:
     return {"attn": attn, "length": length, "milliseconds": milliseconds, "mib": mib,
             "dominated_by": []}  # fmt: skip
-
-
-class TestCores:
-    def test_every_attention_with_something_to_compute_is_measured(self) -> None:
-        assert set(ATTENTIONS) - set(CORES) == {"none"}
-
-    @every
-    @pytest.mark.parametrize("causal", [False, True])
-    def test_a_call_reaches_every_tensor(self, name: str, causal: bool) -> None:
-        function, tensors = CORES[name].build(*inputs(), draw)
-        leaves = {key: x.detach().requires_grad_() for key, x in tensors.items()}
-        out = function(**leaves, causal=causal)
-        assert out.numel() == BATCH * HEADS * LENGTH * WIDTH
-        assert out.isfinite().all()
-        (out * draw(*out.shape)).sum().backward()
-        reached = {key for key, x in leaves.items() if x.grad is not None and (x.grad != 0).any()}
-        assert reached == (set(leaves) if name != "mean" else {"v"})
-
-    @every
-    def test_values_lie_as_projections_leave_them(self, name: str) -> None:
-        _, tensors = CORES[name].build(*inputs(), draw)
-        shape = (BATCH, 1, LENGTH, HEADS * WIDTH) if name == "single" else inputs()[2].shape
-        assert tensors["v"].shape == shape
-
-    def test_options_can_be_others(self) -> None:
-        few, many = (CORES["prob"].build(*inputs(), draw, factor=factor) for factor in (1, 50))
-        full = CORES["full"].build(*inputs(), draw)
-        few, many, full = (call(**tensors, causal=False) for call, tensors in (few, many, full))
-        assert torch.equal(many, full)
-        assert not torch.equal(few, full)
 
 
 class TestChoice:
@@ -135,7 +89,7 @@ class TestMeasure:
             tried.append((arguments[0], arguments[1].length))
             return Child(work, *arguments)
 
-        monkeypatch.setattr(bench, "Child", first_call)
+        monkeypatch.setattr(cells, "Child", first_call)
         document = bench.curves(["full"], [2048, 4096], Shape(0), Conditions(limit=0.001))
         assert tried == [("SDPA", 2048), ("full", 2048)]
         reasons = [r["skipped"] for r in document["rows"] if r["attn"] == "full"]
@@ -149,14 +103,14 @@ class TestMeasure:
     def test_slow_calls_are_repeated_less(
         self, seconds: float, limit: float, repetitions: int
     ) -> None:
-        assert bench._repetitions(seconds, limit) == repetitions
+        assert cells._repetitions(seconds, limit) == repetitions
 
     def test_two_threads_are_measured_by_the_clock_on_the_wall(self) -> None:
         def call() -> None:
             time.sleep(0.05)
 
-        assert bench._seconds(call, Conditions(threads=2)) >= 0.05
-        assert bench._seconds(call, Conditions(threads=1)) < 0.04
+        assert cells._seconds(call, Conditions(threads=2)) >= 0.05
+        assert cells._seconds(call, Conditions(threads=1)) < 0.04
 
     def test_the_document_says_how_to_measure_it_again(self) -> None:
         shape = Shape(0, heads=1, width=8)
@@ -220,88 +174,31 @@ class TestChild:
     def test_a_process_lost_while_timing_ends_the_measurement(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(bench, "_every_call", lambda *arguments: None)
-        monkeypatch.setattr(bench, "Child", lambda *arguments: Child(dies))
+        monkeypatch.setattr(cells, "_every_call", lambda *arguments: None)
+        monkeypatch.setattr(cells, "Child", lambda *arguments: Child(dies))
         with pytest.raises(ForecasterError, match="L=7: the process that measures time ended"):
-            bench._times({"full": 3}, Shape(7), Conditions(), lambda what, done: None)
+            cells._times({"full": 3}, Shape(7), Conditions(), lambda what, done: None)
 
 
 class TestDominated:
     def test_only_by_what_is_better_in_both(self) -> None:
         rows = [row("full", 96, 10, 10), row("lsh", 96, 5, 20), row("prob", 96, 5, 5)]
-        assert bench.dominated_by(rows[0], rows) == ["prob"]
-        assert bench.dominated_by(rows[1], rows) == []
-        assert bench.dominated_by(rows[2], rows) == []
+        assert cells.dominated_by(rows[0], rows) == ["prob"]
+        assert cells.dominated_by(rows[1], rows) == []
+        assert cells.dominated_by(rows[2], rows) == []
 
     def test_what_is_near_counts_as_equal(self) -> None:
         this = row("full", 96, 10, 10)
-        assert bench.dominated_by(this, [row("prob", 96, 9.2, 5)]) == []
-        assert bench.dominated_by(this, [row("prob", 96, 5, 8.5)]) == []
-        assert bench.dominated_by(this, [row("prob", 96, 9, 8)]) == ["prob"]
+        assert cells.dominated_by(this, [row("prob", 96, 9.2, 5)]) == []
+        assert cells.dominated_by(this, [row("prob", 96, 5, 8.5)]) == []
+        assert cells.dominated_by(this, [row("prob", 96, 9, 8)]) == ["prob"]
 
     def test_neither_by_the_yardstick_nor_by_a_control_nor_at_another_length(self) -> None:
         this = row("full", 96, 10, 10)
         others = [row("SDPA", 96, 1, 1), row("mean", 96, 1, 1), row("prob", 128, 1, 1)]
-        assert bench.dominated_by(this, others) == []
+        assert cells.dominated_by(this, others) == []
 
     def test_what_was_not_measured_neither_is_nor_does(self) -> None:
         absent = {"attn": "lsh", "length": 96, "skipped": "took longer"}
-        assert bench.dominated_by(absent, [row("prob")]) == []
-        assert bench.dominated_by(row("full"), [absent]) == []
-
-
-@pytest.fixture
-def document() -> dict[str, Any]:
-    rows = [
-        row(name, length, 0.1 * length, 0.01 * length * (i + 1))
-        for length in (96, 128, 16384)
-        for i, name in enumerate(("SDPA", *CORES))
-    ]
-    rows[1]["dominated_by"] = ["prob"]
-    rows[2]["dominated_by"] = ["full", "mean"]
-    rows[-1] = {"attn": "mean", "length": 16384, "skipped": "failed: X", "dominated_by": []}
-    about = {"hardware": "Chip (R), 2 threads, torch 2", "batch": 1, "heads": 8, "width": 64}
-    return {**about, "causal": True, "dtype": "float32", "rows": rows}
-
-
-class TestForPeople:
-    def test_tables(self, document: dict[str, Any]) -> None:
-        lines = bench.tables(document).splitlines()
-        assert lines[0] == "forward and backward, causal, batch 1, 8 heads of 64, float32"
-        assert lines[3].split() == ["milliseconds", "96", "128", "16384"]
-        assert lines[5].split() == ["full", "9.6*", "12.8", "1638"]
-        assert lines[6].split() == ["prob", "9.6!", "12.8", "1638"]
-        assert lines[-1] == "not measured: mean at L = 16384: it failed: X"
-        assert max(map(len, lines)) <= 100
-
-    def test_the_picture_names_every_line_in_its_family(self, document: dict[str, Any]) -> None:
-        axes = bench.figure(document).axes
-        assert len(axes) == 6
-        for panel, family in zip(axes, bench.FAMILIES * 2, strict=True):
-            named = {text.get_text() for text in panel.texts}
-            assert named == {"SDPA"} | {n for n, core in CORES.items() if core.family == family}
-            assert len(panel.lines) == len(CORES) + 1
-            assert (panel.get_xscale(), panel.get_yscale()) == ("log", "log")
-
-    def test_names_keep_their_distance_and_their_order(self) -> None:
-        heights = [5.0, 0.0, 0.1, 0.05, 9.0]
-        placed = bench._apart(heights, 1.0)
-        order = sorted(range(5), key=heights.__getitem__)
-        gaps = [placed[b] - placed[a] for a, b in pairwise(order)]
-        assert min(gaps) > 0.95
-        assert placed[0] == 5.0
-        assert placed[4] == 9.0
-
-    def test_files(self, document: dict[str, Any], tmp_path: Path) -> None:
-        data, picture = bench.save(document, tmp_path / "new")
-        assert data.name == "attention-Chip-R-2-threads-B1-H8-E64-float32-causal.json"
-        assert json.loads(data.read_text()) == document
-        assert picture.read_bytes().startswith(b"\x89PNG")
-        assert picture.stem == data.stem
-
-    def test_a_folder_that_cannot_be_written(
-        self, document: dict[str, Any], tmp_path: Path
-    ) -> None:
-        (tmp_path / "file").write_text("")
-        with pytest.raises(StorageError, match="file could not be written"):
-            bench.save(document, tmp_path / "file")
+        assert cells.dominated_by(absent, [row("prob")]) == []
+        assert cells.dominated_by(row("full"), [absent]) == []

@@ -1,0 +1,29 @@
+"""Time and memory of the attention functions beside torch's fused kernel (SDPA)."""
+
+from forecaster.bench.cells import (
+    Conditions,
+    Shape,
+    about,
+    choose,
+    curves,
+    hardware,
+    measure,
+    read_lengths,
+)
+from forecaster.bench.cores import CORES
+from forecaster.bench.report import figure, save, tables
+
+__all__ = [
+    "CORES",
+    "Conditions",
+    "Shape",
+    "about",
+    "choose",
+    "curves",
+    "figure",
+    "hardware",
+    "measure",
+    "read_lengths",
+    "save",
+    "tables",
+]

@@ -1,0 +1,160 @@
+"""What a person sees of a measurement: tables for the terminal, a picture, two files."""
+
+import json
+import math
+import re
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from forecaster.bench.cells import MARGIN, SLACK_MIB, Row
+from forecaster.bench.cores import ALL, CORES, SOME, SUMMARY, YARDSTICK
+from forecaster.errors import StorageError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+FAMILIES = (ALL, SOME, SUMMARY)
+COLOURS = ("#c2410c", "#0369a1", "#15803d", "#7e22ce", "#84cc16", "#be185d")
+INK, MUTED = "#0f172a", "#cbd5e1"
+
+
+def tables(document: Row) -> str:
+    """The times, the memory, which choices are dominated, and what was not measured."""
+    rows = {(row["attn"], row["length"]): row for row in document["rows"]}
+    names = list(dict.fromkeys(row["attn"] for row in document["rows"]))
+    lengths = sorted({row["length"] for row in document["rows"]})
+    lines = [title(document), document["hardware"]]
+    for heading, key in (("milliseconds", "milliseconds"), ("extra MiB", "mib")):
+        lines += ["", f"{heading:<12}" + "".join(f"{length:>8} " for length in lengths).rstrip()]
+        for name in names:
+            cells = (rows[name, length] for length in lengths)
+            line = "".join(f"{_figures(row.get(key)):>8}{_mark(row)}" for row in cells)
+            lines.append(f"{name:<12}{line}".rstrip())
+    lines += [
+        "",
+        f"* dominated: another type is faster and needs less memory, each by {MARGIN:.0%} and "
+        f"{SLACK_MIB:g} MiB at least",
+        "! even full attention is. The controls and SDPA do not count; what a forecast gains from",
+        "  an attention is another question.",
+    ]
+    for name in names:
+        skipped = [row for row in document["rows"] if row["attn"] == name and "skipped" in row]
+        if skipped:
+            at = ", ".join(str(row["length"]) for row in skipped)
+            lines.append(f"not measured: {name} at L = {at}: it {skipped[0]['skipped']}")
+    return "\n".join(lines)
+
+
+def title(document: Row) -> str:
+    """What was measured, in a line."""
+    return (
+        f"forward and backward{', causal' if document['causal'] else ''}, "
+        f"batch {document['batch']}, {document['heads']} heads of {document['width']}, "
+        f"{document['dtype']}"
+    )
+
+
+def figure(document: Row) -> "Figure":
+    """Time (above) and memory (below) against length, a column for each family of types.
+
+    The other families stay visible in grey, SDPA is the dashed line.
+    """
+    from matplotlib.figure import Figure
+
+    result = Figure(figsize=(13, 9), layout="constrained")
+    result.suptitle(f"{title(document)}\n{document['hardware']}", x=0.01, ha="left", fontsize=11)
+    axes = result.subplots(2, len(FAMILIES), sharex=True, sharey="row")
+    for row, (key, label) in zip(
+        axes, (("milliseconds", "milliseconds"), ("mib", "extra memory, MiB")), strict=True
+    ):
+        row[0].set_ylabel(label)
+        for axis, family in zip(row, FAMILIES, strict=True):
+            _draw_family(axis, document["rows"], key, family)
+    for axis, family in zip(axes[0], FAMILIES, strict=True):
+        axis.set_title(family, loc="left", fontsize=11, fontweight="bold")
+    for axis in axes[1]:
+        axis.set_xlabel("length L")
+    return result
+
+
+def _draw_family(axis: "Axes", rows: list[Row], key: str, family: str) -> None:
+    lengths = sorted({row["length"] for row in rows})
+    axis.set_xscale("log", base=2)
+    axis.set_yscale("log")
+    axis.set_xticks(lengths, [str(length) for length in lengths], rotation=45)
+    axis.grid(color="#e2e8f0", lw=0.6)
+    axis.spines[["top", "right"]].set_visible(False)
+    colours = iter(COLOURS)
+    ends = []
+    for name in dict.fromkeys(row["attn"] for row in rows):
+        points = [(row["length"], row[key]) for row in rows if row["attn"] == name and key in row]
+        if not points:
+            continue
+        x, y = zip(*points, strict=True)
+        if name == YARDSTICK:
+            axis.plot(x, y, color=INK, lw=1.6, ls=(0, (4, 2)), zorder=3)
+            ends.append((name, x[-1], y[-1], INK))
+        elif CORES[name].family == family:
+            colour = next(colours)
+            axis.plot(x, y, color=colour, lw=1.6, marker="o", ms=3, zorder=2)
+            ends.append((name, x[-1], y[-1], colour))
+        else:
+            axis.plot(x, y, color=MUTED, lw=0.8, zorder=1)
+    room = (lengths[-1] / lengths[0]) ** 0.3 + 0.5
+    axis.set_xlim(lengths[0] / 1.1, lengths[-1] * room)
+    low, high = (math.log(y) for y in axis.get_ylim())
+    heights = _apart([math.log(y) for _, _, y, _ in ends], 0.045 * (high - low))
+    for (name, x, y, colour), height in zip(ends, heights, strict=True):
+        axis.annotate(
+            name,
+            (x, y),
+            xytext=(lengths[-1] * room**0.25, math.exp(height)),
+            color=colour,
+            fontsize=9,
+            va="center",
+            arrowprops={"arrowstyle": "-", "color": colour, "lw": 0.5},
+        )
+
+
+def _apart(heights: list[float], least: float) -> list[float]:
+    """The heights, pushed apart until about `least` lies between them, in their order."""
+    order = sorted(range(len(heights)), key=heights.__getitem__)
+    placed = list(heights)
+    for _ in range(100):
+        for lower, upper in pairwise(order):
+            push = max(0.0, least - (placed[upper] - placed[lower])) / 2
+            placed[lower] -= push
+            placed[upper] += push
+    return placed
+
+
+def save(document: Row, folder: Path) -> tuple[Path, Path]:
+    """Write the document as JSON and its picture as PNG; the names say machine and shape.
+
+    Raises StorageError when the folder cannot be written.
+    """
+    where = document["hardware"].partition(", torch")[0]
+    shape = "B{batch}-H{heads}-E{width}-{dtype}".format(**document)
+    name = f"attention {where} {shape}{' causal' if document['causal'] else ''}"
+    name = re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")
+    files = folder / f"{name}.json", folder / f"{name}.png"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        files[0].write_text(json.dumps(document, indent=1) + "\n")
+        figure(document).savefig(files[1], dpi=110)
+    except OSError as error:
+        raise StorageError(f"{folder} could not be written: {error}") from error
+    return files
+
+
+def _figures(value: float | None) -> str:
+    """Three digits that count, or a dash."""
+    if value is None:
+        return "–"
+    return f"{value:.3g}" if value < 1000 else f"{value:.0f}"
+
+
+def _mark(row: Row) -> str:
+    return "!" if "full" in row["dominated_by"] else "*" if row["dominated_by"] else " "

@@ -1,0 +1,76 @@
+"""Tables, picture and files."""
+
+import json
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from forecaster import bench
+from forecaster.bench import CORES, report
+from forecaster.errors import StorageError
+
+
+def row(
+    attn: str, length: int = 96, milliseconds: float = 1.0, mib: float = 10.0
+) -> dict[str, Any]:
+    return {"attn": attn, "length": length, "milliseconds": milliseconds, "mib": mib,
+            "dominated_by": []}  # fmt: skip
+
+
+@pytest.fixture
+def document() -> dict[str, Any]:
+    rows = [
+        row(name, length, 0.1 * length, 0.01 * length * (i + 1))
+        for length in (96, 128, 16384)
+        for i, name in enumerate(("SDPA", *CORES))
+    ]
+    rows[1]["dominated_by"] = ["prob"]
+    rows[2]["dominated_by"] = ["full", "mean"]
+    rows[-1] = {"attn": "mean", "length": 16384, "skipped": "failed: X", "dominated_by": []}
+    about = {"hardware": "Chip (R), 2 threads, torch 2", "batch": 1, "heads": 8, "width": 64}
+    return {**about, "causal": True, "dtype": "float32", "rows": rows}
+
+
+class TestReport:
+    def test_tables(self, document: dict[str, Any]) -> None:
+        lines = bench.tables(document).splitlines()
+        assert lines[0] == "forward and backward, causal, batch 1, 8 heads of 64, float32"
+        assert lines[3].split() == ["milliseconds", "96", "128", "16384"]
+        assert lines[5].split() == ["full", "9.6*", "12.8", "1638"]
+        assert lines[6].split() == ["prob", "9.6!", "12.8", "1638"]
+        assert lines[-1] == "not measured: mean at L = 16384: it failed: X"
+        assert max(map(len, lines)) <= 100
+
+    def test_the_picture_names_every_line_in_its_family(self, document: dict[str, Any]) -> None:
+        axes = bench.figure(document).axes
+        assert len(axes) == 6
+        for panel, family in zip(axes, report.FAMILIES * 2, strict=True):
+            named = {text.get_text() for text in panel.texts}
+            assert named == {"SDPA"} | {n for n, core in CORES.items() if core.family == family}
+            assert len(panel.lines) == len(CORES) + 1
+            assert (panel.get_xscale(), panel.get_yscale()) == ("log", "log")
+
+    def test_names_keep_their_distance_and_their_order(self) -> None:
+        heights = [5.0, 0.0, 0.1, 0.05, 9.0]
+        placed = report._apart(heights, 1.0)
+        order = sorted(range(5), key=heights.__getitem__)
+        gaps = [placed[b] - placed[a] for a, b in pairwise(order)]
+        assert min(gaps) > 0.95
+        assert placed[0] == 5.0
+        assert placed[4] == 9.0
+
+    def test_files(self, document: dict[str, Any], tmp_path: Path) -> None:
+        data, picture = bench.save(document, tmp_path / "new")
+        assert data.name == "attention-Chip-R-2-threads-B1-H8-E64-float32-causal.json"
+        assert json.loads(data.read_text()) == document
+        assert picture.read_bytes().startswith(b"\x89PNG")
+        assert picture.stem == data.stem
+
+    def test_a_folder_that_cannot_be_written(
+        self, document: dict[str, Any], tmp_path: Path
+    ) -> None:
+        (tmp_path / "file").write_text("")
+        with pytest.raises(StorageError, match="file could not be written"):
+            bench.save(document, tmp_path / "file")
