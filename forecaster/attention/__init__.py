@@ -11,10 +11,12 @@ from forecaster.attention.multihead import MultiHeadAttention
 from forecaster.attention.none import NoAttention
 from forecaster.attention.plugins import Catalogue
 from forecaster.attention.prob import ProbSparseAttention, prob_counts, prob_sparse_attention
+from forecaster.attention.topk import TopKAttention, topk_attention
 
 ATTENTIONS: dict[str, type[Attention]] = {
     "full": FullAttention,
     "prob": ProbSparseAttention,
+    "topk": TopKAttention,
     "mean": MeanAttention,
     "none": NoAttention,
 }
@@ -51,8 +53,10 @@ __all__ = [
     "Place",
     "ProbSparseAttention",
     "Role",
+    "TopKAttention",
     "full_attention",
     "mean_attention",
     "prob_counts",
     "prob_sparse_attention",
+    "topk_attention",
 ]

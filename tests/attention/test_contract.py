@@ -17,7 +17,7 @@ BATCH, HEADS, WIDTH, QUERIES, KEYS = 3, 2, 12, 7, 11
 SHARED_FILES = {"__init__", "base", "draws", "kernels", "multihead", "plugins", "tiles"}
 
 # Options that keep a mechanism from being full attention at these lengths.
-OPTIONS = {"prob": {"factor": 1}}
+OPTIONS = {"prob": {"factor": 1}, "topk": {"topk": 2}}
 # Their selection looks at the whole sequence: not strictly causal, and padding changes counts.
 SELECTS_GLOBALLY = {"prob"}
 
