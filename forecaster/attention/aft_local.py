@@ -1,0 +1,115 @@
+"""AFT-local: an Attention Free Transformer with learned biases for positions within a window.
+
+Zhai et al., "An Attention Free Transformer", 2021, equations 2 and 4; section 3.2 for the factors.
+
+    y_t = σ(q_t) ⊙ Σ_s e^(k_s + w_ts) ⊙ v_s / Σ_s e^(k_s + w_ts)     for every feature on its own
+    w_ts = a_t·b_s where |t − s| < window, else 0                    causal: s <= t
+
+Keys outside the window stay visible, with bias 0. All features share w; a and b are rows of two
+tables (L, 128) drawn from N(0, 0.01²), L being the length of the place.
+
+Time O(L·window·D), memory O(L·D). It is never full attention, because no query is compared with a
+key; with window 1 and w = 0 it is AFT-simple, with window >= L AFT-full. Strictly causal.
+
+The authors published no code. The public aft-pytorch overflows for keys above 88, learns a dense
+L x L table without factors, makes its table anew in every forward pass (so that an optimiser trains
+one that is no longer used) and has no causal form.
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from forecaster.attention.aft import check_features, gated, position_factors
+from forecaster.attention.banded import banded_mean, diagonals
+from forecaster.attention.base import About, Place, SelfAttention
+from forecaster.attention.kernels import at_least_one, refuse_mix
+from forecaster.attention.multihead import MultiHeadAttention
+from forecaster.shapes import Bool, Float
+
+
+def aft_local_attention(
+    q: Float[Tensor, "B H L E"],
+    k: Float[Tensor, "B H S E"],
+    v: Float[Tensor, "B H S E"],
+    band_bias: Float[Tensor, "L taps"] | Float[Tensor, "H L taps"],
+    *,
+    window: int,
+    causal: bool = False,
+    key_mask: Bool[Tensor, "B S"] | None = None,
+) -> Float[Tensor, "B H L E"]:
+    """The gated mean of the values under biases near each step; see the module for the formula.
+
+    `band_bias` has w_ts in row t and column s − t + window − 1, of taps = 2·window − 1; what it has
+    for keys that do not exist, or that `causal` hides, has no effect. `key_mask` True is a real
+    key; a query that sees none gives 0. Raises ValueError when sizes do not fit, or for L != S.
+    """
+    at_least_one(window=window)
+    check_features(q, k, v, causal, key_mask)
+    H, L = q.shape[1:3]
+    if k.shape[2] != L:
+        raise ValueError(f"AFT-local needs as many keys as queries, got {L} and {k.shape[2]}")
+    taps = 2 * window - 1
+    if tuple(band_bias.shape) not in {(L, taps), (H, L, taps)}:
+        raise ValueError(
+            f"band_bias must be (L, 2·window − 1) = {(L, taps)}, or {(H, L, taps)} with one for "
+            f"each head, got {tuple(band_bias.shape)}"
+        )
+    band = band_bias[None] if band_bias.ndim == 2 else band_bias
+    if causal:
+        band = band[..., :window]
+    return gated(q, banded_mean(k, v, band, 1 - window, causal=causal, key_mask=key_mask)).to(
+        v.dtype
+    )
+
+
+class AFTLocalAttention(SelfAttention, MultiHeadAttention):
+    """`aft_local_attention` between projections, w being made of factors; its features are heads.
+
+    A series may be shorter than the place, and then has the first rows of the tables.
+    """
+
+    about = About("Zhai et al., An Attention Free Transformer", 2021, "L·window·D")
+
+    def __init__(self, place: Place, *, window: int = 32) -> None:
+        super().__init__(place)
+        refuse_mix(place.mix, "attention 'aft-local'")
+        at_least_one(window=window)
+        self.window = window
+        self.query_factors = position_factors(place.query_length)
+        self.key_factors = position_factors(place.query_length)
+
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, *, causal: bool, key_mask: Tensor | None
+    ) -> Tensor:
+        band = self.band_bias(q.shape[2])
+        return aft_local_attention(
+            q, k, v, band, window=self.window, causal=causal, key_mask=key_mask
+        )
+
+    def band_bias(self, length: int) -> Float[Tensor, "L taps"]:
+        """w for `length` steps as `aft_local_attention` wants it, without the L x L products.
+
+        Blocks of `window` rows are multiplied with the three blocks that their band can reach.
+        Raises ValueError when there are more steps than rows.
+        """
+        if length > len(self.query_factors):
+            raise ValueError(
+                f"aft-local has position biases for {len(self.query_factors)} steps, got a series "
+                f"of {length}; build it with the longer length"
+            )
+        window, blocks = self.window, math.ceil(length / self.window)
+        rest = blocks * window - length
+        a = F.pad(self.query_factors[:length], (0, 0, 0, rest)).unflatten(0, (blocks, window))
+        b = F.pad(self.key_factors[:length], (0, 0, window, rest + window))
+        b = b.unflatten(0, (blocks + 2, window))
+        near = torch.cat([b[:-2], b[1:-1], b[2:]], dim=1)
+        return diagonals(a @ near.mT, 1, 2 * window - 1).flatten(0, 1)[:length]
+
+    def amounts_to(self) -> str:
+        L = self.place.query_length
+        if self.window >= L:
+            return f"aft-local: aft-full, as window >= L (window = {self.window}, L = {L})"
+        return f"aft-local: biases up to {self.window - 1} steps away, none beyond (L = {L})"
