@@ -4,19 +4,31 @@ To add one: write its file (docstring with the formula, pure function, module), 
 give it an entry in `ATTENTIONS`. The name in the table is the one on the command line.
 """
 
+from forecaster.attention.aft_conv import AFTConvAttention, aft_conv_attention, aft_conv_kernel
+from forecaster.attention.aft_local import AFTLocalAttention, aft_local_attention
 from forecaster.attention.base import Attention, AttentionChoice, AttentionPlan, Place, Role
 from forecaster.attention.full import FullAttention, full_attention
+from forecaster.attention.logsparse import (
+    LogSparseAttention,
+    log_sparse_attention,
+    log_sparse_offsets,
+)
 from forecaster.attention.mean import MeanAttention, mean_attention
 from forecaster.attention.multihead import MultiHeadAttention
 from forecaster.attention.none import NoAttention
 from forecaster.attention.plugins import Catalogue
 from forecaster.attention.prob import ProbSparseAttention, prob_counts, prob_sparse_attention
+from forecaster.attention.strided import StridedAttention, strided_attention
 from forecaster.attention.topk import TopKAttention, topk_attention
 
 ATTENTIONS: dict[str, type[Attention]] = {
     "full": FullAttention,
     "prob": ProbSparseAttention,
+    "logsparse": LogSparseAttention,
+    "strided": StridedAttention,
     "topk": TopKAttention,
+    "aft-local": AFTLocalAttention,
+    "aft-conv": AFTConvAttention,
     "mean": MeanAttention,
     "none": NoAttention,
 }
@@ -43,20 +55,30 @@ __all__ = [
     "ATTENTIONS",
     "CATALOGUE",
     "SYNONYMS",
+    "AFTConvAttention",
+    "AFTLocalAttention",
     "Attention",
     "AttentionChoice",
     "AttentionPlan",
     "FullAttention",
+    "LogSparseAttention",
     "MeanAttention",
     "MultiHeadAttention",
     "NoAttention",
     "Place",
     "ProbSparseAttention",
     "Role",
+    "StridedAttention",
     "TopKAttention",
+    "aft_conv_attention",
+    "aft_conv_kernel",
+    "aft_local_attention",
     "full_attention",
+    "log_sparse_attention",
+    "log_sparse_offsets",
     "mean_attention",
     "prob_counts",
     "prob_sparse_attention",
+    "strided_attention",
     "topk_attention",
 ]

@@ -14,7 +14,17 @@ from forecaster.errors import UsageError
 from forecaster.lookup import option_model
 
 BATCH, HEADS, WIDTH, QUERIES, KEYS = 3, 2, 12, 7, 11
-SHARED_FILES = {"__init__", "base", "draws", "kernels", "multihead", "plugins", "tiles"}
+SHARED_FILES = {
+    "__init__",
+    "banded",
+    "base",
+    "draws",
+    "kernels",
+    "multihead",
+    "patterns",
+    "plugins",
+    "tiles",
+}
 
 # Options that keep a mechanism from being full attention at these lengths.
 OPTIONS = {"prob": {"factor": 1}, "topk": {"topk": 2}}

@@ -1,0 +1,222 @@
+"""Attention over a fixed pattern of visible keys, in two ways that give the same numbers.
+
+A pattern says which query sees which key. Short series take one call of the fused kernel with the
+pattern as a mask (`masked_attention`). Long ones take dense tiles that together hold every visible
+key once (`tiled_attention`): a mechanism names them as `Part`s, which are merged by their
+log-sum-exp (forecaster/attention/tiles.py).
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, get_args
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from forecaster.attention.kernels import (
+    accumulator,
+    check_inputs,
+    softmax_attention,
+    visible_keys,
+)
+from forecaster.attention.tiles import HIDDEN, merge, softmax_part, softmax_part_backward
+from forecaster.shapes import Bool, Float
+
+Pattern = Callable[[Tensor, Tensor], Tensor]
+"""Whether query i sees key j: for integer tensors i, j that broadcast, a bool tensor. Hashable."""
+
+
+def check_self_inputs(
+    q: Tensor, k: Tensor, v: Tensor, causal: bool, key_mask: Tensor | None
+) -> None:
+    """`check_inputs`, and ValueError unless there are as many keys as queries."""
+    check_inputs(q, k, v, causal, key_mask)
+    if q.shape[2] != k.shape[2]:
+        raise ValueError(
+            "the pattern relates a series to itself and needs as many keys as queries, got "
+            f"{q.shape[2]} queries, {k.shape[2]} keys"
+        )
+
+
+def check_one_of(kind: Any, **arguments: str) -> None:
+    """Raise ValueError naming the argument whose value is none of the Literal `kind`."""
+    for name, value in arguments.items():
+        if value not in get_args(kind):
+            known = ", ".join(repr(choice) for choice in get_args(kind))
+            raise ValueError(f"{name} must be one of {known}, got {value!r}")
+
+
+@lru_cache(maxsize=32)
+@torch.inference_mode(False)  # or a mask made in inference could take part in no training
+def pattern_mask(pattern: Pattern, length: int, device: torch.device) -> Bool[Tensor, "L L"]:
+    """The mask of a pattern for series of `length` steps; kept, so it must not be changed."""
+    steps = torch.arange(length, device=device)
+    return pattern(steps[:, None], steps)
+
+
+def masked_attention(
+    q: Tensor, k: Tensor, v: Tensor, visible: Tensor, key_mask: Tensor | None, scale: float
+) -> Tensor:
+    """Attention by a mask (L, L), or (H, L, L), that in itself leaves no row empty."""
+    visible = visible.view(1, -1, *visible.shape[-2:])
+    real = visible_keys(False, key_mask)
+    if real is None:
+        return softmax_attention(q, k, v, visible=visible, may_be_empty=False, scale=scale)
+    return softmax_attention(q, k, v, visible=visible & real, scale=scale)
+
+
+@dataclass(frozen=True)
+class Strip:
+    """All series of a batch on one strip of steps, (margin + B·P + margin, H, ...).
+
+    The `length` steps of a series are followed by zeros up to P = `padded`, at least `margin` of
+    them: a tile that reaches `margin` steps beyond its series meets zeros and no other series.
+    """
+
+    batch: int
+    length: int
+    padded: int
+    margin: int
+
+    def lay(self, x: Tensor, width: int, dtype: torch.dtype) -> Tensor:
+        """The strip of x (B, H, L, E), whose last axis zeros make as wide as `width`."""
+        steps = self.batch * self.padded + 2 * self.margin
+        strip = x.new_zeros(steps, x.shape[1], width, dtype=dtype)
+        self.series(strip)[:, : self.length, :, : x.shape[3]] = x.transpose(1, 2)
+        return strip
+
+    def lift(self, strip: Tensor, width: int, dtype: torch.dtype) -> Tensor:
+        """(B, H, L, `width`) from a strip: the inverse of `lay`."""
+        return self.series(strip)[:, : self.length, :, :width].transpose(1, 2).to(dtype)
+
+    def series(self, strip: Tensor) -> Tensor:
+        """The view (B, P, H, ...) of a strip."""
+        inner = strip[self.margin : self.margin + self.batch * self.padded]
+        return inner.view(self.batch, self.padded, *strip.shape[1:])
+
+
+class Part(ABC):
+    """Some queries and, for them, some visible keys: N·G dense tiles of l queries and s keys.
+
+    No key may be visible to a query in two parts. In `triangular` tiles key n is visible to query
+    m only if n <= m.
+    """
+
+    triangular: bool
+
+    @abstractmethod
+    def queries(self, strip: Tensor) -> Tensor:
+        """The view (N, G, l, ...) of a strip (steps, H, ...); no element occurs twice in it."""
+
+    @abstractmethod
+    def keys(self, strip: Tensor) -> Tensor:
+        """(N, G, s, ...) from a strip (steps, H, ...)."""
+
+    @abstractmethod
+    def add_keys(self, strip: Tensor, tiles: Tensor) -> None:
+        """Add tiles (N, G, s, E) to the strip at the places from which `keys` takes them."""
+
+    @abstractmethod
+    def visible(self, real: Tensor) -> Tensor:
+        """Which keys are visible beside that: bool that broadcasts to (N, G, l, s).
+
+        `real` is the strip (steps, H) of the keys that exist and are not masked.
+        """
+
+
+def tiled_attention(
+    q: Float[Tensor, "B H L E"],
+    k: Float[Tensor, "B H L E"],
+    v: Float[Tensor, "B H L Ev"],
+    parts: Callable[[Strip], list[Part]],
+    *,
+    block: int,
+    margin: int,
+    scale: float,
+    key_mask: Bool[Tensor, "B L"] | None = None,
+) -> Float[Tensor, "B H L Ev"]:
+    """Softmax attention over the keys of all parts; a query that sees none gives 0.
+
+    `block` divides the padded length of a series on the strip from which `parts` cuts; `margin` is
+    how far a part reaches beyond a series. Parts that run one after the other keep no L x L.
+    """
+    L = q.shape[2]
+    strip = Strip(q.shape[0], L, -(-(L + margin) // block) * block, margin)
+    out: Tensor = _Tiled.apply(  # type: ignore[no-untyped-call]
+        q, k, v, key_mask, strip, parts(strip), scale
+    )
+    return out
+
+
+class _Tiled(torch.autograd.Function):
+    """The sum of the parts, with all its arithmetic in float32 at least."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        key_mask: Tensor | None,
+        strip: Strip,
+        parts: list[Part],
+        scale: float,
+    ) -> Tensor:
+        if key_mask is None:
+            key_mask = torch.ones(1, strip.length, dtype=torch.bool, device=q.device)
+        real = key_mask[:, None, :, None].expand(*q.shape[:3], 1)
+        real = strip.lay(real, 1, torch.bool)[..., 0]
+        width, dtype = max(q.shape[3], v.shape[3]), accumulator(q.dtype)
+        laid = [strip.lay(x, width, dtype) for x in (q, k, v)]
+        o, z = torch.zeros_like(laid[0]), torch.full_like(laid[0][..., 0], 2 * HIDDEN)
+        for part in parts:
+            new = softmax_part(
+                part.queries(laid[0]),
+                part.keys(laid[1]),
+                part.keys(laid[2]),
+                scale=scale,
+                bias=_bias(part, real, dtype),
+                causal=part.triangular,
+            )
+            old = part.queries(o), part.queries(z)
+            for x, merged in zip(old, merge(*old, *new), strict=True):
+                x.copy_(merged)
+        empty = z < HIDDEN / 2
+        o.masked_fill_(empty[..., None], 0.0)
+        z.masked_fill_(empty, -HIDDEN)  # so that no key has weight in the backward pass
+        ctx.save_for_backward(*laid, o, z, real)
+        ctx.strip, ctx.parts, ctx.scale = strip, parts, scale
+        ctx.kinds = [(x.shape[3], x.dtype) for x in (q, k, v)]
+        return strip.lift(o, v.shape[3], v.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        q, k, v, o, z, real = ctx.saved_tensors
+        grad = ctx.strip.lay(grad, o.shape[2], o.dtype)
+        gradients = [torch.zeros_like(x) for x in (q, k, v)]
+        for part in ctx.parts:
+            grad_q, grad_k, grad_v = softmax_part_backward(
+                part.queries(grad),
+                part.queries(q),
+                part.keys(k),
+                part.keys(v),
+                part.queries(o),
+                part.queries(z),
+                scale=ctx.scale,
+                bias=_bias(part, real, q.dtype),
+                causal=part.triangular,
+            )
+            part.queries(gradients[0]).add_(grad_q)
+            part.add_keys(gradients[1], grad_k)
+            part.add_keys(gradients[2], grad_v)
+        lifted = [ctx.strip.lift(x, *kind) for x, kind in zip(gradients, ctx.kinds, strict=True)]
+        return *lifted, None, None, None, None
+
+
+def _bias(part: Part, real: Tensor, dtype: torch.dtype) -> Tensor:
+    """What to add to the scores of a part, so that only its visible keys have weight."""
+    return (~part.visible(real)).to(dtype).mul_(HIDDEN)

@@ -1,0 +1,230 @@
+"""Strided attention: every step sees its neighbours and every l-th step before it.
+
+Child, Gray, Radford, Sutskever, "Generating Long Sequences with Sparse Transformers", 2019,
+sections 4.2 and 4.3. With the stride l and the distance d = i - j >= 0, query i sees key j in
+
+    local:  d < l          column:  d mod l = 0          merged:  either of them
+
+    out_i = Σ_j softmax_j(q_i·k_j / √E) v_j        over the keys that it sees
+
+Without `causal`, d = |i - j|: that is ours, the paper is causal throughout. Two layers of merged
+attention carry a step of the past to any later one. Time O(L·(l + L/l)·E), which is O(L·√L·E) at
+l = √L, the default; memory O(L·(l + E)). Merged and local attention are full attention when
+l >= L, and merged attention when l = 1. Strictly causal.
+
+The paper's local set ends with step i - l, that of the authors' code with i - l + 1, as here;
+merged attention sees step i - l anyway. The paper's three ways to share the two sets out among
+heads and layers are the option `heads` of the module.
+"""
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from forecaster.attention.base import About, Place, SelfAttention
+from forecaster.attention.full import full_attention
+from forecaster.attention.kernels import at_least_one
+from forecaster.attention.multihead import MultiHeadAttention
+from forecaster.attention.patterns import (
+    Part,
+    Strip,
+    check_one_of,
+    check_self_inputs,
+    masked_attention,
+    pattern_mask,
+    tiled_attention,
+)
+from forecaster.shapes import Bool, Float
+
+Keys = Literal["merged", "local", "column"]
+Heads = Literal["merged", "interleaved", "split"]
+
+_SHORT = 512  # up to this length one masked call is quicker than tiles (measured)
+_BLOCK = 64  # least queries of a local tile: below, the fused kernel is slow
+_AT_ONCE = 1 << 21  # elements of local key gradients held at a time, so that they stay in a cache
+
+
+@dataclass(frozen=True)
+class StridedPattern:
+    """Which steps see which."""
+
+    stride: int
+    causal: bool = True
+    keys: Keys = "merged"
+
+    def __call__(self, i: Tensor, j: Tensor) -> Tensor:
+        """Whether query i sees key j: a bool tensor for positions that broadcast."""
+        distance = (i - j).abs()
+        local, column = distance < self.stride, distance % self.stride == 0
+        visible = {"merged": local | column, "local": local, "column": column}[self.keys]
+        return visible & (j <= i) if self.causal else visible
+
+
+def strided_attention(
+    q: Float[Tensor, "B H L E"],
+    k: Float[Tensor, "B H L E"],
+    v: Float[Tensor, "B H L Ev"],
+    *,
+    stride: int,
+    causal: bool = True,
+    pattern: Keys = "merged",
+    key_mask: Bool[Tensor, "B L"] | None = None,
+    scale: float | None = None,
+) -> Float[Tensor, "B H L Ev"]:
+    """Softmax attention over the keys of `pattern`; see the module for the formula.
+
+    `scale` defaults to E**-0.5. `key_mask` True is a real key; a query that sees none gives 0.
+    Raises ValueError when sizes or options do not fit, or for L != S.
+    """
+    check_self_inputs(q, k, v, causal, key_mask)
+    at_least_one(stride=stride)
+    check_one_of(Keys, pattern=pattern)
+    L = q.shape[2]
+    if _is_full(L, stride, pattern):
+        return full_attention(q, k, v, causal=causal, key_mask=key_mask, scale=scale)
+    scale = q.shape[3] ** -0.5 if scale is None else scale
+    if L <= _SHORT:
+        visible = pattern_mask(StridedPattern(stride, causal, pattern), L, q.device)
+        return masked_attention(q, k, v, visible, key_mask, scale)
+    block = stride * math.ceil(_BLOCK / stride)
+
+    def parts(strip: Strip) -> list[Part]:
+        parts: list[Part] = []
+        if pattern != "local":
+            parts.append(_Column(strip, stride, causal))
+        if pattern != "column":
+            blocks = strip.batch * strip.padded // block
+            at_once = max(1, _AT_ONCE // ((block + 2 * stride) * q.shape[1] * q.shape[3]))
+            for first in range(0, blocks, at_once):
+                some = slice(first, min(first + at_once, blocks))
+                parts.append(_Local(some, block, stride, causal, itself=pattern == "local"))
+        return parts
+
+    return tiled_attention(
+        q, k, v, parts, block=block, margin=stride, scale=scale, key_mask=key_mask
+    )
+
+
+class StridedAttention(SelfAttention, MultiHeadAttention):
+    """Multi-head `strided_attention`; without a `stride` it is √L of the place, rounded.
+
+    `heads`: "merged" heads see both sets; "interleaved" ones the local set in layers of even depth
+    and the column in the others; with "split" the first half sees the local set, the rest the
+    column.
+    """
+
+    about = About("Child et al., Sparse Transformer", 2019, "L·√L·D")
+
+    def __init__(self, place: Place, *, stride: int | None = None, heads: Heads = "merged") -> None:
+        super().__init__(place)
+        self.stride = round(place.query_length**0.5) if stride is None else stride
+        at_least_one(stride=self.stride)
+        check_one_of(Heads, heads=heads)
+        if heads == "split" and place.heads < 2:
+            raise ValueError("heads='split' needs at least 2 heads to share out, got 1")
+        self.heads = heads
+
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, *, causal: bool, key_mask: Tensor | None
+    ) -> Tensor:
+        def see(pattern: Keys, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            return strided_attention(
+                q, k, v, stride=self.stride, causal=causal, pattern=pattern, key_mask=key_mask
+            )
+
+        if self.heads != "split":
+            return see(self._pattern(), q, k, v)
+        half = self.place.heads // 2
+        local = see("local", q[:, :half], k[:, :half], v[:, :half])
+        return torch.cat([local, see("column", q[:, half:], k[:, half:], v[:, half:])], dim=1)
+
+    def amounts_to(self) -> str:
+        L, stride, half = self.place.query_length, self.stride, self.place.heads // 2
+        if self.heads != "split" and _is_full(L, stride, self._pattern()):
+            return f"full: stride {stride}, length {L}"
+        near, far = f"less than {stride} apart", f"multiples of {stride} apart"
+        if self.heads == "split":
+            seen = f"{near} in {half} heads, {far} in {self.place.heads - half}"
+        else:
+            seen = {"merged": f"{near} or {far}", "local": near, "column": far}[self._pattern()]
+        return f"strided: steps {seen}, of {L}"
+
+    def _pattern(self) -> Keys:
+        """What all heads see, where they see the same."""
+        if self.heads == "merged":
+            return "merged"
+        return "column" if self.place.depth % 2 else "local"
+
+
+def _is_full(L: int, stride: int, pattern: Keys) -> bool:
+    return (stride >= L and pattern != "column") or (stride == 1 and pattern != "local")
+
+
+@dataclass(frozen=True)
+class _Local(Part):
+    """Blocks of queries, each with the keys from one stride before it to its end or, if the
+    pattern is not causal, to one stride after it: windows that overlap.
+
+    `itself` says whether a query sees its own step here, or in the column.
+    """
+
+    triangular = False
+
+    blocks: slice
+    block: int
+    stride: int
+    causal: bool
+    itself: bool
+
+    @property
+    def window(self) -> int:
+        return self.block + self.stride * (1 if self.causal else 2)
+
+    def queries(self, strip: Tensor) -> Tensor:
+        return self._cut(strip, self.stride, self.stride + self.block)
+
+    def keys(self, strip: Tensor) -> Tensor:
+        return self._cut(strip, 0, self.window)
+
+    def add_keys(self, strip: Tensor, tiles: Tensor) -> None:
+        borders = 0, self.stride, self.stride + self.block, self.window
+        for start, end in pairwise(borders):  # no such piece overlaps with itself
+            self._cut(strip, start, end).add_(tiles[:, :, start:end])
+
+    def visible(self, real: Tensor) -> Tensor:
+        j = torch.arange(self.window, device=real.device)
+        i = j[self.stride : self.stride + self.block, None]
+        near = StridedPattern(self.stride, self.causal, "local")(i, j)
+        if not self.itself:
+            near = near & (i != j)
+        return near & self.keys(real)[:, :1, None]
+
+    def _cut(self, strip: Tensor, start: int, end: int) -> Tensor:
+        """Steps start to end of every window; a window opens one stride before its block."""
+        return strip[start:].unfold(0, end - start, self.block)[self.blocks].movedim(-1, 2)
+
+
+@dataclass(frozen=True)
+class _Column(Part):
+    """All steps of equal remainder by the stride: with heads side by side a view of the strip."""
+
+    strip: Strip
+    stride: int
+    triangular: bool
+
+    def queries(self, strip: Tensor) -> Tensor:
+        shape = self.strip.batch, -1, self.stride * strip.shape[1], *strip.shape[2:]
+        return self.strip.series(strip).view(shape).transpose(1, 2)
+
+    def keys(self, strip: Tensor) -> Tensor:
+        return self.queries(strip)
+
+    def add_keys(self, strip: Tensor, tiles: Tensor) -> None:
+        self.queries(strip).add_(tiles)
+
+    def visible(self, real: Tensor) -> Tensor:
+        return self.keys(real)[:, :, None]
