@@ -521,8 +521,8 @@ class TestBench:
         assert "--causal" in kept["command"]
 
     def test_json_is_what_is_kept(self, run, tmp_path):
-        status, out, _ = run(*self.ARGUMENTS, "--json")
-        assert status == 0
+        status, out, err = run(*self.ARGUMENTS, "--json")
+        assert status == 0, err
         (data,) = (tmp_path / "cache").rglob("bench/*.json")
         assert json.loads(out) == json.loads(data.read_text())
         rows = json.loads(out)["rows"]

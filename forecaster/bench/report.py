@@ -59,7 +59,8 @@ def title(document: Row) -> str:
 def figure(document: Row) -> "Figure":
     """Time (above) and memory (below) against length, a column for each family of types.
 
-    The other families stay visible in grey, SDPA is the dashed line.
+    The other families stay visible in grey, SDPA is the dashed line. What is below the resolution
+    of a memory page, 0, has no point.
     """
     from matplotlib.figure import Figure
 
@@ -89,7 +90,7 @@ def _draw_family(axis: "Axes", rows: list[Row], key: str, family: str) -> None:
     colours = iter(COLOURS)
     ends = []
     for name in dict.fromkeys(row["attn"] for row in rows):
-        points = [(row["length"], row[key]) for row in rows if row["attn"] == name and key in row]
+        points = [(r["length"], r[key]) for r in rows if r["attn"] == name and r.get(key)]
         if not points:
             continue
         x, y = zip(*points, strict=True)

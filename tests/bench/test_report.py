@@ -52,6 +52,12 @@ class TestReport:
             assert len(panel.lines) == len(CORES) + 1
             assert (panel.get_xscale(), panel.get_yscale()) == ("log", "log")
 
+    def test_nothing_has_no_point(self, document: dict[str, Any]) -> None:
+        document["rows"][0]["mib"] = 0.0
+        memory = bench.figure(document).axes[3]
+        (sdpa,) = (line for line in memory.lines if line.get_linestyle() == "--")
+        assert list(sdpa.get_xdata()) == [128, 16384]
+
     def test_names_keep_their_distance_and_their_order(self) -> None:
         heights = [5.0, 0.0, 0.1, 0.05, 9.0]
         placed = report._apart(heights, 1.0)
