@@ -7,6 +7,7 @@ give it an entry in `ATTENTIONS`. The name in the table is the one on the comman
 from forecaster.attention.aft_conv import AFTConvAttention, aft_conv_attention, aft_conv_kernel
 from forecaster.attention.aft_local import AFTLocalAttention, aft_local_attention
 from forecaster.attention.base import Attention, AttentionChoice, AttentionPlan, Place, Role
+from forecaster.attention.fixed import FixedAttention, fixed_attention
 from forecaster.attention.full import FullAttention, full_attention
 from forecaster.attention.logsparse import (
     LogSparseAttention,
@@ -26,6 +27,7 @@ ATTENTIONS: dict[str, type[Attention]] = {
     "prob": ProbSparseAttention,
     "logsparse": LogSparseAttention,
     "strided": StridedAttention,
+    "fixed": FixedAttention,
     "topk": TopKAttention,
     "aft-local": AFTLocalAttention,
     "aft-conv": AFTConvAttention,
@@ -60,6 +62,7 @@ __all__ = [
     "Attention",
     "AttentionChoice",
     "AttentionPlan",
+    "FixedAttention",
     "FullAttention",
     "LogSparseAttention",
     "MeanAttention",
@@ -73,6 +76,7 @@ __all__ = [
     "aft_conv_attention",
     "aft_conv_kernel",
     "aft_local_attention",
+    "fixed_attention",
     "full_attention",
     "log_sparse_attention",
     "log_sparse_offsets",

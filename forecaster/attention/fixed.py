@@ -1,0 +1,239 @@
+"""Fixed attention: every step sees its own block and the summary steps at the end of each block.
+
+Child, Gray, Radford, Sutskever, "Generating Long Sequences with Sparse Transformers", 2019,
+sections 4.2 to 4.4. With blocks of l steps, the last c of which are its summary, query i sees key
+j (if causal: j <= i) in
+
+    ⌊j/l⌋ = ⌊i/l⌋          or          l - c <= j mod l
+
+    out_i = Σ_j softmax_j(q_i·k_j / √E) v_j        over the keys that it sees
+
+Where strided attention suits a series with a period, this suits one without: what is known of a
+block is gathered in its summary, for all to read. Time O(L·(l + c·L/l)·E), memory O(L·(l + E)).
+It is full attention when l >= L or c = l. Strictly causal; without `causal` it is ours, the paper
+is causal throughout.
+
+With `distinct_heads` head h reads another part of the block, l - c(t+1) <= j mod l < l - ct for
+t = h mod ⌊l/c⌋, which the paper found better than one part for all. The paper has l = 128 or 256
+and c = 8, 16 or 32. The authors' code knows this pattern in units of 32 steps only.
+"""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from forecaster.attention.base import About, Place, SelfAttention
+from forecaster.attention.full import full_attention
+from forecaster.attention.kernels import at_least_one
+from forecaster.attention.multihead import MultiHeadAttention
+from forecaster.attention.patterns import (
+    Part,
+    Strip,
+    check_self_inputs,
+    masked_attention,
+    pattern_mask,
+    tiled_attention,
+)
+from forecaster.shapes import Bool, Float
+
+_SHORT = 512  # up to this length one masked call is quicker than tiles (measured)
+_ROWS = 512  # causal queries that read summaries in one call
+
+
+@dataclass(frozen=True)
+class FixedPattern:
+    """Which steps see which.
+
+    `slot` is the part of a block that serves as its summary, counted from the end of the block.
+    """
+
+    stride: int
+    summary: int
+    causal: bool = True
+    slot: int = 0
+
+    def __call__(self, i: Tensor, j: Tensor) -> Tensor:
+        """Whether query i sees key j: a bool tensor for positions that broadcast."""
+        visible = (i // self.stride == j // self.stride) | self.summarises(j)
+        return visible & (j <= i) if self.causal else visible
+
+    def summarises(self, j: Tensor) -> Tensor:
+        """Whether step j belongs to the summary of its block."""
+        place = j % self.stride - self.first
+        return (place >= 0) & (place < self.summary)
+
+    @property
+    def first(self) -> int:
+        """The first step of the summary, counted from the first of the block."""
+        return self.stride - self.summary * (self.slot + 1)
+
+
+def fixed_attention(
+    q: Float[Tensor, "B H L E"],
+    k: Float[Tensor, "B H L E"],
+    v: Float[Tensor, "B H L Ev"],
+    *,
+    stride: int,
+    summary: int,
+    causal: bool = True,
+    distinct_heads: bool = False,
+    key_mask: Bool[Tensor, "B L"] | None = None,
+    scale: float | None = None,
+) -> Float[Tensor, "B H L Ev"]:
+    """Softmax attention over the own block and all summaries; see the module for the formula.
+
+    `stride` is l, `summary` c. `scale` defaults to E**-0.5. `key_mask` True is a real key; a query
+    that sees none gives 0. Raises ValueError when sizes or options do not fit, or for L != S.
+    """
+    check_self_inputs(q, k, v, causal, key_mask)
+    _check_summary(stride, summary)
+    _, H, L, E = q.shape
+    if _is_full(L, stride, summary):
+        return full_attention(q, k, v, causal=causal, key_mask=key_mask, scale=scale)
+    scale = E**-0.5 if scale is None else scale
+    slots = stride // summary
+    patterns = tuple(
+        FixedPattern(stride, summary, causal, h % slots) for h in range(H if distinct_heads else 1)
+    )
+    if L <= _SHORT:
+        visible = torch.stack([pattern_mask(pattern, L, q.device) for pattern in patterns])
+        return masked_attention(q, k, v, visible, key_mask, scale)
+
+    def parts(strip: Strip) -> list[Part]:
+        blocks = strip.padded // stride
+        own = _Own(patterns, triangular=causal)
+        if not causal:
+            return [own, _Summaries(patterns, strip, 0, blocks, read=blocks)]
+        at_once = max(1, _ROWS // stride)
+        borders = [*range(1, blocks, at_once), blocks]  # block 0 has no earlier summary to read
+        return [own, *(_Summaries(patterns, strip, m, n, read=n - 1) for m, n in pairwise(borders))]
+
+    return tiled_attention(q, k, v, parts, block=stride, margin=0, scale=scale, key_mask=key_mask)
+
+
+class FixedAttention(SelfAttention, MultiHeadAttention):
+    """Multi-head `fixed_attention`.
+
+    Without a `stride` it is √L of the place, rounded; without a `summary` an eighth of the stride,
+    at least 1.
+    """
+
+    about = About("Child et al., Sparse Transformer", 2019, "L·(l + c·L/l)·D")
+
+    def __init__(
+        self,
+        place: Place,
+        *,
+        stride: int | None = None,
+        summary: int | None = None,
+        distinct_heads: bool = False,
+    ) -> None:
+        super().__init__(place)
+        self.stride = round(place.query_length**0.5) if stride is None else stride
+        self.summary = max(1, self.stride // 8) if summary is None else summary
+        _check_summary(self.stride, self.summary)
+        self.distinct_heads = distinct_heads
+
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, *, causal: bool, key_mask: Tensor | None
+    ) -> Tensor:
+        return fixed_attention(
+            q,
+            k,
+            v,
+            stride=self.stride,
+            summary=self.summary,
+            causal=causal,
+            distinct_heads=self.distinct_heads,
+            key_mask=key_mask,
+        )
+
+    def amounts_to(self) -> str:
+        L, stride, summary = self.place.query_length, self.stride, self.summary
+        if _is_full(L, stride, summary):
+            return f"full: stride {stride}, summary {summary}, length {L}"
+        read = f"{summary} of every block by head"
+        if not self.distinct_heads:
+            read = f"the last {summary} of every block"
+        return f"fixed: the own block of {stride} and {read}, of {L}"
+
+
+def _check_summary(stride: int, summary: int) -> None:
+    at_least_one(stride=stride, summary=summary)
+    if summary > stride:
+        raise ValueError(f"summary must be at most stride, got summary={summary}, stride={stride}")
+
+
+def _is_full(L: int, stride: int, summary: int) -> bool:
+    return stride >= L or summary == stride
+
+
+@dataclass(frozen=True)
+class _Own(Part):
+    """Every block by itself; if not causal, without its summary, which all blocks read."""
+
+    patterns: tuple[FixedPattern, ...]
+    triangular: bool
+
+    def queries(self, strip: Tensor) -> Tensor:
+        return strip.view(-1, self.patterns[0].stride, *strip.shape[1:]).transpose(1, 2)
+
+    def keys(self, strip: Tensor) -> Tensor:
+        return self.queries(strip)
+
+    def add_keys(self, strip: Tensor, tiles: Tensor) -> None:
+        self.queries(strip).add_(tiles)
+
+    def visible(self, real: Tensor) -> Tensor:
+        seen = self.keys(real[:, :1])
+        if not self.triangular:
+            place = torch.arange(seen.shape[2], device=real.device)
+            seen = seen & ~torch.stack([pattern.summarises(place) for pattern in self.patterns])
+        return seen[:, :, None]
+
+
+@dataclass(frozen=True)
+class _Summaries(Part):
+    """The queries of blocks `start` to `stop` and the summaries of the first `read` blocks."""
+
+    triangular = False
+
+    patterns: tuple[FixedPattern, ...]
+    strip: Strip
+    start: int
+    stop: int
+    read: int
+
+    def queries(self, strip: Tensor) -> Tensor:
+        return self._blocks(strip)[:, self.start : self.stop].flatten(1, 2).transpose(1, 2)
+
+    def keys(self, strip: Tensor) -> Tensor:
+        return self._blocks(strip)[self._summaries(strip)].flatten(1, 2).transpose(1, 2)
+
+    def add_keys(self, strip: Tensor, tiles: Tensor) -> None:
+        tiles = tiles.transpose(1, 2).unflatten(1, (self.read, -1))
+        self._blocks(strip)[self._summaries(strip)] += tiles
+
+    def visible(self, real: Tensor) -> Tensor:
+        seen = self.keys(real[:, :1])[:, :, None]
+        if not self.patterns[0].causal:
+            return seen
+        of_query = torch.arange(self.start, self.stop, device=real.device)
+        of_query = of_query.repeat_interleave(self.patterns[0].stride)
+        of_key = torch.arange(self.read, device=real.device)
+        of_key = of_key.repeat_interleave(self.patterns[0].summary)
+        return seen & (of_key < of_query[:, None])
+
+    def _blocks(self, strip: Tensor) -> Tensor:
+        """The view (B, blocks, l, H, ...)."""
+        series = self.strip.series(strip)
+        return series.view(series.shape[0], -1, self.patterns[0].stride, *strip.shape[1:])
+
+    def _summaries(self, strip: Tensor) -> tuple[slice, slice, Tensor, Tensor]:
+        """Where they stand in `_blocks`, which may differ from head to head: an index."""
+        first = torch.tensor([pattern.first for pattern in self.patterns], device=strip.device)
+        steps = torch.arange(self.patterns[0].summary, device=strip.device)[:, None] + first
+        heads = torch.arange(strip.shape[1], device=strip.device)
+        return slice(None), slice(self.read), steps, heads
