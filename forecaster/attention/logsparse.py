@@ -40,7 +40,7 @@ from forecaster.attention.patterns import check_self_inputs, masked_attention, p
 from forecaster.attention.tiles import HIDDEN, softmax_part, softmax_part_backward
 from forecaster.shapes import Bool, Float
 
-_DENSE = {"cpu": 384, "gpu": 2048}  # steps up to which one masked call is quicker (measured)
+_DENSE = {"cpu": 384, "gpu": 2048}  # steps up to which one masked call is quicker or as quick
 _CHUNK = {"cpu": 1 << 19, "gpu": 1 << 24}  # elements of q worked on at a time, to stay in caches
 _BLOCK, _TALLEST = 32, 512  # queries of the smallest and the largest tile
 _SLICE = 12  # a distance taken by itself costs as much as so many more keys of a tile
@@ -209,10 +209,7 @@ class _LogSparse(torch.autograd.Function):
             bias = chunk.bias(pattern, real, q)
             tiles = chunk.queries(q), chunk.keys(k), chunk.keys(v)
             o, near = (chunk.join(x) for x in softmax_part(*tiles, scale=scale, bias=bias))
-            scores = near.new_full((1 + len(chunk.far), *near.shape), HIDDEN)
-            scores[0] = near
-            for n, (i, j) in enumerate(chunk.far, 1):
-                scores[n, :, :, chunk.inside(i)] = _score(q, k, i, j, real, scale)
+            scores = torch.cat([near[None], chunk.far_scores(q, k, real, scale)])
             top = scores.amax(0)
             weights = _exp(scores - top)
             total = weights.sum(0)
@@ -250,10 +247,11 @@ class _LogSparse(torch.autograd.Function):
             chunk.add_keys(grad_k, near[1])
             chunk.add_keys(grad_v, near[2])
             mean = _dot(grad[:, :, chunk.rows], out[:, :, chunk.rows])
-            for i, j in chunk.far:
-                weight = _exp(_score(q, k, i, j, real, scale) - z[:, :, i])
+            weights = _exp(chunk.far_scores(q, k, real, scale) - z[:, :, chunk.rows])[..., None]
+            for n, (i, j) in enumerate(chunk.far):
+                weight = weights[n, :, :, chunk.inside(i)]
                 slope = _dot(grad[:, :, i], v[:, :, j]) - mean[:, :, chunk.inside(i)]
-                weight, slope = weight[..., None], (scale * weight * slope)[..., None]
+                slope = slope[..., None].mul_(weight).mul_(scale)
                 grad_q[:, :, i].addcmul_(slope, k[:, :, j])
                 grad_k[:, :, j].addcmul_(slope, q[:, :, i])
                 grad_v[:, :, j].addcmul_(weight, grad[:, :, i])
@@ -323,6 +321,17 @@ class _Chunk:
             visible = visible & self.keys(real)[:, :, None]
         return (~visible).to(like.dtype).mul_(HIDDEN)
 
+    def far_scores(self, q: Tensor, k: Tensor, real: Tensor | None, scale: float) -> Tensor:
+        """(far distances, B, H, rows), HIDDEN where there is no such key or it is masked."""
+        rows = self.blocks * self.height
+        scores = q.new_full((len(self.far), *q.shape[:2], rows), HIDDEN)
+        for n, (i, j) in enumerate(self.far):
+            score = _dot(q[:, :, i], k[:, :, j]).mul_(scale)
+            if real is not None:
+                score.masked_fill_(~real[:, :, j], HIDDEN)
+            scores[n, :, :, self.inside(i)] = score
+        return scores
+
 
 def _chunks(q: Tensor, pattern: LogSparsePattern) -> Iterator[_Chunk]:
     """All rows in chunks. Tiles that the ends of the series cut short come one at a time."""
@@ -351,9 +360,10 @@ def _chunks(q: Tensor, pattern: LogSparsePattern) -> Iterator[_Chunk]:
 
 @lru_cache(maxsize=64)
 def _plan(L: int, pattern: LogSparsePattern) -> tuple[int, int, tuple[int, ...]]:
-    """The height of tiles, the reach beyond it, and the far distances: what is cheapest together.
+    """Height and reach of the tiles and the distances beyond, such that all is cheapest together.
 
-    Distances into the future are negative. The reach is a multiple of the height.
+    Tiles hold height + reach keys, the reach being a multiple of the height. Distances into the
+    future are negative.
     """
     offsets = log_sparse_offsets(L, pattern.sub_len, pattern.local_len)
 
@@ -376,12 +386,6 @@ def _with_whole_rows(x: Tensor) -> Tensor:
 
 def _machine(x: Tensor) -> str:
     return "cpu" if x.device.type == "cpu" else "gpu"
-
-
-def _score(q: Tensor, k: Tensor, i: slice, j: slice, real: Tensor | None, scale: float) -> Tensor:
-    """(B, H, rows): the scores of the queries at steps i with the keys at steps j, pair by pair."""
-    score = _dot(q[:, :, i], k[:, :, j]).mul_(scale)
-    return score if real is None else score.masked_fill_(~real[:, :, j], HIDDEN)
 
 
 def _dot(x: Tensor, y: Tensor) -> Tensor:
