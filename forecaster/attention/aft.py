@@ -1,0 +1,69 @@
+"""What the Attention Free Transformers share: widths, the gate and the factors of the positions.
+
+Zhai et al., "An Attention Free Transformer", 2021, equation 2 and section 3.2.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from forecaster.attention.kernels import accumulator, check_inputs
+from forecaster.attention.prefix import parts
+from forecaster.shapes import Float
+
+RANK = 128  # features of a position, as in the paper
+
+
+def check_features(
+    q: Tensor, k: Tensor, v: Tensor, causal: bool = False, key_mask: Tensor | None = None
+) -> None:
+    """`check_inputs`, and v as wide as q and k: each feature is weighted and gated on its own."""
+    check_inputs(q, k, v, causal, key_mask)
+    if v.shape[3] != q.shape[3]:
+        raise ValueError(
+            f"q, k and v must have the same width, got q {tuple(q.shape)}, k {tuple(k.shape)}, "
+            f"v {tuple(v.shape)}"
+        )
+
+
+def gated(q: Float[Tensor, "B H L E"], y: Float[Tensor, "B H #L E"]) -> Float[Tensor, "B H L E"]:
+    """σ(q) ⊙ y in float32 at least; y may be one row for all queries."""
+    kind = accumulator(torch.promote_types(q.dtype, y.dtype))
+    out: Tensor = _Gated.apply(q.to(kind), y.to(kind))  # type: ignore[no-untyped-call]
+    return out
+
+
+def position_factors(length: int) -> nn.Parameter:
+    """A table (length, RANK) of N(0, 0.01²), one row a position; products of rows are biases."""
+    return nn.Parameter(torch.empty(length, RANK).normal_(std=0.01))
+
+
+class _Gated(torch.autograd.Function):
+    """Keeps its output, not σ(q), and computes σ(q) again."""
+
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, y: Tensor) -> Tensor:
+        out = torch.empty_like(q)
+        y = y.expand_as(q)
+        for b, t in parts(q):
+            torch.mul(q[b, :, t].sigmoid(), y[b, :, t], out=out[b, :, t])
+        ctx.save_for_backward(q, out)
+        ctx.one_row = y.stride(2) == 0
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
+        q, out = ctx.saved_tensors
+        grad_q = torch.empty_like(q)
+        grad_y = torch.zeros_like(q[:, :, :1]) if ctx.one_row else torch.empty_like(q)
+        for b, t in parts(q):
+            gate = q[b, :, t].sigmoid()
+            if ctx.one_row:
+                grad_y[b] += (grad[b, :, t] * gate).sum(2, keepdim=True)
+            else:
+                torch.mul(grad[b, :, t], gate, out=grad_y[b, :, t])
+            torch.mul(gate.neg_().add_(1.0).mul_(out[b, :, t]), grad[b, :, t], out=grad_q[b, :, t])
+        return grad_q, grad_y
