@@ -14,6 +14,7 @@ from forecaster.attention.logsparse import (
     log_sparse_attention,
     log_sparse_offsets,
 )
+from forecaster.attention.lsh import LSHAttention, lsh_attention, lsh_buckets
 from forecaster.attention.mean import MeanAttention, mean_attention
 from forecaster.attention.multihead import MultiHeadAttention
 from forecaster.attention.none import NoAttention
@@ -26,6 +27,7 @@ ATTENTIONS: dict[str, type[Attention]] = {
     "full": FullAttention,
     "prob": ProbSparseAttention,
     "logsparse": LogSparseAttention,
+    "lsh": LSHAttention,
     "strided": StridedAttention,
     "fixed": FixedAttention,
     "topk": TopKAttention,
@@ -64,6 +66,7 @@ __all__ = [
     "AttentionPlan",
     "FixedAttention",
     "FullAttention",
+    "LSHAttention",
     "LogSparseAttention",
     "MeanAttention",
     "MultiHeadAttention",
@@ -80,6 +83,8 @@ __all__ = [
     "full_attention",
     "log_sparse_attention",
     "log_sparse_offsets",
+    "lsh_attention",
+    "lsh_buckets",
     "mean_attention",
     "prob_counts",
     "prob_sparse_attention",

@@ -27,9 +27,9 @@ SHARED_FILES = {
 }
 
 # Options that keep a mechanism from being full attention at these lengths.
-OPTIONS = {"prob": {"factor": 1}, "topk": {"topk": 2}}
+OPTIONS = {"prob": {"factor": 1}, "lsh": {"bucket_size": 2}, "topk": {"topk": 2}}
 # Their selection looks at the whole sequence: not strictly causal, and padding changes counts.
-SELECTS_GLOBALLY = {"prob"}
+SELECTS_GLOBALLY = {"prob", "lsh"}
 
 every = pytest.mark.parametrize("name", ATTENTIONS)
 every_local = pytest.mark.parametrize("name", [n for n in ATTENTIONS if n not in SELECTS_GLOBALLY])

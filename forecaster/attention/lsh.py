@@ -1,0 +1,553 @@
+"""LSH attention: every step looks only at steps that fell into the same hash bucket.
+
+Kitaev, Kaiser and Levskaya, "Reformer: The Efficient Transformer", ICLR 2020, section 2 and
+appendix A. Queries and keys share one projection q; k_j = q_j / max(‖q_j‖, 1e-12).
+
+    in each round r of n_hashes, with R_r (E, buckets / 2) drawn from N(0, 1) for each head
+        h_r(i) = argmax [q_i R_r ; −q_i R_r]                   the first maximum wins
+        sort the steps by (h_r, time) and cut them into chunks of bucket_size
+        step i sees its own chunk and the one before it; rounds follow one another in a circle
+        s_ij = scale q_i·k_j,  j ≠ i unless i sees nothing else;  causal: j <= i
+        z_i^r = ln Σ_j exp(s_ij)            o_i^r = Σ_j exp(s_ij − z_i^r) v_j
+    out_i = Σ_r softmax_r(z_i^r) o_i^r
+
+There are 2·⌈L / bucket_size⌉ buckets. Above 128 they are factorised, n = f1·f2 with two hashes of
+f1 / 2 and f2 / 2 columns, because one hash would cost O(L²). Padding and masked steps go to one
+bucket after all others; a masked step is neither key nor query, its output is 0.
+
+Time O(n_hashes·L·(bucket_size + columns)·E), memory O(n_hashes·L·bucket_size) for each head and
+series. With one chunk, L <= bucket_size, it is full attention among others with shared queries and
+keys, and strictly causal. Else it is not: the buckets of the future move the borders of the chunks.
+Hashing is a selection and carries no gradient.
+
+A pair seen in several rounds counts several times, as in the authors' code (trax);
+`deduplicate=True` counts it once, as the appendix of the paper does. The authors and others set
+the score of a step with itself to about −1e5; here that step is left out, and added back where it
+is alone: the same for scores of any sensible size, without what −1e5 costs in precision. Some
+later code multiplies scores by E**-0.5 on top of the unit keys; `scale` does that. Others draw the
+rotations from the global generator; here an evaluated module always uses the same.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from forecaster.attention.base import About, Place, SelfAttention
+from forecaster.attention.draws import DrawingAttention
+from forecaster.attention.kernels import accumulator, at_least_one, check_inputs
+from forecaster.attention.multihead import merge_heads, split_heads
+from forecaster.attention.tiles import HIDDEN, softmax_part, softmax_part_backward
+from forecaster.shapes import Bool, Float, Int
+
+Buckets = int | tuple[int, int]
+
+_DENSE = 512  # steps up to which all scores of a series are computed and most of them hidden
+_SCORES = 1 << 20  # scores computed at a time, so that they stay in a CPU's cache
+_MOST_BUCKETS = 128  # of one hash
+
+
+def lsh_attention(
+    qk: Float[Tensor, "B H L E"],
+    v: Float[Tensor, "B H L Ev"],
+    *,
+    bucket_size: int = 64,
+    n_hashes: int = 4,
+    causal: bool = False,
+    rotations: Float[Tensor, "... E n_hashes R"] | None = None,
+    n_buckets: Buckets | None = None,
+    scale: float = 1.0,
+    deduplicate: bool = False,
+    key_mask: Bool[Tensor, "B L"] | None = None,
+    seed: int = 0,
+) -> Float[Tensor, "B H L Ev"]:
+    """LSH attention of queries `qk`, whose directions are the keys; see the module for the formula.
+
+    `rotations` (E, n_hashes, R), or (H, E, n_hashes, R) for heads of their own; without them they
+    are drawn from `seed`. `n_buckets` is 2R, or an even pair whose sum is 2R. `key_mask` True is a
+    real step. Raises ValueError when sizes or options do not fit.
+    """
+    check_inputs(qk, qk, v, causal, key_mask)
+    at_least_one(bucket_size=bucket_size, n_hashes=n_hashes)
+    B, H, L, E = qk.shape
+    if rotations is None:
+        n_buckets = bucket_counts(L, bucket_size, n_buckets)
+    elif n_buckets is None:
+        n_buckets = 2 * rotations.shape[-1]
+    columns = sum(_columns(n_buckets))
+    if rotations is not None:
+        _check_rotations(rotations, H, E, n_hashes, columns)
+
+    one_chunk = bucket_size >= L
+    if one_chunk:
+        order = torch.arange(L, device=qk.device).expand(B, H, 1, L)
+    else:
+        if rotations is None:
+            rotations = draw_rotations(H, E, n_hashes, columns, seed)
+        buckets = lsh_buckets(qk, rotations, n_buckets)
+        if key_mask is not None:
+            last = torch.iinfo(buckets.dtype).max
+            buckets = buckets.masked_fill(~key_mask[:, None, None], last)
+        order = buckets.sort(dim=3, stable=True).indices
+
+    kind = accumulator(qk.dtype)
+    pattern = _Pattern(order, bucket_size, key_mask, causal, deduplicate, scale)
+    attend = _Tiles.apply if not one_chunk and L > _DENSE else _Dense.apply
+    if torch.compiler.is_compiling():  # private operators and loops over series: not for a graph
+        attend = torch.compiler.disable(attend)
+    out: Tensor = attend(qk.to(kind), v.to(kind), pattern)  # type: ignore[no-untyped-call]
+    if key_mask is not None:
+        out = out.masked_fill(~key_mask[:, None, :, None], 0.0)
+    return out.to(v.dtype)
+
+
+def lsh_buckets(
+    qk: Float[Tensor, "B H L E"], rotations: Float[Tensor, "... E n_hashes R"], n_buckets: Buckets
+) -> Int[Tensor, "B H n_hashes L"]:
+    """The bucket of every step in every round, from 0; a vector of zeros falls into bucket 0.
+
+    `rotations` and `n_buckets` as in `lsh_attention`. Raises ValueError when they do not fit.
+    """
+    B, H, L, E = qk.shape
+    n_hashes, R = rotations.shape[-2:]
+    columns = _columns(n_buckets)
+    _check_rotations(rotations, H, E, n_hashes, sum(columns))
+    kind = accumulator(qk.dtype)
+    with torch.no_grad(), torch.autocast(qk.device.type, enabled=False):
+        # One product for each series and head, whose sums do not depend on the rest of the batch.
+        matrix = rotations.to(qk.device, kind).expand(H, E, n_hashes, R).flatten(2)
+        rotated = (qk.to(kind) @ matrix).view(B, H, L, n_hashes, R)
+        buckets = torch.zeros(1, dtype=torch.long, device=qk.device)
+        factor = 1
+        for x in rotated.split(columns, dim=4):
+            highest, first = x.max(dim=4)
+            lowest, first_negative = x.min(dim=4)
+            half = x.shape[4]
+            hashed = torch.where(highest >= -lowest, first, half + first_negative)
+            buckets = buckets + factor * hashed
+            factor *= 2 * half
+        return buckets.transpose(2, 3)
+
+
+def bucket_counts(L: int, bucket_size: int, n_buckets: Buckets | None = None) -> Buckets:
+    """2·⌈L / bucket_size⌉ unless given; a number above 128 as a pair of factors near it."""
+    at_least_one(L=L, bucket_size=bucket_size)
+    n = 2 * math.ceil(L / bucket_size) if n_buckets is None else n_buckets
+    if isinstance(n, tuple) or n <= _MOST_BUCKETS:
+        return n
+    first = 2 ** math.ceil(math.log2(n) / 2)
+    return first, 2 * max(1, n // (2 * first))
+
+
+def draw_rotations(H: int, E: int, n_hashes: int, R: int, seed: int) -> Tensor:
+    """(H, E, n_hashes, R) from N(0, 1); the global random state is not touched."""
+    generator = torch.Generator("cpu").manual_seed(seed)
+    return torch.randn(H, E, n_hashes, R, generator=generator, device="cpu")
+
+
+class LSHAttention(SelfAttention, DrawingAttention):
+    """Multi-head `lsh_attention` between W_qk, W_v and W_o that owns its rotations.
+
+    In evaluation (with `eval_hashes` rounds, `n_hashes` when None) the rotations are a function of
+    `seed`, depth and role of the place, L and the options; for the length of the place they are a
+    buffer and thus in the state dict. In training every forward draws anew; the state dict counts
+    the draws, so a resumed training draws on where it stopped.
+    """
+
+    about = About(
+        "Kitaev et al., Reformer",
+        2020,
+        "n_hashes·L·bucket_size·D",
+        causal="selection sees all",
+        random="rotations of the hashes",
+    )
+
+    rotations: Tensor | None
+
+    def __init__(
+        self,
+        place: Place,
+        *,
+        bucket_size: int = 64,
+        n_hashes: int = 4,
+        eval_hashes: int | None = None,
+        n_buckets: int | None = None,
+        scale: float = 1.0,
+        deduplicate: bool = False,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(place)
+        self.eval_hashes = n_hashes if eval_hashes is None else eval_hashes
+        at_least_one(bucket_size=bucket_size, n_hashes=n_hashes, eval_hashes=self.eval_hashes)
+        self.bucket_size, self.n_hashes, self.n_buckets = bucket_size, n_hashes, n_buckets
+        self.scale, self.deduplicate, self.seed = scale, deduplicate, seed
+        self.query_key_projection = nn.Linear(place.width, place.width)
+        self.value_projection = nn.Linear(place.width, place.width)
+        self.out_projection = nn.Linear(place.width, place.width)
+        rotations = None
+        if place.query_length > bucket_size:
+            sizes, what = self._sizes(place.query_length, self.eval_hashes)
+            rotations = draw_rotations(*sizes, self.draw_seed(0, *what))
+        self.register_buffer("rotations", rotations)
+
+    def compute(
+        self, query: Tensor, context: Tensor, *, causal: bool, key_mask: Tensor | None
+    ) -> Tensor:
+        L = query.shape[1]
+        n_hashes = self.n_hashes if self.training else self.eval_hashes
+        out = lsh_attention(
+            split_heads(self.query_key_projection(query), self.place.heads),
+            split_heads(self.value_projection(context), self.place.heads),
+            bucket_size=self.bucket_size,
+            n_hashes=n_hashes,
+            causal=causal,
+            rotations=self._rotations(L, n_hashes),
+            n_buckets=bucket_counts(L, self.bucket_size, self.n_buckets),
+            scale=self.scale,
+            deduplicate=self.deduplicate,
+            key_mask=key_mask,
+        )
+        projected: Tensor = self.out_projection(merge_heads(out, self.place.mix))
+        return projected
+
+    def amounts_to(self) -> str:
+        L = self.place.query_length
+        if self.bucket_size >= L:
+            return (
+                f"full: one chunk (L = {L} <= bucket_size = {self.bucket_size}), keys from queries"
+            )
+        buckets = bucket_counts(L, self.bucket_size, self.n_buckets)
+        named = f"{buckets[0]} x {buckets[1]}" if isinstance(buckets, tuple) else f"{buckets}"
+        return (
+            f"lsh: {self.eval_hashes} rounds of {named} buckets, each step sees at most "
+            f"{2 * self.bucket_size} of {L} in each"
+        )
+
+    def _rotations(self, L: int, n_hashes: int) -> Tensor | None:
+        """The rotations of this forward; None where they would not matter."""
+        if self.bucket_size >= L:
+            return None
+        if not self.training and self.place.query_length == L:
+            return self.rotations
+        sizes, what = self._sizes(L, n_hashes)
+        return self.draw(draw_rotations, *sizes, what=what)
+
+    def _sizes(self, L: int, n_hashes: int) -> tuple[tuple[int, int, int, int], tuple[object, ...]]:
+        """The shape of the rotations, and what tells their draw apart from others."""
+        buckets = bucket_counts(L, self.bucket_size, self.n_buckets)
+        shape = (self.place.heads, self.place.head_width, n_hashes, sum(_columns(buckets)))
+        return shape, (L, self.bucket_size, n_hashes, buckets)
+
+
+@dataclass(frozen=True)
+class _Pattern:
+    """Which step sees which; `order` (B, H, n_hashes, L) holds the steps sorted by buckets."""
+
+    order: Tensor
+    bucket_size: int
+    key_mask: Tensor | None
+    causal: bool
+    deduplicate: bool
+    scale: float
+
+    @property
+    def chunks(self) -> int:
+        """Chunks of one round."""
+        return math.ceil(self.order.shape[3] / self.bucket_size)
+
+    @property
+    def tile_scores(self) -> int:
+        """Scores of one series and head."""
+        return self.order.shape[2] * self.chunks * 2 * self.bucket_size**2
+
+    def parts(self, scores: int) -> Iterator[tuple[slice, slice]]:
+        """Series and heads to compute at a time, when one head has so many scores."""
+        B, H = self.order.shape[:2]
+        at_once = max(1, (_SCORES if self.order.device.type == "cpu" else 64 * _SCORES) // scores)
+        series, heads = max(1, at_once // H), min(H, at_once)
+        for b in range(0, B, series):
+            for h in range(0, H, heads):
+                yield slice(b, b + series), slice(h, h + heads)
+
+
+class _Dense(torch.autograd.Function):
+    """All scores of a short series, with the logarithm of how often a key is seen added to each.
+
+    Rounds merged by log-sum-exp are one softmax in which a key counts as often as it is seen.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, qk: Tensor, v: Tensor, pattern: _Pattern) -> Tensor:
+        B, H, L, _ = qk.shape
+        bias = _DenseBias(pattern, qk.dtype)
+        out, z, inverse = _like(v), qk.new_empty(B, H, L), qk.new_empty(B, H, L, 1)
+        for part in pattern.parts(L * L):
+            q = qk[part]
+            inverse[part] = _inverse_lengths(q)
+            o, z[part] = softmax_part(
+                q, q * inverse[part], v[part],
+                scale=pattern.scale, bias=bias[part], causal=pattern.causal,
+            )  # fmt: skip
+            torch.lerp(o, v[part], _alone(z[part])[..., None], out=out[part])
+        ctx.save_for_backward(qk, v, out, z, inverse)
+        ctx.pattern, ctx.bias = pattern, bias
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+        qk, v, out, z, inverse = ctx.saved_tensors
+        pattern: _Pattern = ctx.pattern
+        grad_qk, grad_v = _like(qk), _like(v)
+        for part in pattern.parts(qk.shape[2] ** 2):
+            q, g, alone = qk[part], grad[part], _alone(z[part])[..., None]
+            k = q * inverse[part]
+            dq, dk, dv = softmax_part_backward(
+                g * (1 - alone), q, k, v[part], out[part], z[part],
+                scale=pattern.scale, bias=ctx.bias[part], causal=pattern.causal,
+            )  # fmt: skip
+            _through_keys(dq, dk, k, inverse[part], out=grad_qk[part])
+            torch.addcmul(dv, g, alone, out=grad_v[part])
+        return grad_qk, grad_v, None
+
+
+class _DenseBias:
+    """[part] is (b, h, L, L): ln of how often each query sees each key, HIDDEN for never or itself.
+
+    Queries in the same chunks see the same. Where there are few combinations of chunks, counts are
+    taken between combinations and then copied for the steps.
+    """
+
+    def __init__(self, pattern: _Pattern, dtype: torch.dtype) -> None:
+        order = pattern.order
+        n, L = order.shape[2:]
+        rounds = torch.arange(n, device=order.device)[:, None]
+        chunk = torch.arange(L, device=order.device) // pattern.bucket_size
+        chunk = chunk + pattern.chunks * rounds  # over all rounds
+        self.chunk = torch.empty_like(order).scatter_(3, order, chunk.expand_as(order))
+        self.chunks, self.deduplicate = n * pattern.chunks, pattern.deduplicate
+        self.key_mask, self.dtype = pattern.key_mask, dtype
+
+        self.kinds = pattern.chunks**n
+        if self.kinds > L:
+            return
+        each = torch.arange(pattern.chunks, device=order.device)
+        kinds = torch.cartesian_prod(*each.expand(n, -1)).view(-1, n).mT + pattern.chunks * rounds
+        logs = _log(self._count(kinds), self.deduplicate)
+        self.by_key = F.pad(logs, (0, 1), value=HIDDEN).mT.contiguous()  # the last: hidden keys
+        weights = pattern.chunks ** (n - 1 - rounds)
+        self.kind = ((self.chunk - pattern.chunks * rounds) * weights).sum(2)
+
+    def __getitem__(self, part: tuple[slice, slice]) -> Tensor:
+        b, h, _, L = self.chunk[part].shape
+        hidden = None if self.key_mask is None else ~self.key_mask[part[0], None]
+        if self.kinds <= L:
+            query = key = self.kind[part]
+            if hidden is not None:
+                key = key.masked_fill(hidden, self.kinds)
+            logs = self.by_key.index_select(0, key.flatten()).view(b * h, L, self.kinds)
+            first = self.kinds * torch.arange(b * h, device=query.device).view(b, h, 1)
+            rows = logs.mT.reshape(-1, L).index_select(0, (query + first).flatten())
+            bias = rows.view(b, h, L, L)
+        else:
+            count = self._count(self.chunk[part])
+            if hidden is not None:
+                count.masked_fill_(hidden[:, :, None], 0.0)
+            bias = _log(count, self.deduplicate)
+        bias.diagonal(dim1=2, dim2=3).fill_(HIDDEN)
+        return bias
+
+    def _count(self, chunk: Tensor) -> Tensor:
+        """(..., K, K): how often one in the chunks (..., n, K) sees others."""
+        *batch, _, K = chunk.shape
+        holds = torch.zeros(*batch, self.chunks, K, dtype=self.dtype, device=chunk.device)
+        holds.scatter_(-2, chunk, 1.0)
+        return holds.mT @ (holds + holds.roll(1, -2))
+
+
+class _Tiles(torch.autograd.Function):
+    """Every chunk with itself and the one before as one tile; then the rounds are merged."""
+
+    @staticmethod
+    def forward(ctx: Any, qk: Tensor, v: Tensor, pattern: _Pattern) -> Tensor:
+        out, ctx.rounds = _like(v), []
+        for part in pattern.parts(pattern.tile_scores):
+            tiles = _Tiling(pattern, part, qk.dtype)
+            q, x = tiles.sort(qk[part]), tiles.sort(v[part])
+            o, z = softmax_part(
+                tiles.own(q), tiles.seen(q * _inverse_lengths(q)), tiles.seen(x),
+                scale=pattern.scale, bias=tiles.bias,
+            )  # fmt: skip
+            in_rounds = tiles.rows(z[..., None]).view(-1)[tiles.rank]
+            alone = _alone(in_rounds.amax(1, keepdim=True))
+            weights = in_rounds.softmax(1) * (1 - alone)
+            alone = alone.view(*qk[part].shape[:3], 1)
+            torch.addcmul(tiles.merge(o, weights), v[part], alone, out=out[part])
+            ctx.rounds.append((z, weights, alone))
+        ctx.save_for_backward(qk, v, out)
+        ctx.pattern = pattern
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+        qk, v, out = ctx.saved_tensors
+        pattern: _Pattern = ctx.pattern
+        grad_qk, grad_v = _like(qk), _like(v)
+        parts = zip(pattern.parts(pattern.tile_scores), ctx.rounds, strict=True)
+        for part, (z, weights, alone) in parts:
+            tiles = _Tiling(pattern, part, qk.dtype)
+            q, x, g, o = (tiles.sort(y[part]) for y in (qk, v, grad, out))
+            inverse = _inverse_lengths(q)
+            k = q * inverse
+            # Each round with its own z, its gradient scaled by its weight in the merged output.
+            dq, dk, dv = softmax_part_backward(
+                tiles.own(g) * tiles.spread(weights),
+                tiles.own(q), tiles.seen(k), tiles.seen(x), tiles.own(o), z,
+                scale=pattern.scale, bias=tiles.bias,
+            )  # fmt: skip
+            dqk = _through_keys(dq, tiles.fold(dk), tiles.own(k), tiles.own(inverse))
+            grad_qk[part] = tiles.merge(dqk)
+            torch.addcmul(tiles.merge(tiles.fold(dv)), grad[part], alone, out=grad_v[part])
+        return grad_qk, grad_v, None
+
+
+class _Tiling:
+    """The steps of P series and heads in the order of their buckets, cut into chunks.
+
+    Sorted tensors are (P, chunks + 1, bucket_size, ·), over the chunks of all rounds, the last of
+    which stands before the first as well. Tiles are (chunks, P, ·, ·).
+    """
+
+    def __init__(self, pattern: _Pattern, part: tuple[slice, slice], dtype: torch.dtype) -> None:
+        order, m, in_round = pattern.order[part], pattern.bucket_size, pattern.chunks
+        self.shape = b, h, n, L = order.shape
+        self.m, self.pairs, self.chunks = m, b * h, n * in_round
+        pair = torch.arange(self.pairs, device=order.device)[:, None]
+
+        # Row of every step in the sorted order of each round: (P·L, n).
+        place = torch.arange(n * in_round * m, device=order.device).view(n, -1)[:, :L]
+        rank = torch.empty_like(order).scatter_(3, order, place.expand_as(order))
+        rank = rank.flatten(0, 1).transpose(1, 2)
+        self.rank = (rank + self.chunks * m * pair[:, :, None]).flatten(0, 1)
+
+        # Step of every sorted row, and where it stands in a (P·L, ·) tensor; L is padding.
+        step = F.pad(order, (0, in_round * m - L), value=L).flatten(2).flatten(0, 1)
+        step = torch.cat([step[:, -m:], step], dim=1)
+        self.index = (step.clamp(max=L - 1) + L * pair).flatten()
+        if pattern.key_mask is not None:
+            real = pattern.key_mask[part[0], None].expand(b, h, L).reshape(-1)
+            step = step.masked_fill(~real[self.index].view_as(step), L)
+
+        time = step.to(dtype).view(self.pairs, -1, m, 1)
+        query, key = self.own(time), self.seen(time).mT
+        self.bias = time.new_empty(self.chunks, self.pairs, m, 2 * m)
+        (torch.ge if pattern.causal else torch.eq)(key, query, out=self.bias)
+        self.bias.add_((key == L).to(dtype)).mul_(HIDDEN)
+        if pattern.deduplicate:
+            self.bias.sub_(self._times_seen((rank // m).to(dtype)).log_())
+
+    def sort(self, x: Tensor) -> Tensor:
+        """(b, h, L, ·) in sorted order."""
+        rows = x.reshape(-1, x.shape[3]).index_select(0, self.index)
+        return rows.view(self.pairs, self.chunks + 1, self.m, x.shape[3])
+
+    def own(self, x: Tensor) -> Tensor:
+        """Each chunk of a sorted tensor, as the queries of its tile."""
+        return x[:, 1:].transpose(0, 1)
+
+    def seen(self, x: Tensor) -> Tensor:
+        """Each chunk of a sorted tensor with the one before: the keys of its tile, a view."""
+        size = self.m * x.shape[3]
+        shape = (self.chunks, self.pairs, 2 * self.m, x.shape[3])
+        return x.as_strided(shape, (size, (self.chunks + 1) * size, x.shape[3], 1))
+
+    def fold(self, x: Tensor) -> Tensor:
+        """Sum over the two tiles in which each chunk is seen: the transpose of `seen`."""
+        return x[:, :, self.m :] + x[:, :, : self.m].roll(-1, 0)
+
+    def rows(self, x: Tensor) -> Tensor:
+        """Tiles of queries as rows in sorted order."""
+        return x.transpose(0, 1).reshape(-1, x.shape[3])
+
+    def merge(self, x: Tensor, weights: Tensor | None = None) -> Tensor:
+        """The (weighted) sum over the rounds of tiles of queries, back in the order of time."""
+        steps = F.embedding_bag(self.rank, self.rows(x), mode="sum", per_sample_weights=weights)
+        b, h, _, L = self.shape
+        return steps.view(b, h, L, -1)
+
+    def spread(self, weights: Tensor) -> Tensor:
+        """(P·L, n) weights as tiles; padding has none."""
+        sorted_weights = weights.new_zeros(self.pairs * self.chunks * self.m)
+        sorted_weights.scatter_(0, self.rank.flatten(), weights.flatten())
+        return sorted_weights.view(self.pairs, self.chunks, self.m, 1).transpose(0, 1)
+
+    def _times_seen(self, chunk: Tensor) -> Tensor:
+        """How often the query of each score sees its key over all tiles."""
+        b, h, n, L = self.shape
+        chunk = self.sort(chunk.reshape(b, h, L, n))
+        query, key = self.own(chunk), self.seen(chunk)
+        before = (query - 1) % self.chunks
+        count = torch.zeros_like(self.bias)
+        for r in range(n):
+            count += key[:, :, None, :, r] == query[..., r, None]
+            for other in {r, (r - 1) % n}:
+                count += key[:, :, None, :, other] == before[..., r, None]
+        return count.clamp_(min=1.0)
+
+
+def _inverse_lengths(q: Tensor) -> Tensor:
+    """(..., 1): what makes of q its unit vectors."""
+    lengths: Tensor = torch.linalg.vector_norm(q, dim=-1, keepdim=True)
+    return lengths.clamp_(min=1e-12).reciprocal_()
+
+
+def _through_keys(
+    dq: Tensor, dk: Tensor, k: Tensor, inverse: Tensor, out: Tensor | None = None
+) -> Tensor:
+    """The gradient of q, which is query and, scaled to unit length, key."""
+    along = (dk * k).sum(dim=-1, keepdim=True)
+    grad: Tensor = torch.addcmul(dq, dk.addcmul_(k, along, value=-1.0), inverse, out=out)
+    return grad
+
+
+def _alone(z: Tensor) -> Tensor:
+    """1.0 where nothing but hidden keys was seen, 0.0 elsewhere."""
+    return (z < HIDDEN / 2).to(z.dtype)
+
+
+def _log(count: Tensor, deduplicate: bool) -> Tensor:
+    """ln of the count, or of its sign; HIDDEN for 0."""
+    hidden = (count == 0).to(count.dtype) * HIDDEN
+    return hidden if deduplicate else count.clamp(min=1.0).log_().add_(hidden)
+
+
+def _like(x: Tensor) -> Tensor:
+    """Empty, of the shape of x (B, H, L, E), with the heads side by side in memory."""
+    B, H, L, E = x.shape
+    return x.new_empty(B, L, H, E).transpose(1, 2)
+
+
+def _columns(n_buckets: Buckets) -> list[int]:
+    """The columns of R that each hash takes. Raises ValueError when buckets cannot be paired."""
+    factors = n_buckets if isinstance(n_buckets, tuple) else (n_buckets,)
+    if any(factor < 2 or factor % 2 for factor in factors):
+        raise ValueError(
+            f"n_buckets must be an even number from 2 on, or a pair of such, got {n_buckets}"
+        )
+    return [factor // 2 for factor in factors]
+
+
+def _check_rotations(rotations: Tensor, H: int, E: int, n_hashes: int, columns: int) -> None:
+    wanted = (E, n_hashes, columns)
+    if tuple(rotations.shape) not in (wanted, (H, *wanted)) or not rotations.is_floating_point():
+        raise ValueError(
+            f"rotations must be numbers of shape (E, n_hashes, n_buckets / 2) = {wanted}, or "
+            f"{(H, *wanted)} with heads of their own, got {rotations.dtype} of shape "
+            f"{tuple(rotations.shape)}"
+        )
