@@ -1,0 +1,224 @@
+"""The softmax mean of the past, at every step and in linear time.
+
+    y_t = Σ_{s<=t} e^(a_s) x_s / Σ_{s<=t} e^(a_s)
+
+Steps are cut into chunks; F_c is the largest score up to the end of chunk c. Inside a chunk both
+sums are a triangular matmul over e^(a_s − F_c). What came before the chunk arrives through a scan
+over the sums of whole chunks, in which every factor is e^(F_b − F_c) <= 1 for b < c. The gradient
+runs the same way from the end, g = ∂y and d_t the lower sum:
+
+    ∂x_s = e^(a_s) Σ_{t>=s} g_t / d_t        ∂a_s = e^(a_s) Σ_{t>=s} (g_t / d_t)·(x_s − y_t)
+
+Where scores rise so steeply within a chunk that a d_t is lost beside e^(F_c), those steps are done
+again in chunks of one step. Then F_c is the largest score that the step sees, d_t is at least 1,
+and nothing can overflow or vanish, whatever the scores.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from forecaster.shapes import Bool, Float
+
+LOWEST = -80.0
+"""Exponents are not taken further down: e^-80 is nothing beside 1, and below e^-87 exp is slow."""
+STEEP = math.exp(-40)
+"""A sum of weights below this is too near to e^LOWEST to be trusted."""
+
+_CHUNK = 32
+_AT_ONCE = 1 << 18  # elements worked on at a time, so that they stay in a CPU's cache
+
+
+def prefix_softmax_mean(
+    score: Float[Tensor, "B H L #E"],
+    value: Float[Tensor, "B H L E"],
+    key_mask: Bool[Tensor, "B L"] | None = None,
+) -> Float[Tensor, "B H L E"]:
+    """The mean of the values up to each step, weighted by e^score: one score a step, or one for
+    each feature. Both in the same type, float32 at least.
+
+    `key_mask` True is a real step: others have no weight; a step that sees none gives 0.
+    """
+    real = None
+    if key_mask is not None:
+        hidden = ~key_mask[:, None, :, None]
+        score = score.masked_fill(hidden, torch.finfo(score.dtype).min)
+        value = value.masked_fill(hidden, 0.0)
+        real = key_mask[:, :, None, None].to(value.dtype)
+    mean: Tensor = _PrefixSoftmaxMean.apply(score, value, real)  # type: ignore[no-untyped-call]
+    return mean
+
+
+def parts(x: Tensor) -> Iterator[tuple[slice, slice]]:
+    """The (series, steps) of x (B, H, L, E) that stay in a CPU's cache together; elsewhere all."""
+    B, H, L, E = x.shape
+    at_once = _AT_ONCE // (H * E) if x.device.type == "cpu" else B * L
+    series = max(1, at_once // L)
+    steps = L if at_once >= L else max(1, at_once // _CHUNK) * _CHUNK
+    for b in range(0, B, series):
+        for t in range(0, L, steps):
+            yield slice(b, b + series), slice(t, min(t + steps, L))
+
+
+def softmax_weights(score: Tensor, top: Tensor) -> Tensor:
+    """e^(score − top), for top >= score, no lower than e^LOWEST."""
+    weights: Tensor = (score - top).clamp_(min=LOWEST).exp_()
+    return weights
+
+
+class _Block(NamedTuple):
+    """Consecutive steps of some series, in chunks of `chunk` steps; n is the number of chunks.
+
+    `tops` (b, n + 1, H, 1 or E): the largest score before the block and up to the end of each of
+    its chunks.
+    """
+
+    series: slice
+    steps: slice
+    chunk: int
+    tops: Tensor
+
+    def cut(self, x: Tensor) -> Tensor:
+        """(B, L, H, .) -> (b, n, chunk, H, .), a view."""
+        chunks: Tensor = x[self.series, self.steps].unflatten(1, (-1, self.chunk))
+        return chunks
+
+    def weights(self, score: Tensor, real: Tensor | None) -> Tensor:
+        """e^(a − F), 0 at hidden steps."""
+        e = softmax_weights(self.cut(score), self.tops[:, 1:, None])
+        return e if real is None else e.mul_(self.cut(real))
+
+    def lift(self) -> Tensor:
+        """(b, n, H, .): the factor of what lies before a chunk in the sums of that chunk."""
+        return softmax_weights(self.tops[:, :-1], self.tops[:, 1:])
+
+
+class _PrefixSoftmaxMean(torch.autograd.Function):
+    """Block by block; inside, steps come before heads, as a projection leaves them."""
+
+    @staticmethod
+    def forward(ctx: Any, score: Tensor, value: Tensor, real: Tensor | None) -> Tensor:
+        a, x = score.transpose(1, 2), value.transpose(1, 2)
+        y, d = x.new_empty(x.shape), a.new_empty(a.shape)
+        blocks = []
+        with torch.autocast(x.device.type, enabled=False):
+            for series, steps, chunk in _cuts(x):
+                if steps.start == 0:
+                    lowest = torch.full_like(a[series, 0], torch.finfo(a.dtype).min)
+                    past = (lowest, *(torch.zeros_like(t[series, 0]) for t in (x, a)))
+                for size in (chunk, 1):
+                    block = _Block(series, steps, size, _tops(a[series, steps], past[0], size))
+                    (upper, lower), ends = _sum_up(block, a, x, real, past[1:])
+                    if size == 1 or float(lower.amin()) >= STEEP:
+                        break
+                torch.div(upper, lower, out=block.cut(y))
+                block.cut(d).copy_(lower)
+                past = block.tops[:, -1], *ends
+                blocks.append(block)
+        ctx.save_for_backward(score, value, real, y, d)
+        ctx.blocks = blocks
+        return y.transpose(1, 2)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        score, value, real, y, d = ctx.saved_tensors
+        a, x, g = (t.transpose(1, 2) for t in (score, value, grad))
+        grad_a, grad_x = a.new_empty(a.shape), x.new_empty(x.shape)
+        later: list[Tensor] = []
+        with torch.autocast(x.device.type, enabled=False):
+            for block in reversed(ctx.blocks):
+                if block.steps.stop == x.shape[1]:
+                    later = [torch.zeros_like(t[block.series, 0]) for t in (x, a)]
+                e = block.weights(a, real)
+                over = block.cut(g) / block.cut(d)
+                sums = [_within(t, True) for t in (over, _like(e, over * block.cut(y)))]
+                lift = block.lift()
+                after = [
+                    torch.cat([lift * t[:, :, 0], end[:, None]], 1)
+                    for t, end in zip(sums, later, strict=True)
+                ]
+                for t, c in zip(sums, _scan(after, block.tops, True), strict=True):
+                    t += c[:, 1:, None]
+                later = [c[:, 0] for c in after]
+                torch.mul(e, sums[0], out=block.cut(grad_x))
+                both = _like(e, sums[0].mul_(block.cut(x))).sub_(sums[1])
+                torch.mul(e, both, out=block.cut(grad_a))
+        return grad_a.transpose(1, 2), grad_x.transpose(1, 2), None
+
+
+def _tops(a: Tensor, before: Tensor, chunk: int) -> Tensor:
+    """The running maximum at the start of the block and at the end of each chunk."""
+    chunks = a.unflatten(1, (-1, chunk)).amax(2)
+    return torch.cat([before[:, None], chunks], 1).cummax(1).values
+
+
+def _sum_up(
+    block: _Block, a: Tensor, x: Tensor, real: Tensor | None, past: tuple[Tensor, ...]
+) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, ...]]:
+    """The upper and the lower sum at each step, and both at the end of the block.
+
+    `past` has both at the start of the block; at the start and the end they are relative to e^F.
+    """
+    e = block.weights(a, real)
+    upper, lower = _within(e * block.cut(x)), _within(e)
+    ends = [
+        torch.cat([start[:, None], t[:, :, -1]], 1)
+        for t, start in zip((upper, lower), past, strict=True)
+    ]
+    lift = block.lift()[:, :, None]
+    for t, end in zip((upper, lower), _scan(ends, block.tops), strict=True):
+        t += lift * end[:, :-1, None]
+    if real is not None:
+        lower += lower == 0  # nothing seen: 0 / 1
+    return (upper, lower), tuple(end[:, -1] for end in ends)
+
+
+def _cuts(x: Tensor) -> Iterator[tuple[slice, slice, int]]:
+    """The `parts` of x (B, L, H, E) with the length of their chunks.
+
+    Off a CPU chunks of one step: to find steep scores would be to wait for the device.
+    """
+    for series, steps in parts(x.transpose(1, 2)):
+        count = steps.stop - steps.start
+        if x.device.type != "cpu":
+            yield series, steps, 1
+            continue
+        whole = steps.stop - count % _CHUNK
+        if steps.start < whole:
+            yield series, slice(steps.start, whole), _CHUNK
+        if whole < steps.stop:
+            yield series, slice(whole, steps.stop), steps.stop - whole
+
+
+def _within(x: Tensor, reverse: bool = False) -> Tensor:
+    """Sums over the steps of a chunk up to (`reverse`: from) each; x (b, n, chunk, H, .)."""
+    chunk = x.shape[2]
+    if chunk == 1:
+        return x
+    triangle = x.new_ones(chunk, chunk).tril_()
+    return ((triangle.T if reverse else triangle) @ x.flatten(3)).view_as(x)
+
+
+def _scan(sums: list[Tensor], tops: Tensor, reverse: bool = False) -> list[Tensor]:
+    """Add up in place along axis 1: entry i becomes Σ_{j<=i} e^(F_j − F_i) x_j, or when `reverse`
+    Σ_{j>=i} e^(F_i − F_j) x_j. Each round doubles how far an entry has looked."""
+    reach = 1
+    while reach < tops.shape[1]:
+        factor = softmax_weights(tops[:, :-reach], tops[:, reach:])
+        for x in sums:
+            if reverse:
+                x[:, :-reach] += factor * x[:, reach:]
+            else:
+                x[:, reach:] += factor * x[:, :-reach]
+        reach *= 2
+    return sums
+
+
+def _like(e: Tensor, x: Tensor) -> Tensor:
+    """Summed over the features when they share one score."""
+    return x if x.shape == e.shape else x.sum(-1, keepdim=True)
