@@ -8,7 +8,9 @@ from forecaster.attention.aft_conv import AFTConvAttention, aft_conv_attention, 
 from forecaster.attention.aft_local import AFTLocalAttention, aft_local_attention
 from forecaster.attention.base import Attention, AttentionChoice, AttentionPlan, Place, Role
 from forecaster.attention.fixed import FixedAttention, fixed_attention
+from forecaster.attention.flash import MixedChunkAttention, mixed_chunk_attention
 from forecaster.attention.full import FullAttention, full_attention
+from forecaster.attention.gau import GatedAttentionUnit, relu_squared_attention
 from forecaster.attention.logsparse import (
     LogSparseAttention,
     log_sparse_attention,
@@ -31,6 +33,8 @@ ATTENTIONS: dict[str, type[Attention]] = {
     "strided": StridedAttention,
     "fixed": FixedAttention,
     "topk": TopKAttention,
+    "gau": GatedAttentionUnit,
+    "flash": MixedChunkAttention,
     "aft-local": AFTLocalAttention,
     "aft-conv": AFTConvAttention,
     "mean": MeanAttention,
@@ -66,9 +70,11 @@ __all__ = [
     "AttentionPlan",
     "FixedAttention",
     "FullAttention",
+    "GatedAttentionUnit",
     "LSHAttention",
     "LogSparseAttention",
     "MeanAttention",
+    "MixedChunkAttention",
     "MultiHeadAttention",
     "NoAttention",
     "Place",
@@ -86,8 +92,10 @@ __all__ = [
     "lsh_attention",
     "lsh_buckets",
     "mean_attention",
+    "mixed_chunk_attention",
     "prob_counts",
     "prob_sparse_attention",
+    "relu_squared_attention",
     "strided_attention",
     "topk_attention",
 ]

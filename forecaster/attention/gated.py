@@ -1,0 +1,223 @@
+"""What the two gated attention units share: the unit around the attention, and its positions.
+
+Hua et al., "Transformer Quality in Linear Time", ICML 2022, section 2 and the appendix's code:
+
+    U = φ(x W_u)    V = φ(x W_v)    Z = φ(x W_z)    φ = SiLU, widths e, e and s
+    copies_m = rotary(γ_m ⊙ Z + β_m)                the queries and keys of the attention
+    out = (U ⊙ attend(copies, V)) W_o
+
+One head. All projections have a bias. γ starts at 1 + N(0, 0.02²) and β at 0. The authors' γ starts
+at N(0, 0.02²) (`gamma_init="paper"`), with which queries and keys are so small that their gradient
+lies below Adam's epsilon: the unit then learns through its bias alone. The norm and the residual
+path around the unit belong to the layer that holds it. In the paper a second unit stands in place
+of the feed-forward; here that is the option `gau_replaces_ffn`, so that layers stay comparable.
+"""
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from typing import Literal, get_args
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from forecaster.attention.base import Place, SelfAttention
+from forecaster.attention.kernels import accumulator, at_least_one, refuse_mix
+from forecaster.shapes import Float
+
+GammaInit = Literal["one", "paper"]
+
+_LEARNED = 512  # the longest relative bias that is one learned number per distance
+_SPREAD = 0.02  # standard deviation of γ and of the relative bias at the start
+
+
+class GatedUnit(SelfAttention):
+    """Base of the units: gate, values, and affine copies of one narrow projection.
+
+    `copies` counts the copies; `bias_length` is the M of the relative bias. `second` builds the
+    unit that replaces the feed-forward, None leaves the feed-forward.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        *,
+        copies: int,
+        bias_length: int,
+        key_width: int,
+        expansion: int,
+        gamma_init: GammaInit,
+        rotary: bool,
+        second: "Callable[[], GatedUnit] | None",
+    ) -> None:
+        super().__init__(place)
+        refuse_mix(place.mix, type(self).__name__)
+        at_least_one(key_width=key_width, expansion=expansion)
+        if key_width % 2:
+            raise ValueError(f"key_width must be even, for its two halves, got {key_width}")
+        check_choice(GammaInit, gamma_init=gamma_init)
+        self.rotary = rotary
+        self.second = second
+        inner = expansion * place.width
+        self.gate_projection = nn.Linear(place.width, inner)
+        self.value_projection = nn.Linear(place.width, inner)
+        self.shared_projection = nn.Linear(place.width, key_width)
+        self.out_projection = nn.Linear(inner, place.width)
+        centre = 1.0 if gamma_init == "one" else 0.0
+        self.gamma = nn.Parameter(centre + _SPREAD * torch.randn(copies, key_width))
+        self.beta = nn.Parameter(torch.zeros(copies, key_width))
+        self.relative_bias = RelativeBias(bias_length, key_width)
+
+    def compute(
+        self, query: Tensor, context: Tensor, *, causal: bool, key_mask: Tensor | None
+    ) -> Tensor:
+        gate = F.silu(self.gate_projection(query))
+        v = F.silu(self.value_projection(query))
+        z = F.silu(self.shared_projection(query))
+        copies = z[:, None] * self.gamma[:, None] + self.beta[:, None]
+        if self.rotary:
+            copies = rotate(copies, torch.arange(copies.shape[2], device=copies.device))
+        out = self.attend(copies.to(v.dtype), v[:, None], causal=causal, key_mask=key_mask)
+        return saturate(self.out_projection(saturate(gate * out[:, 0])))
+
+    @abstractmethod
+    def attend(self, copies: Tensor, v: Tensor, *, causal: bool, key_mask: Tensor | None) -> Tensor:
+        """The mechanism: copies (B, copies, L, s), v (B, 1, L, e) -> (B, 1, L, e)."""
+
+    def feed_forward(self) -> nn.Module | None:
+        return None if self.second is None else SecondUnit(self.second())
+
+
+class SecondUnit(nn.Module):
+    """A unit in place of a layer's feed-forward, causal where the layer is a decoder's."""
+
+    def __init__(self, attention: GatedUnit) -> None:
+        super().__init__()
+        self.attention = attention
+
+    def forward(self, x: Float[Tensor, "B L D"]) -> Float[Tensor, "B L D"]:
+        out: Tensor = self.attention(x, causal=self.attention.place.role == "decoder")
+        return out
+
+
+class RelativeBias(nn.Module):
+    """The bias of every distance j - i from -(M - 1) to M - 1, as a vector of 2M - 1 numbers.
+
+    Up to M = 512 the numbers are parameters. Above, as in the paper's appendix, they follow from
+    two vectors a, b of width s: rotate(a, i)·rotate(b, j), which depends on j - i alone. Either
+    starts with a standard deviation of 0.02.
+    """
+
+    def __init__(self, length: int, width: int) -> None:
+        super().__init__()
+        self.length = length
+        start = _SPREAD * torch.randn(2 * length - 1)
+        if length > _LEARNED:
+            start = (_SPREAD * width**-0.5) ** 0.5 * torch.randn(2, width)
+        self.weight = nn.Parameter(start)
+
+    def forward(self) -> Tensor:
+        if self.weight.ndim == 1:
+            return self.weight
+        a, b = self.weight
+        distances = torch.arange(1 - self.length, self.length, device=b.device)
+        bias: Tensor = (rotate(b.expand(len(distances), -1), distances) * a).sum(1)
+        return bias
+
+
+def rotate(x: Float[Tensor, "*B L s"], positions: Tensor) -> Float[Tensor, "*B L s"]:
+    """Rotary encoding: x_k and x_(k + s/2) turn by position · 10000^(-k / (s/2)).
+
+    Products of two encoded vectors depend on their distance only. Su et al., "RoFormer", 2021.
+    """
+    half = x.shape[-1] // 2
+    exponents = torch.arange(half, device=x.device, dtype=torch.float64) / -half
+    angles = positions[:, None] * 10000.0**exponents
+    kind = accumulator(x.dtype)
+    cos, sin = angles.cos().to(kind), angles.sin().to(kind)
+    first, second = x[..., :half], x[..., half:]
+    return torch.cat([first * cos - second * sin, second * cos + first * sin], -1).to(x.dtype)
+
+
+def saturate(x: Tensor) -> Tensor:
+    """`x` with float16's largest number where float16 overflowed: the units grow steeply with x."""
+    if x.dtype is not torch.float16:
+        return x
+    limit = torch.finfo(x.dtype).max
+    return x.clamp(-limit, limit)
+
+
+def check_choice(kind: object, **arguments: str) -> str:
+    """The one argument given; ValueError naming it unless it is one of the Literal `kind`."""
+    ((name, value),) = arguments.items()
+    if value not in get_args(kind):
+        allowed = " or ".join(map(repr, get_args(kind)))
+        raise ValueError(f"{name} must be {allowed}, got {value!r}")
+    return value
+
+
+def scores_at_once(x: Tensor) -> int:
+    """How many scores to hold at a time: on a CPU 2 MiB, which stay in its cache."""
+    return 1 << 19 if x.device.type == "cpu" else 1 << 24
+
+
+def stacks(scores: int, *tensors: Tensor) -> Iterator[tuple[slice, list[Tensor]]]:
+    """Tensors (B, H, ...) as views (pairs, ...) of the series and heads to be taken together.
+
+    They are as many as may be held when one of them has so many scores: heads of one series, or
+    series with one head, because these lie in memory as a batched matmul wants them. The slice
+    tells which heads they are.
+    """
+    count = max(1, scores_at_once(tensors[0]) // scores)
+    if tensors[0].shape[1] == 1:
+        together = [tuple(x[:, 0] for x in tensors)]
+    else:
+        together = list(zip(*(x.unbind(0) for x in tensors), strict=True))
+    for stack in together:
+        for first in range(0, len(stack[0]), count):
+            pairs = slice(first, first + count)
+            yield pairs, [x[pairs] for x in stack]
+
+
+def relu_scores(
+    q: Tensor, k: Tensor, bias: Tensor | None, heads: slice, rows: slice, causal: bool
+) -> Tensor:
+    """relu(q kᵀ + bias) of the queries at `rows`, up to the last key that one of them sees.
+
+    q (pairs, rows, s), k (pairs, S, s); `bias` is (1 or H, L, S), or (1 or H, 2M - 1) when
+    relative.
+    """
+    seen = rows.stop if causal else k.shape[1]
+    scores = torch.bmm(q, k[:, :seen].mT)
+    if bias is not None:
+        part = bias if bias.shape[0] == 1 else bias[heads]
+        if bias.ndim == 3:
+            part = part[:, rows, :seen]
+        else:
+            last_first = torch.arange(q.shape[1] - 1, -1, -1, device=q.device)
+            part = part[:, _distances(bias, rows, seen)].unfold(1, seen, 1)
+            part = part.index_select(1, last_first)
+        scores.add_(part)
+    scores.relu_()
+    return scores.tril_(rows.start) if causal else scores
+
+
+def add_bias_gradient(total: Tensor, grad_scores: Tensor, heads: slice, rows: slice) -> None:
+    """Add the gradient of what `relu_scores` got from its bias to that of the whole bias."""
+    _, size, seen = grad_scores.shape
+    part = total if total.shape[0] == 1 else total[heads]
+    if total.ndim == 3:
+        part = part[:, rows, :seen]
+    else:
+        # Row r from the bottom moves r to the right: what has one distance then is one column.
+        width = size + seen - 1
+        shifted = F.pad(grad_scores.flip(1), (0, size)).flatten(1)[:, : size * width]
+        grad_scores = shifted.unflatten(1, (size, width)).sum(1)
+        part = part[:, _distances(total, rows, seen)]
+    part += grad_scores.sum_to_size(part.shape)
+
+
+def _distances(relative_bias: Tensor, rows: slice, keys: int) -> slice:
+    """Where the biases lie from the last row's to key 0 to the first row's to the last key."""
+    first = (relative_bias.shape[1] + 1) // 2 - rows.stop
+    return slice(first, first + rows.stop - rows.start + keys - 1)

@@ -1,0 +1,242 @@
+"""The gated attention unit (GAU, "FLASH-Quad"): squared ReLU instead of softmax, and a gate.
+
+Hua et al., "Transformer Quality in Linear Time", ICML 2022, section 2 and the appendix's code; the
+unit around the attention is in forecaster/attention/gated.py.
+
+    out_i = Σ_j relu(q_i·k_j / n + b_ij)² v_j                            normalizer "n"
+    out_i = (1/n) Σ_j relu(q_i·k_j / √s + b_ij)² v_j                     normalizer "ns"
+    causal: j <= i;   b_ij = w[j − i + M − 1];   n = number of real keys of the series
+
+Time O(L·S·(s + e)) for s features of the keys and e of the values; memory O(L·e): the weights of
+some rows at a time, computed again for the gradient. The rows are not normalised, so causal rows
+keep the n of the whole series. Strictly causal. It is full attention in no setting.
+
+The authors divide by the longest possible length; here n is the actual one, without padding, so
+padding changes nothing. lucidrains' port divides b by n as well. The relative bias above M = 512
+starts as wide as the learned one, where the appendix starts its factors at N(0, 0.02²).
+"""
+
+import math
+from functools import partial
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from forecaster.attention.base import About, Place
+from forecaster.attention.gated import (
+    GammaInit,
+    GatedUnit,
+    add_bias_gradient,
+    check_choice,
+    relu_scores,
+    saturate,
+    scores_at_once,
+    stacks,
+)
+from forecaster.attention.kernels import accumulator, check_inputs, visible_count
+from forecaster.shapes import Bool, Float
+
+Normalizer = Literal["n", "ns"]
+
+_ROWS = 256
+
+
+def relu_squared_attention(
+    q: Float[Tensor, "B H L E"],
+    k: Float[Tensor, "B H S E"],
+    v: Float[Tensor, "B H S Ev"],
+    *,
+    causal: bool = False,
+    bias: Float[Tensor, "..."] | None = None,
+    relative_bias: Float[Tensor, "..."] | None = None,
+    normalizer: Normalizer = "n",
+    key_mask: Bool[Tensor, "B S"] | None = None,
+) -> Float[Tensor, "B H L Ev"]:
+    """Squared-ReLU attention; see the module for the formula.
+
+    `bias` is (L, S) or (H, L, S). `relative_bias`, given instead, is (2M − 1,) or (H, 2M − 1) with
+    M >= L, S: one number per distance, never expanded to L x S. `key_mask` True is a real key; a
+    query that sees none gives 0. In float16, what is too large for it becomes its largest number.
+    Raises ValueError when sizes or options do not fit.
+    """
+    check_inputs(q, k, v, causal, key_mask)
+    check_choice(Normalizer, normalizer=normalizer)
+    _check_bias(q, k, bias, relative_bias)
+    given = v.dtype
+    q, k, v = (x.to(accumulator(given)) for x in (q, k, v))
+    n = visible_count(v, False, key_mask)
+    if key_mask is not None:
+        hidden = ~key_mask[:, None, :, None]
+        k, v = k.masked_fill(hidden, 0.0), v.masked_fill(hidden, 0.0)
+    if normalizer == "n":
+        scale = 1 / n
+    else:
+        scale, v = torch.full_like(n, q.shape[3] ** -0.5), v / n
+    if bias is not None:
+        bias = bias.to(v.dtype).view(-1, *bias.shape[-2:])
+    elif relative_bias is not None:
+        bias = relative_bias.to(v.dtype).view(-1, relative_bias.shape[-1])
+    out: Tensor = _ReluSquared.apply(  # type: ignore[no-untyped-call]
+        q, k, v, bias, scale.expand(*q.shape[:2], 1, 1), causal
+    )
+    return saturate(out.to(given))
+
+
+class GatedAttentionUnit(GatedUnit):
+    """The unit around `relu_squared_attention`, with a learned relative bias.
+
+    Args:
+        key_width: s, width of queries and keys; even.
+        expansion: e / D, width of gate and values in widths of the model.
+        normalizer: what the scores are divided by, see the module.
+        gamma_init: centre of γ at the start, "one" or the "paper"'s 0.
+        rotary: encode positions in queries and keys.
+        gau_replaces_ffn: stack a second unit in place of the layer's feed-forward.
+    """
+
+    about = About("Hua et al., Transformer Quality in Linear Time", 2022, "L·S·D")
+
+    def __init__(
+        self,
+        place: Place,
+        *,
+        key_width: int = 128,
+        expansion: int = 2,
+        normalizer: Normalizer = "n",
+        gamma_init: GammaInit = "one",
+        rotary: bool = True,
+        gau_replaces_ffn: bool = False,
+    ) -> None:
+        options: dict[str, Any] = {
+            "key_width": key_width,
+            "expansion": expansion,
+            "gamma_init": gamma_init,
+            "rotary": rotary,
+        }
+        again = partial(type(self), place, normalizer=normalizer, **options)
+        super().__init__(
+            place,
+            copies=2,
+            bias_length=place.key_length,
+            second=again if gau_replaces_ffn else None,
+            **options,
+        )
+        self.normalizer: Normalizer = normalizer
+        check_choice(Normalizer, normalizer=normalizer)
+
+    def attend(self, copies: Tensor, v: Tensor, *, causal: bool, key_mask: Tensor | None) -> Tensor:
+        if copies.shape[2] > self.relative_bias.length:
+            raise ValueError(
+                f"the relative bias of {type(self).__name__} was built for at most "
+                f"{self.relative_bias.length} steps, got {copies.shape[2]}"
+            )
+        q, k = copies.split(1, dim=1)
+        return relu_squared_attention(
+            q,
+            k,
+            v,
+            causal=causal,
+            relative_bias=self.relative_bias(),
+            normalizer=self.normalizer,
+            key_mask=key_mask,
+        )
+
+    def amounts_to(self) -> str:
+        return f"gau: squared ReLU over all {self.place.key_length} keys"
+
+
+class _ReluSquared(torch.autograd.Function):
+    """out = relu(scale · q kᵀ + b)² v, some rows of some heads at a time.
+
+    With g = ∂out, R = relu(..), computed again, and T = R ⊙ (g vᵀ):
+
+        ∂v = (R²)ᵀ g        ∂q = 2 scale · T k        ∂k = 2 scale · Tᵀ q        ∂b = 2 T
+
+    `bias` is (1 or H, L, S), or (1 or H, 2M - 1) when relative; `scale` is (B, H, 1, 1) and gets
+    no gradient.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        bias: Tensor | None,
+        scale: Tensor,
+        causal: bool,
+    ) -> Tensor:
+        ctx.save_for_backward(q, k, v, bias, scale)
+        ctx.causal = causal
+        out = v.new_empty(*q.shape[:3], v.shape[3])
+        blocks = _blocks(q, k)
+        with torch.autocast(q.device.type, enabled=False):
+            for heads, stack in stacks(blocks[0].stop * k.shape[2], q, k, v, scale, out):
+                queries, keys, values, factor, result = stack
+                for rows in blocks:
+                    weights = relu_scores(
+                        factor * queries[:, rows], keys, bias, heads, rows, causal
+                    )
+                    result[:, rows] = torch.bmm(
+                        weights.mul_(weights), values[:, : weights.shape[2]]
+                    )
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        q, k, v, bias, scale = ctx.saved_tensors
+        grads = [torch.empty_like(x) for x in (q, k, v)]
+        grad_bias = torch.zeros_like(bias) if ctx.needs_input_grad[3] else None
+        blocks = _blocks(q, k)
+        with torch.autocast(q.device.type, enabled=False):
+            for heads, stack in stacks(blocks[0].stop * k.shape[2], q, k, v, scale, grad, *grads):
+                queries, keys, values, factor, g, grad_q, grad_k, grad_v = stack
+                sum_k, sum_v = _zeros(keys, blocks), _zeros(values, blocks)
+                for rows in blocks:
+                    some, g_some = factor * queries[:, rows], g[:, rows]
+                    weights = relu_scores(some, keys, bias, heads, rows, ctx.causal)
+                    seen = weights.shape[2]
+                    t = torch.bmm(g_some, values[:, :seen].mT).mul_(weights)
+                    sum_v[:, :seen].baddbmm_(weights.mul_(weights).mT, g_some)
+                    sum_k[:, :seen].baddbmm_(t.mT, some)
+                    grad_q[:, rows] = torch.bmm(t, keys[:, :seen]).mul_(2 * factor)
+                    if grad_bias is not None:
+                        add_bias_gradient(grad_bias, t, heads, rows)
+                grad_k.copy_(sum_k.mul_(2))
+                grad_v.copy_(sum_v)
+        return *grads, None if grad_bias is None else grad_bias.mul_(2), None, None
+
+
+def _blocks(q: Tensor, k: Tensor) -> list[slice]:
+    """The rows in blocks of one size (but the last) whose scores fit what is held at a time."""
+    L, S = q.shape[2], k.shape[2]
+    count = math.ceil(L / min(_ROWS, max(64, scores_at_once(q) // S)))
+    size = math.ceil(L / count)
+    return [slice(i, min(i + size, L)) for i in range(0, L, size)]
+
+
+def _zeros(x: Tensor, blocks: list[slice]) -> Tensor:
+    """Zeros like x; column by column where several blocks add to them, for a quicker matmul."""
+    pairs, length, width = x.shape
+    return x.new_zeros(x.shape) if len(blocks) == 1 else x.new_zeros(pairs, width, length).mT
+
+
+def _check_bias(q: Tensor, k: Tensor, bias: Tensor | None, relative_bias: Tensor | None) -> None:
+    H, L, S = q.shape[1], q.shape[2], k.shape[2]
+    if bias is not None and relative_bias is not None:
+        raise ValueError("give bias or relative_bias, not both")
+    if bias is not None and bias.shape not in ((L, S), (H, L, S)):
+        raise ValueError(
+            f"bias must be (L, S) = {(L, S)} or (H, L, S) = {(H, L, S)}, got {tuple(bias.shape)}"
+        )
+    if relative_bias is None:
+        return
+    shape = tuple(relative_bias.shape)
+    if shape[:-1] not in ((), (H,)) or shape[-1] % 2 == 0 or shape[-1] < 2 * max(L, S) - 1:
+        raise ValueError(
+            f"relative_bias must be (2M - 1,) or (H, 2M - 1) with H = {H} and M >= {max(L, S)}, "
+            f"got {shape}"
+        )

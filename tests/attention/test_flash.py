@@ -1,0 +1,246 @@
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from forecaster.attention import (
+    MixedChunkAttention,
+    Place,
+    gated,
+    mixed_chunk_attention,
+    relu_squared_attention,
+)
+
+from .agreement import assert_agree, inputs
+from .naive.flash import mixed_chunk
+
+# 9 steps: some hidden, all but two hidden, all hidden.
+MASK = torch.stack([torch.arange(9) % 3 > 0, torch.arange(9) > 6, torch.zeros(9) > 0])
+
+
+def draws(
+    length: int = 9, heads: int = 2, dtype: torch.dtype = torch.float64, batch: int = 3
+) -> list[Tensor]:
+    """quad_q, quad_k, lin_q, lin_k (of another width) and v (of a third)."""
+    quad_q, quad_k, v = inputs(batch, heads, length, length, 3, 5, dtype)
+    lin_q, lin_k, _ = inputs(batch, heads, length, length, 4, dtype=dtype, seed=1)
+    return [quad_q, quad_k, lin_q, lin_k, v]
+
+
+def module(length: int = 23, **options: Any) -> MixedChunkAttention:
+    torch.manual_seed(0)
+    place = Place(6, 2, length, length)
+    return MixedChunkAttention(place, **{"key_width": 4, "chunk_size": 8, **options}).eval()
+
+
+def series(length: int = 23) -> Tensor:
+    return torch.randn(3, length, 6, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize("shape", [(), (4, 4), (2, 4, 4)])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-9), (torch.float32, 1e-4)])
+def test_equals_its_definition(
+    shape: tuple[int, ...], causal: bool, masked: bool, dtype: torch.dtype, tolerance: float
+) -> None:
+    tensors = draws(dtype=dtype)
+    if shape:
+        generator = torch.Generator().manual_seed(5)
+        tensors.append(torch.randn(shape, generator=generator).to(dtype))
+    options = {"chunk_size": 4, "causal": causal, "key_mask": MASK if masked else None}
+
+    def fast(*x: Tensor) -> Tensor:
+        return mixed_chunk_attention(*x[:5], bias=x[5] if shape else None, **options)
+
+    def slow(*x: Tensor) -> Tensor:
+        return mixed_chunk(*x[:5], bias=x[5] if shape else None, **options)
+
+    assert_agree(fast, slow, tensors, tolerance)
+
+
+@pytest.mark.parametrize("heads", [1, 3])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("scores_at_once", [1, 40, 1 << 19])
+@pytest.mark.parametrize(("length", "chunk_size"), [(1, 1), (1, 4), (3, 4), (4, 4), (5, 4), (7, 2)])
+def test_any_lengths(
+    heads: int,
+    causal: bool,
+    scores_at_once: int,
+    length: int,
+    chunk_size: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gated, "scores_at_once", lambda x: scores_at_once)
+    options = {"chunk_size": chunk_size, "causal": causal, "linear_scale": 0.3}
+    tensors = draws(length, heads, batch=2)
+
+    def fast(*x: Tensor) -> Tensor:
+        return mixed_chunk_attention(*x, **options)
+
+    assert_agree(fast, lambda *x: mixed_chunk(*x, **options), tensors, 1e-9)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_gradcheck(causal: bool) -> None:
+    bias = torch.randn(2, 3, 3, generator=torch.Generator().manual_seed(5)).double()
+
+    def core(*x: Tensor) -> Tensor:
+        return mixed_chunk_attention(*x[:5], bias=x[5], chunk_size=3, causal=causal)
+
+    assert torch.autograd.gradcheck(core, (*draws(4, batch=1), bias.requires_grad_()))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_one_chunk_without_the_linear_path_is_squared_relu(causal: bool) -> None:
+    quad_q, quad_k, lin_q, lin_k, v = draws()
+    out = mixed_chunk_attention(
+        quad_q, quad_k, lin_q, lin_k, v, chunk_size=9, causal=causal, linear_scale=0.0
+    )
+    torch.testing.assert_close(out, relu_squared_attention(quad_q, quad_k, v, causal=causal))
+
+
+def test_one_causal_chunk_has_no_linear_path() -> None:
+    quad_q, quad_k, lin_q, lin_k, v = draws()
+    with_path = mixed_chunk_attention(quad_q, quad_k, lin_q, lin_k, v, causal=True)
+    without = mixed_chunk_attention(quad_q, quad_k, 0 * lin_q, lin_k, v, causal=True)
+    assert torch.equal(with_path, without)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("causal", [False, True])
+def test_half_precision_is_near_the_truth(dtype: torch.dtype, causal: bool) -> None:
+    tensors = [3 * x for x in draws(60, dtype=dtype)]
+    out = mixed_chunk_attention(*tensors, chunk_size=16, causal=causal)
+    exact = [x.detach().double() for x in tensors]
+    want = mixed_chunk_attention(*exact, chunk_size=16, causal=causal)
+    assert out.dtype is dtype
+    torch.testing.assert_close(out.double(), want, atol=0.02 * want.abs().max().item(), rtol=0.02)
+
+
+def test_the_linear_path_is_summed_in_float32() -> None:
+    ones = torch.ones(1, 1, 4096, 1, dtype=torch.bfloat16)  # bfloat16 counts to 256
+    out = mixed_chunk_attention(0 * ones, ones, ones, ones, ones, linear_scale=1.0)
+    assert (out == 4096).all()
+
+
+def test_autocast_keeps_the_sums_exact() -> None:
+    tensors = [x.float() for x in draws(40)]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        out = mixed_chunk_attention(*tensors, chunk_size=16)
+        out.sum().backward()
+    assert torch.equal(out, mixed_chunk_attention(*tensors, chunk_size=16))
+
+
+def test_float16_saturates() -> None:
+    x = torch.full((1, 1, 8, 64), 300.0, dtype=torch.float16)
+    assert (mixed_chunk_attention(x, x, x, x, x) == torch.finfo(torch.float16).max).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"chunk_size": 0}, "chunk_size must be at least 1, got chunk_size=0"),
+        (
+            {"bias": torch.zeros(9, 9), "chunk_size": 4},
+            r"\(C, C\) = \(4, 4\) or \(H, C, C\) = \(2, 4, 4\), got \(9, 9\)",
+        ),
+        ({"bias": torch.zeros(3, 4, 4), "chunk_size": 4}, r"got \(3, 4, 4\)"),
+    ],
+)
+def test_refuses_options_that_do_not_fit(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        mixed_chunk_attention(*draws(), **options)
+
+
+def test_refuses_more_keys_than_queries() -> None:
+    q, k, v = inputs(queries=5, keys=7)
+    with pytest.raises(ValueError, match="got 5 queries, 7 keys"):
+        mixed_chunk_attention(q, k, q, k, v)
+
+
+def test_refuses_an_empty_chunk_in_the_unit_too() -> None:
+    with pytest.raises(ValueError, match="got chunk_size=0"):
+        module(chunk_size=0)
+
+
+def test_refuses_to_mix_heads_it_does_not_have() -> None:
+    with pytest.raises(ValueError, match=r"set model\.mix=false"):
+        MixedChunkAttention(Place(6, 2, 7, 7, mix=True))
+
+
+@pytest.mark.parametrize("options", [{}, {"linear_scale": 0.5}])
+def test_the_unit_is_its_formula(options: dict[str, Any]) -> None:
+    unit, x = module(**options), series()
+    silu = torch.nn.functional.silu
+    with torch.no_grad():
+        unit.beta.copy_(torch.randn(4, 4, generator=torch.Generator().manual_seed(5)))
+    u, v, z = (
+        silu(projection(x))
+        for projection in (unit.gate_projection, unit.value_projection, unit.shared_projection)
+    )
+    copies = (
+        gated.rotate(gamma * z + beta, torch.arange(23))[:, None]
+        for gamma, beta in zip(unit.gamma, unit.beta, strict=True)
+    )
+    quad_q, lin_q, quad_k, lin_k = copies
+    steps = torch.arange(8)
+    attended = mixed_chunk(
+        quad_q,
+        quad_k,
+        lin_q,
+        lin_k,
+        v[:, None],
+        bias=unit.relative_bias()[steps - steps[:, None] + 7],
+        chunk_size=8,
+        causal=True,
+        **options,
+    )
+    want = unit.out_projection(u * attended[:, 0])
+    torch.testing.assert_close(unit(x, causal=True), want, atol=1e-6, rtol=1e-5)
+
+
+def test_takes_series_of_any_length() -> None:
+    assert module(5)(series(23)).shape == (3, 23, 6)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_second_unit_can_replace_the_feed_forward(causal: bool) -> None:
+    assert module().feed_forward() is None
+    place = Place(6, 2, 23, 23, role="decoder" if causal else "encoder")
+    torch.manual_seed(0)
+    unit = MixedChunkAttention(place, chunk_size=4, linear_scale=0.5, gau_replaces_ffn=True)
+    second = unit.feed_forward()
+    assert isinstance(second, gated.SecondUnit)
+    assert isinstance(second.attention, MixedChunkAttention)
+    assert (second.attention.chunk_size, second.attention.linear_scale) == (4, 0.5)
+    x = series()
+    changed = torch.cat([x[:, :9], 5 + x[:, 9:]], dim=1)
+    same = torch.equal(second(x)[:, :9], second(changed)[:, :9])
+    assert same is causal
+
+
+def test_says_what_it_amounts_to() -> None:
+    assert module().amounts_to() == "flash: 3 chunks of at most 8 steps"
+    assert module(7).amounts_to() == "flash: 1 chunk of 7 steps"
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+@pytest.mark.parametrize("causal", [False, True])
+def test_long_series_stay_far_below_a_dense_matrix(causal: bool) -> None:
+    def run(length: int) -> None:
+        x = [x.float() for x in inputs(1, 1, length, length, 64)]
+        mixed_chunk_attention(x[0], x[1], x[0], x[1], x[2], causal=causal).sum().backward()
+
+    def status(field: str) -> int:
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith(field))
+
+    run(64)
+    Path("/proc/self/clear_refs").write_text("5")  # forget the earlier peak
+    before = status("VmRSS")
+    run(8192)
+    assert (status("VmHWM") - before) / 1024 < 8192 * 8192 * 4 / 2**20 / 4
