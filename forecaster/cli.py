@@ -601,31 +601,26 @@ def _facts(name: str) -> dict[str, Any]:
     }
 
 
-def _type(annotation: Any) -> str:
-    """An annotation as a person would write its values."""
-    if get_origin(annotation) is Literal:
-        return " or ".join(map(str, get_args(annotation)))
-    return annotation.__name__ if isinstance(annotation, type) else str(annotation)
-
-
 def _show_attentions(facts: list[dict[str, Any]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
+    """For each a line in columns, then its paper and its options; 100 columns wide at most."""
+    import textwrap
 
-    table = Table(box=None, padding=(0, 1, 1, 0))
-    for column in ("name", "paper", "cost", "causal", "cross", "random", "options"):
-        table.add_column(column, no_wrap=column in ("name", "cross"))
-    for fact in facts:
-        paper = "a control" if fact["year"] is None else f"{fact['paper']}, {fact['year']}"
-        cross = "yes" if fact["cross"] else "no"
-        options = ", ".join(f"{key}={value}" for key, value in fact["options"].items())
-        table.add_row(
-            fact["name"], paper, fact["cost"], fact["causal"], cross, fact["random"], options
-        )
-    console = Console(width=None if sys.stdout.isatty() else 100, highlight=False, markup=False)
-    with console.capture() as text:
-        console.print(table)
-    print("\n".join(line.rstrip() for line in text.get().rstrip().splitlines()))
+    head = ("name", "year", "cost", "causal", "cross", "random")
+    rows = [
+        tuple({None: "–", True: "yes", False: "no"}.get(fact[key], str(fact[key])) for key in head)
+        for fact in facts
+    ]
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    indent = " " * (widths[0] + 2)
+    lines = [_columns(head, widths)]
+    for fact, row in zip(facts, rows, strict=True):
+        lines += ["", _columns(row, widths)]
+        options = ", ".join(f"{key}={_setting(value)}" for key, value in fact["options"].items())
+        for text in ("a control" if fact["year"] is None else fact["paper"], options):
+            lines += textwrap.wrap(
+                text, 100, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
+            )
+    print("\n".join(lines))
 
 
 def _show_attention(fact: dict[str, Any]) -> None:
@@ -636,9 +631,27 @@ def _show_attention(fact: dict[str, Any]) -> None:
         _row(key, fact[key])
     _row("cross", "yes" if fact["cross"] else "no: full attention stands there")
     for key, value in fact["options"].items():
-        _row("option", f"{key} = {value}  ({fact['types'][key]})")
-    option = next((f" --set attn.{key}={value}" for key, value in fact["options"].items()), "")
+        _row("option", f"{key} = {_setting(value)}  ({fact['types'][key]})")
+    option = next((f" --set attn.{key}={_setting(x)}" for key, x in fact["options"].items()), "")
     print(f"\nExample: forecaster train --attn {fact['name']}{option}")
+
+
+def _type(annotation: Any) -> str:
+    """An annotation as a person would write its values."""
+    if get_origin(annotation) is Literal:
+        return " or ".join(map(str, get_args(annotation)))
+    if get_args(annotation):
+        return " or ".join(map(_type, get_args(annotation)))
+    return "null" if annotation is type(None) else str(getattr(annotation, "__name__", annotation))
+
+
+def _setting(value: Any) -> str:
+    """A value as --set takes it."""
+    return str(value) if isinstance(value, str) else json.dumps(value)
+
+
+def _columns(cells: tuple[str, ...], widths: list[int]) -> str:
+    return "  ".join(f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=True)).rstrip()
 
 
 def _row(name: str, text: str) -> None:
