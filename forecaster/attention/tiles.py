@@ -45,6 +45,8 @@ def softmax_part(
     with torch.no_grad(), torch.autocast(q.device.type, enabled=False):
         if _is_fused(q, v):
             assert _FORWARD is not None
+            # The operator reads rows as if their numbers lay side by side.
+            q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
             o, z = _FORWARD(q, k, v, 0.0, causal, attn_mask=bias, scale=scale)
             return o, z
         scores = _scores(q, k, scale, bias, causal)
@@ -71,6 +73,9 @@ def softmax_part_backward(
     with torch.no_grad(), torch.autocast(q.device.type, enabled=False):
         if _is_fused(q, v):
             assert _BACKWARD is not None
+            grad, q, k, v, o = (
+                x if x.stride(-1) == 1 else x.contiguous() for x in (grad, q, k, v, o)
+            )
             gradients: tuple[Tensor, Tensor, Tensor] = _BACKWARD(
                 grad, q, k, v, o, z, 0.0, causal, attn_mask=bias, scale=scale
             )

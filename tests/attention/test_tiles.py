@@ -93,3 +93,10 @@ def test_hidden_keys_have_no_weight_and_no_gradient(
     for x, y in zip(got[3:], want[3:], strict=True):
         assert (x[:, :, ~real][..., :3] == 0).all()
         torch.testing.assert_close(x[:, :, real][..., :3], y, atol=1e-12, rtol=1e-10)
+
+
+def test_strides_do_not_matter() -> None:
+    plain = everything(*draws())
+    turned = everything(*(x.mT.contiguous().mT for x in draws()))
+    for x, y in zip(turned, plain, strict=True):
+        torch.testing.assert_close(x, y, atol=1e-12, rtol=1e-10)
