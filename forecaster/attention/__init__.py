@@ -5,8 +5,11 @@ give it an entry in `ATTENTIONS`. The name in the table is the one on the comman
 """
 
 from forecaster.attention.aft_conv import AFTConvAttention, aft_conv_attention, aft_conv_kernel
+from forecaster.attention.aft_full import AFTFullAttention, aft_attention
 from forecaster.attention.aft_local import AFTLocalAttention, aft_local_attention
+from forecaster.attention.aft_simple import AFTSimpleAttention, aft_simple_attention
 from forecaster.attention.base import Attention, AttentionChoice, AttentionPlan, Place, Role
+from forecaster.attention.fastformer import FastformerAttention, additive_attention
 from forecaster.attention.fixed import FixedAttention, fixed_attention
 from forecaster.attention.flash import MixedChunkAttention, mixed_chunk_attention
 from forecaster.attention.full import FullAttention, full_attention
@@ -33,9 +36,12 @@ ATTENTIONS: dict[str, type[Attention]] = {
     "strided": StridedAttention,
     "fixed": FixedAttention,
     "topk": TopKAttention,
+    "fastformer": FastformerAttention,
     "gau": GatedAttentionUnit,
     "flash": MixedChunkAttention,
+    "aft-full": AFTFullAttention,
     "aft-local": AFTLocalAttention,
+    "aft-simple": AFTSimpleAttention,
     "aft-conv": AFTConvAttention,
     "mean": MeanAttention,
     "none": NoAttention,
@@ -64,10 +70,13 @@ __all__ = [
     "CATALOGUE",
     "SYNONYMS",
     "AFTConvAttention",
+    "AFTFullAttention",
     "AFTLocalAttention",
+    "AFTSimpleAttention",
     "Attention",
     "AttentionChoice",
     "AttentionPlan",
+    "FastformerAttention",
     "FixedAttention",
     "FullAttention",
     "GatedAttentionUnit",
@@ -82,9 +91,12 @@ __all__ = [
     "Role",
     "StridedAttention",
     "TopKAttention",
+    "additive_attention",
+    "aft_attention",
     "aft_conv_attention",
     "aft_conv_kernel",
     "aft_local_attention",
+    "aft_simple_attention",
     "fixed_attention",
     "full_attention",
     "log_sparse_attention",

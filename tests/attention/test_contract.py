@@ -16,6 +16,7 @@ from forecaster.lookup import option_model
 BATCH, HEADS, WIDTH, QUERIES, KEYS = 3, 2, 12, 7, 11
 SHARED_FILES = {
     "__init__",
+    "aft",
     "banded",
     "base",
     "draws",
@@ -24,6 +25,7 @@ SHARED_FILES = {
     "multihead",
     "patterns",
     "plugins",
+    "prefix",
     "tiles",
 }
 

@@ -1,0 +1,106 @@
+"""AFT-simple: an Attention Free Transformer without position biases.
+
+Zhai et al., "An Attention Free Transformer", 2021, equation 5:
+
+    y_t = σ(q_t) ⊙ Σ_s e^(k_s) ⊙ v_s / Σ_s e^(k_s)     for every feature on its own   causal: s <= t
+
+So each feature has its own softmax over time, and the query only gates what comes out: without
+causal one and the same vector for all steps. Time and memory O(L·E). It is never full attention,
+because no query is compared with a key. Strictly causal (the paper's masked form).
+
+Public code exponentiates k as it is and overflows beyond 88 in float32; here the largest visible k
+is subtracted first.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from forecaster.attention.aft import check_features, gated
+from forecaster.attention.base import About, Place
+from forecaster.attention.kernels import accumulator, refuse_mix
+from forecaster.attention.multihead import MultiHeadAttention
+from forecaster.attention.prefix import parts, prefix_softmax_mean, softmax_weights
+from forecaster.shapes import Bool, Float
+
+
+def aft_simple_attention(
+    q: Float[Tensor, "B H L E"],
+    k: Float[Tensor, "B H S E"],
+    v: Float[Tensor, "B H S E"],
+    *,
+    causal: bool = False,
+    key_mask: Bool[Tensor, "B S"] | None = None,
+) -> Float[Tensor, "B H L E"]:
+    """The gated softmax mean of the values over time; see the module for the formula.
+
+    `key_mask` True is a real key; a query that sees none gives 0. Raises ValueError when the
+    shapes do not fit, or for causal with L != S.
+    """
+    check_features(q, k, v, causal, key_mask)
+    kind = accumulator(v.dtype)
+    mean = prefix_softmax_mean if causal else softmax_mean
+    return gated(q, mean(k.to(kind), v.to(kind), key_mask)).to(v.dtype)
+
+
+def softmax_mean(k: Tensor, v: Tensor, key_mask: Tensor | None) -> Tensor:
+    """(B, H, 1, E): the values averaged over time, each feature weighted by its own e^k."""
+    real = None
+    if key_mask is not None:
+        hidden = ~key_mask[:, None, :, None]
+        k, v = k.masked_fill(hidden, torch.finfo(k.dtype).min), v.masked_fill(hidden, 0.0)
+        real = key_mask[:, None, :, None].to(k.dtype)
+    mean: Tensor = _SoftmaxMean.apply(k, v, real)  # type: ignore[no-untyped-call]
+    return mean
+
+
+class AFTSimpleAttention(MultiHeadAttention):
+    """`aft_simple_attention` between projections; its features are its heads."""
+
+    about = About("Zhai et al., An Attention Free Transformer", 2021, "(L + S)·D")
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place)
+        refuse_mix(place.mix, "attention 'aft-simple'")
+
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, *, causal: bool, key_mask: Tensor | None
+    ) -> Tensor:
+        return aft_simple_attention(q, k, v, causal=causal, key_mask=key_mask)
+
+    def amounts_to(self) -> str:
+        return "aft-simple: one mean of the visible values per feature, gated by the query"
+
+
+class _SoftmaxMean(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, k: Tensor, v: Tensor, real: Tensor | None) -> Tensor:
+        top = k.amax(2, keepdim=True)
+        total, mean = torch.zeros_like(top), torch.zeros_like(top)
+        for b, s in parts(k):
+            e = _weights(k, top, real, b, s)
+            total[b] += e.sum(2, keepdim=True)
+            mean[b] += e.mul_(v[b, :, s]).sum(2, keepdim=True)
+        total += total == 0  # nothing seen: 0 / 1
+        mean /= total
+        ctx.save_for_backward(k, v, real, top, total, mean)
+        return mean
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        k, v, real, top, total, mean = ctx.saved_tensors
+        grad = grad / total
+        grad_k, grad_v = torch.empty_like(k), torch.empty_like(v)
+        for b, s in parts(k):
+            e = _weights(k, top, real, b, s)
+            torch.mul(e, grad[b], out=grad_v[b, :, s])
+            torch.mul(v[b, :, s] - mean[b], grad_v[b, :, s], out=grad_k[b, :, s])
+        return grad_k, grad_v, None
+
+
+def _weights(k: Tensor, top: Tensor, real: Tensor | None, b: slice, s: slice) -> Tensor:
+    e = softmax_weights(k[b, :, s], top[b])
+    return e if real is None else e.mul_(real[b, :, s])

@@ -1,0 +1,200 @@
+"""Fastformer: additive attention by one global query and one global key per head.
+
+Wu et al., "Fastformer: Additive Attention Can Be All You Need", 2021, equations 2 to 7.
+
+    α_i = (w_q·q_i + b_q) / √E        g = Σ_i softmax_i(α) q_i        global query
+    p_i = g ⊙ k_i
+    β_i = (w_k·p_i + b_k) / √E        κ = Σ_i softmax_i(β) p_i        global key
+    u_i = κ ⊙ v_i                     the module returns W_t u_i + b_t + q_i
+
+for every head, on its slice of q, k, v; but w_q and w_k look at all heads' features, as in the
+authors' code (the paper's notation has one vector per head, which the core also takes). The module
+takes v = q, as the authors do, unless told otherwise. All W and w start as N(0, 0.02²), all b as 0.
+
+Time and memory O(L·H·E): p is never formed, because w_k·p_i = (w_k ⊙ g)·k_i. It is never full
+attention: no query is compared with a key. The paper has no causal form; ours replaces both sums by
+prefix softmax means, g_t over i <= t and κ_t over the p_i = g_i ⊙ k_i with i <= t, so each key
+meets the global query known at its own time. That is strictly causal and linear; its last row is
+not the row without causal.
+
+The authors add −10000 to the scores of padded steps, so a series of padding alone gets a mean; here
+padded steps have no weight and such a series has u = 0.
+"""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from forecaster.attention.base import About, Place, SelfAttention
+from forecaster.attention.kernels import accumulator, check_inputs, check_probability
+from forecaster.attention.multihead import merge_heads, split_heads
+from forecaster.attention.prefix import prefix_softmax_mean
+from forecaster.shapes import Bool, Float
+
+
+def additive_attention(
+    q: Float[Tensor, "B H L E"],
+    k: Float[Tensor, "B H S E"],
+    v: Float[Tensor, "B H S Ev"],
+    query_weight: Float[Tensor, "H W"],
+    key_weight: Float[Tensor, "H W"],
+    *,
+    query_bias: Float[Tensor, " H"] | None = None,
+    key_bias: Float[Tensor, " H"] | None = None,
+    causal: bool = False,
+    key_mask: Bool[Tensor, "B L"] | None = None,
+) -> Float[Tensor, "B H L E"]:
+    """u of the module's formula: before the last transform and the residual.
+
+    The weights are (H, H·E), over the features of all heads, or (H, E), each over its own head's.
+    `key_mask` True is a real step: others enter no mean; a step that sees none gives 0. Raises
+    ValueError when the shapes do not fit.
+    """
+    check_inputs(q, k, v, causal, key_mask)
+    H, E = q.shape[1], q.shape[3]
+    if not q.shape == k.shape == v.shape:
+        raise ValueError(
+            "fastformer relates a series to itself: q, k and v must have the same shape, got "
+            f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}"
+        )
+    kind, given = accumulator(v.dtype), v.dtype
+    with torch.autocast(v.device.type, enabled=False):
+        q, k, v = (x.to(kind).transpose(1, 2).flatten(2) for x in (q, k, v))
+        if key_mask is not None:
+            q, k = (x.masked_fill(~key_mask[:, :, None], 0.0) for x in (q, k))
+        w_q, b_q = scorer("query", query_weight, query_bias, H, E, kind)
+        w_k, b_k = scorer("key", key_weight, key_bias, H, E, kind)
+        if causal:
+            g = _prefix_pool(q, w_q, b_q, key_mask)
+            kappa = _prefix_pool(g * k, w_k, b_k, key_mask)
+        else:
+            g = _pool(q, w_q, b_q, key_mask)
+            kappa = g * _pool(k, w_k * g, b_k, key_mask)
+        return split_heads(kappa * v, H).to(given)
+
+
+class FastformerAttention(SelfAttention):
+    """`additive_attention` between projections, with the projected query added to its output.
+
+    `share_value` takes v = q and owns no W_v. `dropout` of W_t u + b_t acts in training only.
+    """
+
+    about = About("Wu et al., Fastformer", 2021, "L·D", causal="strict, ours")
+
+    def __init__(self, place: Place, *, share_value: bool = True, dropout: float = 0.0) -> None:
+        super().__init__(place)
+        width = place.width
+        self.query_projection = nn.Linear(width, width)
+        self.key_projection = nn.Linear(width, width)
+        self.value_projection = None if share_value else nn.Linear(width, width)
+        self.query_score = nn.Linear(width, place.heads)
+        self.key_score = nn.Linear(width, place.heads)
+        self.out_projection = nn.Linear(width, width)
+        self.dropout = check_probability(dropout=dropout)
+        for module in self.children():
+            if isinstance(module, nn.Linear):
+                nn.init.normal_(module.weight, std=0.02)
+                nn.init.zeros_(module.bias)
+
+    def compute(
+        self, query: Tensor, context: Tensor, *, causal: bool, key_mask: Tensor | None
+    ) -> Tensor:
+        projected: Tensor = self.query_projection(query)
+        q, k = (split_heads(x, self.place.heads) for x in (projected, self.key_projection(query)))
+        v = q
+        if self.value_projection is not None:
+            v = split_heads(self.value_projection(query), self.place.heads)
+        u = additive_attention(
+            q,
+            k,
+            v,
+            self.query_score.weight,
+            self.key_score.weight,
+            query_bias=self.query_score.bias,
+            key_bias=self.key_score.bias,
+            causal=causal,
+            key_mask=key_mask,
+        )
+        out = self.out_projection(merge_heads(u, self.place.mix))
+        return F.dropout(out, self.dropout, self.training) + projected
+
+    def amounts_to(self) -> str:
+        return f"fastformer: one global query and key for each of {self.place.heads} heads"
+
+
+def scorer(
+    name: str, weight: Tensor, bias: Tensor | None, H: int, E: int, kind: torch.dtype
+) -> tuple[Tensor, Tensor | None]:
+    """The weight over all features (H, H·E) and the bias (H,), both over √E."""
+    if weight.shape not in ((H, H * E), (H, E)):
+        raise ValueError(
+            f"{name}_weight must be (H, H·E) = {(H, H * E)} or (H, E) = {(H, E)}, got "
+            f"{tuple(weight.shape)}"
+        )
+    if bias is not None and bias.shape != (H,):
+        raise ValueError(f"{name}_bias must be (H,) = {(H,)}, got {tuple(bias.shape)}")
+    if weight.shape != (H, H * E):
+        weight = torch.block_diag(*weight[:, None])
+    return weight.to(kind) * E**-0.5, None if bias is None else bias.to(kind) * E**-0.5
+
+
+def _prefix_pool(x: Tensor, weight: Tensor, bias: Tensor | None, key_mask: Tensor | None) -> Tensor:
+    """x (B, L, D) averaged over the steps up to each, every head by its own scores: (B, L, D)."""
+    H = weight.shape[0]
+    score = F.linear(x, weight, bias).mT[..., None]
+    mean = prefix_softmax_mean(score, split_heads(x, H), key_mask)
+    return merge_heads(mean)
+
+
+def _pool(x: Tensor, weight: Tensor, bias: Tensor | None, key_mask: Tensor | None) -> Tensor:
+    """x (B, L, D) averaged over time, every head by its own scores x·w + b: (B, 1, D).
+
+    `weight` (H, D), or (B, H, D) for a weight of each series.
+    """
+    pooled: Tensor = _Pool.apply(x, weight, bias, key_mask)  # type: ignore[no-untyped-call]
+    return pooled
+
+
+class _Pool(torch.autograd.Function):
+    """One function, because autograd would write and add up several tensors of the size of x."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, key_mask: Tensor | None
+    ) -> Tensor:
+        score = x @ weight.mT
+        if bias is not None:
+            score += bias
+        if key_mask is not None:
+            score.masked_fill_(~key_mask[:, :, None], torch.finfo(score.dtype).min)
+        p = score.softmax(1)
+        if key_mask is not None:
+            p *= key_mask[:, :, None]
+        ctx.save_for_backward(x, weight, bias, p)
+        return (p.mT @ x).mul_(_own(weight)).sum(1, keepdim=True)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight, bias, p = ctx.saved_tensors
+        with torch.autocast(x.device.type, enabled=False):
+            grad_mean = grad * _own(weight)
+            grad_p = x @ grad_mean.mT
+            grad_score = p * (grad_p - (p * grad_p).sum(1, keepdim=True))
+            grad_x = torch.cat([p, grad_score], 2) @ torch.cat(
+                [grad_mean, weight.expand_as(grad_mean)], 1
+            )
+            grad_weight = grad_score.mT @ x
+        if weight.ndim == 2:
+            grad_weight = grad_weight.sum(0)
+        grad_bias = None if bias is None else grad_score.sum((0, 1))
+        return grad_x, grad_weight, grad_bias, None
+
+
+def _own(weight: Tensor) -> Tensor:
+    """(H, D): 1 where the feature belongs to the head."""
+    H, D = weight.shape[-2:]
+    return torch.eye(H, dtype=weight.dtype, device=weight.device).repeat_interleave(D // H, 1)
