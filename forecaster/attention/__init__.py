@@ -25,6 +25,7 @@ from forecaster.attention.multihead import MultiHeadAttention
 from forecaster.attention.none import NoAttention
 from forecaster.attention.plugins import Catalogue
 from forecaster.attention.prob import ProbSparseAttention, prob_counts, prob_sparse_attention
+from forecaster.attention.single import SingleHeadAttention, single_head_attention
 from forecaster.attention.strided import StridedAttention, strided_attention
 from forecaster.attention.topk import TopKAttention, topk_attention
 
@@ -36,6 +37,7 @@ ATTENTIONS: dict[str, type[Attention]] = {
     "strided": StridedAttention,
     "fixed": FixedAttention,
     "topk": TopKAttention,
+    "single": SingleHeadAttention,
     "fastformer": FastformerAttention,
     "gau": GatedAttentionUnit,
     "flash": MixedChunkAttention,
@@ -89,6 +91,7 @@ __all__ = [
     "Place",
     "ProbSparseAttention",
     "Role",
+    "SingleHeadAttention",
     "StridedAttention",
     "TopKAttention",
     "additive_attention",
@@ -108,6 +111,7 @@ __all__ = [
     "prob_counts",
     "prob_sparse_attention",
     "relu_squared_attention",
+    "single_head_attention",
     "strided_attention",
     "topk_attention",
 ]
