@@ -261,6 +261,11 @@ class _Pattern:
         return math.ceil(self.order.shape[3] / self.bucket_size)
 
     @property
+    def may_leave_alone(self) -> bool:
+        """Whether a step may see nothing but itself."""
+        return self.causal or self.key_mask is not None or self.order.shape[3] == 1
+
+    @property
     def tile_scores(self) -> int:
         """Scores of one series and head."""
         return self.order.shape[2] * self.chunks * 2 * self.bucket_size**2
@@ -293,7 +298,9 @@ class _Dense(torch.autograd.Function):
                 q, q * inverse[part], v[part],
                 scale=pattern.scale, bias=bias[part], causal=pattern.causal,
             )  # fmt: skip
-            torch.lerp(o, v[part], _alone(z[part])[..., None], out=out[part])
+            if pattern.may_leave_alone:
+                o = torch.lerp(o, v[part], _alone(z[part])[..., None])
+            out[part] = o
         ctx.save_for_backward(qk, v, out, z, inverse)
         ctx.pattern, ctx.bias = pattern, bias
         return out
@@ -305,14 +312,17 @@ class _Dense(torch.autograd.Function):
         pattern: _Pattern = ctx.pattern
         grad_qk, grad_v = _like(qk), _like(v)
         for part in pattern.parts(qk.shape[2] ** 2):
-            q, g, alone = qk[part], grad[part], _alone(z[part])[..., None]
+            q, g, own = qk[part], grad[part], None
+            if pattern.may_leave_alone:
+                own = g * _alone(z[part])[..., None]
+                g = g - own
             k = q * inverse[part]
             dq, dk, dv = softmax_part_backward(
-                g * (1 - alone), q, k, v[part], out[part], z[part],
+                g, q, k, v[part], out[part], z[part],
                 scale=pattern.scale, bias=ctx.bias[part], causal=pattern.causal,
             )  # fmt: skip
-            _through_keys(dq, dk, k, inverse[part], out=grad_qk[part])
-            torch.addcmul(dv, g, alone, out=grad_v[part])
+            grad_qk[part] = _through_keys(dq, dk, k, inverse[part])
+            grad_v[part] = dv if own is None else dv.add_(own)
         return grad_qk, grad_v, None
 
 
@@ -367,7 +377,8 @@ class _DenseBias:
         *batch, _, K = chunk.shape
         holds = torch.zeros(*batch, self.chunks, K, dtype=self.dtype, device=chunk.device)
         holds.scatter_(-2, chunk, 1.0)
-        return holds.mT @ (holds + holds.roll(1, -2))
+        with torch.autocast(chunk.device.type, enabled=False):
+            return holds.mT @ (holds + holds.roll(1, -2))
 
 
 class _Tiles(torch.autograd.Function):
@@ -507,13 +518,10 @@ def _inverse_lengths(q: Tensor) -> Tensor:
     return lengths.clamp_(min=1e-12).reciprocal_()
 
 
-def _through_keys(
-    dq: Tensor, dk: Tensor, k: Tensor, inverse: Tensor, out: Tensor | None = None
-) -> Tensor:
-    """The gradient of q, which is query and, scaled to unit length, key."""
+def _through_keys(dq: Tensor, dk: Tensor, k: Tensor, inverse: Tensor) -> Tensor:
+    """The gradient of q, which is query and, scaled to unit length, key; takes dq and dk over."""
     along = (dk * k).sum(dim=-1, keepdim=True)
-    grad: Tensor = torch.addcmul(dq, dk.addcmul_(k, along, value=-1.0), inverse, out=out)
-    return grad
+    return dq.addcmul_(dk.addcmul_(k, along, value=-1.0), inverse)
 
 
 def _alone(z: Tensor) -> Tensor:
@@ -522,9 +530,11 @@ def _alone(z: Tensor) -> Tensor:
 
 
 def _log(count: Tensor, deduplicate: bool) -> Tensor:
-    """ln of the count, or of its sign; HIDDEN for 0."""
-    hidden = (count == 0).to(count.dtype) * HIDDEN
-    return hidden if deduplicate else count.clamp(min=1.0).log_().add_(hidden)
+    """ln of the count, or of its sign; HIDDEN for 0. Overwrites the count."""
+    hidden = torch.eq(count, 0, out=torch.empty_like(count))  # a bool would be slow to convert
+    if deduplicate:
+        return hidden.mul_(HIDDEN)
+    return count.clamp_(min=1.0).log_().add_(hidden, alpha=HIDDEN)
 
 
 def _like(x: Tensor) -> Tensor:

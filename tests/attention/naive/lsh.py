@@ -1,5 +1,3 @@
-import math
-
 import torch
 from torch import Tensor
 
@@ -50,6 +48,7 @@ def lsh(
             found += [order[c : c + bucket_size] for c in range(0, L, bucket_size)]
         return found
 
+    k = qk / qk.norm(dim=3, keepdim=True).clamp(min=1e-12)
     every = {(b, h): chunks(b, h) for b in range(B) for h in range(H)}
 
     def row(b: int, h: int, i: int) -> Tensor:
@@ -65,19 +64,11 @@ def lsh(
 
         z, o = [], []
         for keys in in_rounds:
-            scores = [
-                v.new_tensor(-1e5)
-                if j == i
-                else scale * (qk[b, h, i] * qk[b, h, j]).sum() / qk[b, h, j].norm().clamp(min=1e-12)
-                for j in keys
-            ]
-            z.append(torch.stack(scores).logsumexp(0))
-            weights = [(s - z[-1]).exp() for s in scores]
-            o.append(
-                torch.stack([w * v[b, h, j] for w, j in zip(weights, keys, strict=True)]).sum(0)
-            )
+            is_self = torch.tensor([j == i for j in keys])
+            scores = (scale * (k[b, h, keys] @ qk[b, h, i])).masked_fill(is_self, -1e5)
+            z.append(scores.logsumexp(0))
+            o.append((scores - z[-1]).exp() @ v[b, h, keys])
         merged = torch.stack(z).softmax(0)
         return torch.stack([w * x for w, x in zip(merged, o, strict=True)]).sum(0)
 
-    assert math.prod(factors) >= 2
     return rows(qk, v, row)
