@@ -17,6 +17,7 @@ with a softmax for each query and feature: slower, but right for any finite inpu
 """
 
 import math
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import torch
@@ -31,7 +32,7 @@ from forecaster.shapes import Bool, Float
 
 _TILE = 32  # queries that share one matmul with the keys near them
 _DENSE = 128  # up to this length, one tile holds all queries and keys
-_AT_ONCE = 1 << 19  # elements of x computed at a time, to stay in a CPU's cache
+_AT_ONCE = 400_000  # elements of x computed at a time, to stay in a CPU's cache
 
 
 def banded_mean(
@@ -49,13 +50,22 @@ def banded_mean(
     s − t = low, low + 1, ..., low + taps − 1, where low <= 0; the last is >= 0, and 0 if causal.
     G is 1 or H; N is L, or 1 for biases that are the same for every query.
     """
+    mean = _banded_mean
+    if torch.compiler.is_compiling():  # a choice by values, views that overlap: not for a graph
+        mean = torch.compiler.disable(mean)
+    return mean(k, v, band, low, causal, key_mask)
+
+
+def _banded_mean(
+    k: Tensor, v: Tensor, band: Tensor, low: int, causal: bool, key_mask: Tensor | None
+) -> Tensor:
     kind = accumulator(v.dtype)
     k, v, band = k.to(kind), v.to(kind), band.to(kind)
-    real, lowest = None, k
+    lowest = k
     if key_mask is not None:
-        real = key_mask[:, None, :, None].expand(-1, v.shape[1], -1, -1)
-        lowest = k.masked_fill(~real, -HIDDEN)
-        k, v = k.masked_fill(~real, HIDDEN), v.masked_fill(~real, 0.0)
+        hidden = ~key_mask[:, None, :, None]
+        lowest = k.masked_fill(hidden, -HIDDEN)
+        k, v = k.masked_fill(hidden, HIDDEN), v.masked_fill(hidden, 0.0)
     with torch.no_grad():
         top = k.amax(2, keepdim=True)
         least, most = band.aminmax()
@@ -65,13 +75,13 @@ def banded_mean(
         is_ordinary = bool(span <= 0.75 * _reach(kind))
     if not is_ordinary and kind is torch.float32:
         k, v, band = k.double(), v.double(), band.double()
-        return banded_mean(k, v, band, low, causal=causal, key_mask=key_mask).to(kind)
+        return _banded_mean(k, v, band, low, causal, key_mask).to(kind)
 
     layout = _Layout.of(v.shape[2], low, band.shape[2], causal)
     with torch.autocast(v.device.type, enabled=False):
         if is_ordinary:
             mean: Tensor = _BandedMean.apply(  # type: ignore[no-untyped-call]
-                k, v, band, top, real, layout
+                k, v, band, top, layout, key_mask is not None
             )
             return mean
         series = zip(k.split(1), v.split(1), strict=True)
@@ -167,161 +177,154 @@ def _fill(band: Tensor, layout: _Layout, far: float, unseen: float) -> Tensor:
 
 
 class _Columns:
-    """x or ∂y of the module's docstring for some series and heads: a column for each series and
+    """x or y of the module's docstring for some series and heads: a column for each series and
     feature, first those of the values, then those of the keys; the rows are steps.
 
     `all` is (G, rows, columns), with rows of 0 for the blocks before the first step and after the
-    last; `values` and `keys` are views of it, like the given (G, L, B, H/G, E).
+    last; `values` and `keys` are views (G, L, B, H/G, E) of the other rows.
     """
 
-    def __init__(self, keys: Tensor, values: Tensor, layout: _Layout) -> None:
-        self.layout, self.like = layout, (values, keys)
-        blocks = layout.before + layout.tiles + layout.after
-        columns = keys[0, 0].numel() + values[0, 0].numel()
-        start, L = layout.before * layout.size, layout.length
-        self.all = values.new_empty(len(values), blocks * layout.size, columns)
-        self.all[:, :start] = 0.0
-        self.all[:, start + L :] = 0.0
-        self.values, self.keys = self.halves(self.all[:, start:])
+    def __init__(self, x: Tensor, values: torch.Size, keys: torch.Size, layout: _Layout) -> None:
+        self.all, self.layout = x, layout
+        start, wide = layout.before * layout.size, values[2:].numel()
+        steps = x[:, start : start + layout.length]
+        self.values: Tensor = steps[:, :, :wide].unflatten(2, values[2:])
+        self.keys: Tensor = steps[:, :, wide:].unflatten(2, keys[2:])
 
-    def halves(self, columns: Tensor) -> tuple[Tensor, Tensor]:
-        """The values and the keys of (G, at least L, columns); views (G, L, B, H/G, E)."""
-        values, keys = self.like
-        columns = columns[:, : self.layout.length]
-        wide = values[0, 0].numel()
-        return (
-            columns[..., :wide].unflatten(2, values.shape[2:]),
-            columns[..., wide:].unflatten(2, keys.shape[2:]),
-        )
+    @classmethod
+    def empty(cls, values: Tensor, keys: Tensor, layout: _Layout) -> "_Columns":
+        """To be filled like `values` and `keys`, (G, L, B, H/G, E)."""
+        rows = (layout.before + layout.tiles + layout.after) * layout.size
+        columns = values.shape[2:].numel() + keys.shape[2:].numel()
+        x = values.new_empty(len(values), rows, columns)
+        if layout.tiles > 1:
+            start = layout.before * layout.size
+            x[:, :start] = 0.0
+            x[:, start + layout.length :] = 0.0
+        return cls(x, values.shape, keys.shape, layout)
 
-    def own(self, g: int) -> Tensor:
-        """(count, size, columns): of each tile the block beside it; a view."""
-        first, tiles, size = self.layout.before, self.layout.tiles, self.layout.size
-        blocks: Tensor = self.all[g].unflatten(0, (-1, size))
-        return blocks[first : first + tiles]
+    def weighted(self, weights: Tensor) -> "_Columns":
+        """W x for the tiles of W that `_fill` gives."""
+        tiles, size = self.layout.tiles, self.layout.size
+        if tiles == 1:
+            out = weights[:, 0] @ self.all
+        else:
+            out = self.all.new_empty(len(self.all), tiles * size, self.all.shape[2])
+            beyond = self._beyond()
+            for g in range(len(out)):
+                to = out[g].unflatten(0, (tiles, size))
+                torch.baddbmm(
+                    beyond[g, :, None].expand_as(to),
+                    weights[g].expand(tiles, -1, -1),
+                    self._near(g),
+                    out=to,
+                )
+        only = self.layout._replace(before=0, after=0)
+        return _Columns(out, self.values.shape, self.keys.shape, only)
 
-    def near(self, g: int) -> Tensor:
-        """(count, keys of a tile, columns): of each tile all its blocks, overlapping; a view."""
+    def add_products(self, grad: "_Columns", tiles: Tensor) -> None:
+        """Add ∂W = ∂y xᵀ to `tiles`, shaped as those of W but for one tile each; `grad` is ∂y."""
+        start, layout = grad.layout.before, self.layout
+        for g in range(len(tiles)):
+            blocks = grad.all[g].unflatten(0, (-1, layout.size))[start : start + layout.tiles]
+            torch.baddbmm(tiles[g], blocks, self._near(g).mT, out=tiles[g])
+
+    def _near(self, g: int) -> Tensor:
+        """(tiles, keys of a tile, columns): the blocks that each tile meets; they overlap."""
         x, size = self.all[g], self.layout.size
         seen = (self.layout.before + 1 + self.layout.after) * size
         strides = (size * x.stride(0), *x.stride())
         return x.as_strided((self.layout.tiles, seen, x.shape[1]), strides, x.storage_offset())
 
-    def weighted(self, weights: Tensor) -> Tensor:
-        """W x, (G, count * size, columns), for the tiles of W that `_fill` gives."""
-        count, size = self.layout.tiles, self.layout.size
-        if count == 1:
-            return weights[:, 0] @ self.all
-        blocks = self.all.unflatten(1, (-1, size)).sum(2)
-        far = torch.zeros_like(blocks[:, :count])
+    def _beyond(self) -> Tensor:
+        """(G, tiles, columns): for each tile the sum of the blocks seen that it does not meet."""
+        n = self.layout.tiles
+        blocks = self.all.unflatten(1, (-1, self.layout.size)).sum(2)
+        sums = torch.zeros_like(blocks[:, :n])
         if self.layout.past:
-            far[:, 1:] += blocks[:, : count - 1].cumsum(1)
+            sums[:, 1:] += blocks[:, : n - 1].cumsum(1)
         if self.layout.future:
-            far[:, :-1] += blocks[:, 1 - count :].flip(1).cumsum(1).flip(1)
-        out = far.new_empty(*far.shape[:2], size, far.shape[2])
-        for g in range(len(out)):
-            beyond = far[g, :, None].expand_as(out[g])
-            torch.baddbmm(beyond, weights[g].expand(count, -1, -1), self.near(g), out=out[g])
-        return out.flatten(1, 2)
+            sums[:, :-1] += blocks[:, 1 - n :].flip(1).cumsum(1).flip(1)
+        return sums
 
 
 class _BandedMean(torch.autograd.Function):
-    """Keeps m and y₂; the exponentials are taken again in the backward pass."""
+    """Keeps x, m and y₂."""
 
     @staticmethod
     def forward(
-        ctx: Any,
-        k: Tensor,
-        v: Tensor,
-        band: Tensor,
-        top: Tensor,
-        real: Tensor | None,
-        layout: _Layout,
+        ctx: Any, k: Tensor, v: Tensor, band: Tensor, top: Tensor, layout: _Layout, masked: bool
     ) -> Tensor:
-        G = len(band)
-        weights = _fill(band.exp(), layout, far=1.0, unseen=0.0)
         mean, below = _empty_like(v), _empty_like(k)
-        for part in _parts(k, v, G):
-            keys, values, out, y2 = (_by_step(x[part], G) for x in (k, v, mean, below))
-            x = _exponentials(keys, values, top, real, part, layout)
-            above, sums = x.halves(x.weighted(weights))
-            y2.copy_(sums)
-            if real is not None:
+        weights = _fill(band.exp(), layout, far=1.0, unseen=0.0)
+        kept = []
+        steps = [_by_step(x, len(band)) for x in (k, v, top, mean, below)]
+        for part in _parts(k, v, len(band)):
+            keys, values, shift, out, y2 = (x[part] for x in steps)
+            x = _Columns.empty(values, keys, layout)
+            # Exponents that are nothing beside 0 are not taken further down.
+            torch.sub(keys, shift, out=x.keys).clamp_(min=-_reach(k.dtype)).exp_()
+            if masked:
+                x.keys *= keys > HIDDEN / 2
+            torch.mul(x.keys, values, out=x.values)
+            y = x.weighted(weights)
+            y2.copy_(y.keys)
+            if masked:
                 y2 += y2 == 0.0  # nothing seen: 0 / 1
-            torch.div(above, y2, out=out)
-        ctx.save_for_backward(k, v, band, top, real, mean, below)
+            torch.div(y.values, y2, out=out)
+            kept.append(x.all)
+        ctx.save_for_backward(v, band, mean, below, *kept)
         ctx.layout = layout
         return mean
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        k, v, band, top, real, mean, below = ctx.saved_tensors
+        v, band, mean, below, *kept = ctx.saved_tensors
         G, layout, turned = len(band), ctx.layout, ctx.layout.turned()
         weights = _fill(_turn(band, layout).exp(), turned, far=1.0, unseen=0.0)
-        grad_k, grad_v, grad_band = _empty_like(k), _empty_like(v), torch.zeros_like(band)
-        for part in _parts(k, v, G):
-            keys, values, out, y2, g, dk, dv = (
-                _by_step(x[part], G) for x in (k, v, mean, below, grad, grad_k, grad_v)
-            )
-            dy = _Columns(keys, values, turned)
+        grad_k, grad_v = _empty_like(below), _empty_like(v)
+        seen = (layout.before + 1 + layout.after) * layout.size
+        grad_tiles = band.new_zeros(G, layout.tiles, layout.size, seen)
+        steps = [_by_step(x, G) for x in (v, mean, below, grad, grad_k, grad_v)]
+        for part, x_all in zip(_parts(below, v, G), kept, strict=True):
+            values, out, y2, g, dk, dv = (x[part] for x in steps)
+            x = _Columns(x_all, values.shape, y2.shape, layout)
+            dy = _Columns.empty(values, y2, turned)
             torch.div(g, y2, out=dy.values)
-            torch.neg((dy.values * out).sum_to_size(keys.shape), out=dy.keys)
-            x = _exponentials(keys, values, top, real, part, layout)
-            dx_values, dx_keys = dy.halves(dy.weighted(weights))
-            torch.mul(x.keys, dx_values, out=dv)
-            dx_keys += dx_values.mul_(values).sum_to_size(keys.shape)
-            torch.mul(x.keys, dx_keys, out=dk)
+            torch.neg((dy.values * out).sum_to_size(y2.shape), out=dy.keys)
             if ctx.needs_input_grad[2]:
-                grad_band += _band_gradient(dy, x, band)
-        return grad_k, grad_v, grad_band, None, None, None
+                x.add_products(dy, grad_tiles)
+            dx = dy.weighted(weights)
+            torch.mul(x.keys, dx.values, out=dv)
+            dx.keys += dx.values.mul_(values).sum_to_size(y2.shape)
+            torch.mul(x.keys, dx.keys, out=dk)
+        return grad_k, grad_v, _band_gradient(grad_tiles, band, layout), None, None, None
 
 
-def _exponentials(
-    keys: Tensor,
-    values: Tensor,
-    top: Tensor,
-    real: Tensor | None,
-    part: tuple[slice, slice],
-    layout: _Layout,
-) -> _Columns:
-    """x, relative to e^top; exponents that are nothing beside it are not taken further down."""
-    G = len(keys)
-    x = _Columns(keys, values, layout)
-    torch.sub(keys, _by_step(top[part], G), out=x.keys).clamp_(min=-_reach(keys.dtype)).exp_()
-    if real is not None:
-        x.keys *= _by_step(real[part], G)
-    torch.mul(x.keys, values, out=x.values)
-    return x
-
-
-def _band_gradient(dy: _Columns, x: _Columns, band: Tensor) -> Tensor:
+def _band_gradient(tiles: Tensor, band: Tensor, layout: _Layout) -> Tensor:
     """The diagonals of ∂W that the band fills, times e^w."""
-    layout, taps = x.layout, band.shape[2]
+    first = layout.before * layout.size + layout.low
     if layout.tiles == 1:
-        tiles, first = F.pad(dy.all @ x.all.mT, (-layout.low, layout.high))[:, None], 0
-    else:
-        tiles = torch.stack([dy.own(g) @ x.near(g).mT for g in range(len(band))])
-        first = layout.before * layout.size + layout.low
-    gradient = diagonals(tiles, first, taps).flatten(1, 2)[:, : layout.length]
+        tiles, first = F.pad(tiles, (-layout.low, layout.high)), 0
+    gradient = diagonals(tiles, first, band.shape[2]).flatten(1, 2)[:, : layout.length]
     return gradient.sum_to_size(band.shape) * band.exp()
 
 
-def _parts(k: Tensor, v: Tensor, G: int) -> list[tuple[slice, slice]]:
-    """Series and heads to compute together: on a CPU few enough for its cache.
-
-    Heads with a band of their own stay together.
-    """
+def _parts(k: Tensor, v: Tensor, G: int) -> list[tuple[slice, ...]]:
+    """What to compute together of (G, L, B, H/G, E): on a CPU series and heads few enough for its
+    cache, but heads with a band of their own at once."""
     B, H = v.shape[:2]
     if v.device.type != "cpu":
-        return [(slice(B), slice(H))]
-    one = k[0, 0].numel() + v[0, 0].numel()
+        return [()]
+    one = k.shape[2:].numel() + v.shape[2:].numel()
     heads = H if G > 1 else min(H, max(1, _AT_ONCE // one))
     series = max(1, _AT_ONCE // (one * heads))
+    everything = slice(None)
     return [
-        (slice(b, b + series), slice(h, h + heads))
+        (everything, everything, slice(b, b + series), slice(h, h + heads))
         for b in range(0, B, series)
-        for h in range(0, H, heads)
+        for h in range(0, H // G if G > 1 else H, heads)
     ]
 
 
@@ -339,42 +342,42 @@ def _by_step(x: Tensor, G: int) -> Tensor:
 def _softmax_mean(k: Tensor, v: Tensor, band: Tensor, layout: _Layout) -> Tensor:
     """m for any finite keys and biases, with a softmax for each query and feature.
 
-    A hidden key is HIDDEN. The keys beyond a tile take part as one key on either side: the
-    log-sum-exp of theirs, and their mean value.
+    A hidden key is HIDDEN. The blocks that a tile does not meet take part as one key on either
+    side, with the log-sum-exp of their keys and the mean of their values.
     """
-    size, count = layout.size, layout.tiles
-    pad = (0, 0, layout.before * size, (count + layout.after) * size - layout.length)
-    keys = F.pad(k, pad, value=HIDDEN).unflatten(2, (-1, size))
-    values = F.pad(v, pad).unflatten(2, (-1, size))
-    blocks = keys.logsumexp(3), (keys.softmax(3) * values).sum(3)
-    past = _running(*blocks)
-    future = _running(*(x.flip(2) for x in blocks))[:count][::-1]
-    biases = _fill(band, layout, far=0.0, unseen=HIDDEN)
+    before, size, tiles, after = layout.before, layout.size, layout.tiles, layout.after
+    pad = (0, 0, before * size, (tiles + after) * size - layout.length)
+    keys, values = F.pad(k, pad, value=HIDDEN).split(size, 2), F.pad(v, pad).split(size, 2)
+    blocks = list(zip(keys, values, strict=True))
+    as_one = [_as_one(*block) for block in blocks]
+    nothing = torch.full_like(as_one[0][0], HIDDEN), torch.zeros_like(as_one[0][1])
+    past = list(accumulate(as_one, _joined, initial=nothing))
+    future = list(accumulate(reversed(as_one), _joined, initial=nothing))[:tiles][::-1]
+    biases = _fill(band, layout, far=0.0, unseen=HIDDEN).expand(-1, tiles, -1, -1).unbind(1)
     rows = []
-    for i in range(count):
-        near = slice(i, i + layout.before + 1 + layout.after)
+    for i in range(tiles):
         far = [past[i], future[i]] if layout.future else [past[i]]
-        seen_keys, seen_values = (
-            torch.cat([x[:, :, near].flatten(2, 3), *beyond], dim=2)
-            for x, beyond in zip((keys, values), zip(*far, strict=True), strict=True)
-        )
-        bias = F.pad(biases[:, min(i, biases.shape[1] - 1)], (0, len(far)))
+        seen = zip(*blocks[i : i + before + 1 + after], *far, strict=True)
+        seen_keys, seen_values = (torch.cat(x, dim=2) for x in seen)
+        bias = F.pad(biases[i], (0, len(far)))
         rows.append(checkpoint(_softmax_rows, seen_keys, seen_values, bias, use_reentrant=False))
     return torch.cat(rows, dim=2)[:, :, : layout.length]
 
 
-def _running(keys: Tensor, values: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """For each n the first n blocks (B, H, n, E) as one: log-sum-exp and mean (B, H, 1, E)."""
-    key, value = torch.full_like(keys[:, :, :1], HIDDEN), torch.zeros_like(values[:, :, :1])
-    firsts = [(key, value)]
-    for k, v in zip(keys.split(1, dim=2), values.split(1, dim=2), strict=True):
-        key, value = torch.logaddexp(key, k), torch.lerp(value, v, torch.sigmoid(k - key))
-        firsts.append((key, value))
-    return firsts
+def _as_one(keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+    """The key and the value, both (B, H, 1, E), that weigh as much as all of a block."""
+    value = (keys.softmax(2) * values).sum(2, keepdim=True)
+    return keys.logsumexp(2, keepdim=True), value
+
+
+def _joined(first: tuple[Tensor, Tensor], second: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    """Two keys with their values as one."""
+    weight = torch.sigmoid(second[0] - first[0])
+    return torch.logaddexp(first[0], second[0]), torch.lerp(first[1], second[1], weight)
 
 
 def _softmax_rows(keys: Tensor, values: Tensor, bias: Tensor) -> Tensor:
     """(B, H, S, Ek), (B, H, S, Ev), (G, L, S) -> (B, H, L, Ev); 0 where all keys are hidden."""
     logits = keys[:, :, None] + bias[..., None]
     mean = (logits.softmax(3) * values[:, :, None]).sum(3)
-    return mean.masked_fill(logits.amax(3) < HIDDEN / 2, 0.0)
+    return mean.masked_fill(logits.detach().amax(3) < HIDDEN / 2, 0.0)
