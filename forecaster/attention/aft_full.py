@@ -17,7 +17,7 @@ form).
 There is no official code. Public ports learn a dense w without factors and overflow for k > 88 in
 float32, or subtract the maximum of w over the queries, which does not cancel. Here the largest k
 and the largest w of the row are subtracted, for a range of rows at once. A range in which a sum
-would be lost beside them (k or w spread over more than e^40 among visible keys) is halved and done
+would be lost beside them (k or w spread over more than 40 or so among its keys) is halved and done
 again; a single row subtracts its largest k + w and is always exact.
 """
 
@@ -159,7 +159,7 @@ class _Rows(NamedTuple):
 
     def tiles(self) -> Iterator[tuple[slice, slice]]:
         """(queries, keys that they see), some queries at a time."""
-        size = max(1, _BIASES // self.k.shape[1] // (2 if self.causal else 1))
+        size = max(1, _BIASES // (self.k.shape[0] * self.k.shape[1] * (2 if self.causal else 1)))
         for start in range(self.start, self.stop, size):
             stop = min(start + size, self.stop)
             yield slice(start, stop), slice(0, stop if self.causal else self.keys)

@@ -1,3 +1,4 @@
+import sys
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from forecaster.attention import (
 
 from .agreement import assert_agree, inputs
 from .naive.aft_full import aft_full as slow_aft_full
+from .test_prob import peak_mib
 
 # 13 steps: some hidden, all but two hidden, all hidden.
 MASK = torch.stack([torch.arange(13) % 3 > 0, torch.arange(13) > 10, torch.zeros(13) > 0])
@@ -249,3 +251,19 @@ def test_learns_all_it_owns() -> None:
 
 def test_says_what_it_amounts_to() -> None:
     assert module().amounts_to() == "aft-full: 11 x 11 position biases of rank 11"
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+@pytest.mark.parametrize("causal", [False, True])
+def test_long_series_stay_far_below_a_dense_matrix(
+    monkeypatch: pytest.MonkeyPatch, causal: bool
+) -> None:
+    monkeypatch.setattr(aft_full, "_BIASES", 1 << 18)
+
+    def run(length: int) -> None:
+        q, k, v = inputs(1, 1, length, length, width=64, dtype=torch.float32)
+        pair = biases("pair", length, length, torch.float32)
+        aft_attention(q, k, v, (pair[0], pair[1]), causal=causal).sum().backward()
+
+    run(64)
+    assert peak_mib(lambda: run(4096)) < 4096 * 4096 * 4 / 2**20 / 2

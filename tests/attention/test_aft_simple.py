@@ -1,3 +1,4 @@
+import sys
 from typing import Any
 
 import pytest
@@ -7,6 +8,7 @@ from forecaster.attention import AFTSimpleAttention, Place, aft_simple_attention
 
 from .agreement import assert_agree, inputs
 from .naive.aft_simple import aft_simple as slow_aft_simple
+from .test_prob import peak_mib
 
 # 13 steps: some hidden, all but two hidden, all hidden.
 MASK = torch.stack([torch.arange(13) % 3 > 0, torch.arange(13) > 10, torch.zeros(13) > 0])
@@ -142,3 +144,14 @@ def test_says_what_it_amounts_to() -> None:
     assert AFTSimpleAttention(Place(6, 2, 7, 7)).amounts_to() == (
         "aft-simple: one mean of the visible values per feature, gated by the query"
     )
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+@pytest.mark.parametrize("causal", [False, True])
+def test_long_series_stay_far_below_a_dense_matrix(causal: bool) -> None:
+    def run(length: int) -> None:
+        q, k, v = inputs(1, 1, length, length, width=64, dtype=torch.float32)
+        aft_simple_attention(q, k, v, causal=causal).sum().backward()
+
+    run(64)
+    assert peak_mib(lambda: run(8192)) < 8192 * 8192 * 4 / 2**20 / 4

@@ -1,3 +1,4 @@
+import sys
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from forecaster.attention import FastformerAttention, Place, additive_attention,
 
 from .agreement import assert_agree, inputs
 from .naive.fastformer import fastformer as slow_fastformer
+from .test_prob import peak_mib
 
 # 13 steps: some hidden, all but two hidden, all hidden.
 MASK = torch.stack([torch.arange(13) % 3 > 0, torch.arange(13) > 10, torch.zeros(13) > 0])
@@ -235,3 +237,16 @@ def test_drops_what_is_added_to_the_query_in_training_only() -> None:
 
 def test_says_what_it_amounts_to() -> None:
     assert module().amounts_to() == "fastformer: one global query and key for each of 2 heads"
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+@pytest.mark.parametrize("causal", [False, True])
+def test_long_series_stay_far_below_a_dense_matrix(causal: bool) -> None:
+    weights = torch.ones(2, 1, 64, requires_grad=True).unbind()
+
+    def run(length: int) -> None:
+        q, k, v = inputs(1, 1, length, length, width=64, dtype=torch.float32)
+        additive_attention(q, k, v, *weights, causal=causal).sum().backward()
+
+    run(64)
+    assert peak_mib(lambda: run(8192)) < 8192 * 8192 * 4 / 2**20 / 4
