@@ -9,6 +9,11 @@ from forecaster.attention.aft_full import AFTFullAttention, aft_attention
 from forecaster.attention.aft_local import AFTLocalAttention, aft_local_attention
 from forecaster.attention.aft_simple import AFTSimpleAttention, aft_simple_attention
 from forecaster.attention.base import Attention, AttentionChoice, AttentionPlan, Place, Role
+from forecaster.attention.diff import (
+    DifferentialAttention,
+    differential_attention,
+    lambda_init,
+)
 from forecaster.attention.fastformer import FastformerAttention, additive_attention
 from forecaster.attention.fixed import FixedAttention, fixed_attention
 from forecaster.attention.flash import MixedChunkAttention, mixed_chunk_attention
@@ -41,6 +46,7 @@ ATTENTIONS: dict[str, type[Attention]] = {
     "fastformer": FastformerAttention,
     "gau": GatedAttentionUnit,
     "flash": MixedChunkAttention,
+    "diff": DifferentialAttention,
     "aft-full": AFTFullAttention,
     "aft-local": AFTLocalAttention,
     "aft-simple": AFTSimpleAttention,
@@ -78,6 +84,7 @@ __all__ = [
     "Attention",
     "AttentionChoice",
     "AttentionPlan",
+    "DifferentialAttention",
     "FastformerAttention",
     "FixedAttention",
     "FullAttention",
@@ -100,8 +107,10 @@ __all__ = [
     "aft_conv_kernel",
     "aft_local_attention",
     "aft_simple_attention",
+    "differential_attention",
     "fixed_attention",
     "full_attention",
+    "lambda_init",
     "log_sparse_attention",
     "log_sparse_offsets",
     "lsh_attention",

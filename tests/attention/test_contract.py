@@ -53,7 +53,7 @@ def build(
     place = Place(WIDTH, HEADS, queries, keys, role=role)
     module = AttentionChoice(name, OPTIONS.get(name, {})).build(place).eval()
     for child in module.modules():
-        if isinstance(child, nn.Linear):
+        if isinstance(child, nn.Linear) and child.bias is not None:
             nn.init.zeros_(child.bias)  # so that an output row of zeros is seen as such
     return module
 

@@ -1,0 +1,273 @@
+"""Differential attention: the difference of two softmax maps, so that what both attend to cancels.
+
+Ye et al., "Differential Transformer", ICLR 2025, section 2.
+
+    A = softmax(q1 k1ᵀ / √d) − λ softmax(q2 k2ᵀ / √d)       head = A v
+    λ = exp(λ_q1·λ_k1) − exp(λ_q2·λ_k2) + λ_init            λ_init = 0.8 − 0.6 e^(−0.3 depth)
+    out = W_o concat((1 − λ_init) RMSNorm(head))
+
+q and k have width d = D / 2H, v has 2d; `depth` counts the layers of the stack from 0 (the paper
+counts from 1 and subtracts 1). The four λ vectors (d,) belong to all heads of a layer and start as
+N(0, 0.1²). RMSNorm is per head, with eps 1e-5 and one weight (2d,) for all heads. No projection
+has a bias. Features h·2d .. (h+1)·2d of W_q and W_k hold the pair of head h, first q1, then q2.
+
+Weights of a row sum to 1 − λ and may be negative. With λ = 0 it is full attention before the norm.
+Time O(L·S·D), memory O(L·D): blocks of rows, computed again in the backward pass. Strictly causal.
+
+The authors also rotate q and k by position; here the embedding tells positions. Their code
+replaces NaN scores by 0; here nothing hides an overflow.
+"""
+
+import math
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from forecaster.attention.base import About, Attention, Place
+from forecaster.attention.full import full_attention
+from forecaster.attention.kernels import accumulator, check_inputs
+from forecaster.attention.multihead import merge_heads, split_heads
+from forecaster.attention.tiles import HIDDEN
+from forecaster.shapes import Bool, Float
+
+_SCORES = 1 << 19  # scores of one map computed at a time, so that they stay in a CPU's cache
+_CAUSAL_ROWS = 128  # queries of one head at a time; a causal block scores few keys in vain
+
+
+def lambda_init(depth: int) -> float:
+    """λ at the start of training in the layer `depth`, counted from 0."""
+    return 0.8 - 0.6 * math.exp(-0.3 * depth)
+
+
+def differential_attention(
+    q1: Float[Tensor, "B H L d"],
+    k1: Float[Tensor, "B H S d"],
+    q2: Float[Tensor, "B H L d2"],
+    k2: Float[Tensor, "B H S d2"],
+    v: Float[Tensor, "B H S Ev"],
+    *,
+    lam: float | Float[Tensor, "..."],
+    causal: bool = False,
+    key_mask: Bool[Tensor, "B S"] | None = None,
+    scale: float | None = None,
+) -> Float[Tensor, "B H L Ev"]:
+    """Softmax attention by (q1, k1) less `lam` times that by (q2, k2), both over the values v.
+
+    `lam` is one number or one per head; `scale` defaults to d**-0.5. `key_mask` True is a real key;
+    a query that sees none gives 0. Raises ValueError when the shapes do not fit, or for causal with
+    L != S. The norm of the heads is not part of it.
+    """
+    check_inputs(q1, k1, v, causal, key_mask)
+    if q1.shape != q2.shape or k1.shape != k2.shape:
+        raise ValueError(
+            f"both pairs must have the same shapes, got q1 {tuple(q1.shape)}, q2 "
+            f"{tuple(q2.shape)}, k1 {tuple(k1.shape)}, k2 {tuple(k2.shape)}"
+        )
+    B, H, L, d = q1.shape
+    kind = accumulator(q1.dtype)
+    lam = torch.as_tensor(lam, device=q1.device).to(kind)
+    if lam.shape not in {(), (H,)}:
+        raise ValueError(f"lam must be one number or ({H},), one per head, got {tuple(lam.shape)}")
+    scale = d**-0.5 if scale is None else scale
+    if q1.device.type != "cpu":
+        first, second = (
+            full_attention(q, k, v, causal=causal, key_mask=key_mask, scale=scale)
+            for q, k in ((q1, k1), (q2, k2))
+        )
+        return (first - lam.expand(H)[:, None, None] * second).to(v.dtype)
+    hidden = None
+    if key_mask is not None:
+        hidden = torch.zeros(key_mask.shape, dtype=kind).masked_fill_(~key_mask, HIDDEN)
+        hidden = hidden.repeat_interleave(H, 0)[:, None]
+    with torch.autocast("cpu", enabled=False):
+        qkv = [x.to(kind).reshape(B * H, *x.shape[2:]) for x in (q1, k1, q2, k2, v)]
+        out: Tensor = _Difference.apply(  # type: ignore[no-untyped-call]
+            *qkv, lam.expand(B, H).flatten(), scale, causal, hidden
+        )
+    out = out.view(B, H, L, -1).to(v.dtype)
+    if key_mask is not None:
+        seen = key_mask.cumsum(1) if causal else key_mask.sum(1, keepdim=True)
+        out = out.masked_fill((seen == 0)[:, None, :, None], 0.0)
+    return out
+
+
+class DifferentialAttention(Attention):
+    """`differential_attention` between projections without bias, each head normalised by itself."""
+
+    about = About("Ye et al., Differential Transformer", 2024, "L·S·D")
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place)
+        D, E = place.width, place.head_width
+        if E % 2:
+            raise ValueError(
+                "differential attention halves each head and wants an even head width, got "
+                f"width={D}, heads={place.heads}, thus heads of width {E}"
+            )
+        self.query_projection = nn.Linear(D, D, bias=False)
+        self.key_projection = nn.Linear(D, D, bias=False)
+        self.value_projection = nn.Linear(D, D, bias=False)
+        self.out_projection = nn.Linear(D, D, bias=False)
+        self.lambda_queries = nn.Parameter(0.1 * torch.randn(2, E // 2))
+        self.lambda_keys = nn.Parameter(0.1 * torch.randn(2, E // 2))
+        self.norm = nn.RMSNorm(E, eps=1e-5)
+
+    def compute(
+        self, query: Tensor, context: Tensor, *, causal: bool, key_mask: Tensor | None
+    ) -> Tensor:
+        heads = self.place.heads
+        q = split_heads(self.query_projection(query), heads)
+        k = split_heads(self.key_projection(context), heads)
+        v = split_heads(self.value_projection(context), heads)
+        (q1, q2), (k1, k2) = q.chunk(2, dim=3), k.chunk(2, dim=3)
+        start = lambda_init(self.place.depth)
+        out = differential_attention(
+            q1, k1, q2, k2, v, lam=self._lambda() + start, causal=causal, key_mask=key_mask
+        )
+        out = (1 - start) * self.norm(out)
+        projected: Tensor = self.out_projection(merge_heads(out, self.place.mix))
+        return projected
+
+    def amounts_to(self) -> str:
+        start = lambda_init(self.place.depth)
+        return f"diff: each head is one softmax map less lambda times another, from {start:.2f}"
+
+    def _lambda(self) -> Tensor:
+        """What is learned of λ, in float32 at least."""
+        queries, keys = (
+            x.to(accumulator(x.dtype)) for x in (self.lambda_queries, self.lambda_keys)
+        )
+        first, second = (queries * keys).sum(1).exp().unbind()
+        difference: Tensor = first - second
+        return difference
+
+
+class _Difference(torch.autograd.Function):
+    """(P1 − λ P2) v for q1, q2 (N, L, d), k1, k2 (N, S, d), v (N, S, Ev), lam (N,) on a CPU.
+
+    With g = ∂out, G = g vᵀ, c = 1 and −λ, and r the row sums of P ⊙ G, for each of the two maps:
+
+        T = P ⊙ (G − r)      ∂q = c scale T k      ∂k = c scale Tᵀ q      ∂c = Σ r
+        ∂v = (P1 − λ P2)ᵀ g
+
+    Blocks of maps go into memory that is used again, because fresh memory costs a CPU much.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        q1: Tensor,
+        k1: Tensor,
+        q2: Tensor,
+        k2: Tensor,
+        v: Tensor,
+        lam: Tensor,
+        scale: float,
+        causal: bool,
+        hidden: Tensor | None,
+    ) -> Tensor:
+        map_of = _Map(scale, causal, hidden)
+        (N, L, _), S = q1.shape, k1.shape[1]
+        pairs, rows = _block_size(N, L, S, causal)
+        scratch = v.new_empty(2, pairs * rows * S)
+        out = v.new_empty(N, L, v.shape[2])
+        for n, i in product(_parts(N, pairs), _parts(L, rows)):
+            p1, p2 = map_of(q1, k1, n, i, scratch[0]), map_of(q2, k2, n, i, scratch[1])
+            weights = p1.addcmul_(p2, lam[n, None, None], value=-1)
+            out[n, i] = weights @ v[n, : weights.shape[2]]
+        ctx.save_for_backward(q1, k1, q2, k2, v, lam)
+        ctx.map_of = map_of
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        q1, k1, q2, k2, v, lam = ctx.saved_tensors
+        map_of: _Map = ctx.map_of
+        grad = grad.contiguous()
+        (N, L, _), S = q1.shape, k1.shape[1]
+        pairs, rows = _block_size(N, L, S, map_of.causal)
+        scratch = v.new_empty(4, pairs * rows * S)
+        grad_q1, grad_k1, grad_q2, grad_k2, grad_v, grad_lam = (
+            torch.empty_like(x) for x in (q1, k1, q2, k2, v, lam)
+        )
+        factor = map_of.scale * torch.stack([torch.ones_like(lam), -lam])[..., None, None]
+        for n in _parts(N, pairs):
+            sums = [_SumOverQueries(x[n], rows >= L) for x in (grad_k1, grad_k2, grad_v)]
+            grad_lam[n] = 0
+            for i in _parts(L, rows):
+                p1, p2 = map_of(q1, k1, n, i, scratch[0]), map_of(q2, k2, n, i, scratch[1])
+                keys = p1.shape[2]
+                g = torch.bmm(grad[n, i], v[n, :keys].mT, out=_carve(scratch[2], p1.shape))
+                t = _carve(scratch[3], p1.shape)
+                for p, q, k, grad_q, sum_k, c in (
+                    (p1, q1, k1, grad_q1, sums[0], factor[0, n]),
+                    (p2, q2, k2, grad_q2, sums[1], factor[1, n]),
+                ):
+                    torch.mul(p, g, out=t)
+                    r = t.sum(2, keepdim=True)
+                    t.addcmul_(p, r, value=-1)
+                    grad_q[n, i] = (t @ k[n, :keys]).mul_(c)
+                    sum_k.add(t, q[n, i] * c)
+                grad_lam[n] -= r.sum((1, 2))
+                sums[2].add(p1.addcmul_(p2, lam[n, None, None], value=-1), grad[n, i])
+            for total in sums:
+                total.finish()
+        return grad_q1, grad_k1, grad_q2, grad_k2, grad_v, grad_lam, None, None, None
+
+
+@dataclass(frozen=True)
+class _Map:
+    """Computes the softmax map of a block of queries."""
+
+    scale: float
+    causal: bool
+    hidden: Tensor | None  # (N, 1, S), HIDDEN for a masked key, else 0
+
+    def __call__(self, q: Tensor, k: Tensor, n: slice, i: slice, scratch: Tensor) -> Tensor:
+        """(n, i, keys) in `scratch`; when causal, keys after the last query are left out."""
+        q, k = q[n, i], k[n, : i.stop] if self.causal else k[n]
+        p = _carve(scratch, (*q.shape[:2], k.shape[1]))
+        torch.baddbmm(p, q, k.mT, beta=0, alpha=self.scale, out=p)
+        if self.hidden is not None:
+            p += self.hidden[n, :, : k.shape[1]]
+        if self.causal:
+            p[..., i.start :] += p.new_full((q.shape[1], q.shape[1]), HIDDEN).triu_(1)
+        return torch.softmax(p, 2, out=p)
+
+
+class _SumOverQueries:
+    """grad += weightsᵀ x, block by block of queries."""
+
+    def __init__(self, grad: Tensor, one_block: bool) -> None:
+        self.grad = grad
+        # With the keys last the product is twice as quick for long series.
+        self.total = None if one_block else grad.new_zeros(grad.mT.shape)
+
+    def add(self, weights: Tensor, x: Tensor) -> None:
+        if self.total is None:
+            torch.bmm(weights.mT, x, out=self.grad)
+        else:
+            self.total[..., : weights.shape[2]].baddbmm_(x.mT, weights)
+
+    def finish(self) -> None:
+        if self.total is not None:
+            self.grad.copy_(self.total.mT)
+
+
+def _block_size(N: int, L: int, S: int, causal: bool) -> tuple[int, int]:
+    """How many heads and how many of their queries to compute at a time."""
+    rows = min(L, max(1, _SCORES // S), _CAUSAL_ROWS if causal else L)
+    return min(N, max(1, _SCORES // (rows * S))), rows
+
+
+def _parts(total: int, size: int) -> list[slice]:
+    return [slice(i, min(i + size, total)) for i in range(0, total, size)]
+
+
+def _carve(scratch: Tensor, shape: tuple[int, ...]) -> Tensor:
+    return scratch[: math.prod(shape)].view(shape)
