@@ -13,7 +13,25 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-import forecaster.attention
+from forecaster.attention import (
+    additive_attention,
+    aft_attention,
+    aft_conv_attention,
+    aft_local_attention,
+    aft_simple_attention,
+    differential_attention,
+    fixed_attention,
+    full_attention,
+    log_sparse_attention,
+    lsh_attention,
+    mean_attention,
+    mixed_chunk_attention,
+    prob_sparse_attention,
+    relu_squared_attention,
+    single_head_attention,
+    strided_attention,
+    topk_attention,
+)
 
 YARDSTICK = "SDPA"
 """The name of torch's fused kernel among the attentions."""
@@ -35,14 +53,9 @@ class Core:
     build: Callable[..., Call]
 
 
-def _function(name: str) -> Callable[..., Tensor]:
-    function: Callable[..., Tensor] = getattr(forecaster.attention, name)
-    return function
-
-
-def _plain(name: str) -> Callable[..., Call]:
+def _plain(function: Callable[..., Tensor]) -> Callable[..., Call]:
     def build(q: Tensor, k: Tensor, v: Tensor, draw: Draw, **options: Any) -> Call:
-        return partial(_function(name), **options), {"q": q, "k": k, "v": v}
+        return partial(function, **options), {"q": q, "k": k, "v": v}
 
     return build
 
@@ -55,17 +68,17 @@ def _fused(q: Tensor, k: Tensor, v: Tensor, draw: Draw) -> Call:
 
 
 def _lsh(q: Tensor, k: Tensor, v: Tensor, draw: Draw, n_hashes: int = 2, **options: Any) -> Call:
-    return partial(_function("lsh_attention"), n_hashes=n_hashes, **options), {"qk": q, "v": v}
+    return partial(lsh_attention, n_hashes=n_hashes, **options), {"qk": q, "v": v}
 
 
 def _strided(q: Tensor, k: Tensor, v: Tensor, draw: Draw, stride: int | None = None) -> Call:
     stride = stride or max(1, round(math.sqrt(q.shape[2])))
-    return partial(_function("strided_attention"), stride=stride), {"q": q, "k": k, "v": v}
+    return partial(strided_attention, stride=stride), {"q": q, "k": k, "v": v}
 
 
 def _fixed(q: Tensor, k: Tensor, v: Tensor, draw: Draw, stride: int | None = None) -> Call:
     stride = stride or max(1, round(math.sqrt(q.shape[2])))
-    function = partial(_function("fixed_attention"), stride=stride, summary=max(1, stride // 8))
+    function = partial(fixed_attention, stride=stride, summary=max(1, stride // 8))
     return function, {"q": q, "k": k, "v": v}
 
 
@@ -74,26 +87,26 @@ def _single(q: Tensor, k: Tensor, v: Tensor, draw: Draw) -> Call:
     tensors = {
         name: x.transpose(1, 2).flatten(2)[:, None] for name, x in {"q": q, "k": k, "v": v}.items()
     }
-    return _function("single_head_attention"), tensors
+    return single_head_attention, tensors
 
 
 def _fastformer(q: Tensor, k: Tensor, v: Tensor, draw: Draw) -> Call:
     heads, width = q.shape[1], q.shape[1] * q.shape[3]
     weights = {name: draw(heads, width) / width**0.5 for name in ("query_weight", "key_weight")}
-    return _function("additive_attention"), {"q": q, "k": k, "v": v, **weights}
+    return additive_attention, {"q": q, "k": k, "v": v, **weights}
 
 
 def _gau(q: Tensor, k: Tensor, v: Tensor, draw: Draw) -> Call:
     bias = 0.02 * draw(2 * q.shape[2] - 1)
     tensors = {"q": q, "k": k, "v": v, "relative_bias": bias}
-    return _function("relu_squared_attention"), tensors
+    return relu_squared_attention, tensors
 
 
 def _flash(q: Tensor, k: Tensor, v: Tensor, draw: Draw, chunk_size: int = 256) -> Call:
     lin_q, lin_k = (draw(*q.transpose(1, 2).shape).transpose(1, 2) for _ in range(2))
     bias = 0.02 * draw(chunk_size, chunk_size)
     tensors = {"quad_q": q, "quad_k": k, "lin_q": lin_q, "lin_k": lin_k, "v": v, "bias": bias}
-    return partial(_function("mixed_chunk_attention"), chunk_size=chunk_size), tensors
+    return partial(mixed_chunk_attention, chunk_size=chunk_size), tensors
 
 
 def _diff(q: Tensor, k: Tensor, v: Tensor, draw: Draw) -> Call:
@@ -101,12 +114,12 @@ def _diff(q: Tensor, k: Tensor, v: Tensor, draw: Draw) -> Call:
     (q1, q2), (k1, k2) = (x.chunk(2, dim=3) for x in (q, k))
     lam = torch.full((), 0.5, device=q.device)
     tensors = {"q1": q1, "k1": k1, "q2": q2, "k2": k2, "v": v, "lam": lam}
-    return _function("differential_attention"), tensors
+    return differential_attention, tensors
 
 
 def _aft_full(q: Tensor, k: Tensor, v: Tensor, draw: Draw, rank: int = 128) -> Call:
     def aft(q: Tensor, k: Tensor, v: Tensor, rows: Tensor, columns: Tensor, causal: bool) -> Tensor:
-        return _function("aft_attention")(q, k, v, (rows, columns), causal=causal)
+        return aft_attention(q, k, v, (rows, columns), causal=causal)
 
     bias = {name: 0.1 * draw(q.shape[2], rank) for name in ("rows", "columns")}
     return aft, {"q": q, "k": k, "v": v, **bias}
@@ -115,25 +128,25 @@ def _aft_full(q: Tensor, k: Tensor, v: Tensor, draw: Draw, rank: int = 128) -> C
 def _aft_local(q: Tensor, k: Tensor, v: Tensor, draw: Draw, window: int = 32) -> Call:
     bias = 0.1 * draw(q.shape[2], 2 * window - 1)
     tensors = {"q": q, "k": k, "v": v, "band_bias": bias}
-    return partial(_function("aft_local_attention"), window=window), tensors
+    return partial(aft_local_attention, window=window), tensors
 
 
 def _aft_conv(q: Tensor, k: Tensor, v: Tensor, draw: Draw, window: int = 33) -> Call:
     kernel = 0.1 * draw(q.shape[1], window)
-    return _function("aft_conv_attention"), {"q": q, "k": k[..., :1], "v": v, "kernel": kernel}
+    return aft_conv_attention, {"q": q, "k": k[..., :1], "v": v, "kernel": kernel}
 
 
 ALL, SOME, SUMMARY = "every pair of steps", "a choice of pairs", "summaries of many steps"
 
 SDPA = Core("yardstick", _fused)
 CORES: dict[str, Core] = {
-    "full": Core(ALL, _plain("full_attention")),
-    "prob": Core(SOME, _plain("prob_sparse_attention")),
-    "logsparse": Core(SOME, _plain("log_sparse_attention")),
+    "full": Core(ALL, _plain(full_attention)),
+    "prob": Core(SOME, _plain(prob_sparse_attention)),
+    "logsparse": Core(SOME, _plain(log_sparse_attention)),
     "lsh": Core(SOME, _lsh),
     "strided": Core(SOME, _strided),
     "fixed": Core(SOME, _fixed),
-    "topk": Core(ALL, _plain("topk_attention")),
+    "topk": Core(ALL, _plain(topk_attention)),
     "single": Core(ALL, _single),
     "fastformer": Core(SUMMARY, _fastformer),
     "gau": Core(ALL, _gau),
@@ -141,7 +154,7 @@ CORES: dict[str, Core] = {
     "diff": Core(ALL, _diff),
     "aft-full": Core(ALL, _aft_full),
     "aft-local": Core(SUMMARY, _aft_local),
-    "aft-simple": Core(SUMMARY, _plain("aft_simple_attention")),
+    "aft-simple": Core(SUMMARY, _plain(aft_simple_attention)),
     "aft-conv": Core(SUMMARY, _aft_conv),
-    "mean": Core(SUMMARY, _plain("mean_attention")),
+    "mean": Core(SUMMARY, _plain(mean_attention)),
 }
