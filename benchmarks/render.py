@@ -16,7 +16,7 @@ from statistics import mean, stdev
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-DOCUMENTS = ("README.md", "docs/results.md", "docs/recipe.md")
+DOCUMENTS = ("README.md", "docs/attentions.md", "docs/results.md", "docs/recipe.md")
 Row = dict[str, Any]
 BOTH = (False, True)  # not causal and causal
 
@@ -115,17 +115,50 @@ def _attention(rows: list[Row]) -> str:
     )
 
 
+def attentions() -> str:
+    """What each mechanism says of itself."""
+    from forecaster.attention import ATTENTIONS
+    from forecaster.attention.base import SelfAttention
+
+    lines = [
+        "| name | paper | cost | causal | cross | random |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for name, kind in ATTENTIONS.items():
+        about = kind.about
+        paper = "a control" if about.year is None else f"{about.paper}, {about.year}"
+        cross = "no" if issubclass(kind, SelfAttention) else "yes"
+        lines.append(
+            f"| [{name}](#{name}) | {paper} | {about.cost} | {about.causal} | {cross} "
+            f"| {about.random} |"
+        )
+    return "\n".join(lines)
+
+
+def curves() -> str:
+    """For each machine the picture and the tables that the command prints."""
+    from forecaster import bench
+
+    parts = []
+    for file in sorted((ROOT / "benchmarks" / "results").glob("curves-*.json")):
+        document = json.loads(file.read_text())
+        parts += [f"![](pictures/{file.stem}.png)", f"```text\n{bench.tables(document)}\n```"]
+    return "\n\n".join(parts) or "No machine's figures are kept here yet."
+
+
 def commands() -> str:
     """The command behind each cell, with hardware and commit."""
     lines = [
         f"| `{row['command']}` | {row['hardware']} | {row['commit'][:9]} |"
-        for kind in ("training", "attention")
+        for kind in ("training", "attention", "curves")
         for row in results(kind)
     ]
     return "\n".join(["| command | hardware | commit |", "| --- | --- | --- |", *lines])
 
 
 TABLES: dict[str, Callable[[], str]] = {
+    "attentions": attentions,
+    "curves": curves,
     "training": training,
     "floors": floors,
     "recipe": recipe,

@@ -1,0 +1,134 @@
+"""Draw docs/pictures from the implementation itself, and the curves from benchmarks/results.
+
+    python benchmarks/pictures.py             all of them
+    python benchmarks/pictures.py prob lsh    the patterns of these alone
+
+The pattern of an attention says how much of value j reaches output i: the derivative of out_i with
+respect to v_j, summed over features, of the very function that the model calls, on 48 steps of a
+series with a cycle of 12.
+"""
+
+import json
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from forecaster import bench
+
+ROOT = Path(__file__).resolve().parent.parent
+PICTURES = ROOT / "docs" / "pictures"
+STEPS, CYCLE, WIDTH = 48, 12, 16
+
+# So that 48 steps show what happens in long series.
+OPTIONS: dict[str, dict[str, int]] = {
+    "prob": {"factor": 2},
+    "lsh": {"bucket_size": 6},
+    "strided": {"stride": CYCLE},
+    "fixed": {"stride": 8},
+    "topk": {"topk": 6},
+    "flash": {"chunk_size": 12},
+    "aft-local": {"window": 6},
+    "aft-conv": {"window": 7},
+}
+# What the pattern is the derivative with respect to, if not the values alone.
+THROUGH = {"fastformer": ("k", "v")}
+
+NEGATIVE, ZERO, POSITIVE = "#c2410c", "#ffffff", "#1e3a5f"
+
+
+def main() -> None:
+    PICTURES.mkdir(exist_ok=True)
+    for name in sys.argv[1:] or bench.choose("all"):
+        draw(name).savefig(PICTURES / f"{name}.png", dpi=72)
+    if not sys.argv[1:]:
+        for file in sorted((ROOT / "benchmarks" / "results").glob("curves-*.json")):
+            figure = bench.figure(json.loads(file.read_text()))
+            figure.savefig(PICTURES / f"{file.stem}.png", dpi=72)
+
+
+def draw(name: str) -> Figure:
+    """The pattern without and with the causal rule; white is exactly nothing."""
+    figure = Figure(figsize=(8.2, 4.2), layout="constrained")
+    colours = LinearSegmentedColormap.from_list("weights", [NEGATIVE, ZERO, POSITIVE])
+    panels = zip(figure.subplots(1, 2), (False, True), ("not causal", "causal"), strict=True)
+    for axis, causal, title in panels:
+        weights = pattern(name, causal)
+        shade = weights.sign() * weights.abs().sqrt()  # so that small weights stay visible
+        high = float(shade.abs().max())
+        axis.imshow(shade.numpy(), cmap=colours, vmin=-high, vmax=high, interpolation="nearest")
+        axis.set_title(title, loc="left", fontsize=11)
+        ticks = range(0, STEPS + 1, CYCLE)
+        axis.set(xticks=ticks, yticks=ticks, xlabel="value of step j", ylabel="output of step i")
+        axis.set(xlim=(-0.5, STEPS - 0.5), ylim=(STEPS - 0.5, -0.5))
+        axis.tick_params(length=2, colors="#64748b")
+        axis.spines[:].set_color("#cbd5e1")
+    return figure
+
+
+def pattern(name: str, causal: bool) -> Tensor:
+    """(i, j): how much of step j reaches step i.
+
+    Where more than the values carries content, absolute derivatives are added up.
+    """
+    function, tensors = call(name)
+    leaves = {key: x.detach().requires_grad_() for key, x in tensors.items()}
+    out = function(**leaves, causal=causal)[0, 0]
+    if name not in THROUGH:
+        rows = (torch.autograd.grad(row.sum(), leaves["v"], retain_graph=True)[0] for row in out)
+        return torch.stack([row[0, 0].sum(dim=1) for row in rows])
+    through = [leaves[key] for key in THROUGH[name]]
+    result = torch.zeros(STEPS, STEPS, dtype=out.dtype)
+    for i in range(STEPS):
+        for feature in out[i]:
+            for gradient in torch.autograd.grad(feature, through, retain_graph=True):
+                result[i] += gradient[0, 0].abs().sum(dim=1)
+    return result
+
+
+def call(name: str) -> tuple[Any, dict[str, Tensor]]:
+    """The function and its tensors for one head on the example series."""
+    generator = torch.Generator().manual_seed(0)
+
+    def random(*sizes: int) -> Tensor:
+        return torch.randn(sizes, generator=generator, dtype=torch.float64)
+
+    time = torch.arange(STEPS, dtype=torch.float64)
+    phase = 2 * math.pi * time / CYCLE
+    cycle = torch.stack([phase.cos(), phase.sin()], dim=1)
+    # both halves of the width see the cycle, the second half (which diff subtracts) hardly
+    features = 0.5 * random(STEPS, WIDTH)
+    features[:, :2] += 3.2 * cycle
+    features[:, WIDTH // 2 : WIDTH // 2 + 2] += 0.8 * cycle
+    features *= 1 + 0.4 * random(STEPS, 1).tanh()  # some steps say more than others
+    q = k = features[None, None]
+    function, tensors = bench.CORES[name].build(
+        q, k, random(1, 1, STEPS, WIDTH), random, **OPTIONS.get(name, {})
+    )
+    return function, tensors | parameters(name, tensors, time)
+
+
+def parameters(name: str, tensors: dict[str, Tensor], time: Tensor) -> dict[str, Tensor]:
+    """What a training might have found, where a random start would show nothing."""
+    if name == "aft-full":  # the bias u vᵀ: steps of the same phase are near
+        phase = 2 * math.pi * time / CYCLE
+        cycle = 1.4 * torch.stack([phase.cos(), phase.sin()], dim=1)
+        return {"rows": cycle, "columns": cycle}
+    if name == "aft-local":  # the band: the nearer, the more
+        window = OPTIONS[name]["window"]
+        distance = torch.arange(1 - window, window, dtype=time.dtype).abs()
+        return {"band_bias": (2.5 - 0.4 * distance).expand(STEPS, -1)}
+    if name == "aft-conv":
+        return {"kernel": torch.linspace(3, 0.5, OPTIONS[name]["window"], dtype=time.dtype)[None]}
+    if name == "flash":  # the linear path sees the same copies as the quadratic one
+        return {"lin_q": tensors["quad_q"], "lin_k": tensors["quad_k"]}
+    return {}
+
+
+if __name__ == "__main__":
+    main()
