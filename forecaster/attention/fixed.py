@@ -18,6 +18,7 @@ t = h mod ⌊l/c⌋, which the paper found better than one part for all. The pap
 and c = 8, 16 or 32. The authors' code knows this pattern in units of 32 steps only.
 """
 
+import math
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -38,8 +39,8 @@ from forecaster.attention.patterns import (
 )
 from forecaster.shapes import Bool, Float
 
-_SHORT = 512  # up to this length one masked call is quicker than tiles (measured)
-_ROWS = 512  # causal queries that read summaries in one call
+_SHORT = 224  # up to this length one masked call is quicker than tiles (measured)
+_ROWS = 512  # queries that read summaries in one call, where not all do
 
 
 @dataclass(frozen=True)
@@ -103,12 +104,15 @@ def fixed_attention(
 
     def parts(strip: Strip) -> list[Part]:
         blocks = strip.padded // stride
-        own = _Own(patterns, triangular=causal)
-        if not causal:
-            return [own, _Summaries(patterns, strip, 0, blocks, read=blocks)]
-        at_once = max(1, _ROWS // stride)
-        borders = [*range(1, blocks, at_once), blocks]  # block 0 has no earlier summary to read
-        return [own, *(_Summaries(patterns, strip, m, n, read=n - 1) for m, n in pairwise(borders))]
+        start = 1 if causal else 0  # block 0 has no earlier summary to read
+        # Masks that differ by query or head are spelt out in the kernel: some queries at a time.
+        at_once = math.ceil(_ROWS / stride) if causal or distinct_heads else blocks
+        borders = [*range(start, blocks, at_once), blocks]
+        own: list[Part] = [_Own(patterns, triangular=causal)]
+        return own + [
+            _Summaries(patterns, strip, start, stop, read=stop - 1 if causal else blocks)
+            for start, stop in pairwise(borders)
+        ]
 
     return tiled_attention(q, k, v, parts, block=stride, margin=0, scale=scale, key_mask=key_mask)
 
@@ -231,9 +235,12 @@ class _Summaries(Part):
         series = self.strip.series(strip)
         return series.view(series.shape[0], -1, self.patterns[0].stride, *strip.shape[1:])
 
-    def _summaries(self, strip: Tensor) -> tuple[slice, slice, Tensor, Tensor]:
-        """Where they stand in `_blocks`, which may differ from head to head: an index."""
-        first = torch.tensor([pattern.first for pattern in self.patterns], device=strip.device)
-        steps = torch.arange(self.patterns[0].summary, device=strip.device)[:, None] + first
-        heads = torch.arange(strip.shape[1], device=strip.device)
-        return slice(None), slice(self.read), steps, heads
+    def _summaries(self, strip: Tensor) -> tuple[slice | Tensor, ...]:
+        """Where they stand in `_blocks`: an index, which may differ from head to head."""
+        summary, everywhere = self.patterns[0].summary, (slice(None), slice(self.read))
+        if len(self.patterns) == 1:
+            first = self.patterns[0].first
+            return *everywhere, slice(first, first + summary)
+        firsts = torch.tensor([pattern.first for pattern in self.patterns], device=strip.device)
+        steps = torch.arange(summary, device=strip.device)[:, None] + firsts
+        return *everywhere, steps, torch.arange(strip.shape[1], device=strip.device)

@@ -83,9 +83,13 @@ class Strip:
 
     def lay(self, x: Tensor, width: int, dtype: torch.dtype) -> Tensor:
         """The strip of x (B, H, L, E), whose last axis zeros make as wide as `width`."""
-        steps = self.batch * self.padded + 2 * self.margin
-        strip = x.new_zeros(steps, x.shape[1], width, dtype=dtype)
-        self.series(strip)[:, : self.length, :, : x.shape[3]] = x.transpose(1, 2)
+        end = self.margin + self.batch * self.padded
+        strip = x.new_empty(end + self.margin, x.shape[1], width, dtype=dtype)
+        series = self.series(strip)
+        series[:, : self.length, :, : x.shape[3]] = x.transpose(1, 2)
+        padding = series[:, self.length :], series[..., x.shape[3] :]
+        for rest in (strip[: self.margin], strip[end:], *padding):
+            rest.zero_()
         return strip
 
     def lift(self, strip: Tensor, width: int, dtype: torch.dtype) -> Tensor:
@@ -145,9 +149,10 @@ def tiled_attention(
     """
     L = q.shape[2]
     strip = Strip(q.shape[0], L, -(-(L + margin) // block) * block, margin)
-    out: Tensor = _Tiled.apply(  # type: ignore[no-untyped-call]
-        q, k, v, key_mask, strip, parts(strip), scale
-    )
+    attend = _Tiled.apply
+    if torch.compiler.is_compiling():  # a graph would lose gradients added to views of windows
+        attend = torch.compiler.disable(attend)
+    out: Tensor = attend(q, k, v, key_mask, strip, parts(strip), scale)  # type: ignore[no-untyped-call]
     return out
 
 

@@ -43,9 +43,9 @@ from forecaster.shapes import Bool, Float
 Keys = Literal["merged", "local", "column"]
 Heads = Literal["merged", "interleaved", "split"]
 
-_SHORT = 512  # up to this length one masked call is quicker than tiles (measured)
+_SHORT = 384  # up to this length one masked call is quicker than tiles (measured)
 _BLOCK = 64  # least queries of a local tile: below, the fused kernel is slow
-_AT_ONCE = 1 << 21  # elements of local key gradients held at a time, so that they stay in a cache
+_AT_ONCE = 1 << 20  # elements of local tiles held at a time, so that they stay in a cache
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,8 @@ def strided_attention(
             parts.append(_Column(strip, stride, causal))
         if pattern != "column":
             blocks = strip.batch * strip.padded // block
-            at_once = max(1, _AT_ONCE // ((block + 2 * stride) * q.shape[1] * q.shape[3]))
+            per_key = q.shape[1] * q.shape[3] + block  # its gradient and its column of the mask
+            at_once = max(1, _AT_ONCE // ((block + 2 * stride) * per_key))
             for first in range(0, blocks, at_once):
                 some = slice(first, min(first + at_once, blocks))
                 parts.append(_Local(some, block, stride, causal, itself=pattern == "local"))

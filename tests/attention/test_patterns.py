@@ -1,3 +1,6 @@
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -37,3 +40,35 @@ def test_refuses_what_is_no_choice() -> None:
     check_one_of(Heads, heads="split")
     with pytest.raises(ValueError, match=r"heads must be one of 'merged', .*, got 'half'"):
         check_one_of(Heads, heads="half")
+
+
+# In a process of its own, because the tracer cannot see through the checks of shapes in tests.
+COMPILED = """
+import torch
+
+from forecaster.attention import fixed, fixed_attention, strided, strided_attention
+
+strided._SHORT = fixed._SHORT = 0
+cores = {
+    "strided": lambda q, k, v: strided_attention(q, k, v, stride=5, causal=False),
+    "fixed": lambda q, k, v: fixed_attention(q, k, v, stride=5, summary=2),
+}
+for name, core in cores.items():
+    results = []
+    for call in (core, torch.compile(core, backend="aot_eager")):
+        torch.manual_seed(0)
+        tensors = [torch.randn(2, 2, 23, 4, requires_grad=True) for _ in range(3)]
+        out = call(*tensors)
+        results.append([out, *torch.autograd.grad(out.square().sum(), tensors)])
+    for x, y in zip(*results):
+        torch.testing.assert_close(x, y)
+    print(name)
+"""
+
+
+@pytest.mark.slow
+def test_tiles_give_the_same_numbers_under_compile() -> None:
+    run = subprocess.run(
+        [sys.executable, "-c", COMPILED], capture_output=True, text=True, check=False
+    )
+    assert run.stdout.split() == ["strided", "fixed"], run.stderr
