@@ -3,8 +3,8 @@
     python benchmarks/attention.py --threads 2            the shapes below, causal and not
     python benchmarks/attention.py --threads 2 --curves   lengths 96 to 16384, causal and not
 
-The same measurement as `forecaster bench attention` (forecaster/bench/cells.py tells how); what it finds
-is kept in benchmarks/results/, from which benchmarks/render.py makes the tables and
+The same measurement as `forecaster bench attention`; forecaster/bench/cells.py tells how. What it
+finds is kept in benchmarks/results/, from which benchmarks/render.py makes the tables and
 benchmarks/pictures.py the curves.
 """
 

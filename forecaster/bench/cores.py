@@ -46,7 +46,8 @@ Call = tuple[Callable[..., Tensor], dict[str, Tensor]]
 class Core:
     """How to call a mechanism's function: `build(q, k, v, draw, **options)`; its family in plots.
 
-    Options stand for those of the function; without them they are what a user would take.
+    Options stand for those of the function; without them they are the module's defaults, but lsh
+    hashes twice.
     """
 
     family: str
