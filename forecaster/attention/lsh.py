@@ -321,7 +321,7 @@ class _Dense(torch.autograd.Function):
                 g, q, k, v[part], out[part], z[part],
                 scale=pattern.scale, bias=ctx.bias[part], causal=pattern.causal,
             )  # fmt: skip
-            grad_qk[part] = _through_keys(dq, dk, k, inverse[part])
+            _through_keys(dq, dk, k, inverse[part], out=grad_qk[part])
             grad_v[part] = dv if own is None else dv.add_(own)
         return grad_qk, grad_v, None
 
@@ -518,10 +518,13 @@ def _inverse_lengths(q: Tensor) -> Tensor:
     return lengths.clamp_(min=1e-12).reciprocal_()
 
 
-def _through_keys(dq: Tensor, dk: Tensor, k: Tensor, inverse: Tensor) -> Tensor:
-    """The gradient of q, which is query and, scaled to unit length, key; takes dq and dk over."""
+def _through_keys(
+    dq: Tensor, dk: Tensor, k: Tensor, inverse: Tensor, out: Tensor | None = None
+) -> Tensor:
+    """The gradient of q, which is query and, scaled to unit length, key; overwrites dk."""
     along = (dk * k).sum(dim=-1, keepdim=True)
-    return dq.addcmul_(dk.addcmul_(k, along, value=-1.0), inverse)
+    grad: Tensor = torch.addcmul(dq, dk.addcmul_(k, along, value=-1.0), inverse, out=out)
+    return grad
 
 
 def _alone(z: Tensor) -> Tensor:
