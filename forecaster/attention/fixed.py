@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 
 from forecaster.attention.base import About, Place, SelfAttention
+from forecaster.attention.flex import flex_pattern, suits_flex
 from forecaster.attention.full import full_attention
 from forecaster.attention.kernels import at_least_one
 from forecaster.attention.multihead import MultiHeadAttention
@@ -101,6 +102,8 @@ def fixed_attention(
     if L <= _SHORT:
         visible = torch.stack([pattern_mask(pattern, L, q.device) for pattern in patterns])
         return masked_attention(q, k, v, visible, key_mask, scale)
+    if len(patterns) == 1 and suits_flex(q, v, key_mask):
+        return flex_pattern(q, k, v, patterns[0], scale)
 
     def parts(strip: Strip) -> list[Part]:
         blocks = strip.padded // stride

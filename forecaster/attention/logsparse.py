@@ -34,6 +34,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from forecaster.attention.base import About, Place, SelfAttention
+from forecaster.attention.flex import flex_pattern, suits_flex
 from forecaster.attention.kernels import accumulator, at_least_one, visible_keys
 from forecaster.attention.multihead import merge_heads, split_heads
 from forecaster.attention.patterns import check_self_inputs, masked_attention, pattern_mask
@@ -115,6 +116,8 @@ def log_sparse_attention(
     if _DENSE[_machine(q)] >= L:
         visible = pattern_mask(pattern, L, q.device)
         return masked_attention(q, k, v, visible, key_mask, scale)
+    if suits_flex(q, v, key_mask):
+        return flex_pattern(q, k, v, pattern, scale)
     real = visible_keys(False, key_mask)
     attend = _LogSparse.apply
     if torch.compiler.is_compiling():  # a graph would write out the loops over chunks and distances

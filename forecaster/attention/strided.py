@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 
 from forecaster.attention.base import About, Place, SelfAttention
+from forecaster.attention.flex import flex_pattern, suits_flex
 from forecaster.attention.full import full_attention
 from forecaster.attention.kernels import at_least_one
 from forecaster.attention.multihead import MultiHeadAttention
@@ -87,9 +88,11 @@ def strided_attention(
     if _is_full(L, stride, pattern):
         return full_attention(q, k, v, causal=causal, key_mask=key_mask, scale=scale)
     scale = q.shape[3] ** -0.5 if scale is None else scale
+    shown = StridedPattern(stride, causal, pattern)
     if L <= _SHORT:
-        visible = pattern_mask(StridedPattern(stride, causal, pattern), L, q.device)
-        return masked_attention(q, k, v, visible, key_mask, scale)
+        return masked_attention(q, k, v, pattern_mask(shown, L, q.device), key_mask, scale)
+    if suits_flex(q, v, key_mask):
+        return flex_pattern(q, k, v, shown, scale)
     block = stride * math.ceil(_BLOCK / stride)
 
     def parts(strip: Strip) -> list[Part]:

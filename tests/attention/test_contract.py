@@ -20,6 +20,7 @@ SHARED_FILES = {
     "banded",
     "base",
     "draws",
+    "flex",
     "gated",
     "kernels",
     "multihead",

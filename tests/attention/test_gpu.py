@@ -39,3 +39,20 @@ def test_training_runs_on_a_gpu(name: str) -> None:
     assert out.isfinite().all()
     assert x.grad is None or x.grad.isfinite().all()  # none does not depend on its input
     assert torch.equal(torch.cuda.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("name", ["logsparse", "strided", "fixed"])
+@pytest.mark.parametrize("causal", [False, True])
+def test_long_patterns_equal_those_of_a_cpu(name: str, causal: bool) -> None:
+    """Long enough for FlexAttention, with heads of a width that it has kernels for."""
+    torch.manual_seed(0)
+    here = AttentionChoice(name).build(Place(32, 2, 2500, 2500)).eval()
+    there = copy.deepcopy(here).cuda()
+    x = torch.randn(2, 2500, 32)
+    results = []
+    for module, device in ((here, "cpu"), (there, "cuda")):
+        query = x.to(device).requires_grad_()
+        out = module(query, causal=causal)
+        (gradient,) = torch.autograd.grad(out.square().sum(), query)
+        results.append((out.detach().cpu(), gradient.cpu()))
+    torch.testing.assert_close(results[1], results[0], atol=1e-3, rtol=1e-3)

@@ -1,0 +1,51 @@
+"""FlexAttention's forward pass on a CPU, which has no backward one; tests of a GPU run both."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from forecaster.attention.flex import suits_flex
+
+# In a process of its own, because the tracer cannot see through the checks of shapes in tests.
+PROGRAM = """
+import warnings
+
+import torch
+
+from forecaster.attention.fixed import FixedPattern
+from forecaster.attention.flex import flex_pattern
+from forecaster.attention.logsparse import log_sparse_pattern
+from forecaster.attention.strided import StridedPattern
+
+warnings.simplefilter("ignore")  # it says that the slow definition is slow
+generator = torch.Generator().manual_seed(0)
+q, k, v = (torch.randn(2, 2, 150, 16, generator=generator) for _ in range(3))
+steps = torch.arange(150)
+for causal in (False, True):
+    for pattern in (
+        StridedPattern(11, causal, "merged"),
+        StridedPattern(11, causal, "column"),
+        FixedPattern(11, 2, causal, 0),
+        log_sparse_pattern(150, None, None, 0, causal),
+        log_sparse_pattern(150, 40, 5, 10, causal),
+    ):
+        scores = (0.3 * q @ k.mT).masked_fill(~pattern(steps[:, None], steps), -torch.inf)
+        out = flex_pattern(q, k, v, pattern, 0.3)
+        torch.testing.assert_close(out, scores.softmax(3) @ v, atol=1e-5, rtol=1e-5)
+        print(pattern)
+"""
+
+
+@pytest.mark.slow
+def test_sees_what_the_patterns_show() -> None:
+    run = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False
+    )
+    assert len(run.stdout.splitlines()) == 10, run.stderr
+
+
+def test_a_cpu_has_better_ways() -> None:
+    q = torch.randn(1, 1, 150, 16)
+    assert not suits_flex(q, q, None)
