@@ -20,7 +20,7 @@ The paper's formula shows no λ. lucidrains' port has 1/n, but 1/C when causal, 
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -37,7 +37,13 @@ from forecaster.attention.gated import (
     saturate,
     stacks,
 )
-from forecaster.attention.kernels import accumulator, at_least_one, check_inputs, visible_count
+from forecaster.attention.kernels import (
+    accumulator,
+    at_least_one,
+    check_inputs,
+    refuse_mix,
+    visible_count,
+)
 from forecaster.shapes import Bool, Float
 
 
@@ -79,7 +85,7 @@ def mixed_chunk_attention(
     scale = 1 / visible_count(tensors[4], False, key_mask)
     if linear_scale is not None:
         scale = torch.full_like(scale, linear_scale)
-    if key_mask is not None:
+    if key_mask is not None:  # keys too, whose scores might overflow
         hidden = ~key_mask[:, None, :, None]
         for i in (1, 3, 4):
             tensors[i] = tensors[i].masked_fill(hidden, 0.0)
@@ -104,7 +110,9 @@ class MixedChunkAttention(GatedUnit):
         gau_replaces_ffn: stack a second unit in place of the layer's feed-forward.
     """
 
-    about = About("Hua et al., Transformer Quality in Linear Time", 2022, "L·C·D + L·s·D")
+    about = About(
+        "Hua et al., Transformer Quality in Linear Time", 2022, "L·(chunk_size + key_width)·D"
+    )
 
     def __init__(
         self,
@@ -118,6 +126,7 @@ class MixedChunkAttention(GatedUnit):
         linear_scale: float | None = None,
         gau_replaces_ffn: bool = False,
     ) -> None:
+        refuse_mix(place.mix, "attention 'flash'")
         at_least_one(chunk_size=chunk_size)
         options: dict[str, Any] = {
             "key_width": key_width,
@@ -161,15 +170,15 @@ class MixedChunkAttention(GatedUnit):
 
 
 class _MixedChunk(torch.autograd.Function):
-    """out = R² v + λ lin_q Z with R = relu(quad_q quad_kᵀ / C + b), chunk by chunk.
+    """out = R² v + lin_q Z with R = relu(quad_q quad_kᵀ / C + b), chunk by chunk.
 
-    Z, the sum of lin_kᵀ v over the chunks that a chunk sees, is computed again for the gradient.
-    With g = ∂out, T = 2 R ⊙ (g vᵀ) and Y the sum of λ lin_qᵀ g over the chunks that see a chunk:
+    Z is λ times the sum of lin_kᵀ v over the chunks that a chunk sees. With g = ∂out, R computed
+    again, T = 2/C R ⊙ (g vᵀ) and Y = λ times the sum of lin_qᵀ g over the chunks that see a chunk:
 
-        ∂v = (R²)ᵀ g + lin_k Y      ∂quad_q = T quad_k / C      ∂quad_k = Tᵀ quad_q / C
-        ∂lin_q = λ g Zᵀ             ∂lin_k = v Yᵀ               ∂b = T
+        ∂v = (R²)ᵀ g + lin_k Y      ∂quad_q = T quad_k      ∂quad_k = Tᵀ quad_q
+        ∂b = C · T                  ∂lin_q = g Zᵀ           ∂lin_k = v Yᵀ
 
-    `bias` is (1 or H, C, C); `scale` is λ, (B, 1, 1, 1), and gets no gradient.
+    `bias` is (1 or H, C, C); `scale` is λ, (B, H, 1, 1), and gets no gradient.
     """
 
     @staticmethod
@@ -186,74 +195,63 @@ class _MixedChunk(torch.autograd.Function):
         causal: bool,
     ) -> Tensor:
         ctx.chunk_size, ctx.causal = chunk_size, causal
-        out = torch.empty_like(v, memory_format=torch.contiguous_format)
-        chunks = _chunks(v.shape[2], chunk_size)
-        inputs = quad_q, quad_k, lin_q, lin_k, v, scale
-        sums = []
+        inputs = quad_q, quad_k, lin_q, lin_k, v
+        out = v.new_empty(v.shape)
+        count = math.ceil(v.shape[2] / chunk_size)
+        seen = v.new_empty(*v.shape[:2], count if causal else 1, lin_k.shape[3], v.shape[3])
         with torch.autocast(v.device.type, enabled=False):
-            for heads, (q, k, q_lin, k_lin, values, factor, result) in stacks(
-                chunks[0].stop ** 2, *inputs, out
-            ):
-                sums.append(_sums(k_lin, values, chunks, causal))
-                for chunk, z in zip(chunks, sums[-1], strict=True):
-                    rows = slice(0, chunk.stop - chunk.start)
-                    weights = relu_scores(
-                        q[:, chunk] / chunk_size, k[:, chunk], bias, heads, rows, causal
-                    )
-                    result[:, chunk] = torch.bmm(weights.mul_(weights), values[:, chunk]).baddbmm_(
-                        factor * q_lin[:, chunk], z
-                    )
-        ctx.save_for_backward(*inputs, bias, *sums)
+            for heads, (factor, sums, *stack) in _stacks(chunk_size, scale, seen, *inputs, out):
+                place = heads, 0, 0
+                chunks = [x.split(chunk_size, dim=1) for x in stack]
+                sums.copy_(_sums(chunks[3], chunks[4], causal)).mul_(factor[:, None])
+                zs = sums.expand(-1, count, -1, -1).unbind(1)
+                for q, k, q_lin, _, value, total, z in zip(*chunks, zs, strict=True):
+                    weights = relu_scores(q / chunk_size, k, bias, place, causal)
+                    total.baddbmm_(weights.mul_(weights), value, beta=0).baddbmm_(q_lin, z)
+        ctx.save_for_backward(*inputs, bias, scale, seen)
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        *inputs, scale, bias = ctx.saved_tensors[:7]
-        sums = iter(ctx.saved_tensors[7:])
+        *inputs, bias, scale, seen = ctx.saved_tensors
         grads = [torch.empty_like(x) for x in inputs]
         grad_bias = torch.zeros_like(bias) if ctx.needs_input_grad[5] else None
-        chunks = _chunks(grad.shape[2], ctx.chunk_size)
         with torch.autocast(grad.device.type, enabled=False):
-            for heads, (q, k, q_lin, k_lin, values, factor, g, *into) in stacks(
-                chunks[0].stop ** 2, *inputs, scale, grad, *grads
+            for heads, (factor, sums, *stack) in _stacks(
+                ctx.chunk_size, scale, seen, *inputs, grad, *grads
             ):
-                seen = next(sums)
-                seeing = _sums(q_lin, factor * g, chunks[::-1], ctx.causal).flip(0)
-                for chunk, z, y in zip(chunks, seen, seeing, strict=True):
-                    rows = slice(0, chunk.stop - chunk.start)
-                    some_q, some_k, some_v = (
-                        q[:, chunk] / ctx.chunk_size,
-                        k[:, chunk],
-                        values[:, chunk],
-                    )
-                    some_g = g[:, chunk]
-                    weights = relu_scores(some_q, some_k, bias, heads, rows, ctx.causal)
-                    t = torch.bmm(some_g, some_v.mT).mul_(weights)
+                place = heads, 0, 0
+                chunks = [x.split(ctx.chunk_size, dim=1) for x in stack]
+                count = len(chunks[0])
+                zs = sums.expand(-1, count, -1, -1).unbind(1)
+                sums = _sums(chunks[2][::-1], chunks[5][::-1], ctx.causal).mul_(factor[:, None])
+                ys = sums.flip(1).expand(-1, count, -1, -1).unbind(1)
+                for q, k, _, k_lin, value, g, *into, z, y in zip(*chunks, zs, ys, strict=True):
+                    weights = relu_scores(q / ctx.chunk_size, k, bias, place, ctx.causal)
+                    t = torch.bmm(g, value.mT).mul_(weights).mul_(2 / ctx.chunk_size)
                     weights.mul_(weights)
-                    results = (
-                        torch.bmm(t, some_k).mul_(2 / ctx.chunk_size),
-                        torch.bmm(t.mT, some_q).mul_(2),
-                        torch.bmm(some_g, z.mT).mul_(factor),
-                        torch.bmm(some_v, y.mT),
-                        torch.bmm(weights.mT, some_g).baddbmm_(k_lin[:, chunk], y),
-                    )
-                    for x, result in zip(into, results, strict=True):
-                        x[:, chunk] = result
+                    into[0].copy_(torch.bmm(t, k))
+                    into[1].copy_(torch.bmm(t.mT, q))
+                    into[2].copy_(torch.bmm(g, z.mT))
+                    into[3].copy_(torch.bmm(value, y.mT))
+                    into[4].copy_(torch.bmm(weights.mT, g).baddbmm_(k_lin, y))
                     if grad_bias is not None:
-                        add_bias_gradient(grad_bias, t, heads, rows)
-        return *grads, None if grad_bias is None else grad_bias.mul_(2), None, None, None
+                        add_bias_gradient(grad_bias, t, place)
+        if grad_bias is not None:
+            grad_bias *= ctx.chunk_size
+        return *grads, grad_bias, None, None, None
 
 
-def _chunks(L: int, size: int) -> list[slice]:
-    return [slice(i, min(i + size, L)) for i in range(0, L, size)]
+def _stacks(chunk_size: int, *tensors: Tensor) -> Iterator[tuple[slice, list[Tensor]]]:
+    """`stacks` whose scores are those of one chunk; the last tensor has the full length."""
+    return stacks(min(chunk_size, tensors[-1].shape[2]) ** 2, *tensors)
 
 
-def _sums(k: Tensor, v: Tensor, chunks: Sequence[slice], causal: bool) -> Tensor:
-    """For every chunk the sum of kᵀ v (s, e) over the chunks before it, or over all of them."""
-    products = torch.stack([torch.bmm(k[:, c].mT, v[:, c]) for c in chunks])
+def _sums(k: Sequence[Tensor], v: Sequence[Tensor], causal: bool) -> Tensor:
+    """kᵀ v, summed over the chunks before each (pairs, chunks, s, e), or over all: 1 for chunks."""
+    products = [torch.bmm(x.mT, y) for x, y in zip(k, v, strict=True)]
     if not causal:
-        return products.sum(0).expand_as(products)
-    sums = products.cumsum(0).roll(1, 0)
-    sums[0] = 0
-    return sums
+        return torch.stack(products, dim=1).sum(1, keepdim=True)
+    # Never a sum less its last term: large values of the future would leave their rounding.
+    return torch.stack([torch.zeros_like(products[0]), *products[:-1]], dim=1).cumsum(1)

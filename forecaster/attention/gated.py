@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from forecaster.attention.base import Place, SelfAttention
-from forecaster.attention.kernels import accumulator, at_least_one, refuse_mix
+from forecaster.attention.kernels import accumulator, at_least_one
 from forecaster.shapes import Float
 
 GammaInit = Literal["one", "paper"]
@@ -34,8 +34,8 @@ _SPREAD = 0.02  # standard deviation of γ and of the relative bias at the start
 class GatedUnit(SelfAttention):
     """Base of the units: gate, values, and affine copies of one narrow projection.
 
-    `copies` counts the copies; `bias_length` is the M of the relative bias. `second` builds the
-    unit that replaces the feed-forward, None leaves the feed-forward.
+    `copies` is their number; `bias_length` is the M of the relative bias. `second` builds the unit
+    that replaces the feed-forward; None leaves the feed-forward.
     """
 
     def __init__(
@@ -51,7 +51,6 @@ class GatedUnit(SelfAttention):
         second: "Callable[[], GatedUnit] | None",
     ) -> None:
         super().__init__(place)
-        refuse_mix(place.mix, type(self).__name__)
         at_least_one(key_width=key_width, expansion=expansion)
         if key_width % 2:
             raise ValueError(f"key_width must be even, for its two halves, got {key_width}")
@@ -157,16 +156,16 @@ def check_choice(kind: object, **arguments: str) -> str:
 
 
 def scores_at_once(x: Tensor) -> int:
-    """How many scores to hold at a time: on a CPU 2 MiB, which stay in its cache."""
-    return 1 << 19 if x.device.type == "cpu" else 1 << 24
+    """How many scores to hold at a time: on a CPU what its threads keep in their caches."""
+    return (1 << 18) * torch.get_num_threads() if x.device.type == "cpu" else 1 << 24
 
 
 def stacks(scores: int, *tensors: Tensor) -> Iterator[tuple[slice, list[Tensor]]]:
     """Tensors (B, H, ...) as views (pairs, ...) of the series and heads to be taken together.
 
-    They are as many as may be held when one of them has so many scores: heads of one series, or
-    series with one head, because these lie in memory as a batched matmul wants them. The slice
-    tells which heads they are.
+    They are as many as may be held when each has so many scores: heads of one series, or series
+    with one head, because these lie in memory as a batched matmul wants them. The slice tells
+    which heads they are.
     """
     count = max(1, scores_at_once(tensors[0]) // scores)
     if tensors[0].shape[1] == 1:
@@ -180,44 +179,50 @@ def stacks(scores: int, *tensors: Tensor) -> Iterator[tuple[slice, list[Tensor]]
 
 
 def relu_scores(
-    q: Tensor, k: Tensor, bias: Tensor | None, heads: slice, rows: slice, causal: bool
-) -> Tensor:
-    """relu(q kᵀ + bias) of the queries at `rows`, up to the last key that one of them sees.
+    q: Float[Tensor, "pairs rows s"],
+    k: Float[Tensor, "pairs columns s"],
+    bias: Tensor | None,
+    place: tuple[slice, int, int],
+    causal: bool,
+) -> Float[Tensor, "pairs rows columns"]:
+    """relu(q kᵀ + bias) of one tile of the scores, 0 where `causal` hides the key.
 
-    q (pairs, rows, s), k (pairs, S, s); `bias` is (1 or H, L, S), or (1 or H, 2M - 1) when
-    relative.
+    `place` is the tile's heads, first row and first column. `bias` is that of all tiles:
+    (1 or H, L, S), or (1 or H, 2M - 1) when relative.
     """
-    seen = rows.stop if causal else k.shape[1]
-    scores = torch.bmm(q, k[:, :seen].mT)
+    scores = torch.bmm(q, k.mT)
     if bias is not None:
-        part = bias if bias.shape[0] == 1 else bias[heads]
-        if bias.ndim == 3:
-            part = part[:, rows, :seen]
-        else:
-            last_first = torch.arange(q.shape[1] - 1, -1, -1, device=q.device)
-            part = part[:, _distances(bias, rows, seen)].unfold(1, seen, 1)
-            part = part.index_select(1, last_first)
+        part = _of_tile(bias, scores.shape, place)
+        if bias.ndim == 2:
+            last_row_first = part.unfold(1, scores.shape[2], 1)
+            order = torch.arange(scores.shape[1] - 1, -1, -1, device=q.device)
+            part = last_row_first.index_select(1, order)
         scores.add_(part)
     scores.relu_()
-    return scores.tril_(rows.start) if causal else scores
+    _, row, column = place
+    return scores.tril_(row - column) if causal and column + scores.shape[2] > row else scores
 
 
-def add_bias_gradient(total: Tensor, grad_scores: Tensor, heads: slice, rows: slice) -> None:
-    """Add the gradient of what `relu_scores` got from its bias to that of the whole bias."""
-    _, size, seen = grad_scores.shape
-    part = total if total.shape[0] == 1 else total[heads]
-    if total.ndim == 3:
-        part = part[:, rows, :seen]
-    else:
+def add_bias_gradient(
+    total: Tensor, grad_scores: Float[Tensor, "pairs rows columns"], place: tuple[slice, int, int]
+) -> None:
+    """Add what one tile of scores passes on to its part of the bias to the gradient of all."""
+    part = _of_tile(total, grad_scores.shape, place)
+    if total.ndim == 2:
         # Row r from the bottom moves r to the right: what has one distance then is one column.
-        width = size + seen - 1
-        shifted = F.pad(grad_scores.flip(1), (0, size)).flatten(1)[:, : size * width]
-        grad_scores = shifted.unflatten(1, (size, width)).sum(1)
-        part = part[:, _distances(total, rows, seen)]
+        _, rows, columns = grad_scores.shape
+        width = rows + columns - 1
+        shifted = F.pad(grad_scores.flip(1), (0, rows)).flatten(1)[:, : rows * width]
+        grad_scores = shifted.unflatten(1, (rows, width)).sum(1)
     part += grad_scores.sum_to_size(part.shape)
 
 
-def _distances(relative_bias: Tensor, rows: slice, keys: int) -> slice:
-    """Where the biases lie from the last row's to key 0 to the first row's to the last key."""
-    first = (relative_bias.shape[1] + 1) // 2 - rows.stop
-    return slice(first, first + rows.stop - rows.start + keys - 1)
+def _of_tile(bias: Tensor, shape: torch.Size, place: tuple[slice, int, int]) -> Tensor:
+    """The bias of a tile; when relative, from its last row's to its first key to the reverse."""
+    heads, row, column = place
+    _, rows, columns = shape
+    part = bias if bias.shape[0] == 1 else bias[heads]
+    if bias.ndim == 3:
+        return part[:, row : row + rows, column : column + columns]
+    first = (bias.shape[1] + 1) // 2 - row - rows + column
+    return part[:, first : first + rows + columns - 1]

@@ -7,8 +7,8 @@ unit around the attention is in forecaster/attention/gated.py.
     out_i = (1/n) Σ_j relu(q_i·k_j / √s + b_ij)² v_j                     normalizer "ns"
     causal: j <= i;   b_ij = w[j − i + M − 1];   n = number of real keys of the series
 
-Time O(L·S·(s + e)) for s features of the keys and e of the values; memory O(L·e): the weights of
-some rows at a time, computed again for the gradient. The rows are not normalised, so causal rows
+Time O(L·S·(s + e)) for s features of the keys and e of the values; memory O(L·e): one tile of the
+weights at a time, computed again for the gradient. The rows are not normalised, so causal rows
 keep the n of the whole series. Strictly causal. It is full attention in no setting.
 
 The authors divide by the longest possible length; here n is the actual one, without padding, so
@@ -32,15 +32,12 @@ from forecaster.attention.gated import (
     check_choice,
     relu_scores,
     saturate,
-    scores_at_once,
     stacks,
 )
-from forecaster.attention.kernels import accumulator, check_inputs, visible_count
+from forecaster.attention.kernels import accumulator, check_inputs, refuse_mix, visible_count
 from forecaster.shapes import Bool, Float
 
 Normalizer = Literal["n", "ns"]
-
-_ROWS = 256
 
 
 def relu_squared_attention(
@@ -67,7 +64,7 @@ def relu_squared_attention(
     given = v.dtype
     q, k, v = (x.to(accumulator(given)) for x in (q, k, v))
     n = visible_count(v, False, key_mask)
-    if key_mask is not None:
+    if key_mask is not None:  # keys too, whose scores might overflow
         hidden = ~key_mask[:, None, :, None]
         k, v = k.masked_fill(hidden, 0.0), v.masked_fill(hidden, 0.0)
     if normalizer == "n":
@@ -109,6 +106,7 @@ class GatedAttentionUnit(GatedUnit):
         rotary: bool = True,
         gau_replaces_ffn: bool = False,
     ) -> None:
+        refuse_mix(place.mix, "attention 'gau'")
         options: dict[str, Any] = {
             "key_width": key_width,
             "expansion": expansion,
@@ -148,14 +146,14 @@ class GatedAttentionUnit(GatedUnit):
 
 
 class _ReluSquared(torch.autograd.Function):
-    """out = relu(scale · q kᵀ + b)² v, some rows of some heads at a time.
+    """out = relu(scale · q kᵀ + b)² v, tile by tile of the scores.
 
     With g = ∂out, R = relu(..), computed again, and T = R ⊙ (g vᵀ):
 
         ∂v = (R²)ᵀ g        ∂q = 2 scale · T k        ∂k = 2 scale · Tᵀ q        ∂b = 2 T
 
     `bias` is (1 or H, L, S), or (1 or H, 2M - 1) when relative; `scale` is (B, H, 1, 1) and gets
-    no gradient.
+    no gradient. The first tile of a row or column overwrites what the others add to (beta).
     """
 
     @staticmethod
@@ -171,17 +169,17 @@ class _ReluSquared(torch.autograd.Function):
         ctx.save_for_backward(q, k, v, bias, scale)
         ctx.causal = causal
         out = v.new_empty(*q.shape[:3], v.shape[3])
-        blocks = _blocks(q, k)
+        height, width = _tile(q), _tile(k)
         with torch.autocast(q.device.type, enabled=False):
-            for heads, stack in stacks(blocks[0].stop * k.shape[2], q, k, v, scale, out):
-                queries, keys, values, factor, result = stack
-                for rows in blocks:
-                    weights = relu_scores(
-                        factor * queries[:, rows], keys, bias, heads, rows, causal
-                    )
-                    result[:, rows] = torch.bmm(
-                        weights.mul_(weights), values[:, : weights.shape[2]]
-                    )
+            for heads, stack in stacks(height * width, q, k, v, scale, out):
+                queries, keys, values, factor, sums = stack
+                rows = _cut(height, factor * queries, sums)
+                columns = _cut(width, keys, values)
+                for i, (query, total) in enumerate(rows):
+                    for j, (key, value) in enumerate(columns[: i + 1] if causal else columns):
+                        place = heads, i * height, j * width
+                        weights = relu_scores(query, key, bias, place, causal)
+                        total.baddbmm_(weights.mul_(weights), value, beta=int(j > 0))
         return out
 
     @staticmethod
@@ -190,38 +188,41 @@ class _ReluSquared(torch.autograd.Function):
         q, k, v, bias, scale = ctx.saved_tensors
         grads = [torch.empty_like(x) for x in (q, k, v)]
         grad_bias = torch.zeros_like(bias) if ctx.needs_input_grad[3] else None
-        blocks = _blocks(q, k)
+        height, width = _tile(q), _tile(k)
         with torch.autocast(q.device.type, enabled=False):
-            for heads, stack in stacks(blocks[0].stop * k.shape[2], q, k, v, scale, grad, *grads):
-                queries, keys, values, factor, g, grad_q, grad_k, grad_v = stack
-                sum_k, sum_v = _zeros(keys, blocks), _zeros(values, blocks)
-                for rows in blocks:
-                    some, g_some = factor * queries[:, rows], g[:, rows]
-                    weights = relu_scores(some, keys, bias, heads, rows, ctx.causal)
-                    seen = weights.shape[2]
-                    t = torch.bmm(g_some, values[:, :seen].mT).mul_(weights)
-                    sum_v[:, :seen].baddbmm_(weights.mul_(weights).mT, g_some)
-                    sum_k[:, :seen].baddbmm_(t.mT, some)
-                    grad_q[:, rows] = torch.bmm(t, keys[:, :seen]).mul_(2 * factor)
-                    if grad_bias is not None:
-                        add_bias_gradient(grad_bias, t, heads, rows)
-                grad_k.copy_(sum_k.mul_(2))
-                grad_v.copy_(sum_v)
+            for heads, stack in stacks(height * width, q, k, v, scale, grad, *grads):
+                queries, keys, values, factor, g, *into = stack
+                sums = [x.new_empty(x.shape) for x in (queries, keys, values)]
+                rows = _cut(height, factor * queries, g, sums[0])
+                columns = _cut(width, keys, values, *sums[1:])
+                for i, (query, g_row, sum_q) in enumerate(rows):
+                    seen = columns[: i + 1] if ctx.causal else columns
+                    for j, (key, value, sum_k, sum_v) in enumerate(seen):
+                        place = heads, i * height, j * width
+                        weights = relu_scores(query, key, bias, place, ctx.causal)
+                        t = torch.bmm(g_row, value.mT).mul_(weights)
+                        beta = int(i > (j if ctx.causal else 0))
+                        sum_v.baddbmm_(weights.mul_(weights).mT, g_row, beta=beta)
+                        sum_k.baddbmm_(t.mT, query, beta=beta)
+                        sum_q.baddbmm_(t, key, beta=int(j > 0))
+                        if grad_bias is not None:
+                            add_bias_gradient(grad_bias, t, place)
+                sums[0].mul_(2 * factor)
+                sums[1].mul_(2)
+                for x, total in zip(into, sums, strict=True):
+                    x.copy_(total)
         return *grads, None if grad_bias is None else grad_bias.mul_(2), None, None
 
 
-def _blocks(q: Tensor, k: Tensor) -> list[slice]:
-    """The rows in blocks of one size (but the last) whose scores fit what is held at a time."""
-    L, S = q.shape[2], k.shape[2]
-    count = math.ceil(L / min(_ROWS, max(64, scores_at_once(q) // S)))
-    size = math.ceil(L / count)
-    return [slice(i, min(i + size, L)) for i in range(0, L, size)]
+def _tile(x: Tensor) -> int:
+    """The side of even tiles, small enough for a CPU's cache, along the length of x."""
+    length, largest = x.shape[2], 384 if x.device.type == "cpu" else 2048
+    return math.ceil(length / math.ceil(length / largest))
 
 
-def _zeros(x: Tensor, blocks: list[slice]) -> Tensor:
-    """Zeros like x; column by column where several blocks add to them, for a quicker matmul."""
-    pairs, length, width = x.shape
-    return x.new_zeros(x.shape) if len(blocks) == 1 else x.new_zeros(pairs, width, length).mT
+def _cut(size: int, *tensors: Tensor) -> list[tuple[Tensor, ...]]:
+    """Views of tensors (pairs, length, width) in steps of `size` along the length."""
+    return list(zip(*(x.split(size, dim=1) for x in tensors), strict=True))
 
 
 def _check_bias(q: Tensor, k: Tensor, bias: Tensor | None, relative_bias: Tensor | None) -> None:

@@ -110,6 +110,13 @@ def test_one_causal_chunk_has_no_linear_path() -> None:
     assert torch.equal(with_path, without)
 
 
+def test_large_values_of_the_future_leave_no_rounding() -> None:
+    tensors = [x.float() for x in draws()]
+    late = [torch.cat([x[:, :, :4], 1e9 + x[:, :, 4:]], dim=2) for x in tensors]
+    before, after = (mixed_chunk_attention(*x, chunk_size=3, causal=True) for x in (tensors, late))
+    assert torch.equal(before[:, :, :4], after[:, :, :4])
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("causal", [False, True])
 def test_half_precision_is_near_the_truth(dtype: torch.dtype, causal: bool) -> None:

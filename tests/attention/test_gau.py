@@ -6,7 +6,7 @@ from torch import Tensor
 
 from forecaster.attention import GatedAttentionUnit, Place, gated, gau, relu_squared_attention
 
-from .agreement import assert_agree, inputs
+from .agreement import assert_agree, inputs, value_and_gradients
 from .naive.gau import relu_squared
 
 # 9 steps: some hidden, all but two hidden, all hidden.
@@ -18,9 +18,9 @@ def draw(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(5)).to(dtype)
 
 
-def few_scores(monkeypatch: pytest.MonkeyPatch, rows: int = 4) -> None:
-    """Blocks of few rows and one head at a time, as for long series."""
-    monkeypatch.setattr(gau, "_ROWS", rows)
+def small_tiles(monkeypatch: pytest.MonkeyPatch, side: int = 4) -> None:
+    """Many tiles, and one head at a time, as for long series."""
+    monkeypatch.setattr(gau, "_tile", lambda x: side)
     monkeypatch.setattr(gated, "scores_at_once", lambda x: 1)
 
 
@@ -37,7 +37,7 @@ def series(length: int = 23) -> Tensor:
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize(
-    ("blocks", "dtype", "tolerance"),
+    ("tiled", "dtype", "tolerance"),
     [
         (False, torch.float64, 1e-9),
         (True, torch.float64, 1e-9),
@@ -48,13 +48,13 @@ def test_equals_its_definition(
     kind: str,
     causal: bool,
     masked: bool,
-    blocks: bool,
+    tiled: bool,
     dtype: torch.dtype,
     tolerance: float,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    if blocks:
-        few_scores(monkeypatch)
+    if tiled:
+        small_tiles(monkeypatch)
     tensors = [*inputs(3, queries=9, keys=9, value_width=5, dtype=dtype)]
     name = "relative_bias" if kind.startswith("line") else "bias"
     if kind != "none":
@@ -82,20 +82,36 @@ def test_any_lengths(heads: int, queries: int, keys: int, monkeypatch: pytest.Mo
         return relu_squared(q, k, v, relative_bias=w, normalizer="ns")
 
     assert_agree(fast, slow, tensors, 1e-9)
-    few_scores(monkeypatch, rows=4)
+    small_tiles(monkeypatch)
     assert_agree(fast, slow, tensors, 1e-9)
 
 
-@pytest.mark.parametrize("rows", [3, 4, 5])
+@pytest.mark.parametrize("side", [3, 4, 5])
 @pytest.mark.parametrize("causal", [False, True])
-def test_block_borders(rows: int, causal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tile_borders(side: int, causal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     tensors = [*inputs(1, queries=8, keys=8), draw(15)]
 
     def core(q: Tensor, k: Tensor, v: Tensor, w: Tensor) -> Tensor:
         return relu_squared_attention(q, k, v, relative_bias=w, causal=causal)
 
-    few_scores(monkeypatch, rows)
+    small_tiles(monkeypatch, side)
     assert_agree(core, lambda *x: relu_squared(*x[:3], None, x[3], causal), tensors, 1e-9)
+
+
+@pytest.mark.parametrize("length", [383, 384, 385, 769])
+@pytest.mark.parametrize("causal", [False, True])
+def test_long_series_come_in_tiles(
+    length: int, causal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tensors = [*inputs(1, 1, length, length), draw(2 * length - 1)]
+
+    def core(q: Tensor, k: Tensor, v: Tensor, w: Tensor) -> Tensor:
+        return relu_squared_attention(q, k, v, relative_bias=w, causal=causal)
+
+    tiled = value_and_gradients(core, tensors)
+    monkeypatch.setattr(gau, "_tile", lambda x: length)
+    for x, y in zip(tiled, value_and_gradients(core, tensors), strict=True):
+        torch.testing.assert_close(x, y)
 
 
 @pytest.mark.parametrize("masked", [False, True])
