@@ -34,7 +34,9 @@ from forecaster.attention.multihead import merge_heads, split_heads
 from forecaster.attention.tiles import HIDDEN
 from forecaster.shapes import Bool, Float
 
-_SCORES = 1 << 19  # scores of one map computed at a time, so that they stay in a CPU's cache
+_BY_BLOCKS = {"cpu"}  # where that is quicker than two calls of the fused kernel
+_SCORES = 1 << 17  # scores of one map computed at a time, so that they stay in a CPU's cache;
+_MOST_SCORES = 1 << 19  # but of long rows more, because products of few rows are slow
 _CAUSAL_ROWS = 128  # queries of one head at a time; a causal block scores few keys in vain
 
 
@@ -73,7 +75,7 @@ def differential_attention(
     if lam.shape not in {(), (H,)}:
         raise ValueError(f"lam must be one number or ({H},), one per head, got {tuple(lam.shape)}")
     scale = d**-0.5 if scale is None else scale
-    if q1.device.type != "cpu":
+    if q1.device.type not in _BY_BLOCKS:
         first, second = (
             full_attention(q, k, v, causal=causal, key_mask=key_mask, scale=scale)
             for q, k in ((q1, k1), (q2, k2))
@@ -83,9 +85,12 @@ def differential_attention(
     if key_mask is not None:
         hidden = torch.zeros(key_mask.shape, dtype=kind).masked_fill_(~key_mask, HIDDEN)
         hidden = hidden.repeat_interleave(H, 0)[:, None]
+    attend = _Difference.apply
+    if torch.compiler.is_compiling():  # a graph would write out the loops over blocks
+        attend = torch.compiler.disable(attend)
     with torch.autocast("cpu", enabled=False):
         qkv = [x.to(kind).reshape(B * H, *x.shape[2:]) for x in (q1, k1, q2, k2, v)]
-        out: Tensor = _Difference.apply(  # type: ignore[no-untyped-call]
+        out: Tensor = attend(  # type: ignore[no-untyped-call]
             *qkv, lam.expand(B, H).flatten(), scale, causal, hidden
         )
     out = out.view(B, H, L, -1).to(v.dtype)
@@ -128,7 +133,7 @@ class DifferentialAttention(Attention):
         out = differential_attention(
             q1, k1, q2, k2, v, lam=self._lambda() + start, causal=causal, key_mask=key_mask
         )
-        out = (1 - start) * self.norm(out)
+        out = (1 - start) * self.norm(out.to(self.norm.weight.dtype))
         projected: Tensor = self.out_projection(merge_heads(out, self.place.mix))
         return projected
 
@@ -178,7 +183,7 @@ class _Difference(torch.autograd.Function):
         for n, i in product(_parts(N, pairs), _parts(L, rows)):
             p1, p2 = map_of(q1, k1, n, i, scratch[0]), map_of(q2, k2, n, i, scratch[1])
             weights = p1.addcmul_(p2, lam[n, None, None], value=-1)
-            out[n, i] = weights @ v[n, : weights.shape[2]]
+            torch.bmm(weights, v[n, : weights.shape[2]], out=out[n, i])
         ctx.save_for_backward(q1, k1, q2, k2, v, lam)
         ctx.map_of = map_of
         return out
@@ -211,9 +216,9 @@ class _Difference(torch.autograd.Function):
                     torch.mul(p, g, out=t)
                     r = t.sum(2, keepdim=True)
                     t.addcmul_(p, r, value=-1)
-                    grad_q[n, i] = (t @ k[n, :keys]).mul_(c)
+                    torch.bmm(t, k[n, :keys], out=grad_q[n, i]).mul_(c)
                     sum_k.add(t, q[n, i] * c)
-                grad_lam[n] -= r.sum((1, 2))
+                grad_lam[n] -= r.sum((1, 2))  # of the second map
                 sums[2].add(p1.addcmul_(p2, lam[n, None, None], value=-1), grad[n, i])
             for total in sums:
                 total.finish()
@@ -261,7 +266,7 @@ class _SumOverQueries:
 
 def _block_size(N: int, L: int, S: int, causal: bool) -> tuple[int, int]:
     """How many heads and how many of their queries to compute at a time."""
-    rows = min(L, max(1, _SCORES // S), _CAUSAL_ROWS if causal else L)
+    rows = min(L, max(1, _MOST_SCORES // S), _CAUSAL_ROWS if causal else L)
     return min(N, max(1, _SCORES // (rows * S))), rows
 
 

@@ -70,8 +70,11 @@ def topk_attention(
         hidden = torch.zeros(key_mask.shape, dtype=kind, device=q.device)
         hidden = hidden.masked_fill_(~key_mask, -math.inf)[:, None, None]
     scores = _Scores(topk, causal, hidden, q.shape[3] ** -0.5 if scale is None else scale)
+    attend = _TopK.apply
+    if torch.compiler.is_compiling():  # it chooses by values: not for a graph
+        attend = torch.compiler.disable(attend)
     with torch.autocast(q.device.type, enabled=False):
-        out: Tensor = _TopK.apply(q.to(kind), k.to(kind), v.to(kind), scores)  # type: ignore[no-untyped-call]
+        out: Tensor = attend(q.to(kind), k.to(kind), v.to(kind), scores)  # type: ignore[no-untyped-call]
     return out.to(kept)
 
 

@@ -66,11 +66,35 @@ def test_the_blocks_do_not_matter(
     scores: int, causal: bool, masked: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(diff, "_SCORES", scores)
+    monkeypatch.setattr(diff, "_MOST_SCORES", scores)
     monkeypatch.setattr(diff, "_CAUSAL_ROWS", 5)
     mask = torch.stack([torch.arange(13) % 3 > 0, torch.arange(13) > 10, torch.zeros(13) > 0])
     options: dict[str, Any] = {"causal": causal, "key_mask": mask if masked else None}
     tensors = pairs(batch=3, heads=3, queries=13, keys=13)
     assert_agree(core(options), slow(options), tensors, 1e-9)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("lam", [0.25, torch.tensor([0.25, -0.5])])
+def test_two_calls_of_the_fused_kernel_give_the_same(
+    lam: Any, causal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(diff, "_BY_BLOCKS", set())
+    options: dict[str, Any] = {"causal": causal, "key_mask": MASK}
+    assert_agree(
+        lambda *x: differential_attention(*x, lam=lam, **options),
+        lambda *x: differential(*x, torch.as_tensor(lam).expand(2), **options),
+        pairs()[:5],
+        1e-9,
+    )
+
+
+def test_autocast_lowers_the_projections_only() -> None:
+    torch.manual_seed(0)
+    attention, x = DifferentialAttention(place()), torch.randn(2, 7, 12)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        out = attention(x, causal=True)
+    torch.testing.assert_close(out.float(), attention(x, causal=True), atol=0.05, rtol=0.05)
 
 
 def test_gradients_by_finite_differences() -> None:
