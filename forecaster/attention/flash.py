@@ -222,6 +222,7 @@ class _MixedChunk(torch.autograd.Function):
                 ctx.chunk_size, scale, seen, *inputs, grad, *grads
             ):
                 place = heads, 0, 0
+                stack[5] = stack[5].contiguous()  # a gradient of ones is one number, expanded
                 chunks = [x.split(ctx.chunk_size, dim=1) for x in stack]
                 count = len(chunks[0])
                 zs = sums.expand(-1, count, -1, -1).unbind(1)

@@ -193,7 +193,7 @@ class _ReluSquared(torch.autograd.Function):
             for heads, stack in stacks(height * width, q, k, v, scale, grad, *grads):
                 queries, keys, values, factor, g, *into = stack
                 sums = [x.new_empty(x.shape) for x in (queries, keys, values)]
-                rows = _cut(height, factor * queries, g, sums[0])
+                rows = _cut(height, factor * queries, g.contiguous(), sums[0])
                 columns = _cut(width, keys, values, *sums[1:])
                 for i, (query, g_row, sum_q) in enumerate(rows):
                     seen = columns[: i + 1] if ctx.causal else columns
