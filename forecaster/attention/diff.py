@@ -12,7 +12,8 @@ N(0, 0.1²). RMSNorm is per head, with eps 1e-5 and one weight (2d,) for all hea
 has a bias. Features h·2d .. (h+1)·2d of W_q and W_k hold the pair of head h, first q1, then q2.
 
 Weights of a row sum to 1 − λ and may be negative. With λ = 0 it is full attention before the norm.
-Time O(L·S·D), memory O(L·D): blocks of rows, computed again in the backward pass. Strictly causal.
+Time O(L·S·D), memory O(L·D): blocks of rows, computed again in the backward pass unless the series
+is short. Strictly causal.
 
 The authors also rotate q and k by position; here the embedding tells positions. Their code
 replaces NaN scores by 0; here nothing hides an overflow.
@@ -159,7 +160,8 @@ class _Difference(torch.autograd.Function):
         T = P ⊙ (G − r)      ∂q = c scale T k      ∂k = c scale Tᵀ q      ∂c = Σ r
         ∂v = (P1 − λ P2)ᵀ g
 
-    Blocks of maps go into memory that is used again, because fresh memory costs a CPU much.
+    Blocks of maps go into memory that is used again, because fresh memory costs a CPU much. Maps of
+    short series, no larger than q, k, v and out together, are kept for the backward pass.
     """
 
     @staticmethod
@@ -176,22 +178,25 @@ class _Difference(torch.autograd.Function):
         hidden: Tensor | None,
     ) -> Tensor:
         map_of = _Map(scale, causal, hidden)
-        (N, L, _), S = q1.shape, k1.shape[1]
+        (N, L, _), (S, Ev) = q1.shape, v.shape[1:]
         pairs, rows = _block_size(N, L, S, causal)
-        scratch = v.new_empty(2, pairs * rows * S)
-        out = v.new_empty(N, L, v.shape[2])
+        keep = rows == L and 2 * Ev >= S and any(ctx.needs_input_grad)
+        maps = v.new_empty(2, (N if keep else pairs) * rows * S)
+        scratch = v.new_empty(pairs * rows * S)
+        out = v.new_empty(N, L, Ev)
         for n, i in product(_parts(N, pairs), _parts(L, rows)):
-            p1, p2 = map_of(q1, k1, n, i, scratch[0]), map_of(q2, k2, n, i, scratch[1])
-            weights = p1.addcmul_(p2, lam[n, None, None], value=-1)
+            first, second = maps[:, n.start * rows * S :] if keep else maps
+            p1, p2 = map_of(q1, k1, n, i, first), map_of(q2, k2, n, i, second)
+            weights = _difference(p1, p2, lam[n], scratch)
             torch.bmm(weights, v[n, : weights.shape[2]], out=out[n, i])
-        ctx.save_for_backward(q1, k1, q2, k2, v, lam)
+        ctx.save_for_backward(q1, k1, q2, k2, v, lam, maps if keep else None)
         ctx.map_of = map_of
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        q1, k1, q2, k2, v, lam = ctx.saved_tensors
+        q1, k1, q2, k2, v, lam, kept = ctx.saved_tensors
         map_of: _Map = ctx.map_of
         grad = grad.contiguous()
         (N, L, _), S = q1.shape, k1.shape[1]
@@ -202,10 +207,13 @@ class _Difference(torch.autograd.Function):
         )
         factor = map_of.scale * torch.stack([torch.ones_like(lam), -lam])[..., None, None]
         for n in _parts(N, pairs):
-            sums = [_SumOverQueries(x[n], rows >= L) for x in (grad_k1, grad_k2, grad_v)]
+            sums = [_SumOverQueries(x[n], rows == L) for x in (grad_k1, grad_k2, grad_v)]
             grad_lam[n] = 0
             for i in _parts(L, rows):
-                p1, p2 = map_of(q1, k1, n, i, scratch[0]), map_of(q2, k2, n, i, scratch[1])
+                if kept is None:
+                    p1, p2 = map_of(q1, k1, n, i, scratch[0]), map_of(q2, k2, n, i, scratch[1])
+                else:
+                    p1, p2 = kept.view(2, N, L, S)[:, n]
                 keys = p1.shape[2]
                 g = torch.bmm(grad[n, i], v[n, :keys].mT, out=_carve(scratch[2], p1.shape))
                 t = _carve(scratch[3], p1.shape)
@@ -219,7 +227,7 @@ class _Difference(torch.autograd.Function):
                     torch.bmm(t, k[n, :keys], out=grad_q[n, i]).mul_(c)
                     sum_k.add(t, q[n, i] * c)
                 grad_lam[n] -= r.sum((1, 2))  # of the second map
-                sums[2].add(p1.addcmul_(p2, lam[n, None, None], value=-1), grad[n, i])
+                sums[2].add(_difference(p1, p2, lam[n], scratch[3]), grad[n, i])
             for total in sums:
                 total.finish()
         return grad_q1, grad_k1, grad_q2, grad_k2, grad_v, grad_lam, None, None, None
@@ -262,6 +270,11 @@ class _SumOverQueries:
     def finish(self) -> None:
         if self.total is not None:
             self.grad.copy_(self.total.mT)
+
+
+def _difference(p1: Tensor, p2: Tensor, lam: Tensor, scratch: Tensor) -> Tensor:
+    """P1 − λ P2 in `scratch`; `lam` has one number for each of the first axis."""
+    return torch.addcmul(p1, p2, lam[:, None, None], value=-1, out=_carve(scratch, p1.shape))
 
 
 def _block_size(N: int, L: int, S: int, causal: bool) -> tuple[int, int]:

@@ -1,3 +1,4 @@
+import sys
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from . import naive
 from .agreement import assert_agree, inputs
 from .naive.diff import differential
 from .naive.diff import module as naive_module
+from .test_prob import peak_mib
 
 MASK = torch.tensor([[True, True, False, True, True, False, True], [False] * 7])
 TYPES = pytest.mark.parametrize(
@@ -103,6 +105,15 @@ def test_gradients_by_finite_differences() -> None:
     assert torch.autograd.gradcheck(core(options), tensors)
 
 
+@pytest.mark.parametrize("length", [7, 23])
+def test_the_backward_pass_may_run_twice(length: int) -> None:
+    tensors = pairs(queries=length, keys=length)
+    loss = core({"causal": True})(*tensors).square().sum()
+    once = torch.autograd.grad(loss, tensors, retain_graph=True)
+    for x, y in zip(once, torch.autograd.grad(loss, tensors), strict=True):
+        assert torch.equal(x, y)
+
+
 @pytest.mark.parametrize("causal", [False, True])
 def test_is_full_attention_when_lambda_is_zero(causal: bool) -> None:
     q1, k1, q2, k2, v, _ = pairs()
@@ -136,6 +147,17 @@ def test_half_precision_is_near_the_truth(dtype: torch.dtype, causal: bool) -> N
     assert out.dtype is dtype
     want = core({"causal": causal, "key_mask": MASK})(*(x.double() for x in tensors))
     torch.testing.assert_close(out.double(), want, atol=0.5, rtol=0.02)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+@pytest.mark.parametrize("causal", [False, True])
+def test_long_series_stay_far_below_a_dense_matrix(causal: bool) -> None:
+    def run(length: int) -> None:
+        *tensors, _ = pairs(batch=1, heads=1, queries=length, keys=length, dtype=torch.float32)
+        differential_attention(*tensors, lam=0.3, causal=causal).sum().backward()
+
+    run(64)
+    assert peak_mib(lambda: run(8192)) < 8192 * 8192 * 4 / 2**20 / 8
 
 
 def place(**changes: Any) -> Place:

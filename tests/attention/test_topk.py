@@ -1,5 +1,4 @@
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +10,7 @@ from forecaster.attention.topk import TopKAttention, topk_attention
 
 from .agreement import assert_agree, inputs
 from .naive import topk as slow
+from .test_prob import peak_mib
 
 # 13 steps: some hidden, all but two hidden (fewer than are kept), all hidden.
 MASK = torch.stack([torch.arange(13) % 4 > 0, torch.arange(13) > 10, torch.zeros(13) > 0])
@@ -172,15 +172,8 @@ def test_long_series_stay_far_below_a_dense_matrix(causal: bool) -> None:
         q, k, v = inputs(1, 1, length, length, width=16, dtype=torch.float32)
         topk_attention(q, k, v, causal=causal).sum().backward()
 
-    def status(field: str) -> int:
-        lines = Path("/proc/self/status").read_text().splitlines()
-        return next(int(line.split()[1]) for line in lines if line.startswith(field))
-
     run(64)
-    Path("/proc/self/clear_refs").write_text("5")  # forget the earlier peak
-    before = status("VmRSS")
-    run(8192)
-    assert status("VmHWM") - before < 8192 * 8192 * 4 / 2**10 / 8
+    assert peak_mib(lambda: run(8192)) < 8192 * 8192 * 4 / 2**20 / 8
 
 
 def test_refuses_to_keep_nothing() -> None:
