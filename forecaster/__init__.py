@@ -13,9 +13,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Forecaster"]
 
-# Threads that wait should sleep: spinning ones slow training several times over where another
-# process is busy on the same cores.
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+# Threads that wait spin for a fraction of a millisecond, then sleep. Spinning on would slow training
+# several times over where another process is busy on the same cores; sleeping at once would slow
+# attentions made of many small operations by half where none is.
+if "OMP_WAIT_POLICY" not in os.environ:
+    os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 
 def __getattr__(name: str) -> Any:
