@@ -7,7 +7,8 @@ The class derives from `forecaster.attention.Attention`; its name can then stand
 """
 
 from collections.abc import Collection, Iterator, Mapping
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import entry_points
+from typing import Any
 
 from forecaster.attention.base import Attention
 from forecaster.errors import UsageError
@@ -57,5 +58,6 @@ class Catalogue(Mapping[str, type[Attention]]):
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
-    def _offered(self) -> dict[str, EntryPoint]:
+    def _offered(self) -> dict[str, Any]:
+        """Entry points by name; those of a backport of importlib.metadata are of its own class."""
         return {entry.name: entry for entry in entry_points(group=GROUP)}
