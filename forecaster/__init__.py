@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Forecaster"]
 
-# Threads that wait spin for a fraction of a millisecond, then sleep. Spinning on would slow training
-# several times over where another process is busy on the same cores; sleeping at once would slow
-# attentions made of many small operations by half where none is.
+# Threads that wait spin for a fraction of a millisecond, then sleep. Spinning on would slow
+# training several times over where another process is busy on the same cores; sleeping at once
+# would double the time of attentions made of many small operations where none is.
 if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
