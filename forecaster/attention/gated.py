@@ -15,14 +15,14 @@ of the feed-forward; here that is the option `gau_replaces_ffn`, so that layers 
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from forecaster.attention.base import Place, SelfAttention
-from forecaster.attention.kernels import accumulator, at_least_one
+from forecaster.attention.kernels import accumulator, at_least_one, check_one_of
 from forecaster.shapes import Float
 
 GammaInit = Literal["one", "paper"]
@@ -54,7 +54,7 @@ class GatedUnit(SelfAttention):
         at_least_one(key_width=key_width, expansion=expansion)
         if key_width % 2:
             raise ValueError(f"key_width must be even, for its two halves, got {key_width}")
-        check_choice(GammaInit, gamma_init=gamma_init)
+        check_one_of(GammaInit, gamma_init=gamma_init)
         self.rotary = rotary
         self.second = second
         inner = expansion * place.width
@@ -144,15 +144,6 @@ def saturate(x: Tensor) -> Tensor:
         return x
     limit = torch.finfo(x.dtype).max
     return x.clamp(-limit, limit)
-
-
-def check_choice(kind: object, **arguments: str) -> str:
-    """The one argument given; ValueError naming it unless it is one of the Literal `kind`."""
-    ((name, value),) = arguments.items()
-    if value not in get_args(kind):
-        allowed = " or ".join(map(repr, get_args(kind)))
-        raise ValueError(f"{name} must be {allowed}, got {value!r}")
-    return value
 
 
 def scores_at_once(x: Tensor) -> int:

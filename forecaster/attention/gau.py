@@ -29,12 +29,17 @@ from forecaster.attention.gated import (
     GammaInit,
     GatedUnit,
     add_bias_gradient,
-    check_choice,
     relu_scores,
     saturate,
     stacks,
 )
-from forecaster.attention.kernels import accumulator, check_inputs, refuse_mix, visible_count
+from forecaster.attention.kernels import (
+    accumulator,
+    check_inputs,
+    check_one_of,
+    refuse_mix,
+    visible_count,
+)
 from forecaster.shapes import Bool, Float
 
 Normalizer = Literal["n", "ns"]
@@ -59,7 +64,7 @@ def relu_squared_attention(
     Raises ValueError when sizes or options do not fit.
     """
     check_inputs(q, k, v, causal, key_mask)
-    check_choice(Normalizer, normalizer=normalizer)
+    check_one_of(Normalizer, normalizer=normalizer)
     _check_bias(q, k, bias, relative_bias)
     given = v.dtype
     q, k, v = (x.to(accumulator(given)) for x in (q, k, v))
@@ -122,7 +127,7 @@ class GatedAttentionUnit(GatedUnit):
             **options,
         )
         self.normalizer: Normalizer = normalizer
-        check_choice(Normalizer, normalizer=normalizer)
+        check_one_of(Normalizer, normalizer=normalizer)
 
     def attend(self, copies: Tensor, v: Tensor, *, causal: bool, key_mask: Tensor | None) -> Tensor:
         if copies.shape[2] > self.relative_bias.length:

@@ -1,6 +1,7 @@
 """Pieces shared by several mechanisms: argument checks, the fused softmax kernel, prefix sums."""
 
 import math
+from typing import get_args
 
 import torch
 import torch.nn.functional as F
@@ -24,6 +25,14 @@ def check_probability(**arguments: float) -> float:
     if not 0.0 <= value < 1.0:
         raise ValueError(f"{name} must be at least 0 and below 1, got {name}={value}")
     return value
+
+
+def check_one_of(kind: object, **arguments: str) -> None:
+    """Raise ValueError naming the argument whose value is none of the Literal `kind`."""
+    for name, value in arguments.items():
+        if value not in get_args(kind):
+            known = ", ".join(map(repr, get_args(kind)))
+            raise ValueError(f"{name} must be one of {known}, got {value!r}")
 
 
 def check_inputs(

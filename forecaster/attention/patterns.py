@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, get_args
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -39,14 +39,6 @@ def check_self_inputs(
             "the pattern relates a series to itself and needs as many keys as queries, got "
             f"{q.shape[2]} queries, {k.shape[2]} keys"
         )
-
-
-def check_one_of(kind: Any, **arguments: str) -> None:
-    """Raise ValueError naming the argument whose value is none of the Literal `kind`."""
-    for name, value in arguments.items():
-        if value not in get_args(kind):
-            known = ", ".join(repr(choice) for choice in get_args(kind))
-            raise ValueError(f"{name} must be one of {known}, got {value!r}")
 
 
 @lru_cache(maxsize=32)

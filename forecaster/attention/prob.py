@@ -25,7 +25,7 @@ generator; here an evaluated module always uses the same sample.
 
 import math
 import warnings
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -38,6 +38,7 @@ from forecaster.attention.kernels import (
     accumulator,
     at_least_one,
     check_inputs,
+    check_one_of,
     check_probability,
     prefix_sum,
     softmax_attention,
@@ -87,7 +88,7 @@ def prob_sparse_attention(
     check_inputs(q, k, v, causal, key_mask)
     L, S = q.shape[2], k.shape[2]
     u, U = prob_counts(L, S, factor)
-    check_variant(variant)
+    check_one_of(Variant, variant=variant)
     if sample_index is not None:
         _check_sample(sample_index, L, S)
     if u >= L:
@@ -152,7 +153,7 @@ class ProbSparseAttention(DrawingAttention, MultiHeadAttention):
         dropout: float = 0.0,
     ) -> None:
         super().__init__(place)
-        check_variant(variant)
+        check_one_of(Variant, variant=variant)
         self.factor, self.variant, self.seed = factor, variant, seed
         self.dropout = check_probability(dropout=dropout)
         L, S = place.query_length, place.key_length
@@ -239,12 +240,6 @@ def draw_sample(L: int, S: int, U: int, seed: int) -> Tensor:
     """(L, U) key positions, uniform in [0, S); the global random state is not touched."""
     generator = torch.Generator("cpu").manual_seed(seed)
     return torch.randint(S, (L, U), generator=generator, device="cpu")
-
-
-def check_variant(variant: str) -> None:
-    """Raise ValueError when there is no such variant."""
-    if variant not in get_args(Variant):
-        raise ValueError(f"variant must be 'paper' or 'informer2020', got {variant!r}")
 
 
 def _check_sample(sample: Tensor, L: int, S: int) -> None:

@@ -28,12 +28,11 @@ from torch import Tensor
 from forecaster.attention.base import About, Place, SelfAttention
 from forecaster.attention.flex import flex_pattern, suits_flex
 from forecaster.attention.full import full_attention
-from forecaster.attention.kernels import at_least_one
+from forecaster.attention.kernels import at_least_one, check_one_of
 from forecaster.attention.multihead import MultiHeadAttention
 from forecaster.attention.patterns import (
     Part,
     Strip,
-    check_one_of,
     check_self_inputs,
     masked_attention,
     pattern_mask,

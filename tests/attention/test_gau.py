@@ -206,11 +206,6 @@ def test_refuses_impossible_options(options: dict[str, Any], message: str) -> No
         module(**options)
 
 
-def test_refuses_an_unknown_choice() -> None:
-    with pytest.raises(ValueError, match="gamma_init must be 'one' or 'paper', got 'two'"):
-        gated.check_choice(gated.GammaInit, gamma_init="two")
-
-
 def test_refuses_to_mix_heads_it_does_not_have() -> None:
     with pytest.raises(ValueError, match=r"set model\.mix=false"):
         GatedAttentionUnit(Place(6, 2, 7, 7, mix=True))

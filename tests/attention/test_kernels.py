@@ -1,9 +1,12 @@
+from typing import Literal
+
 import pytest
 import torch
 
 from forecaster.attention.kernels import (
     at_least_one,
     check_inputs,
+    check_one_of,
     prefix_sum,
     softmax_attention,
     visible_keys,
@@ -68,3 +71,9 @@ def test_refuses_shapes_that_do_not_fit(
 def test_names_the_argument_that_is_too_small() -> None:
     with pytest.raises(ValueError, match="chunk must be at least 1, got chunk=0"):
         at_least_one(factor=1, chunk=0)
+
+
+def test_a_value_must_be_one_of_its_choices() -> None:
+    check_one_of(Literal["a", "b"], first="a", second="b")
+    with pytest.raises(ValueError, match="second must be one of 'a', 'b', got 'c'"):
+        check_one_of(Literal["a", "b"], first="a", second="c")

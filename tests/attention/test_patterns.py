@@ -4,8 +4,8 @@ import sys
 import pytest
 import torch
 
-from forecaster.attention.patterns import Strip, check_one_of, check_self_inputs, pattern_mask
-from forecaster.attention.strided import Heads, StridedPattern
+from forecaster.attention.patterns import Strip, check_self_inputs, pattern_mask
+from forecaster.attention.strided import StridedPattern
 
 from .agreement import inputs
 
@@ -34,12 +34,6 @@ def test_refuses_another_series() -> None:
     q, k, v = inputs(queries=5, keys=7)
     with pytest.raises(ValueError, match="got 5 queries, 7 keys"):
         check_self_inputs(q, k, v, False, None)
-
-
-def test_refuses_what_is_no_choice() -> None:
-    check_one_of(Heads, heads="split")
-    with pytest.raises(ValueError, match=r"heads must be one of 'merged', .*, got 'half'"):
-        check_one_of(Heads, heads="half")
 
 
 # In a process of its own, because the tracer cannot see through the checks of shapes in tests.

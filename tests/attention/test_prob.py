@@ -232,11 +232,6 @@ def test_refuses_impossible_options(options: dict[str, Any], message: str) -> No
         module(**options)
 
 
-def test_refuses_an_unknown_variant() -> None:
-    with pytest.raises(ValueError, match="must be 'paper' or 'informer2020', got '2020'"):
-        prob.check_variant("2020")
-
-
 @pytest.mark.parametrize(
     ("sample", "message"),
     [
