@@ -41,6 +41,18 @@ MUTATIONS = {
     "sample drawn from the global generator": Mutation(
         "prob.py", "generator=generator, ", "", ("test_prob.py",)
     ),
+    "rotations drawn from the global generator": Mutation(
+        "lsh.py", "generator=generator, ", "", ("test_lsh.py",)
+    ),
+    "exponentials without the maximum subtracted": Mutation(
+        "prefix.py", "(score - top).clamp_", "(score - 0 * top).clamp_", ("test_aft_simple.py",)
+    ),
+    "exponentials of a band without the maximum subtracted": Mutation(
+        "banded.py",
+        "top = k.amax(2, keepdim=True)",
+        "top = 0 * k[:, :, :1]",
+        ("test_aft_local.py",),
+    ),
 }
 
 IGNORES_CAUSAL = """
