@@ -14,8 +14,8 @@ from forecaster.attention import (
 )
 
 from .agreement import assert_agree, inputs
+from .memory import peak_mib
 from .naive.aft_full import aft_full as slow_aft_full
-from .test_prob import peak_mib
 
 # 13 steps: some hidden, all but two hidden, all hidden.
 MASK = torch.stack([torch.arange(13) % 3 > 0, torch.arange(13) > 10, torch.zeros(13) > 0])

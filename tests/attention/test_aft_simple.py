@@ -7,8 +7,8 @@ import torch
 from forecaster.attention import AFTSimpleAttention, Place, aft_simple_attention, prefix
 
 from .agreement import assert_agree, inputs
+from .memory import peak_mib
 from .naive.aft_simple import aft_simple as slow_aft_simple
-from .test_prob import peak_mib
 
 # 13 steps: some hidden, all but two hidden, all hidden.
 MASK = torch.stack([torch.arange(13) % 3 > 0, torch.arange(13) > 10, torch.zeros(13) > 0])

@@ -16,9 +16,9 @@ from forecaster.attention import (
 
 from . import naive
 from .agreement import assert_agree, inputs
+from .memory import peak_mib
 from .naive.diff import differential
 from .naive.diff import module as naive_module
-from .test_prob import peak_mib
 
 MASK = torch.tensor([[True, True, False, True, True, False, True], [False] * 7])
 TYPES = pytest.mark.parametrize(

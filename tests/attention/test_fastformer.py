@@ -8,8 +8,8 @@ from torch import Tensor
 from forecaster.attention import FastformerAttention, Place, additive_attention, fastformer
 
 from .agreement import assert_agree, inputs
+from .memory import peak_mib
 from .naive.fastformer import fastformer as slow_fastformer
-from .test_prob import peak_mib
 
 # 13 steps: some hidden, all but two hidden, all hidden.
 MASK = torch.stack([torch.arange(13) % 3 > 0, torch.arange(13) > 10, torch.zeros(13) > 0])

@@ -16,8 +16,8 @@ from forecaster.attention import (
 from forecaster.attention.fixed import FixedPattern
 
 from .agreement import assert_agree, inputs, value_and_gradients
+from .memory import peak_mib
 from .naive.fixed import fixed as slow
-from .test_prob import peak_mib
 
 either_path = pytest.mark.parametrize("tiled", [False, True], ids=["masked", "tiled"])
 

@@ -1,5 +1,4 @@
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +14,7 @@ from forecaster.attention import (
 )
 
 from .agreement import assert_agree, inputs
+from .memory import peak_mib
 from .naive.flash import mixed_chunk
 
 # 9 steps: some hidden, all but two hidden, all hidden.
@@ -242,12 +242,5 @@ def test_long_series_stay_far_below_a_dense_matrix(causal: bool) -> None:
         x = [x.float() for x in inputs(1, 1, length, length, 64)]
         mixed_chunk_attention(x[0], x[1], x[0], x[1], x[2], causal=causal).sum().backward()
 
-    def status(field: str) -> int:
-        lines = Path("/proc/self/status").read_text().splitlines()
-        return next(int(line.split()[1]) for line in lines if line.startswith(field))
-
     run(64)
-    Path("/proc/self/clear_refs").write_text("5")  # forget the earlier peak
-    before = status("VmRSS")
-    run(8192)
-    assert (status("VmHWM") - before) / 1024 < 8192 * 8192 * 4 / 2**20 / 4
+    assert peak_mib(lambda: run(8192)) < 8192 * 8192 * 4 / 2**20 / 4

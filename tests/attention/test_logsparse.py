@@ -17,8 +17,8 @@ from forecaster.attention.logsparse import (
 )
 
 from .agreement import assert_agree, inputs, value_and_gradients
+from .memory import peak_mib
 from .naive.logsparse import log_sparse, offsets
-from .test_prob import peak_mib
 
 # 23 steps: some hidden, the first ones hidden (so early causal rows are empty), all hidden.
 MASK = torch.stack([torch.arange(23) % 3 > 0, torch.arange(23) > 16, torch.zeros(23) > 0])

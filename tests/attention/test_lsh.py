@@ -1,7 +1,6 @@
 import hashlib
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from forecaster.attention import LSHAttention, Place, lsh, lsh_attention, lsh_bu
 from forecaster.attention.lsh import bucket_counts, draw_rotations
 
 from .agreement import assert_agree, inputs, value_and_gradients
+from .memory import peak_mib
 from .naive.lsh import buckets as slow_buckets
 from .naive.lsh import lsh as slow_lsh
 
@@ -397,16 +397,3 @@ def test_long_series_stay_far_below_a_dense_matrix(causal: bool) -> None:
 
     run(600)
     assert peak_mib(lambda: run(8192)) < 8192 * 8192 * 4 / 2**20 / 2
-
-
-def peak_mib(call: Callable[[], None]) -> float:
-    """How far the resident memory rises above its present state while `call` runs."""
-
-    def status(field: str) -> int:
-        lines = Path("/proc/self/status").read_text().splitlines()
-        return next(int(line.split()[1]) for line in lines if line.startswith(field))
-
-    Path("/proc/self/clear_refs").write_text("5")  # forget the earlier peak
-    before = status("VmRSS")
-    call()
-    return (status("VmHWM") - before) / 1024

@@ -1,7 +1,6 @@
 import hashlib
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from forecaster.attention import (
 
 from . import naive
 from .agreement import assert_agree, inputs
+from .memory import peak_mib
 
 VARIANTS = ["paper", "informer2020"]
 # 13 steps: some hidden, all but two hidden (so many samples meet no real key), all hidden.
@@ -345,19 +345,6 @@ def test_long_series_stay_far_below_a_dense_matrix(causal: bool) -> None:
 
     run(64)
     assert peak_mib(lambda: run(8192)) < 8192 * 8192 * 4 / 2**20 / 4
-
-
-def peak_mib(call: Callable[[], None]) -> float:
-    """How far the resident memory rises above its present state while `call` runs."""
-
-    def status(field: str) -> int:
-        lines = Path("/proc/self/status").read_text().splitlines()
-        return next(int(line.split()[1]) for line in lines if line.startswith(field))
-
-    Path("/proc/self/clear_refs").write_text("5")  # forget the earlier peak
-    before = status("VmRSS")
-    call()
-    return (status("VmHWM") - before) / 1024
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

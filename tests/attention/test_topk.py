@@ -9,8 +9,8 @@ from forecaster.attention import Place, full_attention, topk
 from forecaster.attention.topk import TopKAttention, topk_attention
 
 from .agreement import assert_agree, inputs
+from .memory import peak_mib
 from .naive import topk as slow
-from .test_prob import peak_mib
 
 # 13 steps: some hidden, all but two hidden (fewer than are kept), all hidden.
 MASK = torch.stack([torch.arange(13) % 4 > 0, torch.arange(13) > 10, torch.zeros(13) > 0])
