@@ -1,6 +1,8 @@
 """What every attention of the table promises, at unequal prime sizes."""
 
 import inspect
+import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,8 +12,11 @@ from torch import Tensor, nn
 import forecaster.attention
 from forecaster.attention import ATTENTIONS, SYNONYMS, Attention, AttentionChoice, Place, Role
 from forecaster.attention.base import SelfAttention
+from forecaster.bench.cores import CORES
 from forecaster.errors import UsageError
 from forecaster.lookup import option_model
+
+from .memory import peak_mib
 
 BATCH, HEADS, WIDTH, QUERIES, KEYS = 3, 2, 12, 7, 11
 SHARED_FILES = {
@@ -287,3 +292,19 @@ def test_runs_in_inference_mode(name: str) -> None:
     torch.testing.assert_close(
         inferred, module(x, causal=True, key_mask=real(7, 4, 0)).detach(), atol=1e-6, rtol=1e-5
     )
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+@pytest.mark.parametrize("name", CORES)
+@pytest.mark.parametrize("causal", [False, True])
+def test_long_series_take_far_less_than_the_matrix_of_scores(name: str, causal: bool) -> None:
+    def run(length: int) -> None:
+        generator = torch.Generator().manual_seed(0)
+        draw = partial(torch.randn, generator=generator)
+        q, k, v = (draw(1, 1, length, 16) for _ in range(3))
+        function, tensors = CORES[name].build(q, k, v, draw)
+        leaves = {key: x.detach().requires_grad_() for key, x in tensors.items()}
+        function(**leaves, causal=causal).sum().backward()
+
+    run(64)
+    assert peak_mib(lambda: run(8192)) < 8192 * 8192 * 4 / 2**20 / 3
