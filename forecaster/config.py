@@ -281,8 +281,8 @@ class RunConfig(Section):
     def _roles_exist(cls, attn: AttnConfig, info: Any) -> AttnConfig:
         if attn.cross is not None and issubclass(CATALOGUE[attn.cross.name], SelfAttention):
             raise _RuleError(
-                f"attn.cross={attn.cross.name}: this mechanism relates a series to itself and has "
-                f"no cross form; those that have one: {', '.join(_with_cross_form())}",
+                f"{attn.cross.name} relates a series to itself and has no cross form; those that "
+                f"have one: {', '.join(_with_cross_form())}",
                 "attn.cross",
                 "attn.cross.name",
             )

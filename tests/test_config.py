@@ -206,7 +206,7 @@ class TestNames:
             plan = resolve(file=file).config.attn.plan()
             assert (plan.decoder.name, plan.cross.name) == (name, name)
             return
-        with pytest.raises(ConfigError, match=f"attn.cross={name}: .* one: full, prob, "):
+        with pytest.raises(ConfigError, match=f"{name} relates .* have one: full, prob, "):
             resolve(file=file)
         with pytest.raises(UsageError, match=f"^--set attn.cross={name}: "):
             resolve(f"attn.cross={name}", file="informer")
