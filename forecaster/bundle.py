@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from forecaster.config import RunConfig, load_dict
-from forecaster.datasets import Scaler, calendar_names
+from forecaster.datasets import Scaler, calendar_names, phase_weights
 from forecaster.errors import BundleError, ConfigError, StorageError, UsageError
 from forecaster.model import ForecastModel, Task
 
@@ -62,6 +62,7 @@ class Schema:
             horizon=horizon,
             calendar=len(calendar_names(self.freq)),
             season=self.seasons[0],
+            phase=phase_weights(self.freq, self.seasons[0]),
         )
 
 

@@ -239,8 +239,9 @@ class TrainConfig(Section):
     lr_of: dict[str, Rate] = {}
     """Other learning rates, without weight decay, for parameters whose name begins with the key."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
-    schedule: Literal["constant", "halve", "type1"] = "halve"
-    """halve: the rate halves every epoch; type1: from the third epoch on (the authors' code)."""
+    schedule: Literal["constant", "halve", "type1", "cosine"] = "halve"
+    """halve: the rate halves every epoch; type1: from the third epoch on (Informer's code);
+    cosine: it falls along half a cosine to nothing after the last epoch."""
     clip: Rate | None = None
     """Largest norm of the gradient."""
     loss: Literal["mse", "mae", "huber"] = "mse"
@@ -288,11 +289,11 @@ class RunConfig(Section):
             )
         model = info.data.get("model")
         if model is not None:
-            roles = SKELETONS[model.name].attention_roles
+            roles = SKELETONS[model.name].places(model.options)
             for role in ROLES:
                 if getattr(attn, role) is not None and role not in roles:
                     raise _RuleError(
-                        f"attn.{role} is set, but the model '{model.name}' has no {role} "
+                        f"attn.{role} is set, but the model '{model.name}' as it is has no {role} "
                         f"attention to choose; its places are: {', '.join(roles)}",
                         f"attn.{role}",
                         f"attn.{role}.name",

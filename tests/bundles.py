@@ -14,7 +14,7 @@ COLUMNS = ("load", "wind", "Zürich °C")
 SEASON = 4
 MODELS: dict[str, dict[str, Any]] = {
     "cycle": {  # untrained it forecasts the mean of the past cycles
-        "model": {"name": "cycle", "parts": 2, "width": 4, "heads": 2, "linear": False,
+        "model": {"name": "tokens", "parts": 2, "width": 4, "heads": 2, "linear": False,
                   "shrink": False},
     },
     "informer": {

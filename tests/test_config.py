@@ -159,7 +159,7 @@ class TestNames:
         assert config.flat()["attn.factor"] == "7"
 
     def test_naming_another_class_drops_the_options_of_lower_layers(self, written):
-        file = written("attn: {name: prob, factor: 9}\nmodel: {name: cycle, parts: 2}")
+        file = written("attn: {name: prob, factor: 9}\nmodel: {name: tokens, parts: 2}")
         loaded = resolve("model=informer", file=file, attn="full")
         assert loaded.config.attn.options == {"dropout": 0.0}
         assert "parts" not in loaded.config.model.options
@@ -212,16 +212,17 @@ class TestNames:
             resolve(f"attn.cross={name}", file="informer")
 
     @pytest.mark.parametrize("role", ["decoder", "cross"])
-    def test_the_cycle_skeleton_has_no_choice_beyond_its_encoder(self, role, written):
-        with pytest.raises(UsageError, match=f"attn.{role} is set, but the model 'cycle' has no"):
+    def test_without_decoder_layers_there_is_no_choice_beyond_the_encoder(self, role, written):
+        with pytest.raises(UsageError, match=f"attn.{role} is set, but the model 'tokens'"):
             resolve(f"attn.{role}=full")
-        file = written(f"model: cycle\nattn: {{name: full, {role}: full}}")
+        file = written(f"model: tokens\nattn: {{name: full, {role}: full}}")
         with pytest.raises(ConfigError, match=r"run.yaml: .*its places are: encoder"):
             resolve(file=file)
         file = written(f"model: informer\nattn: {{name: full, {role}: full}}")
-        with pytest.raises(UsageError, match=r"^--set model=cycle: "):
-            resolve("model=cycle", file=file)
+        with pytest.raises(UsageError, match=r"^--set model=tokens: "):
+            resolve("model=tokens", file=file)
         assert resolve(f"attn.{role}=null").config.attn.plan().encoder.name == "prob"
+        assert resolve("model.decoder_layers=1", f"attn.{role}=topk").config.attn.plan()
 
 
 @dataclass(frozen=True)
@@ -463,7 +464,7 @@ class TestRoundTrip:
         assert flat["window.past"] == "21 cycles"
         assert flat["train.lr_of"] == "{}"
         assert flat["data.path"] == ""
-        assert flat["model.name"] == "cycle"
+        assert flat["model.name"] == "tokens"
         assert all(isinstance(value, str) for value in flat.values())
 
     def test_load_dict_names_where_the_values_came_from(self):

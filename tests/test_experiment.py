@@ -181,7 +181,7 @@ class TestRun:
         result, said = trained
         lines = said.splitlines()
         assert lines[0].startswith("small-5-prob-s0: small (400 rows of 3 columns every h), ")
-        assert "look back 36, forecast 5; cycle with " in lines[0]
+        assert "look back 36, forecast 5; tokens with " in lines[0]
         assert lines[1].startswith("attention prob amounts to: ")
         assert "best on validation after" in said
         assert f"bundle written to {result.folder}" in said
@@ -248,7 +248,7 @@ class TestTracking:
         assert params["data.instead_of"] == ""
 
     def test_tags_for_the_compare_view(self, tracked):
-        wanted = {"data": "small", "horizon": "5", "attn": "prob", "model": "cycle",
+        wanted = {"data": "small", "horizon": "5", "attn": "prob", "model": "tokens",
                   "features": "M", "seed": "0"}  # fmt: skip
         assert wanted.items() <= tracked.data.tags.items()
         assert {"git.commit", "data.digest", "attn.effective", "device"} <= set(tracked.data.tags)

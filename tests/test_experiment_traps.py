@@ -18,7 +18,7 @@ from forecaster.train import Fit, fit
 
 ROWS, TRAIN, VALIDATION, TEST = 420, 240, 320, 400
 COLUMNS = ("a", "b", "c")
-CYCLE = {"name": "cycle", "parts": 3, "width": 8, "feed_forward": 8, "encoder_layers": 1}
+CYCLE = {"name": "tokens", "parts": 3, "width": 8, "feed_forward": 8, "encoder_layers": 1}
 INFORMER = {"name": "informer", "width": 8, "heads": 2, "feed_forward": 8}
 
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
         calendar_names,
         future_times,
         normalise_freq,
+        phase_weights,
     )
     from forecaster.datasets.card import Borders, Card, card_names, load_card
     from forecaster.datasets.fetch import locate
@@ -36,11 +37,12 @@ __all__ = [
     "load_card",
     "locate",
     "normalise_freq",
+    "phase_weights",
     "read_frame",
 ]
 
 _MODULES = {
-    **dict.fromkeys(("calendar_features", "calendar_names"), "calendar"),
+    **dict.fromkeys(("calendar_features", "calendar_names", "phase_weights"), "calendar"),
     **dict.fromkeys(("future_times", "normalise_freq"), "calendar"),
     **dict.fromkeys(("Borders", "Card", "card_names", "load_card"), "card"),
     "locate": "fetch",

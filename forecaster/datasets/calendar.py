@@ -145,3 +145,22 @@ def calendar_features(times: "pd.DatetimeIndex", freq: str) -> "NDArray[np.float
 
     features = [feature(name) for name in calendar_names(freq)]
     return np.stack(features, axis=1).astype(np.float32)
+
+
+def phase_weights(freq: str, season: int) -> tuple[float, ...]:
+    """Weights w (F,) such that floor(sum_f w_f (feature_f + 1/2)) is a step's place in its season.
+
+    Known for seasons of a day, a week or a year whose steps the features tell apart; () else.
+    """
+    count, unit, _ = _parse(freq)
+    seconds = {"s": 1, "min": 60, "h": 3600, "D": 86400}.get(unit, 0) * count
+    parts = {
+        (86400, True): {"hour": 3600, "minute": 60, "second": 1},
+        (7 * 86400, True): {"weekday": 86400, "hour": 3600, "minute": 60, "second": 1},
+    }.get((season * seconds, seconds > 0))
+    if unit in ("ME", "MS") and count == 1 and season == 12:
+        parts, seconds = {"month": 1}, 1
+    names = calendar_names(freq)
+    if parts is None or (season * seconds == 86400 and "hour" not in names):
+        return ()
+    return tuple(_SCALES[name][2] * parts.get(name, 0) / seconds for name in names)

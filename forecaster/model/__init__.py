@@ -1,12 +1,12 @@
 """Skeletons: windows in, forecast out. Pure torch."""
 
 from forecaster.model.base import ForecastModel, Task
-from forecaster.model.cycle import CycleInformer
 from forecaster.model.informer import Informer
+from forecaster.model.tokens import TokenInformer
 
 SKELETONS: dict[str, type[ForecastModel]] = {
     "informer": Informer,
-    "cycle": CycleInformer,
+    "tokens": TokenInformer,
 }
 
-__all__ = ["SKELETONS", "CycleInformer", "ForecastModel", "Informer", "Task"]
+__all__ = ["SKELETONS", "ForecastModel", "Informer", "Task", "TokenInformer"]

@@ -1,8 +1,9 @@
 """The contract of a forecasting model: windows in, forecast out, all in scaled values."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -15,7 +16,8 @@ class Task:
 
     `columns` C input columns, `targets` the positions of the predicted ones among them, `past` P,
     `start` the known steps that open the decoder (Informer's label_len), `horizon` T,
-    `calendar` F calendar features, `season` the steps of one main cycle.
+    `calendar` F calendar features, `season` the steps of one main cycle, `phase` the weights (F,)
+    that tell a step's place in it from the calendar (datasets.calendar.phase_weights), if any do.
     """
 
     columns: int
@@ -25,12 +27,11 @@ class Task:
     horizon: int
     calendar: int
     season: int
+    phase: tuple[float, ...] = ()
 
 
 class ForecastModel(nn.Module, ABC):
-    """Base of the skeletons; `attention_roles` are the places whose attention can be chosen."""
-
-    attention_roles: ClassVar[tuple[Role, ...]] = ("encoder", "decoder", "cross")
+    """Base of the skeletons."""
 
     def __init__(self, task: Task) -> None:
         super().__init__()
@@ -42,6 +43,17 @@ class ForecastModel(nn.Module, ABC):
 
         past (B, P, C) scaled values; past_calendar (B, P, F); future_calendar (B, T, F).
         Returns (B, T, len(targets)) scaled values.
+        """
+
+    @classmethod
+    def places(cls, options: Mapping[str, Any]) -> tuple[Role, ...]:
+        """The places whose attention can be chosen, in a model with these options."""
+        return ("encoder", "decoder", "cross")
+
+    def prepare(self, values: Tensor, calendar: Tensor) -> None:
+        """Take what can be known without training from the training rows, scaled.
+
+        values (N, C), calendar (N, F). Called once, before the first step.
         """
 
     def effective(self) -> dict[str, str]:

@@ -51,7 +51,7 @@ class EncoderLayer(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """Causal self-attention, cross-attention to the encoder, feed-forward; post-norm each."""
+    """Masked self-attention, cross-attention to the encoder, feed-forward; norms as above."""
 
     def __init__(
         self,
@@ -60,6 +60,8 @@ class DecoderLayer(nn.Module):
         inner: int,
         dropout: float,
         activation: Activation = "gelu",
+        norm: Literal["post", "pre"] = "post",
+        causal: bool = True,
     ) -> None:
         super().__init__()
         width = attention.place.width
@@ -72,11 +74,16 @@ class DecoderLayer(nn.Module):
         self.norm_cross = nn.LayerNorm(width)
         self.norm_feed_forward = nn.LayerNorm(width)
         self.dropout = nn.Dropout(dropout)
+        self.pre, self.causal = norm == "pre", causal
 
     def forward(
         self, x: Float[Tensor, "b l d"], memory: Float[Tensor, "b s d"]
     ) -> Float[Tensor, "b l d"]:
-        x = self.norm_attention(x + self.dropout(self.attention(x, causal=True)))
+        if self.pre:
+            x = x + self.dropout(self.attention(self.norm_attention(x), causal=self.causal))
+            x = x + self.dropout(self.cross(self.norm_cross(x), memory))
+            return x + self.dropout(self.feed_forward(self.norm_feed_forward(x)))  # type: ignore[no-any-return]
+        x = self.norm_attention(x + self.dropout(self.attention(x, causal=self.causal)))
         x = self.norm_cross(x + self.dropout(self.cross(x, memory)))
         return self.norm_feed_forward(x + self.dropout(self.feed_forward(x)))  # type: ignore[no-any-return]
 

@@ -19,12 +19,13 @@ LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "mae": F.l1_loss,
     "huber": F.huber_loss,
 }
-SCHEDULES = {
-    "constant": lambda epoch: 1.0,
-    "halve": lambda epoch: 0.5**epoch,
-    "type1": lambda epoch: 0.5 ** max(0, epoch - 1),
+SCHEDULES: dict[str, Callable[[int, int], float]] = {
+    "constant": lambda epoch, epochs: 1.0,
+    "halve": lambda epoch, epochs: 0.5**epoch,
+    "type1": lambda epoch, epochs: 0.5 ** max(0, epoch - 1),
+    "cosine": lambda epoch, epochs: (1 + math.cos(math.pi * epoch / epochs)) / 2,
 }
-"""Factor of the learning rate in each epoch, counted from 0."""
+"""Factor of the learning rate in each epoch, counted from 0, of so many."""
 
 
 class ForecastModule(pl.LightningModule):
@@ -98,8 +99,11 @@ class ForecastModule(pl.LightningModule):
         config = self.config
         kind = torch.optim.AdamW if config.optimiser == "adamw" else torch.optim.Adam
         optimiser = kind(parameter_groups(self.model, config.lr_of, config.lr, config.weight_decay))
-        factor = SCHEDULES[config.schedule]
-        return [optimiser], [torch.optim.lr_scheduler.LambdaLR(optimiser, factor)]
+        schedule = SCHEDULES[config.schedule]
+        factor = torch.optim.lr_scheduler.LambdaLR(
+            optimiser, lambda epoch: schedule(epoch, config.epochs)
+        )
+        return [optimiser], [factor]
 
 
 def parameter_groups(

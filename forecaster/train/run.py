@@ -75,6 +75,7 @@ def fit(
     order = EpochOrder(len(train), config.batch, config.stride, seed)
     steps = round((config.epochs if epochs is None else epochs) * len(order))
     last_epoch = math.ceil(steps / len(order))
+    model.prepare(train.values, train.calendar)
     module = ForecastModule(model.train(), config)
     keep = KeepBest()
     stop = EarlyStopping("validation_mse", min_delta=0.0, patience=config.patience)

@@ -4,7 +4,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from forecaster.datasets import calendar_features, calendar_names, future_times, normalise_freq
+from forecaster.datasets import (
+    calendar_features,
+    calendar_names,
+    future_times,
+    normalise_freq,
+    phase_weights,
+)
 from forecaster.errors import DataError
 
 DATE = ("weekday", "day", "yearday")
@@ -134,3 +140,30 @@ def test_the_future_begins_one_step_after_the_last_stamp(last, freq, following):
 def test_the_future_ends_with_the_year_9999(last, freq):
     with pytest.raises(DataError, match="beyond the year 9999"):
         future_times(pd.Timestamp(last), 3, freq)
+
+
+@pytest.mark.parametrize(
+    ("freq", "season", "start"),
+    [
+        ("h", 24, "2021-03-01 00:00"),
+        ("h", 168, "2021-03-01 00:00"),  # a Monday
+        ("15min", 96, "2021-03-01 00:00"),
+        ("15min", 672, "2021-03-01 00:00"),
+        ("2h", 12, "2021-03-01 00:00"),
+        ("2h", 12, "2021-03-01 01:00"),
+        ("30s", 2880, "2021-03-01 00:00"),
+        ("D", 7, "2021-03-01"),
+        ("MS", 12, "2021-01-01"),
+    ],
+)
+def test_the_phase_of_a_season_is_read_from_the_features(freq, season, start):
+    times = pd.date_range(start, periods=3 * season, freq=freq)
+    weights = np.asarray(phase_weights(freq, season), dtype=np.float32)
+    steps = (calendar_features(times, freq) + np.float32(0.5)) @ weights
+    phase = np.floor(steps + 1e-2).astype(int) % season
+    assert phase.tolist() == list(range(season)) * 3
+
+
+@pytest.mark.parametrize(("freq", "season"), [("h", 7), ("D", 365), ("W", 52), ("ME", 6), ("B", 5)])
+def test_a_season_that_the_features_do_not_know_has_no_phase(freq, season):
+    assert phase_weights(freq, season) == ()

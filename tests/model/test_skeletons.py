@@ -13,7 +13,7 @@ from forecaster.model import SKELETONS, ForecastModel, Task
 TASK = Task(columns=3, targets=(0, 1, 2), past=36, start=7, horizon=11, calendar=2, season=6)
 OPTIONS: dict[str, dict[str, Any]] = {
     "informer": {"width": 8, "heads": 2, "feed_forward": 9, "encoder_layers": 2},
-    "cycle": {"width": 8, "heads": 2, "feed_forward": 9, "parts": 6},
+    "tokens": {"width": 8, "heads": 2, "feed_forward": 9, "parts": 6},
 }
 # so that it is not full attention at these lengths
 ATTENTION_OPTIONS: dict[str, dict[str, Any]] = {"prob": {"factor": 1}}

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from forecaster.attention import AttentionChoice, AttentionPlan
 from forecaster.config import TrainConfig
 from forecaster.datasets import Windows
-from forecaster.model import CycleInformer, ForecastModel, Informer, Task
+from forecaster.model import ForecastModel, Informer, Task, TokenInformer
 from forecaster.train import Fit, fit
 
 TASK = Task(columns=2, targets=(0, 1), past=24, start=6, horizon=6, calendar=1, season=6)
@@ -28,9 +28,9 @@ def windows(first: int, last: int, seed: int = 0) -> Windows:
 TRAIN, VALIDATION = windows(0, 150), windows(150, 200)  # 121 and 45 windows
 
 
-def cycle(**options: Any) -> CycleInformer:
+def cycle(**options: Any) -> TokenInformer:
     torch.manual_seed(0)
-    return CycleInformer(TASK, PROB, **{"parts": 3, "width": 4, "feed_forward": 4, **options})
+    return TokenInformer(TASK, PROB, **{"parts": 3, "width": 4, "feed_forward": 4, **options})
 
 
 def informer() -> Informer:

@@ -14,10 +14,11 @@ from .small import cycle
         ("constant", [1, 1, 1, 1]),
         ("halve", [1, 1 / 2, 1 / 4, 1 / 8]),
         ("type1", [1, 1, 1 / 2, 1 / 4]),
+        ("cosine", [1, 0.8535534, 1 / 2, 0.1464466]),
     ],
 )
 def test_schedules(schedule: str, factors: list[float]) -> None:
-    assert [SCHEDULES[schedule](epoch) for epoch in range(4)] == factors
+    assert [SCHEDULES[schedule](epoch, 4) for epoch in range(4)] == pytest.approx(factors)
 
 
 def test_losses() -> None:
@@ -42,7 +43,7 @@ def test_the_longest_key_that_begins_a_name_gives_its_rate() -> None:
 
 
 def test_a_key_without_parameters_is_refused_with_what_there_is() -> None:
-    with pytest.raises(ConfigError, match=r"'lineer'.*positions, shrink, embed, encoder, .*linear"):
+    with pytest.raises(ConfigError, match=r"'lineer'.*positions, embed, encoder, .*linear, window"):
         parameter_groups(cycle(), {"lineer": 0.1}, 0.3, 0.0)
 
 

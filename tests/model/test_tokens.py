@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from forecaster.attention import AttentionChoice, AttentionPlan
-from forecaster.model import CycleInformer, Task
+from forecaster.model import Task, TokenInformer
 
 from . import naive
 
@@ -14,13 +14,13 @@ TASK = Task(columns=3, targets=(0, 1, 2), past=26, start=1, horizon=14, calendar
 SMALL: dict[str, Any] = {"parts": 2, "width": 6, "heads": 2, "feed_forward": 5}
 
 
-def build(task: Task = TASK, attention: str = "full", **options: Any) -> CycleInformer:
+def build(task: Task = TASK, attention: str = "full", **options: Any) -> TokenInformer:
     torch.manual_seed(0)
     choice = AttentionChoice(attention)
-    return CycleInformer(task, AttentionPlan(choice, choice), **{**SMALL, **options}).eval()
+    return TokenInformer(task, AttentionPlan(choice, choice), **{**SMALL, **options}).eval()
 
 
-def scrambled(model: CycleInformer) -> CycleInformer:
+def scrambled(model: TokenInformer) -> TokenInformer:
     for parameter in model.parameters():
         nn.init.normal_(parameter, std=0.5)
     return model
@@ -60,6 +60,32 @@ def test_untrained_it_is_the_mean_of_the_past_cycles(
     task = replace(TASK, season=season, past=past, horizon=horizon)
     model, inputs = build(task, parts=parts, shrink=False, centre=centre), draw(task)
     wanted = cycle_mean(inputs[0], season, horizon)
+    torch.testing.assert_close(model(*inputs), wanted, atol=1e-12, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"tokens": "point"},
+        {"tokens": "patch", "patch": 3},
+        {"channels": "mixed"},
+        {"decoder_layers": 1},
+        {"output": "both", "decoder_layers": 1},
+        {"output": "both", "decoder_layers": 2, "channels": "mixed", "tokens": "point"},
+        {"calendar": True},
+        {"calendar": True, "decoder_layers": 1},
+        {"normalise": "none"},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("targets", [(0, 1, 2), (2, 0)])
+@pytest.mark.usefixtures("float64")
+def test_whatever_its_parts_it_starts_at_that_mean(
+    options: dict[str, Any], targets: tuple[int, ...]
+) -> None:
+    task = replace(TASK, targets=targets)
+    model, inputs = build(task, shrink=False, **options), draw(task)
+    wanted = cycle_mean(inputs[0], 6, 14)[..., list(targets)]
     torch.testing.assert_close(model(*inputs), wanted, atol=1e-12, rtol=1e-12)
 
 
@@ -116,13 +142,13 @@ def test_the_level_falls_back_by_its_share_in_each_column() -> None:
     still, shrunk = build(shrink=False), build(shrink=True)
     inputs = draw()
     level = inputs[0][:, -6:].mean(dim=1, keepdim=True)
-    assert shrunk.shrink is not None
+    assert shrunk.window.shrink is not None
     share = torch.full((3,), 0.018)  # sigmoid(-4): 2 % before training
     torch.testing.assert_close(
         shrunk(*inputs), still(*inputs) - share * level, atol=1e-4, rtol=1e-4
     )
     with torch.no_grad():
-        shrunk.shrink.copy_(torch.tensor([-100.0, 0.0, 100.0]))
+        shrunk.window.shrink.copy_(torch.tensor([-100.0, 0.0, 100.0]))
     share = torch.tensor([0.0, 0.5, 1.0])
     torch.testing.assert_close(
         shrunk(*inputs), still(*inputs) - share * level, atol=1e-5, rtol=1e-5
@@ -169,7 +195,7 @@ def test_every_parameter_learns_from_the_second_step_on() -> None:
     ("task", "options", "message"),
     [
         ({}, {"parts": 4}, "got parts=4, season=6"),
-        ({}, {"parts": 0}, "got parts=0, season=6"),
+        ({}, {"parts": 0}, "got parts=0"),
         ({"past": 5}, {}, "got window.past=5, season=6"),
         ({}, {"encoder_layers": 0}, "got encoder_layers=0"),
         ({}, {"heads": 4}, "got width=6, heads=4"),
@@ -187,3 +213,122 @@ def test_says_what_its_attention_amounts_to() -> None:
     effective = build(task, "prob", encoder_layers=2).effective()
     assert list(effective) == ["encoder.0", "encoder.1"]
     assert effective["encoder.0"] == "prob: 20 of 52 queries active, 20 of 52 keys sampled"
+
+
+PARTS: list[dict[str, Any]] = [
+    {"tokens": "point", "output": "written", "decoder_layers": 1},
+    {"tokens": "point", "output": "written", "decoder_layers": 1, "channels": "mixed"},
+    {"tokens": "patch", "patch": 5, "output": "written", "decoder_layers": 2, "calendar": True},
+    {"tokens": "patch", "patch": 3, "output": "both", "decoder_layers": 1, "channels": "mixed"},
+    {"tokens": "cycle", "output": "both", "decoder_layers": 1, "calendar": True},
+    {"tokens": "cycle", "output": "average", "calendar": True, "prior": True},
+    {"tokens": "series", "output": "written"},
+    {"tokens": "series", "output": "written", "decoder_layers": 1, "normalise": "none"},
+]
+
+
+@pytest.mark.parametrize("options", PARTS, ids=str)
+@pytest.mark.parametrize("targets", [(0, 1, 2), (2, 0)])
+def test_any_parts_train_and_serve(options: dict[str, Any], targets: tuple[int, ...]) -> None:
+    task = replace(TASK, targets=targets, phase=(3.0, 0.0))
+    model = scrambled(build(task, **options))
+    inputs = draw(task, batch=5)
+    forecast = model(*inputs)
+    assert forecast.shape == (5, 14, len(targets))
+    alone = torch.cat([model(*(x[b : b + 1] for x in inputs)) for b in range(5)])
+    torch.testing.assert_close(alone, forecast, atol=1e-4, rtol=1e-4)
+    forecast.square().sum().backward()
+    still = ("key_projection.bias",)  # adding the same to all keys changes no softmax
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, name
+        if not name.endswith(still):
+            assert parameter.grad.abs().max() > 0, name
+
+
+@pytest.mark.parametrize("options", PARTS, ids=str)
+def test_the_calendar_is_read_where_it_was_asked_for(options: dict[str, Any]) -> None:
+    model = scrambled(build(replace(TASK, phase=(3.0, 0.0)), **options))
+    if model.prior is not None:
+        nn.init.zeros_(model.prior.table)
+    past, past_calendar, future = draw()
+    changed = [model(past, past_calendar + 1, future), model(past, past_calendar, future + 1)]
+    same = [torch.equal(other, model(past, past_calendar, future)) for other in changed]
+    assert same == [not options.get("calendar", False)] * 2
+
+
+def test_the_decoder_sees_the_known_tokens_that_open_it() -> None:
+    options = {"tokens": "point", "output": "written", "decoder_layers": 1, "normalise": "none"}
+    task = replace(TASK, start=5)
+    model, (past, *calendar) = scrambled(build(task, **options, linear=False)), draw(task)
+    for layer in model.encoder, model.embed:
+        layer.requires_grad_(False)
+    for layer in model.decoder:
+        layer.cross = Silent()
+    read = past.clone().requires_grad_()
+    model(read, *calendar).sum().backward()
+    seen = read.grad.abs().sum(dim=(0, 2)) > 0
+    assert seen.nonzero().flatten().tolist() == [21, 22, 23, 24, 25]
+
+
+class Silent(nn.Module):
+    def forward(self, query: Tensor, context: Tensor) -> Tensor:
+        return torch.zeros_like(query)
+
+
+def test_a_future_token_does_not_see_later_ones() -> None:
+    options = {"tokens": "point", "output": "written", "decoder_layers": 1}
+    model, inputs = scrambled(build(**options)), draw()
+    before = model(*inputs)
+    assert model.queries is not None
+    with torch.no_grad():
+        model.queries[1 + 8] += torch.randn(6)  # one known token, then step 9
+    changed = (model(*inputs) != before).any(dim=2).any(dim=0)
+    assert changed.tolist() == [False] * 8 + [True] * 6
+
+
+def test_columns_attend_to_columns_where_a_token_is_a_series() -> None:
+    options = {"tokens": "series", "output": "written", "linear": False, "shrink": False}
+    model, (past, *calendar) = scrambled(build(**options)), draw()
+    before = model(past, *calendar)
+    turned = model(past[..., [1, 2, 0]], *calendar)
+    torch.testing.assert_close(turned, before[..., [1, 2, 0]], atol=1e-4, rtol=1e-4)
+    past[..., 2] = past[..., 2].flip(1)
+    assert (model(past, *calendar)[..., 0] != before[..., 0]).all()
+
+
+@pytest.mark.usefixtures("float64")
+def test_the_prior_is_the_mean_cycle_of_the_training_rows() -> None:
+    task = replace(TASK, past=7, phase=(6.0, 0.0))
+    model = build(task, prior=True, normalise="none", linear=False)
+    assert model.prior is not None
+    phase = torch.arange(40) % 6
+    cycle = torch.randn(6, 3)
+    calendar = torch.stack([phase / 6 - 0.5, torch.randn(40)], dim=1)
+    model.prepare(cycle[phase] + torch.tensor([[-1.0], [1.0]]).repeat(20, 1), calendar)
+    wanted = torch.stack([cycle[p] + (-1.0) ** (p + 1) for p in range(6)])
+    torch.testing.assert_close(model.prior.table, wanted)
+    # what the training rows do not know passes through the model, which averages one cycle
+    known = wanted[phase]
+    values = known + torch.arange(40.0)[:, None]
+    ahead = model(values[None, 4:11], calendar[None, 4:11], calendar[None, 11:25])
+    rest = torch.arange(5.0, 11.0).repeat(3)[:14, None]
+    torch.testing.assert_close(ahead[0], known[11:25] + rest)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"tokens": "patch", "patch": 4}, "got patch=4, season=6"),
+        ({"output": "written"}, "needs model.decoder_layers >= 1, got 0"),
+        ({"tokens": "series"}, "needs model.output=written"),
+        ({"tokens": "series", "output": "written", "channels": "separate"}, "channels=mixed"),
+        ({"tokens": "series", "output": "written", "calendar": True}, "no place in the calendar"),
+        ({"prior": True}, "got season=6 steps"),
+        ({"tokens": "patch", "patch": 0}, "got patch=0"),
+    ],
+)
+def test_parts_that_make_no_sense_together_are_refused(
+    options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        build(**options)

@@ -1,0 +1,56 @@
+"""A forecast as a weighted mean of what was really seen."""
+
+import torch
+from torch import Tensor, nn
+
+from forecaster.shapes import Float
+
+
+class CycleAverage(nn.Module):
+    """Cross-attention from future tokens to past tokens of the same phase, averaging raw values.
+
+    weights[h, q, i] = softmax_i(query[h, q] . key[h, i, phase(q)] / sqrt(E) + bias[h, q, i]) over
+    the cycles i; heads are mixed by learned scalars that start at 1/H. Queries are learned, and
+    with `stateful` they also follow the state of their token. All of it starts at zero, so all
+    weights start equal: before training the forecast is the mean of the past cycles. Queries are
+    kept as (future cycles, parts): G and R below. Ours.
+    """
+
+    def __init__(
+        self,
+        cycles: int,
+        parts: int,
+        future_cycles: int,
+        width: int,
+        heads: int,
+        stateful: bool = False,
+    ) -> None:
+        super().__init__()
+        shape = (heads, future_cycles, parts)
+        self.query = nn.Parameter(torch.zeros(*shape, width // heads))
+        self.bias = nn.Parameter(torch.zeros(*shape, cycles))
+        self.key = nn.Linear(width, width, bias=False)
+        self.mixture = nn.Parameter(torch.full((heads,), 1 / heads))
+        self.project = nn.Linear(width, width, bias=False) if stateful else None
+        if self.project is not None:
+            nn.init.zeros_(self.project.weight)
+
+    def forward(
+        self,
+        encoded: Float[Tensor, "b tokens d"],
+        values: Float[Tensor, "b tokens steps"],
+        state: Float[Tensor, "b queries d"] | None = None,
+    ) -> Float[Tensor, "b queries steps"]:
+        heads, cycles, parts, width = self.query.shape
+        key = self.key(encoded).reshape(len(encoded), -1, parts, heads, width)
+        query = self.query * width**-0.5
+        if self.project is None or state is None:
+            scores = torch.einsum("hgre,bcrhe->bhgrc", query, key)
+        else:
+            own = self.project(state).reshape(len(state), cycles, parts, heads, width)
+            query = query + own.permute(0, 3, 1, 2, 4) * width**-0.5
+            scores = torch.einsum("bhgre,bcrhe->bhgrc", query, key)
+        weights = torch.softmax(scores + self.bias, dim=-1)
+        mixed = torch.einsum("h,bhgrc->bgrc", self.mixture, weights)
+        past = values.reshape(len(values), -1, parts, values.shape[-1])
+        return torch.einsum("bgrc,bcrs->bgrs", mixed, past).flatten(1, 2)

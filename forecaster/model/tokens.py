@@ -1,0 +1,323 @@
+"""The Informer's frame over tokens of one's choice, starting from what needs no training.
+
+Long seasonal series repeat, and the untrained mean of the last cycles is a forecast that few
+models beat. With its defaults this skeleton starts exactly there and learns only what improves on
+it. Its parts, each of which can be left out or replaced:
+
+- `tokens`: what a token is. `point`: a time step (Informer, Zhou et al., AAAI 2021); `patch`: some
+  steps (PatchTST, Nie et al., ICLR 2023, sec. 3.1); `cycle`: a season or an equal part of one;
+  `series`: the whole past of a column, so that columns attend to columns (iTransformer, Liu et
+  al., ICLR 2024, sec. 3.1). Past and future are cut alike.
+- `channels`: every column a sequence of its own, all sharing the weights (PatchTST, sec. 3.1), or
+  all columns in each token.
+- `normalise`, `centre`, `shrink`, `prior`: what a window is freed of first (normalise.py).
+- An encoder over the past tokens with any attention.
+- A decoder over the future tokens, answered in one pass (Informer, sec. 4.2): the last known
+  tokens open it, placeholders with learned positions follow, then `decoder_layers` layers of
+  masked self-attention and cross-attention. Without layers a query is a learned vector. Where a
+  token is a series, it opens with those of the target columns, and nothing is masked.
+- `output`: `written` from the decoder's state; or the `average` of raw past cycles that the
+  queries choose (average.py); or both, the written part starting at zero.
+- `linear`: a map from past to future, started at zero (DLinear, Zeng et al., AAAI 2023, without
+  its decomposition).
+- `calendar`: tokens, past and future, know their place in the calendar.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from forecaster.attention.base import AttentionPlan, Place, Role
+from forecaster.attention.kernels import at_least_one
+from forecaster.model.average import CycleAverage
+from forecaster.model.base import ForecastModel, Task
+from forecaster.model.blocks import DecoderLayer, EncoderLayer
+from forecaster.model.normalise import Centre, CyclePrior, Normalise, WindowNorm
+from forecaster.shapes import Float
+
+Tokens = Literal["point", "patch", "cycle", "series"]
+Channels = Literal["separate", "mixed"]
+Output = Literal["average", "written", "both"]
+
+
+class TokenInformer(ForecastModel):
+    """Encoder-decoder over tokens.
+
+    Args:
+        tokens: point, patch, cycle or series.
+        patch: steps of a token, where tokens are patches.
+        parts: tokens per cycle, where tokens are cycles; must divide the season.
+        channels: separate or mixed; by default separate, and mixed where a token is a series.
+        normalise: window, or none.
+        centre: what a window is centred on: the mean of its last cycle, its last value, or its
+            mean.
+        shrink: learn, per column, how far the level falls back to the training mean.
+        prior: take the training rows' mean cycle away first.
+        output: average, written or both.
+        linear: add the zero-started linear path from past to future.
+        calendar: let tokens know their place in the calendar.
+        width: D, width of a token.
+        heads: H, attention heads.
+        feed_forward: inner width of the feed-forward layers.
+        encoder_layers: layers of the encoder.
+        decoder_layers: layers of the decoder; 0 leaves learned queries.
+        dropout: probability outside the attention weights.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        attention: AttentionPlan,
+        *,
+        tokens: Tokens = "cycle",
+        patch: int = 16,
+        parts: int = 4,
+        channels: Channels | None = None,
+        normalise: Normalise = "window",
+        centre: Centre = "cycle",
+        shrink: bool = True,
+        prior: bool = False,
+        output: Output = "average",
+        linear: bool = True,
+        calendar: bool = False,
+        width: int = 16,
+        heads: int = 2,
+        feed_forward: int = 32,
+        encoder_layers: int = 1,
+        decoder_layers: int = 0,
+        dropout: float = 0.2,
+    ) -> None:
+        super().__init__(task)
+        at_least_one(encoder_layers=encoder_layers)
+        cut = Cut(task, tokens, patch, parts, channels, average=output != "written")
+        self.cut = cut
+        if output != "average" and decoder_layers < 1 and tokens != "series":
+            raise ValueError(
+                f"a written output is read from the decoder's state: model.output={output} needs "
+                f"model.decoder_layers >= 1, got {decoder_layers}"
+            )
+        if calendar and tokens == "series":
+            raise ValueError(
+                "a token that is a whole series has no place in the calendar: model.calendar=true "
+                "needs model.tokens=point, patch or cycle"
+            )
+
+        self.embed = nn.Linear(cut.values, width)
+        # columns, unlike steps, have no order
+        self.positions = None if cut.series else nn.Parameter(torch.randn(cut.past, width) * 0.02)
+        self.encoder = nn.ModuleList(
+            EncoderLayer(
+                attention.encoder.build(Place(width, heads, cut.past, cut.past, depth, "encoder")),
+                feed_forward,
+                dropout,
+                norm="pre",
+            )
+            for depth in range(encoder_layers)
+        )
+        # no biases from here to the weights: the same for all cycles, they would fall out of them
+        self.norm = nn.LayerNorm(width, bias=output != "average" or decoder_layers > 0)
+        stateful = calendar or decoder_layers > 0
+        self.average = (
+            CycleAverage(cut.cycles, cut.parts, cut.future // cut.parts, width, heads, stateful)
+            if output != "written"
+            else None
+        )
+        self.linear = nn.Linear(cut.used, task.horizon, bias=False) if linear else None
+        if self.linear is not None:
+            nn.init.zeros_(self.linear.weight)
+        targets = len(task.targets)
+        self.window = WindowNorm(normalise, centre, task.season, targets, shrink)
+        self.prior = CyclePrior(task.season, task.columns, task.phase) if prior else None
+        self.calendar = nn.Linear(task.calendar, width) if calendar else None
+
+        decoded = cut.opening + cut.future
+        placed = decoder_layers > 0 and not cut.series
+        self.queries = nn.Parameter(torch.randn(decoded, width) * 0.02) if placed else None
+        self.decoder = nn.ModuleList(
+            DecoderLayer(
+                attention.decoder.build(Place(width, heads, decoded, decoded, depth, "decoder")),
+                attention.cross.build(Place(width, heads, decoded, cut.past, depth, "cross")),
+                feed_forward,
+                dropout,
+                norm="pre",
+                causal=not cut.series,
+            )
+            for depth in range(decoder_layers)
+        )
+        self.norm_decoder = nn.LayerNorm(width) if decoder_layers else None
+        self.write = nn.Linear(width, cut.written) if output != "average" else None
+        if self.write is not None and output == "both":
+            nn.init.zeros_(self.write.weight)
+            nn.init.zeros_(self.write.bias)
+
+    @classmethod
+    def places(cls, options: Mapping[str, Any]) -> tuple[Role, ...]:
+        return ("encoder", "decoder", "cross") if options.get("decoder_layers") else ("encoder",)
+
+    def prepare(self, values: Tensor, calendar: Tensor) -> None:
+        if self.prior is not None:
+            self.prior.fit(values, calendar)
+
+    def forward(
+        self,
+        past: Float[Tensor, "b p c"],
+        past_calendar: Float[Tensor, "b p f"],
+        future_calendar: Float[Tensor, "b t f"],
+    ) -> Float[Tensor, "b t targets"]:
+        cut, targets = self.cut, list(self.task.targets)
+        past, past_calendar = past[:, -cut.used :], past_calendar[:, -cut.used :]
+        if self.prior is not None:
+            past = past - self.prior(past_calendar)
+        window, centre, scale = self.window(past[..., cut.columns].transpose(1, 2))
+        own = window[:, cut.targets]
+
+        tokens = cut.tokens(window)
+        x = self.embed(tokens)
+        if self.positions is not None:
+            x = x + self.positions
+        if self.calendar is not None:
+            x = x + cut.per_token(self.calendar, past_calendar, cut.past)
+        for layer in self.encoder:
+            x = layer(x)
+        encoded = self.norm(x)
+        state = self._decode(tokens, encoded, past_calendar, future_calendar)
+
+        forecast = own.new_zeros(len(own), len(targets), self.task.horizon)
+        if self.average is not None:
+            forecast = forecast + cut.merge(self.average(encoded, cut.tokens(own), state))
+        if self.write is not None:
+            forecast = forecast + cut.merge(self.write(state))
+        if self.linear is not None:
+            forecast = forecast + self.linear(own)
+        ahead = self.window.restore(forecast, centre[:, cut.targets], scale[:, cut.targets])
+        ahead = ahead.transpose(1, 2)
+        if self.prior is not None:
+            ahead = ahead + self.prior(future_calendar)[..., targets]
+        return ahead
+
+    def _decode(
+        self, tokens: Tensor, encoded: Tensor, past_calendar: Tensor, future_calendar: Tensor
+    ) -> Tensor | None:
+        """The state of each future token, (sequences, future, D); None where queries have none."""
+        cut = self.cut
+        if self.norm_decoder is None:
+            if self.write is not None:  # a series writes from its own encoded token
+                return encoded[:, cut.targets]
+            if self.calendar is None:
+                return None
+            return cut.per_token(self.calendar, future_calendar, cut.future)
+        if self.queries is None:
+            x = self.embed(tokens[:, cut.targets])
+        else:
+            known = self.embed(tokens[:, cut.past - cut.opening :])
+            x = nn.functional.pad(known, (0, 0, 0, cut.future)) + self.queries
+        if self.calendar is not None:
+            opening = past_calendar[:, cut.used - cut.opening * cut.steps :]
+            around = torch.cat([opening, future_calendar], dim=1)
+            x = x + cut.per_token(self.calendar, around, cut.opening + cut.future)
+        for layer in self.decoder:
+            x = layer(x, encoded)
+        state: Tensor = self.norm_decoder(x[:, cut.opening :])
+        return state
+
+
+class Cut:
+    """How windows become tokens, and tokens of the future a forecast.
+
+    `steps` in a token; `used` rows of the look-back, the newest; `past` and `future` tokens,
+    `opening` known ones before the decoder's queries; `values` in a token and `written` to one;
+    `cycles` of `parts` tokens where past cycles are averaged; `columns` that are read, and the
+    `targets` among these.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        kind: Tokens,
+        patch: int,
+        parts: int,
+        channels: Channels | None,
+        average: bool,
+    ) -> None:
+        season, targets = task.season, len(task.targets)
+        if kind == "series" and channels == "separate":
+            raise ValueError(
+                "where a token is a whole series, columns attend to columns: model.tokens=series "
+                "needs model.channels=mixed"
+            )
+        if kind == "series" and average:
+            raise ValueError(
+                "a token that is a whole series holds no cycles to average: model.tokens=series "
+                "needs model.output=written"
+            )
+        at_least_one(parts=parts, patch=patch)
+        if kind == "cycle" and season % parts:
+            raise ValueError(
+                f"model.parts must divide the season, got parts={parts}, season={season}"
+            )
+        self.steps = {"point": 1, "patch": patch, "cycle": season // parts, "series": task.past}[
+            kind
+        ]
+        if average and season % self.steps:
+            raise ValueError(
+                f"past cycles can be averaged where whole tokens make a cycle: model.patch must "
+                f"divide the season, got patch={patch}, season={season}; or take "
+                "model.output=written"
+            )
+        whole = season if average or kind == "cycle" else self.steps
+        if task.past < whole:
+            raise ValueError(
+                f"the look-back must hold a whole {'cycle' if whole == season else 'token'}, got "
+                f"window.past={task.past}, season={season}, steps of a token={self.steps}"
+            )
+        self.used = task.past // whole * whole
+        self.cycles, self.parts = self.used // season, season // self.steps
+        self.horizon = task.horizon
+        self.separate = kind != "series" and channels != "mixed"
+        self.series = kind == "series"
+        self.columns = list(task.targets if self.separate else range(task.columns))
+        self.targets = list(range(targets) if self.separate else task.targets)
+        if self.series:
+            self.past, self.future, self.opening = task.columns, targets, 0
+            self.values, self.written = task.past, task.horizon
+            return
+        self.past = self.used // self.steps
+        ahead = -(-task.horizon // whole) * whole
+        self.future = ahead // self.steps
+        self.opening = min(self.past, -(-task.start // self.steps))
+        self.values = self.steps * (1 if self.separate else task.columns)
+        self.written = self.steps * (1 if self.separate else targets)
+
+    def tokens(self, window: Float[Tensor, "b c p"]) -> Float[Tensor, "sequences n v"]:
+        """The tokens of some columns, as one sequence for each or as one for all."""
+        if self.series:
+            return window
+        if self.separate:
+            return window.reshape(-1, self.past, self.steps)
+        b, c, _ = window.shape
+        return window.reshape(b, c, self.past, self.steps).transpose(1, 2).flatten(2)
+
+    def merge(self, tokens: Float[Tensor, "sequences m v"]) -> Float[Tensor, "b k t"]:
+        """The forecast of each target from the tokens of the future."""
+        if self.series:
+            return tokens
+        targets = len(self.targets)
+        if self.separate:
+            forecast = tokens.reshape(-1, targets, self.future * self.steps)
+        else:
+            forecast = tokens.unflatten(2, (targets, self.steps)).transpose(1, 2).flatten(2)
+        return forecast[..., : self.horizon]
+
+    def per_token(
+        self, layer: nn.Module, calendar: Float[Tensor, "b l f"], count: int
+    ) -> Float[Tensor, "sequences count d"]:
+        """What a layer makes of the calendar, averaged over the steps of each of `count` tokens.
+
+        The calendar's last step stands for those that a last token has beyond it.
+        """
+        beyond = count * self.steps - calendar.shape[1]
+        calendar = torch.cat([calendar, calendar[:, -1:].expand(-1, beyond, -1)], dim=1)
+        seen: Tensor = layer(calendar.unflatten(1, (count, self.steps)).mean(dim=2))
+        return seen.repeat_interleave(len(self.targets), dim=0) if self.separate else seen

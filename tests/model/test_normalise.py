@@ -1,0 +1,59 @@
+import pytest
+import torch
+from torch import Tensor
+
+from forecaster.model.normalise import Centre, CyclePrior, WindowNorm
+
+
+@pytest.mark.parametrize("centre", ["cycle", "last", "window"])
+def test_a_window_comes_back_from_its_normal_form(centre: Centre) -> None:
+    window = 3 * torch.randn(4, 2, 12) + 7
+    norm = WindowNorm("window", centre, season=5, targets=2, shrink=False)
+    inner, level, scale = norm(window)
+    torch.testing.assert_close(norm.restore(inner, level, scale), window)
+    reach = {"cycle": slice(-5, None), "last": slice(-1, None), "window": slice(None)}[centre]
+    middle = inner[..., reach].mean(dim=-1)
+    torch.testing.assert_close(middle, torch.zeros(4, 2), atol=1e-5, rtol=0)
+    torch.testing.assert_close(inner.std(dim=-1, correction=0), torch.ones(4, 2), atol=0.02, rtol=0)
+
+
+def test_none_leaves_the_window_and_has_no_level_to_shrink() -> None:
+    window = torch.randn(4, 2, 12)
+    norm = WindowNorm("none", "cycle", season=5, targets=2, shrink=True)
+    inner, level, scale = norm(window)
+    assert torch.equal(inner, window)
+    assert torch.equal(norm.restore(inner, level, scale), window)
+    assert list(norm.parameters()) == []
+
+
+def test_the_level_shrinks_by_two_percent_at_first() -> None:
+    norm = WindowNorm("window", "last", season=5, targets=2, shrink=True)
+    flat = torch.zeros(1, 2, 3)
+    level = norm.restore(flat, torch.full((1, 2, 1), 10.0), torch.ones(1, 2, 1))
+    torch.testing.assert_close(level, torch.full((1, 2, 3), 10 * (1 - 0.017986)))
+
+
+def days(length: int) -> Tensor:
+    """A calendar (N, 2) of days of four steps, beside a feature that says nothing."""
+    hour = torch.arange(length) % 4
+    return torch.stack([hour / 3 - 0.5, torch.randn(length)], dim=1)
+
+
+def test_the_prior_has_the_mean_of_each_phase() -> None:
+    prior = CyclePrior(4, 2, (3.0, 0.0))
+    values, calendar = torch.randn(42, 2), days(42)
+    prior.fit(values, calendar)
+    for phase in range(4):
+        torch.testing.assert_close(prior.table[phase], values[phase::4].mean(dim=0))
+    assert torch.equal(prior(calendar[None, 3:9])[0], prior.table[[3, 0, 1, 2, 3, 0]])
+
+
+def test_a_phase_that_was_never_seen_has_no_prior() -> None:
+    prior = CyclePrior(4, 1, (3.0, 0.0))
+    prior.fit(torch.ones(3, 1), days(3))
+    assert prior.table.flatten().tolist() == [1, 1, 1, 0]
+
+
+def test_a_season_without_a_phase_is_refused() -> None:
+    with pytest.raises(ValueError, match="got season=7 steps"):
+        CyclePrior(7, 1, ())
