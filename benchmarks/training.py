@@ -10,6 +10,7 @@ import argparse
 import hashlib
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -33,21 +34,25 @@ def main() -> None:
     parser.add_argument("--attn", nargs="+", default=["prob"])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--config", default="default")
+    parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE")
     arguments = parser.parse_args()
     for horizon in arguments.horizon:
         for attn in arguments.attn:
             for seed in arguments.seeds:
-                cell(arguments.config, arguments.data, horizon, attn, seed)
+                cell(arguments.config, arguments.set, arguments.data, horizon, attn, seed)
 
 
-def cell(config: str, data: str, horizon: int, attn: str, seed: int) -> None:
+def cell(config: str, sets: list[str], data: str, horizon: int, attn: str, seed: int) -> None:
     """Train one cell in a process of its own, with a tracker of its own."""
-    file = RESULTS / f"train-{config}-{data}-{horizon}-{attn}-s{seed}.json"
+    label = ", ".join([config, *sets])
+    slug = re.sub(r"[^A-Za-z0-9.=]+", "-", label)
+    file = RESULTS / f"train-{slug}-{data}-{horizon}-{attn}-s{seed}.json"
     if file.exists():
         return
     command = [
         *("forecaster", "train", "--config", config, "--data", data, "--attn", attn),
         *("--horizon", str(horizon), "--seed", str(seed), "--no-register", "--json"),
+        *(part for each in sets for part in ("--set", each)),
     ]
     print(shlex.join(command), file=sys.stderr)
     with tempfile.TemporaryDirectory() as folder:
@@ -59,19 +64,17 @@ def cell(config: str, data: str, horizon: int, attn: str, seed: int) -> None:
         seconds = time.monotonic() - begun
     RESULTS.mkdir(exist_ok=True)
     file.write_text(
-        json.dumps(kept(json.loads(done.stdout), config, command, seconds), indent=1) + "\n"
+        json.dumps(kept(json.loads(done.stdout), label, command, seconds), indent=1) + "\n"
     )
 
 
-def kept(
-    result: dict[str, Any], config_name: str, command: list[str], seconds: float
-) -> dict[str, Any]:
+def kept(result: dict[str, Any], label: str, command: list[str], seconds: float) -> dict[str, Any]:
     """What a document may quote, and what is needed to measure it again."""
     test, config, about = result["test"], result["config"], result["about"]
     return {
         "kind": "training",
         "command": shlex.join(command),
-        "config": config_name,
+        "config": label,
         "data": config["data"]["name"],
         "features": config["data"]["features"],
         "past": config["window"]["past"],
