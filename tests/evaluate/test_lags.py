@@ -1,0 +1,117 @@
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from forecaster.attention import CATALOGUE, AttentionChoice, AttentionPlan
+from forecaster.attention.base import SelfAttention
+from forecaster.config import TrainConfig
+from forecaster.datasets import Batch, Windows
+from forecaster.evaluate.lags import LagProfile, lag_profile
+from forecaster.model import ForecastModel, Task, TokenInformer
+from forecaster.train import fit
+from tests.train import small
+
+
+def plan(name: str) -> AttentionPlan:
+    cross = "full" if issubclass(CATALOGUE[name], SelfAttention) else name
+    return AttentionPlan(AttentionChoice(name), AttentionChoice(name), AttentionChoice(cross))
+
+
+def by_definition(model: ForecastModel, windows: Windows, numbers: list[int]) -> np.ndarray:
+    """One window, one step and one lag at a time, from the whole Jacobian."""
+    task = model.task
+    matrix = np.zeros((task.horizon, task.past + task.horizon - 1))
+    for turn, number in enumerate(numbers):
+        batch = windows.batch(torch.tensor([number]))
+
+        def forecast(past: Tensor, batch: Batch = batch) -> Tensor:
+            return model(past, batch.past_calendar, batch.future_calendar)
+
+        jacobian = torch.autograd.functional.jacobian(forecast, batch.past)[0, :, :, 0]
+        column = turn % len(task.targets)
+        for h in range(1, task.horizon + 1):
+            for back in range(task.past):  # steps before the newest known one
+                one = jacobian[h - 1, column, task.past - 1 - back]
+                matrix[h - 1, h + back - 1] += float(one.abs().mean())
+    return matrix / matrix.sum()
+
+
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_every_attention_has_the_profile_of_the_definition(name: str) -> None:
+    torch.manual_seed(0)
+    model = TokenInformer(
+        small.TASK, plan(name), channels="mixed", tokens="patch", patch=3, output="both",
+        decoder_layers=1, width=8, heads=2, feed_forward=8,
+    ).eval()  # fmt: skip
+    assert model.write is not None
+    torch.nn.init.normal_(model.write.weight)  # it starts at zero
+    got = lag_profile(model, small.VALIDATION, count=3)
+    want = by_definition(model, small.VALIDATION, [0, 22, 44])
+    np.testing.assert_allclose(got.matrix, want, rtol=1e-3, atol=1e-7)
+    assert got.matrix.sum() == pytest.approx(1)
+    assert got.by_lag.shape == (24 + 6 - 1,)
+
+
+def test_the_informer_has_one_too_and_is_left_as_it_was() -> None:
+    model = small.informer()
+    told: list[int] = []
+    got = lag_profile(model, small.VALIDATION, count=2, report=told.append)
+    want = by_definition(model, small.VALIDATION, [0, 44])
+    np.testing.assert_allclose(got.matrix, want, rtol=1e-3, atol=1e-7)
+    assert told == [1] * 6
+    assert not model.training
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_an_untrained_average_of_cycles_looks_at_whole_cycles() -> None:
+    model = small.cycle(normalise="none", linear=False)
+    torch.nn.init.zeros_(model.embed.weight)  # its weights now depend on no input
+    got = lag_profile(model, small.VALIDATION)
+    shares = got.by_lag[[5, 11, 17, 23]]
+    assert shares.sum() == pytest.approx(1), "multiples of the season of 6 and nothing else"
+    assert got.windows == 32
+
+
+def test_fewer_windows_than_asked_for() -> None:
+    assert lag_profile(small.cycle(), small.windows(150, 158), count=32).windows == 3
+
+
+def test_a_model_that_looks_at_nothing() -> None:
+    got = lag_profile(small.Constant(1.0), small.VALIDATION)
+    assert not got.matrix.any()
+    assert got.peak == 0
+
+
+def test_the_peak_counts_from_one() -> None:
+    matrix = np.array([[0.1, 0.2, 0.1, 0.0], [0.0, 0.2, 0.3, 0.1]])
+    profile = LagProfile(matrix, 1)
+    np.testing.assert_allclose(profile.by_lag, [0.1, 0.4, 0.4, 0.1])
+    assert profile.peak == 2
+
+
+def test_training_finds_the_lag_of_a_series() -> None:
+    """y_t = 0.9 y_(t-24) + noise; the forecast is written, so nothing points at cycles before."""
+    noise = 0.44 * torch.randn(1500, generator=torch.Generator().manual_seed(0))
+    y = noise.clone()
+    for t in range(24, 1500):
+        y[t] += 0.9 * y[t - 24]
+
+    def rows(first: int, last: int) -> Windows:
+        values = (y / y[:1000].std())[:, None]
+        return Windows(values, torch.zeros(1500, 1), 72, 24, first, last, (0,))
+
+    task = Task(columns=1, targets=(0,), past=72, start=24, horizon=24, calendar=1, season=24)
+    torch.manual_seed(0)
+    model = TokenInformer(
+        task, plan("full"), parts=2, normalise="none", linear=False, output="written",
+        decoder_layers=1, width=32, feed_forward=32, dropout=0.0,
+    )  # fmt: skip
+    cycles = [23, 47, 71]
+    before = lag_profile(model, rows(1200, 1500))
+    assert before.by_lag[cycles].sum() < 0.1
+    config = TrainConfig(epochs=3, lr=1e-2, schedule="cosine")
+    fit(model, rows(0, 1000), rows(1000, 1200), config, device="cpu", seed=0)
+    after = lag_profile(model, rows(1200, 1500))
+    assert after.peak == 24
+    assert after.by_lag[cycles].sum() > 0.3
