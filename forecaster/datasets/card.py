@@ -9,6 +9,7 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    NonNegativeInt,
     PositiveInt,
     ValidationError,
     model_validator,
@@ -76,12 +77,27 @@ class Split(_Facts):
         return self
 
 
+class Irregular(_Facts):
+    """How the stamps of a published file depart from its step: all its rows count as evenly spaced.
+
+    `repeated` stamps equal the one before, `missing` ones are skipped by gaps.
+    """
+
+    repeated: NonNegativeInt = 0
+    missing: NonNegativeInt = 0
+
+
+REGULAR = Irregular()
+"""Each stamp follows the one before by one step."""
+
+
 class Card(_Facts):
     """One data set.
 
     `files` are the places tried inside a data folder, `columns` the value columns in order,
     `seasons` the steps of its cycles with the main one first. Stamps of a file whose `timezone`
-    is UTC are UTC; a `naive` one keeps the clock of its source, whatever that was.
+    is UTC are UTC; a `naive` one keeps the clock of its source, whatever that was. Its stamps must
+    depart from `freq` exactly as `irregular` says, by default not at all.
     """
 
     name: str
@@ -94,6 +110,7 @@ class Card(_Facts):
     time: str
     timezone: Literal["UTC", "naive"]
     freq: Annotated[str, AfterValidator(_freq)]
+    irregular: Irregular = REGULAR
     columns: Annotated[tuple[str, ...], Field(min_length=1)]
     target: str
     seasons: Annotated[tuple[PositiveInt, ...], Field(min_length=1)]

@@ -1,4 +1,4 @@
-"""A multivariate series on a regular time grid, read from a file or a frame and checked.
+"""A multivariate series of evenly spaced rows, read from a file or a frame and checked.
 
 Nothing is repaired: whatever does not fit is a DataError that names file, row, column and value.
 Rows are counted from 1, without the header. Stamps with a time zone are converted to UTC; stamps
@@ -20,7 +20,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from forecaster.datasets.calendar import fixed_step, normalise_freq
-from forecaster.datasets.card import Card
+from forecaster.datasets.card import REGULAR, Card, Irregular
 from forecaster.datasets.fetch import locate
 from forecaster.errors import DataError, StorageError
 
@@ -34,8 +34,9 @@ _DAYLIGHT_SAVING = (
 class Series:
     """N rows of C columns, one time step apart.
 
-    `values` (N, C) float64, finite; `times` naive, in microseconds; `freq` as `normalise_freq`
-    writes it; `source` says where the series came from.
+    `values` (N, C) float64, finite; `times` naive, in microseconds, as written in the file even
+    where its card knows them to be irregular; `freq` as `normalise_freq` writes it; `source` says
+    where the series came from.
     """
 
     values: NDArray[np.float64]
@@ -68,7 +69,12 @@ def load(card: Card, path: Path | None = None) -> Series:
     """The data set of `card`, from `path` or from where `fetch.locate` finds it."""
     file = locate(card, path)
     return from_frame(
-        read_frame(file), time=card.time, columns=card.columns, freq=card.freq, where=str(file)
+        read_frame(file),
+        time=card.time,
+        columns=card.columns,
+        freq=card.freq,
+        where=str(file),
+        irregular=card.irregular,
     )
 
 
@@ -105,14 +111,21 @@ def read_frame(path: Path) -> pd.DataFrame:
 
 
 def from_frame(
-    frame: pd.DataFrame, *, time: str, columns: Sequence[str], freq: str, where: str
+    frame: pd.DataFrame,
+    *,
+    time: str,
+    columns: Sequence[str],
+    freq: str,
+    where: str,
+    irregular: Irregular = REGULAR,
 ) -> Series:
     """The series of `columns` in `frame`, whose stamps stand in column `time`.
 
     A DatetimeIndex takes the place of that column where it is missing; columns may stand in any
     order and others are ignored. `where` opens the error
     messages: a file's path, or words like "the history". Raises DataError for missing columns,
-    cells that are no finite number, and stamps that do not advance by exactly `freq`.
+    cells that are no finite number, and stamps that do not advance by exactly `freq`, but for the
+    departures counted in `irregular`.
     """
     freq = normalise_freq(freq)
     if time not in frame.columns and isinstance(frame.index, pd.DatetimeIndex):
@@ -127,7 +140,7 @@ def from_frame(
     if frame.empty:
         raise DataError(f"{where}: no rows below the header; expected one row per time step.")
     times = _times(frame[time], where)
-    _check_grid(times, freq, where)
+    _check_grid(times, freq, where, irregular)
     values = np.empty((len(frame), len(columns)))
     for place, column in enumerate(columns):
         values[:, place] = _numbers(frame[column], times, where)
@@ -216,8 +229,8 @@ def _times(column: "pd.Series[Any]", where: str) -> pd.DatetimeIndex:
     return pd.DatetimeIndex(times.as_unit("us"), name=None)
 
 
-def _check_grid(times: pd.DatetimeIndex, freq: str, where: str) -> None:
-    """Raise DataError unless each stamp follows the one before by one step."""
+def _check_grid(times: pd.DatetimeIndex, freq: str, where: str, irregular: Irregular) -> None:
+    """Raise DataError unless each stamp follows the one before by one step, or as `irregular`."""
     steps = np.diff(times.asi8)
     if (steps < 0).any():
         row = int((steps < 0).argmax()) + 1
@@ -225,13 +238,21 @@ def _check_grid(times: pd.DatetimeIndex, freq: str, where: str) -> None:
             f"{where}: stamps out of order: {int((steps < 0).sum())}, the first in row {row + 1}: "
             f"{times[row]} after {times[row - 1]}. Sort the rows by time."
         )
+    step = fixed_step(freq)
+    if step is not None and irregular != REGULAR:
+        counts, off = np.divmod(steps, step // pd.Timedelta(1, "us"))
+        missing = int(np.maximum(counts - 1, 0).sum())
+        if (
+            irregular == Irregular(repeated=int((counts == 0).sum()), missing=missing)
+            and not off.any()
+        ):
+            return
     if (steps == 0).any():
         row = int((steps == 0).argmax()) + 1
         raise DataError(
             f"{where}: repeated stamps: {int((steps == 0).sum())}, the first in row {row + 1}: "
             f"{times[row]}.{_DAYLIGHT_SAVING}"
         )
-    step = fixed_step(freq)
     if step is None:
         grid = pd.date_range(times[0], times[-1], freq=freq, unit="us")
         if times.equals(grid):

@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 
 from forecaster.datasets import from_frame, load, load_card, read_frame
+from forecaster.datasets.card import Irregular
 from forecaster.errors import DataError, StorageError
 
 STAMPS = [f"2020-01-01 {hour:02}:00:00" for hour in range(6)]
@@ -149,6 +150,53 @@ def test_what_does_not_fit_is_named_by_file_row_column_and_value(tmp_path, text,
     with pytest.raises(DataError, match=re.escape(message)) as caught:
         read(tmp_path, text)
     assert str(tmp_path / "some.csv") in str(caught.value)
+
+
+IRREGULAR = pd.DataFrame(
+    {"date": pd.to_datetime([STAMPS[hour] for hour in (0, 1, 1, 2, 5)]), "a": range(5)}
+)
+
+
+def test_departures_that_a_card_counts_are_let_through_as_they_stand():
+    series = from_frame(
+        IRREGULAR, time="date", columns=["a"], freq="h", where="here",
+        irregular=Irregular(repeated=1, missing=2),
+    )  # fmt: skip
+    assert list(series.times) == list(IRREGULAR["date"])
+    assert series.values[:, 0].tolist() == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("irregular", "message"),
+    [
+        (Irregular(), "repeated stamps: 1"),
+        (Irregular(repeated=2, missing=2), "repeated stamps: 1"),
+        (Irregular(repeated=1, missing=3), "repeated stamps: 1"),
+    ],
+)
+def test_other_departures_than_the_cards_are_refused(irregular, message):
+    with pytest.raises(DataError, match=message):
+        from_frame(
+            IRREGULAR, time="date", columns=["a"], freq="h", where="here", irregular=irregular
+        )
+
+
+@pytest.mark.parametrize(
+    ("stamps", "message"),
+    [
+        (["00:00", "00:00", "00:20", "01:00"], "repeated stamps: 1"),
+        (["00:00", "01:00", "00:00", "02:00"], "stamps out of order: 1"),
+        (["00:00", "01:00", "02:00", "03:00"], None),
+    ],
+)
+def test_a_card_that_counts_departures_lets_no_others_through(stamps, message):
+    frame = pd.DataFrame({"date": [f"2020-01-01 {clock}" for clock in stamps], "a": range(4)})
+    known = {"time": "date", "columns": ["a"], "freq": "h", "where": "here"}
+    if message is None:
+        from_frame(frame, **known, irregular=Irregular(repeated=1))
+    else:
+        with pytest.raises(DataError, match=message):
+            from_frame(frame, **known, irregular=Irregular(repeated=1))
 
 
 def test_days_without_a_time(tmp_path):
@@ -325,3 +373,20 @@ def test_the_public_files_are_those_of_the_cards(name, rows, last):
     assert series.values.shape == (rows, 7)
     assert str(series.times[0]) == "2016-07-01 00:00:00"
     assert str(series.times[-1]) == last
+
+
+@pytest.mark.data
+def test_weather_is_used_as_it_is():
+    card = load_card("weather")
+    series = load(card)
+    assert series.values.shape == (52_696, 21)
+    assert str(series.times[0]) == "2020-01-01 00:10:00"
+    assert str(series.times[-1]) == "2021-01-01 00:00:00"
+    assert (series.times[19_044] - series.times[19_043]).total_seconds() == 0
+    assert (series.times[21_514] - series.times[21_513]).total_seconds() == 6000
+    missing = dict(zip(series.columns, (series.values == -9999).sum(axis=0), strict=True))
+    assert {name: count for name, count in missing.items() if count} == {
+        "wv (m/s)": 1, "max. PAR (\ufffdmol/m\ufffd/s)": 30, "OT": 50,
+    }  # fmt: skip
+    borders = card.borders(len(series.values))
+    assert (borders.train, borders.validation, borders.test) == (36_887, 42_157, 52_696)
