@@ -350,8 +350,11 @@ def refit(problem: Problem, fitted: "Fit", device: str, say: Say) -> tuple[Probl
     return everything, model
 
 
-def rejudge(bundle: Bundle, device: str) -> dict[str, Any]:
-    """Repeat the evaluation of a bundle on its own data."""
+def reopen(bundle: Bundle) -> Problem:
+    """The problem that a bundle was trained on, for judging it.
+
+    Raises UsageError for a bundle that has seen the test rows, DataError for other data.
+    """
     if bundle.about["refit"]:
         raise UsageError(
             "this bundle was refitted on all rows, the test split included, so its weights cannot "
@@ -365,7 +368,12 @@ def rejudge(bundle: Bundle, device: str) -> dict[str, Any]:
             f"the bundle was trained on {bundle.about['data_digest']}, but {problem.series.source} "
             f"has digest {problem.digest}: its figures could not be compared"
         )
-    return judge(problem, bundle.build(), device).to_dict()
+    return problem
+
+
+def rejudge(bundle: Bundle, device: str) -> dict[str, Any]:
+    """Repeat the evaluation of a bundle on its own data."""
+    return judge(reopen(bundle), bundle.build(), device).to_dict()
 
 
 def draw(

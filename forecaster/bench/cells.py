@@ -307,9 +307,9 @@ def _first_call(name: str, shape: Shape, how: Conditions) -> Iterator[Any]:
         seconds = _seconds(calls[name], how)
         yield seconds, torch.cuda.max_memory_allocated() - before
     elif sys.platform == "linux":
-        before = _resident("VmRSS", forget_peak=True)
+        before = resident("VmRSS", forget_peak=True)
         seconds = _seconds(calls[name], how)
-        yield seconds, _resident("VmHWM") - before
+        yield seconds, resident("VmHWM") - before
     else:
         yield _seconds(calls[name], how), None
 
@@ -388,7 +388,7 @@ def _seconds(call: Callable[[], None], how: Conditions) -> float:
     return clock() - before
 
 
-def _resident(field: str, forget_peak: bool = False) -> int:
+def resident(field: str, forget_peak: bool = False) -> int:
     """Bytes of resident memory now (VmRSS) or at its peak (VmHWM); Linux only."""
     if forget_peak:
         if hasattr(libc := ctypes.CDLL(None), "malloc_trim"):
