@@ -224,6 +224,79 @@ def serve(
 
 
 @app.command()
+def compare(
+    attn: Annotated[
+        str | None,
+        typer.Option(help='"all", or names with commas; full, none and mean always come along.'),
+    ] = None,
+    horizon: Annotated[str | None, typer.Option(help="Steps to forecast, with commas.")] = None,
+    data: Annotated[str | None, typer.Option(help="Data sets, with commas.")] = None,
+    seeds: Annotated[int | None, typer.Option(help="How many, from 0.", min=1)] = None,
+    steps: Annotated[int | None, typer.Option(help="Optimiser steps of a cell.", min=1)] = None,
+    grid: Annotated[
+        str, typer.Option(help="A name in configs/grids/ or a YAML file, for all not said here.")
+    ] = "default",
+    name: Annotated[
+        str | None, typer.Option(help="Of the folder in runs/grids; else the grid's.")
+    ] = None,
+    config: Config = None,
+    set_: Set = None,
+    jobs: Annotated[
+        int | None, typer.Option(help="Cells at a time, one thread each; else all cores.", min=1)
+    ] = None,
+    tracked: Annotated[bool, typer.Option("--track/--no-track", help="Tell MLflow.")] = True,
+    as_json: AsJson = False,
+) -> None:
+    """Compare attention types where all else is the same.
+
+    Trains every type, with and without the linear path, at several numbers of tokens, for the same
+    optimiser steps on the same batches and about the same parameters, and says which differences
+    can be measured. What is finished is not run again: stop it and go on as you like.
+
+    Example: forecaster compare --attn all --horizon 96,336 --data ETTh1 --seeds 3
+    """
+    from forecaster import compare as comparison
+
+    stem, values = comparison.read_grid(grid)
+    said = {
+        "attn": attn if attn in (None, "all") else attn.split(","),
+        "horizons": horizon and _numbers("--horizon", horizon),
+        "data": data and data.split(","),
+        "seeds": seeds,
+        "protocol.steps": steps,
+        "protocol.config": config,
+        "protocol.set": set_,
+    }
+    changes = {key: value for key, value in said.items() if value is not None}
+    definition = comparison.define(values, changes, grid)
+    if name is None:
+        name = "-".join([*definition.data, *map(str, definition.horizons)]) if changes else stem
+    cores = comparison.cores()
+    if jobs is not None and jobs > cores:
+        _say(f"--jobs {jobs}: this machine has {cores} cores for it, so {cores} at a time")
+    outcome = comparison.run(
+        comparison.resolve(name, definition),
+        _say,
+        jobs=min(jobs or cores, cores),
+        tracked=tracked,
+        command=shlex.join(["forecaster", *sys.argv[1:]]),
+    )
+    if as_json:
+        _print_json(outcome.to_dict())
+    elif outcome.cells:
+        print(comparison.table.text(comparison.table.rows(outcome.cells)))
+        print(f"\ngrid     {outcome.folder}")
+        if outcome.ui_command:
+            print(f"runs     {outcome.ui_command}")
+    if outcome.failed:
+        raise ForecasterError(
+            f"{len(outcome.failed)} of {len(outcome.failed) + len(outcome.cells)} cells failed; "
+            "the same command runs them again:\n"
+            + "\n".join(f"  {cell}: {why}" for cell, why in outcome.failed.items())
+        )
+
+
+@app.command()
 def attentions(
     name: Annotated[str | None, typer.Argument(help="One of them, to show it alone.")] = None,
     names: Annotated[bool, typer.Option("--names", help="Print the names alone.")] = False,
@@ -518,6 +591,14 @@ def _load(config: str | None, sets: list[str] | None, flags: dict[str, Any]) -> 
     if str(named.get("lookback", "")).isdigit():
         named["lookback"] = int(named["lookback"])
     return load(config, sets or (), named)
+
+
+def _numbers(option: str, text: str) -> list[int]:
+    """Numbers with commas between."""
+    parts = text.split(",")
+    if not all(part.strip().isdecimal() for part in parts):
+        raise UsageError(f"{option} wants numbers with commas, such as 96,336, got {text}")
+    return [int(part) for part in parts]
 
 
 def _check_free(host: str, port: int) -> None:

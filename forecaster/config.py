@@ -355,7 +355,7 @@ def load(
             meant = f"FORECASTER_{parts[1]}__{parts[2]}"
             raise ConfigError(f"unknown variable {name}. Did you mean {meant}?")
     path = _file(file, flags.get("data"))
-    in_file = [(key, str(path), value) for key, value in _read(path).items()]
+    in_file = [(key, str(path), value) for key, value in read_yaml(path).items()]
     exported = [
         (name.removeprefix("FORECASTER_").lower().replace("__", "."), f"${name}", text)
         for name, text in sorted(environment.items())
@@ -443,7 +443,8 @@ def _parse(text: str, where: str, kind: type[ForecasterError]) -> Any:
         raise kind(f"{where}: not plain YAML: {reason}") from None
 
 
-def _read(path: Path) -> dict[str, Any]:
+def read_yaml(path: Path) -> dict[str, Any]:
+    """The mapping in a file of plain YAML. Raises ConfigError for anything else."""
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:

@@ -55,7 +55,7 @@ from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 from mlflow.tracking.context.registry import resolve_tags
 from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema
 from mlflow.types.schema import AnyType
-from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT
+from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT, MLFLOW_PARENT_RUN_ID
 
 from forecaster.errors import ForecasterError, Stopped, StorageError, UnavailableError, UsageError
 from forecaster.lookup import did_you_mean
@@ -274,23 +274,38 @@ class Run:
 
 
 @contextmanager
-def start(config: "RunConfig", name: str, tags: Mapping[str, str]) -> Iterator[Run]:
+def start(
+    config: "RunConfig",
+    name: str,
+    tags: Mapping[str, str],
+    *,
+    parent: str | None = None,
+    again: str | None = None,
+) -> Iterator[Run]:
     """A run with system metrics, ended as FINISHED, FAILED (an exception) or KILLED (a signal).
 
-    Raises UnavailableError within seconds when the store cannot be used.
+    With `parent`, the id of a run in progress, it stands below that one and has no system metrics
+    of its own. `again` is the id of an ended run to go on with, if the store has it. Raises
+    UnavailableError within seconds when the store cannot be used.
     """
     uri = config.track.uri or tracking_uri()
     client = _client(uri)
     with _explained(uri):
         experiment = _experiment(client, uri, config.track.experiment)
-        made = client.create_run(experiment, run_name=name, tags=resolve_tags(_tags(tags)))
-    run = Run(client, made.info.run_id, experiment, uri)
+        id = again if again and _reopened(client, again) else None
+        if id is None:
+            above = {MLFLOW_PARENT_RUN_ID: parent} if parent else {}
+            known = resolve_tags(_tags(tags) | above)
+            id = client.create_run(experiment, run_name=name, tags=known).info.run_id
+    run = Run(client, id, experiment, uri)
     monitor = SystemMetricsMonitor(run.id, sampling_interval=SAMPLING_SECONDS, tracking_uri=uri)
-    monitor.start()
+    if parent is None:
+        monitor.start()
 
     def end(status: Literal["FINISHED", "FAILED", "KILLED"]) -> None:
         run.flush()
-        monitor.finish()
+        if parent is None:
+            monitor.finish()
         with _explained(uri):
             client.set_terminated(run.id, status)
 
@@ -305,6 +320,15 @@ def start(config: "RunConfig", name: str, tags: Mapping[str, str]) -> Iterator[R
 
 def download(reference: str, folder: Path) -> dict[str, str]:
     """Copy the files of a bundle out of MLflow; returns its origin in the registry.
+
+def _reopened(client: MlflowClient, id: str) -> bool:
+    """Whether the store has a run with this id, which is then in progress again."""
+    with _accepting("RESOURCE_DOES_NOT_EXIST"):
+        if client.get_run(id).info.lifecycle_stage == "active":
+            client.update_run(id, status="RUNNING")
+            return True
+    return False
+
 
     The origin has "version", and "alias" when that decided; it is empty for runs and models.
 

@@ -9,6 +9,7 @@ from forecaster.bench.cells import (
     hardware,
     measure,
     read_lengths,
+    resident,
 )
 from forecaster.bench.cores import CORES
 from forecaster.bench.report import figure, save, tables
@@ -24,6 +25,7 @@ __all__ = [
     "hardware",
     "measure",
     "read_lengths",
+    "resident",
     "save",
     "tables",
 ]

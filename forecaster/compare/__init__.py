@@ -1,0 +1,295 @@
+"""Grids of runs that differ in the attention alone: define, train, track, compare.
+
+A grid lives in runs/grids/NAME: grid.json says what it is, cells/NAME holds what is finished.
+Cells that are finished are not run again, whoever stopped the grid and how.
+"""
+
+import json
+import os
+import shutil
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean
+from typing import TYPE_CHECKING, Any
+
+from filelock import FileLock, Timeout
+from rich.console import Console
+from rich.progress import BarColumn, Progress
+
+from forecaster.compare import pool, table
+from forecaster.compare.cell import FACTS, Finished, Shared, read, train
+from forecaster.compare.grid import Cell, Definition, Grid, define, differences, resolve
+from forecaster.compare.grid import read as read_grid
+from forecaster.errors import ForecasterError, StorageError, UnavailableError, UsageError
+from forecaster.experiment import Say, commit
+
+if TYPE_CHECKING:
+    from forecaster.track import Run
+
+__all__ = [
+    "Cell", "Definition", "Finished", "Grid", "Outcome", "define", "finished", "read_grid",
+    "resolve", "run", "table",
+]  # fmt: skip
+
+GRIDS = Path("runs/grids")
+"""Where grids live, below the working directory."""
+SAID = ("data", "horizon", "attn", "regime", "linear", "seed", "effective", "is_full")
+MEASURED = (
+    "validation_mse", "train_seconds", "windows_per_second", "inference_ms", "peak_mib",
+    "parameters", "budget_parameters",
+)  # fmt: skip
+"""Facts of a cell that the tracker gets as tags and parameters, and as metrics."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a grid came to: its finished cells, and the reasons of those that failed."""
+
+    folder: Path
+    cells: list[Finished]
+    failed: dict[str, str]
+    ui_command: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "folder": str(self.folder),
+            "ui": self.ui_command,
+            "cells": [{"folder": str(cell.folder), **cell.facts} for cell in self.cells],
+            "rows": table.rows(self.cells),
+            "failed": self.failed,
+        }
+
+
+def finished(folder: Path) -> list[Finished]:
+    """The finished cells of a grid's folder. Raises UsageError when there are none."""
+    cells = [read(file.parent) for file in sorted(folder.glob(f"cells/[!.]*/{FACTS}"))]
+    if not cells:
+        raise UsageError(f"no finished cell in {folder}: run `forecaster compare` first")
+    return cells
+
+
+def cores() -> int:
+    """The processor cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+
+
+def run(grid: Grid, say: Say, *, jobs: int, tracked: bool, command: str) -> Outcome:
+    """Run what is not finished of a grid, `jobs` cells at a time on one thread each.
+
+    A cell that fails stops no other. The tracker is told of each cell as it finishes, by this
+    process alone; when it is lost on the way, the grid goes on, and the next call catches up.
+    """
+    folder = GRIDS / grid.name
+    with _locked(folder):
+        parent = _enter(folder, grid)
+        done = {cell.name: old for cell in grid.cells if (old := _known(folder, cell))}
+        left = [cell for cell in grid.cells if cell.name not in done]
+        processes = max(1, min(jobs, len(left)))
+        say(
+            f"grid {grid.name} in {folder}: {len(grid.cells)} cells, {len(done)} of them finished; "
+            f"{processes} at a time"
+        )
+        failed: dict[str, str] = {}
+        shared = Shared(grid.data, folder / "cells", commit(), command)
+        with _tracker(grid, folder, parent, tracked, say) as tracker, _progress(grid, done) as bar:
+            for name, found in done.items():
+                done[name] = tracker.add(found)
+            for cell, outcome in pool.each(train, shared, left, processes):
+                if isinstance(outcome, pool.FailedError):
+                    outcome = failed[cell.name] = str(outcome)
+                else:
+                    outcome = done[cell.name] = tracker.add(outcome)
+                bar.advance(cell, outcome, processes)
+            cells = [done[cell.name] for cell in grid.cells if cell.name in done]
+            if cells:
+                tracker.text("table.txt", table.text(table.rows(cells)))
+        return Outcome(folder, cells, failed, tracker.ui_command)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder / ".lock", timeout=0):
+            yield
+    except Timeout:
+        raise UsageError(f"another process is at work on {folder}") from None
+    except OSError as error:
+        raise StorageError(f"{folder} cannot be used: {error}") from error
+
+
+def _enter(folder: Path, grid: Grid) -> str | None:
+    """Write grid.json, or compare it; returns the tracked run that it names.
+
+    Raises UsageError when another grid has that name.
+    """
+    file = folder / "grid.json"
+    new = json.loads(json.dumps(grid.to_dict()))
+    for leftover in folder.glob("cells/.*"):
+        shutil.rmtree(leftover)
+    if not file.exists():
+        _write(file, new)
+        return None
+    old = json.loads(file.read_text())
+    parent: str | None = old.pop("mlflow_run_id", None)
+    if differing := differences(old, new):
+        shown = "\n".join(f"  {line}" for line in differing[:8])
+        more = f"\n  and {len(differing) - 8} more" if len(differing) > 8 else ""
+        raise UsageError(
+            f"{folder} holds another grid of that name, and cells of both would not compare:\n"
+            f"{shown}{more}\nGive this one a --name of its own, or remove the folder."
+        )
+    return parent
+
+
+def _write(file: Path, document: dict[str, Any]) -> None:
+    temporary = file.with_name(f".{file.name}")
+    temporary.write_text(json.dumps(document, indent=1) + "\n")
+    temporary.replace(file)
+
+
+def _known(folder: Path, cell: Cell) -> Finished | None:
+    """The finished cell, if it is there with the same configuration and data."""
+    own = folder / "cells" / cell.name
+    if not own.exists():
+        return None
+    found = read(own)
+    if found.facts["config_digest"] != cell.digest:
+        raise UsageError(f"{own} was made with another configuration: remove it to run it again")
+    return found
+
+
+class _Tracker:
+    """Tells a run in progress of cells; without one, or after losing it, tells nobody."""
+
+    def __init__(self, grid: Grid, run: "Run | None", say: Say) -> None:
+        self.run, self.say = run, say
+        self.configs = {cell.name: cell.config for cell in grid.cells}
+        self.ui_command = run.ui_command if run else ""
+
+    def add(self, cell: Finished) -> Finished:
+        """Track a cell that is not yet; returns it with the id of its run."""
+        from forecaster import track
+
+        name, facts = cell.folder.name, cell.facts
+        if self.run is None or facts["mlflow_run_id"] is not None:
+            return cell
+        said = {key: str(facts[key]) for key in SAID}
+        config = self.configs[name]
+        try:
+            with track.start(config, name, said, parent=self.run.id) as run:
+                run.params({**config.flat(), **said, "steps": str(facts["steps"])})
+                measured = {key: facts[key] for key in MEASURED if facts[key] is not None}
+                floors = {f"floor/{key}/mse": x["mse"] for key, x in facts["floors"].items()}
+                tested = {f"test_{key}": facts[key] for key in ("mse", "mae", "windows")}
+                run.metrics({**tested, **measured, **_names(floors)})
+                run.text(FACTS, json.dumps(facts, indent=1))
+            return cell.note(mlflow_run_id=run.id)
+        except UnavailableError as error:
+            self._lost(error)
+            return cell
+
+    def text(self, name: str, text: str) -> None:
+        """Save a text with the grid's run."""
+        try:
+            if self.run is not None:
+                self.run.text(name, text)
+        except UnavailableError as error:
+            self._lost(error)
+
+    def _lost(self, error: ForecasterError) -> None:
+        self.run = None
+        self.say(f"{error}\nThe grid goes on untracked; the same command catches up later.")
+
+
+@contextmanager
+def _tracker(
+    grid: Grid, folder: Path, parent: str | None, tracked: bool, say: Say
+) -> Iterator[_Tracker]:
+    """With the grid's run, taken up again where the store still has it."""
+    if not tracked:
+        yield _Tracker(grid, None, say)
+        return
+    from forecaster import track
+
+    protocol = grid.definition.protocol
+    tags = {"grid": grid.name, "cells": str(len(grid.cells)), "steps": str(protocol.steps)}
+    with track.start(grid.cells[0].config, grid.name, tags, again=parent) as run:
+        document = json.loads(json.dumps(grid.to_dict()))
+        if run.id != parent:
+            run.text("grid.json", json.dumps(document, indent=1))
+            _write(folder / "grid.json", {**document, "mlflow_run_id": run.id})
+        yield _Tracker(grid, run, say)
+
+
+class _Bar:
+    """A bar over the whole grid on a terminal, and a line for each cell everywhere."""
+
+    def __init__(self, grid: Grid, done: Mapping[str, Finished]) -> None:
+        self.left = {cell.name: cell for cell in grid.cells if cell.name not in done}
+        self.total = len(grid.cells)
+        self.seconds: dict[tuple[str, ...], list[float]] = defaultdict(list)
+        for cell in grid.cells:
+            if cell.name in done:
+                self._learn(cell, done[cell.name])
+        self.progress = Progress(
+            "{task.completed} of {task.total} cells", BarColumn(), "{task.description}",
+            console=Console(stderr=True), transient=True,
+        )  # fmt: skip
+        self.task = self.progress.add_task("", total=self.total, completed=len(done))
+
+    def advance(self, cell: Cell, outcome: Finished | str, processes: int) -> None:
+        """A cell has finished, or failed for a reason."""
+        del self.left[cell.name]
+        if isinstance(outcome, str):
+            said = f"FAILED: {outcome}"
+        else:
+            self._learn(cell, outcome)
+            facts = outcome.facts
+            said = f"MSE {facts['mse']:.4f}, MAE {facts['mae']:.4f}, {facts['seconds']:.0f} s"
+        to_go = self._to_go(processes)
+        number = f"{self.total - len(self.left)}/{self.total}"
+        line = f"{number} {cell.name}: {said}{f'; {to_go}' if to_go else ''}"
+        self.progress.update(self.task, advance=1, description=to_go)
+        self.progress.console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+    def _learn(self, cell: Cell, found: Finished) -> None:
+        for key in _alike(cell):
+            self.seconds[key].append(found.facts["seconds"])
+
+    def _to_go(self, processes: int) -> str:
+        """From the mean time of the cells that are most alike."""
+        if not self.left or not self.seconds:
+            return ""
+        expected = sum(
+            mean(next(self.seconds[key] for key in _alike(cell) if key in self.seconds))
+            for cell in self.left.values()
+        )
+        minutes = expected / min(processes, len(self.left)) / 60
+        return f"{minutes:.0f} min to go" if minutes >= 1 else "less than a minute to go"
+
+
+def _alike(cell: Cell) -> list[tuple[str, ...]]:
+    """What a cell's time may be guessed from, the best first."""
+    group = (cell.data, str(cell.horizon), cell.regime)
+    return [(*group, cell.attn), group, ()]
+
+
+@contextmanager
+def _progress(grid: Grid, done: Mapping[str, Finished]) -> Iterator[_Bar]:
+    bar = _Bar(grid, done)
+    if sys.stderr.isatty():
+        bar.progress.start()
+    try:
+        yield bar
+    finally:
+        bar.progress.live.stop()  # progress.stop() writes an empty line off a terminal
+
+
+def _names(metrics: Mapping[str, float]) -> dict[str, float]:
+    """As `forecaster train` writes them."""
+    return {k.replace(", ", "_").replace(" ", "_"): v for k, v in metrics.items()}

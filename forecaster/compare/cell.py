@@ -1,0 +1,261 @@
+"""Train and measure one cell of a grid, and keep it in a folder of its own.
+
+    cell.json            what it was and what came out
+    arrays.safetensors   by_window (n,): the squared error of each test window, in float64; and for
+                         the best, the median and the worst of them, scaled: best.past (P, K),
+                         best.truth (T, K), best.forecast (T, K), and so on
+    model.safetensors    the weights
+
+A folder is there whole or not at all.
+"""
+
+import contextlib
+import io
+import json
+import os
+import shutil
+import sys
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import torch
+
+from forecaster import resources
+from forecaster.bench import hardware, resident
+from forecaster.compare.grid import Cell, Data, amounts_to_full, tokens
+from forecaster.datasets import Windows
+from forecaster.errors import StorageError, UsageError
+from forecaster.evaluate import Score, all_floors, score
+from forecaster.experiment import Problem, forecast_with, pose, summarise
+from forecaster.model import ForecastModel
+
+CALLS = 30
+"""Forecasts of one window whose median time is kept."""
+FACTS, ARRAYS, WEIGHTS = "cell.json", "arrays.safetensors", "model.safetensors"
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What all cells of a grid have in common; `folder` is where theirs are made."""
+
+    data: Data
+    folder: Path
+    commit: str
+    command: str
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A cell that is done: its folder, and what stands in cell.json."""
+
+    folder: Path
+    facts: dict[str, Any]
+
+    def by_window(self) -> np.ndarray:
+        """The squared error of each test window, (n,)."""
+        from safetensors import safe_open
+
+        with safe_open(self.folder / ARRAYS, framework="numpy") as file:
+            errors: np.ndarray = file.get_tensor("by_window")
+        return errors
+
+    def note(self, **facts: Any) -> "Finished":
+        """The cell with more facts, on disk too."""
+        noted = Finished(self.folder, {**self.facts, **facts})
+        temporary = self.folder / f".{FACTS}"
+        try:
+            temporary.write_text(_json(noted.facts))
+            temporary.replace(self.folder / FACTS)
+        except OSError as error:
+            raise StorageError(f"{self.folder / FACTS} could not be written: {error}") from error
+        return noted
+
+
+def read(folder: Path) -> Finished:
+    """The finished cell in a folder."""
+    file = folder / FACTS
+    try:
+        return Finished(folder, json.loads(file.read_text()))
+    except (OSError, ValueError) as error:
+        raise StorageError(f"{file} cannot be read: {error}. Remove {folder}.") from error
+
+
+def train(shared: Shared, cell: Cell) -> Finished:
+    """Train and measure a cell on one thread, and write its folder."""
+    from forecaster.train import fit
+    from forecaster.train.loaders import EpochOrder
+
+    torch.set_num_threads(1)
+    begun = time.monotonic()
+    problem = pose(cell.config, *shared.data[cell.data])
+    config = problem.config
+    device = resources.device(config.device)
+    train, validation = problem.training(device), problem.validation(device)
+    order = EpochOrder(len(train), config.train.batch, config.train.stride, cell.seed)
+    between = max(1, len(order) // config.train.checks)
+    if cell.steps < between:
+        raise UsageError(
+            f"{cell.steps} steps end before the first check, which comes after {between}: train "
+            f"for more, or raise train.checks (now {config.train.checks})"
+        )
+    model = problem.build_model()
+    effective, full = summarise(model.effective()), amounts_to_full(cell.attn, model)
+    spent = time.process_time()
+    with contextlib.redirect_stderr(io.StringIO()):  # a line for each epoch
+        fitted = fit(
+            model, train, validation, config.train,
+            device=device, seed=cell.seed, epochs=cell.steps / len(order),
+        )  # fmt: skip
+    seconds = time.process_time() - spent if device == "cpu" else fitted.seconds
+    windows = cell.steps * order.windows / order.stride / len(order)
+    test = problem.test(device)
+    scored = score(forecast_with(model), test)
+    examples, shown = _examples(model, test, scored)
+    facts: dict[str, Any] = {
+        "attn": cell.attn,
+        "data": cell.data,
+        "horizon": cell.horizon,
+        "regime": cell.regime,
+        "linear": cell.linear,
+        "seed": cell.seed,
+        "config": config.to_dict(),
+        "config_digest": cell.digest,
+        "data_digest": problem.digest,
+        "tokens": tokens(model),
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "budget_parameters": cell.parameters,
+        "within_budget": cell.within_budget,
+        "effective": effective,
+        "is_full": full,
+        "steps": cell.steps,
+        "best_step": round(fitted.best_epoch * len(order)),
+        "train_seconds": seconds,
+        "windows_per_second": windows / seconds,
+        "validation_mse": fitted.validation_mse,
+        "mse": scored.mse,
+        "mae": scored.mae,
+        "windows": scored.windows,
+        "by_step": {
+            "mse": scored.squared.mean(axis=1).tolist(),
+            "mae": scored.absolute.mean(axis=1).tolist(),
+        },
+        "floors": _floors(problem, train, validation, test),
+        "examples": shown,
+        "inference_ms": _inference_ms(model, test, device),
+        "peak_mib": _peak_mib(model, train, config.train.batch, device),
+        "hardware": hardware(device, 1),
+        "commit": shared.commit,
+        "command": shared.command,
+        "mlflow_run_id": None,
+    }
+    facts["seconds"] = time.monotonic() - begun
+    weights = {name: tensor.cpu().contiguous() for name, tensor in model.state_dict().items()}
+    return _write(
+        shared.folder / cell.name, facts, {"by_window": scored.by_window, **examples}, weights
+    )
+
+
+def _examples(
+    model: ForecastModel, test: Windows, scored: Score
+) -> tuple[dict[str, np.ndarray], dict[str, int]]:
+    """The best, the median and the worst window as arrays, and their numbers from 0."""
+    order = np.argsort(scored.by_window, kind="stable")
+    shown = {"best": order[0], "median": order[len(order) // 2], "worst": order[-1]}
+    arrays = {}
+    for name, number in shown.items():
+        batch = test.batch(torch.tensor([int(number)]))
+        with torch.inference_mode():
+            forecast = forecast_with(model)(batch)
+        for part, values in (
+            ("past", batch.past[..., list(test.targets)]),
+            ("truth", batch.target),
+            ("forecast", forecast),
+        ):
+            arrays[f"{name}.{part}"] = values[0].cpu().numpy()
+    return arrays, {name: int(number) for name, number in shown.items()}
+
+
+_known_floors: dict[tuple[Any, ...], dict[str, dict[str, float]]] = {}
+
+
+def _floors(
+    problem: Problem, train: Windows, validation: Windows, test: Windows
+) -> dict[str, dict[str, float]]:
+    """MSE and MAE of each floor on the test windows, computed once for the same windows."""
+    key = (problem.digest, problem.config.window.lengths(), problem.schema.targets)
+    if key not in _known_floors:
+        _known_floors[key] = {
+            floor.name: {"mse": scored.mse, "mae": scored.mae}
+            for floor in all_floors(train, validation, problem.card.seasons, problem.borders.train)
+            for scored in [score(floor.forecast, replace(test, past=floor.past))]
+        }
+    return _known_floors[key]
+
+
+def _inference_ms(model: ForecastModel, test: Windows, device: str) -> float:
+    """The median time of a forecast of one window: processor time, on a GPU wall time."""
+    clock = time.process_time if device == "cpu" else time.perf_counter
+    batch = test.batch(torch.tensor([0]))
+    times = []
+    with torch.inference_mode():
+        for _ in range(CALLS + 3):
+            begun = clock()
+            forecast_with(model)(batch)
+            if device == "cuda":
+                torch.cuda.synchronize()
+            times.append(clock() - begun)
+    return 1e3 * median(times[3:])
+
+
+def _peak_mib(model: ForecastModel, train: Windows, size: int, device: str) -> float | None:
+    """How far one training step lifts the peak of memory; None where it cannot be measured."""
+    batch = train.batch(torch.arange(min(size, len(train))))
+
+    def step() -> None:
+        (model(*batch[:3]) - batch.target).square().mean().backward()
+
+    model.train()
+    try:
+        if device == "cuda":
+            torch.cuda.reset_peak_memory_stats()
+            before = torch.cuda.memory_allocated()
+            step()
+            return float((torch.cuda.max_memory_allocated() - before) / 2**20)
+        if sys.platform != "linux":
+            return None
+        before = resident("VmRSS", forget_peak=True)
+        step()
+        return (resident("VmHWM") - before) / 2**20
+    finally:
+        model.eval()
+
+
+def _write(
+    folder: Path,
+    facts: dict[str, Any],
+    arrays: dict[str, np.ndarray],
+    weights: dict[str, torch.Tensor],
+) -> Finished:
+    """All files in a temporary folder, which then gets its name."""
+    from safetensors.numpy import save_file as save_arrays
+    from safetensors.torch import save_file as save_weights
+
+    temporary = folder.with_name(f".{folder.name}-{os.getpid()}")
+    try:
+        temporary.mkdir(parents=True)
+        (temporary / FACTS).write_text(_json(facts))
+        save_arrays({k: np.ascontiguousarray(v) for k, v in arrays.items()}, temporary / ARRAYS)
+        save_weights(weights, temporary / WEIGHTS)
+        shutil.rmtree(folder, ignore_errors=True)
+        temporary.rename(folder)
+    except OSError as error:
+        raise StorageError(f"the cell could not be written to {folder}: {error}") from error
+    return Finished(folder, facts)
+
+
+def _json(facts: dict[str, Any]) -> str:
+    return json.dumps(facts, indent=1, allow_nan=False) + "\n"

@@ -1,0 +1,298 @@
+"""What a comparison of attentions is: a grid of cells that differ in the attention alone.
+
+A grid names data sets, horizons, attentions and seeds, and a protocol that all share:
+configuration, optimiser steps, and regimes, which are named ways to cut windows into tokens. In a
+group of cells (one data set, horizon, regime, and linear path or not) windows, tokens,
+normalisation, batches, steps and seeds are the same. The inner width of the feed-forward layers
+follows the attention, so that the parameters come within 5 % of those with full attention; which
+types cannot be brought there is told.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationError
+
+from forecaster import resources
+from forecaster.attention import ATTENTIONS, CATALOGUE, SYNONYMS
+from forecaster.attention.base import Attention
+from forecaster.config import Positive, RunConfig, Section, load, load_dict, read_yaml
+from forecaster.datasets import Card, Series
+from forecaster.errors import ConfigError, UsageError
+from forecaster.experiment import Problem, find_data, pose
+from forecaster.lookup import did_you_mean, find
+from forecaster.model import ForecastModel
+
+CONTROLS = ("none", "mean")
+REFERENCES = ("full", *CONTROLS)
+"""What stands in every table."""
+MARGIN = 0.05
+"""How far the parameters may differ from those with full attention."""
+LINEAR = "linear"
+"""The linear path: the model's option, and how the names of its parameters begin."""
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.]+$")]
+Data = dict[str, tuple[Card, Series]]
+
+
+class Regime(Section):
+    """One way to cut windows into tokens."""
+
+    set: list[str] = Field(default=[])
+    """Values as `--set` takes them, after those of the protocol."""
+    linear: list[bool] = Field(default=[True, False], min_length=1)
+    """With the linear path from past to future, without it, or both; a model that has no such
+    path is run without."""
+
+
+class Protocol(Section):
+    """What all cells share."""
+
+    config: str = "default"
+    """A name in configs/ or a YAML file."""
+    set: list[str] = Field(default=[])
+    """Values as `--set` takes them."""
+    steps: Positive
+    """Optimiser steps of every cell."""
+    regimes: Annotated[dict[Name, Regime], Field(min_length=1)]
+
+
+class Definition(Section):
+    """A grid file."""
+
+    data: Annotated[list[str], Field(min_length=1)]
+    """Data cards."""
+    horizons: Annotated[list[Positive], Field(min_length=1)]
+    """Steps to forecast."""
+    attn: Literal["all"] | list[str] = "all"
+    """Attention types; `full`, `none` and `mean` always come along."""
+    seeds: Positive | Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)] = 3
+    """How many, from 0; or which."""
+    protocol: Protocol
+
+    def attentions(self) -> list[str]:
+        """The names, those of REFERENCES included, in the order of the table."""
+        if self.attn == "all":
+            return list(ATTENTIONS)
+        named = {find(CATALOGUE, name, "attention", SYNONYMS)[0] for name in self.attn}
+        return [name for name in CATALOGUE if name in named | set(REFERENCES)]
+
+    def each_seed(self) -> list[int]:
+        return list(range(self.seeds)) if isinstance(self.seeds, int) else self.seeds
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One model to train; `config` is resolved, `parameters` do not count the linear path."""
+
+    name: str
+    attn: str
+    data: str
+    horizon: int
+    regime: str
+    linear: bool
+    seed: int
+    config: RunConfig
+    steps: int
+    parameters: int
+    within_budget: bool
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all that decides the result, but for data and code."""
+        text = json.dumps({"config": self.config.to_dict(), "steps": self.steps}, sort_keys=True)
+        return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A definition resolved: its cells, the data they need, and a name."""
+
+    name: str
+    definition: Definition
+    cells: list[Cell]
+    data: Data
+
+    def to_dict(self) -> dict[str, Any]:
+        """The definition, and for each group the configuration that full attention has there."""
+        resolved = {
+            f"{cell.data}-{cell.horizon}-{cell.regime}-{_path(cell.linear)}": cell.config.to_dict()
+            for cell in reversed(self.cells)
+            if cell.attn == "full"
+        }
+        return {"name": self.name, **self.definition.model_dump(mode="json"), "resolved": resolved}
+
+
+def read(wanted: str) -> tuple[str, dict[str, Any]]:
+    """The name and the values of a grid: a name in configs/grids or a YAML file."""
+    folder = resources.configs() / "grids"
+    for path in (Path(wanted), folder / f"{wanted}.yaml"):
+        if path.is_file():
+            return path.stem, read_yaml(path)
+    names = sorted(path.stem for path in folder.glob("*.yaml"))
+    raise UsageError(
+        f"no grid '{wanted}': it is neither a file nor one of {', '.join(names)}."
+        f"{did_you_mean(wanted, names)}"
+    )
+
+
+def define(values: Mapping[str, Any], changes: Mapping[str, Any], where: str) -> Definition:
+    """A grid from plain values, `changes` by dotted names over them; sets are added to the others.
+
+    Raises ConfigError naming the first value that is wrong.
+    """
+    values = {key: dict(item) if isinstance(item, dict) else item for key, item in values.items()}
+    for key, value in changes.items():
+        section, _, last = key.rpartition(".")
+        node = values.setdefault(section, {}) if section else values
+        node[last] = [*node.get(last, []), *value] if last == "set" else value
+    try:
+        return Definition.model_validate(values)
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+    # without pydantic's names of the members of a union, such as list[str] or constrained-int
+    location = [str(part) for part in problem["loc"] if not re.search(r"[\[-]", str(part))]
+    sections: list[type[Section]] = [Definition, Protocol, Protocol, Regime]
+    hint = f", got {problem['input']!r}"
+    if problem["type"] == "extra_forbidden":
+        known = list(sections[len(location) - 1].model_fields)
+        hint = f".{did_you_mean(location[-1], known)} Known here: {', '.join(known)}."
+    message = problem["msg"][:1].lower() + problem["msg"][1:]
+    raise ConfigError(f"{where}: {'.'.join(location)}: {message}{hint}")
+
+
+def resolve(name: str, definition: Definition) -> Grid:
+    """Load the data, and find every cell with its configuration, its budget and its name."""
+    data: Data = {}
+    cells: list[Cell] = []
+    for each in definition.data:
+        asked = load(definition.protocol.config, definition.protocol.set, {"data": each})
+        _, card, series = find_data(asked, lambda _: None)
+        if card.name in data:
+            raise UsageError(f"the grid names the data set {card.name} twice")
+        data[card.name] = card, series
+    for card, series in data.values():
+        for horizon in definition.horizons:
+            for regime in definition.protocol.regimes:
+                cells += _group(definition, card, series, horizon, regime, len(data) > 1)
+    cells.sort(key=lambda cell: definition.each_seed().index(cell.seed))
+    names = [cell.name for cell in cells]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise UsageError(f"the grid names the same cell twice: {twice}")
+    return Grid(name, definition, cells, data)
+
+
+def _group(
+    definition: Definition,
+    card: Card,
+    series: Series,
+    horizon: int,
+    regime: str,
+    several: bool,
+) -> Iterator[Cell]:
+    """The cells of a data set, a horizon and a regime; `several` data sets show in the names."""
+    protocol = definition.protocol
+    sets = [*protocol.set, *protocol.regimes[regime].set]
+
+    def problem(attn: str) -> Problem:
+        flags = {"data": card.name, "horizon": horizon, "attn": attn}
+        return pose(load(protocol.config, sets, flags).config, card, series)
+
+    budget = _parameters(_variant(problem("full"), linear=False))
+    for attn in definition.attentions():
+        posed = problem(attn)
+        has_path = LINEAR in posed.config.model.options
+        inner, count = _within(_variant(posed, linear=False), budget)
+        for linear in protocol.regimes[regime].linear if has_path else [False]:
+            for seed in definition.each_seed():
+                config = _variant(posed, linear, inner, seed, protocol.steps).config
+                parts = [attn, horizon, regime, _path(linear), f"s{seed}"]
+                yield Cell(
+                    name="-".join(map(str, [card.name, *parts] if several else parts)),
+                    attn=attn, data=card.name, horizon=horizon, regime=regime, linear=linear,
+                    seed=seed, config=config, steps=protocol.steps, parameters=count,
+                    within_budget=abs(count - budget) <= MARGIN * budget,
+                )  # fmt: skip
+
+
+def _variant(
+    problem: Problem,
+    linear: bool,
+    inner: int | None = None,
+    seed: int = 0,
+    patience: int = 1,
+) -> Problem:
+    """The problem with or without the linear path, which takes its learning rate along."""
+    values = problem.config.to_dict()
+    model, train = values["model"], values["train"]
+    if LINEAR in model:
+        model[LINEAR] = linear
+    if not linear:
+        train["lr_of"] = {k: v for k, v in train["lr_of"].items() if not k.startswith(LINEAR)}
+    if inner is not None:
+        model["feed_forward"] = inner
+    train["patience"] = patience  # as long as the steps, so that no cell stops before them
+    config = load_dict({**values, "seed": seed}, "the grid")
+    return pose(config, problem.card, problem.series)
+
+
+def _within(problem: Problem, budget: int) -> tuple[int | None, int]:
+    """The inner width that brings the parameters nearest to the budget, and their number.
+
+    The number is affine in the width; None where the model has no such option.
+    """
+    count = _parameters(problem)
+    width = problem.config.model.options.get("feed_forward")
+    if width is None:
+        return None, count
+    slope = _parameters(_variant(problem, linear=False, inner=width + 1)) - count
+    if slope > 0:
+        width = max(1, width + round((budget - count) / slope))
+    return width, _parameters(_variant(problem, linear=False, inner=width))
+
+
+def _parameters(problem: Problem) -> int:
+    return sum(parameter.numel() for parameter in problem.build_model().parameters())
+
+
+def amounts_to_full(attn: str, model: ForecastModel) -> bool:
+    """Whether another type is full attention at all its places but the cross-attention."""
+    swapped = [
+        module.amounts_to()
+        for module in model.modules()
+        if isinstance(module, Attention) and module.place.role != "cross"
+    ]
+    return attn != "full" and all(text.startswith("full") for text in swapped)
+
+
+def tokens(model: ForecastModel) -> int:
+    """The length of the sequence that the first attention sees."""
+    places = [m.place for m in model.modules() if isinstance(m, Attention)]
+    return places[0].query_length
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """Where two plain documents differ, leaf by leaf."""
+    before, after = dict(_leaves(old)), dict(_leaves(new))
+    return [
+        f"{key}: {before.get(key, 'nothing')} there, {after.get(key, 'nothing')} here"
+        for key in dict.fromkeys([*before, *after])
+        if before.get(key, ...) != after.get(key, ...)
+    ]
+
+
+def _leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _path(linear: bool) -> str:
+    return "linear" if linear else "plain"

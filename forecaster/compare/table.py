@@ -1,0 +1,164 @@
+"""What the finished cells of a grid say: a row for each attention of a group, with verdicts."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from statistics import mean, stdev
+from typing import Any
+
+import numpy as np
+
+from forecaster.attention import CATALOGUE
+from forecaster.compare.cell import Finished
+from forecaster.evaluate import paired_interval
+
+Row = dict[str, Any]
+GROUP = ("data", "horizon", "regime", "linear")
+"""Within a group only the attention varies."""
+AGAINST = ("none", "full")
+VERDICTS = ("better", "no measurable difference", "worse")
+LEGEND = """\
+MSE and MAE: every test window, scaled values, mean ± standard deviation over seeds. params: without
+the linear path; * not within 5 % of those with full attention. train s, ms (a forecast of one
+window): processor time of one thread. MiB: what one training step adds. skill: 1 - MSE / MSE of the
+best floor. Verdicts: the paired 95 % interval of the MSE difference over windows (block bootstrap,
+seeds averaged first) lies below zero (better), above (worse), or contains it (=).
+(full): amounts to full attention at these lengths, so no verdict."""
+
+
+def rows(cells: Sequence[Finished]) -> list[Row]:
+    """One row per group and attention, in the order of the catalogue.
+
+    Figures are means over seeds, `mse_sd` and `mae_sd` None for a single one. `against` has for
+    "none" and "full" the difference of the MSE, its interval `low` to `high` (None where there are
+    too few windows) and the verdict; it is empty for the reference itself, and for a type that
+    amounts to full attention.
+    """
+    groups: dict[tuple[Any, ...], dict[str, list[Finished]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
+    for cell in cells:
+        groups[tuple(cell.facts[key] for key in GROUP)][cell.facts["attn"]].append(cell)
+    order = list(CATALOGUE)
+    return [
+        _row(found[attn], found)
+        for _, found in sorted(groups.items(), key=lambda item: _place(item[0]))
+        for attn in sorted(
+            found, key=lambda name: order.index(name) if name in order else len(order)
+        )
+    ]
+
+
+def _place(group: tuple[Any, ...]) -> tuple[Any, ...]:
+    data, horizon, regime, linear = group
+    return data, horizon, regime, not linear
+
+
+def _row(own: list[Finished], group: dict[str, list[Finished]]) -> Row:
+    facts = [cell.facts for cell in own]
+    first = facts[0]
+    floor, best = min(first["floors"].items(), key=lambda item: item[1]["mse"])
+    memories = [fact["peak_mib"] for fact in facts if fact["peak_mib"] is not None]
+    figures = {
+        key: mean(fact[key] for fact in facts)
+        for key in ("mse", "mae", "train_seconds", "windows_per_second", "inference_ms")
+    }
+    same = ("tokens", "parameters", "budget_parameters", "within_budget", "effective", "is_full")
+    return {
+        **{key: first[key] for key in (*GROUP, "attn", *same, "steps", "windows")},
+        "seeds": sorted(fact["seed"] for fact in facts),
+        **figures,
+        "mse_sd": stdev(fact["mse"] for fact in facts) if len(facts) > 1 else None,
+        "mae_sd": stdev(fact["mae"] for fact in facts) if len(facts) > 1 else None,
+        "peak_mib": mean(memories) if memories else None,
+        "best_floor": floor,
+        "floor_mse": best["mse"],
+        "skill": 1 - figures["mse"] / best["mse"] if best["mse"] > 0 else None,
+        "against": {
+            name: compared
+            for name in AGAINST
+            if name != first["attn"] and not first["is_full"]
+            for compared in [compare(own, group.get(name, []))]
+            if compared
+        },
+    }
+
+
+def compare(own: Sequence[Finished], other: Sequence[Finished]) -> dict[str, Any]:
+    """The paired difference over test windows, averaged over the seeds that both have.
+
+    Empty when they share none. Blocks of the bootstrap are as long as the horizon, because windows
+    nearer than that overlap.
+    """
+    mine = {cell.facts["seed"]: cell for cell in own}
+    theirs = {cell.facts["seed"]: cell for cell in other}
+    seeds = sorted(set(mine) & set(theirs))
+    if not seeds:
+        return {}
+    paired = [mine[seed].by_window() - theirs[seed].by_window() for seed in seeds]
+    difference = np.mean(paired, axis=0)
+    low, high = paired_interval(difference, block=own[0].facts["horizon"])
+    finite = np.isfinite(low)
+    return {
+        "difference": float(difference.mean()),
+        "low": float(low) if finite else None,
+        "high": float(high) if finite else None,
+        "seeds": seeds,
+        "verdict": VERDICTS[0 if high < 0 else 2 if low > 0 else 1],
+    }
+
+
+def text(rows: Sequence[Row]) -> str:
+    """The tables of all groups for a terminal, 110 columns wide."""
+    groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
+    for row in rows:
+        groups[tuple(row[key] for key in GROUP)].append(row)
+    parts = [_table(found) for found in groups.values()]
+    return "\n\n".join([*parts, LEGEND])
+
+
+def heading(row: Row) -> str:
+    """What all rows of a group share."""
+    return (
+        f"{row['data']}, T = {row['horizon']}, {row['regime']} ({row['tokens']} tokens), "
+        f"{'with' if row['linear'] else 'without'} the linear path; {row['steps']} steps, "
+        f"{row['windows']} test windows"
+    )
+
+
+def _table(found: list[Row]) -> str:
+    first = found[0]
+    seeds = max(len(row["seeds"]) for row in found)
+    lines = [
+        f"{heading(first)}, {seeds} seed{'s' if seeds > 1 else ''}",
+        f"best floor: {first['best_floor']} {first['floor_mse']:.4f}",
+        f"{'':<12}{'MSE':>15}{'MAE':>15}{'params':>9} {'train s':>8}{'win/s':>7}{'ms':>7}{'MiB':>7}"
+        f"{'skill':>8}  vs none  vs full",
+    ]
+    for row in found:
+        budget = " " if row["within_budget"] else "*"
+        memory = "–" if row["peak_mib"] is None else f"{row['peak_mib']:.1f}"
+        skill = "–" if row["skill"] is None else f"{row['skill']:+.1%}"
+        verdicts = "".join(f"  {verdict(row, name):<7}" for name in AGAINST)
+        lines.append(
+            f"{row['attn']:<12}{spread(row, 'mse'):>15}{spread(row, 'mae'):>15}"
+            f"{row['budget_parameters']:>9,}{budget}{row['train_seconds']:>8.1f}"
+            f"{row['windows_per_second']:>7.0f}{row['inference_ms']:>7.2f}{memory:>7}{skill:>8}"
+            f"{verdicts}".rstrip()
+        )
+    return "\n".join(lines)
+
+
+def spread(row: Row, key: str) -> str:
+    """A mean, and the standard deviation over seeds where there are several."""
+    deviation = row[f"{key}_sd"]
+    return f"{row[key]:.4f}" + ("" if deviation is None else f" ± {deviation:.4f}")
+
+
+def verdict(row: Row, name: str) -> str:
+    """The verdict in the space of a column."""
+    if row["is_full"]:
+        return "(full)"
+    if name not in row["against"]:
+        return "–"
+    word: str = row["against"][name]["verdict"]
+    return "=" if word == VERDICTS[1] else word

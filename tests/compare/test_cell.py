@@ -1,0 +1,115 @@
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file
+from safetensors.torch import load_file as load_weights
+
+from forecaster import experiment
+from forecaster.compare import table
+from forecaster.compare.cell import ARRAYS, FACTS, WEIGHTS, Finished, Shared, read, train
+from forecaster.errors import StorageError, UsageError
+from tests.compare.grids import small_grid
+
+
+@pytest.fixture(scope="module")
+def grid(home):
+    return small_grid(seeds=2)
+
+
+@pytest.fixture(scope="module")
+def shared(grid, tmp_path_factory):
+    return Shared(grid.data, tmp_path_factory.mktemp("cells"), "abc", "forecaster compare")
+
+
+def cell_named(grid, name):
+    return next(cell for cell in grid.cells if cell.name == name)
+
+
+@pytest.fixture(scope="module")
+def done(grid, shared):
+    return train(shared, cell_named(grid, "full-5-few-linear-s0"))
+
+
+def test_facts(done, grid):
+    facts = done.facts
+    cell = cell_named(grid, "full-5-few-linear-s0")
+    assert json.loads((done.folder / FACTS).read_text()) == facts == read(done.folder).facts
+    assert facts["config"] == cell.config.to_dict()
+    assert facts["config_digest"] == cell.digest
+    assert facts["steps"] == 6
+    assert 0 <= facts["best_step"] <= 6
+    assert facts["budget_parameters"] == cell.parameters
+    assert facts["parameters"] == cell.parameters + 36 * 5, "and the linear path"
+    assert (facts["tokens"], facts["effective"], facts["is_full"]) == (9, "encoder.0: full", False)
+    assert (facts["commit"], facts["command"]) == ("abc", "forecaster compare")
+    assert facts["mlflow_run_id"] is None
+    for key in ("train_seconds", "windows_per_second", "inference_ms", "seconds", "validation_mse"):
+        assert facts[key] > 0
+    assert facts["peak_mib"] >= 0
+    assert "1 threads" in facts["hardware"]
+
+
+def test_it_is_what_the_evaluation_says(done, grid):
+    """Every test window, the floors, and the weights that were kept."""
+    cell = cell_named(grid, "full-5-few-linear-s0")
+    problem = experiment.pose(cell.config, *grid.data["small"])
+    model = problem.build_model()
+    model.load_state_dict(load_weights(done.folder / WEIGHTS))
+    judged = experiment.judge(problem, model, "cpu").to_dict()
+    for key in ("mse", "mae", "windows", "by_step"):
+        assert done.facts[key] == judged[key]
+    for name, floor in judged["floors"].items():
+        assert done.facts["floors"][name] == {"mse": floor["mse"], "mae": floor["mae"]}
+    by_window = done.by_window()
+    assert by_window.dtype == np.float64
+    assert by_window.mean() == pytest.approx(judged["mse"])
+
+    arrays = load_file(done.folder / ARRAYS)
+    test = problem.test("cpu")
+    for name, number in done.facts["examples"].items():
+        batch = test.batch(torch.tensor([number]))
+        np.testing.assert_array_equal(arrays[f"{name}.past"], batch.past[0])
+        np.testing.assert_array_equal(arrays[f"{name}.truth"], batch.target[0])
+        error = arrays[f"{name}.forecast"].astype(float) - arrays[f"{name}.truth"]
+        assert np.square(error).mean() == pytest.approx(by_window[number], rel=1e-5)
+    errors = [by_window[done.facts["examples"][name]] for name in ("best", "median", "worst")]
+    assert errors == [by_window.min(), np.sort(by_window)[len(by_window) // 2], by_window.max()]
+
+
+def test_it_can_be_repeated(done, grid, shared, tmp_path):
+    again = train(replace(shared, folder=tmp_path), cell_named(grid, "full-5-few-linear-s0"))
+    np.testing.assert_array_equal(again.by_window(), done.by_window())
+
+
+def test_full_against_full_ties(done, grid, shared):
+    """The same type with another seed is no measurable difference; with the same one, none."""
+    other = train(shared, cell_named(grid, "full-5-few-linear-s1"))
+    assert other.facts["mse"] != done.facts["mse"]
+    renamed = Finished(other.folder, {**other.facts, "seed": 0})
+    assert table.compare([done], [renamed])["verdict"] == "no measurable difference"
+    itself = table.compare([done], [done])
+    assert (itself["low"], itself["difference"], itself["high"]) == (0, 0, 0)
+    assert itself["verdict"] == "no measurable difference"
+
+
+def test_too_few_steps_to_be_checked(grid, shared):
+    cell = replace(cell_named(grid, "full-5-many-plain-s0"), steps=3)
+    with pytest.raises(UsageError, match="3 steps end before the first check, which comes after 6"):
+        train(shared, cell)
+    assert not (shared.folder / cell.name).exists()
+
+
+def test_more_facts_can_be_noted(done, tmp_path):
+    file = tmp_path / FACTS
+    file.write_text("{}")
+    noted = Finished(tmp_path, done.facts).note(mlflow_run_id="1")
+    assert noted.facts == {**done.facts, "mlflow_run_id": "1"} == read(tmp_path).facts
+    assert [path.name for path in tmp_path.iterdir()] == [FACTS]
+
+
+def test_a_damaged_cell(tmp_path):
+    with pytest.raises(StorageError, match=r"cell.json cannot be read: .* Remove "):
+        read(tmp_path)

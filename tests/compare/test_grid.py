@@ -1,0 +1,190 @@
+import os
+from pathlib import Path
+
+import pytest
+
+from forecaster import experiment, resources
+from forecaster.attention import ATTENTIONS
+from forecaster.compare.grid import (
+    MARGIN,
+    amounts_to_full,
+    define,
+    differences,
+    read,
+    resolve,
+    tokens,
+)
+from forecaster.config import load
+from forecaster.errors import ConfigError, UsageError
+from tests.compare.grids import small_grid, values
+
+DATA = os.environ.get("FORECASTER_DATA", "")
+PACKAGED = sorted((resources.configs() / "grids").glob("*.yaml"))
+
+
+@pytest.fixture(scope="module")
+def grid(home):
+    return small_grid(attn="all", seeds=2)
+
+
+def build(cell, grid):
+    return experiment.pose(cell.config, *grid.data[cell.data]).build_model()
+
+
+class TestDefine:
+    def test_the_references_come_along(self):
+        assert define(values(attn=["lsh", "prob"]), {}, "").attentions() == [
+            "full", "prob", "lsh", "mean", "none",
+        ]  # fmt: skip
+        assert define(values(attn="all"), {}, "").attentions() == list(ATTENTIONS)
+
+    def test_seeds_are_a_number_or_a_list(self):
+        assert define(values(seeds=3), {}, "").each_seed() == [0, 1, 2]
+        assert define(values(seeds=[7, 4]), {}, "").each_seed() == [7, 4]
+
+    def test_changes_replace_values_and_add_sets(self):
+        given = values()
+        changes = {"horizons": [7, 8], "protocol.steps": 9, "protocol.set": ["train.lr=0.5"]}
+        changed = define(given, changes, "")
+        assert changed.horizons == [7, 8]
+        assert changed.protocol.steps == 9
+        assert changed.protocol.set == [*given["protocol"]["set"], "train.lr=0.5"]
+        assert given == values(), "what was given stays"
+
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            ({"horizon": [5]}, "toy.yaml: horizon: .*Did you mean 'horizons'"),
+            ({"protocol.epochs": 3}, "protocol.epochs: .*Known here: config, set, steps, regimes"),
+            ({"protocol.regimes": {"x": {"sets": []}}}, r"regimes.x.sets: .*Did you mean 'set'"),
+            ({"protocol.regimes": {"a-b": {}}}, "a-b"),
+            ({"protocol.regimes": {}}, "protocol.regimes: .*at least 1"),
+            ({"protocol.steps": 0}, "protocol.steps: .*greater than or equal to 1, got 0"),
+            ({"data": "small"}, "data: .*valid list, got 'small'"),
+        ],
+    )
+    def test_what_is_wrong_is_named(self, changes, message):
+        with pytest.raises(ConfigError, match=message):
+            define(values(), changes, "toy.yaml")
+
+
+class TestRead:
+    def test_a_file_and_a_name(self, tmp_path):
+        file = tmp_path / "mine.yaml"
+        file.write_text("seeds: 2\n")
+        assert read(str(file)) == ("mine", {"seeds": 2})
+        assert read("default")[0] == "default"
+
+    def test_an_unknown_one(self):
+        with pytest.raises(UsageError, match=r"no grid 'defult'.*Did you mean 'default'"):
+            read("defult")
+
+
+class TestResolve:
+    def test_every_combination_once(self, grid):
+        names = [cell.name for cell in grid.cells]
+        assert len(set(names)) == len(names) == len(ATTENTIONS) * (2 + 1) * 2
+        assert "prob-5-few-linear-s1" in names
+        assert [cell.seed for cell in grid.cells] == sorted(cell.seed for cell in grid.cells)
+
+    def test_in_a_group_the_attention_alone_varies(self, grid):
+        for regime, linear, seed in (("few", True, 0), ("few", False, 1), ("many", False, 1)):
+            group = [
+                c for c in grid.cells if (c.regime, c.linear, c.seed) == (regime, linear, seed)
+            ]
+            configs = [cell.config.to_dict() for cell in group]
+            for config in configs:
+                assert config.pop("attn")
+                assert config["model"].pop("feed_forward")
+            assert all(config == configs[0] for config in configs)
+            assert {tokens(build(cell, grid)) for cell in group} == {9 if regime == "few" else 36}
+
+    def test_the_linear_path_takes_its_rate_along(self, grid):
+        for cell in grid.cells:
+            assert cell.config.model.options["linear"] is cell.linear
+            assert cell.config.train.lr_of == ({"linear": 0.001} if cell.linear else {})
+            assert cell.config.train.patience == cell.steps
+
+    def test_the_budget(self, grid):
+        counts = {}
+        for cell in grid.cells:
+            named = build(cell, grid).named_parameters()
+            count = sum(p.numel() for name, p in named if not name.startswith("linear."))
+            assert count == cell.parameters
+            assert counts.setdefault((cell.regime, cell.attn), count) == count
+        for cell in grid.cells:
+            full = counts[cell.regime, "full"]
+            assert cell.within_budget == (abs(cell.parameters / full - 1) <= MARGIN)
+            near = cell.attn not in ("gau", "flash") and not cell.attn.startswith("aft-")
+            assert cell.within_budget or not near
+        assert not all(cell.within_budget for cell in grid.cells), "some cannot be brought there"
+
+    def test_a_skeleton_without_linear_path(self):
+        sets = ["window.past=24", "model=informer", "model.width=8", "model.feed_forward=8"]
+        changes = {"protocol.set": sets, "protocol.regimes": {"points": {}}}
+        bare = values()
+        bare["protocol"]["set"] = []
+        made = resolve("toy", define(bare, changes, ""))
+        assert {cell.linear for cell in made.cells} == {False}
+
+    def test_two_data_sets_show_in_the_names(self, home):
+        with pytest.raises(UsageError, match="names the data set small twice"):
+            small_grid(data=["small", "small"])
+
+    def test_a_seed_twice(self):
+        with pytest.raises(UsageError, match="the same cell twice: full-5-few-linear-s3"):
+            small_grid(seeds=[3, 3])
+
+    def test_an_unknown_attention(self):
+        with pytest.raises(UsageError, match=r"unknown attention 'porb'\. Did you mean 'prob'"):
+            small_grid(attn=["porb"])
+
+    def test_the_digest_depends_on_steps_and_configuration(self):
+        cells = [
+            *small_grid().cells,
+            *small_grid(**{"protocol.steps": 7}).cells,
+            *small_grid(**{"protocol.set": ["train.lr=0.5"]}).cells,
+        ]
+        assert len({cell.digest for cell in cells}) == len(cells)
+        assert small_grid().cells[0].digest == cells[0].digest
+
+
+def test_what_amounts_to_full(home):
+    found = {}
+    for name, sets in {
+        "full": [],
+        "prob": ["attn.factor=9"],
+        "topk": ["attn.topk=9"],
+        "lsh": [],
+    }.items():
+        config = load("small.yaml", sets, {"attn": name}, {})
+        problem = experiment.pose(*experiment.find_data(config, print))
+        found[name] = amounts_to_full(name, problem.build_model())
+    assert found == {"full": False, "prob": True, "topk": True, "lsh": True}
+
+
+def test_differences_are_told_leaf_by_leaf():
+    old = {"a": 1, "b": {"c": [1], "d": None}}
+    new = {"a": 1, "b": {"c": [2], "e": True}}
+    assert differences(old, new) == [
+        "b.c: [1] there, [2] here",
+        "b.d: None there, nothing here",
+        "b.e: nothing there, True here",
+    ]
+    assert differences(old, old) == []
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("file", PACKAGED, ids=lambda path: path.stem)
+def test_the_packaged_grids(file, monkeypatch):
+    """One regime has 84 tokens or more, one 512 or more, and no type comes out as full there."""
+    cards = Path(experiment.__file__).parent.parent / "data" / "cards"
+    monkeypatch.setattr(resources, "cards", lambda: cards)
+    monkeypatch.setenv("FORECASTER_DATA", DATA)
+    made = resolve(*[file.stem, define(read(str(file))[1], {"seeds": 1}, file.name)])
+    assert {cell.attn for cell in made.cells} == set(ATTENTIONS)
+    lengths = sorted({tokens(build(cell, made)) for cell in made.cells if cell.attn == "full"})
+    assert lengths[0] >= 84
+    assert lengths[-1] >= 512
+    assert {c.attn for c in made.cells if not c.within_budget} <= {"aft-full", "aft-local"}
+    assert not any(amounts_to_full(cell.attn, build(cell, made)) for cell in made.cells)

@@ -1,0 +1,112 @@
+import numpy as np
+import pytest
+
+from forecaster.compare import table
+from forecaster.evaluate import paired_interval
+from tests.compare.grids import finished
+
+N = 400
+
+
+@pytest.fixture
+def cells(tmp_path):
+    """Two seeds of each: `full` is better than `none` by 0.5, `prob` by noise, `lsh` is worse."""
+    random = np.random.default_rng(0)
+    noise = random.normal(size=(2, N))
+    made = []
+    for seed in (0, 1):
+        base = 2 + noise[seed]
+        own = {"none": base, "full": base - 0.5, "lsh": base + 1 + seed, "mean": base}
+        own["prob"] = base + 0.01 * random.normal(size=N)
+        own["topk"] = own["full"]
+        made += [
+            finished(tmp_path, errors, attn=attn, seed=seed, is_full=attn == "topk")
+            for attn, errors in own.items()
+        ]
+    return made
+
+
+def by_attention(rows):
+    return {row["attn"]: row for row in rows}
+
+
+def test_verdicts(cells):
+    rows = by_attention(table.rows(cells))
+    assert list(rows) == ["full", "prob", "lsh", "topk", "mean", "none"], "as in the catalogue"
+    assert rows["full"]["against"]["none"]["verdict"] == "better"
+    assert rows["full"]["against"]["none"]["difference"] == pytest.approx(-0.5)
+    assert rows["lsh"]["against"]["none"]["verdict"] == "worse"
+    assert rows["prob"]["against"]["none"]["verdict"] == "no measurable difference"
+    assert rows["prob"]["against"]["full"]["verdict"] == "worse"
+    assert rows["mean"]["against"]["none"]["verdict"] == "no measurable difference"
+    assert set(rows["none"]["against"]) == {"full"}
+    assert rows["topk"]["against"] == {}, "it is full attention, so there is nothing to say"
+
+
+def test_seeds_are_averaged_before_the_bootstrap(cells):
+    found = {(c.facts["attn"], c.facts["seed"]): c.by_window() for c in cells}
+    difference = np.mean([found["lsh", s] - found["none", s] for s in (0, 1)], axis=0)
+    low, high = paired_interval(difference, block=2)
+    against = by_attention(table.rows(cells))["lsh"]["against"]["none"]
+    assert (against["low"], against["high"]) == (low, high)
+    assert against["difference"] == pytest.approx(1.5)
+    assert against["seeds"] == [0, 1]
+
+
+def test_only_the_seeds_that_both_have(cells):
+    left = [c for c in cells if (c.facts["attn"], c.facts["seed"]) != ("none", 1)]
+    rows = by_attention(table.rows(left))
+    assert rows["lsh"]["against"]["none"]["seeds"] == [0]
+    alone = [c for c in cells if (c.facts["attn"], c.facts["seed"]) in (("none", 1), ("lsh", 0))]
+    assert by_attention(table.rows(alone))["lsh"]["against"] == {}
+
+
+def test_figures(tmp_path):
+    cells = [
+        finished(tmp_path, [value] * 10, seed=seed, mae=value / 2, peak_mib=peak)
+        for seed, value, peak in ((0, 1.0, 2.0), (1, 2.0, None), (2, 3.0, 4.0))
+    ]
+    (row,) = table.rows(cells)
+    assert (row["mse"], row["mse_sd"]) == (2.0, 1.0)
+    assert (row["mae"], row["mae_sd"]) == (1.0, 0.5)
+    assert row["peak_mib"] == 3.0
+    assert (row["best_floor"], row["floor_mse"], row["skill"]) == ("low", 0.5, -3.0)
+    assert row["seeds"] == [0, 1, 2]
+    (single,) = table.rows(cells[:1])
+    assert single["mse_sd"] is None
+
+
+def test_too_few_windows_say_nothing(tmp_path):
+    own, other = (
+        finished(tmp_path, [value] * 3, attn=attn) for attn, value in (("full", 1), ("none", 9))
+    )
+    compared = table.compare([own], [other])
+    assert compared["verdict"] == "no measurable difference"
+    assert compared["low"] is None
+
+
+def test_groups_stand_apart(cells, tmp_path):
+    other = [finished(tmp_path / "x", [1.0] * N, attn="full", linear=True)]
+    rows = table.rows(cells + other)
+    assert [row["linear"] for row in rows] == [True] + 6 * [False]
+    assert rows[0]["against"] == {}, "the other group has the linear path, this one has not"
+
+
+def test_text(cells, tmp_path):
+    heavy = finished(
+        tmp_path / "x", [1.0] * N, attn="diff", within_budget=False, budget_parameters=123456,
+        peak_mib=None, floors={"zero": {"mse": 0.0}},
+    )  # fmt: skip
+    text = table.text(table.rows([*cells, heavy]))
+    lines = {line.split()[0]: line for line in text.splitlines() if line}
+    assert (
+        "small, T = 2, few (9 tokens), without the linear path; 6 steps, 400 test windows" in text
+    )
+    assert lines["full"].split()[-2:] == ["better", "–"]
+    assert lines["lsh"].split()[-2:] == ["worse", "worse"]
+    assert lines["prob"].split()[-2:] == ["=", "worse"]
+    assert lines["topk"].split()[-2:] == ["(full)", "(full)"]
+    assert "123,456*" in lines["diff"]
+    assert "±" in lines["full"]
+    assert "±" not in lines["diff"]
+    assert max(map(len, text.splitlines())) <= 110
