@@ -178,9 +178,14 @@ def predict(
     forecaster = Forecaster.load(model, device or "auto")
     if input is None:
         data = forecaster.bundle.config.data
-        input = locate(load_card(data.name), data.path)
+        card = load_card(data.name)
+        input = locate(card, data.path)
         _say(f"history: {input}")
-    frame = forecaster.predict(read_frame(input), horizon, where=str(input))
+        # What lies further back may be irregular, as the card then says.
+        history = read_frame(input, card).tail(forecaster.bundle.past)
+    else:
+        history = read_frame(input)
+    frame = forecaster.predict(history, horizon, where=str(input))
     if output is not None:
         _write(frame, output)
         _say(f"wrote {len(frame)} rows to {output}")
@@ -408,8 +413,10 @@ def data_list(as_json: AsJson = False) -> None:
     if as_json:
         _print_json([card.model_dump(mode="json") for card in cards])
         return
+    width = max(len(card.name) for card in cards)
     for card in cards:
-        _row(card.name, f"{card.title}; {len(card.columns)} columns, every {card.freq}")
+        count = f"{len(card.columns)} column{'s' * (len(card.columns) > 1)}"
+        print(f"{card.name:<{width}}  {card.title}; {count}, every {card.freq}")
 
 
 @data_app.command("show")
@@ -421,11 +428,13 @@ def data_show(name: str, as_json: AsJson = False) -> None:
     import yaml
 
     from forecaster.datasets import load_card
+    from forecaster.datasets.card import spans
 
     card = load_card(name).model_dump(mode="json", exclude_none=True)
     if as_json:
         _print_json(card)
         return
+    card["columns"] = spans(card["columns"])
     print(yaml.safe_dump(card, sort_keys=False, allow_unicode=True), end="")
 
 

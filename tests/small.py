@@ -33,8 +33,11 @@ def install(folder: Path, patch: pytest.MonkeyPatch) -> Path:
     file = folder / "data" / "small.csv"
     frame.to_csv(file, index=False)
     card = {
-        "name": "small", "title": "A small series", "about": "generated", "files": ["small.csv"],
-        "sha256": hashlib.sha256(file.read_bytes()).hexdigest(), "time": "date",
+        "name": "small", "title": "A small series", "about": "generated",
+        "sources": [
+            {"files": ["small.csv"], "sha256": hashlib.sha256(file.read_bytes()).hexdigest()}
+        ],
+        "time": "date",
         "timezone": "naive", "freq": "h", "columns": list(COLUMNS), "target": "b",
         "seasons": [12, 24], "split": {"rows": [TRAIN, VALIDATION, TEST]}, "licence": "none",
         "citation": "none",

@@ -436,6 +436,10 @@ class TestLists:
     def test_data(self, run, tmp_path):
         _, out, _ = run("data", "list")
         assert out.splitlines()[0].startswith("ETTh1 ")
+        assert "\ntraffic-sensor0         Part of traffic: its first sensor alone, hourly; 1 col" in out
+        assert "\ntraffic                 Road occupancy at 862 sensors" in out
+        _, wide, _ = run("data", "show", "traffic")
+        assert yaml.safe_load(wide)["columns"] == ["0..860", "OT"]
         _, shown, _ = run("data", "show", "vic_elec")
         assert yaml.safe_load(shown)["target"] == "Demand"
         status, file, _ = run("data", "fetch", "vic_elec")

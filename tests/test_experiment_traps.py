@@ -33,8 +33,8 @@ def values() -> np.ndarray:
 def problem(data: np.ndarray, model: dict[str, Any] = CYCLE, features: str = "M") -> Problem:
     card = Card.model_validate(
         {
-            "name": "small", "title": "small", "about": "generated", "files": ["small.csv"],
-            "sha256": "0" * 64, "time": "date", "timezone": "naive", "freq": "h",
+            "name": "small", "title": "small", "about": "generated",
+            "sources": [{"files": ["small.csv"], "sha256": "0" * 64}], "time": "date", "timezone": "naive", "freq": "h",
             "columns": COLUMNS, "target": "b", "seasons": [12],
             "split": {"rows": [TRAIN, VALIDATION, TEST]}, "licence": "none", "citation": "none",
         }

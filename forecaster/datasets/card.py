@@ -1,12 +1,16 @@
 """The facts about a data set, read from `data/cards/NAME.yaml`."""
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from datetime import datetime
+from pathlib import PurePath, PurePosixPath
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     NonNegativeInt,
@@ -34,7 +38,19 @@ def _inside_folder(text: str) -> str:
     return text
 
 
+def _names(given: Any) -> Any:
+    """Column names; "0..319" is short for the whole numbers from 0 to 319."""
+    if not isinstance(given, list | tuple):
+        return given
+    names: list[Any] = []
+    for name in given:
+        span = re.fullmatch(r"([0-9]{1,6})\.\.([0-9]{1,6})", str(name))
+        names += [str(i) for i in range(int(span[1]), int(span[2]) + 1)] if span else [name]
+    return names
+
+
 RelativePath = Annotated[str, AfterValidator(_inside_folder)]
+Columns = Annotated[tuple[str, ...], BeforeValidator(_names), Field(min_length=1)]
 Fraction = Annotated[float, Field(gt=0, lt=1)]
 
 
@@ -58,6 +74,45 @@ class Package(_Facts):
     file: RelativePath
     pip: str
     extra: str
+
+
+class Bare(_Facts):
+    """A file of values alone: no header, and no stamps, so that the card gives both.
+
+    `first` is the stamp of its first row, `columns` the order of the columns in it where that is
+    not the card's.
+    """
+
+    first: datetime
+    columns: Columns | None = None
+
+
+class Source(_Facts):
+    """One published form of a data set.
+
+    `files` are the places tried inside a data folder, the last being the file's own name. `sha256`
+    and `git_blob` (SHA-1 of "blob LENGTH", a zero byte and the content) are of the file as
+    published, compressed if it is. `page` is where a person finds what cannot be fetched from
+    `urls`. `bare` is there for a file without header and stamps.
+    """
+
+    files: Annotated[tuple[RelativePath, ...], Field(min_length=1)]
+    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
+    git_blob: Annotated[str, Field(pattern="^[0-9a-f]{40}$")] | None = None
+    urls: tuple[str, ...] = ()
+    page: str | None = None
+    package: Package | None = None
+    bare: Bare | None = None
+
+    @model_validator(mode="after")
+    def _can_be_verified(self) -> Self:
+        if self.sha256 is None and self.git_blob is None:
+            raise ValueError("expected 'sha256' or 'git_blob', to tell the right file from others")
+        return self
+
+    @property
+    def file_name(self) -> str:
+        return PurePosixPath(self.files[-1]).name
 
 
 class Split(_Facts):
@@ -94,24 +149,21 @@ REGULAR = Irregular()
 class Card(_Facts):
     """One data set.
 
-    `files` are the places tried inside a data folder, `columns` the value columns in order,
-    `seasons` the steps of its cycles with the main one first. Stamps of a file whose `timezone`
-    is UTC are UTC; a `naive` one keeps the clock of its source, whatever that was. Its stamps must
-    depart from `freq` exactly as `irregular` says, by default not at all.
+    `sources` are its forms, which hold the same values, the preferred one first; `columns` the
+    value columns in order, `seasons` the steps of its cycles with the main one first. Stamps of a
+    file whose `timezone` is UTC are UTC; a `naive` one keeps the clock of its source, whatever that
+    was. They must depart from `freq` exactly as `irregular` says, by default not at all.
     """
 
     name: str
     title: str
     about: str
-    files: Annotated[tuple[RelativePath, ...], Field(min_length=1)]
-    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
-    urls: tuple[str, ...] = ()
-    package: Package | None = None
+    sources: Annotated[tuple[Source, ...], Field(min_length=1)]
     time: str
     timezone: Literal["UTC", "naive"]
     freq: Annotated[str, AfterValidator(_freq)]
     irregular: Irregular = REGULAR
-    columns: Annotated[tuple[str, ...], Field(min_length=1)]
+    columns: Columns
     target: str
     seasons: Annotated[tuple[PositiveInt, ...], Field(min_length=1)]
     split: Split
@@ -124,7 +176,18 @@ class Card(_Facts):
             raise ValueError(f"a column is named twice among {[self.time, *self.columns]}")
         if self.target not in self.columns:
             raise ValueError(f"target '{self.target}' is not among {list(self.columns)}")
+        for source in self.sources:
+            if source.bare and sorted(source.bare.columns or self.columns) != sorted(self.columns):
+                raise ValueError(f"the columns of {source.file_name} are not those of the card")
         return self
+
+    def source_of(self, file: PurePath) -> Source:
+        """The form that a file has, by its name, else by its suffix, else the first."""
+        for tell in (lambda name: name, lambda name: "".join(PurePath(name).suffixes)):
+            for source in self.sources:
+                if tell(source.file_name) == tell(file.name):
+                    return source
+        return self.sources[0]
 
     def borders(self, rows: int) -> Borders:
         """Where the parts end in a file of `rows` rows.
@@ -172,3 +235,16 @@ def load_card(name: str) -> Card:
     if card.name != name:
         raise ConfigError(f"{file}: name: expected '{name}' like the file, got '{card.name}'")
     return card
+
+
+def spans(columns: Sequence[str]) -> list[str]:
+    """Column names with runs of three and more whole numbers as a card may have them: "0..319"."""
+    runs: list[list[str]] = []
+    for name in columns:
+        last = runs[-1][-1] if runs else ""
+        if re.fullmatch("[0-9]{1,6}", last) and name == str(int(last) + 1):
+            runs[-1].append(name)
+        else:
+            runs.append([name])
+    short = [run if len(run) < 3 else [f"{run[0]}..{run[-1]}"] for run in runs]
+    return [name for run in short for name in run]

@@ -14,7 +14,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from forecaster import resources
-from forecaster.datasets.card import Card
+from forecaster.datasets.card import Card, Source
 from forecaster.errors import ConfigError, DataError, UnavailableError
 
 CONNECT_SECONDS, READ_SECONDS = 5, 60
@@ -31,23 +31,27 @@ def locate(card: Card, path: Path | None = None) -> Path:
     looked = [] if os.environ.get("FORECASTER_DATA") else ["$FORECASTER_DATA: not set"]
     for place, folder in _folders():
         looked.append(f"{place}: {folder}")
-        for file in _candidates(folder, card):
-            return _verified(file, card)
+        for source, file in _candidates(folder, card):
+            return _verified(file, source, card)
     cached, reason = _cached(card)
     looked.append(f"the cache: {_cache()}{reason}")
     if cached:
         return cached
-    if card.package:
-        try:
-            packaged = Path(str(importlib.resources.files(card.package.module))) / card.package.file
-        except ModuleNotFoundError:
-            looked.append(f"the Python package {card.package.pip}: not installed")
-        else:
-            return _verified(packaged, card)
-    downloaded, reasons = _download(card)
-    if downloaded:
-        return downloaded
-    raise UnavailableError(_unavailable(card, looked + reasons))
+    for source in card.sources:
+        if source.package:
+            package = source.package
+            try:
+                packaged = Path(str(importlib.resources.files(package.module))) / package.file
+            except ModuleNotFoundError:
+                looked.append(f"the Python package {package.pip}: not installed")
+            else:
+                return _verified(packaged, source, card)
+    for source in card.sources:
+        downloaded, reasons = _download(source)
+        if downloaded:
+            return downloaded
+        looked += reasons
+    raise UnavailableError(_unavailable(card, looked))
 
 
 def _given(path: Path) -> Path:
@@ -74,22 +78,33 @@ def _folders() -> Iterator[tuple[str, Path]]:
         yield "data/raw of the checkout", checkout
 
 
-def _candidates(folder: Path, card: Card) -> Iterator[Path]:
-    return (folder / file for file in card.files if (folder / file).is_file())
+def _candidates(folder: Path, card: Card) -> Iterator[tuple[Source, Path]]:
+    for source in card.sources:
+        for file in source.files:
+            if (folder / file).is_file():
+                yield source, folder / file
 
 
-def _sha256(file: Path) -> str:
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+def _mismatch(file: Path, source: Source) -> str:
+    """How the checksums of `file` differ from those of its source; "" when they agree."""
+    head = b"blob %d\0" % file.stat().st_size
+    for name, wanted, digest in (
+        ("SHA-256", source.sha256, hashlib.sha256()),
+        ("git blob id", source.git_blob, hashlib.sha1(head, usedforsecurity=False)),
+    ):
+        if wanted is not None:
+            with file.open("rb") as stream:
+                got = hashlib.file_digest(stream, digest.copy).hexdigest()
+            if got != wanted:
+                return f"expected {name} {wanted}, got {got}"
+    return ""
 
 
-def _verified(file: Path, card: Card) -> Path:
-    got = _sha256(file)
-    if got != card.sha256:
+def _verified(file: Path, source: Source, card: Card) -> Path:
+    if mismatch := _mismatch(file, source):
         raise DataError(
-            f"{file} is not the {card.name} that its card describes: expected SHA-256 "
-            f"{card.sha256}, got {got}. Remove the file, or name it to use it as it is: "
-            f"--set data.path={file}"
+            f"{file} is not the {card.name} that its card describes: {mismatch}. Remove the file, "
+            f"or name it to use it as it is: --set data.path={file}"
         )
     return file
 
@@ -101,23 +116,24 @@ def _cache() -> Path:
 def _cached(card: Card) -> tuple[Path | None, str]:
     """The verified file in the cache, or why there is none. A damaged one is downloaded anew."""
     damaged = ""
-    for file in _candidates(_cache(), card):
-        if _sha256(file) == card.sha256:
+    for source, file in _candidates(_cache(), card):
+        if not _mismatch(file, source):
             return file, ""
-        damaged = f" ({file} does not have the card's SHA-256)"
+        damaged = f" ({file} does not have the card's checksum)"
     return None, damaged
 
 
-def _download(card: Card) -> tuple[Path | None, list[str]]:
+def _download(source: Source) -> tuple[Path | None, list[str]]:
     """The file fetched from the first address that has it, or why each did not."""
-    if not card.urls:
+    if not source.urls:
         return None, []
     import pooch
     import requests
     from filelock import FileLock
 
-    folder, name = _cache(), card.files[-1]
-    target = folder / name
+    folder = _cache()
+    target = folder / source.files[-1]
+    part = target.with_name(f".{target.name}.part")
     downloader = pooch.HTTPDownloader(
         timeout=(CONNECT_SECONDS, READ_SECONDS), progressbar=sys.stderr.isatty()
     )
@@ -126,18 +142,25 @@ def _download(card: Card) -> tuple[Path | None, list[str]]:
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(target.with_name(f".{target.name}.lock")):
-            for url in card.urls:
+            if target.is_file() and not _mismatch(target, source):
+                return target, []  # another process has finished it meanwhile
+            for url in source.urls:
                 host = urlsplit(url).netloc
                 if host in unreachable:
                     continue
                 try:
-                    # Returns at once when another process has finished it meanwhile.
-                    pooch.retrieve(url, f"sha256:{card.sha256}", name, folder, None, downloader)
-                    return target, []
-                except (requests.RequestException, ValueError) as error:
+                    downloader(url, str(part), None)
+                    mismatch = _mismatch(part, source)
+                    if not mismatch:
+                        part.replace(target)
+                        return target, []
+                    reasons.append(f"{url}: what came is another file: {mismatch}")
+                except requests.RequestException as error:
                     if isinstance(error, requests.ConnectionError):
                         unreachable.add(host)
                     reasons.append(f"{url}: {_short(error)}")
+                finally:
+                    part.unlink(missing_ok=True)
     except OSError as error:
         reasons.append(f"{folder} cannot be written: {error.strerror or error}")
     return None, reasons
@@ -155,19 +178,18 @@ def _short(error: Exception) -> str:
             return f"no answer within {READ_SECONDS} s"
         case requests.ConnectionError():
             return "no connection"
-        case requests.RequestException():
-            return f"broken off ({type(error).__name__})"
         case _:
-            return "what came does not have the card's SHA-256"
+            return f"broken off ({type(error).__name__})"
 
 
 def _unavailable(card: Card, looked: list[str]) -> str:
+    names = " or ".join(source.file_name for source in card.sources)
     ways = [
-        f"put {card.files[-1]} into data/raw",
+        *(f"pip install 'forecaster[{s.package.extra}]'" for s in card.sources if s.package),
+        *(f"get {s.file_name} from {s.page}" for s in card.sources if s.page),
+        f"put {names} into data/raw",
         "set FORECASTER_DATA to the folder that holds it",
         "name the file with --set data.path=FILE",
     ]
-    if card.package:
-        ways.insert(0, f"pip install 'forecaster[{card.package.extra}]'")
     places = "".join(f"\n  - {place}" for place in looked)
     return f"{card.name} is not to be had. Looked in:{places}\nWays out: {'; or '.join(ways)}."

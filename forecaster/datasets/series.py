@@ -5,10 +5,13 @@ Rows are counted from 1, without the header. Stamps with a time zone are convert
 without one keep the clock of their source.
 """
 
+import gzip
 import hashlib
 import io
 import json
 import re
+import zlib
+from codecs import BOM_UTF8
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,6 +26,9 @@ from forecaster.datasets.calendar import fixed_step, normalise_freq
 from forecaster.datasets.card import REGULAR, Card, Irregular
 from forecaster.datasets.fetch import locate
 from forecaster.errors import DataError, StorageError
+
+LARGEST = 2**30
+"""Bytes that a compressed file may unpack to."""
 
 _ZONE = r":\d\d.*(?:[Zz]|[+-]\d\d(?::?\d\d)?)\s*$"
 _DAYLIGHT_SAVING = (
@@ -69,7 +75,7 @@ def load(card: Card, path: Path | None = None) -> Series:
     """The data set of `card`, from `path` or from where `fetch.locate` finds it."""
     file = locate(card, path)
     return from_frame(
-        read_frame(file),
+        read_frame(file, card),
         time=card.time,
         columns=card.columns,
         freq=card.freq,
@@ -78,36 +84,69 @@ def load(card: Card, path: Path | None = None) -> Series:
     )
 
 
-def read_frame(path: Path) -> pd.DataFrame:
+def read_frame(path: Path, card: Card | None = None) -> pd.DataFrame:
     """The rows of a Parquet file (by its suffix) or else of a CSV file in UTF-8, unchecked.
 
-    BOM and CRLF are accepted. A column of which one cell is no number comes back as text, so that
-    `from_frame` can name the cell. Raises DataError for what is not a table, StorageError for a
-    file that cannot be read.
+    BOM, CRLF and gzip (by the suffix .gz) are accepted; a form of `card` that has neither header
+    nor stamps gets both. A column of which one cell is no number comes back as text, so that
+    `from_frame` can name the cell. Raises DataError for what is not a table or unpacks to more than
+    LARGEST bytes, StorageError for a file that cannot be read.
     """
     import pyarrow as pa
-    import pyarrow.csv
     import pyarrow.parquet
 
+    data = _content(path)
+    bare = card.source_of(path).bare if card else None
+    if card and bare:
+        frame = _read_csv(data, path, bare.columns or card.columns)
+        times = pd.date_range(bare.first, periods=len(frame), freq=card.freq, unit="us")
+        frame.insert(0, card.time, times)
+        return frame
+    if path.suffix.lower() not in {".parquet", ".pq"}:
+        return _read_csv(data, path)
     try:
-        data = path.read_bytes()
+        table = pyarrow.parquet.read_table(io.BytesIO(data))
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{path}: not a whole Parquet file: {error}") from None
+    return table.to_pandas()  # type: ignore[no-any-return]
+
+
+def _content(path: Path) -> bytes:
+    packed = path.suffix.lower() == ".gz"
+    try:
+        if not packed:
+            return path.read_bytes()
+        with gzip.open(path) as stream:
+            parts = []
+            size = 0
+            while part := stream.read(2**20):
+                parts.append(part)
+                size += len(part)
+                if size > LARGEST:
+                    raise DataError(
+                        f"{path}: unpacks to more than {LARGEST >> 20} MiB, which no data set here "
+                        "does; unpack it yourself if you trust it."
+                    )
+            return b"".join(parts)
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise DataError(f"{path}: not a whole gzip file: {error}") from None
     except OSError as error:
         raise StorageError(f"{path}: cannot be read: {error.strerror}") from None
-    if path.suffix.lower() in {".parquet", ".pq"}:
-        try:
-            table = pyarrow.parquet.read_table(io.BytesIO(data))
-        except (pa.ArrowException, OSError) as error:
-            raise DataError(f"{path}: not a whole Parquet file: {error}") from None
-    else:
-        _check_text(data, path)
-        try:
-            # One thread, as only then a wrong row is told by its number.
-            options = pyarrow.csv.ReadOptions(use_threads=False)
-            table = pyarrow.csv.read_csv(io.BytesIO(data), read_options=options)
-        except pa.ArrowInvalid as error:
-            raise DataError(f"{path}: {_csv_error(str(error))}") from None
-    frame: pd.DataFrame = table.to_pandas()
-    return frame
+
+
+def _read_csv(data: bytes, path: Path, columns: Sequence[str] | None = None) -> pd.DataFrame:
+    """The rows of a CSV text; its first line is the header unless the `columns` are given."""
+    import pyarrow as pa
+    import pyarrow.csv
+
+    _check_text(data, path)
+    # One thread, as only then a wrong row is told by its number.
+    options = pyarrow.csv.ReadOptions(use_threads=False, column_names=columns)
+    try:
+        table = pyarrow.csv.read_csv(io.BytesIO(data), read_options=options)
+    except pa.ArrowInvalid as error:
+        raise DataError(f"{path}: {_csv_error(str(error), columns is None)}") from None
+    return table.to_pandas()  # type: ignore[no-any-return]
 
 
 def from_frame(
@@ -168,24 +207,26 @@ def _quoted(names: Sequence[Any]) -> str:
 
 def _check_text(data: bytes, path: Path) -> None:
     try:
-        text = data.decode("utf-8")
+        if not data.isascii():  # a quick look, which copies nothing
+            data.decode("utf-8")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise DataError(
             f"{path}, line {line}: byte 0x{data[error.start]:02x} is not UTF-8. "
             "Expected a CSV file in UTF-8 (or a Parquet file named *.parquet)."
         ) from None
-    if not text.strip("\ufeff \r\n"):
+    if not data[:1000].removeprefix(BOM_UTF8).strip() and not data.removeprefix(BOM_UTF8).strip():
         raise DataError(f"{path}: the file is empty; expected a header and rows.")
 
 
-def _csv_error(text: str) -> str:
+def _csv_error(text: str, header: bool) -> str:
     match = re.search(r"Row #(\d+): Expected (\d+) columns, got (\d+): (.*)", text, re.DOTALL)
     if match is None:
         return f"not a CSV table: {text}"
     row, expected, got, cells = match.groups()
     return (
-        f"row {int(row) - 1}: expected {expected} fields as in the header, got {got}: "
+        f"row {int(row) - header}: expected {expected} fields as in the "
+        f"{'header' if header else 'card'}, got {got}: "
         f"{cells.strip()[:80]!r}"
     )
 

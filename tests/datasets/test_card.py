@@ -1,4 +1,5 @@
 import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -6,13 +7,17 @@ import yaml
 
 from forecaster import resources
 from forecaster.datasets import Borders, Windows, card_names, load_card
+from forecaster.datasets.card import Card, spans
 from forecaster.errors import ConfigError, DataError, UsageError
 
 ETT_ROWS = {"h": 17_420, "m": 69_680}
 
 
 def test_names():
-    assert card_names() == ["ETTh1", "ETTh2", "ETTm1", "ETTm2", "vic_elec", "weather"]
+    assert card_names() == [
+        "ETTh1", "ETTh2", "ETTm1", "ETTm2", "electricity", "electricity-client0-OT",
+        "electricity-mean", "exchange_rate", "traffic", "traffic-sensor0", "vic_elec", "weather",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", card_names())
@@ -23,7 +28,9 @@ def test_every_card_says_where_its_data_are_and_whose(name):
     assert card.about
     assert card.licence
     assert card.citation
-    assert all(url.startswith("https://") for url in card.urls)
+    for source in card.sources:
+        assert source.urls or source.package or source.page
+        assert all(url.startswith("https://") for url in source.urls)
     assert card.target in card.columns
 
 
@@ -58,6 +65,52 @@ def test_ett_counts_of_test_windows(name, counts, past):
     assert got == counts
 
 
+@pytest.mark.parametrize(
+    ("name", "columns", "seasons", "rows", "borders"),
+    [
+        ("electricity", 321, (24, 168), 26_304, Borders(18_412, 21_044, 26_304)),
+        ("traffic", 862, (24, 168), 17_544, Borders(12_280, 14_036, 17_544)),
+        ("exchange_rate", 8, (7,), 7_588, Borders(5_311, 6_071, 7_588)),
+        ("weather", 21, (144, 1008), 52_696, Borders(36_887, 42_157, 52_696)),
+    ],
+)
+def test_shapes_borders_and_seasons_of_the_others(name, columns, seasons, rows, borders):
+    card = load_card(name)
+    assert len(card.columns) == columns
+    assert card.target == card.columns[-1] == "OT"
+    assert card.seasons == seasons
+    assert card.borders(rows) == borders
+
+
+def test_parts_say_so():
+    for name in card_names():
+        if "-" in name:
+            assert load_card(name).title.startswith(f"Part of {name.split('-')[0]}: ")
+
+
+@pytest.mark.parametrize(
+    ("file", "form"),
+    [
+        ("exchange_rate.csv", 0),
+        ("exchange_rate.txt.gz", 1),
+        ("rates.txt.gz", 1),
+        ("rates.v2.csv", 0),
+        ("rates.parquet", 0),
+    ],
+)
+def test_the_name_of_a_file_tells_its_form(file, form):
+    card = load_card("exchange_rate")
+    assert card.source_of(Path("/some/folder") / file) is card.sources[form]
+
+
+def test_runs_of_column_numbers_are_written_short():
+    card = load_card("traffic")
+    assert card.columns == (*map(str, range(861)), "OT")
+    assert spans(card.columns) == ["0..860", "OT"]
+    assert spans(["0", "1", "a", "3", "5", "6", "7"]) == ["0", "1", "a", "3", "5..7"]
+    assert Card.model_validate(card.model_dump(mode="json")) == card
+
+
 def test_fractions_round_as_the_benchmarks_do():
     # Autoformer's numbers for exchange_rate: 7588 rows, train 5311, test 1517.
     borders = load_card("vic_elec").borders(7588)
@@ -82,8 +135,7 @@ def facts():
         "name": "mine",
         "title": "t",
         "about": "a",
-        "files": ["mine.csv"],
-        "sha256": "0" * 64,
+        "sources": [{"files": ["mine.csv"], "sha256": "0" * 64}],
         "time": "date",
         "timezone": "naive",
         "freq": "15T",
@@ -94,6 +146,10 @@ def facts():
         "licence": "l",
         "citation": "c",
     }
+
+
+def source(**change):
+    return {"sources": [{"files": ["mine.csv"], "sha256": "0" * 64} | change]}
 
 
 @pytest.fixture
@@ -115,14 +171,23 @@ def test_a_new_card_is_found_by_its_file(cards):
         ({"colour": "red"}, "colour: Extra inputs are not permitted"),
         ({"name": "other"}, "name: expected 'mine' like the file, got 'other'"),
         ({"freq": "fortnight"}, "freq: .*unknown time step 'fortnight'"),
-        ({"sha256": "abc"}, "sha256: .*pattern"),
+        (source(sha256="abc"), r"sources\.0\.sha256: .*pattern"),
+        (source(sha256=None), r"sources\.0: .*expected 'sha256' or 'git_blob'"),
+        (source(git_blob="0" * 64), r"sources\.0\.git_blob: .*pattern"),
+        (source(bare={"first": "noon"}), r"sources\.0\.bare\.first: "),
+        (
+            source(bare={"first": "2020-01-01", "columns": ["a", "c"]}),
+            "the columns of mine.csv are not those of the card",
+        ),
+        ({"sources": []}, "sources: "),
         ({"seasons": []}, "seasons: "),
         ({"seasons": [0]}, r"seasons\.0: "),
         ({"target": "c"}, "target 'c' is not among"),
         ({"columns": ["a", "a", "b"]}, "a column is named twice"),
         ({"columns": ["a", "b", "date"]}, "a column is named twice"),
-        ({"files": ["../mine.csv"]}, r"files\.0: .*inside a data folder"),
-        ({"files": ["/etc/passwd"]}, r"files\.0: .*inside a data folder"),
+        (source(files=["../mine.csv"]), r"sources\.0\.files\.0: .*inside a data folder"),
+        (source(files=["/etc/passwd"]), r"sources\.0\.files\.0: .*inside a data folder"),
+        (source(files=[]), r"sources\.0\.files: "),
         ({"timezone": "CET"}, "timezone: "),
         ({"split": {}}, "split: .*either 'rows' or 'fractions'"),
         ({"split": {"rows": [1, 2, 3], "fractions": [0.6, 0.2, 0.2]}}, "split: .*either"),

@@ -9,6 +9,7 @@ from werkzeug import Response
 
 from forecaster import resources
 from forecaster.datasets import load_card, locate
+from forecaster.datasets.card import Source
 from forecaster.errors import ConfigError, DataError, UnavailableError
 
 BODY = b"date,a\n" + b"".join(b"2020-01-01 %02d:00:00,%d\n" % (hour, hour) for hour in range(24))
@@ -25,17 +26,28 @@ def cache(tmp_path, monkeypatch):
     return resources.cache() / "data"
 
 
-@pytest.fixture
-def card(httpserver):
+def blob_id(content):
+    return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
+
+
+BLOB = blob_id(BODY)
+CHECKSUMS = {"sha256": {"sha256": hashlib.sha256(BODY).hexdigest()}, "blob": {"git_blob": BLOB}}
+
+
+@pytest.fixture(params=CHECKSUMS)
+def card(httpserver, request):
     """A card whose file is BODY, offered by nobody but the test's own server."""
-    return load_card("ETTh1").model_copy(
-        update={
-            "name": "tiny",
-            "files": ("sub/tiny.csv", "tiny.csv"),
-            "sha256": hashlib.sha256(BODY).hexdigest(),
-            "urls": (httpserver.url_for("/one/tiny.csv"), httpserver.url_for("/two/tiny.csv")),
-        }
+    source = Source(
+        files=("sub/tiny.csv", "tiny.csv"),
+        urls=(httpserver.url_for("/one/tiny.csv"), httpserver.url_for("/two/tiny.csv")),
+        **CHECKSUMS[request.param],
     )
+    return load_card("ETTh1").model_copy(update={"name": "tiny", "sources": (source,)})
+
+
+def with_urls(card, *urls):
+    source = card.sources[0].model_copy(update={"urls": urls})
+    return card.model_copy(update={"sources": (source,)})
 
 
 def put(folder, name="tiny.csv", body=BODY):
@@ -79,8 +91,8 @@ def half(_request):
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        (lambda _: Response(BODY + b"x"), "does not have the card's SHA-256"),
-        (lambda _: Response(BODY[:100]), "does not have the card's SHA-256"),
+        (lambda _: Response(BODY + b"x"), "what came is another file: expected "),
+        (lambda _: Response(BODY[:100]), "what came is another file: expected "),
         (half, "broken off"),
         (lambda _: Response("no", status=503), "HTTP status 503"),
     ],
@@ -94,9 +106,10 @@ def test_a_failed_download_leaves_the_cache_as_it_was(httpserver, card, cache, a
     httpserver.expect_request("/two/tiny.csv").respond_with_handler(answer)
     with pytest.raises(UnavailableError) as caught:
         locate(card)
-    for url in card.urls:
+    for url in card.sources[0].urls:
         assert f"{url}: " in str(caught.value)
-    assert str(caught.value).count(reason) == 2 + (old is not None and "SHA" in reason)
+    assert str(caught.value).count(reason) == 2
+    assert ("tiny.csv does not have the card's checksum" in str(caught.value)) == bool(old)
     assert files(cache) == (["tiny.csv"] if old else [])
     assert not old or (cache / "tiny.csv").read_bytes() == old
 
@@ -110,7 +123,7 @@ def test_a_damaged_file_in_the_cache_is_replaced(httpserver, card, cache):
 def test_a_server_that_is_gone_is_asked_once(card, cache, free_port):
     urls = tuple(f"http://127.0.0.1:{free_port}/{folder}/tiny.csv" for folder in ("one", "two"))
     with pytest.raises(UnavailableError, match=r"/one/tiny\.csv: no connection") as caught:
-        locate(card.model_copy(update={"urls": urls}))
+        locate(with_urls(card, *urls))
     assert "/two/" not in str(caught.value)
     assert files(cache) == []
 
@@ -205,9 +218,11 @@ def test_a_file_found_but_not_named_must_be_the_cards(card, tmp_path, monkeypatc
     (tmp_path / "data").mkdir()
     monkeypatch.setenv("FORECASTER_DATA", str(tmp_path / "data"))
     file = put(tmp_path / place, body=b"edited")
-    got = hashlib.sha256(b"edited").hexdigest()
-    with pytest.raises(DataError, match=f"{file} .*expected SHA-256 {card.sha256}, got {got}.*"
-                                        f"--set data.path={file}"):  # fmt: skip
+    if card.sources[0].sha256:
+        expected = f"SHA-256 {card.sources[0].sha256}, got {hashlib.sha256(b'edited').hexdigest()}"
+    else:
+        expected = f"git blob id {BLOB}, got {blob_id(b'edited')}"
+    with pytest.raises(DataError, match=f"{file} .*expected {expected}.*--set data.path={file}"):
         locate(card)
 
 
@@ -237,7 +252,7 @@ def test_the_message_names_every_place_and_the_ways_out(httpserver, card, cache,
         "$FORECASTER_DATA: not set",
         f"data/raw: {tmp_path / 'work/data/raw'}",
         f"the cache: {cache}",
-        f"{card.urls[0]}: HTTP status 404",
+        f"{card.sources[0].urls[0]}: HTTP status 404",
         "put tiny.csv into data/raw",
         "set FORECASTER_DATA",
         "--set data.path=FILE",

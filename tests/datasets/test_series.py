@@ -1,12 +1,18 @@
 import dataclasses
+import gzip
+import os
 import re
+import tracemalloc
+from datetime import datetime
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from forecaster.datasets import from_frame, load, load_card, read_frame
-from forecaster.datasets.card import Irregular
+from forecaster.datasets import series as series_module
+from forecaster.datasets.card import Bare, Irregular, Source
 from forecaster.errors import DataError, StorageError
 
 STAMPS = [f"2020-01-01 {hour:02}:00:00" for hour in range(6)]
@@ -307,6 +313,77 @@ def test_half_a_parquet_file(tmp_path, damage):
         read_frame(file)
 
 
+def bare_card(columns=None):
+    bare = Bare(first=datetime(2020, 1, 1), columns=columns)
+    source = Source(files=("bare.txt.gz",), sha256="0" * 64, bare=bare)
+    facts = {"sources": (source,), "columns": ("a", "b"), "target": "b"}
+    return load_card("ETTh1").model_copy(update=facts)
+
+
+def packed(tmp_path, text):
+    file = tmp_path / "bare.txt.gz"
+    file.write_bytes(gzip.compress(text.encode()))
+    return file
+
+
+def test_a_file_of_values_alone_takes_names_and_stamps_from_its_card(tmp_path):
+    file = packed(tmp_path, "\n".join(ROWS) + "\n")
+    assert load(bare_card(), file).digest == series_of(frame()).digest
+    swapped = packed(tmp_path, "\n".join(",".join(row.split(",")[::-1]) for row in ROWS))
+    assert load(bare_card(("b", "a")), swapped).digest == series_of(frame()).digest
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "the file is empty"),
+        ("0,0.5\n1\n2,2.5\n", "row 2: expected 2 fields as in the card, got 1: '1'"),
+        ("0,0.5,1\n1,1.5,1\n", "row 1: expected 2 fields as in the card, got 3"),
+        ("0,0.5\nx,1.5\n", "row 2 (2020-01-01 01:00:00), column 'a': expected a number, got 'x'"),
+        ("0,0.5\n1,\n", "row 2 (2020-01-01 01:00:00), column 'b': no value"),
+        ("a,b\n1,1.5\n", "row 1 (2020-01-01 00:00:00), column 'a': expected a number, got 'a'"),
+    ],
+)
+def test_a_file_of_values_alone_that_does_not_fit(tmp_path, text, message):
+    with pytest.raises(DataError, match=re.escape(message)) as caught:
+        load(bare_card(), packed(tmp_path, text))
+    assert "bare.txt.gz" in str(caught.value)
+
+
+def test_a_packed_csv_file_with_a_header_equals_the_plain_one(tmp_path):
+    (tmp_path / "some.csv.gz").write_bytes(gzip.compress(GOOD.encode()))
+    assert series_of(read_frame(tmp_path / "some.csv.gz")).digest == read(tmp_path, GOOD).digest
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [lambda b: b[:-4], lambda b: b[: len(b) // 2], lambda b: b[::-1], lambda b: b[:15] + b[20:]],
+    ids=["no-length", "half", "reversed", "hole"],
+)
+def test_half_a_gzip_file(tmp_path, damage):
+    file = packed(tmp_path, GOOD)
+    file.write_bytes(damage(file.read_bytes()))
+    with pytest.raises(DataError, match=r"bare\.txt\.gz: not a whole gzip file: "):
+        load(bare_card(), file)
+
+
+def test_a_gzip_bomb_is_refused_before_it_fills_the_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr(series_module, "LARGEST", 2**22)
+    file = packed(tmp_path, "0" * 2**26)
+    assert file.stat().st_size < 2**17
+    tracemalloc.start()
+    with pytest.raises(DataError, match=r"bare\.txt\.gz: unpacks to more than 4 MiB"):
+        load(bare_card(), file)
+    assert tracemalloc.get_traced_memory()[1] < 2**24
+    tracemalloc.stop()
+
+
+@pytest.mark.parametrize("stamp", ["2016/7/1 2:00", "2016-07-01 02:00", "2016/07/01 02:00:00"])
+def test_stamps_as_the_benchmarks_write_them(tmp_path, stamp):
+    series = read(tmp_path, f"date,a\n{stamp},1\n{stamp.replace('2:00', '3:00', 1)},2\n", ["a"])
+    assert str(series.times[0]) == "2016-07-01 02:00:00"
+
+
 def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(StorageError, match=r"some\.csv: cannot be read: No such file"):
         read_frame(tmp_path / "some.csv")
@@ -390,3 +467,34 @@ def test_weather_is_used_as_it_is():
     }  # fmt: skip
     borders = card.borders(len(series.values))
     assert (borders.train, borders.validation, borders.test) == (36_887, 42_157, 52_696)
+
+
+@pytest.mark.data
+def test_both_forms_of_the_exchange_rates_are_one_series():
+    card = load_card("exchange_rate")
+    folder = Path(os.environ["FORECASTER_DATA"])
+    both = [load(card, folder / source.files[0]) for source in card.sources]
+    assert both[0].digest == both[1].digest
+    assert both[0].values.shape == (7_588, 8)
+    assert str(both[1].times[-1]) == "2010-10-10 00:00:00"
+    assert both[1].values[0, 6:].tolist() == [0.525486, 0.593]
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(
+    ("name", "shape", "first", "last"),
+    [
+        ("electricity-client0-OT", (26_304, 2), "2016-07-01 02:00:00", "2019-07-02 01:00:00"),
+        ("electricity-mean", (26_304, 1), "2012-01-01 00:00:00", "2014-12-31 23:00:00"),
+        ("traffic-sensor0", (17_544, 1), "2015-01-01 00:00:00", "2016-12-31 23:00:00"),
+    ],
+)
+def test_parts_of_the_wide_sets(name, shape, first, last):
+    series = load(load_card(name))
+    assert series.values.shape == shape
+    assert (str(series.times[0]), str(series.times[-1])) == (first, last)
+    whole = load_card(name.split("-")[0])
+    bare = whole.sources[1].bare
+    assert bare is not None
+    covered = pd.date_range(bare.first, periods=shape[0], freq=whole.freq)
+    assert name == "electricity-client0-OT" or series.times.equals(covered)
