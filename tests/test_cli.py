@@ -436,7 +436,7 @@ class TestLists:
     def test_data(self, run, tmp_path):
         _, out, _ = run("data", "list")
         assert out.splitlines()[0].startswith("ETTh1 ")
-        assert "\ntraffic-sensor0         Part of traffic: its first sensor alone, hourly; 1 col" in out
+        assert "\ntraffic-sensor0         Part of traffic: its first sensor alone" in out
         assert "\ntraffic                 Road occupancy at 862 sensors" in out
         _, wide, _ = run("data", "show", "traffic")
         assert yaml.safe_load(wide)["columns"] == ["0..860", "OT"]
