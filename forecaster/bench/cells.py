@@ -163,7 +163,7 @@ def curves(names: Sequence[str], lengths: Sequence[int], shape: Shape, how: Cond
     del document["length"]
     rows: list[Row] = []
     skip: dict[str, str] = {}
-    with _progress(2 * len(lengths) * (len(names) + 1)) as (report, line):
+    with progress("measuring", 2 * len(lengths) * (len(names) + 1)) as (report, line):
         for length in lengths:
             begun = time.monotonic()
             new = measure(names, replace(shape, length=length), how, report, skip=skip)
@@ -217,14 +217,14 @@ def hardware(device: str = "cpu", threads: int | None = None) -> str:
 
 
 @contextmanager
-def _progress(steps: int) -> Iterator[tuple[Report, Callable[[str], None]]]:
+def progress(what: str, steps: int) -> Iterator[tuple[Report, Callable[[str], None]]]:
     """Two functions: the report that moves a bar on a terminal, and one that prints a line."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TimeElapsedColumn
 
     console = Console(stderr=True)
     bar = Progress(
-        "measuring", BarColumn(), TaskProgressColumn(), TimeElapsedColumn(), "{task.description}",
+        what, BarColumn(), TaskProgressColumn(), TimeElapsedColumn(), "{task.description}",
         console=console, transient=True,
     )  # fmt: skip
     task = bar.add_task("", total=steps)

@@ -1,0 +1,225 @@
+"""Charts as inline SVG: no script, no colours of their own (the page's style sheet has them).
+
+Each returns SVG text. Names and labels are escaped by the XML writer. `kind` is a class of the
+style sheet: s0 to s7 are told apart by hue, `muted` is thin and grey, `dashed` a reference.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from xml.etree import ElementTree as ET
+
+import numpy as np
+from matplotlib.ticker import LogLocator, MaxNLocator
+from numpy.typing import NDArray
+
+WIDTH, HEIGHT = 400, 250
+LEFT, RIGHT, TOP, BOTTOM = 56, 10, 26, 40
+KINDS = 8
+LEVELS = 6
+"""Shades of a heat map."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A curve: x and y of one length."""
+
+    name: str
+    x: Sequence[float]
+    y: Sequence[float]
+    kind: str
+
+
+@dataclass(frozen=True)
+class Point:
+    """A named dot; `size` is an area in square units of the drawing."""
+
+    name: str
+    x: float
+    y: float
+    kind: str
+    size: float = 30.0
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A direction of the drawing: its label, the values it must show, and how.
+
+    `steps`: the values are whole numbers.
+    """
+
+    label: str
+    low: float
+    high: float
+    log: bool = False
+    steps: bool = False
+
+    def ticks(self) -> list[float]:
+        if self.log:
+            found = LogLocator(subs=(1.0, 2.0, 5.0), numticks=6).tick_values(self.low, self.high)
+        else:
+            found = MaxNLocator(5, integer=self.steps).tick_values(self.low, self.high)
+        slack = 1e-9 * (self.high - self.low)
+        return [float(t) for t in found if self.low - slack <= t <= self.high + slack]
+
+    def place(self, value: float, start: float, end: float) -> float:
+        """Where a value lies between the pixels start and end."""
+        low, high = self.low, self.high
+        if self.log:
+            value, low, high = math.log(value), math.log(low), math.log(high)
+        return start + (end - start) * (value - low) / ((high - low) or 1)
+
+
+def line_chart(
+    curves: Sequence[Line],
+    title: str,
+    x: str,
+    y: str,
+    *,
+    from_zero: bool = False,
+    marks: Sequence[float] = (),
+) -> str:
+    """Curves over whole numbers, the last drawn on top; `marks` are faint vertical lines."""
+    xs = np.concatenate([np.asarray(curve.x, float) for curve in curves])
+    ys = np.concatenate([np.asarray(curve.y, float) for curve in curves])
+    across = Axis(x, float(xs.min()), float(xs.max()), steps=True)
+    up = _roomy(y, ys, from_zero=from_zero)
+    svg = _frame(title, across, up)
+    for mark in marks:
+        if across.low <= mark <= across.high:
+            place = _x(across, mark)
+            _add(svg, "line", "mark", x1=place, x2=place, y1=TOP, y2=HEIGHT - BOTTOM)
+    for curve in curves:
+        points = " ".join(
+            f"{_x(across, a)},{_y(up, b)}" for a, b in zip(curve.x, curve.y, strict=True)
+        )
+        drawn = _add(svg, "polyline", f"curve {curve.kind}", points=points)
+        _add(drawn, "title", text=curve.name)
+    return _text(svg)
+
+
+def scatter_chart(points: Sequence[Point], title: str, x: str, y: str) -> str:
+    """Named dots on a logarithmic x; a name stands beside its dot where there is room."""
+    xs, ys = np.array([p.x for p in points]), np.array([p.y for p in points])
+    spread = math.log(xs.max() / xs.min()) or 1.0
+    across = Axis(
+        x,
+        float(xs.min() * math.exp(-0.06 * spread)),
+        float(xs.max() * math.exp(0.2 * spread)),
+        True,
+    )
+    up = _roomy(y, ys)
+    svg = _frame(title, across, up)
+    taken: list[tuple[float, float, float]] = []
+    for point in points:
+        at, height = _x(across, point.x), _y(up, point.y)
+        radius = round(math.sqrt(point.size / math.pi), 1)
+        dot = _add(svg, "circle", f"dot {point.kind}", cx=at, cy=height, r=radius)
+        _add(dot, "title", text=f"{point.name}: {x} {point.x:.4g}, {y} {point.y:.4g}")
+        name = _free_place(point.name, at, height, radius, taken)
+        if name is not None:
+            _add(svg, "text", "name", text=point.name, x=name[0], y=name[1])
+    return _text(svg)
+
+
+def _free_place(
+    name: str, x: float, y: float, radius: float, taken: list[tuple[float, float, float]]
+) -> tuple[float, float] | None:
+    """Where the name of a dot begins: right, left, below or above it; None without room.
+
+    `taken` holds the places of names, (left, right, height), and gets this one.
+    """
+    wide = 6.0 * len(name)
+    beside, middle = radius + 3, x - wide / 2
+    for left, height in (
+        (x + beside, y + 3.5),
+        (x - beside - wide, y + 3.5),
+        (middle, y + beside + 8),
+        (middle, y - beside - 1),
+    ):
+        inside = left >= LEFT and left + wide <= WIDTH and TOP < height < HEIGHT - BOTTOM
+        if inside and all(
+            abs(height - other) > 10 or left > end or left + wide < begin
+            for begin, end, other in taken
+        ):
+            taken.append((left, left + wide, height))
+            return round(left, 1), round(height, 1)
+    return None
+
+
+def heat_map(matrix: NDArray[np.float64], title: str, x: str, y: str) -> str:
+    """A matrix (rows, columns), row 1 at the bottom, pooled to 48 x 96 cells at most.
+
+    Shades are steps of the square root of the value, so that small ones can be seen.
+    """
+    rows, columns = matrix.shape
+    pooled = _pool(_pool(matrix, 48).T, 96).T
+    across, up = Axis(x, 1, columns, steps=True), Axis(y, 1, rows, steps=True)
+    svg = _frame(title, across, up)
+    wide = (WIDTH - LEFT - RIGHT) / pooled.shape[1]
+    high = (HEIGHT - TOP - BOTTOM) / pooled.shape[0]
+    top = pooled.max() or 1.0
+    level = np.ceil(np.sqrt(pooled / top) * LEVELS - 0.5).astype(int)
+    for shade in range(1, LEVELS + 1):
+        cells = "".join(
+            f"M{LEFT + column * wide:.1f} {HEIGHT - BOTTOM - (row + 1) * high:.1f}"
+            f"h{wide:.1f}v{high:.1f}h-{wide:.1f}z"
+            for row, column in np.argwhere(level == shade)
+        )
+        if cells:
+            _add(svg, "path", f"heat h{shade}", d=cells)
+    return _text(svg)
+
+
+def _pool(matrix: NDArray[np.float64], most: int) -> NDArray[np.float64]:
+    """Means of neighbouring rows, `most` of them at most."""
+    groups = np.array_split(matrix, min(most, len(matrix)))
+    return np.stack([group.mean(axis=0) for group in groups])
+
+
+def _roomy(label: str, values: NDArray[np.float64], from_zero: bool = False) -> Axis:
+    """An axis with some room around the values."""
+    low, high = float(values.min()), float(values.max())
+    room = 0.06 * (high - low) or 0.5 * abs(high) or 1.0
+    return Axis(label, 0.0 if from_zero else low - room, high + room)
+
+
+def _frame(title: str, across: Axis, up: Axis) -> ET.Element:
+    """The drawing with its grid, ticks and labels."""
+    svg = ET.Element(
+        "svg",
+        {"viewBox": f"0 0 {WIDTH} {HEIGHT}", "role": "img", "aria-label": title},
+    )
+    bottom, right = HEIGHT - BOTTOM, WIDTH - RIGHT
+    for tick in up.ticks():
+        place = _y(up, tick)
+        _add(svg, "line", "grid", x1=LEFT, x2=right, y1=place, y2=place)
+        _add(svg, "text", "tick end", text=f"{tick:.6g}", x=LEFT - 6, y=round(place + 4, 1))
+    for tick in across.ticks():
+        place = _x(across, tick)
+        _add(svg, "line", "grid", x1=place, x2=place, y1=bottom, y2=bottom + 4)
+        _add(svg, "text", "tick middle", text=f"{tick:.6g}", x=place, y=bottom + 17)
+    _add(svg, "text", "label middle", text=across.label, x=(LEFT + right) / 2, y=HEIGHT - 6)
+    _add(svg, "text", "label", text=up.label, x=2, y=12)
+    return svg
+
+
+def _x(axis: Axis, value: float) -> float:
+    return round(axis.place(value, LEFT, WIDTH - RIGHT), 1)
+
+
+def _y(axis: Axis, value: float) -> float:
+    return round(axis.place(value, HEIGHT - BOTTOM, TOP), 1)
+
+
+def _add(
+    parent: ET.Element, name: str, kind: str = "", text: str | None = None, **attributes: object
+) -> ET.Element:
+    own = {"class": kind} if kind else {}
+    child = ET.SubElement(parent, name, own | {k: str(v) for k, v in attributes.items()})
+    child.text = text
+    return child
+
+
+def _text(svg: ET.Element) -> str:
+    return ET.tostring(svg, encoding="unicode", short_empty_elements=True)

@@ -1,0 +1,88 @@
+"""A page of sections, written as one HTML file that needs nothing else: no script, no network.
+
+Every text is escaped by the template; only charts and the style sheet are markup. The page
+forbids itself all but that style sheet (Content-Security-Policy, the sheet named by its hash).
+"""
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from forecaster.errors import StorageError
+
+FOLDER = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of text under a head; the rows numbered in `strong` (from 0) stand out."""
+
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    caption: str = ""
+    strong: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True)
+class Chart:
+    """An SVG with its caption; `legend` holds (kind, name) for curves that need one."""
+
+    svg: str
+    caption: str
+    legend: Sequence[tuple[str, str]] = ()
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading, sentences, tables, charts, and text to copy."""
+
+    id: str
+    heading: str
+    notes: Sequence[str] = ()
+    tables: Sequence[Table] = ()
+    charts: Sequence[Chart] = ()
+    code: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Page:
+    title: str
+    lead: str
+    sections: Sequence[Section]
+
+
+def render(page: Page) -> str:
+    """The page as HTML."""
+    style = (FOLDER / "page.css").read_text(encoding="utf-8")
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    template: Any = _environment().get_template("page.html.j2")
+    return str(template.render(page=page, style=style, policy=policy)) + "\n"
+
+
+def write(page: Page, file: Path) -> int:
+    """Write the page; its size in bytes. Raises StorageError when that cannot be done."""
+    data = render(page).encode()
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(data)
+    except OSError as error:
+        raise StorageError(f"the report could not be written to {file}: {error}") from error
+    return len(data)
+
+
+@cache
+def _environment() -> Environment:
+    return Environment(
+        loader=FileSystemLoader(FOLDER),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )

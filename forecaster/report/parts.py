@@ -1,0 +1,155 @@
+"""What the report of runs and the report of a grid have in common: charts and their captions."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forecaster.evaluate.lags import LagProfile
+from forecaster.report.charts import (
+    KINDS,
+    Line,
+    Point,
+    heat_map,
+    line_chart,
+    scatter_chart,
+)
+from forecaster.report.page import Chart
+
+Array = NDArray[np.float64]
+
+SHOWN = ("best", "median", "worst")
+"""The windows whose forecasts are drawn, by the error of the model itself."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A model on the frontier: its error and what a forecast costs; `mib` None where unknown."""
+
+    name: str
+    mse: float
+    milliseconds: float
+    mib: float | None
+
+    def beaten_by(self, other: "Entry") -> bool:
+        """Whether the other is nowhere worse and somewhere better."""
+        own = (self.mse, self.milliseconds, self.mib or 0.0)
+        its = (other.mse, other.milliseconds, other.mib or 0.0)
+        return all(b <= a for a, b in zip(own, its, strict=True)) and own != its
+
+
+def frontier(entries: Sequence[Entry]) -> list[str]:
+    """The names that no other beats in speed, memory and error at once."""
+    return [e.name for e in entries if not any(e.beaten_by(other) for other in entries)]
+
+
+def frontier_chart(title: str, entries: Sequence[Entry]) -> Chart:
+    """Error against time, the area of a dot being memory; the frontier in colour."""
+    on = frontier(entries)
+    most = max((entry.mib or 0.0) for entry in entries) or 1.0
+    points = [
+        Point(
+            entry.name,
+            entry.milliseconds,
+            entry.mse,
+            "s0" if entry.name in on else "muted",
+            25 + 225 * (entry.mib or 0.0) / most,
+        )
+        for entry in sorted(entries, key=lambda entry: entry.name not in on)
+    ]
+    svg = scatter_chart(points, title, "milliseconds for one forecast", "test MSE")
+    known = any(entry.mib is not None for entry in entries)
+    area = f" The area of a dot is memory, the largest {most:.3g} MiB." if known else ""
+    what = "speed, memory and error" if known else "speed and error"
+    caption = f"{title}.{area} In colour, what no other beats in {what} at once: {', '.join(on)}."
+    legend = [("s0", "on the frontier"), ("muted", "another is at least as good in all")]
+    return Chart(svg, caption, legend if len(on) < len(entries) else legend[:1])
+
+
+def step_chart(
+    title: str,
+    models: Mapping[str, Sequence[float]],
+    floor: tuple[str, Sequence[float]] | None,
+    bold: Sequence[str],
+) -> Chart:
+    """MSE by step of the horizon; only the names in `bold` (8 at most) have a colour."""
+    kinds = {name: f"s{place}" for place, name in enumerate(bold[:KINDS])}
+    order = sorted(models, key=lambda name: name in kinds)
+    curves = [
+        Line(name, range(1, len(models[name]) + 1), models[name], kinds.get(name, "muted"))
+        for name in order
+    ]
+    legend = [(kind, name) for name, kind in kinds.items()]
+    if len(kinds) < len(models):
+        legend.append(("muted", "the others"))
+    if floor is not None:
+        name, values = floor
+        curves.append(Line(name, range(1, len(values) + 1), values, "dashed"))
+        legend.append(("dashed", name))
+    svg = line_chart(curves, title, "step of the horizon", "MSE (scaled)", from_zero=True)
+    return Chart(svg, title, legend)
+
+
+def example_chart(
+    title: str, caption: str, past: Array, truth: Array, forecast: Array, y: str
+) -> Chart:
+    """One window of one column: past (h,), truth and forecast (T,), step 0 the last known one."""
+    before = list(range(1 - len(past), 1))
+    ahead = list(range(len(truth) + 1))
+    curves = [
+        Line("history", before, past.tolist(), "muted"),
+        Line("truth", ahead, [past[-1], *truth], "s1"),
+        Line("forecast", ahead[1:], forecast.tolist(), "s0"),
+    ]
+    svg = line_chart(curves, title, "steps from the last known one", y, marks=[0])
+    return Chart(svg, caption, [(curve.kind, curve.name) for curve in curves])
+
+
+def lag_chart(name: str, profile: LagProfile, season: int) -> Chart | None:
+    """The share of each lag; None for a model that does not look at its past."""
+    if not profile.matrix.any():
+        return None
+    share = profile.by_lag
+    lags = range(1, len(share) + 1)
+    cycles = [lag for lag in lags if lag % season == 0]
+    at_cycles = sum(share[lag - 1] for lag in cycles)
+    marks = cycles[:: -(-len(cycles) // 40)] if cycles else []
+    caption = (
+        f"{name}: the peak is at lag {profile.peak}; multiples of {season} are "
+        f"{len(cycles) / len(share):.0%} of the lags and hold {at_cycles:.0%} of the whole."
+    )
+    svg = line_chart(
+        [Line(name, lags, share.tolist(), "s0")], f"Lag profile of {name}", "lag in steps",
+        "share of the gradient", from_zero=True, marks=marks,
+    )  # fmt: skip
+    return Chart(svg, caption)
+
+
+def lag_map(name: str, profile: LagProfile) -> Chart:
+    """The lag profile by step of the horizon."""
+    title = f"Lag profile of {name} by step"
+    svg = heat_map(profile.matrix, title, "lag in steps", "step of the horizon")
+    return Chart(svg, f"{name}: the same for each step ahead.")
+
+
+LAGS = (
+    "How much the forecast would change with an input that lies so many steps before the forecast "
+    "step: the absolute gradient, averaged over windows and columns, in shares of the whole. It is "
+    "defined alike for every attention. It says what the forecast listens to, not what helps it."
+)
+EXAMPLES = (
+    "The windows with the smallest, the median and the largest error of each model, chosen among "
+    "all test windows; the best one flatters and the worst one does not."
+)
+
+
+def figure(value: float | None, form: str) -> str:
+    """A number, or that it is not known."""
+    return "unknown" if value is None else f"{value:{form}}"
+
+
+def interval(low: float | None, high: float | None) -> str:
+    """An interval of paired differences; without finite ends there were too few windows."""
+    known = low is not None and np.isfinite(low)
+    return f"[{low:+.4f}, {high:+.4f}]" if known else "too few windows"

@@ -1,0 +1,274 @@
+"""The report of trained models: judged anew on their own data, side by side."""
+
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import torch
+import yaml
+
+from forecaster.bench.cells import Report, hardware, progress
+from forecaster.bench.inference import TOGETHER, Inference, inference
+from forecaster.bundle import Bundle
+from forecaster.evaluate import Evaluation, Score, paired_interval
+from forecaster.evaluate.lags import LagProfile, lag_profile
+from forecaster.evaluate.report import table
+from forecaster.experiment import Problem, forecast_with, judge, reopen
+from forecaster.model import ForecastModel
+from forecaster.predict import load_bundle
+from forecaster.report.page import Chart, Page, Section, Table
+from forecaster.report.parts import (
+    EXAMPLES,
+    LAGS,
+    SHOWN,
+    Entry,
+    example_chart,
+    figure,
+    frontier_chart,
+    interval,
+    lag_chart,
+    lag_map,
+    step_chart,
+)
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A bundle with all that its report shows."""
+
+    name: str
+    source: str
+    bundle: Bundle
+    problem: Problem
+    evaluation: Evaluation
+    cost: Inference
+    profile: LagProfile
+    examples: list[Chart]
+
+    @property
+    def task(self) -> str:
+        """What the run was asked: only runs with the same task can be compared."""
+        window, data = self.problem.config.window, self.problem.config.data
+        return f"{data.name} ({data.features}, {', '.join(self.problem.schema.targets)}), " + (
+            f"T = {window.horizon}"
+        )
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Equal for runs whose errors are of the same test windows on the same scale."""
+        problem = self.problem
+        targets = problem.schema.target_scaler
+        return self.task, problem.borders, problem.digest, targets.mean, targets.std
+
+
+def of_runs(sources: Sequence[str], command: str, device: str) -> Page:
+    """The page for bundles, named by folder, run id or registered name.
+
+    Every model is judged anew on every test window. Raises what `load_bundle` and
+    `experiment.reopen` do.
+    """
+    sources = list(dict.fromkeys(sources))
+    short = [Path(source).name or source for source in sources]
+    names = short if len(set(short)) == len(short) else sources
+    bundles = [load_bundle(source) for source in sources]
+    steps = sum(bundle.horizon + 2 for bundle in bundles)
+    with progress("judging", steps) as (report, line):
+        runs = []
+        for name, source, bundle in zip(names, sources, bundles, strict=True):
+            runs.append(_judge(name, source, bundle, device, report))
+            test = runs[-1].evaluation.model
+            line(f"{name}: test MSE {test.mse:.4f} on {test.windows} windows")
+    groups: dict[object, list[Judged]] = {}
+    for run in runs:
+        groups.setdefault(run.key, []).append(run)
+    together = list(groups.values())
+    return Page(
+        title=f"Report of {names[0]}" if len(names) == 1 else f"Report of {len(names)} runs",
+        lead="Every model was judged anew on every test window of its data, beside forecasts that "
+        "need no training. MSE and MAE are on values scaled by the training rows.",
+        sections=[
+            Section("figures", "Figures", _amounts(runs), [_table(group) for group in together]),
+            Section("verdicts", "Verdicts", _verdicts(runs), [*_pairs(together)]),
+            Section("floors", "Floors", tables=[_floors(run) for run in runs]),
+            Section(
+                "frontier",
+                "Speed, memory and error",
+                charts=[frontier_chart(group[0].task, _entries(group)) for group in together],
+            ),
+            Section("steps", "Error by horizon step", charts=[_steps(group) for group in together]),
+            Section(
+                "forecasts",
+                "Forecasts against truth",
+                [EXAMPLES],
+                charts=[chart for run in runs for chart in run.examples],
+            ),
+            Section("lags", "What the forecast looks at", *_lags(runs)),
+            Section("commands", "Commands and hardware", _where(runs, device),
+                    code=_code(runs, command)),
+        ],
+    )  # fmt: skip
+
+
+def _judge(name: str, source: str, bundle: Bundle, device: str, report: Report) -> Judged:
+    problem = reopen(bundle)
+    model = bundle.build()
+    report(f"{name}, all test windows", 0)
+    evaluation = judge(problem, model, device)
+    report(f"{name}, speed and memory", 1)
+    cost = inference(bundle)
+    report(f"{name}, lags", 1)
+    windows = problem.test(device)
+    profile = lag_profile(model, windows, report=lambda step: report(f"{name}, lags", step))
+    examples = _examples(name, problem, model, evaluation.model, device)
+    return Judged(name, source, bundle, problem, evaluation, cost, profile, examples)
+
+
+def _examples(
+    name: str, problem: Problem, model: ForecastModel, score: Score, device: str
+) -> list[Chart]:
+    """The best, the median and the worst window of one column, in units."""
+    test, schema = problem.test(device), problem.schema
+    order = np.argsort(score.by_window, kind="stable")
+    numbers = [int(order[0]), int(order[len(order) // 2]), int(order[-1])]
+    with torch.inference_mode():
+        batch = test.batch(torch.tensor(numbers, device=device))
+        forecasts = forecast_with(model)(batch).double().cpu().numpy()
+    column = problem.card.target if problem.card.target in schema.targets else schema.targets[0]
+    place, target = schema.columns.index(column), schema.targets.index(column)
+    history = min(test.past, max(test.horizon, 2 * problem.card.seasons[0]))
+    charts = []
+    for kind, number, scaled in zip(SHOWN, numbers, forecasts, strict=True):
+        row = test.starts[number] + test.past
+        values = problem.series.values[:, place]
+        caption = (
+            f"{name}, {kind} of {len(test)} windows: MSE {score.by_window[number]:.4f} over all "
+            f"columns; forecast from {problem.series.times[row]}"
+        )
+        charts.append(
+            example_chart(
+                caption,
+                caption,
+                values[row - history : row],
+                values[row : row + test.horizon],
+                schema.target_scaler.inverse(scaled)[:, target],
+                column,
+            )
+        )
+    return charts
+
+
+def _table(runs: Sequence[Judged]) -> Table:
+    head = (
+        "run", "test MSE", "test MAE", "best floor", "its MSE", "skill", "model − floor, 95 %",
+        "validation MSE", "attention", "parameters", "inference ms", "memory MiB", "train s",
+        "train windows/s", "seed", "P", "T", "test windows",
+    )  # fmt: skip
+    rows = []
+    for run in runs:
+        config, test, train = run.bundle.config, run.evaluation, run.bundle.metrics["train"]
+        floor = test.best_floor
+        low, high = test.paired[floor]
+        rows.append((
+            run.name, f"{test.model.mse:.4f}", f"{test.model.mae:.4f}", floor,
+            f"{test.floors[floor].mse:.4f}", f"{test.skill(floor):+.1%}", interval(low, high),
+            f"{run.bundle.metrics['validation_mse']:.4f}", config.attn.name,
+            f"{sum(weight.numel() for weight in run.bundle.build().parameters()):,}",
+            f"{run.cost.milliseconds:.2f}", figure(run.cost.mib, ".1f"), f"{train['seconds']:.0f}",
+            f"{train['windows_per_second']:.0f}", str(config.seed), str(run.bundle.past),
+            str(run.bundle.horizon), str(test.model.windows),
+        ))  # fmt: skip
+    best = min(range(len(runs)), key=lambda i: runs[i].evaluation.model.mse)
+    strong = frozenset({best}) if len(runs) > 1 else frozenset()
+    return Table(head, rows, runs[0].task, strong)
+
+
+def _amounts(runs: Sequence[Judged]) -> list[str]:
+    """What each attention really is at its lengths."""
+    return [
+        f"{run.name}: attention {run.bundle.config.attn.name} amounts to: "
+        f"{run.bundle.about['attn_effective']}."
+        for run in runs
+    ]
+
+
+def _verdicts(runs: Sequence[Judged]) -> list[str]:
+    return [f"{run.name}: {run.evaluation.verdict()}" for run in runs]
+
+
+def _pairs(groups: Sequence[Sequence[Judged]]) -> Iterator[Table]:
+    """Run against run, by the paired interval over windows."""
+    for group in groups:
+        rows = []
+        for a, b in combinations(group, 2):
+            difference = a.evaluation.model.by_window - b.evaluation.model.by_window
+            low, high = paired_interval(difference, block=a.bundle.horizon)
+            verdict = (
+                f"{a.name} is better" if high < 0
+                else f"{b.name} is better" if low > 0
+                else "no measurable difference"
+            )  # fmt: skip
+            rows.append(
+                (f"{a.name} − {b.name}", f"{difference.mean():+.4f}", interval(low, high), verdict)
+            )
+        if rows:
+            yield Table(("pair", "MSE difference", "paired 95 % interval", "verdict"), rows)
+
+
+def _floors(run: Judged) -> Table:
+    """The rows of the terminal's table."""
+    head = ("forecast", "MSE", "MAE", "skill of the model", "chosen")
+    caption = f"On the test windows of {run.name}"
+    return Table(head, table(run.evaluation.to_dict()), caption, frozenset({0}))
+
+
+def _entries(runs: Sequence[Judged]) -> list[Entry]:
+    return [
+        Entry(run.name, run.evaluation.model.mse, run.cost.milliseconds, run.cost.mib)
+        for run in runs
+    ]
+
+
+def _steps(runs: Sequence[Judged]) -> Chart:
+    floors = runs[0].evaluation
+    name = floors.best_floor
+    curves = {run.name: run.evaluation.model.squared.mean(axis=1).tolist() for run in runs}
+    floor = floors.floors[name].squared.mean(axis=1).tolist()
+    return step_chart(runs[0].task, curves, (name, floor), list(curves))
+
+
+def _lags(runs: Sequence[Judged]) -> tuple[list[str], list[Table], list[Chart]]:
+    notes, charts = [LAGS], []
+    for run in runs:
+        chart = lag_chart(run.name, run.profile, run.problem.card.seasons[0])
+        if chart is None:
+            notes.append(f"{run.name} does not look at its past at all.")
+        else:
+            charts += [chart, lag_map(run.name, run.profile)]
+    return notes, [], charts
+
+
+def _where(runs: Sequence[Judged], device: str) -> list[str]:
+    return [
+        f"Errors and lags computed on {hardware(device)}. Inference measured on "
+        f"{hardware('cpu', 1)}: one window, the median of several calls; memory is the rise of the "
+        f"peak while {TOGETHER} windows are forecast at once.",
+        *(
+            f"{run.name}: trained at commit {run.bundle.about['commit']} with "
+            + ", ".join(f"{name} {v}" for name, v in run.bundle.about["versions"].items())
+            + f", on data {run.bundle.about['data_digest']}; bundle {run.bundle.digest}."
+            for run in runs
+        ),
+    ]
+
+
+def _code(runs: Sequence[Judged], command: str) -> list[str]:
+    again = [f"forecaster evaluate --model {shlex.quote(run.source)}" for run in runs]
+    configs = [
+        f"# {run.name}: forecaster train --config THIS.yaml\n"
+        + yaml.safe_dump(run.bundle.config.to_dict(), sort_keys=False).rstrip()
+        for run in runs
+    ]
+    return ["\n".join([command, *again]), *configs]

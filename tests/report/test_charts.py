@@ -1,0 +1,108 @@
+import re
+from xml.etree import ElementTree as ET
+
+import numpy as np
+import pytest
+
+from forecaster.report.charts import (
+    HEIGHT,
+    LEFT,
+    LEVELS,
+    RIGHT,
+    WIDTH,
+    Axis,
+    Line,
+    Point,
+    heat_map,
+    line_chart,
+    scatter_chart,
+)
+
+
+def texts(svg: str, kind: str) -> list[str]:
+    found = ET.fromstring(svg).iter("text")
+    return [each.text or "" for each in found if kind in (each.get("class") or "").split()]
+
+
+def places(svg: str) -> list[list[tuple[float, float]]]:
+    return [
+        [tuple(map(float, pair.split(","))) for pair in (curve.get("points") or "").split()]  # type: ignore[misc]
+        for curve in ET.fromstring(svg).iter("polyline")
+    ]
+
+
+def test_a_line_goes_through_its_points() -> None:
+    svg = line_chart(
+        [Line("a", [0, 5, 10], [0.0, 1.0, 2.0], "s0"), Line("b", [0, 10], [2.0, 2.0], "muted")],
+        "title", "x", "y", from_zero=True, marks=[5, 99],
+    )  # fmt: skip
+    first, second = places(svg)
+    (x0, y0), (x1, y1), (x2, y2) = first
+    assert (x0, x2) == (LEFT, WIDTH - RIGHT)
+    assert x1 == pytest.approx((x0 + x2) / 2)
+    assert y1 == pytest.approx((y0 + y2) / 2, abs=0.11)
+    assert y0 > y1 > y2, "up is more"
+    assert [y for _, y in second] == [y2, y2]
+    assert svg.count('class="mark"') == 1, "99 lies outside"
+    assert texts(svg, "label") == ["x", "y"]
+    assert "<title>a</title>" in svg
+
+
+def test_ticks_lie_on_the_axis_and_steps_are_whole() -> None:
+    assert Axis("", 1, 5, steps=True).ticks() == [1, 2, 3, 4, 5]
+    assert Axis("", 0.3, 0.42).ticks() == pytest.approx([0.3, 0.325, 0.35, 0.375, 0.4])
+    assert Axis("", 0.8, 30, log=True).ticks() == [1, 2, 5, 10, 20]
+
+
+def test_a_flat_line_and_a_single_point_have_a_place() -> None:
+    assert "nan" not in line_chart([Line("a", [3, 4], [0.0, 0.0], "s0")], "", "x", "y")
+    assert "nan" not in scatter_chart([Point("a", 2.0, 0.5, "s0")], "", "x", "y")
+
+
+def test_dots_lie_on_a_logarithmic_axis_and_are_named() -> None:
+    svg = scatter_chart(
+        [Point(name, x, y, "s0") for name, x, y in (("a", 1, 3), ("b", 10, 2), ("c", 100, 1))],
+        "title", "ms", "MSE",
+    )  # fmt: skip
+    dots = [
+        (float(d.get("cx", 0)), float(d.get("cy", 0))) for d in ET.fromstring(svg).iter("circle")
+    ]
+    xs, ys = zip(*dots, strict=True)
+    assert xs[1] - xs[0] == pytest.approx(xs[2] - xs[1], abs=0.2)
+    assert ys[1] - ys[0] == pytest.approx(ys[2] - ys[1], abs=0.2)
+    assert texts(svg, "name") == ["a", "b", "c"]
+    assert "<title>b: ms 10, MSE 2</title>" in svg
+
+
+def test_names_do_not_lie_on_each_other() -> None:
+    crowd = [Point(f"name {i}", 1.0 + 1e-6 * i, 1.0, "s0") for i in range(30)]
+    around = [Point("low", 0.2, 0.0, "s0"), Point("high", 5.0, 2.0, "s0")]
+    svg = scatter_chart([*crowd, *around], "", "x", "y")
+    assert svg.count("<circle") == 32
+    boxes = [
+        (float(t.get("x", 0)), float(t.get("y", 0)), 6.0 * len(t.text or ""))
+        for t in ET.fromstring(svg).iter("text")
+        if t.get("class") == "name"
+    ]
+    assert 2 + 4 <= len(boxes) < 32, "right, left, below and above"
+    for i, (x, y, wide) in enumerate(boxes):
+        assert x >= LEFT
+        assert x + wide <= WIDTH
+        assert all(abs(y - v) > 10 or x > u + w or x + wide < u for u, v, w in boxes[:i])
+
+
+def test_a_heat_map_is_dark_where_the_matrix_is_large() -> None:
+    matrix = np.zeros((4, 10))
+    matrix[0, 0], matrix[3, 9] = 1.0, 0.25
+    svg = heat_map(matrix, "title", "lag", "step")
+    shades = {p.get("class"): p.get("d") or "" for p in ET.fromstring(svg).iter("path")}
+    assert set(shades) == {f"heat h{LEVELS}", f"heat h{LEVELS // 2}"}, "shades are of the root"
+    x, y = map(float, re.findall(r"[\d.]+", shades[f"heat h{LEVELS}"])[:2])
+    assert x == LEFT
+    assert y > HEIGHT / 2, "row 1 lies at the bottom"
+
+
+def test_a_large_matrix_is_pooled() -> None:
+    svg = heat_map(np.ones((720, 2000)), "title", "lag", "step")
+    assert svg.count("M") == 48 * 96
+    assert len(svg) < 200_000

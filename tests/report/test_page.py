@@ -1,0 +1,53 @@
+from pathlib import Path
+
+import pytest
+
+from forecaster.errors import StorageError
+from forecaster.report import Chart, Page, Section, Table, render, write
+from forecaster.report.charts import Line, line_chart
+from tests.report.reader import check_alone
+
+EVIL = "<script>alert('1')</script> & \"x\""
+
+
+def page(name: str = EVIL) -> Page:
+    svg = line_chart([Line(name, [1, 2], [3.0, 4.0], "s0")], name, name, name)
+    section = Section(
+        "one", name, [name], [Table((name, "b"), [(name, name)], name, frozenset({0}))],
+        [Chart(svg, name, [("s0", name)])], [name],
+    )  # fmt: skip
+    return Page(name, name, [section, Section("two", "Two")])
+
+
+def test_every_text_is_escaped_wherever_it_stands() -> None:
+    html = render(page())
+    assert "<script" not in html
+    read = check_alone(html)
+    assert read.text["one"].count(EVIL) == 12, "heading to code, three of them in the chart"
+    assert read.text[""].count(EVIL) == 4, "title, h1, lead, link"
+    assert read.count("section") == 2
+
+
+def test_a_row_can_stand_out() -> None:
+    read = check_alone(render(page("a")))
+    assert [a for tag, a in read.tags if tag == "tr"] == [{}, {"class": "strong"}]
+
+
+def test_the_style_knows_dark_and_narrow_screens() -> None:
+    read = check_alone(render(page("a")))
+    assert "prefers-color-scheme: dark" in read.style
+    assert ("meta", {"name": "viewport", "content": "width=device-width, initial-scale=1"}) in (
+        read.tags
+    )
+
+
+def test_a_file_is_written_with_its_folder(tmp_path: Path) -> None:
+    file = tmp_path / "new" / "page.html"
+    assert write(page(), file) == file.stat().st_size
+    assert file.read_text(encoding="utf-8") == render(page())
+
+
+def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError, match=r"the report could not be written to .*page\.html"):
+        write(page(), tmp_path / "file" / "page.html")

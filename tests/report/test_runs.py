@@ -1,0 +1,173 @@
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from forecaster import report
+from forecaster.bench.inference import Inference
+from forecaster.bundle import Bundle
+from forecaster.config import load
+from forecaster.errors import UsageError
+from forecaster.experiment import find_data, judge, pose, reopen
+from forecaster.predict import load_bundle
+from forecaster.report import runs
+from tests import small
+from tests.report.reader import Reader, check_alone
+
+SECTIONS = [
+    "figures", "verdicts", "floors", "frontier", "steps", "forecasts", "lags", "commands",
+]  # fmt: skip
+EVIL = "<b>& 'co'"
+
+
+def bundle(name: str, *sets: str, seed: int = 0, refit: bool = False) -> Bundle:
+    """Nobody trained it."""
+    problem = pose(*find_data(load("small.yaml", sets, {"seed": seed}, {}), print))
+    train = {"seconds": 61.4, "windows_per_second": 5678.2}
+    about = {
+        "name": problem.name, "data_digest": problem.digest, "refit": refit, "commit": "abc",
+        "attn_effective": "encoder.0: prob: 4 of 9 queries active",
+    }  # fmt: skip
+    metrics = {"validation_mse": 0.12345, "train": train}
+    weights = dict(problem.build_model().state_dict())
+    built = Bundle(problem.config, problem.schema, weights, metrics, about)
+    return built.save(Path(name))
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory):
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path_factory.mktemp("home")
+        patch.chdir(folder)
+        small.install(folder, patch)
+        patch.setattr(runs, "inference", lambda bundle: Inference(1.25, 3.5))
+        bundle("plain")
+        bundle(EVIL, "model.linear=false", seed=1)
+        bundle("short", "window.horizon=3")
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def html(home: Path) -> str:
+    page = runs.of_runs(["plain", f"./{EVIL}", "short", "plain"], "forecaster report <x>", "cpu")
+    return report.render(page)
+
+
+@pytest.fixture(scope="module")
+def read(html: str) -> Reader:
+    return check_alone(html)
+
+
+def test_it_has_every_section_and_is_small(read: Reader, html: str) -> None:
+    assert list(read.text)[1:] == SECTIONS
+    assert len(html) < 500_000
+    assert "Report of 3 runs" in read.text[""], "one was named twice"
+
+
+def test_the_figures_are_those_of_the_evaluation(read: Reader, home: Path) -> None:
+    found = load_bundle("plain")
+    test = judge(reopen(found), found.build(), "cpu")
+    figures = read.text["figures"]
+    floor = test.best_floor
+    for text in (
+        f"{test.model.mse:.4f}", f"{test.model.mae:.4f}", f"{test.floors[floor].mse:.4f}", floor,
+        "0.1235", "61", "5678", "1.25", "3.5", "4 of 9 queries active",
+        str(len(test.model.by_window)), "small (M, a, b, c), T = 5", "small (M, a, b, c), T = 3",
+    ):  # fmt: skip
+        assert text in figures, text
+    assert f"plain: {test.verdict()}" in read.text["verdicts"]
+    for name, own in test.floors.items():
+        assert name in read.text["floors"]
+        assert f"{own.mse:.4f}" in read.text["floors"]
+    assert f"MSE {test.model.by_window.max():.4f} over all columns" in read.text["forecasts"]
+
+
+def test_names_are_escaped(read: Reader, html: str) -> None:
+    assert EVIL in read.text["figures"]
+    assert "<b>" not in html
+    assert "forecaster evaluate --model './<b>& '\"'\"'co'\"'\"''" in read.text["commands"]
+
+
+def test_only_runs_of_the_same_task_are_compared(read: Reader) -> None:
+    verdicts = read.text["verdicts"]
+    assert f"plain − {EVIL}" in verdicts
+    assert "− short" not in verdicts
+    charts = [a["aria-label"] for tag, a in read.tags if tag == "svg"]
+    assert len([title for title in charts if (title or "").startswith("small (M")]) == 4
+
+
+def test_the_charts_of_each_run(read: Reader) -> None:
+    for name in ("plain", EVIL, "short"):
+        for kind in ("best", "median", "worst"):
+            assert f"{name}, {kind} of 7" in read.text["forecasts"]
+        assert f"{name}: the peak is at lag " in read.text["lags"]
+    assert read.count("svg") == 2 * 2 + 3 * 3 + 3 * 2
+
+
+def test_the_commands_repeat_it(read: Reader) -> None:
+    commands = read.text["commands"]
+    assert "forecaster report <x>\nforecaster evaluate --model plain\n" in commands
+    assert "past: 36" in commands
+    assert "torch 2." in commands
+
+
+def test_which_run_is_better_is_said(home: Path) -> None:
+    found = load_bundle("plain")
+    problem = reopen(found)
+    good = judge(problem, found.build(), "cpu")
+    worse = replace(good, model=replace(good.model, by_window=good.model.by_window + 1))
+    judged = [
+        runs.Judged(name, name, found, problem, own, Inference(1, None), None, [])  # type: ignore[arg-type]
+        for name, own in (("a", worse), ("b", good))
+    ]
+    (table,) = runs._pairs([judged])
+    (row,) = table.rows
+    assert row[0] == "a − b"
+    assert row[1] == "+1.0000"
+    assert row[3] == "b is better"
+    assert np.isfinite(float(row[2].strip("[]").split(",")[0]))
+
+
+def test_one_run_gives_its_name(home: Path) -> None:
+    page = runs.of_runs(["plain"], "", "cpu")
+    assert page.title == "Report of plain"
+
+
+def test_two_folders_of_one_name_are_told_apart(home: Path) -> None:
+    bundle("other/plain", seed=3)
+    page = runs.of_runs(["plain", "other/plain"], "", "cpu")
+    assert "other/plain" in check_alone(report.render(page)).text["figures"]
+
+
+def test_a_refitted_model_cannot_be_judged(home: Path) -> None:
+    bundle("refitted", refit=True)
+    with pytest.raises(UsageError, match="refitted on all rows"):
+        runs.of_runs(["refitted"], "", "cpu")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_browser_shows_it(html: str, tmp_path: Path, width: int, scheme: str) -> None:
+    """Its own policy refuses nothing, the colours follow the scheme, and nothing sticks out."""
+    from matplotlib.image import imread
+
+    (tmp_path / "page.html").write_text(html, encoding="utf-8")
+    picture = tmp_path / "page.png"
+    done = subprocess.run(
+        [
+            "chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
+            f"--blink-settings=preferredColorScheme={int(scheme == 'light')}",
+            f"--window-size={width},3000", f"--screenshot={picture}", "--enable-logging=stderr",
+            f"file://{tmp_path}/page.html",
+        ],
+        capture_output=True, text=True, timeout=120, check=True,
+    )  # fmt: skip
+    assert "Content Security Policy" not in done.stderr
+    pixels = imread(picture)[..., :3]
+    paper = np.array([1, 1, 1] if scheme == "light" else [0x0F, 0x17, 0x2A] / np.array(255.0))
+    written = np.abs(pixels - paper).max(axis=2) > 0.02
+    assert 0.01 < written.mean() < 0.5, "ink on paper of the right colour"
+    assert not written[:, -8:].any(), "nothing reaches the right edge"
