@@ -1,11 +1,13 @@
 """A trained model at rest: a folder of safetensors, JSON and a manifest. No code, no pickle.
 
-    model.safetensors   the weights
-    config.json         the resolved RunConfig
-    schema.json         columns, targets, time, frequency, seasons, and the scaler of each column
-    metrics.json        the honest figures: test split, floors, counts
-    about.json          name, run, data digest, commit, versions, what the attention amounts to
-    MANIFEST.sha256     "<sha256>  <file>" for each of them
+    model.safetensors      the weights
+    intervals.safetensors  what makes quantiles of the forecast, in units; empty without any
+    config.json            the resolved RunConfig
+    schema.json            columns, targets, time, frequency, seasons, and each column's scaler
+    metrics.json           the honest figures: test split, floors, counts
+    about.json             name, run, data digest, commit, versions, what attention and intervals
+                           amount to
+    MANIFEST.sha256        "<sha256>  <file>" for each of them
 
 The manifest detects damage; it does not prove who wrote the bundle.
 """
@@ -17,15 +19,20 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from forecaster.config import RunConfig, load_dict
 from forecaster.datasets import Scaler, calendar_names, phase_weights
 from forecaster.errors import BundleError, ConfigError, StorageError, UsageError
+from forecaster.intervals import Intervals
 from forecaster.model import ForecastModel, Task
 
-FORMAT = 1
+FORMAT = 2
 MANIFEST = "MANIFEST.sha256"
 WEIGHTS = "model.safetensors"
+INTERVALS = "intervals.safetensors"
 JSON_FILES = ("config.json", "schema.json", "metrics.json", "about.json")
+FILES = (*JSON_FILES, WEIGHTS, INTERVALS)
 
 
 @dataclass(frozen=True)
@@ -75,6 +82,7 @@ class Bundle:
     weights: dict[str, Any]
     metrics: dict[str, Any]
     about: dict[str, Any]
+    intervals: Intervals | None = None
     digest: str = ""
     origin: dict[str, str] = field(default_factory=dict)
     """The version and the alias under which it was found in a registry; not part of the files."""
@@ -119,6 +127,7 @@ class Bundle:
             for name, content in zip(JSON_FILES, contents, strict=True)
         }
         files[WEIGHTS] = save({k: v.detach().cpu().contiguous() for k, v in self.weights.items()})
+        files[INTERVALS] = save(_tensors(self.intervals))
         files[MANIFEST] = b"".join(_line(name, data) for name, data in files.items())
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -140,10 +149,10 @@ def load(folder: Path) -> Bundle:
     Raises BundleError naming the file that is missing, damaged or of another format.
     """
     from safetensors import SafetensorError
-    from safetensors.torch import load as load_weights
+    from safetensors.torch import load as load_tensors
 
     manifest = _read(folder, MANIFEST)
-    files = {name: _read(folder, name) for name in (*JSON_FILES, WEIGHTS)}
+    files = {name: _read(folder, name) for name in FILES}
     lines = {name: _line(name, data) for name, data in files.items()}
     damaged = [name for name, line in lines.items() if line not in manifest]
     if damaged or manifest != b"".join(lines.values()):
@@ -157,14 +166,20 @@ def load(folder: Path) -> Bundle:
             raise BundleError(
                 f"{folder} has bundle format {about['format']}, this version reads {FORMAT}"
             )
-        return Bundle(
+        bundle = Bundle(
             config=load_dict(config, str(folder / "config.json")),
             schema=_schema(schema),
-            weights=load_weights(files[WEIGHTS]),
+            weights=load_tensors(files[WEIGHTS]),
             metrics=metrics,
             about=about,
+            intervals=_intervals(load_tensors(files[INTERVALS])),
             digest=f"sha256:{hashlib.sha256(manifest).hexdigest()}",
         )
+        if (own := bundle.intervals) is not None:
+            wanted = (bundle.horizon, len(bundle.schema.targets), len(own.nominal))
+            if (own.offsets.shape, own.scale.shape) != (wanted, wanted[:2]):
+                raise BundleError(f"{INTERVALS} does not fit config.json: expected shape {wanted}")
+        return bundle
     except ConfigError as error:
         raise BundleError(f"not a bundle of this version: {error}") from None
     except (KeyError, TypeError, ValueError, RecursionError, SafetensorError) as error:
@@ -188,6 +203,28 @@ def _read(folder: Path, name: str) -> bytes:
         raise BundleError(f"{folder} is not a complete bundle: {name} is missing") from None
     except OSError as error:
         raise StorageError(f"{folder / name} could not be read: {error}") from error
+
+
+def _tensors(intervals: Intervals | None) -> dict[str, Any]:
+    if intervals is None:
+        return {}
+    return {
+        "levels": torch.tensor(intervals.nominal, dtype=torch.float64),
+        "offsets": torch.from_numpy(intervals.offsets),
+        "scale": torch.from_numpy(intervals.scale),
+        "windows": torch.tensor(intervals.windows),
+    }
+
+
+def _intervals(tensors: dict[str, Any]) -> Intervals | None:
+    if not tensors:
+        return None
+    return Intervals(
+        nominal=tuple(tensors["levels"].tolist()),
+        offsets=tensors["offsets"].numpy(),
+        scale=tensors["scale"].numpy(),
+        windows=int(tensors["windows"]),
+    )
 
 
 def _schema(values: dict[str, Any]) -> Schema:

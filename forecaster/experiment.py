@@ -28,7 +28,20 @@ from forecaster.datasets import (
     load_card,
 )
 from forecaster.errors import DataError, StorageError, UnavailableError, UsageError
-from forecaster.evaluate import Evaluation, all_floors, evaluate, naive_mae, score
+from forecaster.evaluate import (
+    SHOWN,
+    Coverage,
+    Evaluation,
+    all_floors,
+    calibrate,
+    evaluate,
+    in_units,
+    naive_mae,
+    percent,
+    score,
+    sides,
+)
+from forecaster.intervals import Intervals
 from forecaster.lookup import did_you_mean
 from forecaster.model import ForecastModel
 from forecaster.predict import Forecaster
@@ -96,6 +109,35 @@ class Problem:
 
     def validation(self, device: str) -> Windows:
         return self.windows(self.borders.train, self.borders.validation, device)
+
+    @property
+    def half(self) -> int:
+        """The row that halves validation: rows before it stop training, the others calibrate."""
+        return (self.borders.train + self.borders.validation) // 2
+
+    @property
+    def uncalibrated(self) -> str:
+        """Why nothing is calibrated, and all of validation stops training; "" where it is."""
+        if not self.config.intervals.calibrate:
+            return "intervals.calibrate is false"
+        stop, rest = self.half - self.borders.train, self.borders.validation - self.half
+        horizon = self.config.window.horizon
+        if horizon <= min(stop, rest):
+            return ""
+        return (
+            f"of the {stop + rest} rows of validation {stop} would stop training and {rest} "
+            f"calibrate, but each half has to hold a window of {horizon} steps; the longest "
+            f"horizon with calibrated intervals is {min(stop, rest)}"
+        )
+
+    def stopping(self, device: str) -> Windows:
+        """The validation windows that stop training."""
+        last = self.borders.validation if self.uncalibrated else self.half
+        return self.windows(self.borders.train, last, device)
+
+    def calibrating(self, device: str) -> Windows:
+        """The validation windows that do not, where intervals are calibrated."""
+        return self.windows(self.half, self.borders.validation, device)
 
     def test(self, device: str) -> Windows:
         """Read by the evaluation alone, after training."""
@@ -172,8 +214,32 @@ def forecast_with(model: ForecastModel) -> Callable[[Batch], Tensor]:
     return lambda batch: model(batch.past, batch.past_calendar, batch.future_calendar)
 
 
-def judge(problem: Problem, model: ForecastModel, device: str) -> Evaluation:
-    """Score the model and the floors on every test window."""
+def find_intervals(
+    problem: Problem, model: ForecastModel, device: str
+) -> tuple[Intervals | None, str]:
+    """The intervals of a trained model, and in words what they are or why there are none."""
+    levels = tuple(problem.config.intervals.levels)
+    schema, why_not = problem.schema, problem.uncalibrated
+    if not why_not:
+        windows = problem.calibrating(device)
+        found = calibrate(model, windows, schema.target_scaler, levels)
+        if not found.levels:
+            return None, f"none: {len(windows)} windows are too few to calibrate any level"
+        lost = ", ".join(f"{level:g}" for level in levels if level not in found.levels)
+        return found, (
+            f"calibrated on the {len(windows)} validation windows of rows {windows.first} to "
+            f"{windows.last}" + (f", too few for the levels {lost}" if lost else "")
+        )
+    if model.spread is None:
+        return None, f"none: {why_not}"
+    found = Intervals.uncalibrated(levels, problem.config.window.horizon, len(schema.targets))
+    return found, f"the model's own, not calibrated: {why_not}"
+
+
+def judge(
+    problem: Problem, model: ForecastModel, device: str, intervals: Intervals | None = None
+) -> Evaluation:
+    """Score the model, its intervals and the floors on every test window."""
     model = model.to(device).eval()
     season = problem.card.seasons[0]
     targets = list(problem.schema.target_positions)
@@ -182,14 +248,18 @@ def judge(problem: Problem, model: ForecastModel, device: str) -> Evaluation:
     floors = all_floors(
         train, problem.validation(device), problem.card.seasons, problem.borders.train
     )
-    return evaluate(
-        forecast_with(model),
+    names, scaler = problem.schema.targets, problem.schema.target_scaler
+    online = problem.config.intervals.online
+    coverage = None if intervals is None else Coverage(model, intervals, scaler, online=online)
+    evaluation = evaluate(
+        coverage.forecast if coverage else forecast_with(model),
         floors,
         problem.test(device),
-        problem.schema.targets,
-        problem.schema.target_scaler,
+        names,
+        scaler,
         naive_mae(scaled, season),
     )
+    return replace(evaluation, intervals=None if coverage is None else coverage.to_dict(names))
 
 
 def summarise(effective: dict[str, str]) -> str:
@@ -236,7 +306,7 @@ def run(loaded: Loaded, say: Say, show: Callable[[dict[str, Any]], None]) -> Res
     problem = pose(config, card, series)
     config, schema = problem.config, problem.schema
     device = resources.device(config.device)
-    train, validation = problem.training(device), problem.validation(device)
+    train, stopping = problem.training(device), problem.stopping(device)
     model = problem.build_model()
     effective = summarise(model.effective())
     parameters = sum(p.numel() for p in model.parameters())
@@ -247,6 +317,8 @@ def run(loaded: Loaded, say: Say, show: Callable[[dict[str, Any]], None]) -> Res
         f"{config.model.name} with {parameters:,} parameters on {device}"
     )
     say(f"attention {config.attn.name} amounts to: {effective}")
+    if config.intervals.calibrate and problem.uncalibrated:
+        say(f"intervals will not be calibrated: {problem.uncalibrated}")
 
     about: dict[str, Any] = {
         "name": problem.name,
@@ -289,7 +361,7 @@ def run(loaded: Loaded, say: Say, show: Callable[[dict[str, Any]], None]) -> Res
         tracked.text("config.yaml", yaml.safe_dump(config.to_dict(), sort_keys=False))
         tracked.dataset(config.data.name, problem.digest, series.source)
         fitted = fit(
-            model, train, validation, config.train,
+            model, train, stopping, config.train,
             device=device, seed=config.seed, report=tracked.report,
         )  # fmt: skip
         say(
@@ -297,18 +369,24 @@ def run(loaded: Loaded, say: Say, show: Callable[[dict[str, Any]], None]) -> Res
             f"({fitted.windows_per_second:.0f} windows/s); best on validation after "
             f"{fitted.best_epoch:.2f} epochs"
         )
-        validated = score(forecast_with(model), validation)
-        say(f"validation MSE {validated.mse:.4f} on all {validated.windows} windows")
+        validated = score(forecast_with(model), problem.validation(device))
+        say(
+            f"validation MSE {validated.mse:.4f} on all {validated.windows} windows, of which "
+            f"{len(stopping)} stopped training"
+        )
+        intervals, about["intervals"] = find_intervals(problem, model, device)
+        say(f"intervals: {about['intervals']}")
         metrics: dict[str, Any] = {
             "validation_mse": validated.mse,
             "train": {"windows": len(train), "epochs": fitted.epochs, "seconds": fitted.seconds,
                       "best_epoch": fitted.best_epoch, "steps": fitted.steps,
                       "windows_per_second": fitted.windows_per_second},
             "validation_windows": validated.windows,
-            "test": judge(problem, model, device).to_dict(),
+            "stopping_windows": len(stopping),
+            "test": judge(problem, model, device, intervals).to_dict(),
         }  # fmt: skip
         show(metrics)
-        figures = draw(problem, model, metrics["test"], device)
+        figures = draw(problem, model, intervals, metrics["test"], device)
         final, model = refit(problem, fitted, device, say) if about["refit"] else (problem, model)
         folder = runs / f"{name}-{tracked.id[:8]}"
         bundle = Bundle(
@@ -317,6 +395,7 @@ def run(loaded: Loaded, say: Say, show: Callable[[dict[str, Any]], None]) -> Res
             weights=dict(model.state_dict()),
             metrics=metrics,
             about={**about, "run_id": tracked.id},
+            intervals=intervals,
         ).save(folder)
         say(f"bundle written to {folder}")
 
@@ -373,11 +452,15 @@ def reopen(bundle: Bundle) -> Problem:
 
 def rejudge(bundle: Bundle, device: str) -> dict[str, Any]:
     """Repeat the evaluation of a bundle on its own data."""
-    return judge(reopen(bundle), bundle.build(), device).to_dict()
+    return judge(reopen(bundle), bundle.build(), device, bundle.intervals).to_dict()
 
 
 def draw(
-    problem: Problem, model: ForecastModel, test_metrics: dict[str, Any], device: str
+    problem: Problem,
+    model: ForecastModel,
+    intervals: Intervals | None,
+    test_metrics: dict[str, Any],
+    device: str,
 ) -> dict[str, "Figure"]:
     """The pictures of a run: one forecast of the test split, error by step, error by column."""
     from forecaster.evaluate import report
@@ -386,8 +469,10 @@ def draw(
     number = len(test) // 2
     batch = test.batch(torch.tensor([number], device=device))
     with torch.inference_mode():
-        forecast = forecast_with(model)(batch)[0].cpu()
-    scaler, targets = problem.schema.target_scaler, list(problem.schema.target_positions)
+        ahead = model.quantiles(*batch[:3])
+    paths = in_units(ahead, problem.schema.target_scaler)[0]
+    ends = sides(SHOWN[0])
+    targets = list(problem.schema.target_positions)
     row = test.starts[number] + test.past
     shown = min(test.past, max(2 * test.horizon, 2 * problem.card.seasons[0]))
     times = problem.series.times[row - shown : row + test.horizon]
@@ -397,9 +482,10 @@ def draw(
             times,
             problem.series.values[row - shown : row, targets],
             problem.series.values[row : row + test.horizon, targets],
-            scaler.inverse(forecast.double().numpy()),
+            paths[..., model.middle],
             problem.schema.targets,
             title,
+            intervals.quantiles(paths, ends) if intervals and intervals.reach(ends) else None,
         ),
         "error_by_step": report.step_figure(test_metrics),
         "error_by_column": report.column_figure(test_metrics),
@@ -427,6 +513,15 @@ def flat_metrics(metrics: dict[str, Any]) -> dict[str, float]:
         flat[f"skill/{key}"] = floor["skill"]
     for name, column in test["columns"].items():
         flat |= {f"column/{name}/{key}": value for key, value in column.items()}
+    intervals = test["intervals"] or {}
+    for prefix, found in (("intervals", intervals), ("online", intervals.get("online") or {})):
+        for name in (name for name in map(percent, SHOWN) if found.get(name)):
+            shown = found[name]
+            flat[f"{prefix}/{name}/coverage"] = shown["coverage"]
+            flat[f"{prefix}/{name}/width"] = shown["width"]
+            for column, own in shown["columns"].items():
+                flat |= {f"column/{column}/{prefix}_{name}_{key}": own[key] for key in own}
+        flat[f"{prefix}/crps"] = found.get("crps")
     return {key: float(value) for key, value in flat.items() if value is not None}
 
 

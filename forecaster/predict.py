@@ -4,10 +4,11 @@ import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -59,6 +60,17 @@ class Forecaster:
         model's look-back. starts (B,): the time of each first row. Returns (B, T, targets) in
         units. Raises DataError for values that are not finite, before or after the model.
         """
+        return self.forecast_quantiles(history, starts, ())[0]
+
+    def forecast_quantiles(
+        self, history: np.ndarray, starts: "pd.DatetimeIndex", levels: Sequence[float]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """`forecast`, and the quantiles at `levels` beside it, (B, T, targets, len(levels)).
+
+        In units, rising with the level. Levels between those that the model was calibrated for are
+        taken linearly. Raises UsageError as `check_levels` does.
+        """
+        self.check_levels(levels)
         schema, past, horizon = self.schema, self.bundle.past, self.bundle.horizon
         if history.shape[1:] != (past, len(schema.columns)):
             raise DataError(
@@ -73,20 +85,48 @@ class Forecaster:
         self._check_finite(scaled, schema.columns, "history, once scaled,")
         with torch.inference_mode():
             values = torch.from_numpy(scaled).to(self.device)
-            output = self.model(values, calendar[:, :past], calendar[:, past:])
-        forecast: np.ndarray = schema.target_scaler.inverse(output.cpu().numpy().astype(np.float64))
+            output = self.model.quantiles(values, calendar[:, :past], calendar[:, past:])
+        scaled = output.transpose(2, 3).cpu().numpy().astype(np.float64)
+        paths = np.moveaxis(schema.target_scaler.inverse(scaled), 2, 3)
+        forecast = np.ascontiguousarray(paths[..., self.model.middle])
         self._check_finite(forecast, schema.targets, "forecast")
-        return forecast
+        if not levels or self.bundle.intervals is None:
+            return forecast, np.empty((*forecast.shape, 0))
+        return forecast, self.bundle.intervals.quantiles(paths, levels)
+
+    @property
+    def kind(self) -> Literal["mean", "median"]:
+        """What `forecast` is: the median where the model was trained for quantiles alone."""
+        return "mean" if self.model.spread is None else "median"
+
+    @property
+    def levels(self) -> tuple[float, ...]:
+        """The levels that the intervals hold; empty without intervals."""
+        return () if self.bundle.intervals is None else self.bundle.intervals.levels
+
+    def check_levels(self, levels: Sequence[float]) -> None:
+        """Raises UsageError where quantiles at these levels cannot be had, and says why."""
+        if levels and self.bundle.intervals is None:
+            raise UsageError(f"this model has no quantiles: {self.bundle.about['intervals']}")
+        if self.bundle.intervals is not None:
+            self.bundle.intervals.check(levels)
 
     def predict(
-        self, frame: "pd.DataFrame", horizon: int | None = None, *, where: str = "the history"
+        self,
+        frame: "pd.DataFrame",
+        horizon: int | None = None,
+        levels: Sequence[float] = (),
+        *,
+        where: str = "the history",
     ) -> "pd.DataFrame":
         """The future of one history, from the step after its last row.
 
         frame: the time column (or a DatetimeIndex) and the model's columns by name, in any order;
         at least `past` rows, of which the newest are used. Returns the time column and one column
-        per target, `horizon` rows (at most what the model was trained for, and by default that).
-        Raises DataError naming what is missing; `where` is what it calls the history.
+        per target, `horizon` rows (at most what the model was trained for, and by default that);
+        behind each target its quantiles at `levels`, in columns such as "load 0.1". Raises
+        DataError naming what is missing, `where` being what it calls the history, and UsageError as
+        `check_levels` does.
         """
         import pandas as pd
 
@@ -104,11 +144,17 @@ class Forecaster:
                 f"{where} has {len(series.times)} rows, the model looks back {past}: give at least "
                 f"{past} rows"
             )
-        values = self.forecast(series.values[None, -past:], series.times[[-past]])[0, :steps]
+        levels = sorted(set(levels))
+        forecast, quantiles = self.forecast_quantiles(
+            series.values[None, -past:], series.times[[-past]], levels
+        )
+        values = np.concatenate([forecast[..., None], quantiles], axis=-1)[0, :steps]
         times = future_times(series.times[-1], steps, schema.freq)
         if schema.timezone == "UTC":
             times = times.tz_localize("UTC")
-        result = pd.DataFrame(values, columns=list(schema.targets))
+        suffixes = ["", *(f" {level}" for level in levels)]
+        names = [name + suffix for name in schema.targets for suffix in suffixes]
+        result = pd.DataFrame(values.reshape(steps, -1), columns=names)
         result.insert(0, schema.time, times)
         return result
 

@@ -29,13 +29,17 @@ class Model(PythonModel):  # type: ignore[misc]  # MLflow is not type-checked he
     ) -> pd.DataFrame:
         """`model_input`: the time column and the model's columns, at least the look-back of rows.
 
-        `params["horizon"]`: how many steps, at most those trained for. Returns the time column and
-        one column per target in original units. What is wrong with the input comes back as
-        MlflowException, so that the server answers with our sentence and status 400.
+        `params["horizon"]`: how many steps, at most those trained for; `params["quantile_levels"]`:
+        which quantiles to give beside the forecast. Returns the time column and one column per
+        target in original units, each followed by its quantiles. What is wrong with the input comes
+        back as MlflowException, so that the server answers with our sentence and status 400.
         """
-        horizon = (params or {}).get("horizon")
+        params = params or {}
+        horizon, levels = params.get("horizon"), params.get("quantile_levels", ())
         try:
-            return self.forecaster.predict(model_input, None if horizon is None else int(horizon))
+            return self.forecaster.predict(
+                model_input, None if horizon is None else int(horizon), [float(x) for x in levels]
+            )
         except ForecasterError as error:
             raise MlflowException.invalid_parameter_value(str(error)) from error
 

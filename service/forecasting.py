@@ -11,7 +11,7 @@ import pandas as pd
 from pandas.tseries.frequencies import to_offset
 
 from forecaster.datasets import future_times, normalise_freq
-from forecaster.errors import DataError
+from forecaster.errors import DataError, UsageError
 from forecaster.lookup import did_you_mean
 from forecaster.predict import Forecaster
 from service.problems import Flaw, Location, invalid
@@ -46,6 +46,7 @@ class Job:
     starts: pd.DatetimeIndex
     places: list[Place]
     steps: int
+    levels: list[float]
     warnings: list[str]
 
 
@@ -85,22 +86,33 @@ def prepare(request: FullRequest | FlatRequest, forecaster: Forecaster) -> Job:
         places.append(Place(series.item_id, first, one_dimensional))
     if flaws:
         raise invalid(flaws)
+    if forecaster.kind == "median":
+        warnings.append("this model was trained for quantiles alone: median, not mean, is given")
     return Job(
         history=np.stack(histories),
         starts=pd.DatetimeIndex(starts),
         places=places,
         steps=request.parameters.prediction_length or forecaster.bundle.horizon,
+        levels=sorted(set(request.parameters.quantile_levels)),
         warnings=warnings,
     )
 
 
-def run(job: Job, forecaster: Forecaster, max_batch: int) -> np.ndarray:
-    """The forecasts (B, steps, targets) in units, at most `max_batch` series at a time."""
+def run(job: Job, forecaster: Forecaster, max_batch: int) -> tuple[np.ndarray, np.ndarray]:
+    """Forecasts (B, steps, targets) and quantiles (B, steps, targets, levels), in units.
+
+    At most `max_batch` series run at a time.
+    """
     parts = [
-        forecaster.forecast(job.history[i : i + max_batch], job.starts[i : i + max_batch])
+        forecaster.forecast_quantiles(
+            job.history[i : i + max_batch], job.starts[i : i + max_batch], job.levels
+        )
         for i in range(0, len(job.places), max_batch)
     ]
-    return np.concatenate(parts)[:, : job.steps]
+    forecasts, quantiles = (
+        np.concatenate(part)[:, : job.steps] for part in zip(*parts, strict=True)
+    )
+    return forecasts, quantiles
 
 
 def answer(
@@ -109,7 +121,7 @@ def answer(
 ) -> bytes:  # fmt: skip
     """Run the job and write the response as JSON; `submitted` is when it was handed over."""
     began = perf_counter()
-    forecasts = run(job, forecaster, max_batch)
+    forecasts, quantiles = run(job, forecaster, max_batch)
     ended = perf_counter()
     schema = forecaster.schema
     predictions = [
@@ -118,9 +130,9 @@ def answer(
             start=place.start,
             freq=schema.freq,
             columns=list(schema.targets),
-            mean=(forecast[:, 0] if place.one_dimensional else forecast).tolist(),
+            **_values(place, forecast, levels, job, forecaster.kind),
         )
-        for place, forecast in zip(job.places, forecasts, strict=True)
+        for place, forecast, levels in zip(job.places, forecasts, quantiles, strict=True)
     ]
     return ForecastResponse(
         id=request_id,
@@ -132,7 +144,24 @@ def answer(
             inference_ms=round((ended - began) * 1e3, 3),
             batch_size=min(len(forecasts), max_batch),
         ),
-    ).model_dump_json().encode()  # fmt: skip
+    ).model_dump_json(exclude_unset=True).encode()  # fmt: skip
+
+
+def _values(
+    place: Place, forecast: np.ndarray, quantiles: np.ndarray, job: Job, kind: str
+) -> dict[str, Any]:
+    """The fields of one prediction that hold numbers: (steps, targets), quantiles by level."""
+
+    def shaped(values: np.ndarray) -> list[Any]:
+        listed: list[Any] = (values[:, 0] if place.one_dimensional else values).tolist()
+        return listed
+
+    fields: dict[str, Any] = {kind: shaped(forecast)}
+    if job.levels:
+        fields["quantiles"] = {
+            str(level): shaped(quantiles[..., i]) for i, level in enumerate(job.levels)
+        }
+    return fields
 
 
 def example(forecaster: Forecaster) -> dict[str, Any]:
@@ -162,9 +191,10 @@ def _refusals(parameters: Parameters, forecaster: Forecaster) -> list[_RefusedEr
         if not same:
             message = f"this model forecasts in steps of {freq}"
             refusals.append(_RefusedError(("freq",), message, "other_freq"))
-    if parameters.quantile_levels:
-        message = "this model gives mean forecasts only: leave the quantile levels out"
-        refusals.append(_RefusedError(("quantile_levels",), message, "no_quantiles"))
+    try:
+        forecaster.check_levels(parameters.quantile_levels)
+    except UsageError as error:
+        refusals.append(_RefusedError(("quantile_levels",), str(error), "no_quantiles"))
     return refusals
 
 

@@ -68,7 +68,8 @@ class Parameters(Strict):
     freq: Annotated[str, Field(pattern=r"^[0-9]{0,6}[A-Za-z]{1,3}(-[A-Z]{3})?$")] | None = None
     """The time step, such as h, 15min, D; by default the model's, the only one it knows."""
     quantile_levels: Annotated[list[Level], Field(fail_fast=True, max_length=100)] = []
-    """Quantiles beside the mean; no model gives any yet."""
+    """Quantiles beside the forecast, within the range of levels that GET /models tells; levels
+    between those of the model are taken linearly."""
 
 
 ModelName: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.@/-]{0,127}$")]
@@ -127,6 +128,9 @@ class ModelIdentity(Answer):
     """SHA-256 of the bundle's manifest: the same digest, the same model."""
 
 
+Values: TypeAlias = list[float] | list[list[float]]
+
+
 class Prediction(Answer):
     """The forecast of one series."""
 
@@ -136,9 +140,13 @@ class Prediction(Answer):
     freq: str
     columns: list[str]
     """What is forecast, in the order of `mean`."""
-    mean: list[float] | list[list[float]]
+    mean: Values | None = None
     """In units: a list of columns per time step, or one number per time step when the request's
     target was such a list."""
+    median: Values | None = None
+    """In place of `mean`, from a model that was trained for quantiles alone."""
+    quantiles: dict[str, Values] | None = None
+    """By level, such as "0.1", where levels were asked for; they rise with the level."""
 
 
 class Timing(Answer):
@@ -179,6 +187,12 @@ class ModelCard(ModelIdentity):
     """Rows that a request needs at least."""
     horizon: int
     """Steps that it forecasts at most."""
+    forecast: str
+    """mean or median: what it answers."""
+    quantile_levels: list[float]
+    """Those it was calibrated or trained for; the first and the last bound what can be asked."""
+    intervals: str
+    """How its quantiles came to be, or why there are none."""
     test: dict[str, Any]
     """Its honest figures: MSE and MAE in scaled values on every window of the test split."""
     refit: bool

@@ -151,6 +151,9 @@ def _describe(forecaster: Forecaster) -> tuple[ModelIdentity, ModelCard]:
         timezone=schema.timezone,
         look_back=bundle.past,
         horizon=bundle.horizon,
+        forecast=forecaster.kind,
+        quantile_levels=list(forecaster.levels),
+        intervals=str(bundle.about["intervals"]),
         test={key: test[key] for key in ("mse", "mae", "windows") if key in test},
     )
     return ModelIdentity(**identity), card

@@ -4,14 +4,17 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
-from forecaster.bundle import JSON_FILES, MANIFEST, WEIGHTS, Bundle, Schema
+from forecaster.bundle import FILES, MANIFEST, Bundle, Schema
 from forecaster.config import load_dict
 from forecaster.datasets import Scaler
+from forecaster.intervals import Intervals
 
 COLUMNS = ("load", "wind", "Zürich °C")
 SEASON = 4
+LEVELS = (0.1, 0.5, 0.9)
 MODELS: dict[str, dict[str, Any]] = {
     "cycle": {  # untrained it forecasts the mean of the past cycles
         "model": {"name": "tokens", "parts": 2, "width": 4, "heads": 2, "linear": False,
@@ -32,22 +35,37 @@ def unsaved(
     timezone: str = "naive",
     past: int = 12,
     horizon: int = 6,
+    calibrated: bool = False,
+    loss: str = "mse",
 ) -> Bundle:
-    """A bundle in memory, its weights a function of its configuration."""
+    """A bundle in memory, its weights a function of its configuration.
+
+    Calibrated, its quantiles at 0.1, 0.5, 0.9 lie -1, 0 and 2 times the number of the step from
+    the forecast, in units.
+    """
     window = {"past": past, "start": past // 2, "horizon": horizon}
-    config = load_dict({"window": window, **MODELS[model]}, "the test")
+    sections = {"train": {"loss": loss}, "intervals": {"levels": list(LEVELS)}}
+    config = load_dict({"window": window, **sections, **MODELS[model]}, "the test")
     scaler = Scaler(mean=(1.0, -20.0, 300.0), std=(2.0, 0.5, 40.0))
     schema = Schema(COLUMNS, targets, "time", timezone, freq, (SEASON, 2 * SEASON), scaler)
     with torch.random.fork_rng():
         torch.manual_seed(0)
         built = config.build_model(schema.task(past, past // 2, horizon))
-    about = {"name": f"forecaster-toy-M-all-{horizon}", "refit": False}
+    intervals = None
+    if calibrated:
+        steps = np.arange(1.0, horizon + 1).repeat(len(targets)).reshape(horizon, -1)
+        intervals = Intervals(LEVELS, steps[..., None] * [-1.0, 0.0, 2.0], steps, 99)
+    about = {
+        "name": f"forecaster-toy-M-all-{horizon}",
+        "refit": False,
+        "intervals": "none: nobody calibrated it",
+    }
     metrics = {"test": {"mse": 0.1 + 0.2, "mae": None, "windows": 3}}
-    return Bundle(config, schema, dict(built.state_dict()), metrics, about)
+    return Bundle(config, schema, dict(built.state_dict()), metrics, about, intervals)
 
 
 def sign(folder: Path) -> None:
     """Write the manifest anew, as somebody would who changed a file on purpose."""
-    files = [folder / name for name in (*JSON_FILES, WEIGHTS)]
+    files = [folder / name for name in FILES]
     lines = [f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}\n" for file in files]
     (folder / MANIFEST).write_text("".join(lines))

@@ -9,14 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import safetensors.torch
 import torch
 
-from forecaster.bundle import JSON_FILES, MANIFEST, WEIGHTS, is_bundle, load
+from forecaster.bundle import FILES, INTERVALS, MANIFEST, WEIGHTS, is_bundle, load
 from forecaster.errors import BundleError, DataError, StorageError
 from forecaster.predict import Forecaster
 from tests.bundles import MODELS, sign, unsaved
-
-FILES = (*JSON_FILES, WEIGHTS)
 
 
 @pytest.fixture
@@ -52,6 +51,22 @@ class TestRoundTrip:
             assert torch.equal(found.weights[name], tensor)
         frame = Forecaster(bundle).example
         before, after = Forecaster(bundle).predict(frame), Forecaster(found).predict(frame)
+        assert before.equals(after)
+
+    @pytest.mark.parametrize("loss", ["mse", "pinball"])
+    def test_so_do_its_intervals(self, loss, tmp_path):
+        bundle = unsaved(calibrated=True, loss=loss)
+        assert unsaved().save(tmp_path / "none").intervals is None
+        found = bundle.save(tmp_path / "with").intervals
+        assert (found.nominal, found.windows) == (bundle.intervals.nominal, 99)
+        for name in ("offsets", "scale"):
+            np.testing.assert_array_equal(getattr(found, name), getattr(bundle.intervals, name))
+        frame = Forecaster(bundle).example
+        levels = (0.1, 0.3, 0.9)
+        before, after = (
+            Forecaster(each).predict(frame, levels=levels)
+            for each in (bundle, load(tmp_path / "with"))
+        )
         assert before.equals(after)
 
     def test_the_digest_follows_the_contents_alone(self, tmp_path):
@@ -174,6 +189,18 @@ class TestForeign:
             bundle.build()
         assert "config.json" in str(caught.value)
 
+    def test_intervals_of_another_horizon(self, tmp_path):
+        other = unsaved(calibrated=True, horizon=9).intervals
+        with pytest.raises(BundleError, match=r"intervals.safetensors does not fit config.json"):
+            replace(unsaved(), intervals=other).save(tmp_path)
+
+    @pytest.mark.parametrize("tensors", [{"levels": torch.zeros(3)}, {"other": torch.zeros(1)}])
+    def test_intervals_without_their_parts(self, tensors, folder):
+        (folder / INTERVALS).write_bytes(safetensors.torch.save(tensors))
+        sign(folder)
+        with pytest.raises(BundleError, match=r"not a bundle of this version: KeyError"):
+            load(folder)
+
     def test_weights_of_another_horizon(self, tmp_path):
         bundle = replace(unsaved(horizon=9), weights=unsaved().weights)
         with pytest.raises(BundleError, match="size mismatch"):
@@ -182,7 +209,7 @@ class TestForeign:
     @pytest.mark.parametrize(
         ("name", "change", "words"),
         [
-            ("about.json", lambda about: {**about, "format": 2}, "format 2, .* reads 1"),
+            ("about.json", lambda about: {**about, "format": 1}, "format 1, .* reads 2"),
             ("about.json", lambda about: {}, "KeyError.*format"),
             ("about.json", lambda about: [1], "TypeError"),
             ("schema.json", lambda schema: {**schema, "scaler": 3}, "TypeError"),
@@ -206,7 +233,7 @@ class TestForeign:
             load(folder)
 
 
-def test_loading_opens_the_six_files_and_unpickles_nothing(folder):
+def test_loading_opens_the_seven_files_and_unpickles_nothing(folder):
     """Watched from the inside: files opened, names that unpickling would look up."""
     for name in ("model.pkl", "model.ckpt", "python_model.pkl", "weights.pt"):
         (folder / name).write_bytes(b"cbuiltins\nexit\n(I3\ntR.")
@@ -229,7 +256,7 @@ def test_loading_opens_the_six_files_and_unpickles_nothing(folder):
         [sys.executable, "-c", textwrap.dedent(program), str(folder)],
         capture_output=True, text=True, check=True,
     )  # fmt: skip
-    assert done.stdout.splitlines() == ["6 6", "[]", "[]", "set()"]
+    assert done.stdout.splitlines() == ["7 7", "[]", "[]", "set()"]
 
 
 class TestWriting:

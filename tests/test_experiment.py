@@ -17,8 +17,9 @@ import yaml
 from forecaster import bundle, cli, experiment, resources
 from forecaster.config import load, load_dict
 from forecaster.errors import DataError, DivergedError, UnavailableError, UsageError
-from forecaster.experiment import commit, find_data, pose
+from forecaster.experiment import commit, find_data, find_intervals, pose
 from forecaster.track import MlflowClient  # by way of track, which silences MLflow first
+from forecaster.train import fit
 from tests import small
 
 DATA = os.environ.get("FORECASTER_DATA", "")
@@ -207,6 +208,21 @@ class TestRun:
         assert found.about["borders"] == [small.TRAIN, small.VALIDATION, small.TEST]
         assert found.about["refit"] is False
         assert found.about["attn_effective"]
+        assert found.about["intervals"] == (
+            "calibrated on the 26 validation windows of rows 270 to 300, too few for the levels "
+            "0.025, 0.975"
+        )
+
+    def test_half_of_validation_stops_and_half_calibrates(self, trained, result):
+        assert "on all 56 windows, of which 26 stopped training" in trained[1]
+        assert f"intervals: {result.bundle.about['intervals']}" in trained[1]
+        metrics = result.metrics
+        assert (metrics["validation_windows"], metrics["stopping_windows"]) == (56, 26)
+        intervals = metrics["test"]["intervals"]
+        assert intervals["calibration_windows"] == 26
+        assert 0.5 < intervals["80"]["coverage"] <= 1
+        assert (intervals["95"], intervals["online"]) == (None, None)
+        assert intervals["verdict"].startswith("The 80 % intervals cover ")
 
     def test_the_result_is_plain_json(self, result):
         document = result.to_dict()
@@ -261,6 +277,13 @@ class TestTracking:
         assert metrics["floor/linear_map/mse"] == test["floors"]["linear map"]["mse"]
         assert metrics["skill/linear_map"] == test["floors"]["linear map"]["skill"]
         assert metrics["train_windows_per_second"] > 0
+        interval = test["intervals"]["80"]
+        assert metrics["intervals/80/coverage"] == interval["coverage"]
+        assert (
+            metrics["column/a/intervals_80_width_units"] == interval["columns"]["a"]["width_units"]
+        )
+        assert metrics["intervals/crps"] == test["intervals"]["crps"]
+        assert "online/80/coverage" not in metrics
         losses = client.get_metric_history(result.run_id, "train_loss")
         assert [point.step for point in losses] == [1, 2]
 
@@ -281,6 +304,86 @@ class TestTracking:
         assert "is the champion" in result.registered
 
 
+class TestIntervals:
+    def test_without_calibration_all_of_validation_stops(self):
+        plain, said = run("track.register_model=false", "intervals.calibrate=false")
+        problem = pose(*find_data(resolve("intervals.calibrate=false"), print))
+        model = problem.build_model()
+        fit(
+            model, problem.training("cpu"), problem.validation("cpu"), problem.config.train,
+            device="cpu", seed=0,
+        )  # fmt: skip
+        assert plain.bundle.intervals is None
+        assert plain.bundle.about["intervals"] == "none: intervals.calibrate is false"
+        assert "of which 56 stopped training" in said
+        assert plain.metrics["test"]["intervals"] is None
+        for name, weight in model.state_dict().items():
+            assert torch.equal(plain.bundle.weights[name], weight)
+
+    def test_halves_that_hold_no_window_are_told_with_the_arithmetic(self):
+        result, said = run("track.register_model=false", horizon=31)
+        sentence = (
+            "of the 60 rows of validation 30 would stop training and 30 calibrate, but each half "
+            "has to hold a window of 31 steps; the longest horizon with calibrated intervals is 30"
+        )
+        assert f"intervals will not be calibrated: {sentence}" in said
+        assert result.bundle.about["intervals"] == f"none: {sentence}"
+        assert result.metrics["stopping_windows"] == result.metrics["validation_windows"] == 30
+
+    def test_one_window_backs_the_median_alone(self):
+        problem = pose(*find_data(resolve(horizon=30), print))
+        assert problem.uncalibrated == ""
+        found, words = find_intervals(problem, problem.build_model().eval(), "cpu")
+        assert found.levels == (0.5,)
+        assert "the 1 validation windows" in words
+        problem = pose(*find_data(resolve("intervals.levels=[0.1, 0.9]", horizon=30), print))
+        found, words = find_intervals(problem, problem.build_model().eval(), "cpu")
+        assert (found, words) == (None, "none: 1 windows are too few to calibrate any level")
+
+    @pytest.mark.parametrize("calibrate", ["true", "false"])
+    def test_a_quantile_head_is_trained_judged_and_kept(self, calibrate, home):
+        result, said = run(
+            "track.register_model=false", "train.loss=pinball", f"intervals.calibrate={calibrate}"
+        )
+        found = bundle.load(home / result.folder)
+        untrained = found.config.build_model(found.schema.task(36, 18, 5)).state_dict()
+        for name in ("spread.steps", "spread.power"):
+            assert not torch.equal(found.weights[name], untrained[name])
+        calibrated = calibrate == "true"
+        words = "calibrated on" if calibrated else "the model's own, not calibrated: intervals.cal"
+        assert f"intervals: {words}" in said
+        intervals = result.metrics["test"]["intervals"]
+        assert intervals["calibration_windows"] == 26 * calibrated
+        assert (intervals["95"] is None) == calibrated, "26 windows do not back 95 %"
+        assert experiment.rejudge(found, "cpu") == result.metrics["test"]
+
+    def test_the_online_form_has_a_column_of_its_own(self):
+        result, _ = run("track.register_model=false", "intervals.online=true")
+        fixed = result.metrics["test"]["intervals"]
+        online = fixed["online"]
+        assert online["80"]["coverage"] != fixed["80"]["coverage"]
+        assert "online intervals cover" in online["verdict"]
+        assert experiment.rejudge(result.bundle, "cpu") == result.metrics["test"]
+
+    def test_the_test_rows_leave_the_calibration_as_it_is(self):
+        """Every byte of it, and of the weights before it."""
+
+        def calibrated(noise):
+            problem = pose(*find_data(resolve(), print))
+            values = problem.series.values.copy()
+            values[small.VALIDATION :] += noise
+            problem = replace(problem, series=replace(problem.series, values=values))
+            model = problem.build_model()
+            fit(
+                model, problem.training("cpu"), problem.stopping("cpu"), problem.config.train,
+                device="cpu", seed=0,
+            )  # fmt: skip
+            found, _ = find_intervals(problem, model, "cpu")
+            return found.offsets.tobytes(), found.scale.tobytes()
+
+        assert calibrated(0.0) == calibrated(1000.0)
+
+
 @pytest.fixture(scope="module")
 def refitted(result):
     return run("track.register_model=false", refit=True)
@@ -298,6 +401,10 @@ class TestRefit:
         assert again.schema.scaler != result.bundle.schema.scaler
         weights = result.bundle.weights
         assert any(not torch.equal(again.weights[name], weights[name]) for name in weights)
+
+    def test_the_intervals_are_those_from_before_in_units(self, refitted, result):
+        again = refitted[0].bundle.intervals
+        np.testing.assert_array_equal(again.offsets, result.bundle.intervals.offsets)
 
     def test_such_weights_are_never_judged(self, refitted):
         with pytest.raises(UsageError, match="refitted on all rows, the test split included"):
@@ -335,6 +442,8 @@ class TestCommand:
         assert [line for line in err.splitlines() if line.startswith("epoch")] != []
         assert f"test split, {WINDOWS} windows (all of them)" in out
         assert "linear map" in out
+        assert "80 % " in out
+        assert "The 80 % intervals cover " in out
         folder = next(Path("runs").glob("small-5-mean-s0-*"))
         assert f"forecaster predict --model {folder}" in out
         assert f"forecaster serve --model {folder}" in out

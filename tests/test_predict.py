@@ -16,6 +16,7 @@ from forecaster.errors import (
     UnavailableError,
     UsageError,
 )
+from forecaster.intervals import Intervals
 from forecaster.predict import Forecaster, load_bundle
 from tests.bundles import COLUMNS, SEASON, unsaved
 
@@ -147,6 +148,46 @@ class TestPredict:
     def test_a_forecast_beyond_the_calendar(self, forecaster):
         with pytest.raises(DataError, match="9999"):
             forecaster.predict(history(start="9999-12-31 08:00"))
+
+
+class TestQuantiles:
+    def test_each_target_is_followed_by_its_quantiles(self, forecaster):
+        calibrated = Forecaster(unsaved(calibrated=True), "cpu")
+        plain, steps = forecaster.predict(history(), 4), np.arange(1, 5)
+        ahead = calibrated.predict(history(), 4, (0.9, 0.1, 0.7, 0.1))
+        names = ("", " 0.1", " 0.7", " 0.9")
+        assert list(ahead.columns) == ["time", *(c + name for c in COLUMNS for name in names)]
+        assert ahead[["time", *COLUMNS]].equals(plain)
+        for column in COLUMNS:
+            for name, factor in ((" 0.1", -1), (" 0.7", 1), (" 0.9", 2)):
+                expected = plain[column] + factor * steps
+                np.testing.assert_allclose(ahead[column + name], expected, rtol=1e-12)
+
+    @pytest.mark.parametrize("level", [0.05, 0.95, 0.0, 2.0, np.nan])
+    def test_outside_the_range_they_are_refused(self, level):
+        with pytest.raises(UsageError, match=rf"quantiles from 0.1 to 0.9, got {level:g}"):
+            Forecaster(unsaved(calibrated=True), "cpu").predict(history(), levels=[0.5, level])
+
+    def test_a_model_without_any_says_why(self, forecaster):
+        assert (forecaster.kind, forecaster.levels) == ("mean", ())
+        with pytest.raises(UsageError, match="has no quantiles: none: nobody calibrated it"):
+            forecaster.predict(history(), levels=[0.5])
+
+    @pytest.mark.parametrize("calibrated", [False, True])
+    def test_a_head_gives_its_own_about_the_median(self, calibrated, forecaster):
+        bundle = unsaved(loss="pinball", calibrated=calibrated)
+        if not calibrated:
+            bundle = replace(bundle, intervals=Intervals.uncalibrated((0.1, 0.5, 0.9), 6, 3))
+        head = Forecaster(bundle, "cpu")
+        assert head.kind == "median"
+        ahead = head.predict(history(), levels=head.levels)
+        for column in COLUMNS:
+            assert ahead[column].equals(forecaster.predict(history())[column]), "the same weights"
+            assert ahead[f"{column} 0.5"].equals(ahead[column])
+        widths = (ahead["load 0.9"] - ahead["load 0.1"]).to_numpy()
+        grown = 3 * np.arange(1, 7) if calibrated else 0
+        np.testing.assert_allclose(widths - grown, (widths - grown)[0], rtol=1e-5)
+        assert (widths - grown)[0] > 0
 
 
 class TestForecast:

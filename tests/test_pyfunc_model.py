@@ -70,6 +70,13 @@ def test_its_horizon_can_be_shortened(logged, model):
     pd.testing.assert_frame_equal(answer, ready.predict(ready.example, 2))
 
 
+def test_quantiles_can_be_asked_for(logged, model):
+    ready = logged[0]
+    answer = model.predict(ready.example, params={"quantile_levels": [0.1, 0.9]})
+    pd.testing.assert_frame_equal(answer, ready.predict(ready.example, levels=(0.1, 0.9)))
+    assert "load 0.1" in answer
+
+
 def test_mistakes_are_explained(logged, model):
     from mlflow.exceptions import MlflowException
 

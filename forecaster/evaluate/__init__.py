@@ -2,9 +2,10 @@
 
 from forecaster.evaluate.backtest import Evaluation, evaluate
 from forecaster.evaluate.floors import Floor, all_floors
+from forecaster.evaluate.intervals import SHOWN, Coverage, calibrate, in_units, percent, sides
 from forecaster.evaluate.metrics import Score, naive_mae, paired_interval, score
 
 __all__ = [
-    "Evaluation", "Floor", "Score", "all_floors", "evaluate", "naive_mae", "paired_interval",
-    "score",
+    "SHOWN", "Coverage", "Evaluation", "Floor", "Score", "all_floors", "calibrate", "evaluate",
+    "in_units", "naive_mae", "paired_interval", "percent", "score", "sides",
 ]  # fmt: skip

@@ -25,6 +25,8 @@ class Evaluation:
     scaler: Scaler
     naive: np.ndarray
     paired: dict[str, tuple[float, float]]
+    intervals: dict[str, Any] | None = None
+    """What the quantiles of the model came to, as Coverage.to_dict, if it has any."""
 
     def skill(self, floor: str) -> float:
         """1 - MSE / MSE of the floor: above 0 is better than the floor; nan for a floor of 0."""
@@ -97,6 +99,7 @@ class Evaluation:
             "best_floor": self.best_floor,
             "lost_to": self.lost_to(),
             "verdict": self.verdict(),
+            "intervals": self.intervals,
         }
 
 

@@ -4,11 +4,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from forecaster.evaluate.intervals import SHOWN, percent
+
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
 FORECAST, TRUTH, MUTED = "#c2410c", "#1e3a5f", "#94a3b8"
+BAND = f"{percent(SHOWN[0])} %"
 
 
 def table(metrics: dict[str, Any]) -> list[tuple[str, str, str, str, str]]:
@@ -20,6 +23,26 @@ def table(metrics: dict[str, Any]) -> list[tuple[str, str, str, str, str]]:
     return rows
 
 
+def interval_lines(metrics: dict[str, Any]) -> list[str]:
+    """Coverage and scaled width of the intervals, the online form in columns of its own."""
+    fixed = metrics["intervals"]
+    if fixed is None:
+        return []
+    forms = [fixed] if fixed["online"] is None else [fixed, fixed["online"]]
+    lines = [f"{'intervals':<24}{'covered':>8}{'width':>9}"]
+    if fixed["online"] is not None:
+        lines[0] += f"{'online: covered':>19}{'width':>9}"
+    for share in map(percent, SHOWN):
+        shown = [form[share] for form in forms if form[share] is not None]
+        cells = [
+            f"{own['coverage']:>{room}.1%}{own['width']:>9.3f}"
+            for own, room in zip(shown, (8, 19), strict=False)
+        ]
+        if cells:
+            lines.append(f"{share + ' %':<24}{''.join(cells)}")
+    return [*lines, *(form["verdict"] for form in forms)]
+
+
 def forecast_figure(
     times: "pd.DatetimeIndex",
     history: np.ndarray,
@@ -27,10 +50,12 @@ def forecast_figure(
     forecast: np.ndarray,
     names: tuple[str, ...],
     title: str,
+    band: np.ndarray | None = None,
 ) -> "Figure":
     """Forecast against truth with the history before it, in units; up to four columns.
 
-    times (h + T,), history (h, K), truth and forecast (T, K).
+    times (h + T,), history (h, K), truth and forecast (T, K), band (T, K, 2) the ends of the first
+    interval of SHOWN.
     """
     shown = min(4, len(names))
     figure = _figure(10, 2.4 * shown + 0.6)
@@ -40,9 +65,13 @@ def forecast_figure(
         axis.plot(times[: h + 1], [*history[:, i], truth[0, i]], color=MUTED, lw=1, label="history")
         axis.plot(times[h:], truth[:, i], color=TRUTH, lw=1.2, label="truth")
         axis.plot(times[h:], forecast[:, i], color=FORECAST, lw=1.4, label="forecast")
+        if band is not None:
+            axis.fill_between(
+                times[h:], *band[:, i].T, color=FORECAST, alpha=0.18, lw=0, label=BAND
+            )
         axis.axvline(times[h], color=MUTED, lw=0.8, ls=":")
         axis.set_ylabel(names[i])
-    axes[0].legend(loc="upper left", ncols=3, frameon=False)
+    axes[0].legend(loc="upper left", ncols=4, frameon=False)
     rest = f" (first {shown} of {len(names)} columns)" if shown < len(names) else ""
     axes[0].set_title(title + rest, loc="left")
     figure.autofmt_xdate()

@@ -2,6 +2,7 @@
 
 from forecaster.model.base import ForecastModel, Task
 from forecaster.model.informer import Informer
+from forecaster.model.quantiles import QuantileSpread, pinball_loss
 from forecaster.model.tokens import TokenInformer
 
 SKELETONS: dict[str, type[ForecastModel]] = {
@@ -9,4 +10,7 @@ SKELETONS: dict[str, type[ForecastModel]] = {
     "tokens": TokenInformer,
 }
 
-__all__ = ["SKELETONS", "ForecastModel", "Informer", "Task", "TokenInformer"]
+__all__ = [
+    "SKELETONS", "ForecastModel", "Informer", "QuantileSpread", "Task", "TokenInformer",
+    "pinball_loss",
+]  # fmt: skip

@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from forecaster.attention.base import Attention, Role
+from forecaster.model.quantiles import QuantileSpread
 
 
 @dataclass(frozen=True)
@@ -31,11 +32,12 @@ class Task:
 
 
 class ForecastModel(nn.Module, ABC):
-    """Base of the skeletons."""
+    """Base of the skeletons; `spread` is the quantile head of those that are trained for one."""
 
     def __init__(self, task: Task) -> None:
         super().__init__()
         self.task = task
+        self.spread: QuantileSpread | None = None
 
     @abstractmethod
     def forward(self, past: Tensor, past_calendar: Tensor, future_calendar: Tensor) -> Tensor:
@@ -44,6 +46,23 @@ class ForecastModel(nn.Module, ABC):
         past (B, P, C) scaled values; past_calendar (B, P, F); future_calendar (B, T, F).
         Returns (B, T, len(targets)) scaled values.
         """
+
+    def quantiles(self, past: Tensor, past_calendar: Tensor, future_calendar: Tensor) -> Tensor:
+        """What `forward` forecasts, with its quantiles where the model has a head for them.
+
+        Returns (B, T, len(targets), Q) scaled values at the head's levels, rising; without a head
+        Q = 1, the forecast itself. At `middle` stands the forecast either way.
+        """
+        path: Tensor = self(past, past_calendar, future_calendar)
+        if self.spread is None:
+            return path[..., None]
+        spread: Tensor = self.spread(path, past[..., list(self.task.targets)])
+        return spread
+
+    @property
+    def middle(self) -> int:
+        """Where the forecast itself stands among its quantiles."""
+        return 0 if self.spread is None else self.spread.middle
 
     @classmethod
     def places(cls, options: Mapping[str, Any]) -> tuple[Role, ...]:

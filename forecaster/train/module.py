@@ -12,7 +12,7 @@ from torch import Tensor
 from forecaster.config import TrainConfig
 from forecaster.datasets import Batch
 from forecaster.errors import ConfigError, DivergedError
-from forecaster.model import ForecastModel
+from forecaster.model import ForecastModel, pinball_loss
 
 LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "mse": F.mse_loss,
@@ -33,12 +33,13 @@ class ForecastModule(pl.LightningModule):
 
     A loss that is not finite is noted with its step on the device, without waiting for it, and
     ends the run at the next validation or end of epoch (`raise_if_diverged`). Losses and
-    validation errors are computed in 32 bits, whatever the model trains in.
+    validation errors are computed in 32 bits, whatever the model trains in. What stops training,
+    `validation_stop`, is the MSE, and the pinball loss where the model has a quantile head.
     """
 
     first_bad_step: Tensor
     loss_sum: Tensor
-    squared: Tensor
+    sums: Tensor
     model: ForecastModel
 
     def __init__(self, model: ForecastModel, config: TrainConfig) -> None:
@@ -47,10 +48,10 @@ class ForecastModule(pl.LightningModule):
         self.config = config
         self.register_buffer("first_bad_step", torch.tensor(math.inf), persistent=False)
         self.register_buffer("loss_sum", torch.zeros(2, dtype=torch.float64), persistent=False)
-        self.register_buffer("squared", torch.zeros(2, dtype=torch.float64), persistent=False)
+        self.register_buffer("sums", torch.zeros(3, dtype=torch.float64), persistent=False)
 
     def training_step(self, batch: Batch, index: int) -> Tensor:
-        loss = LOSSES[self.config.loss](self.model(*batch[:3]), batch.target)
+        loss = self.loss(batch)
         with torch.no_grad():
             step = torch.full_like(self.first_bad_step, self.global_step + 1)
             bad = torch.where(torch.isfinite(loss), math.inf, step)
@@ -58,6 +59,12 @@ class ForecastModule(pl.LightningModule):
             self.loss_sum[0] += loss
             self.loss_sum[1] += 1
         return loss
+
+    def loss(self, batch: Batch) -> Tensor:
+        if self.model.spread is not None:
+            quantiles = self.model.quantiles(*batch[:3])
+            return pinball_loss(quantiles, batch.target, self.model.spread.levels)
+        return LOSSES[self.config.loss](self.model(*batch[:3]), batch.target)
 
     def on_train_epoch_start(self) -> None:
         self.loss_sum.zero_()
@@ -81,19 +88,25 @@ class ForecastModule(pl.LightningModule):
 
     def on_validation_epoch_start(self) -> None:
         self.raise_if_diverged()
-        self.squared.zero_()
+        self.sums.zero_()
 
     def validation_step(self, batch: Batch, index: int) -> None:
         with torch.autocast(self.device.type, enabled=False):
-            error = (self.model(*batch[:3]) - batch.target).double()
-        self.squared[0] += error.square().sum()
-        self.squared[1] += error.numel()
+            ahead = self.model.quantiles(*batch[:3])
+            error = (ahead[..., self.model.middle] - batch.target).double()
+            self.sums[0] += error.square().sum()
+            self.sums[1] += error.numel()
+            if self.model.spread is not None:
+                loss = pinball_loss(ahead, batch.target, self.model.spread.levels)
+                self.sums[2] += loss.double() * error.numel()
 
     def on_validation_epoch_end(self) -> None:
-        mse = self.squared[0] / self.squared[1]
+        mse = self.sums[0] / self.sums[1]
+        stop = mse if self.model.spread is None else self.sums[2] / self.sums[1]
         if not torch.isfinite(mse):
             raise self.diverged(f"the validation error is not finite after step {self.global_step}")
         self.log("validation_mse", mse.float(), prog_bar=True)
+        self.log("validation_stop", stop.float())
 
     def configure_optimizers(self) -> Any:
         config = self.config

@@ -78,7 +78,7 @@ def fit(
     model.prepare(train.values, train.calendar)
     module = ForecastModule(model.train(), config)
     keep = KeepBest()
-    stop = EarlyStopping("validation_mse", min_delta=0.0, patience=config.patience)
+    stop = EarlyStopping("validation_stop", min_delta=0.0, patience=config.patience)
     progress = EpochReport(report, last_epoch, steps * order.windows / order.stride / len(order))
     callbacks: list[Callback] = [progress]
     checks = None
@@ -113,7 +113,7 @@ def fit(
         if checks is not None:
             trainer.validate(module, checks, verbose=False)
             stop.best_score = torch.tensor(keep.best)  # a model may start at its best
-            report({"validation_mse": keep.best}, 0)
+            report({"validation_mse": keep.mse}, 0)
         if steps:
             trainer.fit(module, loader(train, order, seed), checks)
     best_step = trainer.global_step
@@ -124,7 +124,7 @@ def fit(
         raise module.diverged(f"the weights are not finite after step {trainer.global_step}")
     model.eval()
     return Fit(
-        validation_mse=keep.best if validation is not None else None,
+        validation_mse=keep.mse if validation is not None else None,
         best_epoch=best_step / len(order),
         epochs=trainer.current_epoch,
         steps=trainer.global_step,
@@ -137,14 +137,15 @@ class KeepBest(Callback):
     """Remember the weights of the best validation, that before the first step included."""
 
     def __init__(self) -> None:
-        self.best = math.inf
+        self.best = self.mse = math.inf
         self.step = 0
         self.state: dict[str, Tensor] | None = None
 
     def on_validation_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         assert isinstance(module, ForecastModule)
-        value = float(trainer.callback_metrics["validation_mse"])
+        value = float(trainer.callback_metrics["validation_stop"])
         if value < self.best:
+            self.mse = float(trainer.callback_metrics["validation_mse"])
             self.best, self.step = value, trainer.global_step
             self.state = {k: v.clone() for k, v in module.model.state_dict().items()}
 

@@ -18,6 +18,7 @@ def metrics(columns: int = 3) -> dict[str, Any]:
         "columns": {f"c{i}": {"mse": float(i), "mae": i / 2} for i in range(columns)},
         "floors": {"cycle mean": floor, "perfect": {**floor, "mse": 0.0, "skill": None}},
         "best_floor": "cycle mean",
+        "intervals": None,
     }
 
 
@@ -33,6 +34,40 @@ def test_the_table_has_the_model_first() -> None:
         ("cycle mean", "1.5000", "1.2500", "+33.3%", "k = 2 cycles"),
         ("perfect", "0.0000", "1.2500", "", "k = 2 cycles"),
     ]
+
+
+def test_intervals_in_words_the_online_form_beside_them() -> None:
+    assert report.interval_lines(metrics()) == []
+    fixed = {
+        "80": {"coverage": 0.7512, "width": 1.25}, "95": {"coverage": 0.9, "width": 2.5},
+        "verdict": "Too narrow.", "online": None,
+    }  # fmt: skip
+    assert report.interval_lines({"intervals": fixed}) == [
+        "intervals                covered    width",
+        "80 %                       75.1%    1.250",
+        "95 %                       90.0%    2.500",
+        "Too narrow.",
+    ]
+    moving = {"80": {"coverage": 0.8, "width": 1.5}, "95": None, "verdict": "Good."}
+    lines = report.interval_lines({"intervals": {**fixed, "95": None, "online": moving}})
+    assert lines == [
+        "intervals                covered    width    online: covered    width",
+        "80 %                       75.1%    1.250              80.0%    1.500",
+        "Too narrow.",
+        "Good.",
+    ]
+
+
+def test_the_forecast_picture_shows_the_band() -> None:
+    zeros, times = np.zeros((10, 2)), pd.date_range("2020-01-01", periods=15, freq="h")
+    band = np.stack([zeros - (1, 2), zeros + np.array([3, 4])], axis=-1)
+    figure = report.forecast_figure(times, zeros[:5], zeros, zeros, ("a", "b"), "x", band)
+    draw(figure)
+    for axis, low, high in zip(figure.axes, (-1, -2), (3, 4), strict=True):
+        (filled,) = axis.collections
+        heights = filled.get_paths()[0].vertices[:, 1]
+        assert (heights.min(), heights.max()) == (low, high)
+        assert filled.get_label() == "80 %"
 
 
 @pytest.mark.parametrize(("columns", "shown"), [(1, 1), (4, 4), (7, 4)])

@@ -101,7 +101,8 @@ def test_the_best_check_is_remembered() -> None:
     keep, trainer = run.KeepBest(), Trainer()
     module = run.ForecastModule(Constant(0.0), run.TrainConfig())
     for trainer.global_step, mse in enumerate([5, 4, 6, 3, 6, 3.5]):
-        trainer.callback_metrics = {"validation_mse": torch.tensor(float(mse))}
+        trainer.callback_metrics = {"validation_mse": torch.tensor(9.0)}
+        trainer.callback_metrics["validation_stop"] = torch.tensor(float(mse))
         keep.on_validation_end(trainer, module)
     assert (keep.best, keep.step) == (3, 3)
 

@@ -24,6 +24,9 @@ def test_card_tells_what_a_client_needs(client: TestClient, folder: Path) -> Non
         "timezone": "naive",
         "look_back": PAST,
         "horizon": HORIZON,
+        "forecast": "mean",
+        "quantile_levels": [0.1, 0.5, 0.9],
+        "intervals": "made up",
         "test": {"mse": 0.5, "mae": 0.4, "windows": 10},
         "refit": False,
     }

@@ -1,4 +1,5 @@
 from copy import deepcopy
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -235,10 +236,51 @@ def test_calendar_steps_start_on_the_calendar(tmp_path: Path) -> None:
         assert "steps of ME" in refused(client, {**body, "start": "2020-01-15"})["detail"]
 
 
-def test_quantiles_are_not_there_yet(client: TestClient, flat: Body) -> None:
-    problem = refused(client, {**flat, "quantile_levels": [0.1, 0.9]})
-    assert "mean forecasts only" in problem["detail"]
-    assert client.post("/predict", json={**flat, "quantile_levels": []}).status_code == 200
+def test_quantiles_by_level_beside_the_mean(client: TestClient, flat: Body) -> None:
+    answer = client.post("/predict", json={**flat, "quantile_levels": [0.9, 0.1, 0.7, 0.1]})
+    prediction = answer.json()["predictions"][0]
+    assert list(prediction["quantiles"]) == ["0.1", "0.7", "0.9"]
+    plain, steps = mean(client, flat), np.arange(1, HORIZON + 1)[:, None]
+    np.testing.assert_array_equal(prediction["mean"], plain)
+    for level, factor in (("0.1", -1), ("0.7", 1), ("0.9", 2)):
+        np.testing.assert_allclose(prediction["quantiles"][level], plain + factor * steps)
+    assert "median" not in prediction
+    for body in (flat, {**flat, "quantile_levels": []}):
+        answer = client.post("/predict", json=body)
+        assert "quantiles" not in answer.json()["predictions"][0]
+
+
+@pytest.mark.parametrize("level", [0.05, 0.95])
+def test_quantiles_are_not_made_up(client: TestClient, full: Body, level: float) -> None:
+    full["parameters"]["quantile_levels"] = [0.5, level]
+    problem = refused(client, full)
+    assert problem["errors"][0]["loc"] == ["parameters", "quantile_levels"]
+    assert f"quantiles from 0.1 to 0.9, got {level}" in problem["detail"]
+
+
+def test_a_model_without_quantiles_says_why(flat: Body, tmp_path: Path) -> None:
+    bundle = replace(make_bundle(tmp_path), intervals=None)
+    about = {**bundle.about, "intervals": "none: nobody calibrated it"}
+    replace(bundle, about=about).save(tmp_path)
+    with start(model=str(tmp_path)) as client:
+        problem = refused(client, {**flat, "quantile_levels": [0.5]})
+        card = client.get("/models").json()["models"][0]
+    assert "no quantiles: none: nobody calibrated it" in problem["detail"]
+    assert (card["quantile_levels"], card["intervals"]) == ([], "none: nobody calibrated it")
+
+
+def test_a_model_of_quantiles_answers_the_median_and_says_so(tmp_path: Path) -> None:
+    make_bundle(tmp_path, ("load",), loss="pinball")
+    body = {"target": [float(i % 7) for i in range(PAST)], "start": "2026-01-01"}
+    with start(model=str(tmp_path)) as client:
+        answer = client.post("/predict", json={**body, "quantile_levels": [0.1, 0.5]}).json()
+        card = client.get("/models").json()["models"][0]
+    (prediction,) = answer["predictions"]
+    assert "mean" not in prediction
+    assert prediction["quantiles"]["0.5"] == prediction["median"]
+    assert np.all(np.array(prediction["quantiles"]["0.1"]) < prediction["median"])
+    assert "median, not mean" in answer["warnings"][0]
+    assert (card["forecast"], card["quantile_levels"]) == ("median", [0.1, 0.5, 0.9])
 
 
 @pytest.mark.parametrize("role", ["past_covariates", "future_covariates"])

@@ -1,0 +1,116 @@
+"""Quantiles about a forecast: calibrated offsets by step and column, and what is between levels.
+
+Split-conformal calibration in its one-sided form, so that intervals need not be symmetric: the
+offset of level a is an order statistic of the signed errors y - q_a of windows that neither trained
+nor stopped the model. Where every q_a is the point forecast this is a conformal predictive system
+(Vovk et al., COPA 2017); where the model has quantiles of its own it is conformalised quantile
+regression (Romano, Patterson and Candès, NeurIPS 2019, theorem 2).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from forecaster.errors import UsageError
+
+
+def conformal_offsets(errors: np.ndarray, levels: Sequence[float]) -> np.ndarray:
+    """What to add to the path of each level, (..., Q), by its errors y - path.
+
+    errors (n, ..., 1) about one path, or (n, ..., Q) about the path of each level. Of the n sorted
+    errors, levels above 1/2 take number ceil(a (n + 1)), so that a new value lies at or below with
+    probability a at least; levels below 1/2 take number floor(a (n + 1)), so that it lies below
+    with probability a at most; 1/2 takes the middle of both. A level that n errors cannot back gets
+    an infinite offset.
+
+    That probability holds where old and new errors are exchangeable. Those of overlapping windows
+    are not: neighbours share all but one of their targets, so n of them tell about as much as n / T
+    would, and a drift between calibration and use is not seen at all. What the test split says
+    about the coverage is therefore part of the result.
+    """
+    n = len(errors)
+    errors = np.sort(errors, axis=0)
+    offsets = np.empty((*errors.shape[1:-1], len(levels)))
+    for q, level in enumerate(levels):
+        own = errors[..., q if errors.shape[-1] > 1 else 0]
+        place = round(level * (n + 1), 9)  # 0.7 * 10 is a little more than 7
+        low, high = int(np.floor(place)), int(np.ceil(place))
+        lower = own[low - 1] if low >= 1 else -np.inf
+        upper = own[high - 1] if high <= n else np.inf
+        if level == 0.5:
+            offsets[..., q] = (lower + upper) / 2
+        else:
+            offsets[..., q] = lower if level < 0.5 else upper
+    return offsets
+
+
+@dataclass(frozen=True, eq=False)
+class Intervals:
+    """How a model's paths become quantiles, in units.
+
+    `nominal` are the levels that were asked for. `offsets` (T, K, Q) is added to the paths; it is
+    infinite for levels that too few windows back. `scale` (T, K) is the root mean square of the
+    calibrating errors; `windows` is how many there were, 0 for a model whose own quantiles are
+    taken as they are.
+    """
+
+    nominal: tuple[float, ...]
+    offsets: np.ndarray
+    scale: np.ndarray
+    windows: int
+
+    @classmethod
+    def uncalibrated(cls, levels: tuple[float, ...], horizon: int, targets: int) -> "Intervals":
+        """For a model that has quantiles of its own."""
+        shape = (horizon, targets)
+        return cls(levels, np.zeros((*shape, len(levels))), np.zeros(shape), 0)
+
+    @property
+    def backed(self) -> np.ndarray:
+        """Which of the levels can be had, (Q,)."""
+        finite: np.ndarray = np.isfinite(self.offsets).all(axis=(0, 1))
+        return finite
+
+    @property
+    def levels(self) -> tuple[float, ...]:
+        """The levels that can be had, rising."""
+        return tuple(level for level, on in zip(self.nominal, self.backed, strict=True) if on)
+
+    def unsorted(self, paths: np.ndarray, offsets: np.ndarray | None = None) -> np.ndarray:
+        """The quantiles as calibrated, (..., T, K, len(levels)), possibly crossing.
+
+        paths (..., T, K, 1 or Q) in units; `offsets` (T, K, len(levels)) take the place of ours.
+        """
+        backed = self.backed
+        own = paths if paths.shape[-1] == 1 else paths[..., backed]
+        quantiles: np.ndarray = own + (self.offsets[..., backed] if offsets is None else offsets)
+        return quantiles
+
+    def quantiles(self, paths: np.ndarray, levels: Sequence[float]) -> np.ndarray:
+        """The quantiles at `levels`, (..., T, K, len(levels)), from paths (..., T, K, 1 or Q)."""
+        return between(np.sort(self.unsorted(paths), axis=-1), self.levels, levels)
+
+    def reach(self, levels: Sequence[float]) -> bool:
+        """Whether all of `levels` lie within the range of ours."""
+        own = self.levels
+        return bool(own) and all(own[0] <= level <= own[-1] for level in levels)
+
+    def check(self, levels: Sequence[float]) -> None:
+        """Raises UsageError naming the first level outside of ours, and their range."""
+        own = self.levels
+        for level in levels:
+            if not self.reach([level]):
+                raise UsageError(
+                    f"this model gives quantiles from {own[0]:g} to {own[-1]:g}, got {level:g}"
+                    if own
+                    else f"{self.windows} calibrating windows back no quantile, got {level:g}"
+                )
+
+
+def between(quantiles: np.ndarray, own: Sequence[float], levels: Sequence[float]) -> np.ndarray:
+    """Sorted quantiles (..., Q) at the levels `own`, linearly between them at `levels`."""
+    columns = np.eye(len(own))
+    weights = np.array([[np.interp(level, own, column) for level in levels] for column in columns])
+    at: np.ndarray = quantiles @ weights.reshape(len(own), len(levels))
+    return at

@@ -1,0 +1,185 @@
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from forecaster.datasets import Scaler, Windows
+from forecaster.evaluate import Coverage, calibrate, score
+from forecaster.evaluate import intervals as module
+from forecaster.evaluate.intervals import RATE, Online, verdict
+from forecaster.intervals import Intervals
+from forecaster.model import ForecastModel, QuantileSpread, Task
+
+LEVELS = (0.025, 0.1, 0.25, 0.5, 0.75, 0.9, 0.975)
+PAST, HORIZON, SCALER = 4, 3, Scaler((1.0, -2.0), (10.0, 0.5))
+
+
+class Last(ForecastModel):
+    """Forecasts the last value of the two targets, columns 2 and 0."""
+
+    def __init__(self, head: bool = False) -> None:
+        super().__init__(Task(3, (2, 0), PAST, 1, HORIZON, 1, 2))
+        self.unused = nn.Parameter(torch.zeros(1))
+        if head:
+            self.spread = QuantileSpread(LEVELS, HORIZON, 2)
+
+    def forward(self, past: Tensor, past_calendar: Tensor, future_calendar: Tensor) -> Tensor:
+        return past[:, -1:, [2, 0]].expand(-1, HORIZON, -1)
+
+
+def windows(first: int, last: int, values: Tensor | None = None) -> Windows:
+    if values is None:
+        values = torch.randn(1000, 3, generator=torch.Generator().manual_seed(0))
+    return Windows(values, torch.zeros(len(values), 1), PAST, HORIZON, first, last, (2, 0))
+
+
+def counted(model: ForecastModel, intervals: Intervals, test: Windows, online: bool = False) -> Any:
+    coverage = Coverage(model.eval(), intervals, SCALER, online=online)
+    return score(coverage.forecast, test), coverage.to_dict(("OT", "load"))
+
+
+@pytest.mark.parametrize("head", [False, True])
+def test_offsets_are_those_of_each_step_and_column(head: bool) -> None:
+    model, chosen = Last(head).eval(), windows(100, 160)
+    own = calibrate(model, chosen, SCALER, LEVELS)
+    assert own.windows == len(chosen) == 58
+    assert own.levels == LEVELS
+    batch = chosen.batch(torch.arange(58))
+    with torch.no_grad():
+        errors = (batch.target[..., None] - model.quantiles(*batch[:3])).numpy()
+    for step in range(HORIZON):
+        for column, std in enumerate(SCALER.std):
+            alone = np.sort(errors[:, step, column], axis=0)
+            upper, lower = alone[53, -2 if head else 0], alone[4, 1 if head else 0]
+            assert own.offsets[step, column, 5] == pytest.approx(std * upper)  # ceil(0.9 * 59) = 54
+            assert own.offsets[step, column, 1] == pytest.approx(std * lower)  # floor(0.1 * 59) = 5
+            middle = errors[:, step, column, model.middle]
+            assert own.scale[step, column] == pytest.approx(std * np.sqrt(np.mean(middle**2)))
+
+
+def test_long_horizons_are_calibrated_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = calibrate(Last(True).eval(), windows(100, 160), SCALER, LEVELS)
+    monkeypatch.setattr(module, "MOST_ERRORS", 58 * 2 * len(LEVELS) * 2)
+    parts = calibrate(Last(True).eval(), windows(100, 160), SCALER, LEVELS)
+    np.testing.assert_array_equal(parts.offsets, whole.offsets)
+    np.testing.assert_array_equal(parts.scale, whole.scale)
+
+
+def test_rows_after_the_calibrating_ones_change_nothing() -> None:
+    values = torch.randn(1000, 3, generator=torch.Generator().manual_seed(0))
+    noisy = values.clone()
+    noisy[160:] = 1000.0
+    one, other = (calibrate(Last(), windows(100, 160, v), SCALER, LEVELS) for v in (values, noisy))
+    assert one.offsets.tobytes() == other.offsets.tobytes()
+    assert one.scale.tobytes() == other.scale.tobytes()
+
+
+@pytest.mark.parametrize("head", [False, True])
+def test_figures_are_plain_means(head: bool) -> None:
+    model, test = Last(head).eval(), windows(600, 900)
+    own = calibrate(model, windows(100, 600), SCALER, LEVELS)
+    scored, got = counted(model, own, test)
+    reference = score(lambda batch: model(*batch[:3]), test)
+    np.testing.assert_array_equal(scored.by_window, reference.by_window)
+    batch = test.batch(torch.arange(len(test)))
+    with torch.no_grad():
+        paths = model.quantiles(*batch[:3]).double().numpy()
+    std = np.array(SCALER.std)
+    quantiles = np.sort(paths + own.offsets / std[:, None], axis=-1)
+    truth = batch.target.double().numpy()[..., None]
+    inside = (quantiles[..., 1] <= truth[..., 0]) & (truth[..., 0] <= quantiles[..., 5])
+    width = quantiles[..., 5] - quantiles[..., 1]
+    assert got["80"]["coverage"] == pytest.approx(inside.mean())
+    assert got["80"]["width"] == pytest.approx(width.mean())
+    assert got["80"]["by_step"]["coverage"] == pytest.approx(inside.mean(axis=(0, 2)).tolist())
+    assert got["80"]["by_step"]["width"] == pytest.approx(width.mean(axis=(0, 2)).tolist())
+    assert got["80"]["columns"]["load"]["coverage"] == pytest.approx(inside[..., 1].mean())
+    assert got["80"]["columns"]["load"]["width_units"] == pytest.approx(0.5 * width[..., 1].mean())
+    error, levels = truth - quantiles, np.array(LEVELS)
+    losses = np.maximum(levels * error, (levels - 1) * error).mean(axis=(0, 1, 2))
+    assert list(got["pinball"].values()) == pytest.approx(losses.tolist())
+    assert got["80"]["coverage"] == pytest.approx(0.8, abs=0.06), "the same noise"
+    assert got["95"]["coverage"] == pytest.approx(0.95, abs=0.03)
+    assert (got["calibration_windows"], got["online"]) == (498, None)
+
+
+def test_the_crps_of_normal_quantiles() -> None:
+    """Quantiles of N(0, 1) against N(0, 1): the CRPS is 1 / sqrt(pi)."""
+    levels = tuple(np.linspace(0.01, 0.99, 99).round(2).tolist())
+    normal = torch.special.ndtri(torch.tensor(levels, dtype=torch.float64)).numpy()
+    own = Intervals(levels, np.tile(normal, (1, 1, 1)), np.ones((1, 1)), 99)
+    tally = module.Tally(own)
+    truth = np.random.default_rng(0).normal(size=(20_000, 1, 1, 1))
+    tally.add(np.broadcast_to(normal, (20_000, 1, 1, 99)), truth)
+    crps = tally.to_dict(("x",), np.ones(1), "")["crps"]
+    assert crps == pytest.approx(np.pi**-0.5, rel=0.02)
+
+
+def test_intervals_that_too_few_windows_back_are_not_reported() -> None:
+    own = calibrate(Last().eval(), windows(100, 114), SCALER, LEVELS)  # 12 windows
+    assert own.levels == (0.1, 0.25, 0.5, 0.75, 0.9)
+    _, got = counted(Last(), own, windows(600, 700))
+    assert got["95"] is None
+    assert got["80"] is not None
+    few = calibrate(Last().eval(), windows(100, 105), SCALER, LEVELS)  # 3 windows
+    _, got = counted(Last(), few, windows(600, 700))
+    assert (got["levels"], got["80"]) == ([0.25, 0.5, 0.75], None)
+    assert got["verdict"] == "Too few calibrating windows for 80 % intervals."
+
+
+@pytest.mark.parametrize(
+    ("coverage", "words"),
+    [(0.769, "TOO NARROW"), (0.771, "values."), (0.829, "values."), (0.831, "WIDER than")],
+)
+def test_a_coverage_that_is_off_is_said_in_words(coverage: float, words: str) -> None:
+    said = verdict({"coverage": coverage}, " online")
+    assert said.startswith(f"The 80 % online intervals cover {coverage:.1%} of the test values")
+    assert words in said
+
+
+class TestOnline:
+    def run(self, values: Tensor, test: Windows) -> np.ndarray:
+        own = calibrate(Last().eval(), windows(100, 300, values), SCALER, LEVELS)
+        online, batch = Online(own), test.batch(torch.arange(len(test)))
+        paths = module.in_units(Last().quantiles(*batch[:3]), SCALER)
+        truth = module.in_units(batch.target[..., None], SCALER)
+        return np.stack([online.step(*each) for each in zip(paths, truth, strict=True)])
+
+    def test_a_forecast_knows_the_rows_before_it_alone(self) -> None:
+        values = torch.randn(1000, 3, generator=torch.Generator().manual_seed(0))
+        noisy = values.clone()
+        noisy[450:] *= 100
+        one, other = (self.run(v, windows(400, 500, v)) for v in (values, noisy))
+        np.testing.assert_array_equal(one[:51], other[:51])  # the 51st begins at row 450
+        # the next one knows row 450, which is the last value it repeats: the widths tell
+        widths = [np.diff(quantiles[51], axis=-1) for quantiles in (one, other)]
+        assert not np.allclose(*widths)
+
+    def test_the_offsets_by_hand(self) -> None:
+        values = torch.randn(1000, 3, generator=torch.Generator().manual_seed(0))
+        own = calibrate(Last().eval(), windows(100, 300, values), SCALER, LEVELS)
+        online = Online(own)
+        assert np.array_equal(online.offsets, own.offsets)
+        zero, high = np.zeros((HORIZON, 2, 1)), np.full((HORIZON, 2, 1), 1e6)
+        first = online.step(zero, high)
+        np.testing.assert_array_equal(first, own.offsets)
+        online.step(zero, high)  # knows the first step of the first window
+        moved = (online.offsets - own.offsets) / own.scale[..., None]
+        np.testing.assert_allclose(moved[0], RATE * np.tile(LEVELS, (2, 1)))
+        assert not moved[1:].any()
+        online.step(zero, high)  # and now the first of the second and the second of the first
+        moved = (online.offsets - own.offsets) / own.scale[..., None]
+        np.testing.assert_allclose(moved[:, 0, 0], [2 * RATE * 0.025, RATE * 0.025, 0])
+
+    def test_it_finds_its_coverage_after_the_noise_has_grown(self) -> None:
+        values = torch.randn(6000, 3, generator=torch.Generator().manual_seed(0))
+        values[400:] *= 3
+        test = windows(400, 6000, values)
+        own = calibrate(Last().eval(), windows(100, 300, values), SCALER, LEVELS)
+        _, got = counted(Last(), own, test, online=True)
+        assert got["80"]["coverage"] < 0.5
+        assert got["online"]["80"]["coverage"] == pytest.approx(0.8, abs=0.03)
+        assert "TOO NARROW" in got["verdict"]
+        assert got["online"]["verdict"].startswith("The 80 % online intervals cover")

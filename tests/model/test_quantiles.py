@@ -1,0 +1,70 @@
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from forecaster.model import QuantileSpread, pinball_loss
+from tests.train.small import TASK, cycle, informer
+
+LEVELS = (0.05, 0.3, 0.5, 0.9)
+
+
+def inputs(count: int = 3) -> tuple[Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    past = torch.randn(count, TASK.past, TASK.columns, generator=generator)
+    return past, torch.zeros(count, TASK.past, 1), torch.zeros(count, TASK.horizon, 1)
+
+
+@given(seed=st.integers(0, 10**6), size=st.sampled_from([1e-3, 1.0, 30.0, 1e4]))
+@settings(max_examples=30, deadline=None)
+def test_they_never_cross_whatever_the_weights(seed: int, size: float) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    spread = QuantileSpread(LEVELS, 6, 2)
+    with torch.no_grad():
+        for weight in spread.parameters():
+            weight.copy_(size * torch.randn(weight.shape, generator=generator).clamp(-3, 3))
+        spread.power.clamp_(-3, 3)
+    path = torch.randn(4, 6, 2, generator=generator)
+    quantiles = spread(path, torch.randn(4, 24, 2, generator=generator))
+    assert (quantiles.diff(dim=-1) >= 0).all()
+    assert torch.equal(quantiles[..., 2], path)
+
+
+def test_it_starts_normal_and_widens_with_the_window() -> None:
+    spread = QuantileSpread(LEVELS, 6, 2)
+    past = torch.randn(1, 5000, 2, generator=torch.Generator().manual_seed(0))
+    quantiles = spread(torch.zeros(1, 6, 2), past)[0, 0, 0]
+    torch.testing.assert_close(
+        quantiles, torch.tensor([-1.6449, -0.5244, 0.0, 1.2816]) / 2, atol=0.02, rtol=0
+    )
+    wider = spread(torch.zeros(1, 6, 2), 4 * past)[0, 0, 0]
+    torch.testing.assert_close(wider, 2 * quantiles, atol=0.02, rtol=0.01)
+
+
+@pytest.mark.parametrize("build", [cycle, informer])
+def test_every_skeleton_takes_one_and_keeps_its_path(build: object) -> None:
+    model = build().eval()  # type: ignore[operator]
+    path = model(*inputs())
+    assert torch.equal(model.quantiles(*inputs()), path[..., None])
+    assert model.middle == 0
+    model.spread = QuantileSpread(LEVELS, TASK.horizon, 2)
+    quantiles = model.quantiles(*inputs())
+    assert quantiles.shape == (3, TASK.horizon, 2, 4)
+    assert torch.equal(quantiles[..., model.middle], path)
+    assert torch.equal(model(*inputs()), path)
+    assert {"spread.steps", "spread.power"} <= set(model.state_dict())
+
+
+def test_the_loss_is_least_at_the_quantile() -> None:
+    target = torch.arange(1.0, 101.0)[None, :, None]
+    guesses = torch.arange(0.5, 101.0)
+    for level in (0.1, 0.5, 0.85):
+        losses = [float(pinball_loss(g.expand(1, 100, 1, 1), target, (level,))) for g in guesses]
+        assert guesses[losses.index(min(losses))] == pytest.approx(100 * level, abs=1)
+
+
+def test_the_loss_by_hand() -> None:
+    quantiles = torch.tensor([1.0, 4.0]).reshape(1, 1, 1, 2)
+    loss = pinball_loss(quantiles, torch.full((1, 1, 1), 2.0), (0.1, 0.9))
+    assert float(loss) == pytest.approx((0.1 * 1 + 0.1 * 2) / 2)

@@ -1,0 +1,97 @@
+import warnings
+
+import crepes
+import numpy as np
+import pytest
+
+from forecaster.errors import UsageError
+from forecaster.intervals import Intervals, between, conformal_offsets
+
+LEVELS = (0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975)
+
+
+def made(offsets, nominal=LEVELS[2:7:2], windows=50):
+    """Intervals of one step and one column."""
+    return Intervals(nominal, np.array(offsets, dtype=float)[None, None], np.ones((1, 1)), windows)
+
+
+class TestOffsets:
+    @pytest.mark.parametrize("n", [10, 39, 57, 400])
+    def test_they_are_those_of_crepes_at_every_step_and_column(self, n):
+        errors = np.random.default_rng(n).gumbel(size=(n, 3, 2))
+        got = conformal_offsets(errors[..., None], LEVELS)
+        low, high = [100 * x for x in LEVELS if x < 0.5], [100 * x for x in LEVELS if x > 0.5]
+        for step in range(3):
+            for column in range(2):
+                system = crepes.ConformalPredictiveSystem().fit(errors[:, step, column])
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # it warns where we say infinite
+                    lower = system.predict_percentiles(np.zeros(1), lower_percentiles=low)
+                    upper = system.predict_percentiles(np.zeros(1), higher_percentiles=high)
+                wanted = [*lower[0], np.median(errors[:, step, column]), *upper[0]]
+                np.testing.assert_array_equal(got[step, column], wanted)
+
+    def test_each_level_of_a_head_has_errors_of_its_own(self):
+        errors = np.random.default_rng(0).normal(size=(60, 2, 1, 3))
+        together = conformal_offsets(errors, (0.1, 0.5, 0.9))
+        for q, level in enumerate((0.1, 0.5, 0.9)):
+            alone = conformal_offsets(errors[..., [q]], (level,))
+            np.testing.assert_array_equal(together[..., [q]], alone)
+
+    def test_exactly_enough_errors_back_a_level(self):
+        """9 of 10 places lie below the last of nine errors; 0.7 * 10 is taken for 7."""
+        errors = np.arange(1.0, 10.0)[:, None]
+        assert conformal_offsets(errors, (0.1, 0.7, 0.9)).tolist() == [1, 7, 9]
+        assert conformal_offsets(errors, (0.09, 0.91)).tolist() == [-np.inf, np.inf]
+        assert conformal_offsets(errors[:1], (0.5,)).tolist() == [1]
+
+    @pytest.mark.parametrize(
+        ("n", "low", "high"), [(19, 0.1, 0.9), (20, 0.1, 0.9), (99, 0.25, 0.75)]
+    )
+    def test_coverage_of_exchangeable_errors_is_exact(self, n, low, high):
+        """A new error lies in the interval with probability (upper - lower place) / (n + 1)."""
+        draws, random = 20_000, np.random.default_rng(0)
+        errors = random.exponential(size=(n + 1, draws))
+        offsets = conformal_offsets(errors[:n, :, None], (low, high))
+        inside = (offsets[:, 0] <= errors[n]) & (errors[n] <= offsets[:, 1])
+        places = np.ceil(round(high * (n + 1), 9)) - np.floor(round(low * (n + 1), 9))
+        wanted = places / (n + 1)
+        assert wanted >= high - low
+        assert inside.mean() == pytest.approx(
+            wanted, abs=4 * (wanted * (1 - wanted) / draws) ** 0.5
+        )
+
+
+class TestIntervals:
+    def test_levels_that_too_few_windows_back_are_left_out(self):
+        own = made([-np.inf, 0.5, 3])
+        assert own.levels == (0.5, 0.9)
+        np.testing.assert_array_equal(
+            own.quantiles(np.full((4, 1, 1, 1), 10.0), (0.9, 0.5))[0, 0], [[13, 10.5]]
+        )
+        head = np.array([7.0, 10.0, 12.0]).reshape(1, 1, 3)
+        np.testing.assert_array_equal(own.quantiles(head, (0.5, 0.9))[0, 0], [10.5, 15])
+
+    def test_between_levels_it_is_linear_and_at_them_exact(self):
+        random = np.random.default_rng(0)
+        quantiles = np.sort(random.normal(size=(5, 2, 9)), axis=-1)
+        np.testing.assert_array_equal(between(quantiles, LEVELS, LEVELS), quantiles)
+        got = between(quantiles, LEVELS, (0.3,))[..., 0]
+        np.testing.assert_allclose(got, quantiles[..., 3] * 0.8 + quantiles[..., 4] * 0.2)
+        assert between(quantiles, LEVELS, ()).shape == (5, 2, 0)
+
+    def test_quantiles_that_cross_are_sorted(self):
+        head = np.array([1.0, 2.0, 3.0]).reshape(1, 1, 3)
+        crossing = made([5, 0, -5])
+        assert crossing.quantiles(head, crossing.levels)[0, 0].tolist() == [-2, 2, 6]
+
+    @pytest.mark.parametrize("level", [0.09, 0.91, 0.0, 1.5, np.nan])
+    def test_outside_its_range_nothing_is_made_up(self, level):
+        with pytest.raises(UsageError, match=rf"from 0\.1 to 0\.9, got {level:g}"):
+            made([-1, 0, 1]).check((0.5, level))
+
+    def test_a_head_as_it_is(self):
+        own = Intervals.uncalibrated((0.1, 0.5), 4, 2)
+        paths = np.random.default_rng(0).normal(size=(3, 4, 2, 2))
+        assert own.windows == 0
+        np.testing.assert_array_equal(own.quantiles(paths, own.levels), np.sort(paths, axis=-1))
