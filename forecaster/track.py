@@ -318,9 +318,6 @@ def start(
     end("FINISHED")
 
 
-def download(reference: str, folder: Path) -> dict[str, str]:
-    """Copy the files of a bundle out of MLflow; returns its origin in the registry.
-
 def _reopened(client: MlflowClient, id: str) -> bool:
     """Whether the store has a run with this id, which is then in progress again."""
     with _accepting("RESOURCE_DOES_NOT_EXIST"):
@@ -329,6 +326,9 @@ def _reopened(client: MlflowClient, id: str) -> bool:
             return True
     return False
 
+
+def download(reference: str, folder: Path) -> dict[str, str]:
+    """Copy the files of a bundle out of MLflow; returns its origin in the registry.
 
     The origin has "version", and "alias" when that decided; it is empty for runs and models.
 
