@@ -161,21 +161,29 @@ def predict(
         Path | None, typer.Option(help="CSV or Parquet to write; else CSV on stdout.")
     ] = None,
     horizon: Horizon = None,
+    levels: Annotated[
+        str | None, typer.Option(help="Quantiles to give beside the forecast, such as 0.1,0.9.")
+    ] = None,
     device: Device = None,
     as_json: AsJson = False,
 ) -> None:
     """Forecast the real future of a series.
 
-    From the step after its last row, in original units.
+    From the step after its last row, in original units. With --levels each column is followed by
+    its quantiles.
 
-    Example: forecaster predict --model forecaster-ETTh1-M-all-336 --input x.csv
+    Example: forecaster predict --model forecaster-ETTh1-M-all-336 --input x.csv --levels 0.1,0.9
     """
     from forecaster.datasets import load_card, locate, read_frame
     from forecaster.predict import Forecaster
 
     if output is not None and output.suffix not in (".csv", ".parquet"):
         raise UsageError(f"--output wants a name ending in .csv or .parquet, got {output}")
+    wanted = _levels(levels)
     forecaster = Forecaster.load(model, device or "auto")
+    forecaster.check_levels(wanted)
+    if forecaster.kind == "median":
+        _say("the model was trained for quantiles: its forecast is the median, not the mean")
     if input is None:
         data = forecaster.bundle.config.data
         card = load_card(data.name)
@@ -185,7 +193,7 @@ def predict(
         history = read_frame(input, card).tail(forecaster.bundle.past)
     else:
         history = read_frame(input)
-    frame = forecaster.predict(history, horizon, where=str(input))
+    frame = forecaster.predict(history, horizon, wanted, where=str(input))
     if output is not None:
         _write(frame, output)
         _say(f"wrote {len(frame)} rows to {output}")
@@ -610,6 +618,13 @@ def _numbers(option: str, text: str) -> list[int]:
     return [int(part) for part in parts]
 
 
+def _levels(text: str | None) -> list[float]:
+    try:
+        return [float(level) for level in (text or "").split(",") if text]
+    except ValueError:
+        raise UsageError(f"--levels wants numbers such as 0.1,0.5,0.9, got '{text}'") from None
+
+
 def _check_free(host: str, port: int) -> None:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
@@ -648,7 +663,7 @@ def _write(frame: Any, output: Path) -> None:
 
 
 def _show_metrics(metrics: dict[str, Any]) -> None:
-    from forecaster.evaluate.report import table
+    from forecaster.evaluate.report import interval_lines, table
 
     test = metrics["test"]
     print(f"\ntest split, {test['windows']} windows (all of them), values scaled by training rows")
@@ -656,6 +671,8 @@ def _show_metrics(metrics: dict[str, Any]) -> None:
     for name, mse, mae, skill, remark in table(test):
         print(f"{name:<24}{mse:>8}{mae:>9}{skill:>9}  {remark}".rstrip())
     print(test["verdict"])
+    for line in interval_lines(test):
+        print(line)
     for name, column in test["columns"].items():
         print(f"  {name:<22}MAE {column['mae_units']:.4g} in units, MASE {_mase(column)}")
 

@@ -13,6 +13,7 @@ import re
 import reprlib
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -31,7 +32,7 @@ from forecaster.attention import ATTENTIONS, CATALOGUE, SYNONYMS
 from forecaster.attention.base import AttentionChoice, AttentionPlan, SelfAttention
 from forecaster.errors import ConfigError, ForecasterError, StorageError, UsageError
 from forecaster.lookup import canonical, did_you_mean, find, option_model
-from forecaster.model import SKELETONS, ForecastModel, Task
+from forecaster.model import SKELETONS, ForecastModel, QuantileSpread, Task
 
 Positive = Annotated[int, Field(ge=1)]
 Rate = Annotated[float, Field(gt=0)]
@@ -55,7 +56,9 @@ FLAGS = {
 NAMED = ("model", "attn", "attn.decoder", "attn.cross")
 ROLES = ("decoder", "cross")
 ENVIRONMENT = re.compile(r"FORECASTER_(?:(?:[A-Z0-9]+__)+[A-Z0-9_]+|SEED|DEVICE)")
-ONE_UNDERSCORE = re.compile(r"FORECASTER_(DATA|WINDOW|MODEL|ATTN|TRAIN|TRACK)_([A-Z0-9_]+)")
+ONE_UNDERSCORE = re.compile(
+    r"FORECASTER_(DATA|WINDOW|MODEL|ATTN|TRAIN|INTERVALS|TRACK)_([A-Z0-9_]+)"
+)
 
 
 class Section(BaseModel):
@@ -244,7 +247,8 @@ class TrainConfig(Section):
     cosine: it falls along half a cosine to nothing after the last epoch."""
     clip: Rate | None = None
     """Largest norm of the gradient."""
-    loss: Literal["mse", "mae", "huber"] = "mse"
+    loss: Literal["mse", "mae", "huber", "pinball"] = "mse"
+    """pinball: the mean over the levels of `intervals`; the forecast is then the median."""
     checks: Positive = 1
     """Validations in an epoch: one after every steps // checks steps."""
     patience: Positive = 3
@@ -255,6 +259,28 @@ class TrainConfig(Section):
     """auto: bf16 on CUDA, 32 bits elsewhere. Evaluation is always in 32 bits."""
     refit: bool = False
     """After the honest evaluation, train once more on all rows and keep those weights."""
+
+
+class IntervalsConfig(Section):
+    levels: Annotated[list[Annotated[float, Field(gt=0, lt=1)]], Field(min_length=1)] = [
+        0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975,
+    ]  # fmt: skip
+    """Levels of the quantiles, rising; a forecast can be asked for those between them."""
+    calibrate: bool = True
+    """The first half of the validation rows stops training, the second half calibrates."""
+    online: bool = False
+    """Also judge intervals that follow the errors seen so far, as a column of their own."""
+
+    @field_validator("levels")
+    @classmethod
+    def _rise(cls, levels: list[float]) -> list[float]:
+        if any(low >= high for low, high in pairwise(levels)):
+            raise _RuleError(
+                f"intervals.levels: expected levels that rise, such as [0.1, 0.5, 0.9], got "
+                f"{_short(levels)}",
+                "intervals.levels",
+            )
+        return levels
 
 
 class TrackConfig(Section):
@@ -273,6 +299,7 @@ class RunConfig(Section):
     model: ModelChoice = Field(default="informer", validate_default=True)
     attn: AttnConfig = Field(default="prob", validate_default=True)
     train: TrainConfig = TrainConfig()
+    intervals: IntervalsConfig = IntervalsConfig()
     track: TrackConfig = TrackConfig()
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -301,13 +328,35 @@ class RunConfig(Section):
                     )
         return attn
 
+    @model_validator(mode="after")
+    def _intervals_can_be(self) -> "RunConfig":
+        if self.train.loss == "pinball" and 0.5 not in self.intervals.levels:
+            raise _RuleError(
+                f"train.loss=pinball forecasts the median, so intervals.levels must hold 0.5, got "
+                f"{_short(self.intervals.levels)}",
+                "train.loss",
+                "intervals.levels",
+            )
+        if self.intervals.online and not self.intervals.calibrate:
+            raise _RuleError(
+                "intervals.online=true starts at calibrated intervals, but intervals.calibrate is "
+                "false",
+                "intervals.online",
+                "intervals.calibrate",
+            )
+        return self
+
     def build_model(self, task: Task) -> ForecastModel:
         """The untrained model. Raises UsageError with the sizes when they do not fit."""
         skeleton: Any = SKELETONS[self.model.name]
         try:
-            return skeleton(task, self.attn.plan(), **self.model.options)  # type: ignore[no-any-return]
+            model: ForecastModel = skeleton(task, self.attn.plan(), **self.model.options)
         except (ValueError, RuntimeError) as error:  # torch has both for sizes
             raise UsageError(f"this configuration cannot be built: {error}") from error
+        if self.train.loss == "pinball":
+            levels = tuple(self.intervals.levels)
+            model.spread = QuantileSpread(levels, task.horizon, len(task.targets))
+        return model
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types, defaults included; `load_dict` reads it back."""

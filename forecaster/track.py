@@ -208,7 +208,10 @@ class Run:
 
             bundle, path = Path(temporary, "bundle"), Path(temporary, "model")
             shutil.copytree(folder, bundle)
-            steps = ParamSpec("horizon", DataType.long, default=horizon)
+            params = [
+                ParamSpec("horizon", DataType.long, default=horizon),
+                ParamSpec("quantile_levels", DataType.double, default=[], shape=(-1,)),
+            ]
             model = self._client.create_logged_model(
                 self._experiment,
                 name=re.sub(r"[^\w-]+", "-", name),
@@ -228,7 +231,7 @@ class Run:
                 python_model=str(PACKAGE / "pyfunc_model.py"),
                 artifacts={"bundle": str(bundle)},
                 code_paths=[str(PACKAGE)],
-                signature=ModelSignature(_schema(example), _schema(forecast), ParamSchema([steps])),
+                signature=ModelSignature(_schema(example), _schema(forecast), ParamSchema(params)),
                 input_example=example,
                 pip_requirements=[f"{name}=={_release(name)}" for name in REQUIREMENTS],
             )
