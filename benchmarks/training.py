@@ -94,11 +94,18 @@ def kept(result: dict[str, Any], label: str, command: list[str], seconds: float)
         "mse": test["mse"],
         "mae": test["mae"],
         "mase": test["mase"],
+        "intervals": {name: shares(test["intervals"], name) for name in ("80", "95")},
         "floors": {
             name: {key: floor[key] for key in ("mse", "mae", "paired_low", "paired_high", "chosen")}
             for name, floor in test["floors"].items()
         },
     }
+
+
+def shares(intervals: dict[str, Any] | None, name: str) -> dict[str, float] | None:
+    """Coverage and mean scaled width of the calibrated intervals of this name, if there are any."""
+    found = (intervals or {}).get(name)
+    return found and {key: found[key] for key in ("coverage", "width")}
 
 
 def digest(config: dict[str, Any]) -> str:
