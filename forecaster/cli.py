@@ -266,7 +266,7 @@ def compare(
     optimiser steps on the same batches and about the same parameters, and says which differences
     can be measured. What is finished is not run again: stop it and go on as you like.
 
-    Example: forecaster compare --attn all --horizon 96,336 --data ETTh1 --seeds 3
+    Example: forecaster compare --attn all --horizon 96,336 --seeds 3
     """
     from forecaster import compare as comparison
 
@@ -307,6 +307,45 @@ def compare(
             "the same command runs them again:\n"
             + "\n".join(f"  {cell}: {why}" for cell, why in outcome.failed.items())
         )
+
+
+@app.command()
+def report(
+    runs: Annotated[list[str] | None, typer.Argument(metavar="RUN...", help=MODEL)] = None,
+    grid: Annotated[str | None, typer.Option(help="A grid of `forecaster compare`.")] = None,
+    output: Annotated[Path, typer.Option(help="The file to write.")] = Path("report.html"),
+    device: Device = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write one HTML file about trained models, or about a grid.
+
+    Figures with their floors and verdicts, speed against memory and error, error by horizon step,
+    forecasts against truth, and what each model looks at. The file needs nothing else: no network
+    and no script. Models are judged anew on every test window.
+
+    Example: forecaster report --grid default --output comparison.html
+    """
+    if bool(runs) == bool(grid):
+        raise UsageError(
+            "name either runs (folders, MLflow run ids or registered names) or one --grid"
+        )
+    from forecaster.report import write
+
+    command = shlex.join(["forecaster", *sys.argv[1:]])
+    if grid:
+        from forecaster.report.grid import of_grid
+
+        page = of_grid(grid, command)
+    else:
+        from forecaster import resources
+        from forecaster.report.runs import of_runs
+
+        page = of_runs(runs or [], command, resources.device(device or "auto"))
+    size = write(page, output)
+    if as_json:
+        _print_json({"file": str(output), "bytes": size})
+    else:
+        print(output)
 
 
 @app.command()

@@ -138,6 +138,9 @@ LAGS = (
     "step: the absolute gradient, averaged over windows and columns, in shares of the whole. It is "
     "defined alike for every attention. It says what the forecast listens to, not what helps it."
 )
+FRONTIER = (
+    "By the figures as they are: an error that is not measurably smaller is no reason to pay more."
+)
 EXAMPLES = (
     "The windows with the smallest, the median and the largest error of each model, chosen among "
     "all test windows; the best one flatters and the worst one does not."

@@ -22,6 +22,7 @@ from forecaster.predict import load_bundle
 from forecaster.report.page import Chart, Page, Section, Table
 from forecaster.report.parts import (
     EXAMPLES,
+    FRONTIER,
     LAGS,
     SHOWN,
     Entry,
@@ -96,6 +97,7 @@ def of_runs(sources: Sequence[str], command: str, device: str) -> Page:
             Section(
                 "frontier",
                 "Speed, memory and error",
+                [FRONTIER],
                 charts=[frontier_chart(group[0].task, _entries(group)) for group in together],
             ),
             Section("steps", "Error by horizon step", charts=[_steps(group) for group in together]),

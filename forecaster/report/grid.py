@@ -1,0 +1,325 @@
+"""The report of a grid of the comparison, from its finished cells."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import yaml
+from safetensors import safe_open
+from safetensors.numpy import load_file as load_arrays
+from safetensors.numpy import save_file as save_arrays
+from safetensors.torch import load_file as load_weights
+
+from forecaster.bench.cells import progress
+from forecaster.compare import GRIDS, finished, table
+from forecaster.compare.cell import ARRAYS, WEIGHTS, Finished
+from forecaster.config import load_dict
+from forecaster.datasets import load, load_card
+from forecaster.errors import DataError, UnavailableError
+from forecaster.evaluate.lags import LagProfile, lag_profile
+from forecaster.experiment import Problem, pose
+from forecaster.lookup import did_you_mean
+from forecaster.report.page import Chart, Page, Section, Table
+from forecaster.report.parts import (
+    FRONTIER,
+    LAGS,
+    SHOWN,
+    Entry,
+    example_chart,
+    figure,
+    frontier_chart,
+    interval,
+    lag_chart,
+    step_chart,
+)
+
+Group = list[table.Row]
+"""The rows of one table: in them the attention varies and nothing else."""
+Cells = dict[tuple[Any, ...], list[Finished]]
+"""The finished cells of a row, by its group and attention."""
+LAG_WINDOWS = 8
+LAG_FILE = "lags.safetensors"
+"""Beside the cell, so that a profile is computed once; it goes when the cell is made anew."""
+
+
+def of_grid(name: str, command: str) -> Page:
+    """The page for the grid of that name below runs/grids.
+
+    Raises UnavailableError when there is no such grid, UsageError when none of its cells is
+    finished, DataError when the data are not those that it was trained on.
+    """
+    folder = GRIDS / name
+    if not folder.is_dir():
+        known = sorted(path.name for path in GRIDS.glob("*/")) if GRIDS.is_dir() else []
+        there = f"There are: {', '.join(known)}." if known else "There is none yet."
+        raise UnavailableError(
+            f"no grid '{name}' in {GRIDS.resolve()}.{did_you_mean(name, known)} {there} "
+            "`forecaster compare` makes one."
+        )
+    found = finished(folder)
+    cells: Cells = defaultdict(list)
+    for cell in found:
+        cells[_key(cell.facts)].append(cell)
+    groups: dict[tuple[Any, ...], Group] = defaultdict(list)
+    for row in table.rows(found):
+        groups[_key(row)[:-1]].append(row)
+    together = list(groups.values())
+    problems = _problems(found)
+    first = found[0].facts
+    shown = [group for group in together if _shows_lags(group, together)]
+    return Page(
+        title=f"Comparison {name}",
+        lead=f"{len(found)} trained models. Within a table only the attention varies: tokens, "
+        f"optimiser steps ({first['steps']}), batches, seeds and test windows are the same.",
+        sections=[
+            Section("figures", "Figures", [_LEGEND], [_table(group) for group in together]),
+            Section("verdicts", "Verdicts", [*_verdicts(together)]),
+            Section("floors", "Floors", tables=[*_floors(together, cells)]),
+            Section(
+                "frontier",
+                "Speed, memory and error",
+                [FRONTIER],
+                charts=[frontier_chart(_short(group), _entries(group)) for group in together],
+            ),
+            Section("steps", "Error by horizon step", charts=[_steps(g, cells) for g in together]),
+            Section(
+                "forecasts",
+                "Forecasts against truth",
+                [_EXAMPLES],
+                charts=[chart for g in together for chart in _examples(g, cells, problems)],
+            ),
+            Section("lags", "What the forecast looks at", *_lags(shown, cells, problems)),
+            Section("commands", "Commands and hardware", _where(found), code=_code(found, command)),
+        ],
+    )
+
+
+_LEGEND = (
+    "MSE and MAE: every test window, values scaled by the training rows, mean ± standard deviation "
+    "over seeds. Parameters are counted without the linear path; * marks those not within 5 % of "
+    "full attention's. Training seconds and inference ms (one window) are of one thread; memory is "
+    "what one training step adds. Differences are paired over windows, seeds averaged first, with "
+    "the 95 % interval of a block bootstrap; a type that amounts to full attention at these "
+    "lengths gets no verdict."
+)
+_EXAMPLES = (
+    "For each table the attention with the smallest validation error: its windows with the "
+    "smallest, the median and the largest error, chosen among all test windows."
+)
+
+
+def _key(facts: dict[str, Any]) -> tuple[Any, ...]:
+    return (*(facts[key] for key in table.GROUP), facts["attn"])
+
+
+def _short(group: Group) -> str:
+    return table.heading(group[0]).partition(";")[0]
+
+
+def _problems(cells: Sequence[Finished]) -> dict[str, Problem]:
+    """What each configuration was asked, by its cell's folder; the data read once."""
+    data: dict[str, Any] = {}
+    problems = {}
+    for cell in cells:
+        config = load_dict(cell.facts["config"], str(cell.folder))
+        if config.data.name not in data:
+            card = load_card(config.data.name)
+            data[config.data.name] = card, load(card, config.data.path)
+        problem = pose(config, *data[config.data.name])
+        if problem.digest != cell.facts["data_digest"]:
+            raise DataError(
+                f"{cell.folder} was trained on {cell.facts['data_digest']}, but "
+                f"{problem.series.source} has digest {problem.digest}"
+            )
+        problems[str(cell.folder)] = problem
+    return problems
+
+
+def _table(group: Group) -> Table:
+    head = (
+        "attention", "test MSE", "test MAE", "skill", "− none, 95 %", "against none",
+        "− full, 95 %", "against full", "parameters", "inference ms", "memory MiB", "train s",
+        "windows/s", "seeds", "amounts to",
+    )  # fmt: skip
+    rows = []
+    for row in group:
+        compared = []
+        for name in table.AGAINST:
+            against = row["against"].get(name)
+            if against is None:
+                compared += ["–", "amounts to full" if row["is_full"] else "–"]
+            else:
+                compared += [interval(against["low"], against["high"]), against["verdict"]]
+        rows.append((
+            row["attn"], table.spread(row, "mse"), table.spread(row, "mae"),
+            figure(row["skill"], "+.1%"), *compared,
+            f"{row['budget_parameters']:,}" + ("" if row["within_budget"] else " *"),
+            f"{row['inference_ms']:.2f}", figure(row["peak_mib"], ".1f"),
+            f"{row['train_seconds']:.1f}", f"{row['windows_per_second']:.0f}",
+            str(len(row["seeds"])), row["effective"],
+        ))  # fmt: skip
+    caption = (
+        f"{table.heading(group[0])}. Best floor: {group[0]['best_floor']}, "
+        f"MSE {group[0]['floor_mse']:.4f}."
+    )
+    return Table(head, rows, caption)
+
+
+def _verdicts(groups: Sequence[Group]) -> Iterator[str]:
+    """In words: which types can be told from the references, and which beat the floor."""
+    for group in groups:
+        sentences = []
+        for name in table.AGAINST:
+            by_word: dict[str, list[str]] = defaultdict(list)
+            for row in group:
+                if name in row["against"]:
+                    by_word[row["against"][name]["verdict"]].append(row["attn"])
+            sentences += [
+                f"{_WORDS[word].format(name)}: {', '.join(by_word[word])}."
+                for word in table.VERDICTS
+                if by_word[word]
+            ]
+        if full := [row["attn"] for row in group if row["is_full"]]:
+            sentences.append(f"Full attention under another name, no verdict: {', '.join(full)}.")
+        floor, bar = group[0]["best_floor"], group[0]["floor_mse"]
+        lost = [row["attn"] for row in group if row["mse"] > bar]
+        sentences.append(
+            f"LOSE to the best floor, {floor} ({bar:.4f}), on average: {', '.join(lost)}."
+            if lost
+            else f"All are better on average than the best floor, {floor} ({bar:.4f})."
+        )
+        yield f"{table.heading(group[0])}. {' '.join(sentences)}"
+
+
+_WORDS = {
+    "better": "Measurably better than {}",
+    "no measurable difference": "No measurable difference from {}",
+    "worse": "Measurably worse than {}",
+}
+
+
+def _floors(groups: Sequence[Group], cells: Cells) -> Iterator[Table]:
+    """One table for groups that have the same floors."""
+    seen: dict[str, tuple[Table, list[str]]] = {}
+    for group in groups:
+        floors = cells[_key(group[0])][0].facts["floors"]
+        rows = [(name, f"{own['mse']:.4f}", f"{own['mae']:.4f}") for name, own in floors.items()]
+        seen.setdefault(repr(rows), (Table(("floor", "MSE", "MAE"), rows), []))[1].append(
+            _short(group)
+        )
+    for found, headings in seen.values():
+        yield Table(found.head, found.rows, "; ".join(headings))
+
+
+def _entries(group: Group) -> list[Entry]:
+    return [Entry(row["attn"], row["mse"], row["inference_ms"], row["peak_mib"]) for row in group]
+
+
+def _steps(group: Group, cells: Cells) -> Chart:
+    """The references, the best and the worst in colour, the others in grey."""
+    curves = {
+        row["attn"]: np.mean(
+            [cell.facts["by_step"]["mse"] for cell in cells[_key(row)]], axis=0
+        ).tolist()
+        for row in group
+    }
+    order = sorted(group, key=lambda row: row["mse"])
+    references = [name for name in ("full", "none", "mean") if name in curves]
+    bold = dict.fromkeys([*references, order[0]["attn"], order[-1]["attn"]])
+    return step_chart(_short(group), curves, None, list(bold))
+
+
+def _examples(group: Group, cells: Cells, problems: dict[str, Problem]) -> Iterator[Chart]:
+    def validation(row: table.Row) -> float:
+        return float(np.mean([cell.facts["validation_mse"] for cell in cells[_key(row)]]))
+
+    cell = cells[_key(min(group, key=validation))][0]
+    problem, facts = problems[str(cell.folder)], cell.facts
+    schema = problem.schema
+    column = problem.card.target if problem.card.target in schema.targets else schema.targets[0]
+    place = schema.targets.index(column)
+    errors, test = cell.by_window(), problem.test("cpu")
+    history = min(test.past, max(test.horizon, 2 * problem.card.seasons[0]))
+    with safe_open(cell.folder / ARRAYS, framework="numpy") as file:
+        for kind in SHOWN:
+            number = facts["examples"][kind]
+            past, truth, forecast = (
+                schema.target_scaler.inverse(file.get_tensor(f"{kind}.{part}").astype(float))
+                for part in ("past", "truth", "forecast")
+            )
+            caption = (
+                f"{_short(group)}: {facts['attn']}, seed {facts['seed']}, {kind} of {len(test)} "
+                f"windows: MSE {errors[number]:.4f} over all columns; forecast from "
+                f"{problem.series.times[test.starts[number] + test.past]}"
+            )
+            yield example_chart(
+                caption,
+                caption,
+                past[-history:, place],
+                truth[:, place],
+                forecast[:, place],
+                column,
+            )
+
+
+def _shows_lags(group: Group, groups: Sequence[Group]) -> bool:
+    """Without the linear path if there is such a group: the attention alone looks back there."""
+    first = group[0]
+    plain = [
+        other for other in groups
+        if not other[0]["linear"]
+        and all(other[0][key] == first[key] for key in table.GROUP if key != "linear")
+    ]  # fmt: skip
+    return not first["linear"] or not plain
+
+
+def _lags(
+    groups: Sequence[Group], cells: Cells, problems: dict[str, Problem]
+) -> tuple[list[str], list[Table], list[Chart]]:
+    chosen = [(group, cells[_key(row)][0]) for group in groups for row in group]
+    steps = sum(cell.facts["horizon"] for _, cell in chosen)
+    notes = [f"{LAGS} The first seed of each type, without the linear path where that was run."]
+    charts = []
+    with progress("lag profiles", steps) as (report, _):
+        for group, cell in chosen:
+            attn = cell.facts["attn"]
+            problem = problems[str(cell.folder)]
+            report(attn, 0)
+            profile = _profile(cell, problem, lambda step, attn=attn: report(attn, step))
+            title = f"{_short(group)}: {attn}"
+            chart = lag_chart(title, profile, problem.card.seasons[0])
+            if chart is None:
+                notes.append(f"{title} does not look at its past at all.")
+            else:
+                charts.append(chart)
+    return notes, [], charts
+
+
+def _profile(cell: Finished, problem: Problem, report: Any) -> LagProfile:
+    """The lag profile of a cell, from its folder where it stands there."""
+    file = cell.folder / LAG_FILE
+    if file.is_file():
+        report(cell.facts["horizon"])
+        return LagProfile(load_arrays(file)["matrix"], LAG_WINDOWS)
+    model = problem.build_model()
+    model.load_state_dict(load_weights(cell.folder / WEIGHTS))
+    profile = lag_profile(model, problem.test("cpu"), LAG_WINDOWS, report)
+    save_arrays({"matrix": profile.matrix}, file)
+    return profile
+
+
+def _where(cells: Sequence[Finished]) -> list[str]:
+    def each(key: str) -> str:
+        return "; ".join(dict.fromkeys(str(cell.facts[key]) for cell in cells))
+
+    return [
+        f"Trained and measured on {each('hardware')}, at commit {each('commit')}, on data "
+        f"{each('data_digest')}."
+    ]
+
+
+def _code(cells: Sequence[Finished], command: str) -> list[str]:
+    commands = dict.fromkeys([*(cell.facts["command"] for cell in cells), command])
+    example = yaml.safe_dump(cells[0].facts["config"], sort_keys=False).rstrip()
+    return ["\n".join(commands), f"# the configuration of {cells[0].folder.name}\n{example}"]

@@ -1,0 +1,170 @@
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from forecaster import report
+from forecaster.compare import GRIDS, table
+from forecaster.compare import finished as finished_cells
+from forecaster.compare.cell import FACTS, Finished, Shared, train
+from forecaster.errors import DataError, UnavailableError, UsageError
+from forecaster.report import grid
+from forecaster.report.page import Page
+from tests import small
+from tests.compare.grids import small_grid
+from tests.report.reader import Reader, check_alone
+from tests.report.test_runs import SECTIONS
+
+FEW, FEW_PLAIN, MANY = (
+    "small, T = 5, few (9 tokens), with the linear path",
+    "small, T = 5, few (9 tokens), without the linear path",
+    "small, T = 5, many (36 tokens), without the linear path",
+)
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory):
+    """A grid whose cells were trained for six steps, two seeds each."""
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path_factory.mktemp("home")
+        patch.chdir(folder)
+        small.install(folder, patch)
+        made = small_grid(seeds=2)
+        shared = Shared(made.data, GRIDS / "toy" / "cells", "abc", "forecaster compare <toy>")
+        for cell in made.cells:
+            train(shared, cell)
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def cells(home: Path) -> list[Finished]:
+    return finished_cells(GRIDS / "toy")
+
+
+@pytest.fixture(scope="module")
+def page(cells: list[Finished]) -> Page:
+    return grid.of_grid("toy", "forecaster report --grid toy")
+
+
+@pytest.fixture(scope="module")
+def read(page: Page) -> Reader:
+    return check_alone(report.render(page))
+
+
+def test_it_has_every_section(read: Reader, page: Page) -> None:
+    assert list(read.text)[1:] == SECTIONS
+    assert page.title == "Comparison toy"
+    assert "18 trained models" in page.lead
+    assert "(6)" in page.lead
+
+
+def test_the_figures_are_those_of_the_table(read: Reader, cells: list[Finished]) -> None:
+    rows = table.rows(cells)
+    assert len(rows) == 9
+    for row in rows:
+        for text in (
+            table.heading(row), table.spread(row, "mse"), table.spread(row, "mae"),
+            f"{row['skill']:+.1%}", f"{row['budget_parameters']:,}", f"{row['inference_ms']:.2f}",
+            f"{row['peak_mib']:.1f}", row["effective"],
+        ):  # fmt: skip
+            assert text in read.text["figures"], text
+        for against in row["against"].values():
+            assert f"[{against['low']:+.4f}, {against['high']:+.4f}]" in read.text["figures"]
+    for name, floor in cells[0].facts["floors"].items():
+        assert name in read.text["floors"]
+        assert f"{floor['mse']:.4f}" in read.text["floors"]
+
+
+def test_the_same_floors_stand_there_once(page: Page) -> None:
+    floors = next(section for section in page.sections if section.id == "floors")
+    assert [each.caption for each in floors.tables] == ["; ".join((FEW, FEW_PLAIN, MANY))]
+
+
+def test_the_forecasts_are_of_the_best_on_validation(page: Page, cells: list[Finished]) -> None:
+    forecasts = next(section for section in page.sections if section.id == "forecasts")
+    assert len(forecasts.charts) == 9
+    means: dict[str, list[float]] = {}
+    for cell in cells:
+        if cell.folder.name.endswith(("few-linear-s0", "few-linear-s1")):
+            means.setdefault(cell.facts["attn"], []).append(cell.facts["validation_mse"])
+    best = min(means, key=lambda attn: float(np.mean(means[attn])))
+    own = next(c for c in cells if c.folder.name == f"{best}-5-few-linear-s0")
+    assert [chart.caption.partition(" over")[0] for chart in forecasts.charts[:3]] == [
+        f"{FEW}: {best}, seed 0, {kind} of 76 windows: MSE {error:.4f}"
+        for kind, error in (
+            ("best", own.by_window().min()),
+            ("median", np.sort(own.by_window())[38]),
+            ("worst", own.by_window().max()),
+        )
+    ]
+
+
+def test_lags_are_shown_without_the_linear_path_and_kept(
+    page: Page, cells: list[Finished], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lags = next(section for section in page.sections if section.id == "lags")
+    captions = [chart.caption for chart in lags.charts]
+    assert [caption.partition(": the peak")[0] for caption in captions] == [
+        f"{heading}: {attn}" for heading in (FEW_PLAIN, MANY) for attn in ("full", "mean", "none")
+    ]
+    kept = [c.folder.name for c in cells if (c.folder / grid.LAG_FILE).is_file()]
+    assert len(kept) == 6
+    assert all(name.endswith("plain-s0") for name in kept)
+    monkeypatch.setattr(grid, "lag_profile", lambda *_: pytest.fail("it was computed before"))
+    again = grid.of_grid("toy", "forecaster report --grid toy")
+    assert again == page
+
+
+def test_the_commands(read: Reader) -> None:
+    commands = read.text["commands"]
+    assert "forecaster compare <toy>\nforecaster report --grid toy" in commands
+    assert "at commit abc" in commands
+    assert "feed_forward: " in commands
+
+
+def edited(cells: list[Finished], name: str, change: object) -> list[Finished]:
+    """The grid again under another name, the facts of its cells changed."""
+    folder = GRIDS / name
+    shutil.copytree(GRIDS / "toy", folder)
+    for cell in cells:
+        facts = json.loads((cell.folder / FACTS).read_text())
+        assert callable(change)
+        change(facts)
+        (folder / "cells" / cell.folder.name / FACTS).write_text(json.dumps(facts))
+    return finished_cells(folder)
+
+
+def test_verdicts_in_words(home: Path, cells: list[Finished]) -> None:
+    def change(facts: dict[str, object]) -> None:
+        facts["floors"] = {"<floor>": {"mse": 1e-3, "mae": 1.0}}
+        if facts["attn"] == "mean":
+            facts.update(is_full=True, within_budget=False)
+
+    edited(cells, "changed", change)
+    page = grid.of_grid("changed", "")
+    html = report.render(page)
+    read = check_alone(html)
+    verdicts = read.text["verdicts"]
+    assert verdicts.count("Full attention under another name, no verdict: mean.") == 3
+    assert "LOSE to the best floor, <floor> (0.0010), on average: full, mean, none." in verdicts
+    assert "<floor>" not in html
+    assert "amounts to full" in read.text["figures"]
+    assert " *" in read.text["figures"]
+    for name in ("none", "full"):
+        assert f"from {name}: " in verdicts or f"than {name}: " in verdicts
+
+
+def test_a_grid_that_is_not_there(home: Path) -> None:
+    with pytest.raises(UnavailableError, match=r"no grid 'toi' in .*Did you mean.*toy"):
+        grid.of_grid("toi", "")
+    (GRIDS / "empty").mkdir()
+    with pytest.raises(UsageError, match="no finished cell"):
+        grid.of_grid("empty", "")
+
+
+def test_other_data_are_refused(home: Path, cells: list[Finished]) -> None:
+    edited(cells, "other", lambda facts: facts.update(data_digest="sha256:0"))
+    with pytest.raises(DataError, match=r"trained on sha256:0, but .*small\.csv has digest"):
+        grid.of_grid("other", "")
