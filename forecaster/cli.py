@@ -349,6 +349,50 @@ def report(
 
 
 @app.command()
+def advise(
+    lookback: Annotated[int, typer.Option(help="Tokens that the attention sees.", min=1)],
+    budget_ms: Annotated[
+        float | None, typer.Option(help="Milliseconds for one layer, forward and backward.")
+    ] = None,
+    memory: Annotated[
+        str | None, typer.Option(help="Memory that one layer may add, such as 2GiB.")
+    ] = None,
+    curves: Annotated[
+        Path | None, typer.Option(help="JSON of `bench attention`; else from the user's cache.")
+    ] = None,
+    device: Device = None,
+    as_json: AsJson = False,
+) -> None:
+    """Name the attention that fits a budget of time and memory.
+
+    From curves that `forecaster bench attention` measured on this machine. What another type beats
+    in both is never named. How well a forecast becomes with it is another question.
+
+    Example: forecaster advise --lookback 4096 --budget-ms 5 --memory 2GiB
+    """
+    from forecaster import advise as adviser
+    from forecaster import resources
+
+    if budget_ms is not None and not 0 < budget_ms < float("inf"):
+        raise UsageError(f"--budget-ms must be a positive number, got {budget_ms:g}")
+    advice = adviser.advise(
+        lookback,
+        budget_ms,
+        None if memory is None else adviser.read_memory(memory),
+        curves=curves,
+        device=resources.device(device or "auto"),
+    )
+    if as_json:
+        _print_json(advice.to_dict())
+    else:
+        print(advice.text())
+    if advice.choice is None:
+        raise UnavailableError(
+            f"no attention over {lookback} tokens is within the budget of {advice.budget}"
+        )
+
+
+@app.command()
 def attentions(
     name: Annotated[str | None, typer.Argument(help="One of them, to show it alone.")] = None,
     names: Annotated[bool, typer.Option("--names", help="Print the names alone.")] = False,

@@ -32,6 +32,7 @@ COMMANDS = [
     ("serve",),
     ("compare",),
     ("report",),
+    ("advise",),
     ("attentions",),
     ("config",),
     ("doctor",),
@@ -571,6 +572,45 @@ class TestReport:
         assert json.loads(out) == {"file": str(file), "bytes": file.stat().st_size}
 
 
+class TestAdvise:
+    @pytest.fixture
+    def curves(self, run):
+        bench = ("bench", "attention", "--attn", "full,aft-simple", "--heads", "2", "--width", "8")
+        status, _, err = run(*bench, "--length", "8,16", "--threads", "1", "--device", "cpu")
+        assert status == 0, err
+
+    def test_it_takes_what_bench_has_kept(self, curves, run):
+        status, out, err = run("advise", "--lookback", "12", "--device", "cpu")
+        assert (status, err) == (0, "")
+        assert "attention over 12 tokens: forward and backward, batch 1, 2 heads of 8" in out
+        assert "between the measured lengths 8 and 16" in out
+        assert "`forecaster compare --attn " in out
+        status, out, _ = run("advise", "--lookback", "12", "--memory", "2GiB", "--device", "cpu",
+                             "--json")  # fmt: skip
+        assert status == 0
+        assert json.loads(out)["memory_mib"] == 2048
+        assert json.loads(out)["choice"] in ("full", "aft-simple")
+
+    def test_nothing_within_the_budget(self, curves, run):
+        status, out, err = run(
+            "advise", "--lookback", "8", "--budget-ms", "1e-6", "--device", "cpu"
+        )
+        assert status == 69
+        assert "Nothing fits: the fastest is " in out
+        assert err == "error: no attention over 8 tokens is within the budget of 1e-06 ms\n"
+
+    def test_without_curves_the_command_is_named(self, run):
+        status, _, err = run("advise", "--lookback", "4096", "--device", "cpu")
+        assert status == 69
+        assert "`forecaster bench attention --length 96:4096`" in err
+
+    @pytest.mark.parametrize("budget", ["0", "-1", "nan", "inf"])
+    def test_a_budget_that_is_none(self, budget, run):
+        status, _, err = run("advise", "--lookback", "8", "--budget-ms", budget)
+        assert status == 2
+        assert "--budget-ms must be a positive number" in err
+
+
 class TestDoctor:
     def test_a_healthy_machine(self, run):
         status, out, _ = run("doctor")
@@ -624,6 +664,24 @@ class TestPredict:
         frame = read(name)
         assert list(frame.columns) == ["time", *COLUMNS]
         assert pd.Timestamp(frame["time"][0]) == pd.Timestamp("2026-03-01 16:00")
+
+    def test_quantiles_beside_the_forecast(self, csv, run, tmp_path):
+        unsaved(calibrated=True).save(tmp_path / "with")
+        arguments = ("predict", "--model", tmp_path / "with", "--input", csv)
+        status, out, err = run(*arguments, "--levels", "0.9, 0.1")
+        assert (status, err) == (0, "")
+        names = [f"{column}{level}" for column in COLUMNS for level in ("", " 0.1", " 0.9")]
+        assert out.splitlines()[0] == ",".join(["time", *names])
+        assert out.splitlines()[1].startswith("2026-03-01 16:00:00,10.0,9.0,12.0,")
+        for levels, words in (("0.1;0.9", "got '0.1;0.9'"), ("0.99", "from 0.1 to 0.9, got 0.99")):
+            status, out, err = run(*arguments, "--levels", levels)
+            assert (status, out) == (2, "")
+            assert words in err
+
+    def test_a_median_is_called_one(self, csv, run, tmp_path):
+        unsaved(loss="pinball").save(tmp_path / "head")
+        _, _, err = run("predict", "--model", tmp_path / "head", "--input", csv)
+        assert "its forecast is the median, not the mean" in err
 
     def test_json_is_exact_however_small_the_values(self, folder, csv, run, tmp_path):
         bundle = unsaved(timezone="UTC")
