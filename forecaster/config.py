@@ -558,7 +558,7 @@ def _validate(values: Mapping[str, Any], origins: Mapping[str, str], where: str)
         return RunConfig.model_validate(values)
     except ValidationError as error:
         problem: Any = error.errors(include_url=False)[0]
-    location = [str(part) for part in problem["loc"]]
+    location = [part for part in problem["loc"] if isinstance(part, str)]  # not places in a list
     cause = problem.get("ctx", {}).get("error")
     if isinstance(cause, _OptionError):
         known, problem = cause.known, cause.problem

@@ -291,6 +291,10 @@ WRONG = [
     Wrong("seed", -1, ("seed: ", "got -1")),
     Wrong("seed", 2**32, ("seed: ", "got 4294967296")),
     Wrong("seed.deep", 1, ("seed: ", "integer", "got {'deep': 1}")),
+    Wrong("intervals.levels", [0.1, 1.0], ("intervals.levels: ", "less than 1", "got 1.0")),
+    Wrong("intervals.levels", [], ("intervals.levels: ", "at least 1", "got []")),
+    Wrong("intervals.levels", [0.9, 0.1], ("expected levels that rise", "got [0.9, 0.1]")),
+    Wrong("intervals.levels", [0.1, 0.1], ("expected levels that rise",)),
     Wrong("device", "gpu", ("device: ", "'cpu' or 'cuda'", "got 'gpu'")),
     Wrong("seed", [[1] * 30] * 30, ("seed: ", "integer")),
     *[
@@ -477,6 +481,29 @@ def test_a_configuration_is_frozen():
     for part, name in ((config, "seed"), (config.train, "epochs"), (config.attn, "name")):
         with pytest.raises(ValueError, match="frozen"):
             setattr(part, name, 1)
+
+
+class TestIntervals:
+    def test_a_loss_of_quantiles_gives_a_head_at_these_levels(self):
+        task = TestModels.TASK
+        assert resolve(file="default").config.build_model(task).spread is None
+        sets = ("train.loss=pinball", "intervals.levels=[0.2, 0.5]")
+        spread = resolve(*sets, file="default").config.build_model(task).spread
+        assert spread.levels == (0.2, 0.5)
+        assert spread.steps.shape == (task.horizon, 1, 1)
+
+    @pytest.mark.parametrize(
+        ("sets", "words"),
+        [
+            (("intervals.levels=[0.1, 0.9]", "train.loss=pinball"), "must hold 0.5"),
+            (("intervals.calibrate=false", "intervals.online=true"), "starts at calibrated"),
+        ],
+    )
+    def test_what_does_not_go_together(self, sets, words):
+        for order in (sets, sets[::-1]):
+            with pytest.raises(UsageError, match=words) as caught:
+                resolve(*order)
+            assert str(caught.value).startswith(f"--set {order[-1]}: ")
 
 
 class TestModels:

@@ -15,7 +15,7 @@ SHOWN = (0.8, 0.95)
 TOLERANCE = 0.03
 """How far the coverage of the first may be off before it is said in words."""
 RATE = 0.05
-"""Step of the online form, in root mean squares of the calibrating errors."""
+"""Largest step of the online form, in root mean squares of the calibrating errors."""
 MOST_ERRORS = 2**26
 """How many errors to hold at once while calibrating: 256 MB."""
 
@@ -86,12 +86,14 @@ class Coverage:
 class Online:
     """Offsets that follow the errors seen so far, one window a row after another.
 
-    After each row the offset of level a rises by RATE * scale * a where the truth lay above the
-    quantile and falls by RATE * scale * (1 - a) where it did not, so that in the long run a share a
-    lies below whatever the series does: the quantile tracking of Angelopoulos, Candès and
-    Tibshirani (NeurIPS 2023, sec. 2.2), which is adaptive conformal inference (Gibbs and Candès,
-    NeurIPS 2021) on offsets in place of levels, and so never infinite. A forecast from row o knows
-    the rows before o alone: of an earlier window, the steps that lie there.
+    After each row the offset of level a rises by rate * a where the truth lay above the quantile
+    and falls by rate * (1 - a) where it did not, so that in the long run a share a lies below
+    whatever the series does: the quantile tracking of Angelopoulos, Candès and Tibshirani (NeurIPS
+    2023, sec. 2.2), which is adaptive conformal inference (Gibbs and Candès, NeurIPS 2021) on
+    offsets in place of levels, and so never infinite. A forecast from row o knows the rows before o
+    alone: of an earlier window, the steps that lie there. What is learned of step h is thus h rows
+    late, and steps that are large for such a delay swing ever wider; the rate is RATE, but
+    1 / h at most, times `Intervals.scale`.
     """
 
     def __init__(self, intervals: Intervals) -> None:
@@ -99,8 +101,9 @@ class Online:
         backed = intervals.backed
         self.offsets = intervals.offsets[..., backed].copy()
         self.up = np.array(intervals.levels)
-        self.rate = RATE * intervals.scale[..., None]
         horizon = len(self.offsets)
+        late = np.arange(1, horizon + 1).reshape(-1, 1, 1)
+        self.rate = np.minimum(RATE, 1 / late) * intervals.scale[..., None]
         self.above = np.zeros((horizon, *self.offsets.shape), dtype=bool)
         self.window = 0
 

@@ -173,6 +173,13 @@ class TestOnline:
         moved = (online.offsets - own.offsets) / own.scale[..., None]
         np.testing.assert_allclose(moved[:, 0, 0], [2 * RATE * 0.025, RATE * 0.025, 0])
 
+    def test_late_steps_move_slowly(self) -> None:
+        """A large step that is learned of late swings ever wider: at most 1 / h for step h."""
+        own = Intervals((0.1, 0.9), np.zeros((40, 1, 2)), np.full((40, 1), 3.0), 99)
+        rate = Online(own).rate[:, 0, 0]
+        np.testing.assert_allclose(rate[:20], 3 * RATE)
+        np.testing.assert_allclose(rate[20:], 3 / np.arange(21, 41))
+
     def test_it_finds_its_coverage_after_the_noise_has_grown(self) -> None:
         values = torch.randn(6000, 3, generator=torch.Generator().manual_seed(0))
         values[400:] *= 3

@@ -2,10 +2,12 @@ import pytest
 import torch
 from torch import nn
 
+from forecaster.config import TrainConfig
 from forecaster.errors import ConfigError
-from forecaster.train.module import LOSSES, SCHEDULES, parameter_groups
+from forecaster.model import QuantileSpread, pinball_loss
+from forecaster.train.module import LOSSES, SCHEDULES, ForecastModule, parameter_groups
 
-from .small import cycle
+from .small import TASK, VALIDATION, cycle, train
 
 
 @pytest.mark.parametrize(
@@ -25,6 +27,41 @@ def test_losses() -> None:
     forecast, target = torch.tensor([0.0, 0.0]), torch.tensor([0.5, 3.0])
     losses = {name: float(loss(forecast, target)) for name, loss in LOSSES.items()}
     assert losses == {"mse": 4.625, "mae": 1.75, "huber": (0.125 + 2.5) / 2}
+
+
+def test_a_quantile_head_is_trained_and_stopped_by_its_loss() -> None:
+    model = cycle(dropout=0.0)
+    model.spread = QuantileSpread((0.1, 0.5, 0.9), TASK.horizon, 2)
+    module = ForecastModule(model, TrainConfig(loss="pinball"))
+    logged: dict[str, float] = {}
+    module.log = lambda name, value, **options: logged.update({name: float(value)})  # type: ignore[method-assign]
+    batches = [VALIDATION.batch(index) for index in torch.arange(len(VALIDATION)).split(16)]
+    with torch.no_grad():
+        module.on_validation_epoch_start()
+        for batch in batches:
+            module.validation_step(batch, 0)
+        module.on_validation_epoch_end()
+    whole = VALIDATION.batch(torch.arange(len(VALIDATION)))
+    quantiles = model.quantiles(*whole[:3]).detach()
+    loss = pinball_loss(quantiles, whole.target, (0.1, 0.5, 0.9))
+    assert logged["validation_stop"] == pytest.approx(float(loss), rel=1e-5)
+    assert float(module.training_step(whole, 0).detach()) == pytest.approx(float(loss), rel=1e-5)
+    mse = (quantiles[..., 1] - whole.target).square().mean()
+    assert logged["validation_mse"] == pytest.approx(float(mse), rel=1e-5)
+
+
+def test_the_widths_of_a_head_follow_the_noise() -> None:
+    model = cycle()
+    model.spread = QuantileSpread((0.1, 0.5, 0.9), TASK.horizon, 2)
+    before = model.spread.steps.detach().clone()
+    fitted = train(model, loss="pinball", epochs=4)
+    assert fitted.best_epoch > 0
+    assert (model.spread.steps - before).abs().max() > 0.05
+    batch = VALIDATION.batch(torch.arange(len(VALIDATION)))
+    with torch.no_grad():
+        low, _, high = model.quantiles(*batch[:3]).unbind(dim=-1)
+    inside = ((low <= batch.target) & (batch.target <= high)).float().mean()
+    assert 0.6 < float(inside) < 0.95
 
 
 def test_the_longest_key_that_begins_a_name_gives_its_rate() -> None:
