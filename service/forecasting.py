@@ -27,6 +27,8 @@ from service.schemas import (
 )
 
 MOST_NAMES = 50
+MOST_QUANTILES = 5_000_000
+"""Numbers in one answer, beside the forecast itself: some 100 MB of JSON."""
 
 
 @dataclass(frozen=True)
@@ -64,9 +66,12 @@ class _RefusedError(Exception):
 def prepare(request: FullRequest | FlatRequest, forecaster: Forecaster) -> Job:
     """Fit a request to the model. Raises Problem 422 with everything that does not fit."""
     full = isinstance(request, FullRequest)
+    steps = request.parameters.prediction_length or forecaster.bundle.horizon
+    levels = sorted(set(request.parameters.quantile_levels))
+    numbers = len(request.inputs) * steps * len(forecaster.schema.targets) * len(levels)
     flaws = [
         refused.flaw(("parameters",) if full else ())
-        for refused in _refusals(request.parameters, forecaster)
+        for refused in _refusals(request.parameters, forecaster, numbers)
     ]
     histories, starts, places, warnings = [], [], [], []
     for number, series in enumerate(request.inputs):
@@ -92,8 +97,8 @@ def prepare(request: FullRequest | FlatRequest, forecaster: Forecaster) -> Job:
         history=np.stack(histories),
         starts=pd.DatetimeIndex(starts),
         places=places,
-        steps=request.parameters.prediction_length or forecaster.bundle.horizon,
-        levels=sorted(set(request.parameters.quantile_levels)),
+        steps=steps,
+        levels=levels,
         warnings=warnings,
     )
 
@@ -177,7 +182,10 @@ def example(forecaster: Forecaster) -> dict[str, Any]:
     return {"inputs": [series], "parameters": parameters}
 
 
-def _refusals(parameters: Parameters, forecaster: Forecaster) -> list[_RefusedError]:
+def _refusals(
+    parameters: Parameters, forecaster: Forecaster, quantiles: int
+) -> list[_RefusedError]:
+    """What is wrong with the parameters; `quantiles` is how many numbers they ask for."""
     refusals = []
     horizon, freq = forecaster.bundle.horizon, forecaster.schema.freq
     if (parameters.prediction_length or 1) > horizon:
@@ -195,6 +203,13 @@ def _refusals(parameters: Parameters, forecaster: Forecaster) -> list[_RefusedEr
         forecaster.check_levels(parameters.quantile_levels)
     except UsageError as error:
         refusals.append(_RefusedError(("quantile_levels",), str(error), "no_quantiles"))
+    else:
+        if quantiles > MOST_QUANTILES:
+            message = (
+                f"these are {quantiles:,} numbers for all series, steps and columns, but one "
+                f"answer has at most {MOST_QUANTILES:,}: ask for fewer levels, steps or series"
+            )
+            refusals.append(_RefusedError(("quantile_levels",), message, "too_many"))
     return refusals
 
 

@@ -258,6 +258,21 @@ def test_quantiles_are_not_made_up(client: TestClient, full: Body, level: float)
     assert f"quantiles from 0.1 to 0.9, got {level}" in problem["detail"]
 
 
+def test_an_answer_has_a_largest_number_of_quantiles(
+    client: TestClient, full: Body, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.forecasting.MOST_QUANTILES", 2 * HORIZON * 3 * 2)
+    full["inputs"] *= 2
+    full["parameters"]["quantile_levels"] = [0.1, 0.9]
+    assert client.post("/predict", json=full).status_code == 200
+    full["parameters"]["quantile_levels"] = [0.1, 0.5, 0.9]
+    problem = refused(client, full)
+    assert problem["errors"][0]["loc"] == ["parameters", "quantile_levels"]
+    assert "108 numbers" in problem["detail"]
+    full["parameters"]["prediction_length"] = 4
+    assert client.post("/predict", json=full).status_code == 200
+
+
 def test_a_model_without_quantiles_says_why(flat: Body, tmp_path: Path) -> None:
     bundle = replace(make_bundle(tmp_path), intervals=None)
     about = {**bundle.about, "intervals": "none: nobody calibrated it"}
