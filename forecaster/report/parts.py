@@ -72,8 +72,9 @@ def step_chart(
     models: Mapping[str, Sequence[float]],
     floor: tuple[str, Sequence[float]] | None,
     bold: Sequence[str],
+    y: str = "MSE (scaled)",
 ) -> Chart:
-    """MSE by step of the horizon; only the names in `bold` (8 at most) have a colour."""
+    """A figure by step of the horizon; only the names in `bold` (8 at most) have a colour."""
     kinds = {name: f"s{place}" for place, name in enumerate(bold[:KINDS])}
     order = sorted(models, key=lambda name: name in kinds)
     curves = [
@@ -87,7 +88,7 @@ def step_chart(
         name, values = floor
         curves.append(Line(name, range(1, len(values) + 1), values, "dashed"))
         legend.append(("dashed", name))
-    svg = line_chart(curves, title, "step of the horizon", "MSE (scaled)", from_zero=True)
+    svg = line_chart(curves, title, "step of the horizon", y, from_zero=True)
     return Chart(svg, title, legend)
 
 

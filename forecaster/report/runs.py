@@ -13,7 +13,8 @@ import yaml
 from forecaster.bench.cells import Report, hardware, progress
 from forecaster.bench.inference import TOGETHER, Inference, inference
 from forecaster.bundle import Bundle
-from forecaster.evaluate import Evaluation, Score, paired_interval
+from forecaster.evaluate import SHOWN as SHARES
+from forecaster.evaluate import Evaluation, Score, paired_interval, percent
 from forecaster.evaluate.lags import LagProfile, lag_profile
 from forecaster.evaluate.report import table
 from forecaster.experiment import Problem, forecast_with, judge, reopen
@@ -94,6 +95,7 @@ def of_runs(sources: Sequence[str], command: str, device: str) -> Page:
             Section("figures", "Figures", _amounts(runs), [_table(group) for group in together]),
             Section("verdicts", "Verdicts", _verdicts(runs), [*_pairs(together)]),
             Section("floors", "Floors", tables=[_floors(run) for run in runs]),
+            *_intervals(together),
             Section(
                 "frontier",
                 "Speed, memory and error",
@@ -118,7 +120,7 @@ def _judge(name: str, source: str, bundle: Bundle, device: str, report: Report) 
     problem = reopen(bundle)
     model = bundle.build()
     report(f"{name}, all test windows", 0)
-    evaluation = judge(problem, model, device)
+    evaluation = judge(problem, model, device, bundle.intervals)
     report(f"{name}, speed and memory", 1)
     cost = inference(bundle)
     report(f"{name}, lags", 1)
@@ -224,6 +226,33 @@ def _floors(run: Judged) -> Table:
     head = ("forecast", "MSE", "MAE", "skill of the model", "chosen")
     caption = f"On the test windows of {run.name}"
     return Table(head, table(run.evaluation.to_dict()), caption, frozenset({0}))
+
+
+def _intervals(groups: Sequence[Sequence[Judged]]) -> Iterator[Section]:
+    """Coverage and width of the runs that have intervals; the first of SHOWN by step."""
+    notes, rows, charts = [], [], []
+    for group in groups:
+        curves = {}
+        for run in group:
+            fixed = run.evaluation.intervals
+            if fixed is None:
+                continue
+            for form, which in ((fixed, "calibrated once"), (fixed["online"], "online")):
+                if form is None:
+                    continue
+                notes.append(f"{run.name}: {form['verdict']}")
+                for share in map(percent, SHARES):
+                    if own := form[share]:
+                        figures = f"{own['coverage']:.1%}", f"{own['width']:.3f}"
+                        rows.append((run.name, f"{share} %", which, *figures))
+            if own := fixed[percent(SHARES[0])]:
+                curves[run.name] = own["by_step"]["coverage"]
+        if curves:
+            wanted = (f"{SHARES[0]:.0%}", [SHARES[0]] * group[0].bundle.horizon)
+            charts.append(step_chart(group[0].task, curves, wanted, list(curves), "share covered"))
+    if rows:
+        head = ("run", "interval", "form", "covered on test", "width (scaled)")
+        yield Section("intervals", "Intervals", notes, [Table(head, rows)], charts)
 
 
 def _entries(runs: Sequence[Judged]) -> list[Entry]:

@@ -10,7 +10,7 @@ from forecaster.bench.inference import Inference
 from forecaster.bundle import Bundle
 from forecaster.config import load
 from forecaster.errors import UsageError
-from forecaster.experiment import find_data, judge, pose, reopen
+from forecaster.experiment import find_data, find_intervals, judge, pose, reopen
 from forecaster.predict import load_bundle
 from forecaster.report import runs
 from tests import small
@@ -22,7 +22,9 @@ SECTIONS = [
 EVIL = "<b>& 'co'"
 
 
-def bundle(name: str, *sets: str, seed: int = 0, refit: bool = False) -> Bundle:
+def bundle(
+    name: str, *sets: str, seed: int = 0, refit: bool = False, calibrated: bool = False
+) -> Bundle:
     """Nobody trained it."""
     problem = pose(*find_data(load("small.yaml", sets, {"seed": seed}, {}), print))
     train = {"seconds": 61.4, "windows_per_second": 5678.2}
@@ -31,8 +33,10 @@ def bundle(name: str, *sets: str, seed: int = 0, refit: bool = False) -> Bundle:
         "attn_effective": "encoder.0: prob: 4 of 9 queries active",
     }  # fmt: skip
     metrics = {"validation_mse": 0.12345, "train": train}
-    weights = dict(problem.build_model().state_dict())
-    built = Bundle(problem.config, problem.schema, weights, metrics, about)
+    model = problem.build_model().eval()
+    intervals = find_intervals(problem, model, "cpu")[0] if calibrated else None
+    weights = dict(model.state_dict())
+    built = Bundle(problem.config, problem.schema, weights, metrics, about, intervals)
     return built.save(Path(name))
 
 
@@ -43,7 +47,7 @@ def home(tmp_path_factory: pytest.TempPathFactory):
         patch.chdir(folder)
         small.install(folder, patch)
         patch.setattr(runs, "inference", lambda bundle: Inference(1.25, 3.5))
-        bundle("plain")
+        bundle("plain", "intervals.online=true", calibrated=True)
         bundle(EVIL, "model.linear=false", seed=1)
         bundle("short", "window.horizon=3")
         yield folder
@@ -61,7 +65,7 @@ def read(html: str) -> Reader:
 
 
 def test_it_has_every_section_and_is_small(read: Reader, html: str) -> None:
-    assert list(read.text)[1:] == SECTIONS
+    assert list(read.text)[1:] == [*SECTIONS[:3], "intervals", *SECTIONS[3:]]
     assert len(html) < 500_000
     assert "Report of 3 runs" in read.text[""], "one was named twice"
 
@@ -84,6 +88,18 @@ def test_the_figures_are_those_of_the_evaluation(read: Reader, home: Path) -> No
     assert f"MSE {test.model.by_window.max():.4f} over all columns" in read.text["forecasts"]
 
 
+def test_coverage_is_said_whatever_it_is(read: Reader, home: Path) -> None:
+    found = load_bundle("plain")
+    intervals = judge(reopen(found), found.build(), "cpu", found.intervals).intervals
+    assert intervals is not None
+    text = read.text["intervals"]
+    for form in (intervals, intervals["online"]):
+        assert f"plain: {form['verdict']}" in text
+        assert f"{form['80']['coverage']:.1%}" in text
+        assert f"{form['80']['width']:.3f}" in text
+    assert EVIL not in text, "it has none"
+
+
 def test_names_are_escaped(read: Reader, html: str) -> None:
     assert EVIL in read.text["figures"]
     assert "<b>" not in html
@@ -95,7 +111,7 @@ def test_only_runs_of_the_same_task_are_compared(read: Reader) -> None:
     assert f"plain − {EVIL}" in verdicts
     assert "− short" not in verdicts
     charts = [a["aria-label"] for tag, a in read.tags if tag == "svg"]
-    assert len([title for title in charts if (title or "").startswith("small (M")]) == 4
+    assert len([title for title in charts if (title or "").startswith("small (M")]) == 5
 
 
 def test_the_charts_of_each_run(read: Reader) -> None:
@@ -103,7 +119,7 @@ def test_the_charts_of_each_run(read: Reader) -> None:
         for kind in ("best", "median", "worst"):
             assert f"{name}, {kind} of 7" in read.text["forecasts"]
         assert f"{name}: the peak is at lag " in read.text["lags"]
-    assert read.count("svg") == 2 * 2 + 3 * 3 + 3 * 2
+    assert read.count("svg") == 2 * 2 + 1 + 3 * 3 + 3 * 2
 
 
 def test_the_commands_repeat_it(read: Reader) -> None:
@@ -131,8 +147,9 @@ def test_which_run_is_better_is_said(home: Path) -> None:
 
 
 def test_one_run_gives_its_name(home: Path) -> None:
-    page = runs.of_runs(["plain"], "", "cpu")
-    assert page.title == "Report of plain"
+    page = runs.of_runs(["short"], "", "cpu")
+    assert page.title == "Report of short"
+    assert [section.id for section in page.sections] == SECTIONS, "it has no intervals"
 
 
 def test_two_folders_of_one_name_are_told_apart(home: Path) -> None:
