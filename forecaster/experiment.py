@@ -369,6 +369,7 @@ def run(loaded: Loaded, say: Say, show: Callable[[dict[str, Any]], None]) -> Res
             f"({fitted.windows_per_second:.0f} windows/s); best on validation after "
             f"{fitted.best_epoch:.2f} epochs"
         )
+        model.to(device)  # Lightning leaves it on the CPU
         validated = score(forecast_with(model), problem.validation(device))
         say(
             f"validation MSE {validated.mse:.4f} on all {validated.windows} windows, of which "
