@@ -16,9 +16,16 @@ from statistics import mean, stdev
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-DOCUMENTS = ("README.md", "docs/attentions.md", "docs/results.md", "docs/recipe.md")
+DOCUMENTS = (
+    "README.md",
+    "docs/attentions.md",
+    "docs/results.md",
+    "docs/recipe.md",
+    "docs/comparison.md",
+)
 Row = dict[str, Any]
 BOTH = (False, True)  # not causal and causal
+GROUP = ("data", "horizon", "regime", "linear")  # of a comparison: only the attention varies
 
 
 def results(kind: str) -> list[Row]:
@@ -115,6 +122,65 @@ def _attention(rows: list[Row]) -> str:
     )
 
 
+def comparison() -> str:
+    """For each group of each grid a row per attention; figures from the cells, verdicts beside."""
+    cells = {
+        (row["grid"], *(row[key] for key in (*GROUP, "attn", "seed"))): row
+        for row in results("compare")
+    }
+    parts = []
+    for document in results("comparison"):
+        groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
+        for row in document["rows"]:
+            groups[tuple(row[key] for key in GROUP)].append(row)
+        for group, rows in groups.items():
+            lines = [_compared(row, [cells[document["grid"], *group, row["attn"], seed]
+                             for seed in row["seeds"]]) for row in rows]  # fmt: skip
+            parts.append("\n".join([_group(rows[0]), *lines]))
+    return "\n\n".join(parts) or "No grid's figures are kept here yet."
+
+
+def _group(row: Row) -> str:
+    path = "with" if row["linear"] else "without"
+    return (
+        f"**{row['data']}, T = {row['horizon']}, {row['regime']}: {row['tokens']} tokens, {path} "
+        f"the linear path.** {row['steps']} steps, {row['windows']} test windows, seeds "
+        f"{', '.join(map(str, row['seeds']))}; best floor: {row['best_floor']} "
+        f"{row['floor_mse']:.4f}.\n\n"
+        "| attention | test MSE / MAE | parameters | train | windows/s | forecast | MiB | skill "
+        "| − none, 95 % | − full, 95 % |\n"
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
+    )
+
+
+def _compared(row: Row, cells: list[Row]) -> str:
+    memory = [cell["peak_mib"] for cell in cells if cell["peak_mib"] is not None]
+    error = mean(cell["mse"] for cell in cells)
+    parts = [
+        f"{row['attn']}{' (full)' if row['is_full'] else ''}",
+        f"{_spread(cells, 'mse')} / {_spread(cells, 'mae')}",
+        f"{row['budget_parameters']:,}{'' if row['within_budget'] else ' *'}",
+        f"{mean(cell['train_seconds'] for cell in cells):.0f} s",
+        f"{mean(cell['windows_per_second'] for cell in cells):.0f}",
+        f"{mean(cell['inference_ms'] for cell in cells):.1f} ms",
+        f"{mean(memory):.0f}" if memory else "–",
+        f"{1 - error / row['floor_mse']:+.1%}",
+        *(_verdict(row["against"].get(name)) for name in ("none", "full")),
+    ]
+    return f"| {' | '.join(parts)} |"
+
+
+def _verdict(against: Row | None) -> str:
+    if against is None:
+        return "–"
+    if against["low"] is None:
+        return "too few windows"
+    interval = f"[{against['low']:+.4f}, {against['high']:+.4f}]"
+    if against["verdict"] == "no measurable difference":
+        return f"no measurable difference {interval}"
+    return f"**{against['verdict']}** {interval}"
+
+
 def attentions() -> str:
     """What each mechanism says of itself."""
     from forecaster.attention import ATTENTIONS
@@ -150,7 +216,7 @@ def commands() -> str:
     """The command behind each cell, with hardware and commit."""
     lines = [
         f"| `{row['command']}` | {row['hardware']} | {row['commit'][:9]} |"
-        for kind in ("training", "attention", "curves")
+        for kind in ("training", "attention", "curves", "comparison")
         for row in results(kind)
     ]
     return "\n".join(["| command | hardware | commit |", "| --- | --- | --- |", *lines])
@@ -163,6 +229,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "floors": floors,
     "recipe": recipe,
     "attention": attention,
+    "comparison": comparison,
     "commands": commands,
 }
 

@@ -12,6 +12,7 @@ import torch
 
 from forecaster import bench
 from forecaster.attention import ATTENTIONS
+from tests.compare.grids import finished
 
 BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
 DOCS = BENCHMARKS.parent / "docs"
@@ -45,7 +46,8 @@ def test_documents_are_as_the_results_say(render: ModuleType) -> None:
         assert "<!-- begin " in text
         assert render.render(text) == text, f"{name}: run python benchmarks/render.py"
     for name, table in render.TABLES.items():
-        assert name == "curves" or len(table().splitlines()) > 2, "a table without rows"
+        some = len(table().splitlines()) > 2
+        assert some or name in ("curves", "comparison"), "a table without rows"
 
 
 def test_a_changed_figure_shows(
@@ -81,6 +83,37 @@ def test_curves_are_shown_as_the_command_prints_them(
     shown = render.curves()
     assert shown.startswith("![](pictures/curves-2-threads.png)\n\n```text\nforward and backward")
     assert "1.25" in shown
+
+
+def test_a_grid_is_kept_and_shown(
+    render: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(render, "ROOT", tmp_path)
+    assert render.comparison() == "No grid's figures are kept here yet."
+    results = tmp_path / "benchmarks" / "results"
+    results.mkdir(parents=True)
+    cells = tmp_path / "toy" / "cells"
+    about = dict.fromkeys(("config_digest", "data_digest", "command", "hardware", "commit"), "x")
+    for attn, error in (("full", 0.25), ("none", 0.5), ("prob", 0.25)):
+        for seed in (0, 1):
+            errors = [error + seed / 100] * 50
+            facts = about | {"attn": attn, "seed": seed, "best_step": 3, "validation_mse": 0.5}
+            finished(cells, errors, **facts, is_full=attn == "prob").note()
+    module = script("compare", monkeypatch)
+    monkeypatch.setattr(sys, "argv", ["compare.py", str(tmp_path / "toy"), f"--output={results}"])
+    module.main()
+    kept = sorted(file.name for file in results.iterdir())
+    assert len(kept) == 7
+    assert kept[-1] == "comparison-toy.json"
+    assert all((results / name).stat().st_size < 8000 for name in kept)
+    shown = render.comparison()
+    assert "few: 9 tokens, without the linear path.** 6 steps, 50 test windows, seeds 0, 1" in shown
+    rows = {line.split()[1]: line for line in shown.splitlines() if line.startswith("| ")}
+    assert "| 0.2550 ± 0.0071 / 0.5000 ± 0.0000 | 1,000 | 2 s | 100 | 1.2 ms | 3 |" in rows["full"]
+    assert "+49.0% | **better** [-0.2500, -0.2500] | – |" in rows["full"]
+    assert rows["none"].endswith("| – | **worse** [+0.2500, +0.2500] |")
+    assert rows["prob"].startswith("| prob (full) |")
+    assert rows["prob"].endswith("| – | – |")
 
 
 class TestShapes:

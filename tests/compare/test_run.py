@@ -1,0 +1,249 @@
+import json
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from filelock import FileLock
+
+from forecaster import cli, compare
+from forecaster.compare import pool
+from forecaster.errors import UnavailableError, UsageError
+from forecaster.track import MlflowClient  # by way of track, which silences MLflow first
+from tests.compare.grids import small_grid, values
+
+CELLS = 9  # full, mean and none; few with and without linear path, many without
+
+
+@pytest.fixture
+def here(home, tmp_path, monkeypatch):
+    """A folder of its own, and cells that are run in this process."""
+
+    def each(work, shared, items, processes):
+        for item in items:
+            try:
+                yield item, work(shared, item)
+            except Exception as error:
+                yield item, pool.FailedError(f"{type(error).__name__}: {error}")
+
+    (tmp_path / "small.yaml").write_text((home / "small.yaml").read_text())
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(pool, "each", each)
+    return tmp_path
+
+
+def run(grid, *, jobs=1, tracked=False):
+    said = []
+    outcome = compare.run(grid, said.append, jobs=jobs, tracked=tracked, command="the command")
+    return outcome, "\n".join(said)
+
+
+def stamps(outcome):
+    return {cell.folder.name: cell.facts["seconds"] for cell in outcome.cells}
+
+
+def test_a_grid_and_again(here, capsys):
+    outcome, said = run(small_grid())
+    assert said == f"grid toy in runs/grids/toy: {CELLS} cells, 0 of them finished; 1 at a time"
+    assert capsys.readouterr().err.count("MSE") == CELLS, "a line for each"
+    assert len(outcome.cells) == CELLS
+    assert len(outcome.to_dict()["rows"]) == CELLS
+    assert outcome.failed == {}
+    document = json.loads((outcome.folder / "grid.json").read_text())
+    assert document["protocol"]["steps"] == 6
+    assert document["resolved"]["small-5-few-linear"]["model"]["linear"] is True
+    assert [cell.facts for cell in compare.finished(outcome.folder)] == sorted(
+        (cell.facts for cell in outcome.cells), key=_name
+    )
+
+    missing = outcome.cells[4].folder
+    for file in missing.iterdir():
+        file.unlink()
+    missing.rmdir()
+    again, said = run(small_grid())
+    assert f"{CELLS - 1} of them finished" in said
+    before, after = stamps(outcome), stamps(again)
+    assert {name for name in before if before[name] != after[name]} == {missing.name}
+
+
+def _name(facts):
+    path = "linear" if facts["linear"] else "plain"
+    return f"{facts['attn']}-{facts['horizon']}-{facts['regime']}-{path}-s{facts['seed']}"
+
+
+def test_another_grid_of_that_name_is_refused_with_the_difference(here):
+    run(small_grid())
+    with pytest.raises(UsageError, match=r"protocol\.steps: 6 there, 7 here[^§]* --name"):
+        run(small_grid(**{"protocol.steps": 7}))
+    text = Path("small.yaml").read_text()
+    Path("small.yaml").write_text(text.replace("epochs: 2", "epochs: 2\n  clip: 1.0"))
+    with pytest.raises(UsageError, match=r"resolved\.small-5-few-linear\.train\.clip: None there"):
+        run(small_grid())
+
+
+def test_a_failing_cell_stops_no_other(here, capsys):
+    grid = small_grid()
+    cells = [replace(c, steps=1) if c.name == "full-5-many-plain-s0" else c for c in grid.cells]
+    outcome, _ = run(replace(grid, cells=cells))
+    assert len(outcome.cells) == CELLS - 1
+    assert list(outcome.failed) == ["full-5-many-plain-s0"]
+    assert "full-5-many-plain-s0: FAILED: UsageError: 1 steps end before" in capsys.readouterr().err
+    assert len(run(grid)[0].cells) == CELLS
+
+
+def test_one_process_at_a_time(here):
+    Path("runs/grids/toy").mkdir(parents=True)
+    with (
+        FileLock("runs/grids/toy/.lock"),
+        pytest.raises(UsageError, match="another process is at work on runs/grids/toy"),
+    ):
+        run(small_grid())
+
+
+def test_no_finished_cell(here):
+    with pytest.raises(UsageError, match="no finished cell in runs/grids/x"):
+        compare.finished(Path("runs/grids/x"))
+
+
+class TestTracking:
+    @pytest.fixture
+    def runs(self, here, monkeypatch):
+        uri = f"sqlite:///{here}/mlflow.db"
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+
+        def find():
+            found = MlflowClient(uri).search_runs(["1"], max_results=100)
+            return {run.info.run_name: run for run in found}
+
+        return find
+
+    def test_a_run_with_a_child_for_each_cell(self, runs):
+        outcome, _ = run(small_grid(), tracked=True)
+        found = runs()
+        parent = found.pop("toy")
+        assert set(found) == {cell.folder.name for cell in outcome.cells}
+        assert {run.info.status for run in [parent, *found.values()]} == {"FINISHED"}
+        for cell in outcome.cells:
+            child = found[cell.folder.name]
+            assert child.info.run_id == cell.facts["mlflow_run_id"]
+            assert child.data.tags["mlflow.parentRunId"] == parent.info.run_id
+            assert child.data.metrics["test_mse"] == cell.facts["mse"]
+            assert child.data.params["model.linear"] == str(cell.facts["linear"])
+        assert outcome.ui_command.startswith("mlflow ui")
+
+    def test_what_was_not_tracked_is_caught_up_with(self, runs):
+        """Without a tracker, then with it and failing cells, then all."""
+        grid = small_grid()
+        short = {cell.name: replace(cell, steps=1) for cell in grid.cells}
+        some = [cell if i < 2 else short[cell.name] for i, cell in enumerate(grid.cells)]
+        run(replace(grid, cells=some))
+        some = [cell if i < 4 else short[cell.name] for i, cell in enumerate(grid.cells)]
+        run(replace(grid, cells=some), tracked=True)
+        first = runs()
+        assert len(first) == 1 + 4
+        run(grid, tracked=True)
+        assert len(runs()) == 1 + CELLS
+        assert runs()["toy"].info.run_id == first["toy"].info.run_id, "the same run goes on"
+
+    def test_a_tracker_that_is_lost_does_not_stop_the_grid(self, runs, monkeypatch):
+        from forecaster import track
+
+        def lost(self, values):
+            raise UnavailableError("MLflow at x failed: gone")
+
+        monkeypatch.setattr(track.Run, "params", lost)
+        outcome, said = run(small_grid(), tracked=True)
+        assert len(outcome.cells) == CELLS
+        assert said.count("MLflow at x failed: gone\nThe grid goes on untracked") == 1
+
+
+class TestCommand:
+    def call(self, monkeypatch, *arguments):
+        monkeypatch.setattr(sys, "argv", ["forecaster", "compare", "--no-track", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        return ended.value.code
+
+    @pytest.fixture(autouse=True)
+    def file(self, here):
+        import yaml
+
+        (here / "toy.yaml").write_text(yaml.safe_dump(values()))
+
+    def test_the_table(self, monkeypatch, capsys):
+        assert self.call(monkeypatch, "--grid", "toy.yaml", "--jobs", "1") == 0
+        shown = capsys.readouterr().out
+        assert shown.count("T = 5, few (9 tokens)") == 2
+        assert shown.count("T = 5, many (36 tokens)") == 1
+        assert "grid     runs/grids/toy" in shown
+
+    def test_json_and_changes(self, monkeypatch, capsys):
+        arguments = ("--grid", "toy.yaml", "--horizon", "7", "--set", "train.lr=0.02", "--json")
+        assert self.call(monkeypatch, *arguments) == 0
+        document = json.loads(capsys.readouterr().out)
+        assert document["folder"] == "runs/grids/small-7"
+        assert {cell["horizon"] for cell in document["cells"]} == {7}
+        assert {cell["config"]["train"]["lr"] for cell in document["cells"]} == {0.02}
+        assert "--horizon 7" in document["cells"][0]["command"]
+
+    def test_failed_cells_are_listed(self, monkeypatch, capsys):
+        arguments = ("--grid", "toy.yaml", "--steps", "1", "--name", "short")
+        assert self.call(monkeypatch, *arguments) == 70
+        said = capsys.readouterr().err
+        assert f"{CELLS} of {CELLS} cells failed" in said
+        assert "  none-5-many-plain-s0: UsageError: 1 steps end before" in said
+
+    def test_a_horizon_that_is_no_number(self, monkeypatch, capsys):
+        assert self.call(monkeypatch, "--horizon", "96:336") == 2
+        assert "--horizon wants numbers with commas" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+class TestProcesses:
+    def test_serial_is_parallel(self, home, tmp_path, monkeypatch):
+        (tmp_path / "small.yaml").write_text((home / "small.yaml").read_text())
+        monkeypatch.chdir(tmp_path)
+        one, _ = run(small_grid("one"), jobs=1)
+        two, _ = run(small_grid("two"), jobs=2)
+        assert len(one.cells) == len(two.cells) == CELLS
+        for first, second in zip(one.cells, two.cells, strict=True):
+            np.testing.assert_array_equal(first.by_window(), second.by_window())
+            for key in ("mse", "mae", "validation_mse", "best_step", "by_step", "floors"):
+                assert first.facts[key] == second.facts[key]
+
+    def test_after_a_kill_only_what_is_missing_is_run(self, home, tmp_path, monkeypatch):
+        """Killed in the middle, no half a cell is left, and finished ones are not run again."""
+        (tmp_path / "small.yaml").write_text((home / "small.yaml").read_text())
+        monkeypatch.chdir(tmp_path)
+        code = (
+            "import sys; sys.path.insert(0, sys.argv[1])\n"
+            "from pathlib import Path\n"
+            "from forecaster import compare, resources\n"
+            "from tests.compare.grids import small_grid\n"
+            "if __name__ == '__main__':\n"
+            "    resources.cards = lambda: Path(sys.argv[2])\n"
+            "    compare.run(small_grid(), print, jobs=1, tracked=False, command='x')\n"
+        )
+        Path("go.py").write_text(code)
+        root = Path(__file__).resolve().parent.parent.parent
+        process = subprocess.Popen([sys.executable, "go.py", root, home / "cards"])
+        cells = Path("runs/grids/toy/cells")
+        while len(list(cells.glob("[!.]*"))) < 2:
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        time.sleep(5)  # its worker ends the cell it has, and then itself
+        before = {
+            cell.folder.name: cell.facts["seconds"] for cell in compare.finished(cells.parent)
+        }
+        assert 2 <= len(before) < CELLS
+        outcome, said = run(small_grid())
+        assert f"{len(before)} of them finished" in said
+        after = stamps(outcome)
+        assert len(after) == CELLS
+        assert {name for name in before if before[name] != after[name]} == set()
