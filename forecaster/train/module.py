@@ -103,7 +103,7 @@ class ForecastModule(pl.LightningModule):
     def on_validation_epoch_end(self) -> None:
         mse = self.sums[0] / self.sums[1]
         stop = mse if self.model.spread is None else self.sums[2] / self.sums[1]
-        if not torch.isfinite(mse):
+        if not torch.isfinite(mse + stop):
             raise self.diverged(f"the validation error is not finite after step {self.global_step}")
         self.log("validation_mse", mse.float(), prog_bar=True)
         self.log("validation_stop", stop.float())

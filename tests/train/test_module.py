@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from forecaster.config import TrainConfig
-from forecaster.errors import ConfigError
+from forecaster.errors import ConfigError, DivergedError
 from forecaster.model import QuantileSpread, pinball_loss
 from forecaster.train.module import LOSSES, SCHEDULES, ForecastModule, parameter_groups
 
@@ -48,6 +48,15 @@ def test_a_quantile_head_is_trained_and_stopped_by_its_loss() -> None:
     assert float(module.training_step(whole, 0).detach()) == pytest.approx(float(loss), rel=1e-5)
     mse = (quantiles[..., 1] - whole.target).square().mean()
     assert logged["validation_mse"] == pytest.approx(float(mse), rel=1e-5)
+
+
+def test_a_head_that_leaves_the_numbers_is_an_error() -> None:
+    model = cycle(dropout=0.0)
+    model.spread = QuantileSpread((0.1, 0.5), TASK.horizon, 2)
+    with torch.no_grad():
+        model.spread.steps.fill_(torch.inf)
+    with pytest.raises(DivergedError, match="the validation error is not finite"):
+        train(model, loss="pinball")
 
 
 def test_the_widths_of_a_head_follow_the_noise() -> None:
