@@ -189,9 +189,13 @@ def verdict(shown: dict[str, Any] | None, which: str) -> str:
     covered, wanted = shown["coverage"], SHOWN[0]
     text = f"The {name} cover {covered:.1%} of the test values"
     if covered < wanted - TOLERANCE:
-        return f"{text}: they are TOO NARROW here."
-    if covered > wanted + TOLERANCE:
-        return f"{text}: they are WIDER than they should be."
+        text += ": they are TOO NARROW here"
+    elif covered > wanted + TOLERANCE:
+        text += ": they are WIDER than they should be"
+    columns = sorted((own["coverage"], column) for column, own in shown["columns"].items())
+    if len(columns) > 1:
+        (low, least), (high, most) = columns[0], columns[-1]
+        text += f"; by column from {low:.0%} ({least}) to {high:.0%} ({most})"
     return f"{text}."
 
 

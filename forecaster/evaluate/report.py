@@ -24,7 +24,7 @@ def table(metrics: dict[str, Any]) -> list[tuple[str, str, str, str, str]]:
 
 
 def interval_lines(metrics: dict[str, Any]) -> list[str]:
-    """Coverage and scaled width of the intervals, the online form in columns of its own."""
+    """Coverage, scaled width and CRPS of intervals, the online form in columns of its own."""
     fixed = metrics["intervals"]
     if fixed is None:
         return []
@@ -40,6 +40,8 @@ def interval_lines(metrics: dict[str, Any]) -> list[str]:
         ]
         if cells:
             lines.append(f"{share + ' %':<24}{''.join(cells)}")
+    scores = [f"{form['crps']:>{room}.3f}" for form, room in zip(forms, (17, 28), strict=False)]
+    lines.append(f"{'CRPS':<24}{''.join(scores)}")
     return [*lines, *(form["verdict"] for form in forms)]
 
 

@@ -131,12 +131,16 @@ def test_intervals_that_too_few_windows_back_are_not_reported() -> None:
 
 @pytest.mark.parametrize(
     ("coverage", "words"),
-    [(0.769, "TOO NARROW"), (0.771, "values."), (0.829, "values."), (0.831, "WIDER than")],
+    [(0.769, "TOO NARROW"), (0.771, "values;"), (0.829, "values;"), (0.831, "WIDER than")],
 )
 def test_a_coverage_that_is_off_is_said_in_words(coverage: float, words: str) -> None:
-    said = verdict({"coverage": coverage}, " online")
+    columns = {"a": {"coverage": 0.993}, "b": {"coverage": 0.54}, "c": {"coverage": 0.8}}
+    said = verdict({"coverage": coverage, "columns": columns}, " online")
     assert said.startswith(f"The 80 % online intervals cover {coverage:.1%} of the test values")
     assert words in said
+    assert said.endswith("; by column from 54% (b) to 99% (a).")
+    alone = verdict({"coverage": 0.8, "columns": {"a": {"coverage": 0.8}}}, "")
+    assert alone == "The 80 % intervals cover 80.0% of the test values."
 
 
 class TestOnline:

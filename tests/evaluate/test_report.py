@@ -40,19 +40,21 @@ def test_intervals_in_words_the_online_form_beside_them() -> None:
     assert report.interval_lines(metrics()) == []
     fixed = {
         "80": {"coverage": 0.7512, "width": 1.25}, "95": {"coverage": 0.9, "width": 2.5},
-        "verdict": "Too narrow.", "online": None,
+        "crps": 0.3456, "verdict": "Too narrow.", "online": None,
     }  # fmt: skip
     assert report.interval_lines({"intervals": fixed}) == [
         "intervals                covered    width",
         "80 %                       75.1%    1.250",
         "95 %                       90.0%    2.500",
+        "CRPS                                0.346",
         "Too narrow.",
     ]
-    moving = {"80": {"coverage": 0.8, "width": 1.5}, "95": None, "verdict": "Good."}
+    moving = {"80": {"coverage": 0.8, "width": 1.5}, "95": None, "crps": 0.25, "verdict": "Good."}
     lines = report.interval_lines({"intervals": {**fixed, "95": None, "online": moving}})
     assert lines == [
         "intervals                covered    width    online: covered    width",
         "80 %                       75.1%    1.250              80.0%    1.500",
+        "CRPS                                0.346                       0.250",
         "Too narrow.",
         "Good.",
     ]
