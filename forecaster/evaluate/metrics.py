@@ -42,18 +42,20 @@ def score(forecast: Forecast, windows: Windows, batch: int | None = None) -> Sco
 
     Raises DivergedError naming the first window whose forecast is not finite.
     """
-    squared = absolute = torch.zeros(())
-    by_window = []
+    count, device = len(windows), windows.values.device
+    squared = torch.zeros(windows.horizon, len(windows.targets), dtype=torch.float64, device=device)
+    absolute = torch.zeros_like(squared)
+    # Filled in place: what is allocated between large tensors and kept would fragment the heap.
+    each = torch.empty(count, dtype=torch.float64, device=device)
     with torch.inference_mode():
-        for index in torch.arange(len(windows)).split(batch or windows.evaluation_batch):
+        for index in torch.arange(count).split(batch or windows.evaluation_batch):
             data = windows.batch(index)
             error = (forecast(data) - data.target).double()
             square = error.square()
-            by_window.append(square.mean(dim=(1, 2)))
-            squared = squared.to(square) + square.sum(dim=0)
-            absolute = absolute.to(square) + error.abs().sum(dim=0)
-    count = len(windows)
-    each = torch.cat(by_window).cpu()
+            each[int(index[0]) : int(index[-1]) + 1] = square.mean(dim=(1, 2))
+            squared += square.sum(dim=0)
+            absolute += error.abs().sum(dim=0)
+    each = each.cpu()
     if not torch.isfinite(each).all():
         first = int((~torch.isfinite(each)).nonzero()[0])
         raise DivergedError(f"the forecast of window {first + 1} of {count} is not finite")
