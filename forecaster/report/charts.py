@@ -55,12 +55,16 @@ class Axis:
     steps: bool = False
 
     def ticks(self) -> list[float]:
-        if self.log:
-            found = LogLocator(subs=(1.0, 2.0, 5.0), numticks=6).tick_values(self.low, self.high)
-        else:
-            found = MaxNLocator(5, integer=self.steps).tick_values(self.low, self.high)
+        plain = MaxNLocator(5, integer=self.steps)
+        decades = LogLocator(subs=(1.0, 2.0, 5.0), numticks=6)
         slack = 1e-9 * (self.high - self.low)
-        return [float(t) for t in found if self.low - slack <= t <= self.high + slack]
+        ticks: list[float] = []
+        for locator in (decades, plain) if self.log else (plain,):  # of decades there may be none
+            found = locator.tick_values(self.low, self.high)
+            ticks = [float(t) for t in found if self.low - slack <= t <= self.high + slack]
+            if len(ticks) > 1:
+                break
+        return ticks
 
     def place(self, value: float, start: float, end: float) -> float:
         """Where a value lies between the pixels start and end."""

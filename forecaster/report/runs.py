@@ -61,9 +61,9 @@ class Judged:
     @property
     def key(self) -> tuple[object, ...]:
         """Equal for runs whose errors are of the same test windows on the same scale."""
-        problem = self.problem
+        problem, windows = self.problem, self.evaluation.model.windows
         targets = problem.schema.target_scaler
-        return self.task, problem.borders, problem.digest, targets.mean, targets.std
+        return self.task, problem.borders, problem.digest, targets.mean, targets.std, windows
 
 
 def of_runs(sources: Sequence[str], command: str, device: str) -> Page:

@@ -52,6 +52,7 @@ def test_ticks_lie_on_the_axis_and_steps_are_whole() -> None:
     assert Axis("", 1, 5, steps=True).ticks() == [1, 2, 3, 4, 5]
     assert Axis("", 0.3, 0.42).ticks() == pytest.approx([0.3, 0.325, 0.35, 0.375, 0.4])
     assert Axis("", 0.8, 30, log=True).ticks() == [1, 2, 5, 10, 20]
+    assert len(Axis("", 6, 9, log=True).ticks()) >= 3, "no decade lies there"
 
 
 def test_a_flat_line_and_a_single_point_have_a_place() -> None:

@@ -1,3 +1,4 @@
+import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -165,6 +166,7 @@ def test_a_refitted_model_cannot_be_judged(home: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="wants Debian's chromium")
 @pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_browser_shows_it(html: str, tmp_path: Path, width: int, scheme: str) -> None:
