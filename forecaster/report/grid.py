@@ -175,6 +175,9 @@ def _verdicts(groups: Sequence[Group]) -> Iterator[str]:
             for row in group:
                 if name in row["against"]:
                     by_word[row["against"][name]["verdict"]].append(row["attn"])
+            if list(by_word) == ["no measurable difference"]:
+                sentences.append(f"No type differs measurably from {name}.")
+                continue
             sentences += [
                 f"{_WORDS[word].format(name)}: {', '.join(by_word[word])}."
                 for word in table.VERDICTS
@@ -184,8 +187,9 @@ def _verdicts(groups: Sequence[Group]) -> Iterator[str]:
             sentences.append(f"Full attention under another name, no verdict: {', '.join(full)}.")
         floor, bar = group[0]["best_floor"], group[0]["floor_mse"]
         lost = [row["attn"] for row in group if row["mse"] > bar]
+        who = "all of them" if len(lost) == len(group) else ", ".join(lost)
         sentences.append(
-            f"LOSE to the best floor, {floor} ({bar:.4f}), on average: {', '.join(lost)}."
+            f"LOSE to the best floor, {floor} ({bar:.4f}), on average: {who}."
             if lost
             else f"All are better on average than the best floor, {floor} ({bar:.4f})."
         )

@@ -54,7 +54,7 @@ def frontier_chart(title: str, entries: Sequence[Entry]) -> Chart:
             entry.milliseconds,
             entry.mse,
             "s0" if entry.name in on else "muted",
-            25 + 225 * (entry.mib or 0.0) / most,
+            40 + 260 * (entry.mib or 0.0) / most,
         )
         for entry in sorted(entries, key=lambda entry: entry.name not in on)
     ]
@@ -88,7 +88,7 @@ def step_chart(
         name, values = floor
         curves.append(Line(name, range(1, len(values) + 1), values, "dashed"))
         legend.append(("dashed", name))
-    svg = line_chart(curves, title, "step of the horizon", y, from_zero=True)
+    svg = line_chart(curves, title, "step of the horizon", y)
     return Chart(svg, title, legend)
 
 

@@ -13,7 +13,7 @@ from forecaster.errors import DataError, UnavailableError, UsageError
 from forecaster.report import grid
 from forecaster.report.page import Page
 from tests import small
-from tests.compare.grids import small_grid
+from tests.compare.grids import finished, small_grid
 from tests.report.reader import Reader, check_alone
 from tests.report.test_runs import SECTIONS
 
@@ -148,12 +148,28 @@ def test_verdicts_in_words(home: Path, cells: list[Finished]) -> None:
     read = check_alone(html)
     verdicts = read.text["verdicts"]
     assert verdicts.count("Full attention under another name, no verdict: mean.") == 3
-    assert "LOSE to the best floor, <floor> (0.0010), on average: full, mean, none." in verdicts
+    assert "LOSE to the best floor, <floor> (0.0010), on average: all of them." in verdicts
     assert "<floor>" not in html
     assert "amounts to full" in read.text["figures"]
     assert " *" in read.text["figures"]
-    for name in ("none", "full"):
-        assert f"from {name}: " in verdicts or f"than {name}: " in verdicts
+
+
+def test_verdicts_name_the_types(home: Path, tmp_path: Path) -> None:
+    """`full` is better than `none` in every window, `prob` is as good, and `mean` loses."""
+    made = [
+        finished(tmp_path, np.full(100, error) + 1e-3 * np.sin(np.arange(100)), attn=attn)
+        for attn, error in (("full", 0.3), ("prob", 0.3), ("mean", 0.7), ("none", 0.4))
+    ]
+    (words,) = grid._verdicts([table.rows(made)])
+    assert words == (
+        "small, T = 2, few (9 tokens), without the linear path; 6 steps, 100 test windows. "
+        "Measurably better than none: full, prob. Measurably worse than none: mean. "
+        "No measurable difference from full: prob. Measurably worse than full: mean, none. "
+        "LOSE to the best floor, low (0.5000), on average: mean."
+    )
+    (words,) = grid._verdicts([table.rows(made[:2])])
+    assert "No type differs measurably from full." in words
+    assert "All are better on average than the best floor, low (0.5000)." in words
 
 
 def test_a_grid_that_is_not_there(home: Path) -> None:
