@@ -6,6 +6,7 @@ from statistics import mean, stdev
 from typing import Any
 
 import numpy as np
+from scipy.special import stdtrit  # type: ignore[import-untyped]
 
 from forecaster.attention import CATALOGUE
 from forecaster.compare.cell import Finished
@@ -20,8 +21,9 @@ LEGEND = """\
 MSE and MAE: every test window, scaled values, mean ± standard deviation over seeds. params: without
 the linear path; * not within 5 % of those with full attention. train s, ms (a forecast of one
 window): processor time of one thread. MiB: what one training step adds. skill: 1 - MSE / MSE of the
-best floor. Verdicts: the paired 95 % interval of the MSE difference over windows (block bootstrap,
-seeds averaged first) lies below zero (better), above (worse), or contains it (=).
+best floor. Verdicts: the paired 95 % interval of the MSE difference (block bootstrap over windows,
+widened by the spread over seeds; one seed speaks of its models only) lies below zero (better),
+above (worse), or contains it (=).
 (full): amounts to full attention at these lengths, so no verdict."""
 
 
@@ -87,19 +89,26 @@ def compare(own: Sequence[Finished], other: Sequence[Finished]) -> dict[str, Any
     """The paired difference over test windows, averaged over the seeds that both have.
 
     Empty when they share none. Blocks of the bootstrap are as long as the horizon, because windows
-    nearer than that overlap.
+    nearer than that overlap. The interval holds for these test windows and, with several seeds, for
+    seeds not tried: its two arms grow, as independent errors do, by the half-width of Student's
+    interval of the mean of the seeds' differences. From one seed it is about these two models only.
     """
     mine = {cell.facts["seed"]: cell for cell in own}
     theirs = {cell.facts["seed"]: cell for cell in other}
     seeds = sorted(set(mine) & set(theirs))
     if not seeds:
         return {}
-    paired = [mine[seed].by_window() - theirs[seed].by_window() for seed in seeds]
-    difference = np.mean(paired, axis=0)
-    low, high = paired_interval(difference, block=own[0].facts["horizon"])
+    paired = np.array([mine[seed].by_window() - theirs[seed].by_window() for seed in seeds])
+    by_seed = paired.mean(axis=1)
+    difference = float(by_seed.mean())
+    low, high = paired_interval(paired.mean(axis=0), block=own[0].facts["horizon"])
+    if len(seeds) > 1:
+        error = by_seed.std(ddof=1) / np.sqrt(len(seeds)) * stdtrit(len(seeds) - 1, 0.975)
+        low = difference - np.hypot(difference - low, error)
+        high = difference + np.hypot(high - difference, error)
     finite = np.isfinite(low)
     return {
-        "difference": float(difference.mean()),
+        "difference": difference,
         "low": float(low) if finite else None,
         "high": float(high) if finite else None,
         "seeds": seeds,
@@ -131,7 +140,7 @@ def _table(found: list[Row]) -> str:
     lines = [
         f"{heading(first)}, {seeds} seed{'s' if seeds > 1 else ''}",
         f"best floor: {first['best_floor']} {first['floor_mse']:.4f}",
-        f"{'':<12}{'MSE':>15}{'MAE':>15}{'params':>9} {'train s':>8}{'win/s':>7}{'ms':>7}{'MiB':>7}"
+        f"{'':<10}{'MSE':>17}{'MAE':>17}{'params':>9} {'train s':>8}{'win/s':>6}{'ms':>7}{'MiB':>7}"
         f"{'skill':>8}  vs none  vs full",
     ]
     for row in found:
@@ -140,9 +149,9 @@ def _table(found: list[Row]) -> str:
         skill = "–" if row["skill"] is None else f"{row['skill']:+.1%}"
         verdicts = "".join(f"  {verdict(row, name):<7}" for name in AGAINST)
         lines.append(
-            f"{row['attn']:<12}{spread(row, 'mse'):>15}{spread(row, 'mae'):>15}"
+            f"{row['attn']:<10}{spread(row, 'mse'):>17}{spread(row, 'mae'):>17}"
             f"{row['budget_parameters']:>9,}{budget}{row['train_seconds']:>8.1f}"
-            f"{row['windows_per_second']:>7.0f}{row['inference_ms']:>7.2f}{memory:>7}{skill:>8}"
+            f"{row['windows_per_second']:>6.0f}{row['inference_ms']:>7.2f}{memory:>7}{skill:>8}"
             f"{verdicts}".rstrip()
         )
     return "\n".join(lines)
