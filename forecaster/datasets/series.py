@@ -12,6 +12,7 @@ import json
 import re
 import zlib
 from codecs import BOM_UTF8
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -170,10 +171,11 @@ def from_frame(
     if time not in frame.columns and isinstance(frame.index, pd.DatetimeIndex):
         frame = frame.rename_axis(time).reset_index()
     wanted = [time, *columns]
-    missing = [column for column in wanted if column not in frame.columns]
+    there = Counter(frame.columns)
+    missing = [column for column in wanted if not there[column]]
     if missing:
         raise DataError(_missing_columns(where, missing, wanted, list(frame.columns)))
-    twice = [column for column in wanted if list(frame.columns).count(column) > 1]
+    twice = [column for column in wanted if there[column] > 1]
     if twice:
         raise DataError(f"{where}: column '{twice[0]}' stands there twice.")
     if frame.empty:

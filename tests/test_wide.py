@@ -1,0 +1,95 @@
+"""A data set of 862 columns, from a server to a forecast, in little memory."""
+
+import gzip
+import hashlib
+import os
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.csv
+import pytest
+import yaml
+
+from forecaster.datasets import load_card
+
+ROWS, COLUMNS = 17_544, 862
+SETTINGS = (
+    "window.past=2 cycles", "model.tokens=cycle", "model.parts=1", "train.epochs=1",
+    "train.stride=9000", "train.batch=1", "train.checks=1", "train.validation_stride=50",
+)  # fmt: skip
+COMMAND = """
+import atexit, resource, sys
+from pathlib import Path
+from forecaster import cli, resources
+cards = Path(sys.argv.pop(1))
+resources.cards = lambda: cards
+peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+atexit.register(lambda: print("peak", peak(), file=sys.stderr))
+cli.main()
+"""
+
+
+@pytest.fixture(scope="module")
+def packed():
+    """What traffic.txt.gz looks like: shares of time with a daily cycle, no header, no stamps."""
+    random = np.random.default_rng(0)
+    phase = np.arange(ROWS)[:, None] - random.integers(0, 24, COLUMNS)
+    shares = 0.06 + 0.05 * np.sin(phase * np.pi / 12) + 0.01 * random.random((ROWS, COLUMNS))
+    table = pa.table({str(i): column for i, column in enumerate(shares.round(3).T)})
+    text = pa.BufferOutputStream()
+    pyarrow.csv.write_csv(table, text, pyarrow.csv.WriteOptions(include_header=False))
+    return gzip.compress(text.getvalue(), compresslevel=1)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_traffic_trains_and_forecasts_by_name(httpserver, packed, tmp_path):
+    httpserver.expect_oneshot_request("/traffic.txt.gz").respond_with_data(packed)
+    facts = load_card("traffic").model_dump(mode="json", exclude_none=True)
+    blob = hashlib.sha1(b"blob %d\0" % len(packed) + packed).hexdigest()
+    facts["sources"] = [
+        {**facts["sources"][1], "git_blob": blob, "urls": [httpserver.url_for("/traffic.txt.gz")]}
+    ]
+    facts["split"] = {"rows": [8_000, 8_400, 8_800]}  # the floors of a full split take minutes
+    (tmp_path / "cards").mkdir()
+    (tmp_path / "cards/traffic.yaml").write_text(yaml.safe_dump(facts))
+    # Each in a process of its own, for its peak of memory.
+    environment = {
+        **{key: value for key, value in os.environ.items() if not key.startswith("FORECASTER_")},
+        "XDG_CACHE_HOME": str(tmp_path / "cache"),
+        "NO_PROXY": "*",
+    }
+
+    def forecaster(*arguments):
+        done = subprocess.run(
+            [sys.executable, "-c", COMMAND, str(tmp_path / "cards"), *arguments],
+            cwd=tmp_path, env=environment, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        peak = re.search(r"^peak (\d+)$", done.stderr, re.MULTILINE)
+        assert peak
+        return done.stdout, int(peak[1])
+
+    wanted = ("--attn", "logsparse", "--data", "traffic", "--horizon", "336", "--no-register")
+    _, peak = forecaster("train", *wanted, *(f"--set={setting}" for setting in SETTINGS))
+    copies = (8_000 - 384 + 1) * 384 * COLUMNS * 4 >> 20
+    assert copies > 9_000
+    assert peak < 3_000
+
+    # Again from the cache: the server has nothing more to give.
+    [bundle] = (tmp_path / "runs").iterdir()
+    forecaster("predict", "--model", str(bundle), "--output", "ahead.csv")
+    ahead = pd.read_csv(tmp_path / "ahead.csv", parse_dates=["date"])
+    assert ahead.shape == (336, 1 + COLUMNS)
+    assert str(ahead["date"][0]) == "2017-01-01 00:00:00"
+    truth = 0.065 + 0.05 * np.sin((np.arange(ROWS, ROWS + 336) - phase_of_the_first()) * np.pi / 12)
+    assert np.abs(ahead["0"] - truth).max() < 0.03
+    assert len(httpserver.log) == 1
+
+
+def phase_of_the_first():
+    return np.random.default_rng(0).integers(0, 24, COLUMNS)[0]
