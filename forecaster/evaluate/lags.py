@@ -33,9 +33,16 @@ class LagProfile:
 
     @property
     def by_lag(self) -> NDArray[np.float64]:
-        """(P + T - 1,): the share of each lag, the first being that of lag 1."""
-        share: NDArray[np.float64] = self.matrix.sum(axis=0)
-        return share
+        """(P + T - 1,): the share of each lag, the first being that of lag 1.
+
+        The mean over the horizon steps that can look so far, again divided by the sum: a short lag
+        is beyond the reach of the later steps, and a sum would take that for a lack of interest.
+        """
+        horizon, lags = self.matrix.shape
+        lag = np.arange(1, lags + 1)
+        able = np.minimum.reduce([lag, lag[::-1], np.full(lags, min(horizon, lags - horizon + 1))])
+        mean: NDArray[np.float64] = self.matrix.sum(axis=0) / able
+        return mean / (mean.sum() or 1)
 
     @property
     def peak(self) -> int:

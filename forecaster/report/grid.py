@@ -99,9 +99,9 @@ _LEGEND = (
     "MSE and MAE: every test window, values scaled by the training rows, mean ± standard deviation "
     "over seeds. Parameters are counted without the linear path; * marks those not within 5 % of "
     "full attention's. Training seconds and inference ms (one window) are of one thread; memory is "
-    "what one training step adds. Differences are paired over windows, seeds averaged first, with "
-    "the 95 % interval of a block bootstrap; a type that amounts to full attention at these "
-    "lengths gets no verdict."
+    "what one training step adds. Differences are paired over windows, with the 95 % interval of a "
+    "block bootstrap, widened by the spread over seeds where there are several; a type that "
+    "amounts to full attention at these lengths gets no verdict."
 )
 _EXAMPLES = (
     "For each table the attention with the smallest validation error: its windows with the "

@@ -136,8 +136,9 @@ def lag_map(name: str, profile: LagProfile) -> Chart:
 
 LAGS = (
     "How much the forecast would change with an input that lies so many steps before the forecast "
-    "step: the absolute gradient, averaged over windows and columns, in shares of the whole. It is "
-    "defined alike for every attention. It says what the forecast listens to, not what helps it."
+    "step: the absolute gradient, averaged over windows, columns and the steps that can look so "
+    "far, in shares of the whole. It is defined alike for every attention. It says what the "
+    "forecast listens to, not what helps it."
 )
 FRONTIER = (
     "By the figures as they are: an error that is not measurably smaller is no reason to pay more."

@@ -83,11 +83,20 @@ def test_a_model_that_looks_at_nothing() -> None:
     assert got.peak == 0
 
 
-def test_the_peak_counts_from_one() -> None:
-    matrix = np.array([[0.1, 0.2, 0.1, 0.0], [0.0, 0.2, 0.3, 0.1]])
+def test_a_lag_counts_where_it_is_within_reach() -> None:
+    """Two steps ahead, three back: lags 1 and 4 are within the reach of one step alone."""
+    matrix = np.array([[0.1, 0.3, 0.1, 0.0], [0.0, 0.1, 0.3, 0.1]])
     profile = LagProfile(matrix, 1)
-    np.testing.assert_allclose(profile.by_lag, [0.1, 0.4, 0.4, 0.1])
-    assert profile.peak == 2
+    np.testing.assert_allclose(profile.by_lag, np.array([0.1, 0.2, 0.2, 0.1]) / 0.6)
+    assert profile.peak == 2, "lags count from 1"
+
+
+@pytest.mark.parametrize(("past", "horizon"), [(24, 6), (4, 9), (1, 1)])
+def test_equal_interest_in_all_that_is_within_reach_is_flat(past: int, horizon: int) -> None:
+    matrix = np.zeros((horizon, past + horizon - 1))
+    for h in range(horizon):
+        matrix[h, h : h + past] = 1 / (past * horizon)
+    np.testing.assert_allclose(LagProfile(matrix, 1).by_lag, 1 / (past + horizon - 1))
 
 
 def test_training_finds_the_lag_of_a_series() -> None:

@@ -63,7 +63,7 @@ def test_an_example_joins_truth_to_its_past() -> None:
 
 def test_a_lag_profile_in_words() -> None:
     matrix = np.zeros((2, 13))
-    matrix[0, 5], matrix[1, 11], matrix[1, 0] = 0.5, 0.2, 0.3
+    matrix[0, 5], matrix[1, 11], matrix[1, 2] = 0.5, 0.2, 0.3
     profile = LagProfile(matrix, 8)
     chart = lag_chart("a model", profile, 6)
     assert chart is not None
