@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from forecaster.datasets import from_frame, load, load_card, read_frame
+from forecaster.datasets import from_frame, load, load_card, locate, read_frame
 from forecaster.datasets import series as series_module
 from forecaster.datasets.card import Bare, Irregular, Source
 from forecaster.errors import DataError, StorageError
@@ -478,6 +478,14 @@ def test_both_forms_of_the_exchange_rates_are_one_series():
     assert both[0].values.shape == (7_588, 8)
     assert str(both[1].times[-1]) == "2010-10-10 00:00:00"
     assert both[1].values[0, 6:].tolist() == [0.525486, 0.593]
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("form", [0, 1])
+def test_each_form_of_the_exchange_rates_has_its_checksums(form):
+    card = load_card("exchange_rate")
+    alone = card.model_copy(update={"sources": (card.sources[form],)})
+    assert locate(alone) == Path(os.environ["FORECASTER_DATA"]) / card.sources[form].files[0]
 
 
 @pytest.mark.data
