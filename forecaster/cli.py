@@ -274,7 +274,7 @@ def compare(
     said = {
         "attn": attn if attn in (None, "all") else attn.split(","),
         "horizons": horizon and _numbers("--horizon", horizon),
-        "data": data and data.split(","),
+        "data": data and [name.strip() for name in data.split(",")],
         "seeds": seeds,
         "protocol.steps": steps,
         "protocol.config": config,
@@ -696,7 +696,7 @@ def _load(config: str | None, sets: list[str] | None, flags: dict[str, Any]) -> 
 def _numbers(option: str, text: str) -> list[int]:
     """Numbers with commas between."""
     parts = text.split(",")
-    if not all(part.strip().isdecimal() for part in parts):
+    if not all(part.strip().isdecimal() and int(part) for part in parts):
         raise UsageError(f"{option} wants numbers with commas, such as 96,336, got {text}")
     return [int(part) for part in parts]
 

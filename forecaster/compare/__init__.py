@@ -86,7 +86,7 @@ def run(grid: Grid, say: Say, *, jobs: int, tracked: bool, command: str) -> Outc
     folder = GRIDS / grid.name
     with _locked(folder):
         parent = _enter(folder, grid)
-        done = {cell.name: old for cell in grid.cells if (old := _known(folder, cell))}
+        done = {cell.name: old for cell in grid.cells if (old := _known(folder, grid, cell))}
         left = [cell for cell in grid.cells if cell.name not in done]
         processes = max(1, min(jobs, len(left)))
         say(
@@ -112,14 +112,18 @@ def run(grid: Grid, say: Say, *, jobs: int, tracked: bool, command: str) -> Outc
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
+    lock = FileLock(folder / ".lock", timeout=0)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder / ".lock", timeout=0):
-            yield
+        lock.acquire()
     except Timeout:
         raise UsageError(f"another process is at work on {folder}") from None
     except OSError as error:
         raise StorageError(f"{folder} cannot be used: {error}") from error
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _enter(folder: Path, grid: Grid) -> str | None:
@@ -134,7 +138,10 @@ def _enter(folder: Path, grid: Grid) -> str | None:
     if not file.exists():
         _write(file, new)
         return None
-    old = json.loads(file.read_text())
+    try:
+        old = json.loads(file.read_text())
+    except (OSError, ValueError) as error:
+        raise StorageError(f"{file} cannot be read: {error}. Remove {folder}.") from error
     parent: str | None = old.pop("mlflow_run_id", None)
     if differing := differences(old, new):
         shown = "\n".join(f"  {line}" for line in differing[:8])
@@ -148,18 +155,26 @@ def _enter(folder: Path, grid: Grid) -> str | None:
 
 def _write(file: Path, document: dict[str, Any]) -> None:
     temporary = file.with_name(f".{file.name}")
-    temporary.write_text(json.dumps(document, indent=1) + "\n")
-    temporary.replace(file)
+    try:
+        temporary.write_text(json.dumps(document, indent=1) + "\n")
+        temporary.replace(file)
+    except OSError as error:
+        raise StorageError(f"{file} could not be written: {error}") from error
 
 
-def _known(folder: Path, cell: Cell) -> Finished | None:
+def _known(folder: Path, grid: Grid, cell: Cell) -> Finished | None:
     """The finished cell, if it is there with the same configuration and data."""
     own = folder / "cells" / cell.name
     if not own.exists():
         return None
     found = read(own)
-    if found.facts["config_digest"] != cell.digest:
-        raise UsageError(f"{own} was made with another configuration: remove it to run it again")
+    _, series = grid.data[cell.data]
+    for what, here in (("config_digest", cell.digest), ("data_digest", series.digest)):
+        if found.facts[what] != here:
+            raise UsageError(
+                f"{own} is another cell: its {what} is {found.facts[what]}, not {here}. Remove it "
+                "to run it again."
+            )
     return found
 
 

@@ -12,7 +12,7 @@ from filelock import FileLock
 
 from forecaster import cli, compare
 from forecaster.compare import pool
-from forecaster.errors import UnavailableError, UsageError
+from forecaster.errors import StorageError, UnavailableError, UsageError
 from forecaster.track import MlflowClient  # by way of track, which silences MLflow first
 from tests.compare.grids import small_grid, values
 
@@ -93,6 +93,21 @@ def test_a_failing_cell_stops_no_other(here, capsys):
     assert list(outcome.failed) == ["full-5-many-plain-s0"]
     assert "full-5-many-plain-s0: FAILED: UsageError: 1 steps end before" in capsys.readouterr().err
     assert len(run(grid)[0].cells) == CELLS
+
+
+@pytest.mark.parametrize("key", ["config_digest", "data_digest"])
+def test_a_cell_of_other_data_or_configuration_is_refused(here, key):
+    outcome, _ = run(replace(small_grid(), cells=small_grid().cells[:1]))
+    outcome.cells[0].note(**{key: "sha256:0"})
+    with pytest.raises(UsageError, match=rf"{key} is sha256:0, not sha256:.* Remove it"):
+        run(replace(small_grid(), cells=small_grid().cells[:1]))
+
+
+def test_a_damaged_grid(here):
+    Path("runs/grids/toy").mkdir(parents=True)
+    Path("runs/grids/toy/grid.json").write_text("{")
+    with pytest.raises(StorageError, match=r"grid\.json cannot be read"):
+        run(small_grid())
 
 
 def test_one_process_at_a_time(here):
@@ -197,8 +212,9 @@ class TestCommand:
         assert f"{CELLS} of {CELLS} cells failed" in said
         assert "  none-5-many-plain-s0: UsageError: 1 steps end before" in said
 
-    def test_a_horizon_that_is_no_number(self, monkeypatch, capsys):
-        assert self.call(monkeypatch, "--horizon", "96:336") == 2
+    @pytest.mark.parametrize("horizon", ["96:336", "96,", "0"])
+    def test_a_horizon_that_is_no_number(self, horizon, monkeypatch, capsys):
+        assert self.call(monkeypatch, "--horizon", horizon) == 2
         assert "--horizon wants numbers with commas" in capsys.readouterr().err
 
 
@@ -215,8 +231,9 @@ class TestProcesses:
             for key in ("mse", "mae", "validation_mse", "best_step", "by_step", "floors"):
                 assert first.facts[key] == second.facts[key]
 
-    def test_after_a_kill_only_what_is_missing_is_run(self, home, tmp_path, monkeypatch):
-        """Killed in the middle, no half a cell is left, and finished ones are not run again."""
+    @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+    def test_after_a_signal_only_what_is_missing_is_run(self, home, tmp_path, monkeypatch, number):
+        """Stopped in the middle, no half a cell is left, and finished ones are not run again."""
         (tmp_path / "small.yaml").write_text((home / "small.yaml").read_text())
         monkeypatch.chdir(tmp_path)
         code = (
@@ -235,7 +252,7 @@ class TestProcesses:
         while len(list(cells.glob("[!.]*"))) < 2:
             assert process.poll() is None
             time.sleep(0.05)
-        process.send_signal(signal.SIGKILL)
+        process.send_signal(number)
         process.wait()
         time.sleep(5)  # its worker ends the cell it has, and then itself
         before = {
