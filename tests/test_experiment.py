@@ -477,7 +477,8 @@ def test_the_quick_start_without_its_data_goes_on_and_says_so_everywhere(
     cards = Path(experiment.__file__).parent.parent / "data" / "cards"
     (tmp_path / "cards").mkdir()
     shutil.copy(cards / "vic_elec.yaml", tmp_path / "cards")
-    nowhere = {**yaml.safe_load((cards / "ETTh1.yaml").read_text()), "files": ["x"], "urls": []}
+    nowhere = yaml.safe_load((cards / "ETTh1.yaml").read_text())
+    nowhere["sources"] = [{"files": ["x"], "sha256": "0" * 64}]
     (tmp_path / "cards" / "ETTh1.yaml").write_text(yaml.safe_dump(nowhere))
     monkeypatch.setattr(resources, "cards", lambda: tmp_path / "cards")
     monkeypatch.delenv("FORECASTER_DATA", raising=False)

@@ -34,7 +34,8 @@ def problem(data: np.ndarray, model: dict[str, Any] = CYCLE, features: str = "M"
     card = Card.model_validate(
         {
             "name": "small", "title": "small", "about": "generated",
-            "sources": [{"files": ["small.csv"], "sha256": "0" * 64}], "time": "date", "timezone": "naive", "freq": "h",
+            "sources": [{"files": ["small.csv"], "sha256": "0" * 64}],
+            "time": "date", "timezone": "naive", "freq": "h",
             "columns": COLUMNS, "target": "b", "seasons": [12],
             "split": {"rows": [TRAIN, VALIDATION, TEST]}, "licence": "none", "citation": "none",
         }
