@@ -520,7 +520,8 @@ def flat_metrics(metrics: dict[str, Any]) -> dict[str, float]:
             shown = found[name]
             flat[f"{prefix}/{name}/coverage"] = shown["coverage"]
             flat[f"{prefix}/{name}/width"] = shown["width"]
-            for column, own in shown["columns"].items():
+            columns = shown["columns"] if name == percent(SHOWN[0]) else {}
+            for column, own in columns.items():
                 flat |= {f"column/{column}/{prefix}_{name}_{key}": own[key] for key in own}
         flat[f"{prefix}/crps"] = found.get("crps")
     return {key: float(value) for key, value in flat.items() if value is not None}
