@@ -14,7 +14,7 @@ from forecaster import cli, compare
 from forecaster.compare import pool
 from forecaster.errors import StorageError, UnavailableError, UsageError
 from forecaster.track import MlflowClient  # by way of track, which silences MLflow first
-from tests.compare.grids import small_grid, values
+from tests.compare.grids import finished, small_grid, values
 
 CELLS = 9  # full, mean and none; few with and without linear path, many without
 
@@ -73,6 +73,21 @@ def test_a_grid_and_again(here, capsys):
 def _name(facts):
     path = "linear" if facts["linear"] else "plain"
     return f"{facts['attn']}-{facts['horizon']}-{facts['regime']}-{path}-s{facts['seed']}"
+
+
+def test_the_time_to_go_is_guessed_from_cells_alike(here, capsys, monkeypatch):
+    def train(shared, cell):
+        facts = {key: getattr(cell, key) for key in ("attn", "regime", "linear", "seed")}
+        return finished(
+            shared.folder, [1.0] * 9, seconds={"few": 60, "many": 180}[cell.regime], **facts
+        )
+
+    monkeypatch.setattr(compare, "train", train)
+    run(small_grid())
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "1/9 full-5-few-linear-s0: MSE 1.0000, MAE 0.5000, 60 s; 8 min to go"
+    assert lines[6] == "7/9 full-5-many-plain-s0: MSE 1.0000, MAE 0.5000, 180 s; 6 min to go"
+    assert lines[8].endswith("180 s"), "and no more to go"
 
 
 def test_another_grid_of_that_name_is_refused_with_the_difference(here):
