@@ -2,7 +2,8 @@
 
     FORECASTER_DATA=... python benchmarks/recipe.py --data ETTh1 --horizon 336
 
-The test split is not read. Every validation window is scored; one JSON per trial.
+The test split is not read. Training stops on the first half of validation, as in a run; every
+validation window is scored. One JSON per trial.
 """
 
 import argparse
@@ -24,16 +25,27 @@ VARIANTS: dict[str, list[str]] = {
     "attention mean": ["attn=mean"],
     "a token is a day": ["model.parts=1"],
     "a token is half a day": ["model.parts=2"],
+    "a token is a step": ["model.tokens=point"],
+    "a token is a series": ["model.tokens=series", "model.output=written"],
+    "columns mixed": ["model.channels=mixed"],
+    "a decoder layer": ["model.decoder_layers=1"],
+    "written, not averaged": ["model.decoder_layers=1", "model.output=written"],
+    "written and averaged": ["model.decoder_layers=1", "model.output=both"],
+    "calendar known": ["model.calendar=true"],
+    "prior cycle": ["model.prior=true"],
     "no linear path": ["model.linear=false", "train.lr_of={}"],
     "no level shrink": ["model.shrink=false"],
     "centred on the last value": ["model.centre=last"],
     "centred on the window mean": ["model.centre=window"],
+    "not normalised": ["model.normalise=none"],
     "14 cycles": ["window.past=14 cycles"],
     "28 cycles": ["window.past=28 cycles"],
     "width 32, 4 heads": ["model.width=32", "model.heads=4", "model.feed_forward=64"],
     "two encoder layers": ["model.encoder_layers=2"],
     "linear path at 1e-4": ["train.lr_of={linear: 0.0001}"],
     "mean absolute error as loss": ["train.loss=mae"],
+    "Huber loss": ["train.loss=huber"],
+    "pinball loss": ["train.loss=pinball"],
 }
 
 
@@ -58,12 +70,12 @@ def trial(variant: str, data: str, horizon: int, seed: int) -> None:
     if file.exists():
         return
     sets = VARIANTS[variant]
-    loaded = load("default", sets, {"data": data, "horizon": horizon, "seed": seed})
+    loaded = load(None, sets, {"data": data, "horizon": horizon, "seed": seed})
     problem = pose(*find_data(loaded, lambda text: None))
-    model, validation = problem.build_model(), problem.validation("cpu")
-    config = problem.config
-    fitted = fit(model, problem.training("cpu"), validation, config.train, device="cpu", seed=seed)
-    result = score(forecast_with(model.eval()), validation)
+    model, config = problem.build_model(), problem.config
+    train, stopping = problem.training("cpu"), problem.stopping("cpu")
+    fitted = fit(model, train, stopping, config.train, device="cpu", seed=seed)
+    result = score(forecast_with(model), problem.validation("cpu"))
     row = {
         "kind": "recipe",
         "command": f"python benchmarks/recipe.py --data {data} --horizon {horizon} --seed {seed} "

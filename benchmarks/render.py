@@ -26,6 +26,7 @@ DOCUMENTS = (
 Row = dict[str, Any]
 BOTH = (False, True)  # not causal and causal
 GROUP = ("data", "horizon", "regime", "linear")  # of a comparison: only the attention varies
+HORIZONS = (96, 192, 336, 720)
 
 
 def results(kind: str) -> list[Row]:
@@ -43,8 +44,8 @@ def training() -> str:
         cells[tuple(row[name] for name in key)].append(row)
     lines = [
         "| config | data | T | P | attention | test MSE / MAE | seeds | best floor "
-        "| model − floor, 95 % | windows | training |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| model − floor, 95 % | 80 % and 95 % cover | windows | training |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for (config, data, features, horizon, past, attn), rows in sorted(cells.items(), key=_order):
         name, floor = min(rows[0]["floors"].items(), key=lambda item: item[1]["mse"])
@@ -54,7 +55,45 @@ def training() -> str:
         lines.append(
             f"| {config} | {data} ({features}) | {horizon} | {past} | {attn} | {figures} "
             f"| {len(rows)} | {name} {floor['mse']:.4f} / {floor['mae']:.4f} | {interval} "
-            f"| {rows[0]['windows']} | {seconds:.0f} s |"
+            f"| {_coverage(rows)} | {rows[0]['windows']} | {seconds:.0f} s |"
+        )
+    return "\n".join(lines)
+
+
+def _coverage(rows: list[Row]) -> str:
+    """Mean coverage of the 80 and the 95 % intervals over seeds."""
+    shown = []
+    for name in ("80", "95"):
+        found = [row["intervals"][name] for row in rows]
+        covered = [each["coverage"] for each in found if each]
+        shown.append(f"{mean(covered):.0%}" if len(covered) == len(rows) else "–")
+    return ", ".join(shown)
+
+
+def means() -> str:
+    """The mean over the four usual horizons, where all have been trained with the same seeds."""
+    cells: dict[tuple[Any, ...], dict[int, dict[int, Row]]] = defaultdict(dict)
+    for row in results("training"):
+        key = tuple(row[name] for name in ("config", "data", "features", "past", "attn"))
+        cells[key].setdefault(row["seed"], {})[row["horizon"]] = row
+    lines = [
+        "| data | P | config | attention | MSE / MAE, mean of T = 96, 192, 336, 720 | seeds "
+        "| 96 | 192 | 336 | 720 | best floor of each |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for (config, data, features, past, attn), seeds in sorted(cells.items(), key=_order):
+        whole = [rows for rows in seeds.values() if set(rows) >= set(HORIZONS)]
+        if not whole or len(whole) < len(seeds):
+            continue
+        overall = [
+            {key: mean(rows[T][key] for T in HORIZONS) for key in ("mse", "mae")} for rows in whole
+        ]
+        each = [f"{mean(rows[T]['mse'] for rows in whole):.4f}" for T in HORIZONS]
+        floor = mean(min(f["mse"] for f in whole[0][T]["floors"].values()) for T in HORIZONS)
+        lines.append(
+            f"| {data} ({features}) | {past} | {config} | {attn} "
+            f"| {_spread(overall, 'mse')} / {_spread(overall, 'mae')} | {len(whole)} "
+            f"| {' | '.join(each)} | {floor:.4f} |"
         )
     return "\n".join(lines)
 
@@ -226,6 +265,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "attentions": attentions,
     "curves": curves,
     "training": training,
+    "means": means,
     "floors": floors,
     "recipe": recipe,
     "attention": attention,

@@ -253,6 +253,8 @@ class TrainConfig(Section):
     """Validations in an epoch: one after every steps // checks steps."""
     patience: Positive = 3
     """Stop after so many validations without a gain."""
+    tolerance: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Keep the earliest weights whose validation is at most this share worse than the best."""
     validation_stride: Positive = 1
     """Validate on every n-th window while training; the final figures use every one."""
     precision: Literal["auto", "32", "bf16"] = "auto"

@@ -66,9 +66,9 @@ def fit(
     """Train `model` in place and leave it in eval mode.
 
     Training lasts at most `epochs` (a fraction is allowed), by default those of `config`. With
-    `validation` it stops early and the best weights are restored, those before the first step
-    included; without it the last ones stay. Raises DivergedError when a loss, a validation error
-    or the final weights are not finite.
+    `validation` it stops early and the best weights are restored, or, with a tolerance, the
+    earliest that are nearly as good; those before the first step count. Without it the last ones
+    stay. Raises DivergedError when a loss, a validation error or the final weights are not finite.
     """
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     pl.seed_everything(seed, verbose=False)
@@ -77,7 +77,7 @@ def fit(
     last_epoch = math.ceil(steps / len(order))
     model.prepare(train.values, train.calendar)
     module = ForecastModule(model.train(), config)
-    keep = KeepBest()
+    keep = KeepEarliest(config.tolerance)
     stop = EarlyStopping("validation_stop", min_delta=0.0, patience=config.patience)
     progress = EpochReport(report, last_epoch, steps * order.windows / order.stride / len(order))
     callbacks: list[Callback] = [progress]
@@ -113,18 +113,19 @@ def fit(
         if checks is not None:
             trainer.validate(module, checks, verbose=False)
             stop.best_score = torch.tensor(keep.best)  # a model may start at its best
-            report({"validation_mse": keep.mse}, 0)
+            report({"validation_mse": keep.near[0].mse}, 0)
         if steps:
             trainer.fit(module, loader(train, order, seed), checks)
     best_step = trainer.global_step
-    if keep.state is not None:
-        best_step = keep.step
-        model.load_state_dict(keep.state)
+    kept = keep.near[0] if keep.near else None
+    if kept is not None:
+        best_step = kept.step
+        model.load_state_dict(kept.state)
     elif not all(torch.isfinite(p).all() for p in model.parameters()):
         raise module.diverged(f"the weights are not finite after step {trainer.global_step}")
     model.eval()
     return Fit(
-        validation_mse=keep.mse if validation is not None else None,
+        validation_mse=kept.mse if kept is not None else None,
         best_epoch=best_step / len(order),
         epochs=trainer.current_epoch,
         steps=trainer.global_step,
@@ -133,21 +134,41 @@ def fit(
     )
 
 
-class KeepBest(Callback):
-    """Remember the weights of the best validation, that before the first step included."""
+@dataclass(frozen=True)
+class Check:
+    """One validation: what stops training, the MSE, the step it came after, and the weights."""
 
-    def __init__(self) -> None:
-        self.best = self.mse = math.inf
-        self.step = 0
-        self.state: dict[str, Tensor] | None = None
+    stop: float
+    mse: float
+    step: int
+    state: dict[str, Tensor]
+
+
+class KeepEarliest(Callback):
+    """Remember the earliest weights whose validation is within a tolerance of the best.
+
+    With a tolerance of 0 those are the best. The weights before the first step count, too. Choosing
+    the simplest candidate that is nearly as good as the best is the idea of the one-standard-error
+    rule (Hastie, Tibshirani and Friedman, The Elements of Statistical Learning, sec. 7.10): what
+    was trained less is nearer to its start.
+    """
+
+    def __init__(self, tolerance: float) -> None:
+        self.tolerance = tolerance
+        self.best = math.inf
+        self.near: list[Check] = []
 
     def on_validation_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         assert isinstance(module, ForecastModule)
-        value = float(trainer.callback_metrics["validation_stop"])
-        if value < self.best:
-            self.mse = float(trainer.callback_metrics["validation_mse"])
-            self.best, self.step = value, trainer.global_step
-            self.state = {k: v.clone() for k, v in module.model.state_dict().items()}
+        stop, mse = (
+            float(trainer.callback_metrics[f"validation_{name}"]) for name in ("stop", "mse")
+        )
+        self.best = min(self.best, stop)
+        limit = self.best * (1 + self.tolerance)
+        self.near = [check for check in self.near if check.stop <= limit]
+        if stop <= limit:
+            state = {k: v.clone() for k, v in module.model.state_dict().items()}
+            self.near.append(Check(stop, mse, trainer.global_step, state))
 
 
 class EpochReport(Callback):

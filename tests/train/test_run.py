@@ -94,17 +94,29 @@ def test_no_change_is_no_gain() -> None:
     assert (fitted.best_epoch, fitted.epochs) == (0, 2)
 
 
-def test_the_best_check_is_remembered() -> None:
+@pytest.mark.parametrize(("tolerance", "kept"), [(0, 3), (0.1, 3), (0.4, 1), (0.7, 0), (0.99, 0)])
+def test_the_earliest_check_near_the_best_is_remembered(tolerance: float, kept: int) -> None:
     class Trainer:
         global_step, callback_metrics = 0, {}
 
-    keep, trainer = run.KeepBest(), Trainer()
+    keep, trainer = run.KeepEarliest(tolerance), Trainer()
     module = run.ForecastModule(Constant(0.0), run.TrainConfig())
-    for trainer.global_step, mse in enumerate([5, 4, 6, 3, 6, 3.5]):
-        trainer.callback_metrics = {"validation_mse": torch.tensor(9.0)}
+    for trainer.global_step, mse in enumerate([5, 4, 6, 3, 6, 3.2, 3]):
+        trainer.callback_metrics = {"validation_mse": torch.tensor(9.0 + trainer.global_step)}
         trainer.callback_metrics["validation_stop"] = torch.tensor(float(mse))
         keep.on_validation_end(trainer, module)
-    assert (keep.best, keep.step) == (3, 3)
+    assert keep.best == 3
+    assert (keep.near[0].step, keep.near[0].mse) == (kept, 9 + kept)
+
+
+def test_a_tolerance_gives_the_earlier_weights_back() -> None:
+    best, near = Constant(-0.345), Constant(-0.345)  # on their way to 1, past 0
+    options: dict[str, Any] = {"epochs": 50, "patience": 4}
+    fitted = train(best, level(1, 160), level(0, 20), **options)
+    early = train(near, level(1, 160), level(0, 20), tolerance=0.9999, **options)
+    assert early.best_epoch < fitted.best_epoch
+    assert early.epochs == fitted.epochs
+    assert early.validation_mse == pytest.approx(near.number.item() ** 2)
 
 
 @pytest.mark.parametrize(
@@ -122,12 +134,12 @@ def test_checks_are_spread_over_an_epoch(
 ) -> None:
     seen = []
 
-    class Recorder(run.KeepBest):
+    class Recorder(run.KeepEarliest):
         def on_validation_end(self, trainer: Any, module: Any) -> None:
             seen.append(trainer.global_step)
             super().on_validation_end(trainer, module)
 
-    monkeypatch.setattr(run, "KeepBest", Recorder)
+    monkeypatch.setattr(run, "KeepEarliest", Recorder)
     train(Constant(0.0), level(1, steps), level(1, 1), batch=1, checks=checks, patience=99)
     assert seen == at
 
@@ -180,21 +192,20 @@ def test_nan_ends_the_run_at_its_step(
 
 
 def test_nan_is_no_improvement(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept: list[run.KeepBest] = []
+    kept: list[run.KeepEarliest] = []
 
-    class Recorder(run.KeepBest):
-        def __init__(self) -> None:
-            super().__init__()
+    class Recorder(run.KeepEarliest):
+        def __init__(self, tolerance: float) -> None:
+            super().__init__(tolerance)
             kept.append(self)
 
-    monkeypatch.setattr(run, "KeepBest", Recorder)
+    monkeypatch.setattr(run, "KeepEarliest", Recorder)
     with pytest.raises(DivergedError):
         train(Breaks(9), level(1, 112), level(1, 20), checks=7)
     (keep,) = kept
     assert math.isfinite(keep.best)
-    assert keep.step == 8
-    assert keep.state is not None
-    assert all(value.isfinite().all() for value in keep.state.values())
+    assert keep.near[0].step == 8
+    assert all(value.isfinite().all() for value in keep.near[0].state.values())
 
 
 def test_a_rate_far_too_high_is_told() -> None:
