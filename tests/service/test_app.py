@@ -137,7 +137,7 @@ def test_an_unforeseen_error_reveals_nothing(
         def fail(*args: Any) -> None:
             raise RuntimeError("the password is swordfish")
 
-        monkeypatch.setattr(Forecaster, "forecast", fail)
+        monkeypatch.setattr(Forecaster, "forecast_quantiles", fail)
         answer = client.post("/predict", json=flat, headers={"X-Request-ID": "bad-1"})
     assert (answer.status_code, answer.headers["content-type"]) == (500, PROBLEM)
     assert answer.headers["x-request-id"] == "bad-1"
