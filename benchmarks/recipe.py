@@ -43,6 +43,7 @@ VARIANTS: dict[str, list[str]] = {
     "width 32, 4 heads": ["model.width=32", "model.heads=4", "model.feed_forward=64"],
     "two encoder layers": ["model.encoder_layers=2"],
     "linear path at 1e-4": ["train.lr_of={linear: 0.0001}"],
+    "no tolerance": ["train.tolerance=0"],
     "mean absolute error as loss": ["train.loss=mae"],
     "Huber loss": ["train.loss=huber"],
     "pinball loss": ["train.loss=pinball"],
