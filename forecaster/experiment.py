@@ -366,7 +366,7 @@ def run(loaded: Loaded, say: Say, show: Callable[[dict[str, Any]], None]) -> Res
         )  # fmt: skip
         say(
             f"trained {fitted.epochs} epochs in {fitted.seconds:.0f} s "
-            f"({fitted.windows_per_second:.0f} windows/s); best on validation after "
+            f"({fitted.windows_per_second:.0f} windows/s); kept the weights after "
             f"{fitted.best_epoch:.2f} epochs"
         )
         model.to(device)  # Lightning leaves it on the CPU

@@ -184,7 +184,7 @@ class TestRun:
         assert lines[0].startswith("small-5-prob-s0: small (400 rows of 3 columns every h), ")
         assert "look back 36, forecast 5; tokens with " in lines[0]
         assert lines[1].startswith("attention prob amounts to: ")
-        assert "best on validation after" in said
+        assert "kept the weights after" in said
         assert f"bundle written to {result.folder}" in said
 
     def test_every_test_window_is_scored_beside_the_floors(self, result):
