@@ -5,6 +5,7 @@ Whatever has to be chosen (how many cycles, how strong a penalty) is chosen on v
 
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -75,37 +76,57 @@ def linear_map(train: Windows, validation: Windows) -> Floor:
     Each window is centred on its last value (as NLinear, Zeng et al. 2023); the penalty, relative
     to the mean diagonal of the Gram matrix, is chosen on validation.
     """
-    targets = list(train.targets)
-    past, horizon = train.past, train.horizon
-    device = train.values.device
-    gram = torch.zeros(past, past, dtype=torch.float64, device=device)
-    cross = torch.zeros(past, horizon, dtype=torch.float64, device=device)
-    for index in torch.arange(len(train)).split(train.evaluation_batch):
-        batch = train.batch(index)
-        centre = batch.past[:, -1:, targets]
-        x = (batch.past[:, :, targets] - centre).transpose(1, 2).reshape(-1, past)
-        y = (batch.target - centre).transpose(1, 2).reshape(-1, horizon)
-        gram += x.T @ x
-        cross += x.T @ y
-    values, vectors = torch.linalg.eigh(gram.cpu())
-    rotated = vectors.T @ cross.cpu()
+    targets, past, device = list(train.targets), train.past, train.values.device
+    sums, judge = centred_products(train), centred_products(validation)
+    values, vectors = torch.linalg.eigh(sums[:past, :past])
+    rotated = vectors.T @ sums[:past, past:]
 
-    def floor(penalty: float) -> Floor:
+    def solve(penalty: float) -> Tensor:
         # at least a trace, for columns that never change
-        shrunk = rotated / (values.clamp(min=0) + penalty * values.mean().clamp(min=1e-9))[:, None]
-        weights = (vectors @ shrunk).float().to(device)
+        trace = penalty * values.mean().clamp(min=1e-9)
+        weights: Tensor = vectors @ (rotated / (values.clamp(min=0) + trace)[:, None])
+        return weights
 
-        def forecast(batch: Batch) -> Tensor:
-            centre = batch.past[:, -1:, targets]
-            x = (batch.past[:, -past:, targets] - centre).transpose(1, 2)
-            ahead: Tensor = (x @ weights).transpose(1, 2) + centre
-            return ahead
+    def error(weights: Tensor) -> float:
+        """The squared error on validation, but for a constant."""
+        gram, cross = judge[:past, :past], judge[:past, past:]
+        return float((weights * (gram @ weights - 2 * cross)).sum())
 
-        chosen = f"ridge, P = {past}, penalty {penalty:g} chosen on validation"
-        return Floor("linear map", past, forecast, chosen)
+    errors = [error(solve(penalty)) for penalty in PENALTIES]
+    penalty = PENALTIES[min(range(len(errors)), key=errors.__getitem__)]
+    weights = solve(penalty).float().to(device)
 
-    floors = [floor(penalty) for penalty in PENALTIES]
-    return min(floors, key=lambda f: score(f.forecast, validation).mse)
+    def forecast(batch: Batch) -> Tensor:
+        centre = batch.past[:, -1:, targets]
+        x = (batch.past[:, -past:, targets] - centre).transpose(1, 2)
+        ahead: Tensor = (x @ weights).transpose(1, 2) + centre
+        return ahead
+
+    chosen = f"ridge, P = {past}, penalty {penalty:g} chosen on validation"
+    return Floor("linear map", past, forecast, chosen)
+
+
+def centred_products(windows: Windows) -> Tensor:
+    """sum x_i x_j over all windows and target columns, (P + T, P + T), in float64 on the CPU.
+
+    x is a window, past and future, less the last value of its past. Windows are one row apart, so
+    the raw sum at (i + 1, j + 1) is that at (i, j) plus a product that enters and less one that
+    leaves: the cost is N (P + T) a column, not N (P + T)^2.
+    """
+    n, steps = len(windows), windows.past + windows.horizon
+    first = windows.starts.start
+    rows = windows.values[first : first + n + steps - 1, list(windows.targets)].double().cpu()
+    sums = torch.empty(steps, steps, dtype=torch.float64)
+    sums[0] = torch.from_numpy(
+        sum(np.correlate(column, column[:n], mode="valid") for column in rows.T.numpy())
+    )
+    sums[:, 0] = sums[0]
+    entering, leaving = rows[n:], rows[: steps - 1]
+    change = entering @ entering.T - leaving @ leaving.T
+    for i in range(1, steps):
+        sums[i, 1:] = sums[i - 1, :-1] + change[i - 1]
+    last = sums[windows.past - 1].clone()
+    return sums - last - last[:, None] + last[windows.past - 1]
 
 
 def all_floors(

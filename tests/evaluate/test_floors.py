@@ -203,3 +203,16 @@ def test_the_floors_of_etth1_are_the_known_ones() -> None:
     chosen = {floor.name: floor.chosen for floor in found}
     assert chosen["cycle mean"] == "k = 21 cycles of 24 steps, chosen on validation"
     assert "penalty 1 " in chosen["linear map"]
+
+
+@pytest.mark.parametrize("targets", [(0, 1), (1,)])
+def test_the_products_of_windows_are_those_of_each_window(targets: tuple[int, ...]) -> None:
+    values = torch.randn(60, 2).cumsum(dim=0)
+    windows = Windows(values, torch.zeros(60, 1), 7, 5, 11, 53, targets)
+    wanted = torch.zeros(12, 12, dtype=torch.float64)
+    for start in windows.starts:
+        for target in targets:
+            window = values[start : start + 12, target].double()
+            window = window - window[6]
+            wanted += torch.outer(window, window)
+    torch.testing.assert_close(floors.centred_products(windows), wanted, rtol=1e-10, atol=1e-10)
