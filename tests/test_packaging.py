@@ -73,7 +73,8 @@ def test_it_contains_the_code_the_configurations_and_the_cards_and_nothing_else(
         if path.is_file() and path.suffix != ".pyc"
     }
     for folder, inside in (("configs", "_configs"), ("data/cards", "_cards")):
-        expected |= {f"forecaster/{inside}/{path.name}" for path in (ROOT / folder).glob("*.yaml")}
+        files = (path.relative_to(ROOT / folder) for path in (ROOT / folder).rglob("*.yaml"))
+        expected |= {f"forecaster/{inside}/{file}" for file in files}
     assert {name for name in names if ".dist-info/" not in name} == expected
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
 
