@@ -252,7 +252,8 @@ class TestProcesses:
         (tmp_path / "small.yaml").write_text((home / "small.yaml").read_text())
         monkeypatch.chdir(tmp_path)
         code = (
-            "import sys; sys.path.insert(0, sys.argv[1])\n"
+            "import signal, sys; sys.path.insert(0, sys.argv[1])\n"
+            "signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may ignore it\n"
             "from pathlib import Path\n"
             "from forecaster import compare, resources\n"
             "from tests.compare.grids import small_grid\n"
