@@ -44,6 +44,7 @@ VARIANTS: dict[str, list[str]] = {
     "two encoder layers": ["model.encoder_layers=2"],
     "linear path at 1e-4": ["train.lr_of={linear: 0.0001}"],
     "no tolerance": ["train.tolerance=0"],
+    "a tolerance of 2 %": ["train.tolerance=0.02"],
     "mean absolute error as loss": ["train.loss=mae"],
     "Huber loss": ["train.loss=huber"],
     "pinball loss": ["train.loss=pinball"],
@@ -66,7 +67,7 @@ def main() -> None:
 
 def trial(variant: str, data: str, horizon: int, seed: int) -> None:
     """Train one variant and keep its validation error."""
-    slug = variant.replace(" ", "-").replace(",", "")
+    slug = variant.replace(" ", "-").replace(",", "").replace("-%", "-percent")
     file = RESULTS / f"recipe-{data}-{horizon}-{slug}-s{seed}.json"
     if file.exists():
         return
