@@ -1,13 +1,17 @@
-"""Trials behind configs/default.yaml: one change at a time, judged on validation alone.
+"""Trials behind configs/*.yaml, judged on validation alone.
 
     FORECASTER_DATA=... python benchmarks/recipe.py --data ETTh1 --horizon 336
+    FORECASTER_DATA=... python benchmarks/recipe.py --data ETTm1 --set train.stride=8
 
-The test split is not read. Training stops on the first half of validation, as in a run; every
-validation window is scored. One JSON per trial.
+Without --set one change after the other to the data set's own file; with it one trial, its values
+instead of those in configs/default.yaml. The test split is not read. Training stops on the first
+half of validation, as in a run; every validation window is scored. One JSON per trial.
 """
 
 import argparse
 import json
+import re
+import shlex
 import sys
 
 from training import RESULTS, digest
@@ -59,20 +63,27 @@ def main() -> None:
     parser.add_argument("--horizon", type=int, default=336)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", nargs="+", choices=VARIANTS, default=list(VARIANTS))
+    parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE")
     arguments = parser.parse_args()
     RESULTS.mkdir(exist_ok=True)
+    where = (arguments.data, arguments.horizon, arguments.seed)
+    if arguments.set:
+        label = ", ".join(arguments.set)
+        trial(label, "default", arguments.set, shlex.join(["--set", *arguments.set]), *where)
+        return
     for variant in arguments.only:
-        trial(variant, arguments.data, arguments.horizon, arguments.seed)
+        trial(variant, None, VARIANTS[variant], f"--only {shlex.quote(variant)}", *where)
 
 
-def trial(variant: str, data: str, horizon: int, seed: int) -> None:
-    """Train one variant and keep its validation error."""
-    slug = variant.replace(" ", "-").replace(",", "").replace("-%", "-percent")
+def trial(
+    label: str, start: str | None, sets: list[str], flags: str, data: str, horizon: int, seed: int
+) -> None:
+    """Train one variant of the file `start` and keep its validation error."""
+    slug = re.sub(r"[^A-Za-z0-9.=]+", "-", label.replace("%", "percent")).strip("-")
     file = RESULTS / f"recipe-{data}-{horizon}-{slug}-s{seed}.json"
     if file.exists():
         return
-    sets = VARIANTS[variant]
-    loaded = load(None, sets, {"data": data, "horizon": horizon, "seed": seed})
+    loaded = load(start, sets, {"data": data, "horizon": horizon, "seed": seed})
     problem = pose(*find_data(loaded, lambda text: None))
     model, config = problem.build_model(), problem.config
     train, stopping = problem.training("cpu"), problem.stopping("cpu")
@@ -81,8 +92,8 @@ def trial(variant: str, data: str, horizon: int, seed: int) -> None:
     row = {
         "kind": "recipe",
         "command": f"python benchmarks/recipe.py --data {data} --horizon {horizon} --seed {seed} "
-        f"--only '{variant}'",
-        "variant": variant,
+        + flags,
+        "variant": label,
         "changes": sets,
         "data": data,
         "horizon": horizon,
@@ -99,7 +110,7 @@ def trial(variant: str, data: str, horizon: int, seed: int) -> None:
         "hardware": hardware(),
     }
     file.write_text(json.dumps(row, indent=1) + "\n")
-    print(f"{variant}: {result.mse:.4f} / {result.mae:.4f}", file=sys.stderr)
+    print(f"{label}: {result.mse:.4f} / {result.mae:.4f}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -22,11 +22,23 @@ DOCUMENTS = (
     "docs/results.md",
     "docs/recipe.md",
     "docs/comparison.md",
+    "docs/serving.md",
 )
 Row = dict[str, Any]
 BOTH = (False, True)  # not causal and causal
 GROUP = ("data", "horizon", "regime", "linear")  # of a comparison: only the attention varies
 HORIZONS = (96, 192, 336, 720)
+PUBLISHED = {
+    "P of one's choice": {
+        "ETTh1": "0.398 / 0.418, DUET",
+        "ETTh2": "0.334 / 0.383, DUET",
+        "ETTm1": "0.338 / 0.369, DUET",
+        "ETTm2": "0.247 / 0.306, TimeBridge",
+        "weather": "0.218 / 0.252, DUET",
+    },
+    "P = 96 for everybody": {"ETTh1": "0.432 / 0.427, CycleNet"},
+}
+"""The best means over HORIZONS that we know of, by the rule of the look-back, as published."""
 
 
 def results(kind: str) -> list[Row]:
@@ -44,8 +56,8 @@ def training() -> str:
         cells[tuple(row[name] for name in key)].append(row)
     lines = [
         "| config | data | T | P | attention | test MSE / MAE | seeds | best floor "
-        "| model − floor, 95 % | 80 % and 95 % cover | windows | training |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| model − floor, 95 % | 80 % and 95 % cover | online | windows | training |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for (config, data, features, horizon, past, attn), rows in sorted(cells.items(), key=_order):
         name, floor = min(rows[0]["floors"].items(), key=lambda item: item[1]["mse"])
@@ -55,47 +67,52 @@ def training() -> str:
         lines.append(
             f"| {config} | {data} ({features}) | {horizon} | {past} | {attn} | {figures} "
             f"| {len(rows)} | {name} {floor['mse']:.4f} / {floor['mae']:.4f} | {interval} "
-            f"| {_coverage(rows)} | {rows[0]['windows']} | {seconds:.0f} s |"
+            f"| {_coverage(rows, 'intervals')} | {_coverage(rows, 'online')} "
+            f"| {rows[0]['windows']} | {seconds:.0f} s |"
         )
     return "\n".join(lines)
 
 
-def _coverage(rows: list[Row]) -> str:
-    """Mean coverage of the 80 and the 95 % intervals over seeds."""
+def _coverage(rows: list[Row], form: str) -> str:
+    """Mean coverage of a form's 80 and 95 % intervals over seeds."""
     shown = []
     for name in ("80", "95"):
-        found = [row["intervals"][name] for row in rows]
+        found = [(row.get(form) or {}).get(name) for row in rows]
         covered = [each["coverage"] for each in found if each]
         shown.append(f"{mean(covered):.0%}" if len(covered) == len(rows) else "–")
     return ", ".join(shown)
 
 
 def means() -> str:
-    """The mean over the four usual horizons, where all have been trained with the same seeds."""
+    """Means over the four usual horizons, a table for each rule of the look-back."""
     cells: dict[tuple[Any, ...], dict[int, dict[int, Row]]] = defaultdict(dict)
     for row in results("training"):
-        key = tuple(row[name] for name in ("config", "data", "features", "past", "attn"))
+        key = tuple(row[name] for name in ("data", "past", "config", "features", "attn"))
         cells[key].setdefault(row["seed"], {})[row["horizon"]] = row
-    lines = [
-        "| data | P | config | attention | MSE / MAE, mean of T = 96, 192, 336, 720 | seeds "
-        "| 96 | 192 | 336 | 720 | best floor of each |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
-    ]
-    for (config, data, features, past, attn), seeds in sorted(cells.items(), key=_order):
+    ruled: dict[str, list[str]] = {rule: [] for rule in PUBLISHED}
+    for (data, past, config, features, attn), seeds in sorted(cells.items(), key=_order):
         whole = [rows for rows in seeds.values() if set(rows) >= set(HORIZONS)]
-        if not whole or len(whole) < len(seeds):
+        if not whole:
             continue
         overall = [
             {key: mean(rows[T][key] for T in HORIZONS) for key in ("mse", "mae")} for rows in whole
         ]
         each = [f"{mean(rows[T]['mse'] for rows in whole):.4f}" for T in HORIZONS]
         floor = mean(min(f["mse"] for f in whole[0][T]["floors"].values()) for T in HORIZONS)
-        lines.append(
+        rule = "P = 96 for everybody" if past == 96 else "P of one's choice"
+        published = PUBLISHED[rule].get(data, "–") if features == "M" else "–"
+        ruled[rule].append(
             f"| {data} ({features}) | {past} | {config} | {attn} "
             f"| {_spread(overall, 'mse')} / {_spread(overall, 'mae')} | {len(whole)} "
-            f"| {' | '.join(each)} | {floor:.4f} |"
+            f"| {' | '.join(each)} | {floor:.4f} | {published} |"
         )
-    return "\n".join(lines)
+    head = (
+        "| data | P | config | attention | MSE / MAE, mean of T = 96, 192, 336, 720 | seeds "
+        "| 96 | 192 | 336 | 720 | best floor of each | best published |\n"
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n"
+    )
+    parts = [f"**{rule}**\n\n{head}" + "\n".join(lines) for rule, lines in ruled.items() if lines]
+    return "\n\n".join(parts)
 
 
 def floors() -> str:
@@ -108,21 +125,38 @@ def floors() -> str:
         for name, floor in row["floors"].items():
             figures = f"{floor['mse']:.4f} / {floor['mae']:.4f}"
             lines.append(f"| {data} | {horizon} | {name} | {figures} | {floor['chosen']} |")
+    return "\n".join(dict.fromkeys(lines))  # only the linear map depends on the look-back
+
+
+def missing() -> str:
+    """What removing values costs."""
+    lines = [
+        "| data | T | P | removed | complete, MSE / MAE | some missing, MSE / MAE | ratio |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for row in results("missing"):
+        whole, holed = row["complete"], row["holed"]
+        lines.append(
+            f"| {row['data']} | {row['horizon']} | {row['past']} | {row['removed']:.1%} "
+            f"| {whole['mse']:.4f} / {whole['mae']:.4f} | {holed['mse']:.4f} / {holed['mae']:.4f} "
+            f"| {holed['mse'] / whole['mse']:.3f} |"
+        )
     return "\n".join(lines)
 
 
 def recipe() -> str:
     """The trials behind the default recipe, best first by validation."""
     lines = [
-        "| data | T | change from the default | validation MSE / MAE | parameters |",
-        "| --- | --- | --- | --- | --- |",
+        "| data | P | T | change | validation MSE / MAE | epochs | parameters |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
     ]
-    rows = sorted(results("recipe"), key=lambda r: (r["data"], r["horizon"], r["validation_mse"]))
+    where = ("data", "past", "horizon", "validation_mse")
+    rows = sorted(results("recipe"), key=lambda row: tuple(row[name] for name in where))
     for row in rows:
         figures = f"{row['validation_mse']:.4f} / {row['validation_mae']:.4f}"
         lines.append(
-            f"| {row['data']} | {row['horizon']} | {row['variant']} | {figures} "
-            f"| {row['parameters']:,} |"
+            f"| {row['data']} | {row['past']} | {row['horizon']} | {row['variant']} | {figures} "
+            f"| {row['best_epoch']:.2f} | {row['parameters']:,} |"
         )
     return "\n".join(lines)
 
@@ -220,6 +254,60 @@ def _verdict(against: Row | None) -> str:
     return f"**{against['verdict']}** {interval}"
 
 
+def serving() -> str:
+    """Servers beside the model alone, all in one run."""
+    lines = [
+        "| model | | at once | p50, ms | p99, ms | series / s | rate by the model alone, at its "
+        "best batch |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for document in results("serving"):
+        rows = document["rows"]
+        best = max(row["per_second"] for row in rows if row["what"] == "model alone")
+        model = (
+            f"{document['model']} {document['width']}, {document['attn']}, "
+            f"{document['past']} + {document['horizon']} x {document['columns']}"
+        )
+        lines += [
+            f"| {model} | {row['what']} | {row['at_once']} | {row['p50_ms']:.1f} "
+            f"| {row['p99_ms']:.1f} | {row['per_second']:.1f} | {row['per_second'] / best:.2f} |"
+            for row in rows
+        ]
+    return "\n".join([*lines, *map(_made_by, results("serving"))])
+
+
+def overload() -> str:
+    """Requests at twice the rate that can be sustained."""
+    lines = [
+        "| requests | sustainable / s | asked / s | 200 | 503, all with Retry-After | others "
+        "| answered: p50, p99, most, s | /livez: p50, most, ms | usual again after, s "
+        "| MiB before, peak, after |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for row in results("overload"):
+        counts = row["statuses"]
+        refused = counts.get("503", 0)
+        assert row["with_retry_after"] == refused
+        took = (row["accepted"]["p50_ms"], row["accepted"]["p99_ms"], row["accepted_most_ms"])
+        lines.append(
+            f"| {row['requests']:,} | {row['sustainable_per_second']:.0f} "
+            f"| {row['asked_per_second']:.0f} | {counts['200']:,} | {refused:,} "
+            f"| {sum(counts.values()) - counts['200'] - refused} "
+            f"| {', '.join(f'{each / 1e3:.2f}' for each in took)} "
+            f"| {row['livez']['p50_ms']:.1f}, {row['livez_most_ms']:.1f} "
+            f"| {row['recovered_seconds']:.1f} "
+            f"| {row['mib_before']:.0f}, {row['mib_peak']:.0f}, {row['mib_after']:.0f} |"
+        )
+    return "\n".join([*lines, *map(_made_by, results("overload"))])
+
+
+def _made_by(row: Row) -> str:
+    return (
+        f"\n`{row['command']}`: {row['hardware']}, commit {row['commit'][:9]}; the service was "
+        f"ready {row['ready_seconds']:.1f} s after its start."
+    )
+
+
 def attentions() -> str:
     """What each mechanism says of itself."""
     from forecaster.attention import ATTENTIONS
@@ -267,9 +355,12 @@ TABLES: dict[str, Callable[[], str]] = {
     "training": training,
     "means": means,
     "floors": floors,
+    "missing": missing,
     "recipe": recipe,
     "attention": attention,
     "comparison": comparison,
+    "serving": serving,
+    "overload": overload,
     "commands": commands,
 }
 

@@ -94,7 +94,8 @@ def kept(result: dict[str, Any], label: str, command: list[str], seconds: float)
         "mse": test["mse"],
         "mae": test["mae"],
         "mase": test["mase"],
-        "intervals": {name: shares(test["intervals"], name) for name in ("80", "95")},
+        "intervals": covered(test["intervals"]),
+        "online": covered((test["intervals"] or {}).get("online")),
         "floors": {
             name: {key: floor[key] for key in ("mse", "mae", "paired_low", "paired_high", "chosen")}
             for name, floor in test["floors"].items()
@@ -102,10 +103,13 @@ def kept(result: dict[str, Any], label: str, command: list[str], seconds: float)
     }
 
 
-def shares(intervals: dict[str, Any] | None, name: str) -> dict[str, float] | None:
-    """Coverage and mean scaled width of the calibrated intervals of this name, if there are any."""
-    found = (intervals or {}).get(name)
-    return found and {key: found[key] for key in ("coverage", "width")}
+def covered(form: dict[str, Any] | None) -> dict[str, dict[str, float] | None]:
+    """Coverage and mean scaled width of a form's 80 and 95 % intervals; None where it has none."""
+    found = {name: (form or {}).get(name) for name in ("80", "95")}
+    return {
+        name: each and {key: each[key] for key in ("coverage", "width")}
+        for name, each in found.items()
+    }
 
 
 def digest(config: dict[str, Any]) -> str:

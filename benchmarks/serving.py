@@ -1,0 +1,317 @@
+"""Requests per second and latency of the service on loopback, beside the model alone.
+
+    python benchmarks/serving.py --model runs/ETTh1-168-prob-s0-1f2e3d4c
+    python benchmarks/serving.py --model BUNDLE --mlflow models:/NAME/1
+    python benchmarks/serving.py --model BUNDLE --overload 10000
+
+Clients that each ask again as soon as they are answered, one series a request. The model alone is
+called in this process, one series at a time and in a loop of its best batch. With --mlflow,
+`mlflow models serve` answers for the same model. The three take turns in every round, and the
+median of the rounds counts. With --overload, so many requests come at twice the rate that the
+service has with 64 clients, whether they are answered or not. What is found is kept in
+benchmarks/results/.
+"""
+
+import argparse
+import asyncio
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from attention import keep
+from tqdm import tqdm
+
+from forecaster import bench
+from forecaster.bench import Conditions
+from forecaster.predict import Forecaster
+
+CONCURRENCY = (1, 32, 64)
+BATCHES = (1, 2, 4, 8, 16, 32, 64)
+Figures = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Server:
+    """A process that answers on `port`; it did so `ready` seconds after its start."""
+
+    port: int
+    pid: int
+    ready: float
+
+    def resident(self) -> float:
+        """MiB."""
+        with open(f"/proc/{self.pid}/status") as status:
+            return next(int(line.split()[1]) for line in status if "VmRSS" in line) / 1024
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--model", required=True, help="a bundle's folder")
+    parser.add_argument("--mlflow", help="the same model, as mlflow calls it")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=5, help="for each measurement of a round")
+    parser.add_argument("--overload", type=int, default=0, help="requests")
+    arguments = parser.parse_args()
+    forecaster = Forecaster.load(arguments.model)
+    config = forecaster.bundle.config
+    document = {
+        "kind": "serving",
+        **bench.about(Conditions(threads=torch.get_num_threads(), device=forecaster.device)),
+        "model": config.model.name,
+        "width": config.model.options["width"],
+        "attn": config.attn.name,
+        "past": forecaster.bundle.past,
+        "horizon": forecaster.bundle.horizon,
+        "columns": len(forecaster.schema.columns),
+    }
+    with ExitStack() as stack:
+        command = ["forecaster", "serve", "--model", arguments.model, "--port"]
+        server = stack.enter_context(serving(command, "/readyz"))
+        url = f"http://127.0.0.1:{server.port}/models/{forecaster.bundle.name}/example"
+        with urllib.request.urlopen(url) as answer:
+            request = post("/predict", answer.read())
+        if arguments.overload:
+            found: dict[str, Any] = overload(server, request, arguments.overload)
+        else:
+            servers = {"service": (server, request)}
+            if arguments.mlflow:
+                command = ["mlflow", "models", "serve", "--env-manager", "local"]
+                frame = forecaster.example.to_json(orient="split", index=False, date_format="iso")
+                servers["mlflow models serve"] = (
+                    stack.enter_context(serving([*command, "-m", arguments.mlflow, "-p"], "/ping")),
+                    post("/invocations", f'{{"dataframe_split": {frame}}}'.encode()),
+                )
+            found = {"rows": side_by_side(forecaster, servers, arguments)}
+        found["ready_seconds"] = round(server.ready, 2)
+    what = "overload" if arguments.overload else "serving"
+    keep(f"{what}-{config.model.name}-{config.attn.name}-{forecaster.device}",
+         document | {"kind": what} | found)  # fmt: skip
+
+
+def side_by_side(
+    forecaster: Forecaster,
+    servers: dict[str, tuple[Server, bytes]],
+    arguments: argparse.Namespace,
+) -> list[dict[str, Any]]:
+    """The medians of all rounds, by what was asked and by how many clients or series at once."""
+    found: dict[tuple[str, int], list[Figures]] = defaultdict(list)
+    best = max(BATCHES, key=lambda batch: alone(forecaster, batch, 1)["per_second"])
+    turns = [("model alone", 1), ("model alone", best)] + [
+        (what, clients) for clients in CONCURRENCY for what in servers
+    ]
+    for server, request in servers.values():
+        asyncio.run(load(server.port, request, CONCURRENCY[-1], 2))
+    for _ in tqdm(range(arguments.rounds), "rounds"):
+        for what, count in turns:
+            if what in servers:
+                server, request = servers[what]
+                took = asyncio.run(load(server.port, request, count, arguments.seconds))
+                figure = figures(took, 1, arguments.seconds)
+            else:
+                figure = alone(forecaster, count, arguments.seconds)
+            found[what, count].append(figure)
+    return [
+        {
+            "what": what,
+            "at_once": count,
+            **{key: round(median(row[key] for row in rows), 2) for key in rows[0]},
+        }
+        for (what, count), rows in found.items()
+    ]
+
+
+def alone(forecaster: Forecaster, batch: int, seconds: float) -> Figures:
+    """The model without HTTP, `batch` series at a time."""
+    past, schema = forecaster.bundle.past, forecaster.schema
+    if schema.known.columns or schema.known.attributes or schema.wide:
+        sys.exit("this measures models of one table without covariates and attributes")
+    history = forecaster.example[list(schema.columns)].to_numpy()[None, :past]
+    starts = pd.DatetimeIndex(forecaster.example[schema.time][:1])
+    many, times = history.repeat(batch, axis=0), starts.repeat(batch)
+    took: list[float] = []
+    while len(took) < 3 or sum(took) < seconds:
+        began = time.perf_counter()
+        forecaster.forecast(many, times)
+        took.append(time.perf_counter() - began)
+    return figures(took, batch, sum(took))
+
+
+async def load(port: int, request: bytes, clients: int, seconds: float) -> list[float]:
+    """Seconds that each request took."""
+    end = time.perf_counter() + seconds
+    took: list[float] = []
+
+    async def client() -> None:
+        connection = await asyncio.open_connection("127.0.0.1", port)
+        while (began := time.perf_counter()) < end:
+            head = await ask(connection, request)
+            assert head.startswith(b"HTTP/1.1 200"), head.decode()
+            took.append(time.perf_counter() - began)
+        await hang_up(connection)
+
+    await asyncio.gather(*(client() for _ in range(clients)))
+    return took
+
+
+Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+async def ask(connection: Connection, request: bytes) -> bytes:
+    """The head of the answer, which is read to its end."""
+    reader, writer = connection
+    writer.write(request)
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = head.lower().partition(b"content-length:")[2].partition(b"\r")[0]
+    await reader.readexactly(int(length))
+    return head
+
+
+async def hang_up(connection: Connection) -> None:
+    connection[1].close()
+    await connection[1].wait_closed()
+
+
+def overload(server: Server, request: bytes, count: int) -> dict[str, Any]:
+    """What becomes of `count` requests at twice the sustainable rate, and afterwards."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    asyncio.run(load(server.port, request, 64, 2))
+    sustainable = len(asyncio.run(load(server.port, request, 64, 10))) / 10
+    lone = figures(asyncio.run(load(server.port, request, 1, 5)), 1, 5)
+    before = server.resident()
+    found = asyncio.run(flood(server, request, count, 2 * sustainable, lone["p99_ms"] / 1e3))
+    return {
+        "requests": count,
+        "sustainable_per_second": round(sustainable, 1),
+        "lone": lone,
+        "mib_before": round(before, 1),
+        "mib_after": round(server.resident(), 1),
+        **found,
+    }
+
+
+async def flood(
+    server: Server, request: bytes, count: int, rate: float, usual: float
+) -> dict[str, Any]:
+    """`count` requests at `rate` a second, each on a connection that is free."""
+    free: list[Connection] = []
+    statuses: Counter[str] = Counter()
+    took: list[float] = []
+    probes: list[float] = []
+    peak, ended = server.resident(), False
+    again = 0
+
+    async def connection() -> Connection:
+        return free.pop() if free else await asyncio.open_connection("127.0.0.1", server.port)
+
+    async def one() -> None:
+        nonlocal again
+        began = time.perf_counter()
+        own = await connection()
+        head = await ask(own, request)
+        free.append(own)
+        status = head.split(b" ", 2)[1].decode()
+        statuses[status] += 1
+        if status == "200":
+            took.append(time.perf_counter() - began)
+        again += b"\r\nretry-after:" in head.lower()
+
+    async def probe() -> None:
+        nonlocal peak
+        own = await asyncio.open_connection("127.0.0.1", server.port)
+        while not ended:
+            began = time.perf_counter()
+            head = await ask(own, b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 200"), head.decode()
+            probes.append(time.perf_counter() - began)
+            peak = max(peak, server.resident())
+            await asyncio.sleep(0.25)
+
+    probing, begun = asyncio.create_task(probe()), time.perf_counter()
+    asked = []
+    for number in tqdm(range(count), "requests"):
+        await asyncio.sleep(max(0, begun + number / rate - time.perf_counter()))
+        asked.append(asyncio.create_task(one()))
+    end = time.perf_counter()
+    lasted, own = end - begun, await asyncio.open_connection("127.0.0.1", server.port)
+    while True:  # until a lone request is answered as fast as on a usual day
+        began = time.perf_counter()
+        head = await ask(own, request)
+        if head.startswith(b"HTTP/1.1 200") and time.perf_counter() - began <= 2 * usual:
+            break
+    recovered = time.perf_counter() - end
+    await asyncio.gather(*asked)
+    ended = True
+    await probing
+    for each in [*free, own]:
+        await hang_up(each)
+    return {
+        "asked_per_second": round(count / lasted, 1),
+        "statuses": dict(statuses),
+        "with_retry_after": again,
+        "accepted": figures(took, 1, lasted),
+        "accepted_most_ms": round(max(took) * 1e3, 1),
+        "livez": figures(probes, 1, lasted),
+        "livez_most_ms": round(max(probes) * 1e3, 1),
+        "recovered_seconds": round(recovered, 2),
+        "mib_peak": round(peak, 1),
+    }
+
+
+def figures(took: Sequence[float], each: int, seconds: float) -> Figures:
+    p50, p99 = (float(value) * 1e3 for value in np.quantile(took, [0.5, 0.99]))
+    rate = len(took) * each / seconds
+    return {"p50_ms": round(p50, 2), "p99_ms": round(p99, 2), "per_second": round(rate, 1)}
+
+
+def post(path: str, body: bytes) -> bytes:
+    head = (
+        f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(body)}\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+@contextmanager
+def serving(command: Sequence[str], ready: str) -> Iterator[Server]:
+    """A server that is started with its port as the last argument and answers on `ready`."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    quiet, began = subprocess.DEVNULL, time.perf_counter()
+    process = subprocess.Popen(
+        [*command, str(port)], stdout=quiet, stderr=quiet, start_new_session=True
+    )
+    try:
+        while process.poll() is None:
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}{ready}", timeout=5):
+                    yield Server(port, process.pid, time.perf_counter() - began)
+                    break
+            except OSError:
+                time.sleep(0.1)
+        else:
+            sys.exit(f"{' '.join(command)} {port} ended with status {process.returncode}")
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGTERM)
+            process.wait(60)
+
+
+if __name__ == "__main__":
+    main()
