@@ -1,7 +1,8 @@
 """A trained model at rest: a folder of safetensors, JSON and a manifest. No code, no pickle.
 
     model.safetensors      the weights
-    intervals.safetensors  what makes quantiles of the forecast, in units; empty without any
+    intervals.safetensors  what makes quantiles of the forecast, scaled; empty without any
+    golden.safetensors     the forecast of its example when it was saved, in units; empty if unknown
     config.json            the resolved RunConfig
     schema.json            columns, targets, time, frequency, seasons, and each column's scaler
     metrics.json           the honest figures: test split, floors, counts
@@ -14,25 +15,34 @@ The manifest detects damage; it does not prove who wrote the bundle.
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from forecaster.config import RunConfig, load_dict
-from forecaster.datasets import Scaler, calendar_names, phase_weights
+from forecaster.datasets import Known, Scaler, calendar_features, calendar_names, phase_weights
+from forecaster.datasets.calendar import holiday_feature
 from forecaster.errors import BundleError, ConfigError, StorageError, UsageError
 from forecaster.intervals import Intervals
 from forecaster.model import ForecastModel, Task
 
-FORMAT = 2
+if TYPE_CHECKING:
+    import pandas as pd
+    from numpy.typing import NDArray
+
+    from forecaster.datasets.own import Policy, Reading
+
+FORMAT = 4
 MANIFEST = "MANIFEST.sha256"
 WEIGHTS = "model.safetensors"
 INTERVALS = "intervals.safetensors"
 JSON_FILES = ("config.json", "schema.json", "metrics.json", "about.json")
-FILES = (*JSON_FILES, WEIGHTS, INTERVALS)
+GOLDEN = "golden.safetensors"
+FILES = (*JSON_FILES, WEIGHTS, INTERVALS, GOLDEN)
 
 
 @dataclass(frozen=True)
@@ -40,7 +50,10 @@ class Schema:
     """What a model reads and writes, in the names and units of the user.
 
     `time` is the name of the time column, `timezone` "UTC" or "naive"; `scaler` belongs to
-    `columns`, in their order; `seasons` are steps, the main one first.
+    `columns`, in their order; `seasons` are steps, the main one first; `id` is the column that
+    names the series of a panel, `items` those that were trained on, columns of a file where it is
+    `wide`; `known` what else is known of a step ahead of time; `holidays` a region whose public
+    holidays the calendar knows.
     """
 
     columns: tuple[str, ...]
@@ -50,6 +63,46 @@ class Schema:
     freq: str
     seasons: tuple[int, ...]
     scaler: Scaler
+    id: str | None = None
+    items: tuple[str, ...] = ()
+    wide: bool = False
+    known: Known = field(default_factory=Known)
+    holidays: str | None = None
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Columns of a history besides those of time and id: values, covariates, attributes."""
+        attributes = (attribute.name for attribute in self.known.attributes)
+        return (*self.columns, *self.known.columns, *attributes)
+
+    @property
+    def past_only(self) -> tuple[str, ...]:
+        """The columns that are read but not forecast."""
+        return tuple(name for name in self.columns if name not in self.targets)
+
+    def reading(self, policy: "Policy") -> "Reading":
+        """How a file of such a series is read, with nothing left to infer."""
+        from forecaster.datasets.own import Reading
+
+        return Reading(
+            time=self.time,
+            id=self.id,
+            targets=self.items if self.wide else self.targets,
+            past_covariates=self.past_only,
+            future_covariates=self.known.columns,
+            static=tuple(attribute.name for attribute in self.known.attributes),
+            freq=self.freq,
+            seasons=self.seasons,
+            panel=self.wide,
+            policy=policy,
+        )
+
+    def calendar(self, times: "pd.DatetimeIndex") -> "NDArray[np.float32]":
+        """The calendar features (N, F) of N stamps, whether it is a holiday the last of them."""
+        features = calendar_features(times, self.freq)
+        if self.holidays is None:
+            return features
+        return np.concatenate([features, holiday_feature(times, self.holidays)], axis=1)
 
     @property
     def target_positions(self) -> tuple[int, ...]:
@@ -70,7 +123,23 @@ class Schema:
             calendar=len(calendar_names(self.freq)),
             season=self.seasons[0],
             phase=phase_weights(self.freq, self.seasons[0]),
+            covariates=(self.holidays is not None) + self.known.width,
         )
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON, exactly."""
+        own = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {**own, "scaler": self.scaler.to_dict(), "known": self.known.to_dict()}
+
+    @classmethod
+    def from_dict(cls, state: dict[str, Any]) -> "Schema":
+        """What `to_dict` gave, even through JSON."""
+        made = {
+            "scaler": Scaler.from_dict(state["scaler"]),
+            "known": Known.from_dict(state["known"]),
+        }
+        lists = {key: tuple(value) for key, value in state.items() if isinstance(value, list)}
+        return cls(**{**state, **lists, **made})
 
 
 @dataclass(frozen=True)
@@ -83,9 +152,11 @@ class Bundle:
     metrics: dict[str, Any]
     about: dict[str, Any]
     intervals: Intervals | None = None
+    golden: "NDArray[np.float64] | None" = None
+    """What `Forecaster.golden` gave when it was saved, (T, targets, 1 + levels), in units."""
     digest: str = ""
     origin: dict[str, str] = field(default_factory=dict)
-    """The version and the alias under which it was found in a registry; not part of the files."""
+    """Where a registry had it: name, version, alias, source; not part of the files."""
 
     @property
     def name(self) -> str:
@@ -119,15 +190,16 @@ class Bundle:
         """Write the folder; returns the bundle with its digest."""
         from safetensors.torch import save
 
-        schema = {**asdict(self.schema), "scaler": self.schema.scaler.to_dict()}
         about = {"format": FORMAT, **self.about, "versions": versions()}
-        contents = (self.config.to_dict(), schema, self.metrics, about)
+        contents = (self.config.to_dict(), self.schema.to_dict(), self.metrics, about)
         files = {
             name: (json.dumps(content, indent=1, allow_nan=False) + "\n").encode()
             for name, content in zip(JSON_FILES, contents, strict=True)
         }
         files[WEIGHTS] = save({k: v.detach().cpu().contiguous() for k, v in self.weights.items()})
         files[INTERVALS] = save(_tensors(self.intervals))
+        golden = {} if self.golden is None else {"forecast": torch.from_numpy(self.golden)}
+        files[GOLDEN] = save(golden)
         files[MANIFEST] = b"".join(_line(name, data) for name, data in files.items())
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -168,17 +240,22 @@ def load(folder: Path) -> Bundle:
             )
         bundle = Bundle(
             config=load_dict(config, str(folder / "config.json")),
-            schema=_schema(schema),
+            schema=Schema.from_dict(schema),
             weights=load_tensors(files[WEIGHTS]),
             metrics=metrics,
             about=about,
             intervals=_intervals(load_tensors(files[INTERVALS])),
-            digest=f"sha256:{hashlib.sha256(manifest).hexdigest()}",
+            golden=_golden(load_tensors(files[GOLDEN])),
+            digest=_digest(manifest),
         )
         if (own := bundle.intervals) is not None:
             wanted = (bundle.horizon, len(bundle.schema.targets), len(own.nominal))
             if (own.offsets.shape, own.scale.shape) != (wanted, wanted[:2]):
                 raise BundleError(f"{INTERVALS} does not fit config.json: expected shape {wanted}")
+        levels = len(own.levels) if own else 0
+        wanted = (bundle.horizon, len(bundle.schema.targets), 1 + levels)
+        if bundle.golden is not None and bundle.golden.shape != wanted:
+            raise BundleError(f"{GOLDEN} does not fit config.json: expected shape {wanted}")
         return bundle
     except ConfigError as error:
         raise BundleError(f"not a bundle of this version: {error}") from None
@@ -189,6 +266,15 @@ def load(folder: Path) -> Bundle:
 def is_bundle(folder: Path) -> bool:
     """Whether the folder looks like a bundle."""
     return (folder / MANIFEST).is_file()
+
+
+def digest_of(folder: Path) -> str:
+    """The digest that the bundle in a folder has if it is whole; reads the manifest alone."""
+    return _digest(_read(folder, MANIFEST))
+
+
+def _digest(manifest: bytes) -> str:
+    return f"sha256:{hashlib.sha256(manifest).hexdigest()}"
 
 
 def _line(name: str, data: bytes) -> bytes:
@@ -227,13 +313,5 @@ def _intervals(tensors: dict[str, Any]) -> Intervals | None:
     )
 
 
-def _schema(values: dict[str, Any]) -> Schema:
-    return Schema(
-        columns=tuple(values["columns"]),
-        targets=tuple(values["targets"]),
-        time=values["time"],
-        timezone=values["timezone"],
-        freq=values["freq"],
-        seasons=tuple(values["seasons"]),
-        scaler=Scaler.from_dict(values["scaler"]),
-    )
+def _golden(tensors: dict[str, Any]) -> "NDArray[np.float64] | None":
+    return np.asarray(tensors["forecast"].numpy(), np.float64) if tensors else None

@@ -16,11 +16,37 @@ import typer
 from forecaster.errors import ForecasterError, Stopped, UnavailableError, UsageError
 
 if TYPE_CHECKING:
+    from forecaster.bundle import Bundle
     from forecaster.config import Loaded
 
 EXIT_CODES = """
 Exit codes: 0 done, 2 usage, 65 data, 69 unavailable, 70 internal, 74 files, 78 configuration
 file or environment, 130 interrupted, 143 terminated.
+"""
+
+SETTINGS = """
+\b
+Settings, from the environment (docs/serving.md tells more):
+  FORECASTER_MODEL             what is served, as --model; several with commas
+  FORECASTER_POLL_SECONDS      between two looks for a newer model; 0: never; 30
+  FORECASTER_DIGESTS           of the only models that may be served, with commas
+  FORECASTER_DEVICE            auto, cpu or cuda, as --device
+  FORECASTER_API_KEYS          NAME:SHA256 of each key, with commas, from --new-key
+  FORECASTER_RATE              requests a minute by a key or an address; 0: any number
+  FORECASTER_ALLOWED_HOSTS     names that clients call it by, with commas; *: any
+  FORECASTER_TRUSTED_PROXIES   addresses whose X-Forwarded-For is believed, with commas
+  FORECASTER_MAX_BODY_BYTES    of a request: 16777216
+  FORECASTER_MAX_SERIES        in a request: 1000
+  FORECASTER_MAX_ROWS          in a request: 1000000
+  FORECASTER_MAX_BATCH         series that run together: 64 on CUDA, 16 on a CPU
+  FORECASTER_THREADS           batches at a time; else 1 on CUDA, each core of a CPU to 4
+  FORECASTER_MAX_WAIT_MS       that a batch waits for company: 0
+  FORECASTER_MAX_QUEUE         series that wait; 503 beyond: 512
+  FORECASTER_DEADLINE_SECONDS  for a forecast; 504 beyond: 30
+  FORECASTER_DRAIN_SECONDS     from SIGTERM to the end of listening: 1
+  FORECASTER_MAX_CONNECTIONS   at once: 16384
+  FORECASTER_RECEIVE_SECONDS   to send a request or read an answer: 10
+  FORECASTER_ATTENTIONS        that other packages may bring, with commas
 """
 
 app = typer.Typer(
@@ -43,12 +69,43 @@ app.add_typer(bench_app, name="bench")
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 Config = Annotated[str | None, typer.Option(help="A name in configs/ or a YAML file.")]
 Attn = Annotated[str | None, typer.Option(help="Attention; see `forecaster attentions`.")]
-Data = Annotated[str | None, typer.Option(help="Data set; see `forecaster data list`.")]
+Data = Annotated[
+    str | None,
+    typer.Option(
+        help="A name of `forecaster data list`; or a CSV or Parquet file, folder, pattern."
+    ),
+]
 Features = Annotated[
     Literal["M", "S", "MS"] | None,
     typer.Option(help="M: all to all; S: the target alone; MS: all to the target."),
 ]
-Target = Annotated[str | None, typer.Option(help="The column that S and MS predict.")]
+Target = Annotated[
+    str | None, typer.Option(help="What to predict: columns, with commas; else all of them.")
+]
+Past = Annotated[
+    str | None,
+    typer.Option("--past-covariates", help="Columns to read but not to predict, with commas."),
+]
+Future = Annotated[
+    str | None,
+    typer.Option("--future-covariates", help="Columns known ahead, with commas."),
+]
+Static = Annotated[
+    str | None, typer.Option(help="Columns that are attributes of a series, with commas.")
+]
+Time = Annotated[str | None, typer.Option(help="The time column of a file.")]
+Id = Annotated[str | None, typer.Option(help="The column of a file that names its series.")]
+Freq = Annotated[str | None, typer.Option(help="The time step of a file: 15min, h, D, W-MON, MS.")]
+Season = Annotated[
+    str | None, typer.Option(help="Steps of the cycles of a file, with commas, the main one first.")
+]
+Policy = Annotated[
+    Literal["error", "sort", "resample"] | None,
+    typer.Option(help="What to do about gaps, repeated and unsorted stamps; see docs/data.md."),
+]
+Holidays = Annotated[
+    str | None, typer.Option(help="Public holidays for the calendar: a country or state, AU-VIC.")
+]
 Horizon = Annotated[int | None, typer.Option(help="Steps to forecast.")]
 Lookback = Annotated[str | None, typer.Option(help='Steps to look back, or "21 cycles".')]
 Epochs = Annotated[int | None, typer.Option(help="Passes over the training windows, at most.")]
@@ -99,7 +156,16 @@ def train(
     horizon: Horizon = None,
     data: Data = None,
     target: Target = None,
+    past_covariates: Past = None,
+    future_covariates: Future = None,
+    static: Static = None,
     features: Features = None,
+    time: Time = None,
+    id: Id = None,
+    freq: Freq = None,
+    season: Season = None,
+    policy: Policy = None,
+    holidays: Holidays = None,
     lookback: Lookback = None,
     epochs: Epochs = None,
     refit: Refit = None,
@@ -153,10 +219,19 @@ def evaluate(model: Model, device: Device = None, as_json: AsJson = False) -> No
 
 @app.command()
 def predict(
-    model: Model,
-    input: Annotated[
-        Path | None, typer.Option(help="CSV or Parquet with the history; else the model's data.")
+    model: Annotated[str | None, typer.Option(help=MODEL)] = None,
+    url: Annotated[
+        str | None,
+        typer.Option(help="A service to ask instead; its key, if any, in $FORECASTER_API_KEY."),
     ] = None,
+    input: Annotated[
+        str | None, typer.Option(help="CSV or Parquet with the history; else the model's data.")
+    ] = None,
+    future: Annotated[
+        str | None,
+        typer.Option(help="CSV or Parquet with the covariates known ahead, a row per step."),
+    ] = None,
+    policy: Policy = None,
     output: Annotated[
         Path | None, typer.Option(help="CSV or Parquet to write; else CSV on stdout.")
     ] = None,
@@ -170,69 +245,96 @@ def predict(
     """Forecast the real future of a series.
 
     From the step after its last row, in original units. With --levels each column is followed by
-    its quantiles.
+    its quantiles. With --url http://127.0.0.1:8000 in place of --model a service is asked.
 
     Example: forecaster predict --model forecaster-ETTh1-M-all-336 --input x.csv --levels 0.1,0.9
     """
-    from forecaster.datasets import load_card, locate, read_frame
-    from forecaster.predict import Forecaster
-
+    if (model is None) == (url is None):
+        raise UsageError("name either a --model or the --url of a service")
     if output is not None and output.suffix not in (".csv", ".parquet"):
         raise UsageError(f"--output wants a name ending in .csv or .parquet, got {output}")
     wanted = _levels(levels)
-    forecaster = Forecaster.load(model, device or "auto")
-    forecaster.check_levels(wanted)
-    if forecaster.kind == "median":
-        _say("the model was trained for quantiles: its forecast is the median, not the mean")
-    if input is None:
-        data = forecaster.bundle.config.data
-        card = load_card(data.name)
-        input = locate(card, data.path)
-        _say(f"history: {input}")
-        # What lies further back may be irregular, as the card then says.
-        history = read_frame(input, card).tail(forecaster.bundle.past)
+    history: Any = input
+    source: Any
+    if url is not None:
+        from forecaster.client import Client
+
+        if input is None or device is not None:
+            raise UsageError("--url wants --input FILE and no --device: the service has its own")
+        source = Client(url, os.environ.get("FORECASTER_API_KEY"))
+        card = source.model()
+        kind, time = card["forecast"], card["time"]
     else:
-        history = read_frame(input)
-    frame = forecaster.predict(history, horizon, wanted, where=str(input))
+        from forecaster.predict import Forecaster
+
+        source = Forecaster.load(str(model), device or "auto")
+        source.check_levels(wanted)
+        kind, time = source.kind, source.schema.time
+        if input is None:
+            history, input = _own_history(source.bundle)
+            _say(f"history: {input}")
+    if kind == "median":
+        _say("the model was trained for quantiles: its forecast is the median, not the mean")
+    frame = source.predict(
+        history, horizon, wanted, future=future, policy=policy, where=str(input), say=_say
+    )
     if output is not None:
         _write(frame, output)
         _say(f"wrote {len(frame)} rows to {output}")
     if as_json:
         rows = frame.to_dict("records")
-        time = frame.columns[0]
         _print_json([{**row, time: row[time].isoformat()} for row in rows])
     elif output is None:
         print(frame.to_csv(index=False), end="")
 
 
-@app.command()
+@app.command(epilog=SETTINGS)
 def serve(
-    model: Annotated[str | None, typer.Option(help=MODEL)] = None,
+    model: Annotated[
+        list[str] | None,
+        typer.Option(help=f"{MODEL} Give it again to serve several; the first is the default."),
+    ] = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen on.", min=1, max=65535)] = 8000,
     device: Device = None,
+    new_key: Annotated[
+        str | None, typer.Option(help="Make an API key for this name, and serve nothing.")
+    ] = None,
 ) -> None:
-    """Serve a model over HTTP: POST /predict, docs at /docs.
+    """Serve a model over HTTP: a page at /, docs at /docs.
 
     Without --model (or FORECASTER_MODEL) the only champion in the tracker is served.
 
     Example: forecaster serve --model forecaster-ETTh1-M-all-336 --port 8080
     """
+    if new_key is not None:
+        _new_key(new_key)
+        return
     import uvicorn
 
-    os.environ["FORECASTER_MODEL"] = model or os.environ.get("FORECASTER_MODEL") or _champion()
+    named = ",".join(model or ()) or os.environ.get("FORECASTER_MODEL")
+    os.environ["FORECASTER_MODEL"] = named or _champion()
     if device is not None:
         os.environ["FORECASTER_DEVICE"] = device
     _check_free(host, port)
+    if host not in ("localhost", "127.0.0.1", "::1") and not os.environ.get("FORECASTER_API_KEYS"):
+        _say(
+            f"warning: whoever can reach {host} can ask this service. To want a key, set "
+            "FORECASTER_API_KEYS; forecaster serve --new-key NAME makes one."
+        )
     _say(f"serving {os.environ['FORECASTER_MODEL']} on http://{host}:{port} (docs at /docs)")
     uvicorn.run(
         "service.app:create_app",
         factory=True,
         host=host,
         port=port,
-        http="httptools",
+        http="service.protocol:Protocol",
+        ws="none",
+        proxy_headers=False,  # FORECASTER_TRUSTED_PROXIES says who may tell of clients
         access_log=False,
         server_header=False,
+        timeout_keep_alive=75,  # longer than proxies and clients keep theirs
+        timeout_graceful_shutdown=60,  # for clients whose request or answer stands still
     )
 
 
@@ -269,6 +371,7 @@ def compare(
     Example: forecaster compare --attn all --horizon 96,336 --seeds 3
     """
     from forecaster import compare as comparison
+    from forecaster.config import DataConfig
 
     stem, values = comparison.read_grid(grid)
     said = {
@@ -283,7 +386,8 @@ def compare(
     changes = {key: value for key, value in said.items() if value is not None}
     definition = comparison.define(values, changes, grid)
     if name is None:
-        name = "-".join([*definition.data, *map(str, definition.horizons)]) if changes else stem
+        labels = [DataConfig(name=each).label for each in definition.data]
+        name = "-".join([*labels, *map(str, definition.horizons)]) if changes else stem
     cores = comparison.cores()
     if jobs is not None and jobs > cores:
         _say(f"--jobs {jobs}: this machine has {cores} cores for it, so {cores} at a time")
@@ -545,13 +649,72 @@ def data_fetch(name: str, as_json: AsJson = False) -> None:
     print(file)
 
 
+@data_app.command("check")
+def data_check(
+    file: Annotated[str, typer.Argument(help="A CSV or Parquet file, a folder, a pattern.")],
+    horizon: Horizon = None,
+    lookback: Lookback = None,
+    target: Target = None,
+    past_covariates: Past = None,
+    future_covariates: Future = None,
+    static: Static = None,
+    time: Time = None,
+    id: Id = None,
+    freq: Freq = None,
+    season: Season = None,
+    policy: Policy = None,
+    config: Config = None,
+    set_: Set = None,
+    picture: Annotated[
+        Path | None, typer.Option(help="PNG or SVG to draw; else NAME-check.png here.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say what a file of your own holds, and what training would make of it.
+
+    Columns and their roles, time step and seasons, gaps and missing values, the parts with their
+    windows, the memory of it all; and a picture. Takes the options of train and trains nothing.
+
+    Example: forecaster data check sales.csv --target amount --horizon 96
+    """
+    from forecaster import check, resources
+    from forecaster.experiment import find_data, pose
+
+    if not resources.names_a_file(file):
+        raise UsageError(
+            f"data check wants a file, a folder or a pattern, got '{file}'; what is known by name "
+            f"is shown by: forecaster data show {file}"
+        )
+    loaded = _load(config, set_, {**locals(), "data": file})
+    resolved, own, series = find_data(loaded, _nothing if as_json else _say)
+    problem = pose(resolved, own, series)
+    past, _, steps = problem.config.window.lengths()
+    found = check.report(own, steps, past, problem.borders)  # type: ignore[arg-type]  # a file's
+    drawn = picture or Path(f"{own.name}-check.png")
+    _draw(check.figure(own, problem.borders), drawn)  # type: ignore[arg-type]
+    if as_json:
+        _print_json({**found, "picture": str(drawn)})
+        return
+    print(check.text(found))
+    print(f"picture     {drawn}")
+
+
 @app.command("config")
 def show_config(
     attn: Attn = None,
     horizon: Horizon = None,
     data: Data = None,
     target: Target = None,
+    past_covariates: Past = None,
+    future_covariates: Future = None,
+    static: Static = None,
     features: Features = None,
+    time: Time = None,
+    id: Id = None,
+    freq: Freq = None,
+    season: Season = None,
+    policy: Policy = None,
+    holidays: Holidays = None,
     lookback: Lookback = None,
     epochs: Epochs = None,
     refit: Refit = None,
@@ -644,7 +807,18 @@ def main() -> NoReturn:
             status = error.exit_code
         except Exception as error:
             status = _unexpected(error, debug)
+        finally:
+            _empty_stdout()
     sys.exit(status or 0)
+
+
+def _empty_stdout() -> None:
+    """Write what is left; drop it where the reader has gone, which is no error."""
+    try:
+        if sys.__stdout__ is not None:
+            sys.__stdout__.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def _unexpected(error: Exception, debug: bool) -> int:
@@ -690,7 +864,25 @@ def _load(config: str | None, sets: list[str] | None, flags: dict[str, Any]) -> 
     named = {name: flags[name] for name in FLAGS if flags.get(name) is not None}
     if str(named.get("lookback", "")).isdigit():
         named["lookback"] = int(named["lookback"])
+    if "season" in named:
+        named["season"] = _numbers("--season", named["season"])
+    for name in ("past_covariates", "future_covariates", "static"):
+        if name in named:
+            named[name] = [part.strip() for part in named[name].split(",")]
     return load(config, sets or (), named)
+
+
+def _own_history(bundle: "Bundle") -> tuple[Any, str]:
+    """The data that a model was trained on, and what to call it."""
+    from forecaster.datasets import load_card, locate, read_frame
+
+    data = bundle.config.data
+    if data.is_file:
+        return data.name, data.name
+    card = load_card(data.name)
+    file = locate(card, data.path)
+    # What lies further back may be irregular, as the card then says.
+    return read_frame(file, card).tail(bundle.past), str(file)
 
 
 def _numbers(option: str, text: str) -> list[int]:
@@ -717,6 +909,21 @@ def _check_free(host: str, port: int) -> None:
             f"cannot listen on {host}, port {port}: {error.strerror}. Choose another --port or "
             "--host."
         ) from None
+
+
+def _new_key(name: str) -> None:
+    import hashlib
+    import re
+    import secrets
+
+    if not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", name):
+        raise UsageError(f"--new-key wants letters, digits and . _ - (64 at most), got '{name}'")
+    key = secrets.token_urlsafe(32)
+    _row("key", key)
+    _row("setting", f"FORECASTER_API_KEYS={name}:{hashlib.sha256(key.encode()).hexdigest()}")
+    _say(
+        "The key is for the client and shown only now; the setting, for the service, is no secret."
+    )
 
 
 def _champion() -> str:
@@ -749,7 +956,8 @@ def _show_metrics(metrics: dict[str, Any]) -> None:
     from forecaster.evaluate.report import interval_lines, table
 
     test = metrics["test"]
-    print(f"\ntest split, {test['windows']} windows (all of them), values scaled by training rows")
+    which = "all of them" if test.get("every", 1) == 1 else f"every {test['every']}th of them"
+    print(f"\ntest split, {test['windows']} windows ({which}), values scaled by training rows")
     print(f"{'':<24}{'MSE':>8}{'MAE':>9}{'skill':>9}")
     for name, mse, mae, skill, remark in table(test):
         print(f"{name:<24}{mse:>8}{mae:>9}{skill:>9}  {remark}".rstrip())
@@ -856,8 +1064,19 @@ def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def _nothing(metrics: dict[str, Any]) -> None:
+def _nothing(told: object) -> None:
     pass
+
+
+def _draw(figure: Any, file: Path) -> None:
+    from forecaster.errors import StorageError
+
+    if file.suffix not in (".png", ".svg"):
+        raise UsageError(f"--picture wants a name ending in .png or .svg, got {file}")
+    try:
+        figure.savefig(file)
+    except OSError as error:
+        raise StorageError(f"{file} could not be written: {error}") from error
 
 
 if __name__ == "__main__":

@@ -33,6 +33,7 @@ from forecaster.attention.base import AttentionChoice, AttentionPlan, SelfAttent
 from forecaster.errors import ConfigError, ForecasterError, StorageError, UsageError
 from forecaster.lookup import canonical, did_you_mean, find, option_model
 from forecaster.model import SKELETONS, ForecastModel, QuantileSpread, Task
+from forecaster.resources import names_a_file
 
 Positive = Annotated[int, Field(ge=1)]
 Rate = Annotated[float, Field(gt=0)]
@@ -43,6 +44,15 @@ FLAGS = {
     "data": "data.name",
     "target": "data.target",
     "features": "data.features",
+    "time": "data.time",
+    "id": "data.id",
+    "past_covariates": "data.past_covariates",
+    "future_covariates": "data.future_covariates",
+    "static": "data.static",
+    "freq": "data.freq",
+    "season": "data.seasons",
+    "policy": "data.policy",
+    "holidays": "data.holidays",
     "horizon": "window.horizon",
     "lookback": "window.past",
     "epochs": "train.epochs",
@@ -83,16 +93,73 @@ class _RuleError(ValueError):
 
 class DataConfig(Section):
     name: str = "ETTh1"
-    """A data card, see `forecaster data`."""
+    """A data card, see `forecaster data`; or a CSV or Parquet file, a folder or a pattern."""
     otherwise: str | None = None
     """The card that takes its place when `name` is a default and cannot be had."""
     path: Annotated[Path | None, Field(strict=False)] = None
     """A file to read instead of looking for the card's."""
     features: Features | None = None
-    """M: all columns to all; S: the target alone; MS: all columns to the target. By default M,
-    or MS when a target is named."""
+    """M: all columns to all; S: the targets alone; MS: all columns to the targets. By default M; or
+    MS when a target is named, and S where nothing else is to be read of a file."""
     target: str | None = None
-    """The column that S and MS predict; by default the card's."""
+    """The columns that S and MS predict, with commas; by default the card's."""
+    past_covariates: list[str] = []
+    """Columns that are read but not predicted; by default all others of a card, none of a file."""
+    future_covariates: list[str] = []
+    """Columns that are known ahead: a forecast has to be given their values."""
+    static: list[str] = []
+    """Columns that are attributes of a series, the same in all of its rows."""
+    holidays: str | None = None
+    """A region whose public holidays the calendar knows: DE, or AU-VIC."""
+    time: str | None = None
+    """The time column of a file; by default found."""
+    id: str | None = None
+    """The column of a file that names the series of each row; by default found."""
+    panel: bool | None = None
+    """Take each column of a wide file as a series of its own."""
+    freq: str | None = None
+    """The time step of a file; by default found."""
+    seasons: list[Positive] = []
+    """Steps of the cycles of a file, the main one first; by default found."""
+    policy: Literal["error", "sort", "resample"] = "error"
+    """What to do about a file's gaps, repeated and unsorted stamps (docs/data.md)."""
+
+    @property
+    def is_file(self) -> bool:
+        """Whether `name` is that of a file, a folder or a pattern, not of a card."""
+        return names_a_file(self.name)
+
+    @property
+    def label(self) -> str:
+        """What people call the data: the card's name, or the file's without its folder."""
+        if not self.is_file:
+            return self.name
+        path = Path(self.name)
+        named = path.parent if re.search(r"[*?]", path.name) else path
+        return named.name.split(".")[0] or "data"
+
+    @property
+    def targets(self) -> list[str]:
+        """The names in `target`."""
+        return [name.strip() for name in (self.target or "").split(",") if name.strip()]
+
+    @model_validator(mode="after")
+    def _a_card_knows(self) -> "DataConfig":
+        if not self.is_file:
+            for name in ("time", "id", "panel", "freq", "seasons", "static"):
+                if getattr(self, name):
+                    raise _RuleError(
+                        f"data.{name} says how to read a file of your own, but data.name="
+                        f"{self.name} is a data card, which knows it",
+                        f"data.{name}",
+                    )
+        elif self.path is not None:
+            raise _RuleError(
+                f"data.path={self.path} names a file for a data card, but data.name={self.name} "
+                "is a file already",
+                "data.path",
+            )
+        return self
 
     @model_validator(mode="after")
     def _target_is_used(self) -> "DataConfig":
@@ -108,7 +175,7 @@ class DataConfig(Section):
 
 class WindowConfig(Section):
     past: int | str = 96
-    """Look-back P: steps, or "21 cycles" of the data's main season."""
+    """Look-back P: steps, "21 cycles" of the data's main season, or auto, a length that fits."""
     start: Positive | None = None
     """Known steps that open the Informer's decoder; by default half the look-back."""
     horizon: Positive = 96
@@ -124,11 +191,11 @@ class WindowConfig(Section):
     @classmethod
     def _is_a_length(cls, value: Any) -> Any:
         steps = type(value) is int and value >= 1
-        if steps or (type(value) is str and re.fullmatch(r"[1-9][0-9]* cycles?", value)):
+        if steps or (type(value) is str and re.fullmatch(r"[1-9][0-9]* cycles?|auto", value)):
             return value
         raise ValueError(
-            f'window.past: expected steps such as 504 or whole cycles such as "21 cycles", got '
-            f"{_short(value)}"
+            f'window.past: expected steps such as 504, whole cycles such as "21 cycles" or auto, '
+            f"got {_short(value)}"
         )
 
 
@@ -237,6 +304,8 @@ class TrainConfig(Section):
     """Windows in a step."""
     stride: Positive = 1
     """Use every n-th training window in an epoch; the offset is drawn anew each epoch."""
+    windows: Positive | None = None
+    """Use at most so many in an epoch, of equal runs of windows one each, drawn anew each epoch."""
     optimiser: Literal["adam", "adamw"] = "adam"
     lr: Rate = 1e-4
     lr_of: dict[str, Rate] = {}
@@ -257,6 +326,8 @@ class TrainConfig(Section):
     """Keep the earliest weights whose validation is at most this share worse than the best."""
     validation_stride: Positive = 1
     """Validate on every n-th window while training; the final figures use every one."""
+    validation_windows: Positive | None = None
+    """Validate on at most so many while training, of equal runs of windows always the same one."""
     precision: Literal["auto", "32", "bf16"] = "auto"
     """auto: bf16 on CUDA, 32 bits elsewhere. Evaluation is always in 32 bits."""
     refit: bool = False
@@ -366,7 +437,7 @@ class RunConfig(Section):
 
     def flat(self) -> dict[str, str]:
         """Dotted names and values as text, for tables and trackers."""
-        return {key: _text(value) for key, value in _leaves(self.to_dict())}
+        return {key: _text(value) for key, value in leaves(self.to_dict())}
 
 
 def load_dict(values: Mapping[str, Any], where: str) -> RunConfig:
@@ -438,6 +509,8 @@ def _assignment(item: str) -> tuple[str, str, str]:
 
 def _file(file: str | None, data: str | None) -> Path:
     folder = resources.configs()
+    if file is None and data is not None and names_a_file(data):
+        return folder / "own.yaml"
     if file is None:
         own = folder / f"{data}.yaml"
         return own if data is not None and own.is_file() else folder / "default.yaml"
@@ -510,23 +583,24 @@ def read_yaml(path: Path) -> dict[str, Any]:
     return values
 
 
-def _leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted names and values of nested mappings."""
     for key, value in values.items():
         path = f"{prefix}{key}"
         if isinstance(value, dict) and value:
-            yield from _leaves(value, f"{path}.")
+            yield from leaves(value, f"{path}.")
         else:
             yield path, value
 
 
 def _names_first(layer: Iterable[tuple[str, str, Any]]) -> list[tuple[str, str, Any]]:
     """The single values of a layer; names lead, since they decide which options there are."""
-    leaves = [
+    single = [
         (f"{path}.name" if path in NAMED and isinstance(leaf, str) else path, origin, leaf)
         for key, origin, value in layer
-        for path, leaf in _leaves({key: value})
+        for path, leaf in leaves({key: value})
     ]
-    return sorted(leaves, key=lambda leaf: not _is_name(leaf[0]))
+    return sorted(single, key=lambda leaf: not _is_name(leaf[0]))
 
 
 def _is_name(key: str) -> bool:

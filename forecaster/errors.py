@@ -7,7 +7,8 @@ ForecasterError          70  a defect of ours, or a step that could not be finis
 │   └── BundleError      65  a bundle is damaged, incomplete or of another kind
 ├── UnavailableError     69  a data set, model or server that was named cannot be had
 ├── StorageError         74  a file could not be written or read
-└── DivergedError        70  training met a loss that is not finite
+├── DivergedError        70  training met a loss that is not finite
+└── DeviceLostError      70  nothing works on the GPU any more
 
 Stopped                 130  interrupted (Ctrl-C), or 143: terminated (SIGTERM)
 """
@@ -55,6 +56,10 @@ class StorageError(ForecasterError):
 
 class DivergedError(ForecasterError):
     """Training met a loss or forecast that is not finite; the message names epoch and step."""
+
+
+class DeviceLostError(ForecasterError):
+    """Nothing works on the GPU any more; only a new process may have it again."""
 
 
 class Stopped(BaseException):

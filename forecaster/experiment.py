@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import torch
@@ -15,18 +15,21 @@ from torch import Tensor
 
 from forecaster import resources
 from forecaster.bundle import Bundle, Schema
-from forecaster.config import Loaded, RunConfig
+from forecaster.config import DataConfig, Loaded, RunConfig
 from forecaster.datasets import (
     Batch,
     Borders,
     Card,
+    Items,
+    Known,
     Scaler,
     Series,
     Windows,
-    calendar_features,
     load,
     load_card,
 )
+from forecaster.datasets.series import quoted
+from forecaster.datasets.sizes import sizes
 from forecaster.errors import DataError, StorageError, UnavailableError, UsageError
 from forecaster.evaluate import (
     SHOWN,
@@ -44,12 +47,22 @@ from forecaster.evaluate import (
 from forecaster.intervals import Intervals
 from forecaster.lookup import did_you_mean
 from forecaster.model import ForecastModel
-from forecaster.predict import Forecaster
+from forecaster.predict import Forecaster, keep
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from forecaster.datasets.own import Own, Reading
     from forecaster.train import Fit
+
+Facts: TypeAlias = "Card | Own"
+"""What is known about the data: a card's, or what was found in a file."""
+
+MOST = 100_000
+"""Windows of a panel that are judged in a split: evenly spaced ones, about so many, where there are
+more."""
+ITEMS = 1000
+"""Series of a panel that are scaled together."""
 
 Say = Callable[[str], None]
 """Takes a sentence for the person who waits."""
@@ -60,55 +73,139 @@ class Problem:
     """A configuration made concrete by its data: every length known, every column chosen."""
 
     config: RunConfig
-    card: Card
+    facts: Facts
     series: Series
     digest: str
     borders: Borders
+    targets: tuple[str, ...]
 
     @cached_property
     def schema(self) -> Schema:
-        """With the scaler of the training rows."""
-        card, data = self.card, self.config.data
-        columns = self.series.columns
+        """With the scalers of the training rows."""
+        facts, series, items = self.facts, self.series, self.series.items
+        last, (past, _, _) = self.borders.train, self.config.window.lengths()
+        rows: Any = slice(0, last)
+        if items is None:
+            scaler = Scaler.fit(series.values[rows], series.columns)
+        else:
+            scaler = Scaler.fit_items(series.values, items, last, past, series.columns)
+            if series.known is not None:
+                steps = np.arange(len(series.values)) - np.repeat(items.bounds[:-1], items.lengths)
+                rows = steps + np.repeat(items.places, items.lengths) < last
         return Schema(
-            columns=columns,
-            targets=columns if data.features == "M" else (str(data.target),),
-            time=card.time,
-            timezone=card.timezone,
-            freq=card.freq,
-            seasons=card.seasons,
-            scaler=Scaler.fit(self.series.values[: self.borders.train]),
+            columns=series.columns,
+            targets=self.targets,
+            time=facts.time,
+            timezone=facts.timezone,
+            freq=facts.freq,
+            seasons=facts.seasons,
+            scaler=scaler,
+            id=None if isinstance(facts, Card) else facts.id,
+            wide=bool(self.config.data.panel),
+            items=() if items is None else tuple(items.names),
+            known=Known.fit(series, rows),
+            holidays=self.config.data.holidays,
         )
+
+    @property
+    def main_target(self) -> str:
+        """The target that is shown where there is room for one."""
+        usual = self.facts.target if isinstance(self.facts, Card) else ""
+        return usual if usual in self.targets else self.targets[0]
 
     def refitted(self) -> "Problem":
         """The same problem with every row a training row, for weights that go to work."""
-        rows = len(self.series.values)
-        return replace(self, borders=Borders(rows, rows, rows))
+        steps = len(self.series.times)
+        return replace(self, borders=Borders(steps, steps, steps))
+
+    def check(self) -> None:
+        """Raise DataError for what would end a run of one series after its training only.
+
+        That is a part without any target value, and a value that cannot be scaled.
+        """
+        series, targets = self.series, list(self.schema.target_positions)
+        ends = (0, self.borders.train, self.borders.validation, self.borders.test)
+        for part, first, last in zip(
+            ("training", "validation", "test"), ends, ends[1:], strict=False
+        ):
+            if np.isnan(series.values[first:last, targets]).all():
+                raise DataError(
+                    f"{series.source}: {quoted(self.targets)} without any value in the {part} "
+                    f"steps, {series.times[first]} to {series.times[last - 1]}; leave these rows "
+                    "out, or bring values."
+                )
+        self._narrow(self.schema.scaler.transform(series.values))
 
     def windows(self, first: int, last: int, device: str) -> Windows:
-        """The windows whose targets lie in rows [first, last), scaled.
+        """The windows whose targets lie in steps [first, last) of the grid, scaled.
 
-        Rows at and after `last` are cut off first, so that nothing can look at them.
+        Of one series the rows at and after `last` are cut off first, so that nothing can look at
+        them; the items of a panel share their table.
         """
-        values = self.schema.scaler.transform(self.series.values[:last])
-        calendar = calendar_features(self.series.times[:last], self.card.freq)
-        past = self.config.window.past
-        assert isinstance(past, int)
+        series, schema, known = self.series, self.schema, self.schema.known
+        past, _, horizon = self.config.window.lengths()
+        if series.items is None:
+            values = self._narrow(schema.scaler.transform(series.values[:last]))
+            covariates = None if series.known is None else known.scaled(series.known[:last])
+            calendar = schema.calendar(series.times[:last])
+        else:
+            values, covariates, calendar = self._table
+        static = known.encode(series.static) if known.attributes else None
         return Windows(
-            values=torch.from_numpy(values.astype(np.float32)).to(device),
+            values=torch.from_numpy(values).to(device),
             calendar=torch.from_numpy(calendar).to(device),
             past=past,
-            horizon=self.config.window.horizon,
+            horizon=horizon,
             first=first,
             last=last,
-            targets=self.schema.target_positions,
+            targets=schema.target_positions,
+            items=series.items,
+            covariates=None if covariates is None else torch.from_numpy(covariates).to(device),
+            static=None if static is None else torch.from_numpy(static).to(device),
         )
+
+    @cached_property
+    def _table(self) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
+        """Of a panel: all values and covariates scaled, and the calendar of its grid."""
+        series, schema, items = self.series, self.schema, self.series.items
+        assert items is not None
+        from forecaster.datasets.own import allocate
+
+        values = allocate(series.values.shape)
+        for first in range(0, len(items), ITEMS):
+            last = min(first + ITEMS, len(items))
+            rows = slice(items.bounds[first], items.bounds[last])
+            which = np.repeat(np.arange(first, last), items.lengths[first:last])
+            scaled = schema.scaler.at(which, 2).transform(series.values[rows])
+            values[rows] = self._narrow(scaled, int(items.bounds[first]))
+        covariates = None if series.known is None else schema.known.scaled(series.known)
+        return values.astype(np.float32, copy=False), covariates, schema.calendar(series.times)
+
+    def _narrow(self, scaled: np.ndarray, begin: int = 0) -> np.ndarray:
+        """Scaled rows from `begin` on in 32 bits. Raises DataError for what is infinite there."""
+        with np.errstate(over="ignore"):
+            narrow = scaled.astype(np.float32, copy=False)
+        infinite = np.isinf(narrow)
+        if infinite.any():
+            place, column = np.argwhere(infinite)[0]
+            series, row = self.series, begin + int(place)
+            items = series.items or Items.single(len(series.values))
+            item = int(np.searchsorted(items.bounds, row, side="right")) - 1
+            stamp = series.times[items.places[item] + row - items.bounds[item]]
+            owner = f", series '{items.names[item]}'" if series.items else ""
+            raise DataError(
+                f"{series.source}{owner}, {stamp}, column '{series.columns[column]}': "
+                f"{series.values[row, column]:g} is too far from the training rows to be scaled; "
+                "correct it, or leave the cell empty."
+            )
+        return narrow
 
     def training(self, device: str) -> Windows:
         return self.windows(0, self.borders.train, device)
 
     def validation(self, device: str) -> Windows:
-        return self.windows(self.borders.train, self.borders.validation, device)
+        windows = self.windows(self.borders.train, self.borders.validation, device)
+        return windows.spaced(MOST)
 
     @property
     def half(self) -> int:
@@ -137,11 +234,12 @@ class Problem:
 
     def calibrating(self, device: str) -> Windows:
         """The validation windows that do not, where intervals are calibrated."""
-        return self.windows(self.half, self.borders.validation, device)
+        return self.windows(self.half, self.borders.validation, device).spaced(MOST)
 
     def test(self, device: str) -> Windows:
         """Read by the evaluation alone, after training."""
-        return self.windows(self.borders.validation, self.borders.test, device)
+        windows = self.windows(self.borders.validation, self.borders.test, device)
+        return windows.spaced(MOST)
 
     def build_model(self) -> ForecastModel:
         """The untrained model, a function of the configuration and its seed alone."""
@@ -154,15 +252,31 @@ class Problem:
     def name(self) -> str:
         """The registered name of models for this problem."""
         data, window = self.config.data, self.config.window
-        target = "all" if data.features == "M" else data.target
-        name = f"forecaster-{data.name}-{data.features}-{target}-{window.horizon}"
+        target = "all" if data.features == "M" else "-".join(self.targets)
+        name = f"forecaster-{data.label}-{data.features}-{target}-{window.horizon}"
         return re.sub(r"[^A-Za-z0-9_.-]+", "-", name)
 
 
-def find_data(loaded: Loaded, say: Say) -> tuple[RunConfig, Card, Series]:
+def find_data(loaded: Loaded, say: Say) -> tuple[RunConfig, Facts, Series]:
     """The data of the configuration, or its stated `otherwise` when the user named none."""
     data = loaded.config.data
-    card = load_card(data.name)
+    if data.is_file:
+        from forecaster.datasets.own import read
+
+        own = read(data.name, reading(data))
+        for sentence in own.said:
+            say(sentence)
+        name = str(Path(data.name).expanduser().absolute())  # found again from any folder
+        found = data.model_copy(update={"name": name})
+        return loaded.config.model_copy(update={"data": found}), own, own.series
+    try:
+        card = load_card(data.name)
+    except UsageError as error:
+        if "." not in data.name:
+            raise
+        raise UsageError(
+            f"{error} A file of your own has a name ending in .csv, .csv.gz, .parquet or .pq."
+        ) from None
     try:
         series = load(card, data.path)
     except UnavailableError as error:
@@ -179,19 +293,45 @@ def find_data(loaded: Loaded, say: Say) -> tuple[RunConfig, Card, Series]:
     return loaded.config.model_copy(update={"data": found}), card, series
 
 
-def pose(config: RunConfig, card: Card, series: Series) -> Problem:
-    """Resolve what depends on the data: look-back in cycles, start, features, columns."""
+def reading(data: DataConfig) -> "Reading":
+    """What the configuration says about a file."""
+    from forecaster.datasets.own import Reading
+
+    return Reading(
+        time=data.time,
+        id=data.id,
+        targets=tuple(data.targets),
+        past_covariates=tuple(data.past_covariates),
+        future_covariates=tuple(data.future_covariates),
+        static=tuple(data.static),
+        freq=data.freq,
+        seasons=tuple(data.seasons),
+        panel=data.panel,
+        policy=data.policy,
+    )
+
+
+def pose(config: RunConfig, facts: Facts, series: Series) -> Problem:
+    """Resolve what depends on the data: look-back, start, features, columns, borders."""
     data, window = config.data, config.window
-    features = data.features or ("M" if data.target is None else "MS")
-    target = None if features == "M" else data.target or card.target
-    if target is not None and target not in card.columns:
-        hint = did_you_mean(target, card.columns)
+    features, targets, columns = _roles(data, facts)
+    if config.intervals.online and series.items is not None:
         raise UsageError(
-            f"{card.name} has no column '{target}'.{hint} It has {', '.join(card.columns)}."
+            "intervals.online=true follows the errors of one series as they come in, but "
+            f"{facts.name} has {len(series.items)} series"
         )
-    past = window.past
-    if isinstance(past, str):
-        past = int(past.split()[0]) * card.seasons[0]
+    steps, past, where = len(series.times), window.past, str(facts.name)
+    if isinstance(past, str) and past != "auto":
+        past = int(past.split()[0]) * facts.seasons[0]
+    if isinstance(facts, Card):
+        if past == "auto":
+            past = sizes(steps, window.horizon, facts.seasons, None, where).past
+        borders = facts.borders(steps)
+    else:
+        wanted = None if past == "auto" else int(past)
+        found = sizes(steps, window.horizon, facts.seasons, wanted, where)
+        past, borders = found.past, found.borders
+    assert isinstance(past, int)
     start = window.start or max(1, past // 2)
     if start > past:
         raise UsageError(
@@ -200,18 +340,61 @@ def pose(config: RunConfig, card: Card, series: Series) -> Problem:
         )
     resolved = config.model_copy(
         update={
-            "data": data.model_copy(update={"features": features, "target": target}),
+            "data": data.model_copy(
+                update={
+                    "features": features,
+                    "target": None if features == "M" else ",".join(targets),
+                }
+            ),
             "window": window.model_copy(update={"past": past, "start": start}),
         }
     )
-    columns = (str(target),) if features == "S" else card.columns
-    borders = card.borders(len(series.values))
-    return Problem(resolved, card, series.select(columns), series.digest, borders)
+    chosen = series.with_known(columns, data.future_covariates)
+    problem = Problem(resolved, facts, chosen, series.digest, borders, targets)
+    if chosen.items is None:
+        problem.check()
+    return problem
+
+
+def _roles(data: DataConfig, facts: Facts) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
+    """Features, the columns to predict, and those to read, as asked for and as there are."""
+    if not isinstance(facts, Card):
+        targets, columns = facts.targets, facts.columns
+        features = data.features or (
+            "MS" if len(columns) > len(targets) else "S" if data.targets else "M"
+        )
+        return features, targets, targets if features == "S" else columns
+    named = [*data.targets, *data.past_covariates, *data.future_covariates]
+    for name in named:
+        if name not in facts.columns:
+            hint = did_you_mean(name, facts.columns)
+            raise UsageError(
+                f"{facts.name} has no column '{name}'.{hint} It has {', '.join(facts.columns)}."
+            )
+        if named.count(name) > 1:
+            raise UsageError(f"the column '{name}' of {facts.name} is given two roles")
+    others = [name for name in facts.columns if name not in data.future_covariates]
+    features = data.features or ("MS" if data.targets or data.past_covariates else "M")
+    if features == "M":
+        return features, tuple(others), tuple(others)
+    targets = tuple(data.targets) or (facts.target,)
+    if features == "S":
+        return features, targets, targets
+    read = data.past_covariates or [name for name in others if name not in targets]
+    return features, targets, tuple(name for name in others if name in {*targets, *read})
 
 
 def forecast_with(model: ForecastModel) -> Callable[[Batch], Tensor]:
     """The model as the evaluation calls it."""
-    return lambda batch: model(batch.past, batch.past_calendar, batch.future_calendar)
+    return lambda batch: model(*batch.inputs)
+
+
+def _size(problem: Problem) -> str:
+    """How large the data are, in words."""
+    series = problem.series
+    count = len(problem.schema.needs)
+    rows = f"{len(series.values):,} rows of {count} column" + "s" * (count > 1)
+    return rows if series.items is None else f"{len(series.items):,} series, {rows}"
 
 
 def find_intervals(
@@ -222,12 +405,14 @@ def find_intervals(
     schema, why_not = problem.schema, problem.uncalibrated
     if not why_not:
         windows = problem.calibrating(device)
-        found = calibrate(model, windows, schema.target_scaler, levels)
+        found = calibrate(model, windows, levels)
         if not found.levels:
             return None, f"none: {len(windows)} windows are too few to calibrate any level"
         lost = ", ".join(f"{level:g}" for level in levels if level not in found.levels)
+        some = f"{found.windows} of the" if found.windows < len(windows) else "the"
+        some += f" {len(windows)}"
         return found, (
-            f"calibrated on the {len(windows)} validation windows of rows {windows.first} to "
+            f"calibrated on {some} validation windows of rows {windows.first} to "
             f"{windows.last}" + (f", too few for the levels {lost}" if lost else "")
         )
     if model.spread is None:
@@ -241,12 +426,10 @@ def judge(
 ) -> Evaluation:
     """Score the model, its intervals and the floors on every test window."""
     model = model.to(device).eval()
-    season = problem.card.seasons[0]
-    targets = list(problem.schema.target_positions)
+    season = problem.facts.seasons[0]
     train = problem.training(device)
-    scaled = train.values.double().cpu().numpy()[:, targets]
     floors = all_floors(
-        train, problem.validation(device), problem.card.seasons, problem.borders.train
+        train, problem.validation(device), problem.facts.seasons, problem.borders.train
     )
     names, scaler = problem.schema.targets, problem.schema.target_scaler
     online = problem.config.intervals.online
@@ -257,7 +440,7 @@ def judge(
         problem.test(device),
         names,
         scaler,
-        naive_mae(scaled, season),
+        naive_mae(train, season),
     )
     return replace(evaluation, intervals=None if coverage is None else coverage.to_dict(names))
 
@@ -302,18 +485,18 @@ def run(loaded: Loaded, say: Say, show: Callable[[dict[str, Any]], None]) -> Res
     from forecaster import track
     from forecaster.train import fit
 
-    config, card, series = find_data(loaded, say)
-    problem = pose(config, card, series)
+    config, facts, series = find_data(loaded, say)
+    problem = pose(config, facts, series)
     config, schema = problem.config, problem.schema
     device = resources.device(config.device)
     train, stopping = problem.training(device), problem.stopping(device)
     model = problem.build_model()
     effective = summarise(model.effective())
     parameters = sum(p.numel() for p in model.parameters())
-    name = f"{config.data.name}-{config.window.horizon}-{config.attn.name}-s{config.seed}"
+    name = f"{config.data.label}-{config.window.horizon}-{config.attn.name}-s{config.seed}"
     say(
-        f"{name}: {config.data.name} ({len(series.values):,} rows of {len(schema.columns)} columns "
-        f"every {schema.freq}), look back {config.window.past}, forecast {config.window.horizon}; "
+        f"{name}: {config.data.label} ({_size(problem)} every {schema.freq}), "
+        f"look back {config.window.past}, forecast {config.window.horizon}; "
         f"{config.model.name} with {parameters:,} parameters on {device}"
     )
     say(f"attention {config.attn.name} amounts to: {effective}")
@@ -328,8 +511,8 @@ def run(loaded: Loaded, say: Say, show: Callable[[dict[str, Any]], None]) -> Res
         "attn_effective": effective,
         "refit": config.train.refit,
     }
-    wanted = load_card(loaded.config.data.name).name
-    instead_of = wanted if wanted != card.name else ""
+    wanted = facts.name if config.data.is_file else load_card(loaded.config.data.name).name
+    instead_of = wanted if wanted != facts.name else ""
     params = {
         **config.flat(),
         "attn.effective": effective,
@@ -338,7 +521,7 @@ def run(loaded: Loaded, say: Say, show: Callable[[dict[str, Any]], None]) -> Res
         "model.parameters": str(parameters),
     }
     tags: dict[str, str] = {
-        "data": config.data.name,
+        "data": config.data.label,
         "data.digest": problem.digest,
         "data.instead_of": instead_of,
         "horizon": str(config.window.horizon),
@@ -359,7 +542,7 @@ def run(loaded: Loaded, say: Say, show: Callable[[dict[str, Any]], None]) -> Res
     with track.start(config, name, tags) as tracked:
         tracked.params(params)
         tracked.text("config.yaml", yaml.safe_dump(config.to_dict(), sort_keys=False))
-        tracked.dataset(config.data.name, problem.digest, series.source)
+        tracked.dataset(config.data.label, problem.digest, series.source)
         fitted = fit(
             model, train, stopping, config.train,
             device=device, seed=config.seed, report=tracked.report,
@@ -369,11 +552,11 @@ def run(loaded: Loaded, say: Say, show: Callable[[dict[str, Any]], None]) -> Res
             f"({fitted.windows_per_second:.0f} windows/s); kept the weights after "
             f"{fitted.best_epoch:.2f} epochs"
         )
-        model.to(device)  # Lightning leaves it on the CPU
-        validated = score(forecast_with(model), problem.validation(device))
+        validation = problem.validation(device)
+        validated = score(forecast_with(model), validation)
         say(
-            f"validation MSE {validated.mse:.4f} on all {validated.windows} windows, of which "
-            f"{len(stopping)} stopped training"
+            f"validation MSE {validated.mse:.4f} on {validation.described}, training stopped by "
+            f"{len(stopping)}"
         )
         intervals, about["intervals"] = find_intervals(problem, model, device)
         say(f"intervals: {about['intervals']}")
@@ -383,21 +566,26 @@ def run(loaded: Loaded, say: Say, show: Callable[[dict[str, Any]], None]) -> Res
                       "best_epoch": fitted.best_epoch, "steps": fitted.steps,
                       "windows_per_second": fitted.windows_per_second},
             "validation_windows": validated.windows,
+            "validation_every": validation.every,
             "stopping_windows": len(stopping),
             "test": judge(problem, model, device, intervals).to_dict(),
         }  # fmt: skip
         show(metrics)
         figures = draw(problem, model, intervals, metrics["test"], device)
         final, model = refit(problem, fitted, device, say) if about["refit"] else (problem, model)
+        if intervals is not None:
+            old, new = schema.target_scaler, final.schema.target_scaler
+            intervals = intervals.rescaled(old.std / new.std)
         folder = runs / f"{name}-{tracked.id[:8]}"
-        bundle = Bundle(
+        finished = Bundle(
             config=config,
             schema=final.schema,
             weights=dict(model.state_dict()),
             metrics=metrics,
             about={**about, "run_id": tracked.id},
             intervals=intervals,
-        ).save(folder)
+        )
+        bundle = keep(finished, folder)
         say(f"bundle written to {folder}")
 
         if lost := tracked.flush():
@@ -440,15 +628,28 @@ def reopen(bundle: Bundle) -> Problem:
             "this bundle was refitted on all rows, the test split included, so its weights cannot "
             "be judged; the honest figures measured before the refit are in its metrics.json"
         )
-    config = bundle.config
-    card = load_card(config.data.name)
-    problem = pose(config, card, load(card, config.data.path))
+    problem = pose(bundle.config, *data_of(bundle.config, bundle.schema))
     if problem.digest != bundle.about["data_digest"]:
         raise DataError(
             f"the bundle was trained on {bundle.about['data_digest']}, but {problem.series.source} "
             f"has digest {problem.digest}: its figures could not be compared"
         )
     return problem
+
+
+def data_of(config: RunConfig, schema: Schema | None = None) -> tuple[Facts, Series]:
+    """The data of a resolved configuration; what its schema says of a file is not inferred anew."""
+    from forecaster.datasets.own import read
+
+    data = config.data
+    if not data.is_file:
+        card = load_card(data.name)
+        return card, load(card, data.path)
+    said = reading(data)
+    if schema is not None:
+        said = schema.reading(said.policy)
+    own = read(data.name, said)
+    return own, own.series
 
 
 def rejudge(bundle: Bundle, device: str) -> dict[str, Any]:
@@ -470,27 +671,37 @@ def draw(
     number = len(test) // 2
     batch = test.batch(torch.tensor([number], device=device))
     with torch.inference_mode():
-        ahead = model.quantiles(*batch[:3])
-    paths = in_units(ahead, problem.schema.target_scaler)[0]
-    ends = sides(SHOWN[0])
+        ahead = model.quantiles(*batch.inputs)
+    scaled, scaler = ahead.double().cpu().numpy(), problem.schema.target_scaler
+    forecast = in_units(scaled, scaler, batch.item)[0, ..., model.middle]
+    ends, band = sides(SHOWN[0]), None
+    if intervals and intervals.reach(ends):
+        band = in_units(intervals.quantiles(scaled, ends), scaler, batch.item)[0]
     targets = list(problem.schema.target_positions)
-    row = test.starts[number] + test.past
-    shown = min(test.past, max(2 * test.horizon, 2 * problem.card.seasons[0]))
-    times = problem.series.times[row - shown : row + test.horizon]
-    title = f"{problem.config.data.name}, test window {number + 1} of {len(test)}"
+    item, row, step = test.origin(number)
+    shown = min(test.past, max(2 * test.horizon, 2 * problem.facts.seasons[0]))
+    times = problem.series.times[step - shown : step + test.horizon]
+    title = f"{problem.config.data.label}, test window {number + 1} of {len(test)}"
+    if problem.series.items is not None:
+        title += f", series {problem.series.items.names[item]}"
     return {
         "forecast": report.forecast_figure(
             times,
             problem.series.values[row - shown : row, targets],
             problem.series.values[row : row + test.horizon, targets],
-            paths[..., model.middle],
+            forecast,
             problem.schema.targets,
             title,
-            intervals.quantiles(paths, ends) if intervals and intervals.reach(ends) else None,
+            band,
         ),
         "error_by_step": report.step_figure(test_metrics),
         "error_by_column": report.column_figure(test_metrics),
     }
+
+
+def metric_name(floor: str) -> str:
+    """The name of a floor as the tracker takes it."""
+    return floor.replace(", ", "_").replace(" ", "_")
 
 
 def flat_metrics(metrics: dict[str, Any]) -> dict[str, float]:
@@ -509,7 +720,7 @@ def flat_metrics(metrics: dict[str, Any]) -> dict[str, float]:
         "best_epoch": metrics["train"]["best_epoch"],
     }
     for name, floor in test["floors"].items():
-        key = name.replace(", ", "_").replace(" ", "_")
+        key = metric_name(name)
         flat |= {f"floor/{key}/mse": floor["mse"], f"floor/{key}/mae": floor["mae"]}
         flat[f"skill/{key}"] = floor["skill"]
     for name, column in test["columns"].items():

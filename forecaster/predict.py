@@ -1,21 +1,22 @@
 """From a bundle and a history to a forecast in original units, with timestamps and names."""
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
-import torch
 
-from forecaster import resources
+from forecaster import frames, resources
 from forecaster.bundle import Bundle, Schema, is_bundle, load
-from forecaster.datasets import calendar_features, from_frame, future_times
+from forecaster.datasets import Items, Scaler
+from forecaster.datasets.series import quoted
 from forecaster.errors import (
     ConfigError,
     DataError,
@@ -24,9 +25,12 @@ from forecaster.errors import (
     UnavailableError,
     UsageError,
 )
+from forecaster.runner import Runner
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from forecaster.datasets.own import Policy
 
 
 class Forecaster:
@@ -39,6 +43,7 @@ class Forecaster:
         self.bundle = bundle
         self.device = resources.device(device)
         self.model = bundle.build().to(self.device)
+        self.runner = Runner(self.model, self.device)
 
     @classmethod
     def load(cls, source: str | Path, device: str = "auto") -> "Forecaster":
@@ -54,45 +59,117 @@ class Forecaster:
         return self.bundle.schema
 
     def forecast(self, history: np.ndarray, starts: "pd.DatetimeIndex") -> np.ndarray:
-        """Forecast many histories at once.
-
-        history (B, P, C): values in units, columns in the order of the schema, exactly the
-        model's look-back. starts (B,): the time of each first row. Returns (B, T, targets) in
-        units. Raises DataError for values that are not finite, before or after the model.
-        """
+        """`forecast_quantiles` without quantiles."""
         return self.forecast_quantiles(history, starts, ())[0]
 
     def forecast_quantiles(
-        self, history: np.ndarray, starts: "pd.DatetimeIndex", levels: Sequence[float]
+        self,
+        history: np.ndarray,
+        starts: "pd.DatetimeIndex",
+        levels: Sequence[float],
+        *,
+        covariates: np.ndarray | None = None,
+        static: Mapping[str, Sequence[Any]] | None = None,
+        items: Sequence[str | None] | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """`forecast`, and the quantiles at `levels` beside it, (B, T, targets, len(levels)).
+        """Forecast many histories at once.
 
-        In units, rising with the level. Levels between those that the model was calibrated for are
-        taken linearly. Raises UsageError as `check_levels` does.
+        history (B, P, C): values in units, columns in the order of the schema, exactly the
+        model's look-back, NaN where missing. starts (B,): the time of each first row. covariates
+        (B, P + T, K): what is known ahead, complete; static: attributes, each (B,); items: the
+        series of a panel by name; one that training did not know is scaled by its history. Returns
+        the forecast (B, T, targets) and the quantiles at `levels` beside it, (B, T, targets,
+        len(levels)), in units, rising with the level; levels between those that the model was
+        calibrated for are taken linearly. Raises DataError for sizes that do not fit and for
+        values that are infinite before or after the model, UsageError as `check_levels` does.
         """
         self.check_levels(levels)
-        schema, past, horizon = self.schema, self.bundle.past, self.bundle.horizon
+        schema, past = self.schema, self.bundle.past
         if history.shape[1:] != (past, len(schema.columns)):
             raise DataError(
                 f"expected histories of {past} steps x {len(schema.columns)} columns, got "
                 f"{history.shape[1]} x {history.shape[2]}"
             )
-        unique, inverse = np.unique(starts, return_inverse=True)
-        calendars = np.stack([self._calendar(start, past + horizon) for start in unique])
-        calendar = torch.from_numpy(calendars[inverse]).to(self.device)
+        observed = ~np.isnan(history)
+        empty = ~observed.any(axis=1)
+        if empty.any():
+            place, column = np.argwhere(empty)[0]
+            name = None if items is None else items[int(place)]
+            owner = f" of series '{name}'" if name else ""
+            raise DataError(
+                f"the history{owner} has no value at all in column '{schema.columns[column]}' in "
+                f"its newest {past} rows"
+            )
+        scaler = self._scaler(history, items)
         with np.errstate(over="ignore"):
-            scaled = schema.scaler.transform(history).astype(np.float32)
-        self._check_finite(scaled, schema.columns, "history, once scaled,")
-        with torch.inference_mode():
-            values = torch.from_numpy(scaled).to(self.device)
-            output = self.model.quantiles(values, calendar[:, :past], calendar[:, past:])
-        scaled = output.transpose(2, 3).cpu().numpy().astype(np.float64)
-        paths = np.moveaxis(schema.target_scaler.inverse(scaled), 2, 3)
-        forecast = np.ascontiguousarray(paths[..., self.model.middle])
+            scaled = scaler.transform(history).astype(np.float32)
+        self._check_finite(np.nan_to_num(scaled, posinf=np.inf, neginf=-np.inf), schema.columns,
+                           "history, once scaled,")  # fmt: skip
+        known, mask = self._known(starts, covariates, static), None if observed.all() else observed
+        output = self.runner(np.nan_to_num(scaled), known, mask)
+        paths = output.astype(np.float64)  # (B, T, targets, Q), scaled
+        own = scaler.select(schema.target_positions)
+        forecast = own.inverse(np.ascontiguousarray(paths[..., self.model.middle]))
         self._check_finite(forecast, schema.targets, "forecast")
         if not levels or self.bundle.intervals is None:
             return forecast, np.empty((*forecast.shape, 0))
-        return forecast, self.bundle.intervals.quantiles(paths, levels)
+        quantiles = self.bundle.intervals.quantiles(paths, levels)
+        return forecast, np.stack([own.inverse(q) for q in np.moveaxis(quantiles, -1, 0)], axis=-1)
+
+    def _scaler(self, history: np.ndarray, items: Sequence[str | None] | None) -> Scaler:
+        """The scaler of each history, its arrays (B, 1, C), or the one for all."""
+        schema, (count, past, columns) = self.schema, history.shape
+        if not schema.items:
+            return schema.scaler
+        own = Items([""] * count, np.arange(count + 1) * past, np.zeros(count, dtype=np.int64))
+        found = Scaler.fit_items(history.reshape(-1, columns), own, past, past)
+        mean, std = found.mean[:, None], found.std[:, None]
+        names = [None] * count if items is None else items
+        places = np.array([-1 if name is None else self.places.get(name, -1) for name in names])
+        trained = places >= 0
+        mean[trained, 0] = schema.scaler.mean[places[trained]]
+        std[trained, 0] = schema.scaler.std[places[trained]]
+        return Scaler(mean, std)
+
+    @cached_property
+    def places(self) -> dict[str, int]:
+        """The number of each series of the panel that training knew, by its name."""
+        return {name: place for place, name in enumerate(self.schema.items)}
+
+    def _known(
+        self,
+        starts: "pd.DatetimeIndex",
+        covariates: np.ndarray | None,
+        static: Mapping[str, Sequence[Any]] | None,
+    ) -> np.ndarray:
+        """The known features (B, P + T, F): calendar, covariates, static attributes."""
+        import pandas as pd
+
+        known, steps = self.schema.known, self.bundle.past + self.bundle.horizon
+        unique, inverse = np.unique(starts, return_inverse=True)
+        parts = [self._calendars(pd.DatetimeIndex(unique), steps)[inverse]]
+        if known.columns:
+            wanted = (len(starts), steps, len(known.columns))
+            if covariates is None or covariates.shape != wanted:
+                got = "none" if covariates is None else f"{covariates.shape}"
+                raise DataError(
+                    f"this model wants {', '.join(known.columns)} for each step of the look-back "
+                    f"and of the horizon, an array {wanted}, got {got}"
+                )
+            scaled = known.scaled(covariates)
+            self._check_finite(scaled, known.columns, "covariates, once scaled,")
+            parts.append(scaled)
+        if known.attributes:
+            encoded = known.encode(static or {})
+            parts.append(np.broadcast_to(encoded[:, None], (len(starts), steps, encoded.shape[1])))
+        return np.concatenate(parts, axis=2)
+
+    @property
+    def form(self) -> frames.Form:
+        """What its histories are like."""
+        schema, timezone = self.schema, cast(Literal["UTC", "naive"], self.schema.timezone)
+        reading = schema.reading(self.bundle.config.data.policy)
+        return frames.Form(reading, schema.columns, timezone, self.bundle.past, self.bundle.horizon)
 
     @property
     def kind(self) -> Literal["mean", "median"]:
@@ -113,50 +190,48 @@ class Forecaster:
 
     def predict(
         self,
-        frame: "pd.DataFrame",
+        history: "pd.DataFrame | str | Path",
         horizon: int | None = None,
         levels: Sequence[float] = (),
         *,
+        future: "pd.DataFrame | str | Path | None" = None,
+        policy: "Policy | None" = None,
         where: str = "the history",
+        say: Callable[[str], None] = lambda _: None,
     ) -> "pd.DataFrame":
-        """The future of one history, from the step after its last row.
+        """The future of a history, or of each series of a panel, from the step after its last row.
 
-        frame: the time column (or a DatetimeIndex) and the model's columns by name, in any order;
-        at least `past` rows, of which the newest are used. Returns the time column and one column
-        per target, `horizon` rows (at most what the model was trained for, and by default that);
-        behind each target its quantiles at `levels`, in columns such as "load 0.1". Raises
-        DataError naming what is missing, `where` being what it calls the history, and UsageError as
-        `check_levels` does.
+        history: a frame or a file with the columns that the model names, in any order, of the same
+        form as the one that it was trained on: the time column (or a DatetimeIndex), the id column
+        of a long panel, the values, covariates and attributes; at least `past` rows of each series,
+        of which the newest are used; missing values are masked. future: where the model has
+        covariates known ahead, a frame or a file of them for the steps of the horizon; without it
+        they are taken from rows that follow the history, one per step, without a value. policy:
+        what to do about gaps, repeated and unsorted stamps, by default as in training.
+
+        Returns the time column and one column per target (per series of a wide panel; with the id
+        column before them of a long one), `horizon` rows of each series, at most what the model was
+        trained for, and by default that; behind each target its quantiles at `levels`, in columns
+        such as "load 0.1". Raises DataError naming what is missing, `where` being what it calls the
+        history, and UsageError as `check_levels` does. `say` gets sentences about what is irregular
+        or missing.
         """
-        import pandas as pd
-
-        schema, past = self.schema, self.bundle.past
-        steps = self.bundle.horizon if horizon is None else horizon
-        if not 1 <= steps <= self.bundle.horizon:
-            raise UsageError(
-                f"this model forecasts 1 to {self.bundle.horizon} steps, got horizon={steps}"
-            )
-        series = from_frame(
-            frame, time=schema.time, columns=schema.columns, freq=schema.freq, where=where
-        )
-        if len(series.times) < past:
-            raise DataError(
-                f"{where} has {len(series.times)} rows, the model looks back {past}: give at least "
-                f"{past} rows"
-            )
         levels = sorted(set(levels))
-        forecast, quantiles = self.forecast_quantiles(
-            series.values[None, -past:], series.times[[-past]], levels
-        )
-        values = np.concatenate([forecast[..., None], quantiles], axis=-1)[0, :steps]
-        times = future_times(series.times[-1], steps, schema.freq)
-        if schema.timezone == "UTC":
-            times = times.tz_localize("UTC")
-        suffixes = ["", *(f" {level}" for level in levels)]
-        names = [name + suffix for name in schema.targets for suffix in suffixes]
-        result = pd.DataFrame(values.reshape(steps, -1), columns=names)
-        result.insert(0, schema.time, times)
-        return result
+
+        def run(part: frames.Histories, steps: int) -> np.ndarray:
+            forecast, quantiles = self.forecast_quantiles(
+                part.values, part.starts, levels,
+                covariates=part.covariates, static=part.static, items=part.items,
+            )  # fmt: skip
+            unknown.extend(name for name in part.items if name not in self.places)
+            return np.concatenate([forecast[..., None], quantiles], axis=-1)
+
+        unknown: list[str] = []
+        question = frames.ask(self.form, history, horizon, levels, future, policy, where, say)
+        ahead = question.answer(run)
+        if self.schema.items and unknown:
+            say(f"Scaled by its own history, as training did not know it: {quoted(unknown)}.")
+        return ahead
 
     @cached_property
     def example(self) -> "pd.DataFrame":
@@ -164,18 +239,55 @@ class Forecaster:
         import pandas as pd
 
         schema, past = self.schema, self.bundle.past
-        times = pd.date_range("2026-01-01", periods=past, freq=schema.freq)
-        wave = np.sin(np.arange(past) * (2 * np.pi / schema.seasons[0]))[:, None]
-        values = np.asarray(schema.scaler.mean) + np.asarray(schema.scaler.std) * wave
-        frame = pd.DataFrame(values.round(4), columns=list(schema.columns))
+        ahead = self.bundle.horizon if schema.known.columns else 0
+        times = pd.date_range("2026-01-01", periods=past + ahead, freq=schema.freq)
+        wave = np.sin(np.arange(past + ahead) * (2 * np.pi / schema.seasons[0]))[:, None]
+        mean, std = np.atleast_2d(schema.scaler.mean), np.atleast_2d(schema.scaler.std)
+        if schema.wide:
+            mean, std = (np.append(found[:, 0], found[0, 1:]) for found in (mean, std))
+            names = schema.items + schema.columns[1:]
+        else:
+            mean, std, names = mean[0], std[0], schema.columns
+        values = (mean + std * wave).round(4)
+        values[past:] = np.nan
+        frame = pd.DataFrame(values, columns=list(names))
+        if schema.known.scaler is not None:
+            known = schema.known.scaler.mean + schema.known.scaler.std * wave
+            frame[list(schema.known.columns)] = known.round(4)
+        for attribute in schema.known.attributes:
+            frame[attribute.name] = attribute.words[0] if attribute.words else attribute.mean
         frame.insert(0, schema.time, times)
+        if schema.id is not None:
+            frame.insert(0, schema.id, schema.items[0])
         return frame
 
-    def _calendar(self, start: Any, steps: int) -> np.ndarray:
+    def golden(self) -> np.ndarray:
+        """The forecast of the example (of its first series) and its quantiles at `levels`, in
+        units, (T, targets, 1 + levels). The service compares it with `Bundle.golden`."""
         import pandas as pd
 
-        times = pd.date_range(start, periods=steps, freq=self.schema.freq)
-        return calendar_features(times, self.schema.freq)
+        frame, schema, past = self.example, self.schema, self.bundle.past
+        columns = [*schema.items[:1], *schema.columns[1:]] if schema.wide else [*schema.columns]
+        covariates = frame[list(schema.known.columns)].to_numpy()[None]
+        forecast, quantiles = self.forecast_quantiles(
+            frame[columns].to_numpy()[None, :past],
+            pd.DatetimeIndex(frame[schema.time][:1]),
+            self.levels,
+            covariates=covariates if schema.known.columns else None,
+            static={each.name: [frame[each.name].iloc[0]] for each in schema.known.attributes},
+            items=schema.items[:1] or None,
+        )
+        return np.concatenate([forecast[0, ..., None], quantiles[0]], axis=-1)
+
+    def _calendars(self, starts: "pd.DatetimeIndex", steps: int) -> np.ndarray:
+        """The calendar features (B, steps, F) from each start on."""
+        import pandas as pd
+
+        first, *others = (
+            pd.date_range(start, periods=steps, freq=self.schema.freq) for start in starts
+        )
+        features = self.schema.calendar(pd.DatetimeIndex(first.append(others)))
+        return features.reshape(len(starts), steps, -1)
 
     @staticmethod
     def _check_finite(values: np.ndarray, names: tuple[str, ...], what: str) -> None:
@@ -185,10 +297,16 @@ class Forecaster:
             raise DataError(f"the {what} has values that are not finite in column '{column}'")
 
 
-def load_bundle(source: str | Path) -> Bundle:
+def keep(bundle: Bundle, folder: Path) -> Bundle:
+    """Save a finished model with the forecast of its example, made on the CPU."""
+    return replace(bundle, golden=Forecaster(bundle, "cpu").golden()).save(folder)
+
+
+def load_bundle(source: str | Path, patience: float | None = None) -> Bundle:
     """The bundle behind a folder, a run id or a registered name.
 
-    Raises UnavailableError or UsageError when there is none, BundleError when it is damaged.
+    Raises UnavailableError or UsageError when there is none, or none within `patience` seconds,
+    BundleError when it is damaged.
     """
     folder = Path(source)
     if is_bundle(folder):
@@ -196,20 +314,30 @@ def load_bundle(source: str | Path) -> Bundle:
     if folder.is_dir():
         raise UnavailableError(f"the folder {folder} holds no bundle (no MANIFEST.sha256)")
     with tempfile.TemporaryDirectory(prefix="forecaster-") as temporary:
-        found = ask_tracker("download", str(source), temporary)
+        found = ask_tracker("download", str(source), temporary, patience=patience)
         return replace(load(Path(temporary)), origin=json.loads(found))
 
 
-def ask_tracker(*arguments: str) -> str:
+def ask_tracker(*arguments: str, patience: float | None = None) -> str:
     """What `python -m forecaster.track ARGUMENTS` prints; its error is raised here.
 
-    A child process, so that this one never imports mlflow.
+    A child process, so that this one never imports mlflow. With `patience`, in seconds, it gives
+    way to all other work, and UnavailableError is raised when it takes longer.
     """
     command = [sys.executable, "-m", "forecaster.track", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) as child:
+        try:
+            if patience is not None:
+                os.setpriority(os.PRIO_PROCESS, child.pid, 5)
+            output, errors = child.communicate(timeout=patience)
+        except subprocess.TimeoutExpired:
+            raise UnavailableError(f"MLflow gave no answer within {patience:g} s") from None
+        finally:
+            child.kill()
+    if child.returncode:
         kinds = (UsageError, DataError, UnavailableError, StorageError, ConfigError)
-        kind = {kind.exit_code: kind for kind in kinds}.get(done.returncode, ForecasterError)
-        silence = f"{' '.join(command)} ended with status {done.returncode}"
-        raise kind((done.stderr.strip().splitlines() or [silence])[-1])
-    return done.stdout
+        kind = {kind.exit_code: kind for kind in kinds}.get(child.returncode, ForecasterError)
+        silence = f"{' '.join(command)} ended with status {child.returncode}"
+        raise kind((errors.strip().splitlines() or [silence])[-1])
+    return output

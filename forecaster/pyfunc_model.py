@@ -16,7 +16,7 @@ from forecaster.predict import Forecaster
 
 
 class Model(PythonModel):  # type: ignore[misc]  # MLflow is not type-checked here
-    """The future of one history: a frame of the past in, a frame of the forecast out."""
+    """The future of one history or of a panel: a frame of the past in, one of the forecast out."""
 
     def load_context(self, context: PythonModelContext) -> None:
         self.forecaster = Forecaster.load(context.artifacts["bundle"])
@@ -27,12 +27,14 @@ class Model(PythonModel):  # type: ignore[misc]  # MLflow is not type-checked he
         model_input: pd.DataFrame,
         params: dict[str, Any] | None = None,
     ) -> pd.DataFrame:
-        """`model_input`: the time column and the model's columns, at least the look-back of rows.
+        """`model_input`: the time column, the id column of a long panel and the model's columns, at
+        least the look-back of rows of each series; missing values are masked. For a model with
+        covariates known ahead, rows for the steps of its horizon follow, without other values.
 
         `params["horizon"]`: how many steps, at most those trained for; `params["quantile_levels"]`:
-        which quantiles to give beside the forecast. Returns the time column and one column per
-        target in original units, each followed by its quantiles. What is wrong with the input comes
-        back as MlflowException, so that the server answers with our sentence and status 400.
+        which quantiles to give beside the forecast. Returns what `Forecaster.predict` does. What is
+        wrong with the input comes back as MlflowException, so that the server answers with our
+        sentence and status 400.
         """
         params = params or {}
         horizon, levels = params.get("horizon"), params.get("quantile_levels", ())

@@ -39,6 +39,11 @@ def cache() -> Path:
     return user_cache_path("forecaster")
 
 
+def names_a_file(text: str) -> bool:
+    """Whether a name of data is that of a file, a folder or a pattern rather than of a card."""
+    return bool(re.search(r"[/\\*?]|\.(csv|gz|parquet|pq|txt)$", text)) or Path(text).is_dir()
+
+
 def tracking_uri() -> str:
     """Where MLflow keeps runs when no configuration says so."""
     return os.environ.get("MLFLOW_TRACKING_URI") or TRACKING

@@ -6,7 +6,8 @@ state (active run, tracking URI) stays as it was. MLflow's chatter and telemetry
 environment says otherwise.
 
     python -m forecaster.track download MODEL FOLDER    copy the bundle of MODEL to FOLDER and
-                                                        print its version and alias as JSON
+                                                        print its origin as JSON
+    python -m forecaster.track resolve MODEL...         the origins of models, as a list in JSON
     python -m forecaster.track champions                registered names that have a champion
 """
 
@@ -21,7 +22,7 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -333,22 +334,18 @@ def _reopened(client: MlflowClient, id: str) -> bool:
 def download(reference: str, folder: Path) -> dict[str, str]:
     """Copy the files of a bundle out of MLflow; returns its origin in the registry.
 
-    The origin has "version", and "alias" when that decided; it is empty for runs and models.
+    The origin has "name", "version" and "source", where its files lie, and "alias" when that
+    decided; it is empty for runs and models.
 
     `reference`: a run id; a registered NAME (its champion, else its newest version), NAME@alias
     or NAME/version; the same as models:/... or runs:/... Raises UsageError for what does not
     exist, naming what does, and UnavailableError when the store cannot be used.
     """
-    parts = REFERENCE.fullmatch(reference)
-    if parts is None:
-        raise UsageError(
-            f"'{reference}' names no model: expected a bundle's folder, a run id (32 hexadecimal "
-            "digits), NAME, NAME@alias, NAME/version, models:/... or runs:/..."
-        )
+    parts = _parts(reference)
     uri = tracking_uri()
     client = _client(uri, existing=True)
     with _explained(uri), tempfile.TemporaryDirectory(prefix="forecaster-") as temporary:
-        location, origin = _location(client, **parts.groupdict())
+        location, origin = _location(client, **parts)
         bundle = f"{location}/{BUNDLE}"
         if not list_artifacts(artifact_uri=bundle, tracking_uri=uri):
             raise UsageError(f"the model '{reference}' was not made by forecaster: no {BUNDLE}")
@@ -358,6 +355,32 @@ def download(reference: str, folder: Path) -> dict[str, str]:
             if path.is_file():
                 shutil.copy(path, folder)
     return origin
+
+
+def resolve(references: Sequence[str]) -> list[dict[str, str]]:
+    """The origin of each model as `download` gives it, now and without its files, or "error" with
+    the reason why there is none. Raises UnavailableError when the store cannot be used."""
+    uri = tracking_uri()
+    client = _client(uri, existing=True)
+    origins = []
+    with _explained(uri):
+        for reference in references:
+            try:
+                origins.append(_location(client, **_parts(reference))[1])
+            except UsageError as error:
+                origins.append({"error": str(error)})
+    return origins
+
+
+def _parts(reference: str) -> dict[str, str | None]:
+    """The parts of a REFERENCE. Raises UsageError for what is none."""
+    parts = REFERENCE.fullmatch(reference)
+    if parts is None:
+        raise UsageError(
+            f"'{reference}' names no model: expected a bundle's folder, a run id (32 hexadecimal "
+            "digits), NAME, NAME@alias, NAME/version, models:/... or runs:/..."
+        )
+    return parts.groupdict()
 
 
 def champions() -> list[str]:
@@ -527,7 +550,8 @@ def _location(
     if version not in versions:
         known = ", ".join(sorted(versions, key=int))
         raise UsageError(f"'{name}' has no version {version}. Its versions: {known}.")
-    return str(client.get_model_version_download_uri(name, version)), {"version": version, **origin}
+    location = str(client.get_model_version_download_uri(name, version))
+    return location, {"name": name, "version": version, **origin, "source": location}
 
 
 def _location_in_run(client: MlflowClient, run: str, part: str | None) -> str:
@@ -610,12 +634,15 @@ def main(arguments: list[str]) -> int:
         match arguments:
             case ["download", reference, folder]:
                 print(json.dumps(download(reference, Path(folder))))
+            case ["resolve", *references] if references:
+                print(json.dumps(resolve(references)))
             case ["champions"]:
                 for name in champions():
                     print(name)
             case _:
                 raise UsageError(
-                    "usage: python -m forecaster.track download MODEL FOLDER | champions"
+                    "usage: python -m forecaster.track download MODEL FOLDER | resolve MODEL... | "
+                    "champions"
                 )
     except ForecasterError as error:
         print(" ".join(str(error).split()), file=sys.stderr)

@@ -54,7 +54,8 @@ def unsaved(
     intervals = None
     if calibrated:
         steps = np.arange(1.0, horizon + 1).repeat(len(targets)).reshape(horizon, -1)
-        intervals = Intervals(LEVELS, steps[..., None] * [-1.0, 0.0, 2.0], steps, 99)
+        scale = steps / schema.target_scaler.std
+        intervals = Intervals(LEVELS, scale[..., None] * [-1.0, 0.0, 2.0], scale, 99)
     about = {
         "name": f"forecaster-toy-M-all-{horizon}",
         "refit": False,

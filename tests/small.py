@@ -1,6 +1,9 @@
 """A small generated data set that can be used by name, and settings that train on it quickly."""
 
 import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -48,3 +51,15 @@ def install(folder: Path, patch: pytest.MonkeyPatch) -> Path:
     config = folder / "small.yaml"
     config.write_text(yaml.safe_dump(CONFIG))
     return config
+
+
+@contextmanager
+def at_home(folder: Path) -> Iterator[Path]:
+    """In a working directory of its own, where `small` is known and no setting of the caller's."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [*os.environ]:
+            if name.startswith(("FORECASTER_", "MLFLOW_TRACKING", "MLFLOW_REGISTRY")):
+                patch.delenv(name)
+        patch.chdir(folder)
+        install(folder, patch)
+        yield folder

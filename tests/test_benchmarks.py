@@ -57,12 +57,12 @@ def test_a_changed_figure_shows(
     results.mkdir(parents=True)
     monkeypatch.setattr(render, "ROOT", tmp_path)
     row = {
-        "kind": "recipe", "data": "x", "horizon": 3, "variant": "default",
-        "validation_mse": 0.5, "validation_mae": 0.25, "parameters": 1234,
+        "kind": "recipe", "data": "x", "past": 9, "horizon": 3, "variant": "default",
+        "validation_mse": 0.5, "validation_mae": 0.25, "best_epoch": 1.5, "parameters": 1234,
     }  # fmt: skip
     (results / "one.json").write_text(json.dumps(row))
     before = render.render("<!-- begin recipe -->\n<!-- end recipe -->")
-    assert "| x | 3 | default | 0.5000 / 0.2500 | 1,234 |" in before
+    assert "| x | 9 | 3 | default | 0.5000 / 0.2500 | 1.50 | 1,234 |" in before
     (results / "one.json").write_text(json.dumps({**row, "validation_mse": 0.75}))
     assert render.render(before) == before.replace("0.5000", "0.7500")
 

@@ -14,8 +14,8 @@ import torch
 
 from forecaster.bundle import FILES, INTERVALS, MANIFEST, WEIGHTS, is_bundle, load
 from forecaster.errors import BundleError, DataError, StorageError
-from forecaster.predict import Forecaster
-from tests.bundles import MODELS, sign, unsaved
+from forecaster.predict import Forecaster, keep
+from tests.bundles import LEVELS, MODELS, sign, unsaved
 
 
 @pytest.fixture
@@ -69,6 +69,15 @@ class TestRoundTrip:
         )
         assert before.equals(after)
 
+    def test_so_does_its_golden_forecast(self, tmp_path):
+        bundle = unsaved(calibrated=True, targets=("wind", "load"))
+        assert bundle.save(tmp_path / "without").golden is None
+        golden = keep(bundle, tmp_path / "with").golden
+        forecaster = Forecaster(load(tmp_path / "with"), "cpu")
+        np.testing.assert_array_equal(forecaster.golden(), golden)
+        ahead = forecaster.predict(forecaster.example, levels=LEVELS).drop(columns="time")
+        np.testing.assert_array_equal(golden.reshape(6, -1), ahead.to_numpy())
+
     def test_the_digest_follows_the_contents_alone(self, tmp_path):
         bundle = unsaved()
         one, two = bundle.save(tmp_path / "one"), bundle.save(tmp_path / "two")
@@ -98,7 +107,7 @@ class TestSchema:
     def test_targets_by_name(self):
         schema = unsaved(targets=("Zürich °C", "load")).schema
         assert schema.target_positions == (2, 0)
-        assert schema.target_scaler.mean == (300.0, 1.0)
+        assert schema.target_scaler.mean.tolist() == [300.0, 1.0]
         task = schema.task(12, 6, 5)
         assert (task.columns, task.targets, task.past, task.start) == (3, (2, 0), 12, 6)
         assert (task.horizon, task.calendar, task.season) == (5, 4, 4)
@@ -194,6 +203,10 @@ class TestForeign:
         with pytest.raises(BundleError, match=r"intervals.safetensors does not fit config.json"):
             replace(unsaved(), intervals=other).save(tmp_path)
 
+    def test_a_golden_forecast_of_another_shape(self, tmp_path):
+        with pytest.raises(BundleError, match=r"golden.safetensors does not fit config.json"):
+            replace(unsaved(), golden=np.zeros((6, 3, 4))).save(tmp_path)
+
     @pytest.mark.parametrize("tensors", [{"levels": torch.zeros(3)}, {"other": torch.zeros(1)}])
     def test_intervals_without_their_parts(self, tensors, folder):
         (folder / INTERVALS).write_bytes(safetensors.torch.save(tensors))
@@ -209,7 +222,7 @@ class TestForeign:
     @pytest.mark.parametrize(
         ("name", "change", "words"),
         [
-            ("about.json", lambda about: {**about, "format": 1}, "format 1, .* reads 2"),
+            ("about.json", lambda about: {**about, "format": 1}, "format 1, .* reads 4"),
             ("about.json", lambda about: {}, "KeyError.*format"),
             ("about.json", lambda about: [1], "TypeError"),
             ("schema.json", lambda schema: {**schema, "scaler": 3}, "TypeError"),
@@ -233,7 +246,7 @@ class TestForeign:
             load(folder)
 
 
-def test_loading_opens_the_seven_files_and_unpickles_nothing(folder):
+def test_loading_opens_the_eight_files_and_unpickles_nothing(folder):
     """Watched from the inside: files opened, names that unpickling would look up."""
     for name in ("model.pkl", "model.ckpt", "python_model.pkl", "weights.pt"):
         (folder / name).write_bytes(b"cbuiltins\nexit\n(I3\ntR.")
@@ -256,7 +269,7 @@ def test_loading_opens_the_seven_files_and_unpickles_nothing(folder):
         [sys.executable, "-c", textwrap.dedent(program), str(folder)],
         capture_output=True, text=True, check=True,
     )  # fmt: skip
-    assert done.stdout.splitlines() == ["7 7", "[]", "[]", "set()"]
+    assert done.stdout.splitlines() == ["8 8", "[]", "[]", "set()"]
 
 
 class TestWriting:

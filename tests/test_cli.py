@@ -1,6 +1,8 @@
+import hashlib
 import importlib.metadata
 import json
 import os
+import re
 import resource
 import shlex
 import signal
@@ -22,6 +24,7 @@ from forecaster import cli, experiment
 from forecaster.attention import ATTENTIONS
 from forecaster.config import load_dict
 from forecaster.errors import ConfigError
+from service.settings import Settings
 from tests.bundles import COLUMNS, unsaved
 from tests.test_predict import history
 
@@ -39,6 +42,7 @@ COMMANDS = [
     ("data", "list"),
     ("data", "show"),
     ("data", "fetch"),
+    ("data", "check"),
     ("bench", "attention"),
 ]
 
@@ -195,7 +199,10 @@ class TestMistakes:
             (["config", "--features", "M", "--target", "OT"], ["data.features=M", "choose MS"]),
             (["data", "show", "vic-elek"], ["Did you mean 'vic_elec'?"]),
             (["data", "fetch"], ["Missing argument"]),
-            (["predict"], ["Missing option '--model'"]),
+            (["predict"], ["either a --model or the --url"]),
+            (["predict", "--model", "x", "--url", "http://x"], ["either a --model or the --url"]),
+            (["predict", "--url", "http://x"], ["--url wants --input"]),
+            (["predict", "--url", "localhost:1", "--input", "x.csv"], ["http://", "localhost:1"]),
             (["predict", "--model", "x", "--output", "f.txt"], [".csv or .parquet", "f.txt"]),
             (["predict", "--model", "../nothing/here"], ["names no model", "a bundle's folder"]),
             (["serve", "--port", "0"], ["--port"]),
@@ -232,7 +239,7 @@ class TestMistakes:
 
     def test_histories(self, folder, csv, run):
         outcome = run("predict", "--model", folder, "--input", "nothing.csv")
-        self.check(outcome, 74, "nothing.csv", "No such file")
+        self.check(outcome, 69, "nothing.csv", "does not exist")
         csv.write_text(csv.read_text().replace("-3.5", "calm", 1))
         outcome = run("predict", "--model", folder, "--input", csv)
         self.check(outcome, 65, "row 1", "'wind'", "got 'calm'")
@@ -733,10 +740,42 @@ class TestServe:
         ((app, how),) = served
         assert app == "service.app:create_app"
         assert how["factory"]
-        assert how["http"] == "httptools"
+        assert (how["http"], how["ws"]) == ("service.protocol:Protocol", "none")
+        assert not how["proxy_headers"]
+        assert how["timeout_graceful_shutdown"] == 60
         assert (how["host"], how["port"]) == ("127.0.0.1", port)
         assert os.environ["FORECASTER_MODEL"] == "m"
         assert os.environ["FORECASTER_DEVICE"] == "cpu"
+
+    @pytest.mark.parametrize(
+        ("host", "keys", "warned"),
+        [("0.0.0.0", "", True), ("0.0.0.0", "a:b", False), ("localhost", "", False)],
+    )
+    def test_a_service_for_everyone_is_warned_of(
+        self, host, keys, warned, port, run, monkeypatch, served
+    ):
+        monkeypatch.setenv("FORECASTER_API_KEYS", keys)
+        status, _, err = run("serve", "--model", "m", "--port", port, "--host", host)
+        assert (status, len(served)) == (0, 1)
+        assert ("warning: whoever can reach 0.0.0.0 can ask this service" in err) == warned
+
+    def test_a_new_key_fits_its_setting(self, run, served, monkeypatch):
+        status, out, err = run("serve", "--new-key", "anna")
+        key, setting = (line.split()[1] for line in out.splitlines())
+        monkeypatch.setenv(*setting.split("="))
+        assert (status, served, len(key)) == (0, [], 43)
+        assert Settings().api_keys == (f"anna:{hashlib.sha256(key.encode()).hexdigest()}",)
+        assert key not in err
+        assert key not in run("serve", "--new-key", "anna")[1]
+        assert run("serve", "--new-key", "a b")[0] == 2
+
+    def test_help_tells_every_setting(self, run):
+        told = re.findall(r"^ +FORECASTER_([A-Z_]+) {2,}\S", run("serve", "--help")[1], re.M)
+        assert {name.lower() for name in told} == set(Settings.model_fields)
+
+    def test_several_models(self, served, port, run):
+        assert run("serve", "--model", "a", "--model", "b/7", "--port", port)[0] == 0
+        assert os.environ["FORECASTER_MODEL"] == "a,b/7"
 
     def test_the_model_of_the_environment(self, port, run, monkeypatch):
         monkeypatch.setenv("FORECASTER_MODEL", "from-outside")

@@ -76,10 +76,19 @@ class TestPrecedence:
             ("register", False),
             ("seed", 5),
             ("device", "cpu"),
+            ("past_covariates", ["wind"]),
+            ("future_covariates", ["price", "rain"]),
+            ("static", ["kind"]),
+            ("time", "when"),
+            ("id", "shop"),
+            ("freq", "D"),
+            ("season", [7, 365]),
+            ("policy", "sort"),
+            ("holidays", "AU-VIC"),
         ],
     )
     def test_every_flag_is_short_for_its_path(self, flag, value):
-        loaded = resolve(**{flag: value})
+        loaded = resolve(**{"data": "sales.csv", flag: value})
         assert loaded.config.flat()[FLAGS[flag]] == str(value)
         assert loaded.origins[FLAGS[flag]] == f"--{flag}"
 
@@ -509,7 +518,16 @@ class TestIntervals:
 class TestModels:
     """Every configuration that is shipped builds its model."""
 
-    TASK = Task(columns=7, targets=(6,), past=168, start=168, horizon=168, calendar=4, season=24)
+    TASK = Task(
+        columns=7,
+        targets=(6,),
+        past=168,
+        start=168,
+        horizon=168,
+        calendar=4,
+        season=24,
+        phase=(23.0, 0.0, 0.0, 0.0),
+    )
 
     def test_the_shipped_ones_are_these(self):
         assert {"default", "informer", "informer2020"} <= set(SHIPPED)
@@ -551,3 +569,30 @@ def test_one_underscore_in_the_environment_is_told() -> None:
     with pytest.raises(ConfigError, match="Did you mean FORECASTER_TRAIN__EPOCHS"):
         load(environment={"FORECASTER_TRAIN_EPOCHS": "3"})
     load(environment={"FORECASTER_DATA": "folder", "FORECASTER_MODEL": "name"})
+
+
+class TestData:
+    @pytest.mark.parametrize(
+        ("name", "label"),
+        [("sales.csv", "sales"), ("a/b.parquet", "b"), ("x/*.csv", "x"), ("load.csv.gz", "load")],
+    )
+    def test_a_file_is_told_from_a_card(self, name, label):
+        data = resolve(data=name).config.data
+        assert (data.is_file, data.label) == (True, label)
+        assert not resolve(data="ETTh1").config.data.is_file
+
+    def test_a_file_of_ones_own_has_a_recipe_of_its_own(self):
+        loaded = resolve(data="sales.csv")
+        assert loaded.config.window.past == "auto"
+        assert loaded.origins["window.past"].endswith("own.yaml")
+
+    def test_what_a_card_knows_is_not_said_again(self):
+        with pytest.raises(
+            UsageError, match=r"data.freq says how .* data.name=ETTh1 is a data card"
+        ):
+            resolve(data="ETTh1", freq="h")
+        with pytest.raises(UsageError, match=r"data.name=x.csv is a file already"):
+            resolve("data.path=y.csv", data="x.csv")
+
+    def test_targets_have_commas_between(self):
+        assert resolve(data="x.csv", target="a, b").config.data.targets == ["a", "b"]

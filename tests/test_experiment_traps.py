@@ -146,6 +146,6 @@ def test_one_request_does_not_change_the_forecast_of_another(model: dict[str, An
             together = forecast(test.batch(torch.tensor(others)))[:1]
             torch.testing.assert_close(together, alone, atol=1e-5, rtol=1e-5)
         batch = test.batch(torch.tensor([5, 6]))
-        wild = Batch(*(torch.stack([x[0], 1e3 * x[1]]) for x in batch))
+        wild = Batch(*(torch.stack([x[0], 1e3 * x[1]]) for x in batch[:4]))
         torch.testing.assert_close(forecast(wild)[:1], alone, atol=1e-5, rtol=1e-5)
         assert torch.equal(forecast(test.batch(torch.tensor([5]))), alone)

@@ -45,6 +45,18 @@ class TestOffsets:
         assert conformal_offsets(errors, (0.09, 0.91)).tolist() == [-np.inf, np.inf]
         assert conformal_offsets(errors[:1], (0.5,)).tolist() == [1]
 
+    def test_missing_errors_do_not_count(self):
+        errors = np.random.default_rng(0).normal(size=(60, 3, 2, 1))
+        errors[np.random.default_rng(1).random(errors.shape) < 0.4] = np.nan
+        errors[5:, 0, 0], errors[:, 0, 1] = np.nan, np.nan
+        got = conformal_offsets(errors, LEVELS)
+        for step, column in np.ndindex(3, 2):
+            own = errors[:, step, column]
+            own = own[~np.isnan(own[:, 0])]
+            if len(own):
+                np.testing.assert_array_equal(got[step, column], conformal_offsets(own, LEVELS))
+        assert np.isinf(got[0, 1]).all()
+
     @pytest.mark.parametrize(
         ("n", "low", "high"), [(19, 0.1, 0.9), (20, 0.1, 0.9), (99, 0.25, 0.75)]
     )
@@ -84,6 +96,13 @@ class TestIntervals:
         head = np.array([1.0, 2.0, 3.0]).reshape(1, 1, 3)
         crossing = made([5, 0, -5])
         assert crossing.quantiles(head, crossing.levels)[0, 0].tolist() == [-2, 2, 6]
+
+    def test_another_scaler_changes_nothing_in_units(self):
+        own = made([-1, 0, 2]).rescaled(np.array([0.5]))
+        assert own.offsets.tolist() == [[[-0.5, 0, 1]]]
+        assert own.scale.tolist() == [[0.5]]
+        panel = made([-1, 0, 2]).rescaled(np.array([[0.5], [2], [9]]))
+        assert panel.offsets.tolist() == [[[-2, 0, 4]]]
 
     @pytest.mark.parametrize("level", [0.09, 0.91, 0.0, 1.5, np.nan])
     def test_outside_its_range_nothing_is_made_up(self, level):

@@ -2,6 +2,7 @@ import subprocess
 import sys
 import textwrap
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -17,7 +18,7 @@ from forecaster.errors import (
     UsageError,
 )
 from forecaster.intervals import Intervals
-from forecaster.predict import Forecaster, load_bundle
+from forecaster.predict import Forecaster, ask_tracker, load_bundle
 from tests.bundles import COLUMNS, SEASON, unsaved
 
 CYCLE = np.array([[10.0, -3.5, 400.0], [20.0, 0.25, 300.0], [15.0, 7.0, 100.0], [5.0, 1.0, 250.0]])
@@ -116,13 +117,14 @@ class TestPredict:
             (lambda frame: frame.drop(columns="wind"), "'wind' not found"),
             (lambda frame: frame.drop(columns="time"), "'time' not found"),
             (lambda frame: frame.rename(columns={"load": "Load"}), "'load' not found"),
-            (lambda frame: frame.drop(index=13), "missing stamps: 1 .* 2026-03-01 13:00"),
+            (lambda frame: frame.drop(index=13), r"missing steps of h: 1 .*2026-03-01 13:00"),
             (lambda frame: frame.iloc[::-1], "out of order"),
             (
                 lambda frame: frame.iloc[::2],
-                "a step of h is wanted, but every step is 0 days 02:00",
+                "missing steps of h: 7",
             ),
-            (lambda frame: frame.assign(wind=[*frame["wind"][:-1], np.nan]), "row 16 .*'wind'"),
+            (lambda frame: frame.assign(wind=[*frame["wind"][:-1], np.inf]), "row 16.*'wind'"),
+            (lambda frame: frame.assign(wind=np.nan), "column 'wind' has no value at all"),
             (lambda frame: frame.assign(wind=np.inf), "row 1 .*'wind'.*finite"),
             (lambda frame: frame.assign(wind="calm"), "row 1 .*'wind'.*number, got 'calm'"),
             (lambda frame: frame.assign(wind=1e300), "once scaled,.*'wind'"),
@@ -247,6 +249,18 @@ def test_two_processes_give_equal_bits(tmp_path):
 
 
 class TestLoad:
+    @pytest.fixture
+    def child(self, tmp_path, monkeypatch):
+        """Makes a shell script what is run in place of Python."""
+
+        def become(script):
+            file = tmp_path / "python"
+            file.write_text(f"#!/bin/sh\n{script}\n")
+            file.chmod(0o755)
+            monkeypatch.setattr(sys, "executable", str(file))
+
+        return become
+
     def test_a_folder(self, tmp_path):
         unsaved().save(tmp_path)
         assert Forecaster.load(tmp_path).bundle.name == "forecaster-toy-M-all-6"
@@ -266,22 +280,26 @@ class TestLoad:
         ("status", "kind"),
         [(2, UsageError), (69, UnavailableError), (74, StorageError), (1, ForecasterError)],
     )
-    def test_errors_of_the_child_keep_their_kind_and_words(self, status, kind, monkeypatch):
-        def fail(command, **options):
-            return subprocess.CompletedProcess(command, status, "", "a warning\nthe reason\n")
-
-        monkeypatch.setattr(subprocess, "run", fail)
+    def test_errors_of_the_child_keep_their_kind_and_words(self, status, kind, child):
+        child(f"echo a warning >&2; echo the reason >&2; exit {status}")
         with pytest.raises(kind, match=r"^the reason$") as caught:
             load_bundle("forecaster-toy")
         assert type(caught.value) is kind
 
-    def test_a_child_that_says_nothing(self, monkeypatch):
-        def die(command, **options):
-            return subprocess.CompletedProcess(command, -9, "", "")
-
-        monkeypatch.setattr(subprocess, "run", die)
+    def test_a_child_that_says_nothing(self, child):
+        child("kill -9 $$")
         with pytest.raises(ForecasterError, match="-9"):
             load_bundle("forecaster-toy")
+
+    def test_a_child_that_hangs_is_ended(self, child, tmp_path):
+        child(f"echo $$ > {tmp_path / 'pid'}; exec sleep 600")
+        with pytest.raises(UnavailableError, match=r"no answer within 2 s"):
+            load_bundle("forecaster-toy", patience=2)
+        assert not Path("/proc", (tmp_path / "pid").read_text().strip()).exists()
+
+    def test_a_child_that_is_waited_for_gives_way(self, child):
+        child("until [ $(nice) -ge 5 ]; do sleep 0.1; done; nice")
+        assert int(ask_tracker("resolve", "x", patience=60)) >= 5
 
     def test_a_name_without_a_tracker(self, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)

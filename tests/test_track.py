@@ -434,7 +434,7 @@ def test_champion_of_a_shared_store_is_left_alone(logged, client, monkeypatch):
 # The way back
 
 
-CHAMPION = {"version": "1", "alias": "champion"}
+CHAMPION = {"name": NAME, "version": "1", "alias": "champion"}
 
 
 @pytest.mark.parametrize(
@@ -447,15 +447,19 @@ CHAMPION = {"version": "1", "alias": "champion"}
         ("models:/{model}", {}),
         (NAME, CHAMPION),
         (f"{NAME}@champion", CHAMPION),
-        (f"{NAME}/1", {"version": "1"}),
+        (f"{NAME}/1", {"name": NAME, "version": "1"}),
         (f"models:/{NAME}@champion", CHAMPION),
-        (f"models:/{NAME}/1", {"version": "1"}),
+        (f"models:/{NAME}/1", {"name": NAME, "version": "1"}),
     ],
 )
 def test_download_by_every_name(logged, home, tmp_path, reference, origin):
     run, model = logged
     folder = tmp_path / "a" / "b"
-    assert track.download(reference.format(run=run, model=model), folder) == origin
+    reference = reference.format(run=run, model=model)
+    found = track.download(reference, folder)
+    assert track.resolve([reference]) == [found]
+    assert model in found.pop("source", model)
+    assert found == origin
     assert contents(folder) == contents(home / "some bundle")
 
 
@@ -471,7 +475,7 @@ def test_without_a_champion_the_newest_version_is_meant(logged, client, forecast
     track.download("forecaster-newest", tmp_path / "champion")
     assert contents(tmp_path / "champion") != contents(folder)
     client.delete_registered_model_alias("forecaster-newest", "champion")
-    assert track.download("forecaster-newest", tmp_path / "newest") == {"version": "11"}
+    assert track.download("forecaster-newest", tmp_path / "newest")["version"] == "11"
     assert contents(tmp_path / "newest") == contents(folder)
     assert "forecaster-newest" not in track.champions()
 
@@ -506,6 +510,9 @@ def test_what_does_not_exist_is_explained(logged, reference, message, tmp_path):
         track.download(reference, tmp_path / "bundle")
     assert message in str(caught.value)
     assert not (tmp_path / "bundle").exists()
+    first, second = track.resolve([NAME, reference])
+    assert first["version"] == "1"
+    assert message in second["error"]
 
 
 def test_a_run_without_the_model_is_explained(logged, tmp_path):
@@ -546,14 +553,21 @@ def test_champions_are_ours_and_all_pages_are_read(logged, client, monkeypatch):
 def test_command(logged, home, tmp_path, capsys):
     assert track.main(["download", NAME, str(tmp_path / "bundle")]) == 0
     assert contents(tmp_path / "bundle") == contents(home / "some bundle")
-    assert json.loads(capsys.readouterr().out) == CHAMPION
+    origin = json.loads(capsys.readouterr().out)
+    assert origin.items() >= CHAMPION.items()
+    assert track.main(["resolve", NAME, "forecaster-nobody"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found[0] == origin
+    assert "no model is registered as 'forecaster-nobody'" in found[1]["error"]
     assert track.main(["champions"]) == 0
     output = capsys.readouterr()
     assert NAME in output.out.splitlines()
     assert output.err == ""
 
 
-@pytest.mark.parametrize("arguments", [[], ["download", "x"], ["champions", "x"], ["upload"]])
+@pytest.mark.parametrize(
+    "arguments", [[], ["download", "x"], ["resolve"], ["champions", "x"], ["upload"]]
+)
 def test_command_tells_its_usage(arguments, capsys):
     assert track.main(arguments) == 2
     assert capsys.readouterr().err.startswith("usage: python -m forecaster.track download")

@@ -244,6 +244,7 @@ class _Summaries(Part):
         if len(self.patterns) == 1:
             first = self.patterns[0].first
             return *everywhere, slice(first, first + summary)
-        firsts = torch.tensor([pattern.first for pattern in self.patterns], device=strip.device)
-        steps = torch.arange(summary, device=strip.device)[:, None] + firsts
+        firsts = [pattern.first for pattern in self.patterns]
+        ranges = [torch.arange(i, i + summary, device=strip.device) for i in firsts]
+        steps = torch.stack(ranges, 1)  # a tensor of the list would be copied to the device
         return *everywhere, steps, torch.arange(strip.shape[1], device=strip.device)

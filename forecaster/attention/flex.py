@@ -5,7 +5,7 @@ visible. Block masks are made by a compiled builder, which never holds the L x L
 """
 
 from collections.abc import Callable
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any
 
 import torch
@@ -46,7 +46,7 @@ def _kernel(device: str) -> Callable[..., Any]:
     return torch.compile(kernel) if device == "cuda" else kernel
 
 
-@lru_cache(maxsize=32)
+@cache  # for good: a CUDA graph reads it where it lies
 def _block_mask(pattern: Pattern, length: int, device: torch.device) -> Any:
     from torch.nn.attention.flex_attention import create_block_mask
 

@@ -9,7 +9,7 @@ log-sum-exp (forecaster/attention/tiles.py).
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import torch
@@ -41,7 +41,7 @@ def check_self_inputs(
         )
 
 
-@lru_cache(maxsize=32)
+@cache  # for good: a CUDA graph reads it where it lies
 @torch.inference_mode(False)  # or a mask made in inference could take part in no training
 def pattern_mask(pattern: Pattern, length: int, device: torch.device) -> Bool[Tensor, "L L"]:
     """The mask of a pattern for series of `length` steps; kept, so it must not be changed."""

@@ -44,9 +44,10 @@ def _measure(bundle: Bundle) -> Iterator[tuple[float, float | None]]:
 
     def forecast(count: int) -> float:
         past = torch.randn(count, task.past, task.columns, generator=draw)
-        calendars = (torch.zeros(count, n, task.calendar) for n in (task.past, task.horizon))
+        features = task.calendar + task.covariates
+        known = (torch.zeros(count, n, features) for n in (task.past, task.horizon))
         before = time.perf_counter()
-        model(past, *calendars)
+        model(past, *known)
         return time.perf_counter() - before
 
     with torch.inference_mode():

@@ -25,7 +25,7 @@ from forecaster.compare.cell import FACTS, Finished, Shared, read, train
 from forecaster.compare.grid import Cell, Definition, Grid, define, differences, resolve
 from forecaster.compare.grid import read as read_grid
 from forecaster.errors import ForecasterError, StorageError, UnavailableError, UsageError
-from forecaster.experiment import Say, commit
+from forecaster.experiment import Say, commit, metric_name
 
 if TYPE_CHECKING:
     from forecaster.track import Run
@@ -199,9 +199,12 @@ class _Tracker:
             with track.start(config, name, said, parent=self.run.id) as run:
                 run.params({**config.flat(), **said, "steps": str(facts["steps"])})
                 measured = {key: facts[key] for key in MEASURED if facts[key] is not None}
-                floors = {f"floor/{key}/mse": x["mse"] for key, x in facts["floors"].items()}
+                floors = {
+                    f"floor/{metric_name(key)}/mse": floor["mse"]
+                    for key, floor in facts["floors"].items()
+                }
                 tested = {f"test_{key}": facts[key] for key in ("mse", "mae", "windows")}
-                run.metrics({**tested, **measured, **_names(floors)})
+                run.metrics({**tested, **measured, **floors})
                 run.text(FACTS, json.dumps(facts, indent=1))
             return cell.note(mlflow_run_id=run.id)
         except UnavailableError as error:
@@ -303,8 +306,3 @@ def _progress(grid: Grid, done: Mapping[str, Finished]) -> Iterator[_Bar]:
         yield bar
     finally:
         bar.progress.live.stop()  # progress.stop() writes an empty line off a terminal
-
-
-def _names(metrics: Mapping[str, float]) -> dict[str, float]:
-    """As `forecaster train` writes them."""
-    return {k.replace(", ", "_").replace(" ", "_"): v for k, v in metrics.items()}

@@ -16,7 +16,7 @@ import os
 import shutil
 import sys
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -56,12 +56,22 @@ class Finished:
     facts: dict[str, Any]
 
     def by_window(self) -> np.ndarray:
-        """The squared error of each test window, (n,)."""
+        """The squared error of each test window, (n,); nan where nothing is observed."""
+        errors = self._array("by_window")
+        assert errors is not None
+        return errors
+
+    def steps(self) -> np.ndarray | None:
+        """Where on the time grid the test windows begin, (n,); None where they are one apart."""
+        return self._array("steps")
+
+    def _array(self, name: str) -> np.ndarray | None:
         from safetensors import safe_open
 
         with safe_open(self.folder / ARRAYS, framework="numpy") as file:
-            errors: np.ndarray = file.get_tensor("by_window")
-        return errors
+            names = list(file.keys())
+            found: np.ndarray | None = file.get_tensor(name) if name in names else None
+        return found
 
     def note(self, **facts: Any) -> "Finished":
         """The cell with more facts, on disk too."""
@@ -140,8 +150,8 @@ def train(shared: Shared, cell: Cell) -> Finished:
         "mae": scored.mae,
         "windows": scored.windows,
         "by_step": {
-            "mse": scored.squared.mean(axis=1).tolist(),
-            "mae": scored.absolute.mean(axis=1).tolist(),
+            "mse": scored.by_step[0].tolist(),
+            "mae": scored.by_step[1].tolist(),
         },
         "floors": _floors(problem, train, validation, test),
         "examples": shown,
@@ -154,25 +164,34 @@ def train(shared: Shared, cell: Cell) -> Finished:
     }
     facts["seconds"] = time.monotonic() - begun
     weights = {name: tensor.cpu().contiguous() for name, tensor in model.state_dict().items()}
-    return _write(
-        shared.folder / cell.name, facts, {"by_window": scored.by_window, **examples}, weights
-    )
+    arrays = {"by_window": scored.by_window, **examples}
+    if scored.steps is not None:
+        arrays["steps"] = scored.steps
+    return _write(shared.folder / cell.name, facts, arrays, weights)
 
 
 def _examples(
     model: ForecastModel, test: Windows, scored: Score
 ) -> tuple[dict[str, np.ndarray], dict[str, int]]:
-    """The best, the median and the worst window as arrays, and their numbers from 0."""
+    """The best, the median and the worst window as arrays, and their numbers from 0.
+
+    Missing values are nan.
+    """
     order = np.argsort(scored.by_window, kind="stable")
+    order = order[: np.count_nonzero(~np.isnan(scored.by_window))]
     shown = {"best": order[0], "median": order[len(order) // 2], "worst": order[-1]}
     arrays = {}
     for name, number in shown.items():
         batch = test.batch(torch.tensor([int(number)]))
         with torch.inference_mode():
             forecast = forecast_with(model)(batch)
+        past, truth = batch.past, batch.target
+        if batch.observed is not None and batch.target_observed is not None:
+            past = past.masked_fill(~batch.observed, torch.nan)
+            truth = truth.masked_fill(~batch.target_observed, torch.nan)
         for part, values in (
-            ("past", batch.past[..., list(test.targets)]),
-            ("truth", batch.target),
+            ("past", past[..., list(test.targets)]),
+            ("truth", truth),
             ("forecast", forecast),
         ):
             arrays[f"{name}.{part}"] = values[0].cpu().numpy()
@@ -190,8 +209,8 @@ def _floors(
     if key not in _known_floors:
         _known_floors[key] = {
             floor.name: {"mse": scored.mse, "mae": scored.mae}
-            for floor in all_floors(train, validation, problem.card.seasons, problem.borders.train)
-            for scored in [score(floor.forecast, replace(test, past=floor.past))]
+            for floor in all_floors(train, validation, problem.facts.seasons, problem.borders.train)
+            for scored in [score(floor.forecast, test.looking_back(floor.past))]
         }
     return _known_floors[key]
 
@@ -216,7 +235,7 @@ def _peak_mib(model: ForecastModel, train: Windows, size: int, device: str) -> f
     batch = train.batch(torch.arange(min(size, len(train))))
 
     def step() -> None:
-        (model(*batch[:3]) - batch.target).square().mean().backward()
+        (model(*batch.inputs) - batch.target).square().mean().backward()
 
     model.train()
     try:

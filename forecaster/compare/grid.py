@@ -21,10 +21,19 @@ from pydantic import Field, ValidationError
 from forecaster import resources
 from forecaster.attention import ATTENTIONS, CATALOGUE, SYNONYMS
 from forecaster.attention.base import Attention
-from forecaster.config import Positive, RunConfig, Section, load, load_dict, read_yaml
-from forecaster.datasets import Card, Series
+from forecaster.config import (
+    DataConfig,
+    Positive,
+    RunConfig,
+    Section,
+    leaves,
+    load,
+    load_dict,
+    read_yaml,
+)
+from forecaster.datasets import Series
 from forecaster.errors import ConfigError, UsageError
-from forecaster.experiment import Problem, find_data, pose
+from forecaster.experiment import Facts, Problem, find_data, pose
 from forecaster.lookup import did_you_mean, find
 from forecaster.model import ForecastModel
 
@@ -37,7 +46,7 @@ LINEAR = "linear"
 """The linear path: the model's option, and how the names of its parameters begin."""
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.]+$")]
-Data = dict[str, tuple[Card, Series]]
+Data = dict[str, tuple[Facts, Series]]
 
 
 class Regime(Section):
@@ -172,14 +181,13 @@ def resolve(name: str, definition: Definition) -> Grid:
     cells: list[Cell] = []
     for each in definition.data:
         asked = load(definition.protocol.config, definition.protocol.set, {"data": each})
-        _, card, series = find_data(asked, lambda _: None)
-        if card.name in data:
-            raise UsageError(f"the grid names the data set {card.name} twice")
-        data[card.name] = card, series
-    for card, series in data.values():
+        found, facts, series = find_data(asked, lambda _: None)
+        if facts.name in data:
+            raise UsageError(f"the grid names the data set {facts.name} twice")
+        data[facts.name] = facts, series
         for horizon in definition.horizons:
             for regime in definition.protocol.regimes:
-                cells += _group(definition, card, series, horizon, regime, len(data) > 1)
+                cells += _group(definition, each, found.data, facts, series, horizon, regime)
     cells.sort(key=lambda cell: definition.each_seed().index(cell.seed))
     names = [cell.name for cell in cells]
     if twice := next((name for name in names if names.count(name) > 1), None):
@@ -189,19 +197,21 @@ def resolve(name: str, definition: Definition) -> Grid:
 
 def _group(
     definition: Definition,
-    card: Card,
+    asked: str,
+    data: DataConfig,
+    facts: Facts,
     series: Series,
     horizon: int,
     regime: str,
-    several: bool,
 ) -> Iterator[Cell]:
-    """The cells of a data set, a horizon and a regime; `several` data sets show in the names."""
+    """The cells of a data set, a horizon and a regime; several data sets show in the names."""
     protocol = definition.protocol
     sets = [*protocol.set, *protocol.regimes[regime].set]
 
     def problem(attn: str) -> Problem:
-        flags = {"data": card.name, "horizon": horizon, "attn": attn}
-        return pose(load(protocol.config, sets, flags).config, card, series)
+        flags = {"data": asked, "horizon": horizon, "attn": attn}
+        config = load(protocol.config, sets, flags).config
+        return pose(config.model_copy(update={"data": data}), facts, series)
 
     budget = _parameters(_variant(problem("full"), linear=False))
     for attn in definition.attentions():
@@ -213,8 +223,8 @@ def _group(
                 config = _variant(posed, linear, inner, seed, protocol.steps).config
                 parts = [attn, horizon, regime, _path(linear), f"s{seed}"]
                 yield Cell(
-                    name="-".join(map(str, [card.name, *parts] if several else parts)),
-                    attn=attn, data=card.name, horizon=horizon, regime=regime, linear=linear,
+                    name="-".join(map(str, [facts.name, *parts] if definition.data[1:] else parts)),
+                    attn=attn, data=facts.name, horizon=horizon, regime=regime, linear=linear,
                     seed=seed, config=config, steps=protocol.steps, parameters=count,
                     within_budget=abs(count - budget) <= MARGIN * budget,
                 )  # fmt: skip
@@ -238,7 +248,7 @@ def _variant(
         model["feed_forward"] = inner
     train["patience"] = patience  # as long as the steps, so that no cell stops before them
     config = load_dict({**values, "seed": seed}, "the grid")
-    return pose(config, problem.card, problem.series)
+    return pose(config, problem.facts, problem.series)
 
 
 def _within(problem: Problem, budget: int) -> tuple[int | None, int]:
@@ -278,20 +288,12 @@ def tokens(model: ForecastModel) -> int:
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """Where two plain documents differ, leaf by leaf."""
-    before, after = dict(_leaves(old)), dict(_leaves(new))
+    before, after = dict(leaves(old)), dict(leaves(new))
     return [
         f"{key}: {before.get(key, 'nothing')} there, {after.get(key, 'nothing')} here"
         for key in dict.fromkeys([*before, *after])
         if before.get(key, ...) != after.get(key, ...)
     ]
-
-
-def _leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in values.items():
-        if isinstance(value, dict):
-            yield from _leaves(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
 
 
 def _path(linear: bool) -> str:

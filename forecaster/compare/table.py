@@ -99,9 +99,9 @@ def compare(own: Sequence[Finished], other: Sequence[Finished]) -> dict[str, Any
     if not seeds:
         return {}
     paired = np.array([mine[seed].by_window() - theirs[seed].by_window() for seed in seeds])
-    by_seed = paired.mean(axis=1)
+    by_seed = np.nanmean(paired, axis=1)
     difference = float(by_seed.mean())
-    low, high = paired_interval(paired.mean(axis=0), block=own[0].facts["horizon"])
+    low, high = paired_interval(paired.mean(axis=0), own[0].facts["horizon"], own[0].steps())
     if len(seeds) > 1:
         error = by_seed.std(ddof=1) / np.sqrt(len(seeds)) * stdtrit(len(seeds) - 1, 0.975)
         low = difference - np.hypot(difference - low, error)

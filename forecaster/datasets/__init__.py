@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     )
     from forecaster.datasets.card import Borders, Card, card_names, load_card
     from forecaster.datasets.fetch import locate
+    from forecaster.datasets.items import Items
+    from forecaster.datasets.known import Known
     from forecaster.datasets.scaling import Scaler
     from forecaster.datasets.series import Series, from_frame, load, read_frame
     from forecaster.datasets.windows import Batch, Windows
@@ -25,6 +27,8 @@ __all__ = [
     "Batch",
     "Borders",
     "Card",
+    "Items",
+    "Known",
     "Scaler",
     "Series",
     "Windows",
@@ -46,6 +50,8 @@ _MODULES = {
     **dict.fromkeys(("future_times", "normalise_freq"), "calendar"),
     **dict.fromkeys(("Borders", "Card", "card_names", "load_card"), "card"),
     "locate": "fetch",
+    "Items": "items",
+    "Known": "known",
     "Scaler": "scaling",
     **dict.fromkeys(("Series", "from_frame", "load", "read_frame"), "series"),
     **dict.fromkeys(("Batch", "Windows"), "windows"),

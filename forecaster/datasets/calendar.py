@@ -147,6 +147,44 @@ def calendar_features(times: "pd.DatetimeIndex", freq: str) -> "NDArray[np.float
     return np.stack(features, axis=1).astype(np.float32)
 
 
+def check_region(region: str) -> str:
+    """The name of a region whose public holidays are known: a country, or COUNTRY-STATE.
+
+    Raises DataError naming what there is.
+    """
+    import holidays
+
+    country, _, state = region.partition("-")
+    known = holidays.list_supported_countries()
+    if country not in known:
+        raise DataError(
+            f"no public holidays of '{region}' are known. Expected a country in two letters, such "
+            "as DE, or with its state, such as AU-VIC."
+        )
+    if state and state not in known[country]:
+        raise DataError(
+            f"no public holidays of '{region}' are known; the parts of {country} are: "
+            f"{', '.join(known[country]) or 'none'}."
+        )
+    return region
+
+
+def holiday_feature(times: "pd.DatetimeIndex", region: str) -> "NDArray[np.float32]":
+    """Whether the date of each of N stamps is a public holiday of the region, (N, 1) of +-0.5.
+
+    The dates are those of the stamps as they are: in UTC, or on their local clock.
+    """
+    import holidays
+    import numpy as np
+
+    country, _, state = check_region(region).partition("-")
+    years = range(times[0].year, times[-1].year + 1) if len(times) else ()
+    days = holidays.country_holidays(country, subdiv=state or None, years=years)
+    dates = np.array(sorted(days), dtype="datetime64[D]")
+    off = np.isin(times.to_numpy().astype("datetime64[D]"), dates)
+    return (off - np.float32(0.5))[:, None].astype(np.float32)
+
+
 def phase_weights(freq: str, season: int) -> tuple[float, ...]:
     """Weights w (F,) such that floor(sum_f w_f (feature_f + 1/2)) is a step's place in its season.
 

@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from forecaster.datasets.items import Items
 from forecaster.errors import DataError
 
 if TYPE_CHECKING:
@@ -14,32 +16,89 @@ if TYPE_CHECKING:
 
 Array = TypeVar("Array", NDArray[np.floating[Any]], "Tensor")
 
+ROWS = 2**22
+"""Rows of a panel that are looked at together."""
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, eq=False)
 class Scaler:
-    """(value - mean) / std, column by column."""
+    """(value - mean) / std, column by column; missing values stay so.
 
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
+    `mean` and `std` float64, (C,), or (S, C) for the items of a panel, each by itself.
+    """
+
+    mean: NDArray[np.float64]
+    std: NDArray[np.float64]
+
+    def __init__(self, mean: ArrayLike, std: ArrayLike) -> None:
+        object.__setattr__(self, "mean", np.asarray(mean, dtype=np.float64))
+        object.__setattr__(self, "std", np.asarray(std, dtype=np.float64))
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Scaler)
+            and np.array_equal(self.mean, other.mean)
+            and np.array_equal(self.std, other.std)
+        )
+
+    __hash__ = None  # type: ignore[assignment]
 
     @classmethod
-    def fit(cls, values: NDArray[np.float64]) -> Self:
+    def fit(cls, values: NDArray[np.floating[Any]], names: Sequence[str] = ()) -> Self:
         """Mean and population standard deviation of `values` (N, C): the training rows, no others.
 
-        A constant column gets std 1. Raises DataError for values too large to be squared.
+        `names` are what errors call the columns. Missing values are left out; a constant column
+        gets std 1. Raises DataError for a column without values, and for values too large to be
+        squared.
         """
         from sklearn.preprocessing import StandardScaler
 
+        empty = np.isnan(values).all(axis=0)
+        if empty.any():
+            raise DataError(
+                f"column {_called(names, int(empty.argmax()))} has no value in the {len(values)} "
+                "training rows."
+            )
         with np.errstate(over="ignore", invalid="ignore"):
             fitted = StandardScaler().fit(values)
-        too_large = ~np.isfinite(fitted.var_)
-        if too_large.any():
-            column = int(too_large.argmax())
-            raise DataError(
-                f"column {column + 1} cannot be standardised: its values reach "
-                f"{np.abs(values[:, column]).max():g}, too large for a variance."
-            )
-        return cls(tuple(fitted.mean_.tolist()), tuple(fitted.scale_.tolist()))
+        _check_finite(fitted.var_, np.nanmax(np.abs(values), axis=0), names)
+        return cls(fitted.mean_, fitted.scale_)
+
+    @classmethod
+    def fit_items(
+        cls,
+        values: NDArray[np.floating[Any]],
+        items: Items,
+        last: int,
+        otherwise: int,
+        names: Sequence[str] = (),
+    ) -> Self:
+        """Mean and standard deviation of each item's rows before step `last` of the grid, (S, C).
+
+        An item with fewer than two of them is standardised by its first `otherwise` rows: with a
+        look-back, they precede each of its forecasts. A column without any value there gets mean 0
+        and std 1. Raises DataError as `fit` does.
+        """
+        mean, std = np.empty((2, len(items), values.shape[1]))
+        rows = np.minimum(last - items.places, items.lengths)
+        rows = np.where(rows < 2, np.minimum(otherwise, items.lengths), rows)
+        cuts = np.searchsorted(items.bounds[:-1], np.arange(0, items.bounds[-1], ROWS))
+        for begin, end in pairwise(np.unique([*cuts, len(items)])):
+            bounds = items.bounds[begin : end + 1]
+            block = np.array(values[bounds[0] : bounds[-1]], dtype=np.float64)
+            within = np.arange(len(block)) - np.repeat(bounds[:-1] - bounds[0], np.diff(bounds))
+            block[within >= np.repeat(rows[begin:end], np.diff(bounds))] = np.nan
+            seen = ~np.isnan(block)
+            runs = bounds[:-1] - bounds[0]
+            counts = np.maximum(np.add.reduceat(seen, runs, axis=0, dtype=np.int64), 1)
+            with np.errstate(over="ignore", invalid="ignore"):
+                means = np.add.reduceat(np.where(seen, block, 0), runs, axis=0) / counts
+                off = np.where(seen, block - np.repeat(means, np.diff(bounds), axis=0), 0)
+                spread = np.sqrt(np.add.reduceat(off**2, runs, axis=0) / counts)
+            _check_finite(spread, np.abs(np.where(seen, block, 0)).max(axis=0), names)
+            constant = spread <= 1e-12 * np.abs(means)
+            mean[begin:end], std[begin:end] = means, np.where(constant, 1, spread)
+        return cls(mean, std)
 
     def transform(self, values: Array) -> Array:
         """Values (..., C) in units to standardised ones."""
@@ -53,23 +112,47 @@ class Scaler:
         restored: Array = values * std + mean
         return restored
 
+    def at(self, item: "Tensor | NDArray[np.integer[Any]] | None", ndim: int) -> "Scaler":
+        """The scaler of the items `item` (B,) of a panel, its arrays (B, 1, ..., C) of `ndim`.
+
+        For one series it is the same.
+        """
+        if item is None or self.mean.ndim == 1:
+            return self
+        index = np.asarray(item if isinstance(item, np.ndarray) else item.cpu())
+        shape = (len(index), *(1,) * (ndim - 2), self.mean.shape[1])
+        return Scaler(self.mean[index].reshape(shape), self.std[index].reshape(shape))
+
     def select(self, indices: Sequence[int]) -> "Scaler":
         """The scaler of the columns at `indices`, in that order."""
-        return Scaler(
-            tuple(self.mean[index] for index in indices),
-            tuple(self.std[index] for index in indices),
-        )
+        return Scaler(self.mean[..., list(indices)], self.std[..., list(indices)])
 
-    def to_dict(self) -> dict[str, list[float]]:
+    def to_dict(self) -> dict[str, list[Any]]:
         """For JSON, exactly."""
-        return {"mean": list(self.mean), "std": list(self.std)}
+        return {"mean": self.mean.tolist(), "std": self.std.tolist()}
 
     @classmethod
-    def from_dict(cls, state: dict[str, list[float]]) -> Self:
+    def from_dict(cls, state: dict[str, list[Any]]) -> Self:
         """What `to_dict` gave."""
-        return cls(tuple(state["mean"]), tuple(state["std"]))
+        return cls(state["mean"], state["std"])
 
     def _like(self, values: Array) -> tuple[Array, Array]:
         if isinstance(values, np.ndarray):
-            return np.asarray(self.mean), np.asarray(self.std)
+            return self.mean, self.std
         return values.new_tensor(self.mean), values.new_tensor(self.std)
+
+
+def _called(names: Sequence[str], column: int) -> str:
+    """What an error calls a column: its name, or else its number from 1."""
+    return f"'{names[column]}'" if names else f"{column + 1}"
+
+
+def _check_finite(spread: NDArray[Any], largest: NDArray[Any], names: Sequence[str]) -> None:
+    """Raise DataError for a column whose spread (..., C) is not finite."""
+    too_large = ~np.isfinite(spread).reshape(-1, spread.shape[-1]).all(axis=0)
+    if too_large.any():
+        column = int(too_large.argmax())
+        raise DataError(
+            f"column {_called(names, column)} cannot be standardised: its values reach "
+            f"{largest[column]:g}, too large for a variance."
+        )

@@ -13,8 +13,8 @@ import re
 import zlib
 from codecs import BOM_UTF8
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -26,31 +26,40 @@ from numpy.typing import NDArray
 from forecaster.datasets.calendar import fixed_step, normalise_freq
 from forecaster.datasets.card import REGULAR, Card, Irregular
 from forecaster.datasets.fetch import locate
+from forecaster.datasets.items import Items
 from forecaster.errors import DataError, StorageError
 
 LARGEST = 2**30
 """Bytes that a compressed file may unpack to."""
 
 _ZONE = r":\d\d.*(?:[Zz]|[+-]\d\d(?::?\d\d)?)\s*$"
-_DAYLIGHT_SAVING = (
+DAYLIGHT_SAVING = (
     " Local time with daylight saving does this; stamps in UTC or with their offset do not."
 )
+"""What may be said where naive stamps repeat or leave gaps."""
 
 
 @dataclass(frozen=True, eq=False)
 class Series:
-    """N rows of C columns, one time step apart.
+    """N rows of C columns, one time step apart; those of a panel's items one after another.
 
-    `values` (N, C) float64, finite; `times` naive, in microseconds, as written in the file even
-    where its card knows them to be irregular; `freq` as `normalise_freq` writes it; `source` says
-    where the series came from.
+    `values` (N, C), NaN where missing, float64 (float32 in a memory map where they are many);
+    `times` (G,) the grid of steps, naive, in microseconds, as written in the file even where its
+    card knows them to be irregular; `freq` as `normalise_freq` writes it; `source` says where the
+    series came from. `items` tells where the series of a panel lie; None: the rows are the grid.
+    `known` (N, K) are covariates known ahead, complete, called `known_columns`; `static` the
+    attributes of the items, by name (S,), numbers or words.
     """
 
-    values: NDArray[np.float64]
+    values: NDArray[np.floating[Any]]
     times: pd.DatetimeIndex
     columns: tuple[str, ...]
     freq: str
     source: str
+    items: Items | None = None
+    known: NDArray[np.floating[Any]] | None = None
+    known_columns: tuple[str, ...] = ()
+    static: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
     @cached_property
     def digest(self) -> str:
@@ -60,16 +69,50 @@ class Series:
         """
         sha = hashlib.sha256(json.dumps(self.columns).encode())
         sha.update(self.times.as_unit("us").asi8.astype("<i8").tobytes())
-        sha.update(np.ascontiguousarray(self.values, dtype="<f8").tobytes())
+        _update(sha, self.values)
+        if self.known is not None:
+            sha.update(json.dumps(self.known_columns).encode())
+            _update(sha, self.known)
+        if self.items is not None:
+            sha.update(json.dumps(list(self.items.names)).encode())
+            sha.update(self.items.bounds.astype("<i8").tobytes())
+            sha.update(self.items.places.astype("<i8").tobytes())
+        for name, attribute in self.static.items():
+            sha.update(json.dumps([name, attribute.tolist()]).encode())
         return f"sha256:{sha.hexdigest()}"
+
+    def with_known(self, columns: Sequence[str], known: Sequence[str]) -> "Series":
+        """`select`, with `known` columns taken as covariates known ahead unless they are already.
+
+        Raises DataError for unknown columns, and for a covariate with a missing value.
+        """
+        chosen = self.select(columns)
+        ahead = [name for name in known if name not in self.known_columns]
+        if not ahead:
+            return chosen
+        values = self.select(ahead).values
+        if np.isnan(values).any():
+            row, column = np.argwhere(np.isnan(values))[0]
+            raise DataError(
+                f"{self.source}, row {row + 1}, column '{ahead[column]}': no value, but what is "
+                "known ahead must be complete; take it as a past covariate, or leave it out."
+            )
+        return replace(chosen, known=values, known_columns=tuple(ahead))
 
     def select(self, columns: Sequence[str]) -> "Series":
         """The series of `columns`, in that order. Raises DataError for unknown ones."""
         missing = [column for column in columns if column not in self.columns]
         if missing:
-            raise DataError(_missing_columns(self.source, missing, columns, self.columns))
+            raise DataError(missing_columns(self.source, missing, columns, self.columns))
         places = [self.columns.index(column) for column in columns]
-        return Series(self.values[:, places], self.times, tuple(columns), self.freq, self.source)
+        return replace(self, values=self.values[:, places], columns=tuple(columns))
+
+
+def _update(sha: "hashlib._Hash", rows: NDArray[np.floating[Any]]) -> None:
+    """Hash a table of numbers, some rows at a time."""
+    for begin in range(0, len(rows), 2**20):
+        part = rows[begin : begin + 2**20]
+        sha.update(np.ascontiguousarray(part, dtype=f"<f{part.itemsize}").data)
 
 
 def load(card: Card, path: Path | None = None) -> Series:
@@ -140,13 +183,13 @@ def _read_csv(data: bytes, path: Path, columns: Sequence[str] | None = None) -> 
     import pyarrow as pa
     import pyarrow.csv
 
-    _check_text(data, path)
+    check_text(data, path)
     # One thread, as only then a wrong row is told by its number.
     options = pyarrow.csv.ReadOptions(use_threads=False, column_names=columns)
     try:
         table = pyarrow.csv.read_csv(io.BytesIO(data), read_options=options)
     except pa.ArrowInvalid as error:
-        raise DataError(f"{path}: {_csv_error(str(error), columns is None)}") from None
+        raise DataError(f"{path}: {csv_error(str(error), columns is None)}") from None
     return table.to_pandas()  # type: ignore[no-any-return]
 
 
@@ -174,13 +217,13 @@ def from_frame(
     there = Counter(frame.columns)
     missing = [column for column in wanted if not there[column]]
     if missing:
-        raise DataError(_missing_columns(where, missing, wanted, list(frame.columns)))
+        raise DataError(missing_columns(where, missing, wanted, list(frame.columns)))
     twice = [column for column in wanted if there[column] > 1]
     if twice:
         raise DataError(f"{where}: column '{twice[0]}' stands there twice.")
     if frame.empty:
         raise DataError(f"{where}: no rows below the header; expected one row per time step.")
-    times = _times(frame[time], where)
+    times = parse_times(frame[time], where).tz_localize(None)
     _check_grid(times, freq, where, irregular)
     values = np.empty((len(frame), len(columns)))
     for place, column in enumerate(columns):
@@ -188,26 +231,33 @@ def from_frame(
     return Series(values, times, tuple(columns), freq, where)
 
 
-def _missing_columns(
+def missing_columns(
     where: str, missing: Sequence[str], expected: Sequence[str], got: Sequence[Any]
 ) -> str:
-    text = (
-        f"{where}: column{'s' * (len(missing) > 1)} {_quoted(missing)} not found. "
-        f"Expected {_quoted(expected)}; got {_quoted(got)}."
+    """The message about columns that a table does not have."""
+    return (
+        f"{where}: column{'s' * (len(missing) > 1)} {quoted(missing)} not found. "
+        f"Expected {quoted(expected)}; got {quoted(got)}.{separator_hint(got)}"
     )
+
+
+def separator_hint(got: Sequence[Any]) -> str:
+    """Of a header that came as one column: what seems to separate its fields."""
     if len(got) == 1:
         for separator, name in ((";", "semicolons"), ("\t", "tabs"), ("|", "bars")):
             if separator in str(got[0]):
-                text += f" The fields seem to be separated by {name}; expected commas."
-    return text
+                return f" The fields seem to be separated by {name}; expected commas."
+    return ""
 
 
-def _quoted(names: Sequence[Any]) -> str:
+def quoted(names: Sequence[Any]) -> str:
+    """Names in a message, the first twenty of them."""
     shown = ", ".join(f"'{name}'" for name in names[:20])
     return shown + (f" and {len(names) - 20} more" if len(names) > 20 else "")
 
 
-def _check_text(data: bytes, path: Path) -> None:
+def check_text(data: bytes, path: Path) -> None:
+    """Raise DataError unless the bytes of a file are text in UTF-8."""
     try:
         if not data.isascii():  # a quick look, which copies nothing
             data.decode("utf-8")
@@ -221,7 +271,8 @@ def _check_text(data: bytes, path: Path) -> None:
         raise DataError(f"{path}: the file is empty; expected a header and rows.")
 
 
-def _csv_error(text: str, header: bool) -> str:
+def csv_error(text: str, header: bool) -> str:
+    """What Arrow says of a wrong CSV text, in our words."""
     match = re.search(r"Row #(\d+): Expected (\d+) columns, got (\d+): (.*)", text, re.DOTALL)
     if match is None:
         return f"not a CSV table: {text}"
@@ -229,15 +280,19 @@ def _csv_error(text: str, header: bool) -> str:
     return (
         f"row {int(row) - header}: expected {expected} fields as in the "
         f"{'header' if header else 'card'}, got {got}: "
-        f"{cells.strip()[:80]!r}"
+        f"{cells.strip()[:80]!r}{separator_hint([cells] if expected == '1' else [])}"
     )
 
 
-def _times(column: "pd.Series[Any]", where: str) -> pd.DatetimeIndex:
-    """The stamps, naive and in microseconds."""
+def parse_times(column: "pd.Series[Any]", where: str, before: int = 0) -> pd.DatetimeIndex:
+    """The stamps in microseconds, in UTC where they carry a zone and naive where they do not.
+
+    `before` rows of the file precede those of `column`. Raises DataError naming the first wrong
+    one.
+    """
     name = column.name
     if column.isna().any():
-        row = int(column.isna().to_numpy().argmax()) + 1
+        row = int(column.isna().to_numpy().argmax()) + before + 1
         raise DataError(
             f"{where}: empty stamps in column '{name}': {int(column.isna().sum())}, "
             f"the first in row {row}."
@@ -246,8 +301,8 @@ def _times(column: "pd.Series[Any]", where: str) -> pd.DatetimeIndex:
         times = pd.DatetimeIndex(column)
     elif column.dtype.kind in "iufb":
         raise DataError(
-            f"{where}, row 1, column '{name}': expected a stamp such as 2016-07-01 00:00:00, "
-            f"got the number {column.iloc[0]}."
+            f"{where}, row {before + 1}, column '{name}': expected a stamp such as "
+            f"2016-07-01 00:00:00, got the number {column.iloc[0]}."
         )
     else:
         text = column.astype(str)
@@ -255,20 +310,21 @@ def _times(column: "pd.Series[Any]", where: str) -> pd.DatetimeIndex:
         if zoned.any() and not zoned.all():
             row = int((zoned != zoned[0]).argmax())
             raise DataError(
-                f"{where}, row {row + 1}, column '{name}': '{text.iloc[row]}', but row 1 has "
-                f"'{text.iloc[0]}': either all stamps carry a time zone or none does."
+                f"{where}, row {before + row + 1}, column '{name}': '{text.iloc[row]}', but row "
+                f"{before + 1} has '{text.iloc[0]}': either all stamps carry a time zone or none "
+                "does."
             )
         parsed = pd.to_datetime(text, format="ISO8601", errors="coerce", utc=bool(zoned.all()))
         wrong = (parsed.isna() | ~text.str.match(r"\s*\d")).to_numpy(dtype=bool)
         if wrong.any():
             row = int(wrong.argmax())
             raise DataError(
-                f"{where}, row {row + 1}, column '{name}': expected a stamp with the year first, "
-                f"such as 2016-07-01 00:00:00, got '{text.iloc[row]}'."
+                f"{where}, row {before + row + 1}, column '{name}': expected a stamp with the year "
+                f"first, such as 2016-07-01 00:00:00, got '{text.iloc[row]}'."
             )
         times = pd.DatetimeIndex(parsed)
     if times.tz is not None:
-        times = times.tz_convert("UTC").tz_localize(None)
+        times = times.tz_convert("UTC")
     return pd.DatetimeIndex(times.as_unit("us"), name=None)
 
 
@@ -294,7 +350,7 @@ def _check_grid(times: pd.DatetimeIndex, freq: str, where: str, irregular: Irreg
         row = int((steps == 0).argmax()) + 1
         raise DataError(
             f"{where}: repeated stamps: {int((steps == 0).sum())}, the first in row {row + 1}: "
-            f"{times[row]}.{_DAYLIGHT_SAVING}"
+            f"{times[row]}.{DAYLIGHT_SAVING}"
         )
     if step is None:
         grid = pd.date_range(times[0], times[-1], freq=freq, unit="us")
@@ -322,7 +378,7 @@ def _check_grid(times: pd.DatetimeIndex, freq: str, where: str, irregular: Irreg
     missing = len(gaps) if step is None else int((steps // wanted - 1).sum())
     raise DataError(
         f"{where}: missing stamps: {missing} between {times[0]} and {times[-1]} at a step of "
-        f"{freq}, the first is {gaps[0]}. Fill the gaps.{_DAYLIGHT_SAVING}"
+        f"{freq}, the first is {gaps[0]}. Fill the gaps.{DAYLIGHT_SAVING}"
     )
 
 

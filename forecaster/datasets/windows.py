@@ -1,5 +1,6 @@
-"""Windows over one series: strided views of one tensor."""
+"""Windows over one series or many, gathered from one table of rows."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -7,26 +8,46 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from forecaster.datasets.items import Items
 from forecaster.errors import DataError
+
+CHUNK = 2**22
+"""Values that are looked at together where all of them are checked."""
 
 
 class Batch(NamedTuple):
-    """B windows; all but the calendar in scaled values."""
+    """B windows; values are scaled.
+
+    Missing values are 0 and not `observed`; where none can be missing, both masks are None. What is
+    known of a step ahead of time are its calendar, then its covariates, then the static attributes
+    of its series: F features.
+    """
 
     past: Tensor  # (B, P, C)
-    past_calendar: Tensor  # (B, P, F)
-    future_calendar: Tensor  # (B, T, F)
+    past_known: Tensor  # (B, P, F)
+    future_known: Tensor  # (B, T, F)
     target: Tensor  # (B, T, len(targets))
+    observed: Tensor | None = None  # (B, P, C), True where `past` holds a value
+    target_observed: Tensor | None = None  # (B, T, len(targets))
+    item: Tensor | None = None  # (B,), the series of a panel
+
+    @property
+    def inputs(self) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """What a model takes."""
+        return self.past, self.past_known, self.future_known, self.observed
 
 
 @dataclass(frozen=True, eq=False)
 class Windows:
-    """All windows, one row apart, whose T target steps lie wholly in rows [first, last).
+    """Windows, one row apart, whose T target steps lie wholly in steps [first, last) of the grid.
 
-    `values` (N, C) scaled, `calendar` (N, F), both of the whole series; `past` P; `horizon` T;
-    `targets` the positions of the predicted columns. The past of a window may begin before
-    `first`, never before row 0. Raises DataError when no window fits, or when a value is not
-    finite after scaling.
+    `values` (N, C) scaled, NaN where missing; `calendar` (G, F) of the grid; `past` P; `horizon` T;
+    `targets` the positions of the predicted columns; `items` where the series of a panel lie, None
+    for one series whose rows are the grid; `covariates` (N, K) scaled, known ahead; `static` (S, J)
+    of the items; of all windows every `every`-th counts. The past of a window may begin before
+    `first`, but at most `lead` rows before its series does (not in its first -lead rows, where that
+    is negative): values there are missing, and what is known of those steps means nothing. Raises
+    DataError when no window fits, or when a value is infinite after scaling.
     """
 
     values: Tensor
@@ -36,88 +57,204 @@ class Windows:
     first: int
     last: int
     targets: tuple[int, ...]
+    items: Items | None = None
+    covariates: Tensor | None = None
+    static: Tensor | None = None
+    every: int = 1
+    lead: int = 0
 
     def __post_init__(self) -> None:
         rows, columns = self.values.shape
-        if len(self.calendar) != rows:
-            raise ValueError(f"{rows} rows of values but {len(self.calendar)} of calendar")
-        if not 0 <= self.first <= self.last <= rows:
-            raise ValueError(f"rows [{self.first}, {self.last}) are not within the {rows} rows")
+        grid = len(self.calendar)
+        if self.items is None and grid != rows:
+            raise ValueError(f"{rows} rows of values but {grid} of calendar")
+        if self.items is not None and self.items.bounds[-1] != rows:
+            raise ValueError(f"{rows} rows of values but {self.items.bounds[-1]} of items")
+        if not 0 <= self.first <= self.last <= grid:
+            raise ValueError(f"steps [{self.first}, {self.last}) are not within the {grid} steps")
         if not self.targets or not all(0 <= target < columns for target in self.targets):
             raise ValueError(f"targets {self.targets} are not among the {columns} columns")
-        if self.past < 1 or self.horizon < 1:
-            raise ValueError(f"past {self.past} and horizon {self.horizon} must be positive")
-        if len(self.starts) == 0:
-            longest = self.last - max(self.first, self.past)
-            way_out = (
-                f"the longest horizon that fits is {longest}"
-                if longest > 0
-                else f"a look-back below {self.last} is needed"
+        if self.past < 1 or self.horizon < 1 or self.every < 1:
+            raise ValueError(
+                f"past {self.past}, horizon {self.horizon} and every {self.every} must be positive"
             )
-            raise DataError(
-                f"no window fits, {way_out}: rows {self.first} to {self.last} leave {self.last} - "
-                f"max({self.first}, look-back {self.past}) = {longest} target rows for a horizon "
-                f"of {self.horizon}."
-            )
-        finite = torch.isfinite(self.values)
-        if not finite.all():
-            row, column = (int(place) for place in (~finite).nonzero()[0])
-            raise DataError(
-                f"row {row + 1}, column {column + 1}: {self.values[row, column]:g} after scaling; "
-                "the value is too far from those of the training rows."
-            )
+        if len(self) == 0:
+            raise DataError(self._no_window())
+        for begin in range(0, rows, max(1, CHUNK // columns)):
+            part = self.values[begin : begin + max(1, CHUNK // columns)]
+            infinite = part.isinf()
+            if infinite.any():
+                row, column = (int(place) for place in infinite.nonzero()[0])
+                raise DataError(
+                    f"row {begin + row + 1}, column {column + 1}: {part[row, column]:g} after "
+                    "scaling; the value is too far from those of the training rows."
+                )
 
-    @property
-    def starts(self) -> range:
-        """The row at which the past of each window begins; its target begins P rows later."""
-        return range(max(0, self.first - self.past), self.last - self.past - self.horizon + 1)
+    def _no_window(self) -> str:
+        if self.items is not None:
+            return (
+                f"no window fits: none of the {len(self.items)} series has {self.horizon} steps "
+                f"among steps {self.first} to {self.last} of the time grid after a look-back of "
+                f"{self.past}; the longest of them has {self.items.lengths.max()} rows."
+            )
+        longest = self.last - max(self.first, self.past)
+        way_out = (
+            f"the longest horizon that fits is {longest}"
+            if longest > 0
+            else f"a look-back below {self.last} is needed"
+        )
+        return (
+            f"no window fits, {way_out}: rows {self.first} to {self.last} leave {self.last} - "
+            f"max({self.first}, look-back {self.past}) = {longest} target rows for a horizon "
+            f"of {self.horizon}."
+        )
 
     def __len__(self) -> int:
-        return len(self.starts)
+        return (self._total + self.every - 1) // self.every
+
+    def spaced(self, most: int) -> "Windows":
+        """These windows or, of a panel with more than `most`, about so many, evenly spaced.
+
+        Every n-th with n a prime that does not divide the usual number of windows of an item, so
+        that items of one length give windows of all their steps.
+        """
+        if self.items is None or len(self) <= most:
+            return self
+        every = -(-len(self) // most)
+        usual = int(self._counts[self._counts > 0].mode().values)
+        while usual % every == 0 or any(every % n == 0 for n in range(2, int(every**0.5) + 1)):
+            every += 1
+        return replace(self, every=every)
+
+    @property
+    def described(self) -> str:
+        """How many there are, in words."""
+        which = "all" if self.every == 1 else f"every {self.every}th of {self._total:,}:"
+        return f"{which} {len(self):,} windows"
 
     @property
     def evaluation_batch(self) -> int:
         """How many windows to take at a time where no gradient is kept.
 
-        64, and fewer of wide or long ones: at most 2**22 values, 16 MB in 32 bits.
+        64, more of a panel and fewer of wide or long ones: at most 2**22 values, 16 MB in 32 bits.
         """
         values = (self.past + self.horizon) * self.values.shape[1]
-        return max(1, min(64, 2**22 // values))
+        return max(1, min(64 if self.items is None else 1024, 2**22 // values))
+
+    @cached_property
+    def complete(self) -> bool:
+        """Whether no value is missing, nor any row before a series."""
+        return not self._leads and not any(part.isnan().any() for part in self.values.split(CHUNK))
+
+    def looking_back(self, past: int) -> "Windows":
+        """The same windows, of the same targets, with another look-back."""
+        return replace(self, past=past, lead=self.lead + past - self.past)
+
+    def locate(self, index: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Of the windows with the numbers `index` (B,): item, first row, first step of the grid."""
+        number = index * self.every
+        item = torch.searchsorted(self._ends, number, right=True)
+        start = number - self._ends[item] + self._counts[item] + self._lows[item]
+        return item, start + self._bounds[item], start + self._places[item]
+
+    def origin(self, number: int) -> tuple[int, int, int]:
+        """Of one window: item, row and step of the grid at which its target begins."""
+        item, row, step = self.locate(torch.tensor([number], device=self.values.device))
+        return int(item), int(row) + self.past, int(step) + self.past
 
     def batch(self, index: Tensor) -> Batch:
         """The windows with the numbers `index` (B,), copied out at once."""
-        index = index.to(self.values.device, non_blocking=True)
-        target = self._future[index]
+        device = self.values.device
+        item, row, step = self.locate(index.to(device, non_blocking=True))
+        steps = torch.arange(self.past + self.horizon, device=device)
+        ago, ahead = steps[: self.past], steps[self.past :]
+        past = _take(self.values, row, ago)
+        if self._leads:
+            before = row[:, None] + ago < self._bounds[item][:, None]
+            past = past.masked_fill(before[..., None], torch.nan)
+        target = _take(self.values, row, ahead)
         if self.targets != tuple(range(self.values.shape[1])):
             target = target[..., list(self.targets)]
+        observed = target_observed = None
+        if not self.complete:
+            observed, target_observed = ~past.isnan(), ~target.isnan()
+            past, target = past.nan_to_num(), target.nan_to_num()
         return Batch(
-            past=self._past[index],
-            past_calendar=self._past_calendar[index],
-            future_calendar=self._future_calendar[index],
+            past=past,
+            past_known=self._known(item, row, step, ago),
+            future_known=self._known(item, row, step, ahead),
             target=target,
+            observed=observed,
+            target_observed=target_observed,
+            item=None if self.items is None else item,
         )
+
+    def rows(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """All rows before step `last`, some at a time: values (n, C) and their calendar (n, F)."""
+        size = max(1, CHUNK // self.values.shape[1])
+        for begin, values in enumerate(self.values.split(size)):
+            step = begin * size + torch.arange(len(values), device=values.device)
+            item = torch.searchsorted(self._bounds, step, right=True) - 1
+            step = step - self._bounds[item] + self._places[item]
+            before = step < self.last
+            yield values[before], self.calendar[step[before]]
 
     def to(self, device: torch.device | str) -> "Windows":
         """The same windows on `device`."""
-        return replace(self, values=self.values.to(device), calendar=self.calendar.to(device))
+        parts = {name: getattr(self, name) for name in ("covariates", "static")}
+        moved = {name: part.to(device) for name, part in parts.items() if part is not None}
+        values, calendar = self.values.to(device), self.calendar.to(device)
+        return replace(self, values=values, calendar=calendar, **moved)
+
+    def _known(self, item: Tensor, row: Tensor, step: Tensor, offsets: Tensor) -> Tensor:
+        """(B, steps, F): calendar, covariates, static attributes."""
+        known = [_take(self.calendar, step, offsets)]
+        if self.covariates is not None:
+            known.append(_take(self.covariates, row, offsets))
+        if self.static is not None:
+            known.append(self.static[item][:, None].expand(-1, len(offsets), -1))
+        return known[0] if len(known) == 1 else torch.cat(known, dim=2)
 
     @cached_property
-    def _past(self) -> Tensor:
-        return self._view(self.values, 0, self.past)
+    def _places(self) -> Tensor:
+        return self._index([0] if self.items is None else self.items.places)
 
     @cached_property
-    def _future(self) -> Tensor:
-        return self._view(self.values, self.past, self.horizon)
+    def _bounds(self) -> Tensor:
+        return self._index([0] if self.items is None else self.items.bounds[:-1])
 
     @cached_property
-    def _past_calendar(self) -> Tensor:
-        return self._view(self.calendar, 0, self.past)
+    def _lows(self) -> Tensor:
+        """The first row, counted within its item, at which a past begins."""
+        return (self.first - self.past - self._places).clamp(min=-self.lead)
 
     @cached_property
-    def _future_calendar(self) -> Tensor:
-        return self._view(self.calendar, self.past, self.horizon)
+    def _leads(self) -> bool:
+        """Whether the past of some window begins before its series."""
+        return bool((self._lows[self._counts > 0] < 0).any())
 
-    def _view(self, rows: Tensor, offset: int, steps: int) -> Tensor:
-        """(windows, steps, columns) without a copy: `steps` rows from `offset` of each window."""
-        first = self.starts.start + offset
-        return rows[first : first + len(self) + steps - 1].unfold(0, steps, 1).transpose(1, 2)
+    @cached_property
+    def _counts(self) -> Tensor:
+        """Windows of each item."""
+        rows = self._index([len(self.values)] if self.items is None else self.items.lengths)
+        end = torch.minimum(rows, self.last - self._places) - self.past - self.horizon + 1
+        return (end - self._lows).clamp(min=0)
+
+    @cached_property
+    def _ends(self) -> Tensor:
+        """Windows up to and with each item."""
+        return self._counts.cumsum(0)
+
+    @cached_property
+    def _total(self) -> int:
+        return int(self._ends[-1])
+
+    def _index(self, numbers: object) -> Tensor:
+        return torch.as_tensor(numbers, dtype=torch.long, device=self.values.device)
+
+
+def _take(rows: Tensor, first: Tensor, offsets: Tensor) -> Tensor:
+    """(B, steps, columns): of each window the rows at `offsets` from its `first`, from row 0 on."""
+    index = (first[:, None] + offsets).clamp(min=0)
+    taken: Tensor = rows.index_select(0, index.flatten()).unflatten(0, index.shape)
+    return taken

@@ -1,21 +1,26 @@
 """Judge a model on every window of the test split, with the floors beside it."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from forecaster.datasets import Scaler, Windows
 from forecaster.evaluate.floors import Floor
-from forecaster.evaluate.metrics import Forecast, Score, paired_interval, score
+from forecaster.evaluate.metrics import Forecast, Score, average, score
+
+SHOWN_ITEMS = 50
+"""Of a panel with more series, the errors of as many are told: the best half and the worst."""
 
 
 @dataclass(frozen=True)
 class Evaluation:
     """A model's errors, the floors', and what the comparison says.
 
-    MSE and MAE are on values scaled by the training rows; `naive` (K,) is the seasonal naive's
-    mean absolute error on the training rows, the unit of MASE; `scaler` is that of the targets.
+    MSE and MAE are on values scaled by the training rows; `naive` (K,), or (S, K) for the items of
+    a panel, is the seasonal naive's mean absolute error on the training rows, the unit of MASE;
+    `scaler` is that of the targets; `items` (S) are the names of a panel's.
     """
 
     model: Score
@@ -25,6 +30,9 @@ class Evaluation:
     scaler: Scaler
     naive: np.ndarray
     paired: dict[str, tuple[float, float]]
+    items: Sequence[str] | None = None
+    every: int = 1
+    """Of all windows every so manieth was judged."""
     intervals: dict[str, Any] | None = None
     """What the quantiles of the model came to, as Coverage.to_dict, if it has any."""
 
@@ -50,8 +58,10 @@ class Evaluation:
         difference = self.model.mse - self.floors[name].mse
         better = "better than" if difference < 0 else "worse than" if difference > 0 else "equal to"
         if np.isinf(low):
-            count = self.model.windows
-            return f"The model is {better} {floor}; {count} windows are too few to measure it."
+            few = f"{self.model.windows} windows"
+            if self.model.steps is not None:
+                few += f", which begin at {len(np.unique(self.model.steps))} different steps,"
+            return f"The model is {better} {floor}; {few} are too few to measure it."
         return f"The model is {better} {floor}, but not measurably: {interval}."
 
     def lost_to(self) -> list[str]:
@@ -60,16 +70,24 @@ class Evaluation:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types."""
-        std = np.asarray(self.scaler.std)
-        squared, absolute = self.model.squared.mean(axis=0), self.model.absolute.mean(axis=0)
-        mase = absolute / self.naive
+        model, observed = self.model, self.model.observed
+        squared = average(model.squared, observed, axis=0)
+        absolute = average(model.absolute, observed, axis=0)
+        if model.by_item is None:
+            each, off, counts = squared[None], absolute[None], None
+        else:
+            each, off, counts = model.by_item
+        std = np.atleast_2d(self.scaler.std)
+        rmse, mae = np.sqrt(average(each * std**2, counts, 0)), average(off * std, counts, 0)
+        ratios = off / self.naive
+        mase = _known_mean(ratios, axis=0)
         columns = {
             name: {
-                "mse": float(squared[i]),
-                "mae": float(absolute[i]),
+                "mse": _number(squared[i]),
+                "mae": _number(absolute[i]),
                 "mase": _number(mase[i]),
-                "rmse_units": float(np.sqrt(squared[i]) * std[i]),
-                "mae_units": float(absolute[i] * std[i]),
+                "rmse_units": _number(rmse[i]),
+                "mae_units": _number(mae[i]),
             }
             for i, name in enumerate(self.targets)
         }
@@ -84,23 +102,46 @@ class Evaluation:
             }
             for name, floor in self.floors.items()
         }
-        known = mase[np.isfinite(mase)]
         return {
-            "windows": self.model.windows,
-            "mse": self.model.mse,
-            "mae": self.model.mae,
-            "mase": float(known.mean()) if len(known) else None,
+            "windows": model.windows,
+            "every": self.every,
+            "mse": model.mse,
+            "mae": model.mae,
+            "mase": _number(_known_mean(mase)),
             "columns": columns,
             "by_step": {
-                "mse": self.model.squared.mean(axis=1).tolist(),
-                "mae": self.model.absolute.mean(axis=1).tolist(),
+                name: [_number(error) for error in errors]
+                for name, errors in zip(("mse", "mae"), model.by_step, strict=True)
             },
+            "items": self._items(ratios),
             "floors": floors,
             "best_floor": self.best_floor,
             "lost_to": self.lost_to(),
             "verdict": self.verdict(),
             "intervals": self.intervals,
         }
+
+    def _items(self, ratios: np.ndarray) -> dict[str, Any] | None:
+        """Errors of the items of a panel by name, the best first; `ratios` (S, K) their MASE."""
+        if self.items is None or self.model.by_item is None:
+            return None
+        squared, absolute, counts = self.model.by_item
+        mse, mae = average(squared, counts, axis=1), average(absolute, counts, axis=1)
+        mase = _known_mean(ratios, axis=1)
+        order = np.argsort(mse)[: np.count_nonzero(~np.isnan(mse))]
+        half = SHOWN_ITEMS // 2
+        shown = order if len(order) <= SHOWN_ITEMS else np.r_[order[:half], order[-half:]]
+        return {
+            "count": len(self.items),
+            "tested": len(order),
+            "shown": "all tested" if shown is order else f"the best {half} and the worst {half}",
+            "errors": {
+                str(self.items[i]): {
+                    "mse": float(mse[i]), "mae": float(mae[i]), "mase": _number(mase[i])
+                }
+                for i in shown
+            },
+        }  # fmt: skip
 
 
 def evaluate(
@@ -111,22 +152,30 @@ def evaluate(
     scaler: Scaler,
     naive: np.ndarray,
 ) -> Evaluation:
-    """Score `forecast` and every floor on the same test windows, all of them."""
+    """Score `forecast` and every floor on the same test windows, all of them.
+
+    Arguments as in Evaluation. Where a series has no rows for the look-back of a floor, its values
+    there are missing.
+    """
     model = score(forecast, test)
-    scores = {floor.name: score(floor.forecast, replace(test, past=floor.past)) for floor in floors}
+    scores = {floor.name: score(floor.forecast, test.looking_back(floor.past)) for floor in floors}
     return Evaluation(
         model=model,
+        every=test.every,
         floors=scores,
         chosen={floor.name: floor.chosen for floor in floors},
         targets=targets,
         scaler=scaler,
         naive=naive,
-        paired={
-            name: paired_interval(model.by_window - floor.by_window, block=test.horizon)
-            for name, floor in scores.items()
-        },
+        paired={name: model.against(floor) for name, floor in scores.items()},
+        items=None if test.items is None else test.items.names,
     )
 
 
-def _number(value: float) -> float | None:
+def _known_mean(values: np.ndarray, axis: int | None = None) -> np.ndarray:
+    """The mean of what is not nan; nan where nothing is."""
+    return average(values, ~np.isnan(values), axis)
+
+
+def _number(value: float | np.ndarray) -> float | None:
     return float(value) if np.isfinite(value) else None

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from forecaster.datasets import Batch, Scaler, Windows
+from forecaster.errors import UsageError
 from forecaster.intervals import Intervals, between, conformal_offsets
 from forecaster.model import ForecastModel
 
@@ -20,42 +21,52 @@ MOST_ERRORS = 2**26
 """How many errors to hold at once while calibrating: 256 MB."""
 
 
-def calibrate(
-    model: ForecastModel, windows: Windows, scaler: Scaler, levels: tuple[float, ...]
-) -> Intervals:
-    """Offsets by step and column from the model's errors on `windows`.
+def calibrate(model: ForecastModel, windows: Windows, levels: tuple[float, ...]) -> Intervals:
+    """Offsets by step and column from the model's errors on `windows`, where they are observed.
 
-    `scaler` is that of the targets. Longer horizons are taken some steps at a time.
+    Longer horizons are taken some steps at a time; of a panel, evenly spaced windows, as many as
+    MOST_ERRORS hold.
     """
     count, horizon, targets = len(windows), windows.horizon, len(windows.targets)
     paths = 1 if model.spread is None else len(levels)
+    if windows.items is not None:
+        count = min(count, max(1, MOST_ERRORS // (horizon * targets * paths)))
+    chosen = torch.linspace(0, len(windows) - 1, count, dtype=torch.float64).round().long()
     span = max(1, MOST_ERRORS // (count * targets * paths))
     offsets, scale = [], []
     for first in range(0, horizon, span):
         steps = slice(first, first + span)
         errors = np.empty((count, min(span, horizon - first), targets, paths), dtype=np.float32)
         with torch.inference_mode():
-            for index in torch.arange(count).split(windows.evaluation_batch):
-                batch = windows.batch(index)
-                ahead = model.quantiles(*batch[:3])[:, steps]
-                errors[index.numpy()] = (batch.target[:, steps, :, None] - ahead).cpu().numpy()
-        scale.append(np.sqrt(np.square(errors[..., model.middle], dtype=float).mean(axis=0)))
+            for places in torch.arange(count).split(windows.evaluation_batch):
+                batch = windows.batch(chosen[places])
+                error = batch.target[..., None] - model.quantiles(*batch.inputs)
+                if batch.target_observed is not None:
+                    error = error.masked_fill(~batch.target_observed[..., None], torch.nan)
+                errors[places.numpy()] = error[:, steps].cpu().numpy()
+        squares = np.square(errors[..., model.middle], dtype=float)
+        observed = (~np.isnan(squares)).sum(axis=0)
+        sums = np.nan_to_num(squares, copy=False).sum(axis=0)
+        scale.append(np.sqrt(sums / np.maximum(observed, 1)))
         offsets.append(conformal_offsets(errors, levels))
-    std = np.asarray(scaler.std)
-    return Intervals(
-        levels, np.concatenate(offsets) * std[:, None], np.concatenate(scale) * std, count
-    )
+    return Intervals(levels, np.concatenate(offsets), np.concatenate(scale), count)
 
 
 class Coverage:
     """Counts, window by window in time order, what a model's quantiles come to.
 
-    `forecast` is what the evaluation calls in place of the model.
+    `scaler` is that of the targets; `forecast` is what the evaluation calls in place of the model.
+    Raises UsageError for the online form on a panel, whose windows are not in time order.
     """
 
     def __init__(
         self, model: ForecastModel, intervals: Intervals, scaler: Scaler, *, online: bool
     ) -> None:
+        if online and scaler.std.ndim == 2:
+            raise UsageError(
+                "intervals.online=true follows the errors of one series row by row, but this is a "
+                f"panel of {len(scaler.std)} series: set intervals.online=false"
+            )
         self.model, self.intervals, self.scaler = model, intervals, scaler
         self.fixed = Tally(intervals)
         self.online = Online(intervals) if online else None
@@ -63,28 +74,30 @@ class Coverage:
 
     def forecast(self, batch: Batch) -> Tensor:
         """The point path, after counting the quantiles about it; a metrics.Forecast."""
-        ahead = self.model.quantiles(*batch[:3])
-        truth = in_units(batch.target[..., None], self.scaler)
-        paths, own = in_units(ahead, self.scaler), self.intervals.levels
-        self.fixed.add(self.intervals.quantiles(paths, own), truth)
+        ahead = self.model.quantiles(*batch.inputs)
+        paths, truth = (part.double().cpu().numpy() for part in (ahead, batch.target[..., None]))
+        seen = batch.target_observed
+        observed = np.ones(truth.shape[:3], dtype=bool) if seen is None else seen.cpu().numpy()
+        std = self.scaler.at(batch.item, 3).std
+        self.fixed.add(self.intervals.quantiles(paths, self.intervals.levels), truth, observed, std)
         if self.online is not None:
-            moved = [self.online.step(*window) for window in zip(paths, truth, strict=True)]
-            self.moving.add(np.stack(moved), truth)
+            windows = zip(paths, truth, observed, strict=True)
+            moved = np.stack([self.online.step(*window) for window in windows])
+            self.moving.add(moved, truth, observed, std)
         return ahead[..., self.model.middle]
 
     def to_dict(self, names: tuple[str, ...]) -> dict[str, Any]:
         """Plain JSON types; `names` are the columns'."""
-        std = np.asarray(self.scaler.std)
         return {
             "levels": list(self.intervals.levels),
             "calibration_windows": self.intervals.windows,
-            **self.fixed.to_dict(names, std, ""),
-            "online": self.moving.to_dict(names, std, " online") if self.online else None,
+            **self.fixed.to_dict(names, ""),
+            "online": self.moving.to_dict(names, " online") if self.online else None,
         }
 
 
 class Online:
-    """Offsets that follow the errors seen so far, one window a row after another.
+    """Offsets that follow the errors seen so far, one window a row after another, all scaled.
 
     After each row the offset of level a rises by rate * a where the truth lay above the quantile
     and falls by rate * (1 - a) where it did not, so that in the long run a share a lies below
@@ -93,7 +106,7 @@ class Online:
     offsets in place of levels, and so never infinite. A forecast from row o knows the rows before o
     alone: of an earlier window, the steps that lie there. What is learned of step h is thus h rows
     late, and steps that are large for such a delay swing ever wider; the rate is RATE, but
-    1 / h at most, times `Intervals.scale`.
+    1 / h at most, times `Intervals.scale`. A missing value teaches nothing.
     """
 
     def __init__(self, intervals: Intervals) -> None:
@@ -105,71 +118,86 @@ class Online:
         late = np.arange(1, horizon + 1).reshape(-1, 1, 1)
         self.rate = np.minimum(RATE, 1 / late) * intervals.scale[..., None]
         self.above = np.zeros((horizon, *self.offsets.shape), dtype=bool)
+        self.seen = np.zeros((*self.above.shape[:-1], 1), dtype=bool)
         self.window = 0
 
-    def step(self, paths: np.ndarray, truth: np.ndarray) -> np.ndarray:
+    def step(self, paths: np.ndarray, truth: np.ndarray, observed: np.ndarray) -> np.ndarray:
         """The sorted quantiles (T, K, levels) of the next window.
 
-        paths (T, K, 1 or Q); truth (T, K, 1) is kept until its rows are past.
+        paths (T, K, 1 or Q); truth (T, K, 1), with a value where `observed` (T, K), is kept until
+        its rows are past.
         """
         horizon = len(self.above)
         steps = np.arange(min(self.window, horizon))
-        above = self.above[(self.window - 1 - steps) % horizon, steps]
-        self.offsets[steps] += self.rate[steps] * (above - (1 - self.up))
+        known = (self.window - 1 - steps) % horizon, steps
+        self.offsets[steps] += (
+            self.rate[steps] * (self.above[known] - (1 - self.up)) * self.seen[known]
+        )
         quantiles = self.intervals.unsorted(paths, self.offsets)
         self.above[self.window % horizon] = truth > quantiles
+        self.seen[self.window % horizon] = observed[..., None]
         self.window += 1
         return np.sort(quantiles, axis=-1)
 
 
 class Tally:
-    """Sums over windows, by step and column, in units."""
+    """Sums over windows, by step and column, of observed values; scaled."""
 
     def __init__(self, intervals: Intervals) -> None:
-        self.intervals, self.windows = intervals, 0
+        self.intervals = intervals
         self.levels = np.array(intervals.levels)
         shape = intervals.scale.shape
         self.pinball = np.zeros((len(self.levels), shape[1]))
         self.sides = {name: sides(name) for name in SHOWN if intervals.reach(sides(name))}
+        self.observed = np.zeros(shape)
         self.covered = {name: np.zeros(shape) for name in self.sides}
         self.width = {name: np.zeros(shape) for name in self.sides}
+        self.units = {name: np.zeros(shape) for name in self.sides}
 
-    def add(self, quantiles: np.ndarray, truth: np.ndarray) -> None:
-        """quantiles (B, T, K, levels) sorted, truth (B, T, K, 1), both in units."""
-        self.windows += len(truth)
-        error = truth - quantiles
+    def add(
+        self, quantiles: np.ndarray, truth: np.ndarray, observed: np.ndarray, std: np.ndarray
+    ) -> None:
+        """quantiles (B, T, K, levels) sorted and truth (B, T, K, 1), both scaled.
+
+        observed (B, T, K); std, of the columns in units, (K,) or (B, 1, K).
+        """
+        self.observed += observed.sum(axis=0)
+        error = np.where(observed[..., None], truth - quantiles, 0)
         loss = np.maximum(self.levels * error, (self.levels - 1) * error)
-        self.pinball += loss.mean(axis=1).sum(axis=0).T
+        self.pinball += loss.sum(axis=(0, 1)).T
         for name, pair in self.sides.items():
             low, high = np.moveaxis(between(quantiles, self.intervals.levels, pair), -1, 0)
-            inside = (low <= truth[..., 0]) & (truth[..., 0] <= high)
+            inside = (low <= truth[..., 0]) & (truth[..., 0] <= high) & observed
+            width = np.where(observed, high - low, 0)
             self.covered[name] += inside.sum(axis=0)
-            self.width[name] += (high - low).sum(axis=0)
+            self.width[name] += width.sum(axis=0)
+            self.units[name] += (width * std).sum(axis=0)
 
-    def to_dict(self, names: tuple[str, ...], std: np.ndarray, which: str) -> dict[str, Any]:
+    def to_dict(self, names: tuple[str, ...], which: str) -> dict[str, Any]:
         """Coverage and widths; the pinball losses and the CRPS are on scaled values.
 
         The CRPS is twice the integral of the pinball loss over all levels, each of ours standing
         for the levels nearest to it.
         """
-        pinball = (self.pinball / std).mean(axis=1) / self.windows
+
+        def means(sums: np.ndarray, axis: int) -> list[float | None]:
+            """Of what is observed; None where nothing is."""
+            pairs = zip(sums.sum(axis).tolist(), self.observed.sum(axis).tolist(), strict=True)
+            return [own / count if count else None for own, count in pairs]
+
+        total = self.observed.sum()
+        pinball = self.pinball.sum(axis=1) / total
         edges = np.concatenate([[0], (self.levels[1:] + self.levels[:-1]) / 2, [1]])
         shown: dict[str, Any] = dict.fromkeys(map(percent, SHOWN))
         for name, covered in self.covered.items():
-            covered, width = covered / self.windows, self.width[name] / self.windows
+            sums = {"coverage": covered, "width": self.width[name]}
+            columns = sums | {"width_units": self.units[name]}
+            by_column = {key: means(own, axis=0) for key, own in columns.items()}
             shown[percent(name)] = {
-                "coverage": float(covered.mean()),
-                "width": float((width / std).mean()),
-                "by_step": {
-                    "coverage": covered.mean(axis=1).tolist(),
-                    "width": (width / std).mean(axis=1).tolist(),
-                },
+                **{key: float(own.sum() / total) for key, own in sums.items()},
+                "by_step": {key: means(own, axis=1) for key, own in sums.items()},
                 "columns": {
-                    column: {
-                        "coverage": float(covered[:, i].mean()),
-                        "width": float(width[:, i].mean() / std[i]),
-                        "width_units": float(width[:, i].mean()),
-                    }
+                    column: {key: own[i] for key, own in by_column.items()}
                     for i, column in enumerate(names)
                 },
             }
@@ -192,7 +220,11 @@ def verdict(shown: dict[str, Any] | None, which: str) -> str:
         text += ": they are TOO NARROW here"
     elif covered > wanted + TOLERANCE:
         text += ": they are WIDER than they should be"
-    columns = sorted((own["coverage"], column) for column, own in shown["columns"].items())
+    columns = sorted(
+        (own["coverage"], column)
+        for column, own in shown["columns"].items()
+        if own["coverage"] is not None
+    )
     if len(columns) > 1:
         (low, least), (high, most) = columns[0], columns[-1]
         text += f"; by column from {low:.0%} ({least}) to {high:.0%} ({most})"
@@ -209,7 +241,6 @@ def percent(share: float) -> str:
     return f"{100 * share:g}"
 
 
-def in_units(values: Tensor, scaler: Scaler) -> np.ndarray:
-    """Scaled values (B, T, K, Q) in units, in float64."""
-    last = np.moveaxis(values.double().cpu().numpy(), -1, -2)
-    return np.moveaxis(scaler.inverse(last), -1, -2)
+def in_units(values: np.ndarray, scaler: Scaler, item: Tensor | None) -> np.ndarray:
+    """Scaled values (B, T, K, Q) of the items `item` (B,) of a panel in units."""
+    return np.moveaxis(scaler.at(item, 4).inverse(np.moveaxis(values, -1, -2)), -1, -2)

@@ -67,7 +67,7 @@ def lag_profile(
     batch = windows.batch(chosen)
     past = batch.past.detach().requires_grad_()
     with torch.enable_grad():
-        forecast = model(past, batch.past_calendar, batch.future_calendar)
+        forecast = model(past, *batch.inputs[1:])
     turn = torch.arange(len(chosen), device=past.device)
     asked = forecast[turn, :, turn % forecast.shape[2]]  # (B, T)
     horizon, steps = windows.horizon, windows.past

@@ -2,17 +2,29 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from scipy.special import ndtri, stdtrit  # type: ignore[import-untyped]
 from torch import Tensor
 
-from forecaster.datasets import Batch, Windows
-from forecaster.errors import DivergedError
+from forecaster.datasets import Batch, Items, Windows
+from forecaster.errors import DataError, DivergedError
 
 Forecast = Callable[[Batch], Tensor]
 """Takes a batch, returns scaled values (B, T, targets)."""
+CHUNK = 2**22
+"""Values of whole items that are looked at together."""
+
+
+class ByItem(NamedTuple):
+    """Mean errors of each item of a panel, (S, K), of `observed` values each; nan of none."""
+
+    squared: np.ndarray
+    absolute: np.ndarray
+    observed: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -20,66 +32,153 @@ class Score:
     """Errors of one forecast over every window of a split, on scaled values.
 
     `squared` and `absolute` (T, K) are means over windows by step and column; `by_window` (n,) is
-    the squared error of each window, in time order.
+    the squared error of each window, in order. Missing values count nowhere: what has no value is
+    nan, and `observed` (T, K) are the values behind each mean, None where none is missing. `steps`
+    (n,) are the steps of the grid at which the targets of the windows begin, None where they are
+    one apart; `by_item` is None for one series.
     """
 
     windows: int
     squared: np.ndarray
     absolute: np.ndarray
     by_window: np.ndarray
+    observed: np.ndarray | None = None
+    steps: np.ndarray | None = None
+    by_item: ByItem | None = None
 
     @property
     def mse(self) -> float:
-        return float(self.squared.mean())
+        return float(average(self.squared, self.observed))
 
     @property
     def mae(self) -> float:
-        return float(self.absolute.mean())
+        return float(average(self.absolute, self.observed))
+
+    @property
+    def by_step(self) -> tuple[np.ndarray, np.ndarray]:
+        """MSE and MAE of each step ahead, (T,) each."""
+        squared, absolute = (
+            average(errors, self.observed, axis=1) for errors in (self.squared, self.absolute)
+        )
+        return squared, absolute
+
+    def against(self, other: "Score") -> tuple[float, float]:
+        """The paired 95 % interval of the difference in MSE to `other`, on the same windows."""
+        return paired_interval(self.by_window - other.by_window, len(self.squared), self.steps)
+
+
+def average(means: np.ndarray, counts: np.ndarray | None, axis: int | None = None) -> np.ndarray:
+    """The mean over all values, of which `means` are means of `counts` each (None: of as many).
+
+    nan where there are none.
+    """
+    if counts is None:
+        return np.asarray(means.mean(axis=axis))
+    with np.errstate(invalid="ignore"):
+        whole: np.ndarray = np.where(counts > 0, means * counts, 0).sum(axis) / counts.sum(axis)
+    return whole
 
 
 def score(forecast: Forecast, windows: Windows, batch: int | None = None) -> Score:
-    """Score every window, stride 1, whatever the batch size.
+    """Score all `windows`, whatever the batch size.
 
-    Raises DivergedError naming the first window whose forecast is not finite.
+    Raises DivergedError naming the first window whose forecast is not finite, DataError when all
+    target values are missing.
     """
     count, device = len(windows), windows.values.device
     squared = torch.zeros(windows.horizon, len(windows.targets), dtype=torch.float64, device=device)
-    absolute = torch.zeros_like(squared)
+    absolute, observed = torch.zeros_like(squared), torch.zeros_like(squared)
+    items = 0 if windows.items is None else len(windows.items)
+    each_item = torch.zeros(3, items, len(windows.targets), dtype=torch.float64, device=device)
     # Filled in place: what is allocated between large tensors and kept would fragment the heap.
     each = torch.empty(count, dtype=torch.float64, device=device)
+    empty = torch.zeros(count, dtype=torch.bool, device=device)
     with torch.inference_mode():
         for index in torch.arange(count).split(batch or windows.evaluation_batch):
             data = windows.batch(index)
+            own = slice(int(index[0]), int(index[-1]) + 1)
             error = (forecast(data) - data.target).double()
-            square = error.square()
-            each[int(index[0]) : int(index[-1]) + 1] = square.mean(dim=(1, 2))
+            if (seen := data.target_observed) is not None:
+                error = error * seen  # not finite stays so
+            square, off = error.square(), error.abs()
+            if seen is None:
+                each[own] = square.mean(dim=(1, 2))
+            else:
+                values = seen.sum(dim=(1, 2))
+                each[own], empty[own] = square.sum(dim=(1, 2)) / values.clamp(min=1), values == 0
+                observed += seen.sum(dim=0)
             squared += square.sum(dim=0)
-            absolute += error.abs().sum(dim=0)
+            absolute += off.sum(dim=0)
+            if data.item is not None:
+                there = torch.ones_like(square) if seen is None else seen.double()
+                for sums, part in zip(each_item, (square, off, there), strict=True):
+                    sums.index_add_(0, data.item, part.sum(dim=1))
     each = each.cpu()
     if not torch.isfinite(each).all():
         first = int((~torch.isfinite(each)).nonzero()[0])
         raise DivergedError(f"the forecast of window {first + 1} of {count} is not finite")
+    if empty.all():
+        raise DataError(f"all target values of the {count} windows are missing: nothing to measure")
+    counts = torch.full_like(squared, count) if windows.complete else observed
+    steps = None
+    if windows.items is not None or windows.every > 1:
+        begin = windows.locate(torch.arange(count, device=device))[2]
+        steps = (begin + windows.past).cpu().numpy()
+    by_item = None
+    if items:
+        sums = each_item.cpu()
+        by_item = ByItem(*(part.numpy() for part in (*(sums[:2] / sums[2]), sums[2])))
     return Score(
         windows=count,
-        squared=(squared / count).cpu().numpy(),
-        absolute=(absolute / count).cpu().numpy(),
-        by_window=each.numpy(),
+        squared=(squared / counts).cpu().numpy(),
+        absolute=(absolute / counts).cpu().numpy(),
+        by_window=each.masked_fill(empty.cpu(), torch.nan).numpy(),
+        observed=None if windows.complete else observed.cpu().numpy(),
+        steps=steps,
+        by_item=by_item,
     )
 
 
-def naive_mae(values: np.ndarray, season: int) -> np.ndarray:
-    """Mean |y_t - y_{t-season}| of each column over the training rows: the unit of MASE.
+def naive_mae(train: Windows, season: int) -> np.ndarray:
+    """Mean |y_t - y_{t-season}| of the targets over the training rows, scaled: the unit of MASE.
 
-    Hyndman and Koehler 2006. Columns that never change give nan, since MASE is undefined there.
+    Hyndman and Koehler 2006. (K,), or (S, K) for the items of a panel; rows at and after step
+    `train.last` are left out, as are pairs of which a value is missing. nan where there is no pair
+    or no change, since MASE is undefined there.
     """
-    change: np.ndarray = np.abs(values[season:] - values[:-season]).mean(axis=0)
-    return np.where(change > 0, change, np.nan)
+    items = train.items or Items.single(len(train.values))
+    counted = np.minimum(items.lengths, train.last - items.places)
+    result = np.empty((len(items), len(train.targets)))
+    rows = max(1, CHUNK // train.values.shape[1])
+    cuts = np.searchsorted(items.bounds[:-1], np.arange(0, items.bounds[-1], rows))
+    for begin, end in pairwise(np.unique([*cuts, len(items)])):
+        first, last = items.bounds[begin], items.bounds[end]
+        block = train.values[first:last, list(train.targets)].double().cpu().numpy()
+        lengths, runs = items.lengths[begin:end], items.bounds[begin:end] - first
+        within = np.arange(len(block)) - np.repeat(runs, lengths)
+        outside = (within < season) | (within >= np.repeat(counted[begin:end], lengths))
+        change = np.full_like(block, np.nan)
+        change[season:] = np.abs(block[season:] - block[:-season])
+        change[outside] = np.nan
+        pairs = np.add.reduceat(~np.isnan(change), runs, axis=0, dtype=np.int64)
+        sums = np.add.reduceat(np.nan_to_num(change), runs, axis=0)
+        result[begin:end] = np.where(sums > 0, sums, np.nan) / np.maximum(pairs, 1)
+    return result if train.items is not None else result[0]
 
 
 def paired_interval(
-    difference: np.ndarray, block: int, draws: int = 2000, seed: int = 0
+    difference: np.ndarray,
+    block: int,
+    steps: np.ndarray | None = None,
+    *,
+    draws: int = 2000,
+    seed: int = 0,
 ) -> tuple[float, float]:
-    """The 95 % interval of the mean of a series of paired differences by block bootstrap.
+    """The 95 % interval of the mean of paired differences of windows by block bootstrap.
+
+    `steps` (n,) say where on the time grid the windows begin; None: one after another. Windows
+    that begin at the same step, of a panel's many series, are taken together as one point in time,
+    since what moves one series may move them all; those whose difference is nan are left out.
 
     Windows overlap, so neighbours are not independent: circular blocks of `block` windows are
     drawn (Politis and Romano 1992). A test split holds few of them (7.6 for 2545 windows of 336
@@ -88,6 +187,7 @@ def paired_interval(
     from the normal to Student's t distribution with one degree of freedom less than blocks, which
     gave 87 % and 94 %. With less than two blocks nothing can be said: (-inf, inf).
     """
+    difference, block = _time_line(difference, block, steps)
     n = len(difference)
     blocks = n / block
     if blocks < 2:
@@ -102,3 +202,23 @@ def paired_interval(
     mean = difference.mean()
     low, high = mean + widening * (np.quantile(means, [0.025, 0.975]) - mean)
     return float(low), float(high)
+
+
+def _time_line(
+    difference: np.ndarray, block: int, steps: np.ndarray | None
+) -> tuple[np.ndarray, int]:
+    """One difference for each step that occurs, with their mean; how many of them span `block`.
+
+    A step counts by its windows: its difference to the mean is their sum, over the windows that
+    a step has on average.
+    """
+    kept = ~np.isnan(difference)
+    if steps is None and kept.all():
+        return difference, block
+    steps = (np.arange(len(difference)) if steps is None else steps)[kept]
+    if not len(steps):
+        return steps, block
+    times, place, counts = np.unique(steps, return_inverse=True, return_counts=True)
+    mean = difference[kept].mean()
+    line = mean + np.bincount(place, difference[kept] - mean) / counts.mean()
+    return line, int(-(-block * len(times) // (times[-1] - times[0] + 1)))

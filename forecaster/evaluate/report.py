@@ -56,8 +56,8 @@ def forecast_figure(
 ) -> "Figure":
     """Forecast against truth with the history before it, in units; up to four columns.
 
-    times (h + T,), history (h, K), truth and forecast (T, K), band (T, K, 2) the ends of the first
-    interval of SHOWN.
+    Lines have gaps where a value is missing (nan). times (h + T,), history (h, K), truth and
+    forecast (T, K), band (T, K, 2) the ends of the first interval of SHOWN.
     """
     shown = min(4, len(names))
     figure = _figure(10, 2.4 * shown + 0.6)
@@ -84,12 +84,13 @@ def step_figure(metrics: dict[str, Any]) -> "Figure":
     """MSE and MAE by horizon step, with the best floor's mean as a line."""
     figure = _figure(8, 4)
     axis = figure.subplots()
-    steps = np.arange(1, len(metrics["by_step"]["mse"]) + 1)
-    axis.plot(steps, metrics["by_step"]["mse"], color=FORECAST, label="MSE")
-    axis.plot(steps, metrics["by_step"]["mae"], color=TRUTH, label="MAE")
+    mse, mae = (np.array(metrics["by_step"][name], dtype=float) for name in ("mse", "mae"))
+    steps = np.arange(1, len(mse) + 1)
+    axis.plot(steps, mse, color=FORECAST, label="MSE")
+    axis.plot(steps, mae, color=TRUTH, label="MAE")
     name = metrics["best_floor"]
-    mse = metrics["floors"][name]["mse"]
-    axis.axhline(mse, color=MUTED, ls="--", label=f"{name}, mean MSE over all steps")
+    floor = metrics["floors"][name]["mse"]
+    axis.axhline(floor, color=MUTED, ls="--", label=f"{name}, mean MSE over all steps")
     axis.set(xlabel="step of the horizon", ylabel="error (scaled)", ylim=(0, None))
     axis.set_title(f"Error by step, {metrics['windows']} test windows", loc="left")
     axis.legend(frameon=False)
@@ -98,7 +99,8 @@ def step_figure(metrics: dict[str, Any]) -> "Figure":
 
 def column_figure(metrics: dict[str, Any]) -> "Figure":
     """MSE and MAE of each predicted column, scaled; up to 40 columns, the worst first."""
-    columns = sorted(metrics["columns"].items(), key=lambda item: -item[1]["mse"])[:40]
+    known = [(name, own) for name, own in metrics["columns"].items() if own["mse"] is not None]
+    columns = sorted(known, key=lambda item: -item[1]["mse"])[:40]
     figure = _figure(8, 0.32 * len(columns) + 1.6)
     axis = figure.subplots()
     place = np.arange(len(columns))

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from forecaster.shapes import Float
+from forecaster.shapes import Bool, Float
 
 
 class CycleAverage(nn.Module):
@@ -12,7 +12,8 @@ class CycleAverage(nn.Module):
     weights[h, q, i] = softmax_i(query[h, q] . key[h, i, phase(q)] / sqrt(E) + bias[h, q, i]) over
     the cycles i; heads are mixed by learned scalars that start at 1/H. Queries are learned, and
     with `stateful` they also follow the state of their token. All of it starts at zero, so all
-    weights start equal: before training the forecast is the mean of the past cycles. Queries are
+    weights start equal: before training the forecast is the mean of the past cycles. The weight of
+    a value that was not observed goes to the others; where none was, the average is 0. Queries are
     kept as (future cycles, parts): G and R below. Ours.
     """
 
@@ -40,6 +41,7 @@ class CycleAverage(nn.Module):
         encoded: Float[Tensor, "b tokens d"],
         values: Float[Tensor, "b tokens steps"],
         state: Float[Tensor, "b queries d"] | None = None,
+        observed: Bool[Tensor, "b tokens steps"] | None = None,
     ) -> Float[Tensor, "b queries steps"]:
         heads, cycles, parts, width = self.query.shape
         key = self.key(encoded).reshape(len(encoded), -1, parts, heads, width)
@@ -51,6 +53,11 @@ class CycleAverage(nn.Module):
             query = query + own.permute(0, 3, 1, 2, 4) * width**-0.5
             scores = torch.einsum("bhgre,bcrhe->bhgrc", query, key)
         weights = torch.softmax(scores + self.bias, dim=-1)
-        mixed = torch.einsum("h,bhgrc->bgrc", self.mixture, weights)
         past = values.reshape(len(values), -1, parts, values.shape[-1])
-        return torch.einsum("bgrc,bcrs->bgrs", mixed, past).flatten(1, 2)
+        if observed is None:
+            mixed = torch.einsum("h,bhgrc->bgrc", self.mixture, weights)
+            return torch.einsum("bgrc,bcrs->bgrs", mixed, past).flatten(1, 2)
+        real = observed.reshape(past.shape).to(past.dtype)
+        sums = torch.einsum("bhgrc,bcrs->bhgrs", weights, past * real)
+        shares = torch.einsum("bhgrc,bcrs->bhgrs", weights, real).clamp(min=1e-12)
+        return torch.einsum("h,bhgrs->bgrs", self.mixture, sums / shares).flatten(1, 2)

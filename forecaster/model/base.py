@@ -1,10 +1,11 @@
 """The contract of a forecasting model: windows in, forecast out, all in scaled values."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from forecaster.attention.base import Attention, Role
@@ -17,8 +18,9 @@ class Task:
 
     `columns` C input columns, `targets` the positions of the predicted ones among them, `past` P,
     `start` the known steps that open the decoder (Informer's label_len), `horizon` T,
-    `calendar` F calendar features, `season` the steps of one main cycle, `phase` the weights (F,)
-    that tell a step's place in it from the calendar (datasets.calendar.phase_weights), if any do.
+    `calendar` calendar features, `season` the steps of one main cycle, `phase` the weights (F,)
+    that tell a step's place in it from the calendar (datasets.calendar.phase_weights), if any do,
+    `covariates` how many known features follow those of the calendar: F = calendar + covariates.
     """
 
     columns: int
@@ -29,34 +31,55 @@ class Task:
     calendar: int
     season: int
     phase: tuple[float, ...] = ()
+    covariates: int = 0
 
 
 class ForecastModel(nn.Module, ABC):
-    """Base of the skeletons; `spread` is the quantile head of those that are trained for one."""
+    """Base of the skeletons; `spread` is the quantile head of those that are trained for one, and
+    `targets` (K,) has the positions of the task, on the device of the model: an index by a list
+    would be copied there each time, for which the host waits."""
+
+    targets: Tensor
 
     def __init__(self, task: Task) -> None:
         super().__init__()
         self.task = task
         self.spread: QuantileSpread | None = None
+        self.register_buffer("targets", torch.tensor(task.targets), persistent=False)
 
     @abstractmethod
-    def forward(self, past: Tensor, past_calendar: Tensor, future_calendar: Tensor) -> Tensor:
+    def forward(
+        self,
+        past: Tensor,
+        past_known: Tensor,
+        future_known: Tensor,
+        observed: Tensor | None = None,
+    ) -> Tensor:
         """Forecast `horizon` steps at once.
 
-        past (B, P, C) scaled values; past_calendar (B, P, F); future_calendar (B, T, F).
+        past (B, P, C) scaled values, 0 where missing; past_known (B, P, F) and future_known
+        (B, T, F) calendar features and covariates; observed (B, P, C) False where a value is
+        missing, None where none is.
         Returns (B, T, len(targets)) scaled values.
         """
 
-    def quantiles(self, past: Tensor, past_calendar: Tensor, future_calendar: Tensor) -> Tensor:
+    def quantiles(
+        self,
+        past: Tensor,
+        past_known: Tensor,
+        future_known: Tensor,
+        observed: Tensor | None = None,
+    ) -> Tensor:
         """What `forward` forecasts, with its quantiles where the model has a head for them.
 
         Returns (B, T, len(targets), Q) scaled values at the head's levels, rising; without a head
         Q = 1, the forecast itself. At `middle` stands the forecast either way.
         """
-        path: Tensor = self(past, past_calendar, future_calendar)
+        path: Tensor = self(past, past_known, future_known, observed)
         if self.spread is None:
             return path[..., None]
-        spread: Tensor = self.spread(path, past[..., list(self.task.targets)])
+        seen = None if observed is None else observed[..., self.targets]
+        spread: Tensor = self.spread(path, past[..., self.targets], seen)
         return spread
 
     @property
@@ -69,10 +92,11 @@ class ForecastModel(nn.Module, ABC):
         """The places whose attention can be chosen, in a model with these options."""
         return ("encoder", "decoder", "cross")
 
-    def prepare(self, values: Tensor, calendar: Tensor) -> None:
-        """Take what can be known without training from the training rows, scaled.
+    def prepare(self, rows: Iterable[tuple[Tensor, Tensor]]) -> None:
+        """Take what can be known without training from the training rows, some at a time.
 
-        values (N, C), calendar (N, F). Called once, before the first step.
+        values (n, C) scaled, NaN where missing, and their calendar features (n, F) each time.
+        Called once, before the first step.
         """
 
     def effective(self) -> dict[str, str]:

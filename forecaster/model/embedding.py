@@ -1,4 +1,7 @@
-"""The Informer's embedding: value, position and calendar, summed (Zhou et al. 2021, app. B)."""
+"""The Informer's embedding: value, position and calendar, summed (Zhou et al. 2021, app. B).
+
+Covariates that are known ahead are read beside the calendar.
+"""
 
 import math
 
@@ -26,7 +29,7 @@ def circular_conv(channels_in: int, channels_out: int) -> nn.Conv1d:
 
 
 class Embedding(nn.Module):
-    """Value convolution + sinusoidal positions + a linear map of the calendar features.
+    """Value convolution + sinusoidal positions + a linear map of the known features.
 
     The circular padding ties the first step to the last; it is kept because every published
     figure of the Informer was made with it. Positions are sized by `length`, not by a constant.
@@ -34,19 +37,17 @@ class Embedding(nn.Module):
 
     positions: Tensor
 
-    def __init__(
-        self, columns: int, calendar: int, length: int, width: int, dropout: float
-    ) -> None:
+    def __init__(self, columns: int, known: int, length: int, width: int, dropout: float) -> None:
         super().__init__()
         self.value = circular_conv(columns, width)
         nn.init.kaiming_normal_(self.value.weight, a=0.01, nonlinearity="leaky_relu")
         self.register_buffer("positions", sinusoids(length, width), persistent=False)
-        self.calendar = nn.Linear(calendar, width)
+        self.calendar = nn.Linear(known, width)
         self.dropout = nn.Dropout(dropout)
 
     def forward(
-        self, values: Float[Tensor, "b l c"], calendar: Float[Tensor, "b l f"]
+        self, values: Float[Tensor, "b l c"], known: Float[Tensor, "b l f"]
     ) -> Float[Tensor, "b l d"]:
         value = self.value(values.transpose(1, 2)).transpose(1, 2)
-        summed = value + self.positions[: values.shape[1]] + self.calendar(calendar)
+        summed = value + self.positions[: values.shape[1]] + self.calendar(known)
         return self.dropout(summed)  # type: ignore[no-any-return]

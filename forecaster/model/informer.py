@@ -17,7 +17,7 @@ from forecaster.attention.kernels import at_least_one
 from forecaster.model.base import ForecastModel, Task
 from forecaster.model.blocks import Activation, DecoderLayer, Distil, EncoderLayer
 from forecaster.model.embedding import Embedding
-from forecaster.shapes import Float
+from forecaster.shapes import Bool, Float
 
 
 class Informer(ForecastModel):
@@ -59,7 +59,7 @@ class Informer(ForecastModel):
             )
         stack = encoder_layers if isinstance(encoder_layers, tuple) else (encoder_layers,)
         at_least_one(encoders=len(stack), decoder_layers=decoder_layers)
-        embed = (task.columns, task.calendar)
+        embed = (task.columns, task.calendar + task.covariates)
         self.encoder_embedding = Embedding(*embed, task.past, width, dropout)
         self.encoders = nn.ModuleList()
         memory = 0
@@ -91,19 +91,28 @@ class Informer(ForecastModel):
     def forward(
         self,
         past: Float[Tensor, "b p c"],
-        past_calendar: Float[Tensor, "b p f"],
-        future_calendar: Float[Tensor, "b t f"],
+        past_known: Float[Tensor, "b p f"],
+        future_known: Float[Tensor, "b t f"],
+        observed: Bool[Tensor, "b p c"] | None = None,
     ) -> Float[Tensor, "b t targets"]:
         task = self.task
-        embedded = self.encoder_embedding(past, past_calendar)
-        memory = torch.cat([encoder(embedded) for encoder in self.encoders], dim=1)
+        real = decoded_real = None
+        if observed is not None:
+            past = past.masked_fill(~observed, 0.0)
+            real = observed.any(dim=2)
+            ahead = real.new_ones(len(real), task.horizon)
+            decoded_real = torch.cat([real[:, -task.start :], ahead], dim=1)
+        embedded = self.encoder_embedding(past, past_known)
+        encoded, masks = zip(*(encoder(embedded, real) for encoder in self.encoders), strict=True)
+        memory = torch.cat(encoded, dim=1)
+        memory_real = None if real is None else torch.cat(masks, dim=1)
 
         unknown = past.new_zeros(past.shape[0], task.horizon, task.columns)
         values = torch.cat([past[:, -task.start :], unknown], dim=1)
-        calendar = torch.cat([past_calendar[:, -task.start :], future_calendar], dim=1)
-        x = self.decoder_embedding(values, calendar)
+        known = torch.cat([past_known[:, -task.start :], future_known], dim=1)
+        x = self.decoder_embedding(values, known)
         for layer in self.decoder:
-            x = layer(x, memory)
+            x = layer(x, memory, decoded_real, memory_real)
         return self.output(self.norm(x[:, -task.horizon :]))  # type: ignore[no-any-return]
 
 
@@ -144,8 +153,14 @@ class Encoder(nn.Module):
         self.norm = nn.LayerNorm(width)
         self.memory = length
 
-    def forward(self, x: Float[Tensor, "b p d"]) -> Float[Tensor, "b s d"]:
+    def forward(
+        self, x: Float[Tensor, "b p d"], key_mask: Bool[Tensor, "b p"] | None = None
+    ) -> tuple[Float[Tensor, "b s d"], Bool[Tensor, "b s"] | None]:
+        """What comes out, and which of it is real."""
         x = x[:, -self.length :]
+        real = None if key_mask is None else key_mask[:, -self.length :]
         for step in self.steps:
-            x = step(x)
-        return self.norm(x)  # type: ignore[no-any-return]
+            x = step(x, real)
+            if real is not None and isinstance(step, Distil):
+                real = step.real(real)
+        return self.norm(x), real

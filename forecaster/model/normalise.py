@@ -1,23 +1,43 @@
 """What is taken from a window before a model sees it, and given back to the forecast."""
 
+from collections.abc import Iterable
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from forecaster.shapes import Float
+from forecaster.shapes import Bool, Float
 
 Normalise = Literal["window", "none"]
 Centre = Literal["cycle", "last", "window"]
 
 
+def mean_of(values: Tensor, observed: Tensor | None) -> Tensor:
+    """Mean over the last axis, kept, of the observed values; 0 of none. The others must be 0."""
+    if observed is None:
+        return values.mean(dim=-1, keepdim=True)
+    return values.sum(dim=-1, keepdim=True) / observed.sum(dim=-1, keepdim=True).clamp(min=1)
+
+
+def deviation_of(values: Tensor, observed: Tensor | None) -> Tensor:
+    """Population standard deviation over the last axis, as `mean_of` has the mean."""
+    if observed is None:
+        return values.std(dim=-1, keepdim=True, correction=0)
+    apart = (values - mean_of(values, observed)).masked_fill(~observed, 0.0)
+    count = observed.sum(dim=-1, keepdim=True).clamp(min=1)
+    length: Tensor = torch.linalg.vector_norm(apart, dim=-1, keepdim=True)
+    return length / count.sqrt()
+
+
 class WindowNorm(nn.Module):
     """Each column of each window about its own centre, in units of its own standard deviation.
 
-    The scale is sd + 0.01. The level may fall back towards the training mean (which is 0) by a
-    share sigmoid(s) that each target column learns, 2 % at first. After RevIN (Kim et al., ICLR
-    2022) without its affine map; centring on the last value is NLinear's (Zeng et al., AAAI 2023);
-    the last cycle as centre and the shrinking level are ours.
+    Both are those of the observed values; what is missing becomes 0, the centre. Where nothing of
+    the last cycle was observed, the centre is the window's mean; where nothing at all, 0. The last
+    value is the last one observed. The scale is sd + 0.01. The level may fall back towards the
+    training mean (which is 0) by a share sigmoid(s) that each target column learns, 2 % at first.
+    After RevIN (Kim et al., ICLR 2022) without its affine map; centring on the last value is
+    NLinear's (Zeng et al., AAAI 2023); the last cycle as centre and the shrinking level are ours.
     """
 
     def __init__(self, kind: Normalise, centre: Centre, season: int, targets: int, shrink: bool):
@@ -27,15 +47,32 @@ class WindowNorm(nn.Module):
         self.shrink = nn.Parameter(torch.full((targets,), -4.0)) if on else None
 
     def forward(
-        self, window: Float[Tensor, "b c p"]
+        self, window: Float[Tensor, "b c p"], observed: Bool[Tensor, "b c p"] | None = None
     ) -> tuple[Float[Tensor, "b c p"], Float[Tensor, "b c 1"], Float[Tensor, "b c 1"]]:
         """The normalised window, its centre and its scale."""
+        if observed is not None:
+            window = window.masked_fill(~observed, 0.0)
         if self.kind == "none":
             return window, torch.zeros_like(window[..., :1]), torch.ones_like(window[..., :1])
-        reach = {"cycle": self.season, "last": 1, "window": window.shape[-1]}[self.centre]
-        centre = window[..., -reach:].mean(dim=-1, keepdim=True)
-        scale = window.std(dim=-1, keepdim=True, correction=0) + 0.01
-        return (window - centre) / scale, centre, scale
+        centre = self._centre(window, observed)
+        scale = deviation_of(window, observed) + 0.01
+        normal = (window - centre) / scale
+        if observed is not None:
+            normal = normal.masked_fill(~observed, 0.0)
+        return normal, centre, scale
+
+    def _centre(self, window: Tensor, observed: Tensor | None) -> Tensor:
+        if self.centre == "last":
+            if observed is None:
+                return window[..., -1:]
+            steps = torch.arange(window.shape[-1], device=window.device)
+            return window.gather(-1, (observed * steps).argmax(dim=-1, keepdim=True))
+        reach = self.season if self.centre == "cycle" else window.shape[-1]
+        if observed is None:
+            return mean_of(window[..., -reach:], None)
+        recent = observed[..., -reach:]
+        mean = mean_of(window[..., -reach:], recent)
+        return torch.where(recent.any(dim=-1, keepdim=True), mean, mean_of(window, observed))
 
     def restore(
         self,
@@ -71,14 +108,15 @@ class CyclePrior(nn.Module):
         self.register_buffer("weights", torch.tensor(weights), persistent=False)
         self.register_buffer("table", torch.zeros(season, columns))
 
-    def fit(self, values: Float[Tensor, "n c"], calendar: Float[Tensor, "n f"]) -> None:
-        """Take the means of the training rows; a phase without rows keeps 0."""
-        phase = self._phase(calendar)
-        sums = torch.zeros_like(self.table, dtype=torch.float64).index_add(
-            0, phase, values.double()
-        )
-        counts = torch.bincount(phase, minlength=len(self.table)).clamp(min=1)
-        self.table.copy_(sums / counts[:, None])
+    def fit(self, rows: Iterable[tuple[Float[Tensor, "n c"], Float[Tensor, "n f"]]]) -> None:
+        """Take the means of the training rows, `ForecastModel.prepare`'s; without any, 0."""
+        sums = torch.zeros_like(self.table, dtype=torch.float64)
+        counts = torch.zeros_like(sums)
+        for values, calendar in rows:
+            phase, there = self._phase(calendar), ~values.isnan()
+            sums.index_add_(0, phase, values.nan_to_num().double())
+            counts.index_add_(0, phase, there.double())
+        self.table.copy_(sums / counts.clamp(min=1))
 
     def forward(self, calendar: Float[Tensor, "b l f"]) -> Float[Tensor, "b l c"]:
         """The prior at each step."""

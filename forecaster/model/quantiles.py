@@ -4,7 +4,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from forecaster.shapes import Float
+from forecaster.model.normalise import deviation_of
+from forecaster.shapes import Bool, Float
 
 
 class QuantileSpread(nn.Module):
@@ -12,9 +13,9 @@ class QuantileSpread(nn.Module):
 
     Level a lies at path + sd^power * offset[step, column, a]. The offsets are sums of softplus from
     the median outwards, so quantiles never cross (after the incremental quantile functions of Park
-    et al., AISTATS 2022); sd is the column's standard deviation in the window plus 0.01, and its
-    power is learned per column. They start as those of a normal distribution of half the training
-    standard deviation. Ours.
+    et al., AISTATS 2022); sd is the standard deviation of the column's observed values in the
+    window plus 0.01, and its power is learned per column. They start as those of a normal
+    distribution of half the training standard deviation. Ours.
 
     Args:
         levels: rising, 0.5 among them.
@@ -32,12 +33,20 @@ class QuantileSpread(nn.Module):
         self.power = nn.Parameter(torch.full((targets,), 0.5))
 
     def forward(
-        self, path: Float[Tensor, "b t k"], past: Float[Tensor, "b p k"]
+        self,
+        path: Float[Tensor, "b t k"],
+        past: Float[Tensor, "b p k"],
+        observed: Bool[Tensor, "b p k"] | None = None,
     ) -> Float[Tensor, "b t k q"]:
-        """Scaled quantiles, rising; `past` is that of the targets."""
+        """Scaled quantiles, rising; `past` and `observed` are those of the targets."""
         sums = F.pad(F.softplus(self.steps).cumsum(dim=-1), (1, 0))
-        offsets = sums - sums[..., [self.middle]]
-        scale = (past.std(dim=1, correction=0) + 0.01) ** self.power
+        offsets = sums - sums[..., self.middle, None]
+        if observed is None:
+            deviation = past.std(dim=1, correction=0)
+        else:
+            past = past.masked_fill(~observed, 0.0).transpose(1, 2)
+            deviation = deviation_of(past, observed.transpose(1, 2))[..., 0]
+        scale = (deviation + 0.01) ** self.power
         return path[..., None] + offsets * scale[:, None, :, None]
 
 

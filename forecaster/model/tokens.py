@@ -21,9 +21,13 @@ it. Its parts, each of which can be left out or replaced:
 - `linear`: a map from past to future, started at zero (DLinear, Zeng et al., AAAI 2023, without
   its decomposition).
 - `calendar`: tokens, past and future, know their place in the calendar.
+
+Where covariates are known ahead, their effect is taken away from the past and added to the
+forecast (covariates.py). What is missing stands at its window's centre and has no weight in the
+average; a token of which nothing was observed is attended to by none.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 import torch
@@ -34,8 +38,9 @@ from forecaster.attention.kernels import at_least_one
 from forecaster.model.average import CycleAverage
 from forecaster.model.base import ForecastModel, Task
 from forecaster.model.blocks import DecoderLayer, EncoderLayer
+from forecaster.model.covariates import KnownEffect
 from forecaster.model.normalise import Centre, CyclePrior, Normalise, WindowNorm
-from forecaster.shapes import Float
+from forecaster.shapes import Bool, Float, Shaped
 
 Tokens = Literal["point", "patch", "cycle", "series"]
 Channels = Literal["separate", "mixed"]
@@ -48,8 +53,10 @@ class TokenInformer(ForecastModel):
     Args:
         tokens: point, patch, cycle or series.
         patch: steps of a token, where tokens are patches.
-        parts: tokens per cycle, where tokens are cycles; must divide the season.
-        channels: separate or mixed; by default separate, and mixed where a token is a series.
+        parts: tokens per cycle, where tokens are cycles; must divide the season, and is by default
+            the largest number up to 4 that does.
+        channels: separate or mixed; by default separate, but mixed where a token is a series or
+            some column is no target, which can be seen by mixing alone.
         normalise: window, or none.
         centre: what a window is centred on: the mean of its last cycle, its last value, or its
             mean.
@@ -66,6 +73,9 @@ class TokenInformer(ForecastModel):
         dropout: probability outside the attention weights.
     """
 
+    columns: Tensor
+    own: Tensor
+
     def __init__(
         self,
         task: Task,
@@ -73,7 +83,7 @@ class TokenInformer(ForecastModel):
         *,
         tokens: Tokens = "cycle",
         patch: int = 16,
-        parts: int = 4,
+        parts: int | None = None,
         channels: Channels | None = None,
         normalise: Normalise = "window",
         centre: Centre = "cycle",
@@ -93,6 +103,8 @@ class TokenInformer(ForecastModel):
         at_least_one(encoder_layers=encoder_layers)
         cut = Cut(task, tokens, patch, parts, channels, average=output != "written")
         self.cut = cut
+        self.register_buffer("columns", torch.tensor(cut.columns), persistent=False)
+        self.register_buffer("own", torch.tensor(cut.targets), persistent=False)
         if output != "average" and decoder_layers < 1 and tokens != "series":
             raise ValueError(
                 f"a written output is read from the decoder's state: model.output={output} needs "
@@ -131,6 +143,8 @@ class TokenInformer(ForecastModel):
         self.window = WindowNorm(normalise, centre, task.season, targets, shrink)
         self.prior = CyclePrior(task.season, task.columns, task.phase) if prior else None
         self.calendar = nn.Linear(task.calendar, width) if calendar else None
+        known = (task.calendar, task.covariates, task.season)
+        self.effect = KnownEffect(*known, targets) if task.covariates else None
 
         decoded = cut.opening + cut.future
         placed = decoder_layers > 0 and not cut.series
@@ -156,69 +170,92 @@ class TokenInformer(ForecastModel):
     def places(cls, options: Mapping[str, Any]) -> tuple[Role, ...]:
         return ("encoder", "decoder", "cross") if options.get("decoder_layers") else ("encoder",)
 
-    def prepare(self, values: Tensor, calendar: Tensor) -> None:
+    def prepare(self, rows: Iterable[tuple[Tensor, Tensor]]) -> None:
         if self.prior is not None:
-            self.prior.fit(values, calendar)
+            self.prior.fit(rows)
 
     def forward(
         self,
         past: Float[Tensor, "b p c"],
-        past_calendar: Float[Tensor, "b p f"],
-        future_calendar: Float[Tensor, "b t f"],
+        past_known: Float[Tensor, "b p f"],
+        future_known: Float[Tensor, "b t f"],
+        observed: Bool[Tensor, "b p c"] | None = None,
     ) -> Float[Tensor, "b t targets"]:
-        cut, targets = self.cut, list(self.task.targets)
-        past, past_calendar = past[:, -cut.used :], past_calendar[:, -cut.used :]
+        cut = self.cut
+        past, past_known = past[:, -cut.used :], past_known[:, -cut.used :]
+        calendar, ahead_calendar = (
+            known[..., : self.task.calendar] for known in (past_known, future_known)
+        )
         if self.prior is not None:
-            past = past - self.prior(past_calendar)
-        window, centre, scale = self.window(past[..., cut.columns].transpose(1, 2))
-        own = window[:, cut.targets]
+            past = past - self.prior(calendar)
+        ahead_effect = None
+        if self.effect is not None:
+            effect, ahead_effect = self.effect(past_known, future_known)
+            past = past.index_add(2, self.targets, effect, alpha=-1)
+        seen = own_seen = real = None
+        if observed is not None:
+            seen = observed[:, -cut.used :, self.columns].transpose(1, 2)
+            own_seen, real = cut.tokens(seen[:, self.own]), cut.tokens(seen).any(dim=2)
+        window, centre, scale = self.window(past[..., self.columns].transpose(1, 2), seen)
+        own = window[:, self.own]
 
         tokens = cut.tokens(window)
         x = self.embed(tokens)
         if self.positions is not None:
             x = x + self.positions
         if self.calendar is not None:
-            x = x + cut.per_token(self.calendar, past_calendar, cut.past)
+            x = x + cut.per_token(self.calendar, calendar, cut.past)
         for layer in self.encoder:
-            x = layer(x)
+            x = layer(x, real)
         encoded = self.norm(x)
-        state = self._decode(tokens, encoded, past_calendar, future_calendar)
+        state = self._decode(tokens, encoded, real, calendar, ahead_calendar)
 
-        forecast = own.new_zeros(len(own), len(targets), self.task.horizon)
+        forecast = own.new_zeros(len(own), len(self.targets), self.task.horizon)
         if self.average is not None:
-            forecast = forecast + cut.merge(self.average(encoded, cut.tokens(own), state))
+            average = self.average(encoded, cut.tokens(own), state, own_seen)
+            forecast = forecast + cut.merge(average)
         if self.write is not None:
             forecast = forecast + cut.merge(self.write(state))
         if self.linear is not None:
             forecast = forecast + self.linear(own)
-        ahead = self.window.restore(forecast, centre[:, cut.targets], scale[:, cut.targets])
+        ahead = self.window.restore(forecast, centre[:, self.own], scale[:, self.own])
         ahead = ahead.transpose(1, 2)
         if self.prior is not None:
-            ahead = ahead + self.prior(future_calendar)[..., targets]
+            ahead = ahead + self.prior(ahead_calendar)[..., self.targets]
+        if ahead_effect is not None:
+            ahead = ahead + ahead_effect
         return ahead
 
     def _decode(
-        self, tokens: Tensor, encoded: Tensor, past_calendar: Tensor, future_calendar: Tensor
+        self,
+        tokens: Tensor,
+        encoded: Tensor,
+        real: Tensor | None,
+        calendar: Tensor,
+        ahead_calendar: Tensor,
     ) -> Tensor | None:
         """The state of each future token, (sequences, future, D); None where queries have none."""
         cut = self.cut
         if self.norm_decoder is None:
             if self.write is not None:  # a series writes from its own encoded token
-                return encoded[:, cut.targets]
+                return encoded[:, self.own]
             if self.calendar is None:
                 return None
-            return cut.per_token(self.calendar, future_calendar, cut.future)
+            return cut.per_token(self.calendar, ahead_calendar, cut.future)
         if self.queries is None:
-            x = self.embed(tokens[:, cut.targets])
+            x = self.embed(tokens[:, self.own])
+            own_real = None if real is None else real[:, self.own]
         else:
             known = self.embed(tokens[:, cut.past - cut.opening :])
             x = nn.functional.pad(known, (0, 0, 0, cut.future)) + self.queries
+            opens = None if real is None else real[:, cut.past - cut.opening :]
+            own_real = None if opens is None else nn.functional.pad(opens, (0, cut.future), value=1)
         if self.calendar is not None:
-            opening = past_calendar[:, cut.used - cut.opening * cut.steps :]
-            around = torch.cat([opening, future_calendar], dim=1)
+            opening = calendar[:, cut.used - cut.opening * cut.steps :]
+            around = torch.cat([opening, ahead_calendar], dim=1)
             x = x + cut.per_token(self.calendar, around, cut.opening + cut.future)
         for layer in self.decoder:
-            x = layer(x, encoded)
+            x = layer(x, encoded, own_real, real)
         state: Tensor = self.norm_decoder(x[:, cut.opening :])
         return state
 
@@ -237,11 +274,15 @@ class Cut:
         task: Task,
         kind: Tokens,
         patch: int,
-        parts: int,
+        parts: int | None,
         channels: Channels | None,
         average: bool,
     ) -> None:
         season, targets = task.season, len(task.targets)
+        if parts is None:
+            parts = max(part for part in (1, 2, 3, 4) if season % part == 0)
+        if channels is None:
+            channels = "mixed" if kind == "series" or targets < task.columns else "separate"
         if kind == "series" and channels == "separate":
             raise ValueError(
                 "where a token is a whole series, columns attend to columns: model.tokens=series "
@@ -275,7 +316,7 @@ class Cut:
         self.used = task.past // whole * whole
         self.cycles, self.parts = self.used // season, season // self.steps
         self.horizon = task.horizon
-        self.separate = kind != "series" and channels != "mixed"
+        self.separate = channels == "separate"
         self.series = kind == "series"
         self.columns = list(task.targets if self.separate else range(task.columns))
         self.targets = list(range(targets) if self.separate else task.targets)
@@ -290,7 +331,7 @@ class Cut:
         self.values = self.steps * (1 if self.separate else task.columns)
         self.written = self.steps * (1 if self.separate else targets)
 
-    def tokens(self, window: Float[Tensor, "b c p"]) -> Float[Tensor, "sequences n v"]:
+    def tokens(self, window: Shaped[Tensor, "b c p"]) -> Shaped[Tensor, "sequences n v"]:
         """The tokens of some columns, as one sequence for each or as one for all."""
         if self.series:
             return window

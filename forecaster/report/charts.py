@@ -7,6 +7,7 @@ style sheet: s0 to s7 are told apart by hue, `muted` is thin and grey, `dashed` 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from xml.etree import ElementTree as ET
 
 import numpy as np
@@ -83,22 +84,27 @@ def line_chart(
     from_zero: bool = False,
     marks: Sequence[float] = (),
 ) -> str:
-    """Curves over whole numbers, the last drawn on top; `marks` are faint vertical lines."""
+    """Curves over whole numbers, the last drawn on top; `marks` are faint vertical lines.
+
+    Where a value is missing (nan or None) a curve has a gap.
+    """
     xs = np.concatenate([np.asarray(curve.x, float) for curve in curves])
     ys = np.concatenate([np.asarray(curve.y, float) for curve in curves])
     across = Axis(x, float(xs.min()), float(xs.max()), steps=True)
-    up = _roomy(y, ys, from_zero=from_zero)
+    there = ys[~np.isnan(ys)]
+    up = _roomy(y, there if len(there) else np.zeros(1), from_zero=from_zero)
     svg = _frame(title, across, up)
     for mark in marks:
         if across.low <= mark <= across.high:
             place = _x(across, mark)
             _add(svg, "line", "mark", x1=place, x2=place, y1=TOP, y2=HEIGHT - BOTTOM)
     for curve in curves:
-        points = " ".join(
-            f"{_x(across, a)},{_y(up, b)}" for a, b in zip(curve.x, curve.y, strict=True)
-        )
-        drawn = _add(svg, "polyline", f"curve {curve.kind}", points=points)
-        _add(drawn, "title", text=curve.name)
+        pairs = zip(curve.x, np.asarray(curve.y, float).tolist(), strict=True)
+        for missing, piece in groupby(pairs, key=lambda pair: math.isnan(pair[1])):
+            if not missing:
+                points = " ".join(f"{_x(across, a)},{_y(up, b)}" for a, b in piece)
+                drawn = _add(svg, "polyline", f"curve {curve.kind}", points=points)
+                _add(drawn, "title", text=curve.name)
     return _text(svg)
 
 

@@ -15,10 +15,9 @@ from forecaster.bench.cells import progress
 from forecaster.compare import GRIDS, finished, table
 from forecaster.compare.cell import ARRAYS, WEIGHTS, Finished
 from forecaster.config import load_dict
-from forecaster.datasets import load, load_card
 from forecaster.errors import DataError, UnavailableError
 from forecaster.evaluate.lags import LagProfile, lag_profile
-from forecaster.experiment import Problem, pose
+from forecaster.experiment import Problem, data_of, pose
 from forecaster.lookup import did_you_mean
 from forecaster.report.page import Chart, Page, Section, Table
 from forecaster.report.parts import (
@@ -123,10 +122,10 @@ def _problems(cells: Sequence[Finished]) -> dict[str, Problem]:
     problems = {}
     for cell in cells:
         config = load_dict(cell.facts["config"], str(cell.folder))
-        if config.data.name not in data:
-            card = load_card(config.data.name)
-            data[config.data.name] = card, load(card, config.data.path)
-        problem = pose(config, *data[config.data.name])
+        name = config.data.name
+        if name not in data:
+            data[name] = data_of(config)
+        problem = pose(config, *data[name])
         if problem.digest != cell.facts["data_digest"]:
             raise DataError(
                 f"{cell.folder} was trained on {cell.facts['data_digest']}, but "
@@ -241,21 +240,23 @@ def _examples(group: Group, cells: Cells, problems: dict[str, Problem]) -> Itera
     cell = cells[_key(min(group, key=validation))][0]
     problem, facts = problems[str(cell.folder)], cell.facts
     schema = problem.schema
-    column = problem.card.target if problem.card.target in schema.targets else schema.targets[0]
+    column = problem.main_target
     place = schema.targets.index(column)
     errors, test = cell.by_window(), problem.test("cpu")
-    history = min(test.past, max(test.horizon, 2 * problem.card.seasons[0]))
+    history = min(test.past, max(test.horizon, 2 * problem.facts.seasons[0]))
     with safe_open(cell.folder / ARRAYS, framework="numpy") as file:
         for kind in SHOWN:
             number = facts["examples"][kind]
+            item, _, step = test.origin(number)
+            scaler = schema.target_scaler.at(np.array([item]), 2)
             past, truth, forecast = (
-                schema.target_scaler.inverse(file.get_tensor(f"{kind}.{part}").astype(float))
+                scaler.inverse(file.get_tensor(f"{kind}.{part}").astype(float))
                 for part in ("past", "truth", "forecast")
             )
             caption = (
                 f"{_short(group)}: {facts['attn']}, seed {facts['seed']}, {kind} of {len(test)} "
                 f"windows: MSE {errors[number]:.4f} over all columns; forecast from "
-                f"{problem.series.times[test.starts[number] + test.past]}"
+                f"{problem.series.times[step]}"
             )
             yield example_chart(
                 caption,
@@ -292,7 +293,7 @@ def _lags(
             report(attn, 0)
             profile = _profile(cell, problem, lambda step, attn=attn: report(attn, step))
             title = f"{_short(group)}: {attn}"
-            chart = lag_chart(title, profile, problem.card.seasons[0])
+            chart = lag_chart(title, profile, problem.facts.seasons[0])
             if chart is None:
                 notes.append(f"{title} does not look at its past at all.")
             else:

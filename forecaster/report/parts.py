@@ -17,7 +17,7 @@ from forecaster.report.charts import (
 )
 from forecaster.report.page import Chart
 
-Array = NDArray[np.float64]
+Array = NDArray[np.floating]
 
 SHOWN = ("best", "median", "worst")
 """The windows whose forecasts are drawn, by the error of the model itself."""

@@ -14,7 +14,7 @@ from forecaster.bench.cells import Report, hardware, progress
 from forecaster.bench.inference import TOGETHER, Inference, inference
 from forecaster.bundle import Bundle
 from forecaster.evaluate import SHOWN as SHARES
-from forecaster.evaluate import Evaluation, Score, paired_interval, percent
+from forecaster.evaluate import Evaluation, Score, percent
 from forecaster.evaluate.lags import LagProfile, lag_profile
 from forecaster.evaluate.report import table
 from forecaster.experiment import Problem, forecast_with, judge, reopen
@@ -54,7 +54,7 @@ class Judged:
     def task(self) -> str:
         """What the run was asked: only runs with the same task can be compared."""
         window, data = self.problem.config.window, self.problem.config.data
-        return f"{data.name} ({data.features}, {', '.join(self.problem.schema.targets)}), " + (
+        return f"{data.label} ({data.features}, {', '.join(self.problem.schema.targets)}), " + (
             f"T = {window.horizon}"
         )
 
@@ -63,7 +63,10 @@ class Judged:
         """Equal for runs whose errors are of the same test windows on the same scale."""
         problem, windows = self.problem, self.evaluation.model.windows
         targets = problem.schema.target_scaler
-        return self.task, problem.borders, problem.digest, targets.mean, targets.std, windows
+        scale = targets.mean.tobytes(), targets.std.tobytes()
+        # the series of a panel that are long enough for a window differ by look-back
+        past = None if problem.series.items is None else self.bundle.past
+        return self.task, problem.borders, problem.digest, scale, windows, past
 
 
 def of_runs(sources: Sequence[str], command: str, device: str) -> Page:
@@ -136,28 +139,32 @@ def _examples(
     """The best, the median and the worst window of one column, in units."""
     test, schema = problem.test(device), problem.schema
     order = np.argsort(score.by_window, kind="stable")
+    order = order[: np.count_nonzero(~np.isnan(score.by_window))]
     numbers = [int(order[0]), int(order[len(order) // 2]), int(order[-1])]
     with torch.inference_mode():
         batch = test.batch(torch.tensor(numbers, device=device))
-        forecasts = forecast_with(model)(batch).double().cpu().numpy()
-    column = problem.card.target if problem.card.target in schema.targets else schema.targets[0]
+        scaled = forecast_with(model)(batch).double().cpu().numpy()
+    forecasts = schema.target_scaler.at(batch.item, 3).inverse(scaled)
+    column = problem.main_target
     place, target = schema.columns.index(column), schema.targets.index(column)
-    history = min(test.past, max(test.horizon, 2 * problem.card.seasons[0]))
+    history = min(test.past, max(test.horizon, 2 * problem.facts.seasons[0]))
     charts = []
-    for kind, number, scaled in zip(SHOWN, numbers, forecasts, strict=True):
-        row = test.starts[number] + test.past
+    for kind, number, forecast in zip(SHOWN, numbers, forecasts, strict=True):
+        item, row, step = test.origin(number)
         values = problem.series.values[:, place]
         caption = (
             f"{name}, {kind} of {len(test)} windows: MSE {score.by_window[number]:.4f} over all "
-            f"columns; forecast from {problem.series.times[row]}"
+            f"columns; forecast from {problem.series.times[step]}"
         )
+        if problem.series.items is not None:
+            caption += f", series {problem.series.items.names[item]}"
         charts.append(
             example_chart(
                 caption,
                 caption,
                 values[row - history : row],
                 values[row : row + test.horizon],
-                schema.target_scaler.inverse(scaled)[:, target],
+                forecast[:, target],
                 column,
             )
         )
@@ -207,16 +214,15 @@ def _pairs(groups: Sequence[Sequence[Judged]]) -> Iterator[Table]:
     for group in groups:
         rows = []
         for a, b in combinations(group, 2):
-            difference = a.evaluation.model.by_window - b.evaluation.model.by_window
-            low, high = paired_interval(difference, block=a.bundle.horizon)
+            mine, theirs = a.evaluation.model, b.evaluation.model
+            low, high = mine.against(theirs)
+            mean = np.nanmean(mine.by_window - theirs.by_window)
             verdict = (
                 f"{a.name} is better" if high < 0
                 else f"{b.name} is better" if low > 0
                 else "no measurable difference"
             )  # fmt: skip
-            rows.append(
-                (f"{a.name} − {b.name}", f"{difference.mean():+.4f}", interval(low, high), verdict)
-            )
+            rows.append((f"{a.name} − {b.name}", f"{mean:+.4f}", interval(low, high), verdict))
         if rows:
             yield Table(("pair", "MSE difference", "paired 95 % interval", "verdict"), rows)
 
@@ -265,15 +271,15 @@ def _entries(runs: Sequence[Judged]) -> list[Entry]:
 def _steps(runs: Sequence[Judged]) -> Chart:
     floors = runs[0].evaluation
     name = floors.best_floor
-    curves = {run.name: run.evaluation.model.squared.mean(axis=1).tolist() for run in runs}
-    floor = floors.floors[name].squared.mean(axis=1).tolist()
+    curves = {run.name: run.evaluation.model.by_step[0].tolist() for run in runs}
+    floor = floors.floors[name].by_step[0].tolist()
     return step_chart(runs[0].task, curves, (name, floor), list(curves))
 
 
 def _lags(runs: Sequence[Judged]) -> tuple[list[str], list[Table], list[Chart]]:
     notes, charts = [LAGS], []
     for run in runs:
-        chart = lag_chart(run.name, run.profile, run.problem.card.seasons[0])
+        chart = lag_chart(run.name, run.profile, run.problem.facts.seasons[0])
         if chart is None:
             notes.append(f"{run.name} does not look at its past at all.")
         else:

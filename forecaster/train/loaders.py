@@ -13,13 +13,19 @@ class EpochOrder(Sampler[Tensor]):
     """Shuffled batches of window numbers; a pure function of the seed and the epoch.
 
     With `stride` n an epoch uses every n-th window, from an offset drawn for that epoch, but two
-    windows at least. Every epoch has the same number of steps and uses all its windows: what does
-    not fill a batch is spread over the others, so no batch is too small for batch norm.
+    windows at least. Where more than `most` would be left it uses one of each run of ever so many
+    windows, drawn for that epoch. Every epoch has the same number of steps and uses all its
+    windows: what does not fill a batch is spread over the others, so no batch is too small for
+    batch norm.
     """
 
-    def __init__(self, windows: int, batch: int, stride: int, seed: int) -> None:
+    def __init__(
+        self, windows: int, batch: int, stride: int, seed: int, most: int | None = None
+    ) -> None:
         self.windows, self.batch, self.seed = windows, batch, seed
-        self.stride = max(1, min(stride, windows // 2))
+        wider = widened(windows, stride, most)
+        self.stride = max(1, min(wider, windows // 2))
+        self.random = wider > stride
         self.epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
@@ -30,23 +36,46 @@ class EpochOrder(Sampler[Tensor]):
 
     def __iter__(self) -> Iterator[Tensor]:
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + self.epoch)
-        offset = int(torch.randint(self.stride, (1,), generator=generator))
-        chosen = torch.arange(offset, self.windows, self.stride)
+        if self.random:
+            chosen = one_of_each(self.windows, self.stride, generator)
+        else:
+            offset = int(torch.randint(self.stride, (1,), generator=generator))
+            chosen = torch.arange(offset, self.windows, self.stride)
         order = chosen[torch.randperm(len(chosen), generator=generator)]
         return iter(order.tensor_split(len(self)))
 
 
 class InOrder(Sampler[Tensor]):
-    """Every `stride`-th window once, in time order."""
+    """Every `stride`-th window once, in their order, or `most`: one of each run of ever so many."""
 
-    def __init__(self, windows: int, batch: int, stride: int = 1) -> None:
-        self.batches = torch.arange(0, windows, stride).split(batch)
+    def __init__(self, windows: int, batch: int, stride: int = 1, most: int | None = None) -> None:
+        wider = widened(windows, stride, most)
+        if wider > stride:
+            chosen = one_of_each(windows, wider, torch.Generator().manual_seed(0))
+        else:
+            chosen = torch.arange(0, windows, stride)
+        self.batches = chosen.split(batch)
 
     def __len__(self) -> int:
         return len(self.batches)
 
     def __iter__(self) -> Iterator[Tensor]:
         return iter(self.batches)
+
+
+def widened(windows: int, stride: int, most: int | None) -> int:
+    """The stride, or the least above it that leaves at most `most` windows."""
+    return stride if most is None else max(stride, -(-windows // most))
+
+
+def one_of_each(windows: int, stride: int, generator: torch.Generator) -> Tensor:
+    """Of each run of `stride` windows one at random, rising.
+
+    Evenly spaced ones might all begin at the same hour of the day.
+    """
+    runs = torch.arange(0, windows, stride)
+    chosen = runs + torch.randint(stride, runs.shape, generator=generator)
+    return chosen[chosen < windows]  # the last run may be short
 
 
 class WindowBatches(Dataset[Batch]):

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import lightning.pytorch as pl
@@ -11,14 +12,11 @@ from torch import Tensor
 
 from forecaster.config import TrainConfig
 from forecaster.datasets import Batch
-from forecaster.errors import ConfigError, DivergedError
+from forecaster.errors import ConfigError, DataError, DivergedError
 from forecaster.model import ForecastModel, pinball_loss
 
-LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "mse": F.mse_loss,
-    "mae": F.l1_loss,
-    "huber": F.huber_loss,
-}
+Loss = Callable[[Tensor, Tensor], Tensor]
+LOSSES: dict[str, Loss] = {"mse": F.mse_loss, "mae": F.l1_loss, "huber": F.huber_loss}
 SCHEDULES: dict[str, Callable[[int, int], float]] = {
     "constant": lambda epoch, epochs: 1.0,
     "halve": lambda epoch, epochs: 0.5**epoch,
@@ -62,9 +60,11 @@ class ForecastModule(pl.LightningModule):
 
     def loss(self, batch: Batch) -> Tensor:
         if self.model.spread is not None:
-            quantiles = self.model.quantiles(*batch[:3])
-            return pinball_loss(quantiles, batch.target, self.model.spread.levels)
-        return LOSSES[self.config.loss](self.model(*batch[:3]), batch.target)
+            quantiles = self.model.quantiles(*batch.inputs)
+            pinball = partial(pinball_loss, levels=self.model.spread.levels)
+            return over_observed(pinball, quantiles, batch.target, batch.target_observed)
+        loss, forecast = LOSSES[self.config.loss], self.model(*batch.inputs)
+        return over_observed(loss, forecast, batch.target, batch.target_observed)
 
     def on_train_epoch_start(self) -> None:
         self.loss_sum.zero_()
@@ -92,15 +92,25 @@ class ForecastModule(pl.LightningModule):
 
     def validation_step(self, batch: Batch, index: int) -> None:
         with torch.autocast(self.device.type, enabled=False):
-            ahead = self.model.quantiles(*batch[:3])
-            error = (ahead[..., self.model.middle] - batch.target).double()
+            ahead = self.model.quantiles(*batch.inputs)
+            seen = batch.target_observed
+            count = batch.target.numel() if seen is None else seen.sum()
+            middle = ahead[..., self.model.middle]
+            error = (middle - batch.target).double()
+            if seen is not None:
+                error = error.masked_fill(~seen, 0.0)
             self.sums[0] += error.square().sum()
-            self.sums[1] += error.numel()
+            self.sums[1] += count
             if self.model.spread is not None:
-                loss = pinball_loss(ahead, batch.target, self.model.spread.levels)
-                self.sums[2] += loss.double() * error.numel()
+                pinball = partial(pinball_loss, levels=self.model.spread.levels)
+                self.sums[2] += over_observed(pinball, ahead, batch.target, seen).double() * count
 
     def on_validation_epoch_end(self) -> None:
+        if not self.sums[1]:
+            raise DataError(
+                "nothing was observed of the targets in the validation windows that stop training; "
+                "raise train.validation_windows, or give a file with values there"
+            )
         mse = self.sums[0] / self.sums[1]
         stop = mse if self.model.spread is None else self.sums[2] / self.sums[1]
         if not torch.isfinite(mse + stop):
@@ -117,6 +127,21 @@ class ForecastModule(pl.LightningModule):
             optimiser, lambda epoch: schedule(epoch, config.epochs)
         )
         return [optimiser], [factor]
+
+
+def over_observed(loss: Loss, forecast: Tensor, target: Tensor, observed: Tensor | None) -> Tensor:
+    """Of a loss that is a mean, the mean over the targets that were observed; 0 without any.
+
+    forecast (B, T, K) or (B, T, K, Q); target and observed (B, T, K), None where nothing is
+    missing.
+    """
+    if observed is None:
+        return loss(forecast, target)
+    seen, known = observed, target
+    if forecast.ndim > target.ndim:
+        seen, known = observed[..., None], target[..., None]
+    without = loss(torch.where(seen, forecast, known), target)  # no error where nothing was seen
+    return without * (observed.numel() / observed.sum().clamp(min=1))
 
 
 def parameter_groups(

@@ -63,7 +63,7 @@ def fit(
     report: Report = lambda figures, epoch: None,
     epochs: float | None = None,
 ) -> Fit:
-    """Train `model` in place and leave it in eval mode.
+    """Train `model` in place and leave it on `device`, in eval mode.
 
     Training lasts at most `epochs` (a fraction is allowed), by default those of `config`. With
     `validation` it stops early and the best weights are restored, or, with a tolerance, the
@@ -72,10 +72,10 @@ def fit(
     """
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     pl.seed_everything(seed, verbose=False)
-    order = EpochOrder(len(train), config.batch, config.stride, seed)
+    order = EpochOrder(len(train), config.batch, config.stride, seed, config.windows)
     steps = round((config.epochs if epochs is None else epochs) * len(order))
     last_epoch = math.ceil(steps / len(order))
-    model.prepare(train.values, train.calendar)
+    model.prepare(train.rows())
     module = ForecastModule(model.train(), config)
     keep = KeepEarliest(config.tolerance)
     stop = EarlyStopping("validation_stop", min_delta=0.0, patience=config.patience)
@@ -85,7 +85,8 @@ def fit(
     limits: dict[str, Any] = {}
     if validation is not None:
         callbacks += [keep, stop]
-        in_order = InOrder(len(validation), validation.evaluation_batch, config.validation_stride)
+        checked = (config.validation_stride, config.validation_windows)
+        in_order = InOrder(len(validation), validation.evaluation_batch, *checked)
         checks = loader(validation, in_order)
         limits["val_check_interval"] = max(1, len(order) // config.checks)
     bf16 = config.precision == "bf16" or (
@@ -123,7 +124,7 @@ def fit(
         model.load_state_dict(kept.state)
     elif not all(torch.isfinite(p).all() for p in model.parameters()):
         raise module.diverged(f"the weights are not finite after step {trainer.global_step}")
-    model.eval()
+    model.to(device).eval()  # Lightning leaves it on the CPU
     return Fit(
         validation_mse=kept.mse if kept is not None else None,
         best_epoch=best_step / len(order),

@@ -1,6 +1,9 @@
+from dataclasses import replace
+
 import pytest
 
 from forecaster.bench.inference import inference
+from forecaster.datasets import Known, Scaler
 from forecaster.errors import ForecasterError
 from tests.bundles import unsaved
 
@@ -11,6 +14,14 @@ def test_a_longer_look_back_takes_more_memory() -> None:
     assert large.mib is not None
     assert small.milliseconds > 0
     assert small.mib + 1 < large.mib < 1000
+
+
+def test_covariates_are_given() -> None:
+    bundle = unsaved()
+    schema = replace(bundle.schema, known=Known(("warmth",), Scaler((0.0,), (1.0,))))
+    model = bundle.config.build_model(schema.task(*bundle.config.window.lengths()))
+    assert model.task.covariates == 1
+    assert inference(replace(bundle, schema=schema, weights=model.state_dict())).milliseconds > 0
 
 
 def test_a_process_that_fails_says_why() -> None:

@@ -220,6 +220,15 @@ class TestCommand:
         assert {cell["config"]["train"]["lr"] for cell in document["cells"]} == {0.02}
         assert "--horizon 7" in document["cells"][0]["command"]
 
+    def test_a_file_gives_its_name_and_not_its_folder(self, monkeypatch, capsys, tmp_path):
+        def stop(name, definition):
+            raise UnavailableError(f"{definition.data} as {name}")
+
+        monkeypatch.setattr("forecaster.compare.resolve", stop)
+        file = str(tmp_path / "sales.csv")
+        assert self.call(monkeypatch, "--grid", "toy.yaml", "--data", file, "--horizon", "7") == 69
+        assert f"['{file}'] as sales-7" in capsys.readouterr().err
+
     def test_failed_cells_are_listed(self, monkeypatch, capsys):
         arguments = ("--grid", "toy.yaml", "--steps", "1", "--name", "short")
         assert self.call(monkeypatch, *arguments) == 70

@@ -1,7 +1,9 @@
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from forecaster.compare import table
+from forecaster.compare.cell import ARRAYS
 from forecaster.evaluate import paired_interval
 from tests.compare.grids import finished
 
@@ -53,6 +55,28 @@ def test_seeds_are_averaged_before_the_bootstrap(cells):
     assert against["low"] == pytest.approx(1.005 - np.hypot(1.005 - low, error), rel=1e-4)
     assert against["high"] == pytest.approx(1.005 + np.hypot(high - 1.005, error), rel=1e-4)
     assert against["seeds"] == [0, 1]
+
+
+def test_windows_of_a_panel_are_told_by_their_steps(tmp_path):
+    """Those that begin together are one point in time, those without values none."""
+    random = np.random.default_rng(0)
+    steps = np.tile(np.arange(40), 25)
+    shared = np.repeat(random.normal(size=(1, 40)), 25, axis=0).ravel()
+    shared[7] = np.nan
+    pair = [
+        finished(tmp_path / str(i), errors, attn=attn)
+        for i, (attn, errors) in enumerate([("full", shared), ("none", np.zeros(1000))])
+    ]
+    for cell in pair:
+        save_file({"by_window": cell.by_window(), "steps": steps}, cell.folder / ARRAYS)
+    got = table.compare(*([cell] for cell in pair))
+    low, high = paired_interval(shared, 2, steps)
+    assert (got["low"], got["high"]) == pytest.approx((low, high))
+    assert got["difference"] == pytest.approx(np.nanmean(shared))
+    alone = paired_interval(shared[:7], 2)
+    assert high - low < alone[1] - alone[0], "40 steps, not 7"
+    naive = paired_interval(np.nan_to_num(shared), 2)
+    assert high - low > 2 * (naive[1] - naive[0]), "nor 1000"
 
 
 def test_one_type_against_itself_ties(tmp_path):

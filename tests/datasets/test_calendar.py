@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 from forecaster.datasets import (
+    calendar,
     calendar_features,
     calendar_names,
     future_times,
@@ -167,3 +168,19 @@ def test_the_phase_of_a_season_is_read_from_the_features(freq, season, start):
 @pytest.mark.parametrize(("freq", "season"), [("h", 7), ("D", 365), ("W", 52), ("ME", 6), ("B", 5)])
 def test_a_season_that_the_features_do_not_know_has_no_phase(freq, season):
     assert phase_weights(freq, season) == ()
+
+
+def test_holidays_are_those_of_the_region() -> None:
+    times = pd.date_range("2013-01-25", periods=8, freq="12h", unit="us")
+    off = calendar.holiday_feature(times, "AU-VIC")
+    # Australia Day fell on a Saturday, so Monday the 28th was off
+    assert off[:, 0].tolist() == [-0.5] * 6 + [0.5] * 2
+    assert calendar.holiday_feature(times[:0], "DE").shape == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("region", "told"), [("XX", "such as DE"), ("AU-XYZ", "the parts of AU are: .*VIC")]
+)
+def test_unknown_regions_are_told(region: str, told: str) -> None:
+    with pytest.raises(DataError, match=told):
+        calendar.check_region(region)

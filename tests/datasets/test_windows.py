@@ -1,7 +1,10 @@
+from dataclasses import replace
+
+import numpy as np
 import pytest
 import torch
 
-from forecaster.datasets import Windows
+from forecaster.datasets import Items, Windows
 from forecaster.errors import DataError
 
 ROWS, COLUMNS, FEATURES = 53, 3, 2
@@ -39,28 +42,44 @@ def test_equal_the_loop(data, past, horizon, first, last, targets):
     expected = slow(*data, past, horizon, first, last, targets)
     assert len(windows) == len(expected[0])
     got = windows.batch(torch.arange(len(windows)))
-    for part, wanted in zip(got, expected, strict=True):
+    for part, wanted in zip(got[:4], expected, strict=True):
         assert torch.equal(part, wanted)
+    assert got[4:] == (None, None, None)
+
+
+def test_rows_of_training_with_their_calendar(data, monkeypatch):
+    monkeypatch.setattr("forecaster.datasets.windows.CHUNK", 8 * COLUMNS)
+    values, calendar = data
+    parts = list(Windows(values, calendar, 7, 5, 0, 41, (0,)).rows())
+    assert len(parts) == 7
+    for got, wanted in zip(zip(*parts, strict=True), data, strict=True):
+        assert torch.equal(torch.cat(got), wanted[:41])
+    items = Items(("a", "b"), np.array([0, 30, ROWS]), np.array([10, 0]))  # steps 10-39 and 0-22
+    parts = list(Windows(values, calendar, 7, 5, 0, 20, (0,), items).rows())
+    rows = [*range(10), *range(30, 50)]
+    steps = [*range(10, 20), *range(20)]
+    assert torch.equal(torch.cat([part for part, _ in parts]), values[rows])
+    assert torch.equal(torch.cat([part for _, part in parts]), calendar[steps])
 
 
 def test_any_order_and_repeats(data):
     windows = Windows(*data, 7, 5, 0, ROWS, (0,))
     index = torch.tensor([40, 3, 3, 0])
-    for part, whole in zip(
-        windows.batch(index), windows.batch(torch.arange(len(windows))), strict=True
-    ):
+    everything = windows.batch(torch.arange(len(windows)))
+    for part, whole in zip(windows.batch(index)[:4], everything[:4], strict=True):
         assert torch.equal(part, whole[index])
 
 
 def test_training_windows_begin_at_the_first_row_and_end_at_the_border(data):
     windows = Windows(*data, 7, 5, 0, 30, (0,))
-    assert windows.starts == range(0, 30 - 7 - 5 + 1)
+    assert len(windows) == 30 - 7 - 5 + 1
+    assert windows.origin(0) == (0, 7, 7)
 
 
 def test_validation_pasts_reach_back_over_the_border(data):
     windows = Windows(*data, 7, 5, 30, 40, (0,))
-    assert windows.starts[0] == 30 - 7
-    assert windows.starts[-1] + 7 + 5 == 40
+    assert windows.origin(0)[1] == 30
+    assert windows.origin(len(windows) - 1)[1] + 5 == 40
 
 
 def test_rows_beyond_the_last_are_never_touched(data):
@@ -74,19 +93,10 @@ def test_rows_beyond_the_last_are_never_touched(data):
     assert torch.equal(before.batch(index).target, after.batch(index).target)
 
 
-def test_windows_are_views_of_the_one_tensor(data):
-    values, calendar = data
-    windows = Windows(values, calendar, 7, 5, 20, ROWS, (0, 1, 2))
-    assert windows._past.data_ptr() == values[13].data_ptr()
-    assert windows._future.data_ptr() == values[20].data_ptr()
-    assert windows._past_calendar.data_ptr() == calendar[13].data_ptr()
-    assert windows._future_calendar.data_ptr() == calendar[20].data_ptr()
-
-
 def test_a_batch_is_contiguous_and_independent_of_the_series(data):
     values, calendar = data
     batch = Windows(values, calendar, 7, 5, 0, ROWS, (0, 1, 2)).batch(torch.tensor([4]))
-    assert all(part.is_contiguous() for part in batch)
+    assert all(part.is_contiguous() for part in batch[:4])
     batch.past.zero_()
     assert not values[4:11].eq(0).any()
 
@@ -95,7 +105,8 @@ def test_a_batch_is_contiguous_and_independent_of_the_series(data):
 def test_batches_on_cuda_equal_those_on_the_cpu(data):
     windows = Windows(*data, 7, 5, 0, ROWS, (1,))
     index = torch.tensor([5, 0, 41])
-    for here, there in zip(windows.batch(index), windows.to("cuda").batch(index), strict=True):
+    there_too = windows.to("cuda").batch(index)
+    for here, there in zip(windows.batch(index)[:4], there_too[:4], strict=True):
         assert there.device.type == "cuda"
         assert torch.equal(here, there.cpu())
 
@@ -110,10 +121,9 @@ def test_no_window_shows_the_arithmetic_and_the_longest_horizon(data):
         Windows(*data, 60, 1, 0, ROWS, (0,))
 
 
-@pytest.mark.parametrize("bad", [float("inf"), float("nan")])
-def test_values_that_left_float32_are_named(data, bad):
+def test_values_that_left_float32_are_named(data):
     values, calendar = data
-    values[10, 2] = bad
+    values[10, 2] = float("inf")
     with pytest.raises(DataError, match="row 11, column 3"):
         Windows(values, calendar, 7, 5, 0, ROWS, (0,))
 
@@ -127,6 +137,8 @@ def test_values_that_left_float32_are_named(data, bad):
         {"targets": (3,)},
         {"past": 0},
         {"horizon": 0},
+        {"every": 0},
+        {"items": Items.single(ROWS - 1)},
         {"calendar": torch.zeros(ROWS - 1, FEATURES)},
     ],
 )
@@ -154,3 +166,111 @@ def test_evaluation_takes_fewer_of_the_large_ones(past, horizon, columns, batch)
     calendar = torch.zeros(past + horizon, 1)
     windows = Windows(values, calendar, past, horizon, 0, past + horizon, (0,))
     assert windows.evaluation_batch == batch
+
+
+def test_missing_values_are_zero_and_masked(data):
+    values, calendar = data
+    values[[9, 14], [1, 2]] = float("nan")
+    windows = Windows(values, calendar, 7, 5, 0, ROWS, (2, 1))
+    batch = windows.batch(torch.tensor([3, 20]))
+    assert not windows.complete
+    for got, mask, rows, columns in (
+        (batch.past, batch.observed, slice(3, 10), [0, 1, 2]),
+        (batch.target, batch.target_observed, slice(10, 15), [2, 1]),
+    ):
+        wanted = values[rows][:, columns]
+        assert torch.equal(mask[0], ~wanted.isnan())
+        assert torch.equal(got[0], wanted.nan_to_num())
+        assert mask[1].all()
+
+
+LENGTHS, PLACES = [20, 3, 31, 12], [0, 5, 2, 21]
+GRID = 33
+
+
+@pytest.fixture
+def panel():
+    """Four series that begin and end at other times, a covariate and an attribute."""
+    generator = torch.Generator().manual_seed(1)
+    rows = sum(LENGTHS)
+    return {
+        "values": torch.randn(rows, 2, generator=generator),
+        "calendar": torch.randn(GRID, 1, generator=generator),
+        "items": Items(tuple("abcd"), np.cumsum([0, *LENGTHS]), np.array(PLACES)),
+        "covariates": torch.randn(rows, 1, generator=generator),
+        "static": torch.randn(4, 3, generator=generator),
+    }
+
+
+@pytest.mark.parametrize("every", [1, 4])
+@pytest.mark.parametrize(("first", "last"), [(0, 20), (20, 27), (27, 33), (0, 33)])
+def test_a_panel_equals_its_series_one_by_one(panel, first, last, every):
+    past, horizon = 4, 3
+    windows = Windows(
+        **panel, past=past, horizon=horizon, first=first, last=last, targets=(1,), every=every
+    )
+    slowly = [
+        (item, sum(LENGTHS[:item]) + split, place + split)
+        for item, (length, place) in enumerate(zip(LENGTHS, PLACES, strict=True))
+        for split in range(past, length - horizon + 1)
+        if first <= place + split and place + split + horizon <= last
+    ][::every]
+    assert [windows.origin(number) for number in range(len(windows))] == slowly
+    got = windows.batch(torch.arange(len(windows)))
+    assert got.item.tolist() == [item for item, _, _ in slowly]
+    for number, (item, row, step) in enumerate(slowly):
+        known = torch.cat(
+            [
+                panel["calendar"][step - past : step + horizon],
+                panel["covariates"][row - past : row + horizon],
+                panel["static"][item].expand(past + horizon, -1),
+            ],
+            dim=1,
+        )
+        assert torch.equal(got.past[number], panel["values"][row - past : row])
+        assert torch.equal(got.target[number], panel["values"][row : row + horizon, 1:])
+        assert torch.equal(got.past_known[number], known[:past])
+        assert torch.equal(got.future_known[number], known[past:])
+
+
+@pytest.mark.parametrize("past", [1, 4, 9, 40])
+def test_another_look_back_keeps_the_windows(panel, past):
+    windows = Windows(**panel, past=4, horizon=3, first=2, last=27, targets=(1,), every=2)
+    other = windows.looking_back(past)
+    everything = torch.arange(len(windows))
+    assert [other.origin(n) for n in everything] == [windows.origin(n) for n in everything]
+    got, wanted = other.batch(everything), windows.batch(everything)
+    assert torch.equal(got.target, wanted.target)
+    assert other.complete == (past <= 4)
+    bounds = panel["items"].bounds
+    for number in everything:
+        item, row, _ = windows.origin(number)
+        own = panel["values"][max(bounds[item], row - past) : row]
+        assert torch.equal(got.past[number, past - len(own) :], own)
+        assert not got.past[number, : past - len(own)].any()
+        if got.observed is not None:
+            assert got.observed[number, :, 0].tolist() == [False] * (past - len(own)) + [
+                True
+            ] * len(own)
+    assert other.looking_back(4).origin(5) == windows.origin(5)
+
+
+def test_no_window_in_a_panel_is_told(panel):
+    with pytest.raises(DataError, match=r"none of the 4 series has 9 steps .* longest .* 31 rows"):
+        Windows(**panel, past=25, horizon=9, first=0, last=GRID, targets=(0,))
+
+
+def test_of_many_windows_of_a_panel_some_are_taken_at_every_step():
+    items = Items([str(i) for i in range(40)], np.arange(41) * 30, np.zeros(40, dtype=int))
+    windows = Windows(torch.zeros(1200, 1), torch.zeros(30, 1), 4, 3, 0, 30, (0,), items)
+    assert windows.described == "all 960 windows"  # 24 of each item
+    some = windows.spaced(42)
+    assert (some.every, some.described) == (23, "every 23th of 960: 42 windows")
+    assert len({some.origin(number)[2] for number in range(len(some))}) == 24
+    shorter = replace(windows, last=29)  # 23 of each item, which is the next prime
+    some = shorter.spaced(40)
+    assert some.every == 29
+    assert len({some.origin(number)[2] for number in range(len(some))}) == 23
+    assert windows.spaced(960) is windows
+    alone = Windows(torch.zeros(50, 1), torch.zeros(50, 1), 4, 3, 0, 50, (0,))
+    assert alone.spaced(5) is alone

@@ -1,5 +1,6 @@
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -7,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from forecaster.datasets import Batch, Scaler, Windows
+from forecaster.datasets import Batch, Items, Scaler, Windows
 from forecaster.errors import DivergedError
-from forecaster.evaluate import Evaluation, Floor, evaluate
+from forecaster.evaluate import Evaluation, Floor, backtest, evaluate
 from forecaster.evaluate.report import table
 
 HORIZON, BORDER = 4, 100
@@ -106,6 +107,68 @@ def test_too_few_windows_are_told() -> None:
         got.verdict(),
     )
     assert got.to_dict()["floors"]["zero"]["paired_low"] is None
+
+
+def test_a_panel_is_measured_item_by_item(monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths, places = [30, 20, 25, 8], [0, 10, 0, 22]
+    values = torch.randn(83, 2, generator=torch.Generator().manual_seed(0))
+    values[[13, 25, 40, 60], [0, 1, 1, 0]] = torch.nan
+    items = Items(tuple("abcd"), np.cumsum([0, *lengths]), np.array(places))
+    test = Windows(values, torch.zeros(30, 1), 6, HORIZON, 12, 30, (1, 0), items)
+    std = np.array([[1.0, 10.0], [2.0, 20.0], [3.0, 30.0], [4.0, 40.0]])
+    naive = np.array([[0.5, 0.25], [1.0, np.nan], [2.0, 1.0], [1.0, 1.0]])
+    floors = [Floor("zero", 1, zero), Floor("half", 17, half)]
+    got = evaluate(better, floors, test, ("OT", "load"), Scaler(np.zeros_like(std), std), naive)
+    report = got.to_dict()
+    errors: dict[tuple[int, int], list[float]] = {(i, k): [] for i in range(4) for k in range(2)}
+    for number in range(len(test)):
+        item, row, _ = test.origin(number)
+        for k, column in enumerate((1, 0)):
+            own = 0.5 * values[row : row + HORIZON, column]
+            errors[item, k] += own[~own.isnan()].tolist()
+    assert not errors[3, 0], "too short for a window"
+    for k, name in enumerate(("OT", "load")):
+        off = np.concatenate([std[i, k] * np.array(errors[i, k]) for i in range(4)])
+        column = report["columns"][name]
+        assert column["mae_units"] == pytest.approx(np.abs(off).mean())
+        assert column["rmse_units"] == pytest.approx(np.sqrt(np.square(off).mean()))
+        known = [i for i in range(3) if np.isfinite(naive[i, k])]
+        mases = [np.abs(errors[i, k]).mean() / naive[i, k] for i in known]
+        assert column["mase"] == pytest.approx(np.mean(mases))
+    found = report["items"]
+    assert (found["count"], found["tested"], found["shown"]) == (4, 3, "all tested")
+    for i, name in enumerate("abc"):
+        together = np.array(errors[i, 0] + errors[i, 1])
+        assert found["errors"][name]["mse"] == pytest.approx(np.square(together).mean())
+        assert found["errors"][name]["mae"] == pytest.approx(np.abs(together).mean())
+    mses = [own["mse"] for own in found["errors"].values()]
+    assert mses == sorted(mses)
+    assert report["floors"]["zero"]["mse"] == pytest.approx(4 * report["mse"])
+    assert plain(report)
+    assert (
+        "windows, which begin at 15 different steps, are"
+        in replace(got, paired=dict.fromkeys(got.paired, (-np.inf, np.inf))).verdict()
+    )
+    monkeypatch.setattr(backtest, "SHOWN_ITEMS", 2)
+    fewer = got.to_dict()["items"]
+    assert fewer["shown"] == "the best 1 and the worst 1"
+    names = list(found["errors"])
+    assert list(fewer["errors"]) == [names[0], names[-1]]
+
+
+def test_a_column_without_values_is_left_out() -> None:
+    values = torch.randn(60, 2, generator=torch.Generator().manual_seed(0))
+    values[40:, 1] = torch.nan
+    test = Windows(values, torch.zeros(60, 1), 8, HORIZON, 42, 60, (0, 1))
+    scaler = Scaler((0.0, 1.0), (10.0, 3.0))
+    report = evaluate(
+        better, [Floor("zero", 1, zero)], test, ("a", "b"), scaler, np.ones(2)
+    ).to_dict()
+    assert set(report["columns"]["b"].values()) == {None}
+    assert report["mse"] == pytest.approx(report["columns"]["a"]["mse"])
+    assert report["mase"] == report["columns"]["a"]["mase"]
+    assert report["items"] is None
+    assert plain(report)
 
 
 def plain(value: Any) -> bool:

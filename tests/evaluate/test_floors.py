@@ -7,7 +7,7 @@ from sklearn.linear_model import Ridge
 from torch import Tensor
 
 from forecaster import config
-from forecaster.datasets import Windows, load, load_card
+from forecaster.datasets import Items, Windows, load, load_card
 from forecaster.errors import DataError
 from forecaster.evaluate import Floor, all_floors, floors, score
 from forecaster.experiment import pose
@@ -28,7 +28,7 @@ def windows(values: Tensor, first: int, last: int, past: int = 20, horizon: int 
 
 
 def forecast_all(floor: Floor, data: Windows) -> Tensor:
-    data = replace(data, past=floor.past)
+    data = data.looking_back(floor.past)
     return floor.forecast(data.batch(torch.arange(len(data))))
 
 
@@ -74,7 +74,7 @@ def test_the_number_of_cycles_is_the_best_on_validation() -> None:
     floor = floors.best_cycle_mean(6, TARGETS, 8, validation, 200)
     errors = {
         k: score(
-            floors.cycle_mean(6, k, TARGETS, 8, "x").forecast, replace(validation, past=6 * k)
+            floors.cycle_mean(6, k, TARGETS, 8, "x").forecast, validation.looking_back(6 * k)
         ).mse
         for k in floors.CYCLES
         if 6 * k <= 200
@@ -171,7 +171,7 @@ def test_all_floors_score_the_same_windows() -> None:
     test = windows(values, 150, 200)
     for floor in found:
         for data in (validation, test):
-            assert len(replace(data, past=floor.past)) == len(data)
+            assert len(data.looking_back(floor.past)) == len(data)
 
 
 def test_a_season_longer_than_the_training_rows_is_refused() -> None:
@@ -188,7 +188,7 @@ def test_the_floors_of_etth1_are_the_known_ones() -> None:
     found = all_floors(
         problem.training("cpu"), problem.validation("cpu"), card.seasons, problem.borders.train
     )
-    scores = {floor.name: score(floor.forecast, replace(test, past=floor.past)) for floor in found}
+    scores = {floor.name: score(floor.forecast, test.looking_back(floor.past)) for floor in found}
     assert {got.windows for got in scores.values()} == {2545}
     known = {
         "training mean": (1.107, 0.800),
@@ -210,9 +210,115 @@ def test_the_products_of_windows_are_those_of_each_window(targets: tuple[int, ..
     values = torch.randn(60, 2).cumsum(dim=0)
     windows = Windows(values, torch.zeros(60, 1), 7, 5, 11, 53, targets)
     wanted = torch.zeros(12, 12, dtype=torch.float64)
-    for start in windows.starts:
+    for start in range(4, 4 + len(windows)):
         for target in targets:
             window = values[start : start + 12, target].double()
             window = window - window[6]
             wanted += torch.outer(window, window)
     torch.testing.assert_close(floors.centred_products(windows), wanted, rtol=1e-10, atol=1e-10)
+
+
+def panel(missing: bool = True) -> Windows:
+    """Three items with a cycle of six steps, of which the last has few rows before its windows."""
+    rows = torch.cat([series(120), series(90, seed=1), series(40, seed=2)])
+    if missing:
+        rows[torch.rand(rows.shape, generator=torch.Generator().manual_seed(3)) < 0.25] = torch.nan
+        rows[140:180] = torch.nan
+    items = Items(tuple("abc"), np.array([0, 120, 210, 250]), np.array([0, 10, 80]))
+    return Windows(rows, torch.zeros(120, 1), 9, 8, 60, 120, tuple(TARGETS), items)
+
+
+@pytest.mark.parametrize("missing", [False, True])
+@pytest.mark.parametrize("cycles", [0, 1, 4])
+def test_floors_of_panels_and_missing_values_equal_the_loops(cycles: int, missing: bool) -> None:
+    data = panel(missing)
+    floor = (
+        floors.cycle_mean(6, cycles, TARGETS, 8, "x")
+        if cycles
+        else floors.last_value(TARGETS, 8, data.past)
+    )
+    got = forecast_all(floor, data)
+    assert len(got) == len(data)
+    assert data.items is not None
+    fallbacks = 0
+    for number in range(len(data)):
+        item, row, _ = data.origin(number)
+        first = int(data.items.bounds[item])
+        for k, column in enumerate(TARGETS):
+            for t in range(8):
+                rows = [row - 6 * c + t % 6 for c in range(1, cycles + 1)]
+                seen = [data.values[r, column] for r in rows if r >= first]
+                if not cycles:
+                    seen = list(data.values[max(first, row - 9) : row, column])
+                seen = [float(value) for value in seen if not value.isnan()]
+                seen = seen if cycles else seen[-1:]
+                fallbacks += not seen
+                assert float(got[number, t, k]) == pytest.approx(
+                    np.mean(seen) if seen else 0, abs=1e-6
+                )
+    assert (fallbacks > 0) == missing or cycles == 1
+
+
+def test_every_floor_scores_the_windows_of_the_model() -> None:
+    data = panel()
+    train = replace(data, first=0, last=60)
+    for floor in all_floors(train, data, (6, 24), 60):
+        got = score(floor.forecast, data.looking_back(floor.past))
+        assert got.windows == len(data)
+        assert np.isfinite(got.mse)
+
+
+def test_the_products_of_a_panel_are_those_of_each_window() -> None:
+    data = panel(missing=False)
+    gram, cross, count = floors.products(data)
+    wanted = torch.zeros(9, 17, dtype=torch.float64)
+    for number in range(len(data)):
+        _, row, _ = data.origin(number)
+        for target in TARGETS:
+            window = data.values[row - 9 : row + 8, target].double() - data.values[row - 1, target]
+            wanted += torch.outer(window[:9], window)
+    assert count == len(data)
+    torch.testing.assert_close(torch.cat([gram, cross], dim=1), wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_missing_targets_count_like_the_others() -> None:
+    """Of each step ahead the products are of the windows that have it, as if all had."""
+    data = panel()
+    _, cross, _ = floors.products(data)
+    sums, counts = torch.zeros(9, 8, dtype=torch.float64), torch.zeros(8)
+    for number in range(len(data)):
+        batch = data.batch(torch.tensor([number]))
+        assert batch.observed is not None
+        assert batch.target_observed is not None
+        for k, target in enumerate(TARGETS):
+            seen = batch.observed[0, :, target]
+            past = batch.past[0, :, target]
+            last = past[seen][-1] if seen.any() else torch.tensor(0.0)
+            inputs = torch.where(seen, past - last, 0)
+            ahead = batch.target_observed[0, :, k]
+            sums += torch.outer(inputs, torch.where(ahead, batch.target[0, :, k] - last, 0))
+            counts += ahead
+    torch.testing.assert_close(
+        cross, sums * (2 * len(data) / counts), rtol=1e-5, atol=1e-5, check_dtype=False
+    )
+
+
+def test_missing_values_hardly_change_the_linear_map() -> None:
+    values = series(3000)
+    holes = values.clone()
+    holes[:2500][torch.rand(2500, 3, generator=torch.Generator().manual_seed(0)) < 0.1] = torch.nan
+    test = windows(values, 2500, 3000)
+    errors = []
+    for rows in (values, holes):
+        floor = floors.linear_map(windows(rows, 0, 2000), windows(rows, 2000, 2500))
+        errors.append(score(floor.forecast, test).mse)
+    last = score(floors.last_value(TARGETS, 8).forecast, test).mse
+    assert errors[0] < errors[1] < errors[0] + 0.1 * (last - errors[0])
+
+
+def test_of_many_windows_some_stand_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = panel(missing=False)
+    monkeypatch.setattr(floors, "MULTIPLICATIONS", 40 * 2 * 9 * 17)
+    assert floors.products(data)[2] == 40
+    floor = floors.linear_map(replace(data, first=0, last=60), data)
+    assert floor.chosen.endswith("chosen on validation, from 40 of 78 windows")

@@ -26,7 +26,7 @@ def by_definition(model: ForecastModel, windows: Windows, numbers: list[int]) ->
         batch = windows.batch(torch.tensor([number]))
 
         def forecast(past: Tensor, batch: Batch = batch) -> Tensor:
-            return model(past, batch.past_calendar, batch.future_calendar)
+            return model(past, batch.past_known, batch.future_known)
 
         jacobian = torch.autograd.functional.jacobian(forecast, batch.past)[0, :, :, 0]
         column = turn % len(task.targets)

@@ -1,12 +1,14 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from forecaster.attention import AttentionChoice, AttentionPlan
-from forecaster.datasets import Batch, Windows
-from forecaster.errors import DivergedError
-from forecaster.evaluate import naive_mae, paired_interval, score
+from forecaster.datasets import Batch, Items, Windows
+from forecaster.errors import DataError, DivergedError
+from forecaster.evaluate import metrics, naive_mae, paired_interval, score
 from forecaster.model import Informer, Task
 
 
@@ -18,6 +20,20 @@ def windows(rows: int = 150, seed: int = 0) -> Windows:
     )  # fmt: skip
 
 
+def panel(missing: bool = False, every: int = 1) -> Windows:
+    """Four items, of which the second is too short for a window and the third begins late."""
+    lengths, places = [40, 6, 30, 61], [5, 0, 31, 0]
+    generator = torch.Generator().manual_seed(0)
+    values = torch.randn(sum(lengths), 3, generator=generator)
+    if missing:
+        values[torch.rand(values.shape, generator=generator) < 0.2] = torch.nan
+        values[95:105] = torch.nan
+    return Windows(
+        values, torch.zeros(61, 1), past=12, horizon=5, first=20, last=58, targets=(2, 0),
+        items=Items(tuple("abcd"), np.cumsum([0, *lengths]), np.array(places)), every=every,
+    )  # fmt: skip
+
+
 def last_but(batch: Batch) -> Tensor:
     return batch.past[:, -2:-1, [2, 0]].expand(-1, 5, -1)
 
@@ -26,7 +42,8 @@ def test_score_equals_the_loops() -> None:
     data = windows()
     got = score(last_but, data)
     errors = np.empty((len(data), 5, 2))
-    for i, start in enumerate(data.starts):
+    first = data.origin(0)[1] - data.past
+    for i, start in enumerate(range(first, first + len(data))):
         for t in range(5):
             for k, column in enumerate((2, 0)):
                 truth, forecast = (
@@ -54,7 +71,7 @@ def test_every_window_counts_once_at_any_batch_size(attention: str) -> None:
 
     def forecast(batch: Batch) -> Tensor:
         seen.append(len(batch.past))
-        return model(*batch[:3])
+        return model(*batch.inputs)
 
     scores = {size: score(forecast, data, size) for size in (1, 32, 2048, None)}
     assert sum(seen) == 4 * len(data)
@@ -87,21 +104,110 @@ def test_a_forecast_that_is_not_finite_is_named() -> None:
 
     def broken(batch: Batch) -> Tensor:
         forecast = batch.target.clone()
-        forecast[batch.past[:, 0, 0] == data.values[data.starts[70], 0], 3, 1] = torch.nan
+        forecast[batch.past[:, 0, 0] == data.values[data.origin(70)[1] - data.past, 0], 3, 1] = (
+            torch.nan
+        )
         return forecast
 
     with pytest.raises(DivergedError, match="window 71 of 106 is not finite"):
         score(broken, data)
 
 
-def test_naive_mae_equals_the_loops_and_knows_no_constant_columns() -> None:
-    values = np.random.default_rng(0).normal(size=(40, 3))
-    values[:, 1] = 7.0
-    got = naive_mae(values, 6)
-    for column in (0, 2):
-        changes = [abs(values[t, column] - values[t - 6, column]) for t in range(6, 40)]
-        assert got[column] == pytest.approx(sum(changes) / 34)
-    assert np.isnan(got[1])
+def quarter(batch: Batch) -> Tensor:
+    return torch.full_like(batch.target, 0.25)
+
+
+@pytest.mark.parametrize("missing", [False, True])
+@pytest.mark.parametrize("every", [1, 3])
+def test_panels_and_missing_values_equal_the_loops(missing: bool, every: int) -> None:
+    data = panel(missing, every=every)
+    got = score(quarter, data, batch=7)
+    squared, absolute, counts = np.zeros((3, 4, 5, 2))  # items, steps, columns
+    by_window, steps = [], []
+    for number in range(len(data)):
+        item, row, step = data.origin(number)
+        own = []
+        for t in range(5):
+            for k, column in enumerate((2, 0)):
+                error = 0.25 - float(data.values[row + t, column])
+                if not np.isnan(error):
+                    squared[item, t, k] += error**2
+                    absolute[item, t, k] += abs(error)
+                    counts[item, t, k] += 1
+                    own.append(error**2)
+        by_window.append(np.mean(own) if own else np.nan)
+        steps.append(step)
+    assert missing == np.isnan(by_window).any()
+    assert (got.observed is None) != missing
+    np.testing.assert_allclose(got.squared, squared.sum(0) / counts.sum(0), rtol=1e-6)
+    np.testing.assert_allclose(got.absolute, absolute.sum(0) / counts.sum(0), rtol=1e-6)
+    np.testing.assert_allclose(got.by_window, by_window, rtol=1e-6)
+    np.testing.assert_array_equal(got.steps, steps)
+    assert got.mse == pytest.approx(squared.sum() / counts.sum())
+    assert got.mae == pytest.approx(absolute.sum() / counts.sum())
+    assert got.by_item is not None
+    with np.errstate(invalid="ignore"):  # the second item is too short for a window
+        np.testing.assert_allclose(got.by_item.squared, squared.sum(1) / counts.sum(1), rtol=1e-6)
+        np.testing.assert_allclose(got.by_item.absolute, absolute.sum(1) / counts.sum(1), rtol=1e-6)
+    np.testing.assert_array_equal(got.by_item.observed, counts.sum(1))
+
+
+def test_a_step_without_values_is_left_out_of_the_mean() -> None:
+    values = torch.ones(20, 1)
+    values[15:] = torch.nan
+    data = Windows(values, torch.zeros(20, 1), 4, 3, 13, 20, (0,))
+    got = score(lambda b: torch.zeros(len(b.past), 3, 1), data)
+    assert got.observed is not None
+    assert got.observed[:, 0].tolist() == [2, 1, 0]
+    np.testing.assert_array_equal(got.squared[:, 0], [1, 1, np.nan])
+    np.testing.assert_array_equal(got.by_window, [1, 1, np.nan, np.nan, np.nan])
+    assert (got.mse, got.mae) == (1, 1)
+    with pytest.raises(DataError, match="all target values of the 2 windows are missing"):
+        score(lambda b: torch.zeros(len(b.past), 3, 1), replace(data, first=16))
+
+
+def test_a_forecast_that_is_not_finite_where_nothing_is_observed_is_named() -> None:
+    values = torch.ones(20, 1)
+    values[15:] = torch.nan
+    data = Windows(values, torch.zeros(20, 1), 4, 3, 12, 20, (0,))
+
+    def broken(batch: Batch) -> Tensor:
+        assert batch.target_observed is not None
+        return torch.where(batch.target_observed, batch.target, torch.inf)
+
+    with pytest.raises(DivergedError, match="window 2 of 6 is not finite"):
+        score(broken, data)
+
+
+@pytest.mark.parametrize("chunk", [1, 60, 2**22])
+def test_naive_mae_equals_the_loops(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "CHUNK", chunk)
+    single = windows(60)
+    got = naive_mae(replace(single, last=50), 6)
+    for k, column in enumerate((2, 0)):
+        rows = single.values[:50, column].double().numpy()
+        changes = [abs(rows[t] - rows[t - 6]) for t in range(6, 50)]
+        assert got[k] == pytest.approx(sum(changes) / 44)
+    data = panel(missing=True)
+    values = data.values.double().numpy()
+    values[:40, 2] = 7.0
+    data = replace(data, values=torch.from_numpy(values).float())
+    got = naive_mae(data, 6)
+    assert got.shape == (4, 2)
+    assert data.items is not None
+    for item in range(4):
+        first, last = data.items.bounds[item], data.items.bounds[item + 1]
+        last = min(last, first + data.last - data.items.places[item])
+        for k, column in enumerate((2, 0)):
+            changes = [
+                abs(values[t, column] - values[t - 6, column]) for t in range(first + 6, last)
+            ]
+            changes = [change for change in changes if not np.isnan(change)]
+            if changes and sum(changes):
+                assert got[item, k] == pytest.approx(sum(changes) / len(changes))
+            else:
+                assert np.isnan(got[item, k])
+    assert np.isnan(got).sum() == 3, "two columns of a short item, one that never changes"
 
 
 def autoregressive(rng: np.random.Generator, n: int, memory: float) -> np.ndarray:
@@ -147,6 +253,35 @@ def test_the_interval_moves_with_the_differences_and_repeats_itself() -> None:
 
 def test_no_difference_is_none() -> None:
     assert paired_interval(np.zeros(100), 10) == (0.0, 0.0)
+
+
+def test_a_difference_is_that_of_each_step_of_the_grid() -> None:
+    """Windows of many items that begin together are one point in time, whatever their order."""
+    rng = np.random.default_rng(0)
+    line = autoregressive(rng, 500, 0.5)
+    usual = paired_interval(line, 20)
+    steps = np.arange(700, 1200)
+    assert paired_interval(line, 20, steps) == pytest.approx(usual)
+    order = rng.permutation(1500)
+    items = np.stack([line - 1, line + 4, line])  # the offsets sum up to 1 at each step
+    got = paired_interval(items.ravel()[order], 20, np.tile(steps, 3)[order])
+    assert got == pytest.approx((usual[0] + 1, usual[1] + 1))
+
+
+def test_differences_that_are_nan_are_left_out() -> None:
+    line = autoregressive(np.random.default_rng(0), 600, 0.5)
+    holes = line.copy()
+    holes[::3] = np.nan
+    got = paired_interval(holes, 30)
+    kept = line[~np.isnan(holes)]
+    assert got == pytest.approx(paired_interval(kept, 21), rel=1e-9)  # 30 steps hold 20, or 21
+    assert paired_interval(np.full(9, np.nan), 2) == (-np.inf, np.inf)
+
+
+def test_every_third_window_is_a_block_of_a_third() -> None:
+    line = autoregressive(np.random.default_rng(0), 600, 0.5)
+    got = paired_interval(line, 30, 3 * np.arange(600))
+    assert got == pytest.approx(paired_interval(line, 11))  # 1798 steps, of which 600 occur
 
 
 @pytest.mark.parametrize(("n", "block"), [(10, 336), (671, 336), (1, 1)])

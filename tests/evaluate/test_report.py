@@ -93,6 +93,24 @@ def test_a_forecast_joins_its_history(columns: int, shown: int) -> None:
         assert pd.Timestamp(border.get_xdata()[0]) == times[20]
 
 
+def test_what_is_missing_leaves_gaps() -> None:
+    truth, times = np.arange(10.0)[:, None], pd.date_range("2020-01-01", periods=15, freq="h")
+    truth[[0, 4]] = np.nan
+    history = np.full((5, 1), np.nan)
+    figure = report.forecast_figure(times, history, truth, np.zeros((10, 1)), ("a",), "x")
+    draw(figure)
+    np.testing.assert_array_equal(figure.axes[0].lines[1].get_ydata(), truth[:, 0])
+    found = metrics()
+    found["by_step"]["mse"][1] = None
+    found["columns"]["c2"]["mse"] = None
+    figure = report.step_figure(found)
+    draw(figure)
+    np.testing.assert_array_equal(figure.axes[0].lines[0].get_ydata(), [0.5, np.nan, 1.5])
+    figure = report.column_figure(found)
+    draw(figure)
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["c1", "c0"]
+
+
 def test_error_by_step_shows_the_best_floor() -> None:
     figure = report.step_figure(metrics())
     draw(figure)

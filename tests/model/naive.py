@@ -1,6 +1,7 @@
 """The skeletons written from their formulas with loops, one series at a time, in float64.
 
-`w` holds a model's weights by their names in its state dict.
+`w` holds a model's weights by their names in its state dict; `observed` and `real` are as the
+skeletons have them, and None where nothing is missing.
 """
 
 import math
@@ -53,7 +54,14 @@ def embedding(w: Weights, name: str, values: Tensor, calendar: Tensor) -> Tensor
 
 
 def attention(
-    w: Weights, name: str, x: Tensor, context: Tensor, heads: int, causal: bool, mix: bool = False
+    w: Weights,
+    name: str,
+    x: Tensor,
+    context: Tensor,
+    heads: int,
+    causal: bool,
+    mix: bool = False,
+    real: Tensor | None = None,
 ) -> Tensor:
     q = linear(w, f"{name}.query_projection", x)
     k = linear(w, f"{name}.key_projection", context)
@@ -63,10 +71,12 @@ def attention(
     for h in range(heads):
         part = slice(h * width, (h + 1) * width)
         for i in range(len(x)):
-            keys = range(i + 1 if causal else len(context))
+            keys = [j for j in range(i + 1 if causal else len(context)) if real is None or real[j]]
+            if not keys:
+                continue
             scores = torch.stack([q[i, part] @ k[j, part] / math.sqrt(width) for j in keys])
             share = scores.exp() / scores.exp().sum()
-            out[h, i] = sum(share[j] * v[j, part] for j in keys)
+            out[h, i] = sum(share[n] * v[j, part] for n, j in enumerate(keys))
     merged = torch.zeros(len(x), heads * width)
     for h in range(heads):
         for i in range(len(x)):
@@ -88,20 +98,28 @@ def feed_forward(w: Weights, name: str, x: Tensor, activation: str = "gelu") -> 
     return linear(w, f"{name}.3", inner)
 
 
-def distil(w: Weights, name: str, x: Tensor) -> Tensor:
+def distil(w: Weights, name: str, x: Tensor, real: Tensor | None = None) -> Tensor:
+    if real is not None:
+        x = torch.where(real[:, None], x, 0)
     x = circular_conv(w, f"{name}.conv", x)
     scale = w[f"{name}.norm.weight"] / torch.sqrt(w[f"{name}.norm.running_var"] + 1e-5)
     x = (x - w[f"{name}.norm.running_mean"]) * scale + w[f"{name}.norm.bias"]
     x = torch.where(x > 0, x, x.exp() - 1)
-    half = math.ceil(len(x) / 2)
-    return torch.stack([x[max(0, 2 * t - 1) : 2 * t + 2].max(dim=0).values for t in range(half)])
+    if real is not None:
+        x = torch.where(real[:, None], x, -1)
+    return torch.stack([x[pool].max(dim=0).values for pool in pools(len(x))])
+
+
+def pools(length: int) -> list[slice]:
+    return [slice(max(0, 2 * t - 1), 2 * t + 2) for t in range(math.ceil(length / 2))]
 
 
 def informer(
     w: Weights,
     past: Tensor,
-    past_calendar: Tensor,
-    future_calendar: Tensor,
+    past_known: Tensor,
+    future_known: Tensor,
+    observed: Tensor | None = None,
     *,
     start: int,
     heads: int,
@@ -111,33 +129,41 @@ def informer(
     activation: str,
     mix: bool,
 ) -> Tensor:
-    embedded = embedding(w, "encoder_embedding", past, past_calendar)
-    memory = []
+    if observed is None:
+        observed = torch.ones_like(past, dtype=torch.bool)
+    past = torch.where(observed, past, 0)
+    embedded = embedding(w, "encoder_embedding", past, past_known)
+    memory, memory_real = [], []
     for e, layers in enumerate(encoder_layers):
-        x = embedded[len(embedded) - len(embedded) // 2**e :]
+        begin = len(embedded) - len(embedded) // 2**e
+        x, real = embedded[begin:], observed[begin:].any(dim=1)
         number = 0
         for layer in range(layers):
             name = f"encoders.{e}.steps.{number}"
-            a = attention(w, f"{name}.attention", x, x, heads, causal=False)
+            a = attention(w, f"{name}.attention", x, x, heads, causal=False, real=real)
             x = layer_norm(w, f"{name}.norm_attention", x + a)
             f = feed_forward(w, f"{name}.feed_forward", x, activation)
             x = layer_norm(w, f"{name}.norm_feed_forward", x + f)
             number += 1
             if distilling and layer < layers - 1:
-                x = distil(w, f"encoders.{e}.steps.{number}", x)
+                x = distil(w, f"encoders.{e}.steps.{number}", x, real)
+                real = torch.stack([real[pool].any() for pool in pools(len(real))])
                 number += 1
         memory.append(layer_norm(w, f"encoders.{e}.norm", x))
-    seen = torch.cat(memory)
+        memory_real.append(real)
+    seen, seen_real = torch.cat(memory), torch.cat(memory_real)
 
-    horizon = len(future_calendar)
+    horizon = len(future_known)
     values = torch.cat([past[len(past) - start :], torch.zeros(horizon, past.shape[1])])
-    marks = torch.cat([past_calendar[len(past) - start :], future_calendar])
+    marks = torch.cat([past_known[len(past) - start :], future_known])
+    opening = observed[len(past) - start :].any(dim=1)
+    real = torch.cat([opening, torch.ones(horizon, dtype=torch.bool)])
     x = embedding(w, "decoder_embedding", values, marks)
     for layer in range(decoder_layers):
         name = f"decoder.{layer}"
-        a = attention(w, f"{name}.attention", x, x, heads, causal=True, mix=mix)
+        a = attention(w, f"{name}.attention", x, x, heads, causal=True, mix=mix, real=real)
         x = layer_norm(w, f"{name}.norm_attention", x + a)
-        c = attention(w, f"{name}.cross", x, seen, heads, causal=False)
+        c = attention(w, f"{name}.cross", x, seen, heads, causal=False, real=seen_real)
         x = layer_norm(w, f"{name}.norm_cross", x + c)
         f = feed_forward(w, f"{name}.feed_forward", x, activation)
         x = layer_norm(w, f"{name}.norm_feed_forward", x + f)
@@ -147,6 +173,7 @@ def informer(
 def cycle(
     w: Weights,
     past: Tensor,
+    observed: Tensor | None = None,
     *,
     season: int,
     parts: int,
@@ -157,14 +184,22 @@ def cycle(
     """One column: past (P,) -> (T,); one encoder layer."""
     cycles, steps = len(past) // season, season // parts
     window = past[len(past) - cycles * season :]
-    level = {"cycle": window[-season:].mean(), "last": window[-1], "window": window.mean()}[centre]
-    spread = torch.sqrt(((window - window.mean()) ** 2).mean()) + 0.01
-    window = (window - level) / spread
+    there = torch.ones_like(window, dtype=torch.bool)
+    if observed is not None:
+        there = observed[len(past) - cycles * season :]
+    seen = window[there]
+    recent = {"cycle": window[-season:][there[-season:]], "last": seen[-1:], "window": seen}[centre]
+    mean = seen.mean() if len(seen) else torch.zeros(())
+    level = recent.mean() if len(recent) else mean
+    spread = torch.sqrt(((seen - mean) ** 2).sum() / max(len(seen), 1)) + 0.01
+    window = torch.where(there, (window - level) / spread, 0)
+    cells = there.reshape(cycles * parts, steps)
 
     tokens = torch.stack([window[i * steps : (i + 1) * steps] for i in range(cycles * parts)])
     x = linear(w, "embed", tokens) + w["positions"]
     normed = layer_norm(w, "encoder.0.norm_attention", x)
-    x = x + attention(w, "encoder.0.attention", normed, normed, heads, causal=False)
+    real = cells.any(dim=1)
+    x = x + attention(w, "encoder.0.attention", normed, normed, heads, causal=False, real=real)
     normed = layer_norm(w, "encoder.0.norm_feed_forward", x)
     x = x + feed_forward(w, "encoder.0.feed_forward", normed)
     keys = linear(w, "average.key", layer_norm(w, "norm", x))
@@ -184,9 +219,12 @@ def cycle(
                     for c in range(cycles)
                 ]
             )
-            share = scores.exp() / scores.exp().sum()
-            seen = sum(share[c] * tokens[c * parts + part, step] for c in range(cycles))
-            value = value + w["average.mixture"][h] * seen
+            share = scores.exp() * torch.stack(
+                [cells[c * parts + part, step].double() for c in range(cycles)]
+            )
+            share = share / share.sum() if share.any() else share
+            mean = sum(share[c] * tokens[c * parts + part, step] for c in range(cycles))
+            value = value + w["average.mixture"][h] * mean
         if "linear.weight" in w:
             value = value + w["linear.weight"][t] @ window
         ahead.append(value)

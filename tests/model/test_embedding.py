@@ -32,7 +32,7 @@ def test_the_convolution_ties_the_ends_together(length: int) -> None:
 @pytest.mark.usefixtures("float64")
 def test_the_embedding_is_the_sum_of_its_three_parts() -> None:
     torch.manual_seed(0)
-    module = Embedding(columns=3, calendar=2, length=9, width=4, dropout=0.5).eval()
+    module = Embedding(columns=3, known=2, length=9, width=4, dropout=0.5).eval()
     values, calendar = torch.randn(2, 7, 3), torch.randn(2, 7, 2)
     w = {f"e.{key}": value for key, value in naive.weights(module).items()}
     for b in range(2):
@@ -42,6 +42,6 @@ def test_the_embedding_is_the_sum_of_its_three_parts() -> None:
 
 def test_the_value_convolution_starts_with_the_variance_of_its_inputs_kept() -> None:
     torch.manual_seed(0)
-    module = Embedding(columns=20, calendar=1, length=1, width=400, dropout=0.0)
+    module = Embedding(columns=20, known=1, length=1, width=400, dropout=0.0)
     expected = (2 / 1.0001 / 60) ** 0.5  # Kaiming, fan in 20 * 3, leaky ReLU of slope 0.01
     assert module.value.weight.std().item() == pytest.approx(expected, rel=0.02)

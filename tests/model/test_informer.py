@@ -51,10 +51,15 @@ def draw(task: Task = TASK, batch: int = 2) -> tuple[Tensor, Tensor, Tensor]:
     ],
     ids=str,
 )
+@pytest.mark.parametrize("whole", [True, False])
 @pytest.mark.usefixtures("float64")
-def test_equals_the_loops(task: dict[str, Any], options: dict[str, Any]) -> None:
+def test_equals_the_loops(task: dict[str, Any], options: dict[str, Any], whole: bool) -> None:
     wanted_task = replace(TASK, **task)
     model, inputs = build(wanted_task, **options), draw(wanted_task)
+    if not whole:
+        observed = torch.rand(2, 11, wanted_task.columns) < 0.6
+        observed[:, [3, 4, 5, 8, 9]] = False  # so that a pool is empty, and a step that opens
+        inputs = (*inputs, observed[:, -wanted_task.past :])
     forecast = model(*inputs)
     layers = options.get("encoder_layers", 2)
     for b in range(2):
@@ -73,22 +78,22 @@ def test_equals_the_loops(task: dict[str, Any], options: dict[str, Any]) -> None
 
 
 def test_the_decoder_is_given_known_steps_then_zeros_and_the_true_calendar() -> None:
-    model, (past, past_calendar, future_calendar) = build(), draw()
+    model, (past, past_known, future_known) = build(), draw()
     given: list[Tensor] = []
     model.decoder_embedding.register_forward_pre_hook(lambda module, args: given.extend(args))
-    model(past, past_calendar, future_calendar)
+    model(past, past_known, future_known)
     values, calendar = given  # of the one and only call
     assert torch.equal(values[:, :4], past[:, -4:])
     assert not values[:, 4:].any()
-    assert torch.equal(calendar, torch.cat([past_calendar[:, -4:], future_calendar], dim=1))
+    assert torch.equal(calendar, torch.cat([past_known[:, -4:], future_known], dim=1))
 
 
 @pytest.mark.parametrize("mix", [False, True])
 def test_a_step_sees_no_later_calendar_unless_mixed(mix: bool) -> None:
-    model, (past, past_calendar, future_calendar) = build(mix=mix), draw()
-    later = future_calendar.clone()
+    model, (past, past_known, future_known) = build(mix=mix), draw()
+    later = future_known.clone()
     later[:, -1] += 10
-    moved = (model(past, past_calendar, later) - model(past, past_calendar, future_calendar)).abs()
+    moved = (model(past, past_known, later) - model(past, past_known, future_known)).abs()
     assert moved[:, -1].max() > 1e-2
     assert (moved[:, :-1].max() > 1e-3) if mix else (moved[:, :-1].max() < 1e-6)
 

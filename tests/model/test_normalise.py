@@ -42,7 +42,7 @@ def days(length: int) -> Tensor:
 def test_the_prior_has_the_mean_of_each_phase() -> None:
     prior = CyclePrior(4, 2, (3.0, 0.0))
     values, calendar = torch.randn(42, 2), days(42)
-    prior.fit(values, calendar)
+    prior.fit([(values, calendar)])
     for phase in range(4):
         torch.testing.assert_close(prior.table[phase], values[phase::4].mean(dim=0))
     assert torch.equal(prior(calendar[None, 3:9])[0], prior.table[[3, 0, 1, 2, 3, 0]])
@@ -50,10 +50,40 @@ def test_the_prior_has_the_mean_of_each_phase() -> None:
 
 def test_a_phase_that_was_never_seen_has_no_prior() -> None:
     prior = CyclePrior(4, 1, (3.0, 0.0))
-    prior.fit(torch.ones(3, 1), days(3))
+    prior.fit([(torch.ones(3, 1), days(3))])
     assert prior.table.flatten().tolist() == [1, 1, 1, 0]
+
+
+def test_the_prior_knows_the_observed_rows_alone_in_any_portions() -> None:
+    whole, gaps = CyclePrior(4, 2, (3.0, 0.0)), CyclePrior(4, 2, (3.0, 0.0))
+    values, calendar = torch.randn(42, 2), days(42)
+    values[torch.rand(42, 2) < 0.4] = torch.nan
+    values[3::4, 1] = torch.nan
+    whole.fit([(values, calendar)])
+    gaps.fit(zip(values.split(10), calendar.split(10), strict=True))
+    torch.testing.assert_close(gaps.table, whole.table)
+    wanted = torch.stack([values[phase::4].nanmean(dim=0) for phase in range(4)]).nan_to_num()
+    torch.testing.assert_close(whole.table, wanted)
 
 
 def test_a_season_without_a_phase_is_refused() -> None:
     with pytest.raises(ValueError, match="got season=7 steps"):
         CyclePrior(7, 1, ())
+
+
+@pytest.mark.parametrize("centre", ["cycle", "last", "window"])
+@pytest.mark.parametrize("observed", ["101101110101", "111011110000", "000000000000"])
+def test_only_what_was_observed_has_centre_and_scale(centre: Centre, observed: str) -> None:
+    there = torch.tensor([digit == "1" for digit in observed])
+    window = 3 * torch.randn(1, 1, 12) + 7
+    norm = WindowNorm("window", centre, season=4, targets=1, shrink=False)
+    normal, level, scale = norm(window.where(there, torch.nan), there[None, None])
+    seen = window[0, 0][there]
+    recent = {"cycle": window[0, 0, -4:][there[-4:]], "last": seen[-1:], "window": seen}[centre]
+    if not len(recent):  # an empty last cycle, or an empty window
+        recent = seen if len(seen) else torch.zeros(1)
+    torch.testing.assert_close(level.flatten(), recent.mean()[None])
+    spread = seen.std(correction=0) if len(seen) else torch.zeros(())
+    torch.testing.assert_close(scale.flatten(), spread[None] + 0.01)
+    wanted = torch.where(there, (window - level) / scale, 0)
+    torch.testing.assert_close(normal, wanted)

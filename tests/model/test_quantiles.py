@@ -68,3 +68,29 @@ def test_the_loss_by_hand() -> None:
     quantiles = torch.tensor([1.0, 4.0]).reshape(1, 1, 1, 2)
     loss = pinball_loss(quantiles, torch.full((1, 1, 1), 2.0), (0.1, 0.9))
     assert float(loss) == pytest.approx((0.1 * 1 + 0.1 * 2) / 2)
+
+
+def test_a_window_spreads_by_what_was_observed_of_it() -> None:
+    spread = QuantileSpread(LEVELS, 6, 2)
+    past = torch.randn(3, 24, 2, generator=torch.Generator().manual_seed(0))
+    observed = torch.ones(3, 24, 2, dtype=torch.bool)
+    observed[:, ::3] = False
+    path = torch.zeros(3, 6, 2)
+    wanted = spread(path, past[:, [step for step in range(24) if step % 3]])
+    for other in (0, 1e6, torch.nan):
+        gaps = past.where(observed, other)
+        torch.testing.assert_close(spread(path, gaps, observed), wanted)
+    whole = torch.ones_like(observed)
+    torch.testing.assert_close(spread(path, past, whole), spread(path, past))
+    nothing = spread(path, past, torch.zeros_like(observed))
+    torch.testing.assert_close(nothing, spread(path, torch.zeros_like(past)))
+
+
+def test_a_model_gives_its_head_the_targets_that_were_observed() -> None:
+    model = cycle().eval()
+    model.spread = QuantileSpread(LEVELS, TASK.horizon, 2)
+    past, *known = inputs()
+    observed = torch.rand(past.shape, generator=torch.Generator().manual_seed(1)) < 0.7
+    quantiles = model.quantiles(past.where(observed, torch.nan), *known, observed)
+    assert torch.equal(quantiles[..., model.middle], model(past, *known, observed))
+    assert torch.equal(quantiles, model.quantiles(past.where(observed, 7), *known, observed))

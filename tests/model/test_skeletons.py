@@ -80,6 +80,46 @@ def test_the_rest_of_a_batch_changes_nothing(skeleton: str, attention: str) -> N
     torch.testing.assert_close(model(*others)[:1], together[:1], atol=1e-5, rtol=1e-5)
 
 
+def gaps(past: Tensor) -> Tensor:
+    """What was observed: nothing of window 0, nothing new of 1, nothing of a column of 2, ..."""
+    observed = torch.rand(past.shape, generator=torch.Generator().manual_seed(2)) < 0.7
+    observed[0] = False
+    observed[1, -20:] = False
+    observed[2, :, 0] = False
+    observed[3, 8:20] = False
+    observed[4] = True
+    return observed
+
+
+@every_pair
+def test_what_was_not_observed_changes_nothing(skeleton: str, attention: str) -> None:
+    model, (past, *known) = build(skeleton, attention), draw()
+    observed = gaps(past)
+    forecast = model(past, *known, observed)
+    assert forecast.isfinite().all()
+    for other in (1e6, torch.nan):
+        changed = model(past.where(observed, other), *known, observed)
+        assert torch.equal(changed, forecast)
+    whole = model(past, *known)
+    torch.testing.assert_close(
+        model(past, *known, torch.ones_like(observed)), whole, atol=1e-5, rtol=1e-5
+    )
+    torch.testing.assert_close(forecast[4], whole[4], atol=1e-5, rtol=1e-5)
+    assert not torch.allclose(forecast[5], whole[5], atol=1e-3)
+
+
+@every_pair
+def test_gradients_are_finite_whatever_is_missing(skeleton: str, attention: str) -> None:
+    model, (past, *known) = build(skeleton, attention).train(), draw()
+    past.requires_grad_()
+    observed = gaps(past)
+    model(past, *known, observed).square().sum().backward()
+    assert past.grad is not None
+    assert not past.grad[~observed].any()
+    for gradient in (past.grad, *(p.grad for p in model.parameters() if p.grad is not None)):
+        assert gradient.isfinite().all()
+
+
 @every_pair
 def test_the_weights_are_all_there_is(skeleton: str, attention: str) -> None:
     model, inputs = build(skeleton, attention), draw()

@@ -91,15 +91,21 @@ def test_whatever_its_parts_it_starts_at_that_mean(
 
 @pytest.mark.parametrize("centre", ["cycle", "last", "window"])
 @pytest.mark.parametrize("options", [{}, {"parts": 3, "linear": False}, {"parts": 6, "heads": 1}])
+@pytest.mark.parametrize("missing", ["nothing", "some", "the last cycle", "a phase", "all"])
 @pytest.mark.usefixtures("float64")
-def test_equals_the_loops(options: dict[str, Any], centre: str) -> None:
-    model, inputs = scrambled(build(shrink=False, centre=centre, **options)), draw()
-    forecast = model(*inputs)
+def test_equals_the_loops(options: dict[str, Any], centre: str, missing: str) -> None:
+    model, (past, *known) = scrambled(build(shrink=False, centre=centre, **options)), draw()
+    observed = torch.rand(past.shape) < (0.7 if missing == "some" else 1)
+    observed[:, 8:14] &= missing != "some"
+    gone = {"the last cycle": slice(20, 26), "a phase": slice(4, 26, 6), "all": slice(None)}
+    observed[:, gone.get(missing, slice(0))] = False
+    forecast = model(past, *known, None if missing == "nothing" else observed)
     for b in range(2):
         for column in range(3):
             wanted = naive.cycle(
                 naive.weights(model),
-                inputs[0][b, :, column],
+                past[b, :, column],
+                observed[b, :, column],
                 season=6,
                 parts=options.get("parts", 2),
                 horizon=14,
@@ -111,7 +117,7 @@ def test_equals_the_loops(options: dict[str, Any], centre: str) -> None:
 
 def test_only_target_columns_and_whole_cycles_are_read() -> None:
     task = replace(TASK, targets=(2, 0))
-    model, (past, *calendar) = scrambled(build(task)), draw(task)
+    model, (past, *calendar) = scrambled(build(task, channels="separate")), draw(task)
     forecast = model(past, *calendar)
     past[:, :, 1] = torch.nan  # no target
     past[:, :2] = torch.nan  # before the last four cycles
@@ -155,6 +161,22 @@ def test_the_level_falls_back_by_its_share_in_each_column() -> None:
     )
 
 
+@pytest.mark.usefixtures("float64")
+def test_untrained_it_is_the_mean_of_the_cycles_that_were_observed() -> None:
+    model, (past, *known) = build(shrink=False), draw()
+    observed = torch.rand(past.shape) < 0.6
+    observed[:, 2::6, 0] = False  # a phase of which nothing is known: the mean of the last cycle
+    ahead = model(past, *known, observed)
+    for b in range(2):
+        for column in range(3):
+            values, there = past[b, 2:, column], observed[b, 2:, column]
+            for step in range(14):
+                seen = values[step % 6 :: 6][there[step % 6 :: 6]]
+                if not len(seen):
+                    seen = values[-6:][there[-6:]]
+                torch.testing.assert_close(ahead[b, step, column], seen.mean())
+
+
 @pytest.mark.parametrize("centre", ["cycle", "last", "window"])
 @pytest.mark.usefixtures("float64")
 def test_level_and_scale_of_a_window_pass_through(centre: str) -> None:
@@ -195,6 +217,7 @@ def test_every_parameter_learns_from_the_second_step_on() -> None:
     ("task", "options", "message"),
     [
         ({}, {"parts": 4}, "got parts=4, season=6"),
+        ({}, {"parts": 12}, "got parts=12, season=6"),
         ({}, {"parts": 0}, "got parts=0"),
         ({"past": 5}, {}, "got window.past=5, season=6"),
         ({}, {"encoder_layers": 0}, "got encoder_layers=0"),
@@ -213,6 +236,22 @@ def test_says_what_its_attention_amounts_to() -> None:
     effective = build(task, "prob", encoder_layers=2).effective()
     assert list(effective) == ["encoder.0", "encoder.1"]
     assert effective["encoder.0"] == "prob: 20 of 52 queries active, 20 of 52 keys sampled"
+
+
+@pytest.mark.parametrize(("season", "parts"), [(24, 4), (48, 4), (12, 4), (6, 3), (7, 1), (1, 1)])
+def test_a_token_is_a_quarter_of_a_cycle_or_the_next_larger_part(season: int, parts: int) -> None:
+    model = build(replace(TASK, past=96, season=season), parts=None)
+    assert model.cut.parts == parts
+
+
+def test_other_columns_are_seen_unless_all_are_targets_or_separate_is_said() -> None:
+    task = replace(TASK, targets=(1,))
+    (past, *known) = draw(task)
+    other = past + torch.tensor([1.0, 0.0, 2.0]) * torch.arange(26.0)[:, None]
+    for channels, sees in ((None, True), ("mixed", True), ("separate", False)):
+        model = scrambled(build(task, channels=channels))
+        assert torch.equal(model(past, *known), model(other, *known)) != sees
+    assert build().cut.separate
 
 
 PARTS: list[dict[str, Any]] = [
@@ -250,9 +289,9 @@ def test_the_calendar_is_read_where_it_was_asked_for(options: dict[str, Any]) ->
     model = scrambled(build(replace(TASK, phase=(3.0, 0.0)), **options))
     if model.prior is not None:
         nn.init.zeros_(model.prior.table)
-    past, past_calendar, future = draw()
-    changed = [model(past, past_calendar + 1, future), model(past, past_calendar, future + 1)]
-    same = [torch.equal(other, model(past, past_calendar, future)) for other in changed]
+    past, past_known, future = draw()
+    changed = [model(past, past_known + 1, future), model(past, past_known, future + 1)]
+    same = [torch.equal(other, model(past, past_known, future)) for other in changed]
     assert same == [not options.get("calendar", False)] * 2
 
 
@@ -271,7 +310,7 @@ def test_the_decoder_sees_the_known_tokens_that_open_it() -> None:
 
 
 class Silent(nn.Module):
-    def forward(self, query: Tensor, context: Tensor) -> Tensor:
+    def forward(self, query: Tensor, context: Tensor, key_mask: Tensor | None) -> Tensor:
         return torch.zeros_like(query)
 
 
@@ -304,7 +343,8 @@ def test_the_prior_is_the_mean_cycle_of_the_training_rows() -> None:
     phase = torch.arange(40) % 6
     cycle = torch.randn(6, 3)
     calendar = torch.stack([phase / 6 - 0.5, torch.randn(40)], dim=1)
-    model.prepare(cycle[phase] + torch.tensor([[-1.0], [1.0]]).repeat(20, 1), calendar)
+    values = cycle[phase] + torch.tensor([[-1.0], [1.0]]).repeat(20, 1)
+    model.prepare([(values, calendar)])
     wanted = torch.stack([cycle[p] + (-1.0) ** (p + 1) for p in range(6)])
     torch.testing.assert_close(model.prior.table, wanted)
     # what the training rows do not know passes through the model, which averages one cycle

@@ -107,3 +107,12 @@ def test_a_large_matrix_is_pooled() -> None:
     svg = heat_map(np.ones((720, 2000)), "title", "lag", "step")
     assert svg.count("M") == 48 * 96
     assert len(svg) < 200_000
+
+
+def test_a_line_has_gaps_where_values_are_missing() -> None:
+    nan = float("nan")
+    whole = line_chart([Line("a", range(5), [0.0, 1, 2, 3, 4], "s0")], "title", "x", "y")
+    (points,) = places(whole)
+    broken = line_chart([Line("a", range(5), [0.0, 1, nan, 3, 4], "s0")], "title", "x", "y")
+    assert places(broken) == [points[:2], points[3:]]
+    assert places(line_chart([Line("a", range(2), [nan, nan], "s0")], "title", "x", "y")) == []

@@ -27,10 +27,7 @@ FEW, FEW_PLAIN, MANY = (
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory):
     """A grid whose cells were trained for six steps, two seeds each."""
-    with pytest.MonkeyPatch.context() as patch:
-        folder = tmp_path_factory.mktemp("home")
-        patch.chdir(folder)
-        small.install(folder, patch)
+    with small.at_home(tmp_path_factory.mktemp("home")) as folder:
         made = small_grid(seeds=2)
         shared = Shared(made.data, GRIDS / "toy" / "cells", "abc", "forecaster compare <toy>")
         for cell in made.cells:

@@ -46,7 +46,9 @@ class Constant(ForecastModel):
         self.number = nn.Parameter(torch.tensor(start))
         self.unused = nn.Parameter(torch.zeros(2))
 
-    def forward(self, past: Tensor, past_calendar: Tensor, future_calendar: Tensor) -> Tensor:
+    def forward(
+        self, past: Tensor, past_known: Tensor, future_known: Tensor, observed: Tensor | None = None
+    ) -> Tensor:
         forecast = self.number + 0 * self.unused.sum()
         return forecast.expand(len(past), TASK.horizon, 2)
 

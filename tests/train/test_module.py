@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from forecaster.config import TrainConfig
-from forecaster.errors import ConfigError, DivergedError
+from forecaster.errors import ConfigError, DataError, DivergedError
 from forecaster.model import QuantileSpread, pinball_loss
 from forecaster.train.module import LOSSES, SCHEDULES, ForecastModule, parameter_groups
 
@@ -27,6 +27,72 @@ def test_losses() -> None:
     forecast, target = torch.tensor([0.0, 0.0]), torch.tensor([0.5, 3.0])
     losses = {name: float(loss(forecast, target)) for name, loss in LOSSES.items()}
     assert losses == {"mse": 4.625, "mae": 1.75, "huber": (0.125 + 2.5) / 2}
+
+
+LEVELS = (0.1, 0.5, 0.9)
+
+
+@pytest.mark.parametrize("name", [*LOSSES, "pinball"])
+def test_only_observed_targets_count(name: str) -> None:
+    batch = VALIDATION.batch(torch.arange(8))
+    seen = torch.rand(batch.target.shape, generator=torch.Generator().manual_seed(0)) < 0.6
+    module = ForecastModule(cycle(dropout=0.0).eval(), TrainConfig(loss=name))
+    if name == "pinball":
+        module.model.spread = QuantileSpread(LEVELS, TASK.horizon, 2)
+    whole = module.loss(batch)
+    torch.testing.assert_close(module.loss(batch._replace(target_observed=seen | True)), whole)
+    ahead = module.model.quantiles(*batch.inputs)
+    if name == "pinball":
+        each = pinball_loss(ahead[seen][:, None, None], batch.target[seen][:, None, None], LEVELS)
+    else:
+        each = LOSSES[name](ahead[..., 0][seen], batch.target[seen])
+    for other in (0.0, 1e6):
+        gaps = batch._replace(target=batch.target.where(seen, other), target_observed=seen)
+        module.zero_grad()
+        loss = module.loss(gaps)
+        torch.testing.assert_close(loss, each)
+        loss.backward()
+        assert all(p.grad is None or p.grad.isfinite().all() for p in module.parameters())
+    nothing = module.loss(batch._replace(target_observed=seen & False))
+    nothing.backward()
+    assert float(nothing.detach()) == 0
+
+
+@pytest.mark.parametrize("head", [True, False])
+def test_validation_is_over_observed_targets_of_all_batches(head: bool) -> None:
+    model = cycle(dropout=0.0)
+    if head:
+        model.spread = QuantileSpread(LEVELS, TASK.horizon, 2)
+    module = ForecastModule(model, TrainConfig(loss="pinball" if head else "mse"))
+    logged: dict[str, float] = {}
+    module.log = lambda name, value, **options: logged.update({name: float(value)})  # type: ignore[method-assign]
+    batch = VALIDATION.batch(torch.arange(10))
+    seen = torch.rand(batch.target.shape, generator=torch.Generator().manual_seed(0)) < 0.6
+    seen[:4] = False
+    target = batch.target.where(seen, 1e6)
+    with torch.no_grad():
+        module.on_validation_epoch_start()
+        for part in torch.arange(10).split(4):  # nothing in the first
+            module.validation_step(
+                VALIDATION.batch(part)._replace(target=target[part], target_observed=seen[part]), 0
+            )
+        module.on_validation_epoch_end()
+        ahead = model.quantiles(*batch.inputs)
+    error = (ahead[..., model.middle] - batch.target)[seen]
+    assert logged["validation_mse"] == pytest.approx(float(error.square().mean()), rel=1e-5)
+    stop = error.square().mean()
+    if head:
+        stop = pinball_loss(ahead[seen][:, None, None], batch.target[seen][:, None, None], LEVELS)
+    assert logged["validation_stop"] == pytest.approx(float(stop), rel=1e-5)
+
+
+def test_a_validation_without_observed_targets_is_refused() -> None:
+    module = ForecastModule(cycle(), TrainConfig())
+    batch = VALIDATION.batch(torch.arange(4))
+    module.on_validation_epoch_start()
+    module.validation_step(batch._replace(target_observed=batch.target.isnan()), 0)
+    with pytest.raises(DataError, match="nothing was observed of the targets"):
+        module.on_validation_epoch_end()
 
 
 def test_a_quantile_head_is_trained_and_stopped_by_its_loss() -> None:
@@ -68,7 +134,7 @@ def test_the_widths_of_a_head_follow_the_noise() -> None:
     assert (model.spread.steps - before).abs().max() > 0.05
     batch = VALIDATION.batch(torch.arange(len(VALIDATION)))
     with torch.no_grad():
-        low, _, high = model.quantiles(*batch[:3]).unbind(dim=-1)
+        low, _, high = model.quantiles(*batch.inputs).unbind(dim=-1)
     inside = ((low <= batch.target) & (batch.target <= high)).float().mean()
     assert 0.6 < float(inside) < 0.95
 

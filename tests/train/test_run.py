@@ -3,6 +3,7 @@ import math
 import re
 import sys
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,18 @@ def test_the_best_weights_are_kept_ready_to_forecast(build: Any) -> None:
     assert (fitted.epochs, fitted.steps) == (3, 21)
     assert fitted.windows_per_second > 0
     assert fitted.seconds > 0
+
+
+@pytest.mark.parametrize("build", [cycle, informer])
+def test_trains_on_what_was_observed(build: Any) -> None:
+    values = TRAIN.values.clone()
+    values[torch.rand(values.shape, generator=torch.Generator().manual_seed(0)) < 0.2] = torch.nan
+    values[40:80, 1] = torch.nan
+    gaps = [replace(split, values=values) for split in (TRAIN, VALIDATION)]
+    model = build()
+    fitted = train(model, *gaps, epochs=4, checks=2, windows=100, validation_windows=30)
+    assert fitted.steps == 4 * 3  # of 121 windows every second
+    assert validation_mse(model) < validation_mse(build().eval())
 
 
 @pytest.mark.parametrize("build", [cycle, informer])
@@ -168,8 +181,10 @@ class Breaks(Constant):
         super().__init__(0.0)
         self.calls, self.at = 0, at
 
-    def forward(self, past: Tensor, past_calendar: Tensor, future_calendar: Tensor) -> Tensor:
-        forecast = super().forward(past, past_calendar, future_calendar)
+    def forward(
+        self, past: Tensor, past_known: Tensor, future_known: Tensor, observed: Tensor | None = None
+    ) -> Tensor:
+        forecast = super().forward(past, past_known, future_known)
         self.calls += self.training
         return forecast * (math.nan if self.training and self.calls >= self.at else 1)
 
@@ -216,8 +231,10 @@ def test_a_rate_far_too_high_is_told() -> None:
 class BlindToNan(Constant):
     """Its loss is finite, its gradient is not."""
 
-    def forward(self, past: Tensor, past_calendar: Tensor, future_calendar: Tensor) -> Tensor:
-        forecast = super().forward(past, past_calendar, future_calendar)
+    def forward(
+        self, past: Tensor, past_known: Tensor, future_known: Tensor, observed: Tensor | None = None
+    ) -> Tensor:
+        forecast = super().forward(past, past_known, future_known)
         return forecast + (self.number - self.number).sqrt()
 
 

@@ -1,0 +1,235 @@
+"""A client of the service: DataFrame in, DataFrame out, without torch and without the model.
+
+from forecaster.client import Client
+
+future = Client("http://127.0.0.1:8000").predict(history, levels=(0.1, 0.9))
+"""
+
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import requests
+
+from forecaster import frames
+from forecaster.datasets.series import quoted
+from forecaster.errors import DataError, ForecasterError, UnavailableError, UsageError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from forecaster.datasets.own import Policy
+
+NUMBERS, SERIES = 200_000, 64
+"""What one request holds at most (unless one series alone is longer): some MB, and as many series
+as a service runs together by default."""
+
+_UNKNOWN = re.compile(r"inputs\[(\d+)\]: the series is scaled by its own history")
+"""What the service warns of where training did not know a series."""
+
+_INPUT = re.compile(r"inputs\[(\d+)\](?:\.|: )")
+"""Where the service tells which series of the request is wrong."""
+
+_KINDS: dict[int, type[ForecasterError]] = {
+    **dict.fromkeys((400, 413, 415, 422), DataError),
+    **dict.fromkeys((401, 403), UsageError),
+    **dict.fromkeys((404, 405, 429, 502, 503, 504), UnavailableError),
+}
+
+
+class Client:
+    """The service at `url`; `timeout` bounds each request, and the wait before a second one, in
+    seconds."""
+
+    def __init__(self, url: str, api_key: str | None = None, *, timeout: float = 60.0) -> None:
+        if not url.startswith(("http://", "https://")):
+            raise UsageError(f"expected a URL such as http://127.0.0.1:8000, got {url}")
+        self.url = url.rstrip("/")
+        self.timeout = timeout
+        self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+
+    def models(self) -> list[dict[str, Any]]:
+        """What GET /models tells of each model, the default one first.
+
+        Raises UnavailableError when the service does not answer, UsageError when it refuses the
+        key.
+        """
+        models: list[dict[str, Any]] = self._ask("GET", "/models")["models"]
+        return models
+
+    def model(self, name: str | None = None) -> dict[str, Any]:
+        """The card of one model, by default the first. Raises UnavailableError without it."""
+        models = self.models()
+        if not models:
+            self._ask("GET", "/readyz")  # 503 with the reason
+        for card in models:
+            if name is None or name in _names(card):
+                return card
+        known = ", ".join(card["name"] for card in models)
+        raise UnavailableError(f"{self.url}: no such model here as {name}; there is {known}")
+
+    def predict(
+        self,
+        frame: "pd.DataFrame | str | Path",
+        horizon: int | None = None,
+        levels: Sequence[float] = (),
+        *,
+        future: "pd.DataFrame | str | Path | None" = None,
+        model: str | None = None,
+        policy: "Policy | None" = None,
+        where: str = "the history",
+        say: Callable[[str], None] = lambda _: None,
+    ) -> "pd.DataFrame":
+        """What `Forecaster.predict` answers to the same arguments, computed by the service.
+
+        frame: a history of the form that the model was trained on, a frame or a file; `model` a
+        name, by default that of the first. A large panel goes in several requests. Raises
+        DataError for what does not fit, UsageError for a horizon or levels that the model does
+        not have, UnavailableError when there is no answer; in the service's words where it was
+        the one to find out. `say` gets sentences about what is irregular, missing or unknown.
+        """
+        levels = sorted(set(levels))
+        if not all(0 < level < 1 for level in levels):
+            raise UsageError(f"quantile levels lie between 0 and 1, got {list(levels)}")
+        card = self.model(model)
+
+        def run(histories: frames.Histories, steps: int) -> np.ndarray:
+            parameters = {"prediction_length": steps, "quantile_levels": levels}
+            rows: list[list[Any]] = []
+            for part in _portions(histories, card):
+                body = {"inputs": part, "parameters": parameters, "model": model}
+                answer = self._ask("POST", "/predict", json=body)
+                for each in answer["predictions"]:
+                    quantiles = each.get("quantiles", {})
+                    rows.append([each[card["forecast"]], *(quantiles[str(q)] for q in levels)])
+                found = filter(None, map(_UNKNOWN.match, answer["warnings"]))
+                unknown.extend(part[int(each[1])].get("item_id", "") for each in found)
+            return np.moveaxis(np.array(rows, dtype=np.float64), 1, -1)
+
+        unknown: list[str] = []
+        question = frames.ask(_form(card), frame, horizon, levels, future, policy, where, say)
+        ahead = question.answer(run)
+        if unknown:
+            say(f"Scaled by its own history, as training did not know it: {quoted(unknown)}.")
+        return ahead
+
+    def _ask(self, method: str, path: str, **options: Any) -> Any:
+        """The JSON of the answer; a 429 or 503 that says when to come again is tried once more."""
+        answer = self._send(method, path, **options)
+        wait = answer.headers.get("Retry-After", "")
+        if answer.status_code in (429, 503) and wait.isdecimal() and int(wait) <= self.timeout:
+            time.sleep(int(wait))
+            answer = self._send(method, path, **options)
+        try:
+            body = answer.json()
+        except requests.JSONDecodeError:
+            body = None
+        if answer.status_code == 200 and isinstance(body, dict):
+            return body
+        detail = body.get("detail") if isinstance(body, dict) else None
+        if not isinstance(detail, str) or (path, detail) == ("/models", "Not Found"):
+            raise UnavailableError(
+                f"{self.url}{path} answers {answer.status_code} {answer.reason}, and not as "
+                "`forecaster serve` does: is this its URL?"
+            )
+        kind = _KINDS.get(answer.status_code, ForecasterError)
+        if any("parameters" in flaw["loc"] for flaw in body.get("errors", ())):
+            kind = UsageError
+        if (found := _INPUT.match(detail)) and "json" in options:
+            name = options["json"]["inputs"][int(found[1])].get("item_id")
+            detail = (f"series '{name}', " if name else "") + detail[found.end() :]
+        raise kind(f"{self.url}: {detail}")
+
+    def _send(self, method: str, path: str, **options: Any) -> requests.Response:
+        try:
+            return requests.request(
+                method,
+                self.url + path,
+                headers=self._headers,
+                timeout=self.timeout,
+                allow_redirects=False,
+                **options,
+            )
+        except requests.Timeout:
+            message = f"did not answer within {self.timeout:g} seconds"
+        except requests.RequestException as error:
+            message = (
+                f"cannot be reached ({type(error).__name__}): is `forecaster serve` running there?"
+            )
+        raise UnavailableError(f"{self.url} {message}")
+
+
+def _names(card: dict[str, Any]) -> set[str]:
+    """What a model may be called."""
+    name, alias, version = card["name"], card["alias"], card["version"]
+    aliases = {alias, f"{name}@{alias}"} if alias else set()
+    versions = {version, f"{name}/{version}"} if version else set()
+    return {name, *aliases, *versions}
+
+
+def _form(card: dict[str, Any]) -> frames.Form:
+    """The histories that a model wants. Raises UsageError for a panel that is too wide."""
+    from forecaster.datasets.own import Reading
+
+    if card["wide"] and card["items"] > len(card["item_names"]):
+        raise UsageError(
+            f"the panel of this model has {card['items']:,} columns, of which the service names "
+            f"{len(card['item_names']):,}: forecast it with --model instead of --url"
+        )
+    reading = Reading(
+        time=card["time"],
+        id=card["id"],
+        targets=tuple(card["item_names"] if card["wide"] else card["targets"]),
+        past_covariates=tuple(card["past_covariates"]),
+        future_covariates=tuple(card["future_covariates"]),
+        static=tuple(attribute["name"] for attribute in card["static_covariates"]),
+        freq=card["freq"],
+        panel=card["wide"],
+        policy=card["policy"],
+    )
+    columns = tuple(card["columns"])
+    return frames.Form(reading, columns, card["timezone"], card["look_back"], card["horizon"])
+
+
+def _portions(histories: frames.Histories, card: dict[str, Any]) -> Iterator[list[dict[str, Any]]]:
+    """The series as /predict takes them, some at a time."""
+    count, past, width = histories.values.shape
+    names = card["future_covariates"]
+    numbers = past * width + (past + card["horizon"]) * len(names)
+    together = max(1, min(SERIES, NUMBERS // numbers))
+    for first in range(0, count, together):
+        yield [_series(histories, i, card) for i in range(first, min(first + together, count))]
+
+
+def _series(histories: frames.Histories, number: int, card: dict[str, Any]) -> dict[str, Any]:
+    """One series in the words of the interface."""
+    values, name = histories.values[number], histories.items[number]
+    cells = values.astype(object)
+    cells[np.isnan(values)] = None
+    series: dict[str, Any] = {
+        "start": histories.starts[number].isoformat(),
+        "columns": card["columns"],
+        "target": cells.tolist(),
+        "static_covariates": {
+            each["name"]: _attribute(histories.static[each["name"]][number], each["words"])
+            for each in card["static_covariates"]
+        },
+    }
+    if name:
+        series["item_id"] = name
+    if histories.covariates is not None:
+        rows = histories.covariates[number].T.tolist()
+        known, past = dict(zip(card["future_covariates"], rows, strict=True)), card["look_back"]
+        series["past_covariates"] = {name: row[:past] for name, row in known.items()}
+        series["future_covariates"] = {name: row[past:] for name, row in known.items()}
+    return series
+
+
+def _attribute(value: Any, words: list[str] | None) -> float | str:
+    """A static attribute; where the model knows words, 7.0 stands for the word 7 of a file."""
+    if isinstance(value, str):
+        return value
+    return f"{float(value):g}" if words else float(value)

@@ -1,0 +1,203 @@
+"""The grid of time steps that a table's stamps lie on: its step, and the place of each stamp."""
+
+import sys
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from pandas.tseries.frequencies import to_offset
+
+from forecaster.datasets.calendar import fixed_step, normalise_freq
+from forecaster.errors import DataError
+
+TOLERANCE = 0.1
+"""Part of a step by which a stamp may miss its place."""
+
+DAY = 86_400_000_000
+_UNITS = {"D": DAY, "h": 3_600_000_000, "min": 60_000_000, "s": 1_000_000, "ms": 1000, "us": 1}
+_USUAL = [
+    count * _UNITS[unit]
+    for unit, counts in {
+        "s": (1, 2, 5, 10, 15, 20, 30),
+        "min": (1, 2, 5, 10, 15, 20, 30),
+        "h": (1, 2, 3, 4, 6, 8, 12),
+        "D": (1, 7),
+    }.items()
+    for count in counts
+]
+_MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
+_DAYS = ("MON", "TUE", "WED", "THU", "FRI", "SAT", "SUN")
+
+
+@dataclass(frozen=True)
+class Step:
+    """A time step, and how far apart stamps of one series usually are, in microseconds."""
+
+    freq: str
+    usual: int
+
+
+def infer_step(stamps: NDArray[np.int64], codes: NDArray[np.int64], where: str) -> Step:
+    """The step of `stamps` (N,), in microseconds, of the series `codes` (N,), in any order.
+
+    The most frequent distance of neighbours; where most distances differ, their median if it is
+    within TOLERANCE of a usual step. Days, weeks, months, quarters and years are told by the
+    calendar. Raises DataError where no series has two stamps, or no step shows.
+    """
+    order = np.lexsort((stamps, codes))
+    ordered, owner = stamps[order], codes[order]
+    apart = np.diff(ordered)[np.diff(owner) == 0]
+    apart = apart[apart > 0]
+    if not len(apart):
+        raise DataError(
+            f"{where}: no series has two stamps, so that no time step shows; name it with --freq."
+        )
+    lengths, counts = np.unique(apart, return_counts=True)
+    step = int(lengths[counts.argmax()])
+    times = pd.DatetimeIndex(np.unique(ordered).view("datetime64[us]"))
+    median = int(np.median(apart))
+    weekly = step % (7 * DAY) == 0 and not (apart % step).any()
+    if median >= 28 * DAY and not weekly and (monthly := _months(times)):
+        return Step(monthly, median)
+    if counts.max() * 2 < len(apart):
+        near = [usual for usual in _USUAL if abs(median - usual) <= TOLERANCE * usual]
+        if not near:
+            raise DataError(
+                f"{where}: no time step shows: of {len(apart)} distances between neighbouring "
+                f"stamps the most frequent, {pd.Timedelta(step, 'us')}, stands only "
+                f"{counts.max()} times; name the step with --freq, and --policy resample to "
+                "average what shares a step."
+            )
+        step = min(near, key=lambda usual: abs(median - usual))
+    days = np.bincount(times.day_of_week, minlength=7)
+    if step == DAY and not days[5:].any() and (apart == 3 * DAY).any():
+        return Step("B", step)
+    if step % (7 * DAY) == 0 and days.max() * 2 > len(times):
+        return Step(normalise_freq(f"{step // (7 * DAY)}W-{_DAYS[days.argmax()]}"), step)
+    return Step(_fixed(step), step)
+
+
+def _fixed(step: int) -> str:
+    """The name of a step of so many microseconds."""
+    unit = next(unit for unit, length in _UNITS.items() if step % length == 0)
+    return normalise_freq(f"{step // _UNITS[unit]}{unit}")
+
+
+def _months(times: pd.DatetimeIndex) -> str | None:
+    """The name of a step of whole months from first or last days, None for other stamps."""
+    months = np.asarray(times.year * 12 + times.month - 1)
+    lengths, counts = np.unique(np.diff(months), return_counts=True)
+    count = int(lengths[counts.argmax()])
+    if count < 1 or counts.max() * 2 < counts.sum():
+        return None
+    ends = "E" if times.is_month_end.mean() > 0.5 else "S"
+    if count % 12 == 0:
+        return f"{count // 12 if count > 12 else ''}Y{ends}-{_MONTHS[months[0] % 12]}"
+    if count % 3 == 0:
+        # pandas names a quarter by the month in which a year of such quarters begins or ends
+        month = months[0] % 3 if ends == "S" else 9 + months[0] % 3
+        return f"{count // 3 if count > 3 else ''}Q{ends}-{_MONTHS[month]}"
+    return f"{count if count > 1 else ''}M{ends}"
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """The steps of `freq` from that of the stamp `first` to that of `last`, in microseconds.
+
+    Stamps of a fixed step may miss their place by `tolerance` microseconds; the grid passes through
+    `anchor`. Those of a step that the calendar decides must be met exactly, at the time of day of
+    `anchor`.
+    """
+
+    freq: str
+    first: int
+    last: int
+    anchor: int
+    tolerance: int
+
+    @classmethod
+    def over(
+        cls,
+        step: Step,
+        first: int,
+        last: int,
+        sample: NDArray[np.int64],
+        rows: int,
+        where: str,
+        most: int | None = None,
+    ) -> "Grid":
+        """The grid of stamps between `first` and `last`, by a `sample` of them.
+
+        Raises DataError where it would have far more steps than the table has `rows`, or more than
+        `most`.
+        """
+        fixed = fixed_step(step.freq)
+        length = DAY if fixed is None else fixed // pd.Timedelta(1, "us")
+        if (last - first) // length > min(1000 * rows + 1_000_000, most or sys.maxsize):
+            begin, end = (pd.Timestamp(stamp, unit="us") for stamp in (first, last))
+            raise DataError(
+                f"{where}: {(last - first) // length:,} steps of {step.freq} lie between {begin} "
+                f"and {end}, for {rows:,} rows; is a stamp wrong, or the step? --freq names it."
+            )
+        tolerance = 0 if fixed is None else int(min(length, step.usual) * TOLERANCE)
+        phases, counts = np.unique(sample % length, return_counts=True)
+        anchor = int(phases[counts.argmax()])
+        if tolerance and step.usual < (1 - TOLERANCE) * length:
+            anchor = 0  # several rows share a step: steps begin when those of the clock do
+        elif tolerance and counts.max() * 2 < len(sample):
+            # no exact phase: the middle of the stamps around their circle, or 0 if that is near
+            turns = np.exp(2j * np.pi * (phases / length))
+            middle = float(np.angle((turns * counts).sum()) / (2 * np.pi) * length)
+            anchor = 0 if abs(middle) <= tolerance else round(middle / 1_000_000) * 1_000_000
+        return cls(step.freq, first, last, anchor, tolerance)
+
+    @cached_property
+    def step(self) -> int | None:
+        """Microseconds, None where the calendar decides."""
+        fixed = fixed_step(self.freq)
+        return None if fixed is None else fixed // pd.Timedelta(1, "us")
+
+    @cached_property
+    def times(self) -> pd.DatetimeIndex:
+        """The steps (G,)."""
+        if self.step is not None:
+            origin = self.anchor - self.tolerance
+            first, last = ((stamp - origin) // self.step for stamp in (self.first, self.last))
+            stamps = self.anchor + self.step * np.arange(first, last + 1)
+            return pd.DatetimeIndex(stamps.view("datetime64[us]"))
+        offset = to_offset(self.freq)
+        begin, end = (
+            pd.Timestamp(stamp // DAY * DAY + self.anchor, unit="us")
+            for stamp in (self.first, self.last)
+        )
+        if not self._labels_end:
+            return pd.date_range(offset.rollback(begin), end, freq=offset, unit="us")
+        times = pd.date_range(offset.rollforward(begin), end + offset, freq=offset, unit="us")
+        return pd.DatetimeIndex(times[: int(times.searchsorted(end)) + 1])
+
+    @property
+    def _labels_end(self) -> bool:
+        """Whether a step is named by its last day."""
+        return self.freq.lstrip("0123456789")[:2] in ("ME", "QE", "YE", "W-")
+
+    @cached_property
+    def _steps(self) -> NDArray[np.int64]:
+        return self.times.asi8
+
+    def place(self, stamps: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Of each stamp (N,) the step that it belongs to, and by how much it misses it.
+
+        A stamp within the tolerance belongs to the nearest step, any other to the step it falls in:
+        that which began last or, where steps are named by their ends, that which ends next.
+        """
+        if self.step is not None:
+            places = (stamps - (int(self._steps[0]) - self.tolerance)) // self.step
+        else:
+            if self._labels_end:  # a day counts as a whole
+                places = np.searchsorted(self._steps, stamps // DAY * DAY + self.anchor)
+            else:
+                places = np.searchsorted(self._steps, stamps, side="right") - 1
+            places = places.clip(0, len(self._steps) - 1)
+        return places, stamps - self._steps[places]

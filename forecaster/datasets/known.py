@@ -1,0 +1,127 @@
+"""What is known of a step ahead of time besides its calendar, as features of a model."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forecaster.datasets.scaling import Scaler
+from forecaster.datasets.series import Series
+from forecaster.errors import DataError
+
+MOST_WORDS = 50
+"""Different words that an attribute may have: each becomes a feature."""
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """A static attribute: a number, standardised over the items, or one of some words."""
+
+    name: str
+    words: tuple[str, ...] = ()
+    mean: float = 0.0
+    std: float = 1.0
+
+    @classmethod
+    def fit(cls, name: str, values: NDArray[Any]) -> Self:
+        """From its values (S,) in the items. Raises DataError for too many words."""
+        if values.dtype.kind in "iuf":
+            return cls(name, mean=float(values.mean()), std=float(values.std()) or 1.0)
+        words = tuple(sorted({str(value) for value in values}))
+        if len(words) > MOST_WORDS:
+            raise DataError(
+                f"the static attribute '{name}' has {len(words)} different words, more than "
+                f"{MOST_WORDS}: leave it out, or group them"
+            )
+        return cls(name, words)
+
+    @property
+    def width(self) -> int:
+        """How many features it becomes."""
+        return len(self.words) or 1
+
+    def encode(self, values: Sequence[Any] | NDArray[Any]) -> NDArray[np.float32]:
+        """Features (S, width). Raises DataError for a word that no item had, or no number."""
+        if self.words:
+            said = [_word(value) for value in values]
+            unknown = [word for word in said if word not in self.words]
+            if unknown:
+                raise DataError(
+                    f"static attribute '{self.name}': '{unknown[0]:.64}' is none of those that the "
+                    f"model knows: {', '.join(self.words)}"
+                )
+            places = [self.words.index(word) for word in said]
+            return np.eye(self.width, dtype=np.float32)[places]
+        try:
+            numbers = np.asarray(values, dtype=np.float64)
+        except (TypeError, ValueError):
+            numbers = np.array([np.nan])
+        with np.errstate(over="ignore"):
+            scaled = ((numbers - self.mean) / self.std).astype(np.float32)
+        if not np.isfinite(scaled).all():
+            raise DataError(f"static attribute '{self.name}': expected a finite number")
+        return scaled[:, None]
+
+
+def _word(value: Any) -> str:
+    """A value as it stands in a file: 7 where it came as 7.0, because no other was a word."""
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+@dataclass(frozen=True)
+class Known:
+    """Covariates known ahead with their scaler, and static attributes."""
+
+    columns: tuple[str, ...] = ()
+    scaler: Scaler | None = None
+    attributes: tuple[Attribute, ...] = ()
+
+    @classmethod
+    def fit(cls, series: Series, rows: NDArray[np.bool_] | slice) -> Self:
+        """Statistics of the covariates over the training `rows`, and of all items' attributes."""
+        return cls(
+            series.known_columns,
+            None if series.known is None else Scaler.fit(series.known[rows], series.known_columns),
+            tuple(Attribute.fit(name, values) for name, values in series.static.items()),
+        )
+
+    @property
+    def width(self) -> int:
+        """How many features there are."""
+        return len(self.columns) + sum(attribute.width for attribute in self.attributes)
+
+    def scaled(self, values: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
+        """Covariates (..., K) in units, scaled."""
+        assert self.scaler is not None
+        with np.errstate(over="ignore"):
+            return self.scaler.transform(values).astype(np.float32)
+
+    def encode(self, static: Mapping[str, Sequence[Any] | NDArray[Any]]) -> NDArray[np.float32]:
+        """The static features (S, J). Raises DataError for a missing or unknown attribute."""
+        for attribute in self.attributes:
+            if attribute.name not in static:
+                raise DataError(f"the static attribute '{attribute.name}' is missing")
+        parts = [attribute.encode(static[attribute.name]) for attribute in self.attributes]
+        return np.concatenate(parts, axis=1)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "columns": list(self.columns),
+            "scaler": self.scaler and self.scaler.to_dict(),
+            "attributes": [
+                {"name": a.name, "words": list(a.words), "mean": a.mean, "std": a.std}
+                for a in self.attributes
+            ],
+        }
+
+    @classmethod
+    def from_dict(cls, state: dict[str, Any]) -> Self:
+        """What `to_dict` gave."""
+        return cls(
+            tuple(state["columns"]),
+            Scaler.from_dict(state["scaler"]) if state["scaler"] else None,
+            tuple(Attribute(**{**a, "words": tuple(a["words"])}) for a in state["attributes"]),
+        )

@@ -1,0 +1,132 @@
+"""Which cycles of the calendar a series shows."""
+
+import re
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from forecaster.datasets.calendar import fixed_step
+from forecaster.datasets.items import Items
+from forecaster.datasets.series import Series
+
+TRAIN = 0.7
+"""The part of the time steps that is looked at: the rest may be what a model is tested on."""
+
+SHOWS = 0.15
+"""The least autocorrelation of a season, or two standard errors where that is more."""
+
+ITEMS, COLUMNS, ROWS = 32, 32, 20_000
+"""Series of a panel, columns and newest rows that are looked at."""
+
+_BELOW_A_MINUTE = ("1min", "1h", "1D")
+_BELOW_A_DAY = ("1D", "7D")
+_DAYS = ("7D", "365D")
+_CALENDAR = {
+    "B": (5, 261),
+    "W": (52,),
+    **dict.fromkeys(("MS", "ME"), (12,)),
+    **dict.fromkeys(("QS", "QE"), (4,)),
+}
+
+
+def candidates(freq: str) -> tuple[int, ...]:
+    """The natural cycles of a time step, in steps, the shortest first.
+
+    A day and a week; of days a week and a year; of steps below a minute a minute, an hour and a
+    day.
+    """
+    step = fixed_step(freq)
+    if step is None:
+        parts = re.fullmatch(r"(\d*)([A-Z]+)(-.*)?", freq)
+        assert parts is not None
+        count = int(parts[1] or 1)
+        cycles = _CALENDAR.get(parts[2], ())
+        return tuple(cycle // count for cycle in cycles if cycle % count == 0 and cycle > count)
+    day, minute = pd.Timedelta("1D"), pd.Timedelta("1min")
+    names = _BELOW_A_MINUTE if step < minute else _BELOW_A_DAY if step < day else _DAYS
+    lengths = [pd.Timedelta(name) for name in names]
+    return tuple(int(x / step) for x in lengths if x > step and x % step == pd.Timedelta(0))
+
+
+def infer_seasons(series: Series, targets: int) -> tuple[int, ...]:
+    """The cycles in steps that the first `targets` columns of a series show, the shortest first.
+
+    A cycle shows by the autocorrelation at its length, without the mean of a cycle around each step
+    and without the profiles of the shorter cycles that show, averaged over columns and items. Only
+    the first TRAIN of the time steps count, and at least two cycles must fit in. (1,) where none
+    shows.
+    """
+    parts = _parts(series, targets)
+    longest = max((len(part) for part in parts), default=0)
+    shown: list[int] = []
+    for season in candidates(series.freq):
+        if 2 * season > longest:
+            break
+        fitting = [part for part in parts if len(part) >= 2 * season]
+        found = [_autocorrelation(part, season) for part in fitting]
+        values = np.concatenate(found)
+        values = values[np.isfinite(values)]
+        pairs = np.median([len(part) - season for part in fitting])
+        if len(values) and values.mean() > max(SHOWS, 2 / np.sqrt(pairs)):
+            shown.append(season)
+            parts = [_without(part, season) for part in parts]
+    return tuple(shown) or (1,)
+
+
+def _parts(series: Series, targets: int) -> list[NDArray[np.float64]]:
+    """Some items (rows, columns), those spread evenly over the panel, each cut at the same time."""
+    columns = np.unique(np.linspace(0, targets - 1, COLUMNS).astype(int))
+    items = series.items or Items.single(len(series.values))
+    rows = np.minimum(int(TRAIN * len(series.times)) - items.places, items.lengths)
+    there = np.flatnonzero(rows > 0)
+    if not len(there):
+        return []
+    chosen = there[np.unique(np.linspace(0, len(there) - 1, ITEMS).astype(int))]
+    spans = [(int(items.bounds[item]), int(items.bounds[item] + rows[item])) for item in chosen]
+    return [
+        np.asarray(series.values[max(begin, end - ROWS) : end, columns], dtype=np.float64)
+        for begin, end in spans
+    ]
+
+
+def _detrended(rows: NDArray[np.float64], season: int) -> NDArray[np.float64]:
+    """Rows (n, C) without the mean of a cycle around each, and with mean 0."""
+    there = ~np.isnan(rows)
+    step = np.arange(len(rows))
+    low, high = (step - season // 2).clip(0), (step - season // 2 + season).clip(max=len(rows))
+
+    def around(values: NDArray[np.float64]) -> NDArray[np.float64]:
+        total = np.concatenate([np.zeros((1, values.shape[1])), values.cumsum(axis=0)])
+        return np.asarray(total[high] - total[low])
+
+    level = around(np.where(there, rows, 0)) / np.maximum(around(there.astype(float)), 1)
+    rest = rows - level
+    return rest - _mean(rest)
+
+
+def _mean(cycles: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The mean over the first axis of what is there, 0 where nothing is."""
+    there = ~np.isnan(cycles)
+    total = np.where(there, cycles, 0).sum(axis=0)
+    return np.asarray(total / np.maximum(there.sum(axis=0), 1))
+
+
+def _autocorrelation(rows: NDArray[np.float64], season: int) -> NDArray[np.float64]:
+    """At lag `season`, of each column of `rows` (n, C) once detrended; NaN of a flat one."""
+    largest = np.nan_to_num(np.abs(rows)).max(axis=0)
+    rest = _detrended(rows / np.where(largest > 0, largest, 1), season)
+    variance = _mean(rest**2)
+    flat = variance <= 1e-18
+    return np.where(
+        flat, np.nan, _mean(rest[season:] * rest[:-season]) / np.where(flat, 1, variance)
+    )
+
+
+def _without(rows: NDArray[np.float64], season: int) -> NDArray[np.float64]:
+    """Rows without the mean profile of a season."""
+    cycles = -(-len(rows) // season)
+    filled = np.full((cycles * season, rows.shape[1]), np.nan)
+    filled[: len(rows)] = _detrended(rows, season)
+    profile = _mean(filled.reshape(cycles, season, -1))
+    return rows - np.tile(profile, (cycles, 1))[: len(rows)]

@@ -1,0 +1,240 @@
+"""From a frame or a file to what a model reads, and back: whatever makes the numbers in between."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import pandas as pd
+
+from forecaster.datasets import Items, Series, future_times
+from forecaster.errors import DataError, UsageError
+
+if TYPE_CHECKING:
+    from forecaster.datasets.own import Own, Policy, Reading
+
+TOGETHER = 1024
+"""Series of a panel that are forecast at once."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """What the histories of a model are like: how they are read, and how much of them.
+
+    `columns` are those of the model, in its order; `past` and `horizon` are steps.
+    """
+
+    reading: "Reading"
+    columns: tuple[str, ...]
+    timezone: Literal["UTC", "naive"]
+    past: int
+    horizon: int
+
+
+@dataclass(frozen=True)
+class Histories:
+    """What a model reads of B series: values (B, P, C) in units, NaN where missing, the times of
+    the first rows (B,), what is known ahead (B, P + T, K), attributes by name (B,), and names."""
+
+    values: np.ndarray
+    starts: pd.DatetimeIndex
+    covariates: np.ndarray | None
+    static: Mapping[str, Sequence[Any]]
+    items: Sequence[str]
+
+
+Run = Callable[[Histories, int], np.ndarray]
+"""The forecasts (B, at least as many steps as are asked for, targets, 1 + levels) of histories: the
+forecast, then the quantiles."""
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """A history that has been read, or those of a panel: what a model reads of it, and the table
+    of what it answers."""
+
+    form: Form
+    steps: int
+    levels: Sequence[float]
+    series: Series
+    items: Items
+    ahead: Callable[[np.ndarray], np.ndarray] | None
+    drop: int
+    where: str
+
+    def histories(self) -> Iterator[Histories]:
+        """What the model reads, TOGETHER series at a time. Raises DataError for a short one."""
+        series, items, count = self.series, self.items, len(self.items)
+        for first in range(0, count, TOGETHER):
+            which = np.arange(first, min(first + TOGETHER, count))
+            values, begin = _newest(series, items, which, self.drop, self.form.past, self.where)
+            yield Histories(
+                values,
+                series.times[begin],
+                None if self.ahead is None else self.ahead(which),
+                {name: list(found[which]) for name, found in series.static.items()},
+                [items.names[int(item)] for item in which],
+            )
+
+    def answer(self, run: Run) -> pd.DataFrame:
+        """`table` with the numbers of `run`, whose quantiles are at the sorted levels."""
+        parts = [run(part, self.steps)[:, : self.steps] for part in self.histories()]
+        return self.table(np.concatenate(parts))
+
+    def table(self, values: np.ndarray) -> pd.DataFrame:
+        """The forecasts (S, steps, targets, 1 + levels) with stamps and names, in the form of the
+        data. Raises DataError where those of a wide panel do not begin together."""
+        reading, items, steps = self.form.reading, self.items, self.steps
+        times = [
+            future_times(self.series.times[end], steps, reading.freq or "")
+            for end in items.places + items.lengths - self.drop - 1
+        ]
+        suffixes = ["", *(f" {level}" for level in self.levels)]
+        names: Sequence[str]
+        if reading.panel:
+            names, grid = items.names, times[0]
+            if any(not each.equals(grid) for each in times[1:]):
+                raise DataError(
+                    f"{self.where}: the columns end at different times, so that their forecasts "
+                    "do not fit into one table; leave out the rows after the first that ends, or "
+                    "use the long form"
+                )
+            values = values[:, :, 0].transpose(1, 0, 2)
+        else:
+            names, grid = reading.targets, pd.DatetimeIndex(np.concatenate(times))
+        if self.form.timezone == "UTC":
+            grid = grid.tz_localize("UTC")
+        columns = [name + suffix for name in names for suffix in suffixes]
+        result = pd.DataFrame(values.reshape(len(grid), -1), columns=columns)
+        result.insert(0, str(reading.time), grid)
+        if reading.id is not None:
+            result.insert(0, reading.id, np.repeat(list(items.names), steps))
+        return result
+
+
+def ask(
+    form: Form,
+    history: pd.DataFrame | str | Path,
+    horizon: int | None,
+    levels: Sequence[float],
+    future: pd.DataFrame | str | Path | None,
+    policy: "Policy | None",
+    where: str,
+    say: Callable[[str], None] = lambda _: None,
+    most: int | None = None,
+) -> Question:
+    """Read what `Forecaster.predict` is given; the arguments are its own.
+
+    `most` limits the values that the steps between the first and the last stamp may have.
+    """
+    steps = form.horizon if horizon is None else horizon
+    if not 1 <= steps <= form.horizon:
+        raise UsageError(f"this model forecasts 1 to {form.horizon} steps, got horizon={steps}")
+    reading = replace(form.reading, policy=policy or form.reading.policy)
+    own = _read(history, reading, form, where, most)
+    for sentence in own.said:
+        say(sentence)
+    series = own.series.select(form.columns)
+    ahead, drop = _ahead(future, series, form)
+    items = series.items or Items.single(len(series.times))
+    return Question(form, steps, sorted(set(levels)), series, items, ahead, drop, where)
+
+
+def _read(
+    source: pd.DataFrame | str | Path,
+    reading: "Reading",
+    form: Form,
+    where: str,
+    most: int | None = None,
+) -> "Own":
+    from forecaster.datasets.own import history
+
+    return history(source, reading, timezone=form.timezone, where=where, most=most)
+
+
+def _newest(
+    series: Series, items: Items, which: np.ndarray, drop: int, past: int, where: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """The newest P rows of some items but for their last `drop`, (B, P, C), and the steps of
+    the first."""
+    lengths = items.lengths[which] - drop
+    if (lengths < past).any():
+        short = int((lengths < past).argmax())
+        name = items.names[int(which[short])]
+        what = f"{where}, series '{name}'" if name else where
+        raise DataError(
+            f"{what} has {lengths[short]} rows, the model looks back {past}: give at least "
+            f"{past} rows" + (", or leave the series out" if name else "")
+        )
+    begin = items.bounds[which + 1] - drop - past
+    values = series.values[begin[:, None] + np.arange(past)]
+    return values.astype(np.float64), items.places[which] + lengths - past
+
+
+def _ahead(
+    future: pd.DataFrame | str | Path | None, series: Series, form: Form
+) -> tuple[Callable[[np.ndarray], np.ndarray] | None, int]:
+    """What gives the covariates (B, P + T, K) of some items, None for a model without any; and
+    how many rows of each item are not history but hold those of the horizon."""
+    past, horizon, reading = form.past, form.horizon, form.reading
+    names, own = reading.future_covariates, series.items or Items.single(len(series.times))
+    if not names or series.known is None:
+        if future is not None:
+            raise UsageError("this model takes no covariates known ahead")
+        return None, 0
+    known = series.known
+    if future is None:
+        last = own.bounds[1:, None] - np.arange(1, horizon + 1)
+        if (own.lengths <= horizon).any() or not np.isnan(series.values[last]).all():
+            index = (reading.id, reading.time) if reading.id else (reading.time,)
+            raise UsageError(
+                f"this model wants {', '.join(names)} for the {horizon} steps ahead: as rows "
+                "after the history that have no other values, or in a file of their own "
+                f"(--future FILE) with the columns {', '.join(map(str, (*index, *names)))}"
+            )
+        steps = np.arange(-past - horizon, 0)
+        return lambda which: known[own.bounds[which + 1][:, None] + steps], horizon
+    theirs_reading = replace(
+        reading,
+        targets=names, past_covariates=(), future_covariates=(), static=(), panel=False,
+        policy="error",
+    )  # fmt: skip
+    beyond = _read(future, theirs_reading, form, "the future").series
+    theirs = beyond.items or Items.single(len(beyond.times))
+    places = {name: place for place, name in enumerate(theirs.names)}
+
+    def covariates(which: np.ndarray) -> np.ndarray:
+        rows = []
+        for item in which:
+            name = own.names[int(item)]
+            place = places.get(name, -1) if beyond.items is not None else 0
+            end = series.times[own.places[item] + own.lengths[item] - 1]
+            first = future_times(end, 1, series.freq)[0]
+            _check_ahead(theirs, place, beyond, first, name, horizon)
+            before = known[own.bounds[item + 1] - past : own.bounds[item + 1]]
+            start = theirs.bounds[place]
+            rows.append(np.concatenate([before, beyond.values[start : start + horizon]]))
+        return np.stack(rows)
+
+    return covariates, 0
+
+
+def _check_ahead(
+    items: Items, place: int, beyond: Series, first: pd.Timestamp, name: str, horizon: int
+) -> None:
+    """Raise DataError unless an item's covariates fill exactly the horizon from `first`."""
+    what = f"the future of series '{name}'" if name else "the future"
+    got = 0 if place < 0 else int(items.lengths[place])
+    if got != horizon:
+        raise DataError(f"{what}: expected {horizon} rows, one per step of the horizon, got {got}")
+    begins = beyond.times[items.places[place]]
+    if begins != first:
+        raise DataError(f"{what}: expected its first row at {first}, got {begins}")
+    values = beyond.values[items.bounds[place] : items.bounds[place + 1]]
+    if np.isnan(values).any():
+        row, column = np.argwhere(np.isnan(values))[0]
+        raise DataError(
+            f"{what}, row {row + 1}, column '{beyond.columns[column]}': no value, but what is "
+            "known ahead must be complete"
+        )

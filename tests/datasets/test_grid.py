@@ -1,0 +1,107 @@
+import numpy as np
+import pandas as pd
+import pytest
+
+from forecaster.datasets.grid import Grid, infer_step
+from forecaster.errors import DataError
+
+
+def stamps(*texts):
+    return pd.DatetimeIndex(texts).as_unit("us").asi8
+
+
+def step_of(times, codes=None):
+    asi8 = pd.DatetimeIndex(times).as_unit("us").asi8
+    codes = np.zeros(len(asi8), int) if codes is None else np.asarray(codes)
+    return infer_step(asi8, codes, "here")
+
+
+@pytest.mark.parametrize(
+    "freq",
+    ["us", "250ms", "s", "min", "10min", "h", "D", "3D", "B", "W-MON", "W-SUN", "4W-FRI", "MS",
+     "ME", "5MS", "QS-JAN", "QS-MAR", "QE-DEC", "QE-OCT", "2QS-FEB", "YS-JAN", "YE-JUN", "2YS-MAY"],
+)  # fmt: skip
+def test_every_step_is_told_by_its_stamps(freq):
+    times = pd.date_range("2019-03-05 12:34:56", periods=30, freq=freq)
+    assert step_of(times).freq == freq
+    shuffled = times[np.random.default_rng(0).permutation(30)]
+    assert step_of(shuffled).freq == freq
+    gaps = times.delete([4, 11, 12, 25])
+    assert step_of(gaps).freq == freq
+
+
+def test_the_step_is_that_within_a_series_not_between_them():
+    hourly = pd.date_range("2020", periods=20, freq="h")
+    shifted = hourly + pd.Timedelta("30min")
+    assert step_of([*hourly, *shifted], [0] * 20 + [1] * 20).freq == "h"
+
+
+def test_four_weeks_are_no_month():
+    assert step_of(pd.date_range("2021-01-31", periods=9, freq="28D")).freq == "4W-SUN"
+
+
+@pytest.mark.parametrize(
+    ("times", "message"),
+    [
+        (
+            [pd.Timestamp("2020-01-01") + pd.Timedelta(hours=997 * i * i) for i in range(20)],
+            "no time step shows: of 19 distances",
+        ),
+        (["2020-01-01"], "no series has two stamps"),
+        (["2020-01-01", "2020-01-01"], "no series has two stamps"),
+        (
+            ["2020-01-01", "2020-01-02 00:05", "2020-01-02 00:25", "2020-01-19", "2020-01-24"],
+            "no time step shows: of 4 distances .* --freq, and --policy resample",
+        ),
+    ],
+)
+def test_where_no_step_shows(times, message):
+    with pytest.raises(DataError, match=message):
+        step_of(times)
+
+
+def grid(times, freq=None):
+    asi8 = pd.DatetimeIndex(times).as_unit("us").asi8
+    step = step_of(times)
+    if freq is not None:
+        step = step.__class__(freq, step.usual)
+    return Grid.over(step, int(asi8.min()), int(asi8.max()), asi8, len(asi8), "here")
+
+
+@pytest.mark.parametrize("freq", ["7min", "h", "D", "B", "W-THU", "2W-SUN", "ME", "QS-FEB"])
+def test_the_stamps_of_a_step_are_its_grid(freq):
+    times = pd.date_range("2021-03-05 09:30", periods=40, freq=freq)
+    steps = grid(times)
+    assert steps.times.equals(times.as_unit("us"))
+    places, missed = steps.place(times.as_unit("us").asi8)
+    assert places.tolist() == list(range(40))
+    assert not missed.any()
+
+
+def test_a_stamp_between_steps_belongs_to_the_one_it_falls_in():
+    hours = grid(pd.date_range("2020", periods=5, freq="h"))
+    places, missed = hours.place(stamps("2020-01-01 01:59", "2020-01-01 02:01", "2020-01-01 02:50"))
+    assert places.tolist() == [2, 2, 2]
+    assert (missed / 60e6).tolist() == [-1, 1, 50]
+    months = grid(pd.date_range("2020", periods=5, freq="MS"))
+    assert months.place(stamps("2020-01-31", "2020-02-01"))[0].tolist() == [0, 1]
+    ends = grid(pd.date_range("2020", periods=5, freq="ME"))
+    assert ends.place(stamps("2020-01-31", "2020-02-01"))[0].tolist() == [0, 1]
+
+
+def test_a_grid_of_jittered_stamps_begins_at_the_usual_place():
+    jitter = pd.to_timedelta(np.random.default_rng(1).integers(-200, 200, 50), "s")
+    times = pd.date_range("2020-01-01 00:20", periods=50, freq="h")
+    assert abs(grid(times + jitter).times - times).max() < pd.Timedelta("1min")
+    on_the_hour = pd.date_range("2020-01-01", periods=50, freq="h")
+    assert grid(on_the_hour + jitter).times.equals(on_the_hour.as_unit("us"))
+
+
+def test_a_coarser_step_begins_with_the_clock():
+    times = pd.date_range("2020-01-01 00:10", periods=50, freq="20min")
+    assert str(grid(times, "h").times[0]) == "2020-01-01 00:00:00"
+
+
+def test_a_grid_of_far_more_steps_than_rows_is_refused():
+    with pytest.raises(DataError, match=r"steps of s lie between .* for 3 rows"):
+        grid(["2020-01-01 00:00:00", "2020-01-01 00:00:01", "2090-01-01"], "s")

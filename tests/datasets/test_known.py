@@ -1,0 +1,54 @@
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from forecaster.datasets import Series
+from forecaster.datasets.known import MOST_WORDS, Attribute, Known
+from forecaster.errors import DataError
+
+
+def series(**more) -> Series:
+    times = pd.date_range("2026-01-01", periods=4, freq="h")
+    return Series(np.zeros((4, 1)), times, ("y",), "h", "made up", **more)
+
+
+def test_covariates_are_scaled_by_the_training_rows():
+    known = Known.fit(
+        series(known=np.array([[1.0], [3.0], [50.0], [9.0]]), known_columns=("t",)), slice(0, 2)
+    )
+    assert known.width == 1
+    assert known.scaled(np.array([[[1.0]], [[5.0]]])).tolist() == [[[-1.0]], [[3.0]]]
+
+
+def test_words_become_one_feature_each_and_numbers_one():
+    static = {"kind": np.array(["b", "a", "b"]), "size": np.array([1.0, 2.0, 3.0])}
+    known = Known.fit(series(static=static), slice(None))
+    assert known.width == 3
+    encoded = known.encode({"size": [2.0], "kind": ["b"]})
+    assert encoded.tolist() == [[0, 1, 0]]
+    again = Known.from_dict(json.loads(json.dumps(known.to_dict())))
+    assert again == known
+
+
+def test_a_word_may_come_as_a_number():
+    shops = Attribute("shop", ("7", "b"))
+    assert shops.encode(np.array([7.0])).tolist() == shops.encode(["7"]).tolist() == [[1, 0]]
+
+
+def test_nothing_known_has_no_width():
+    known = Known.fit(series(), slice(None))
+    assert (known.width, known) == (0, Known.from_dict(json.loads(json.dumps(known.to_dict()))))
+
+
+def test_what_cannot_be_encoded_is_told():
+    kind, size = Attribute.fit("kind", np.array(["a", "b"])), Attribute.fit("size", np.arange(3))
+    with pytest.raises(DataError, match=r"'kind': 'z' is none of those .* a, b"):
+        kind.encode(["a", "z"])
+    with pytest.raises(DataError, match="'size': expected a finite number"):
+        size.encode(["large"])
+    with pytest.raises(DataError, match="attribute 'size' is missing"):
+        Known(attributes=(kind, size)).encode({"kind": ["a"]})
+    with pytest.raises(DataError, match="51 different words"):
+        Attribute.fit("name", np.array([f"w{i}" for i in range(MOST_WORDS + 1)]))

@@ -1,0 +1,90 @@
+import numpy as np
+import pandas as pd
+import pytest
+
+from forecaster.datasets import Items, Series
+from forecaster.datasets.seasons import candidates, infer_seasons
+
+
+@pytest.mark.parametrize(
+    ("freq", "expected"),
+    [
+        ("s", (60, 3600, 86_400)),
+        ("min", (1440, 10_080)),
+        ("10min", (144, 1008)),
+        ("15min", (96, 672)),
+        ("30min", (48, 336)),
+        ("h", (24, 168)),
+        ("5h", ()),
+        ("D", (7, 365)),
+        ("B", (5, 261)),
+        ("W-SUN", (52,)),
+        ("2W-SUN", (26,)),
+        ("MS", (12,)),
+        ("ME", (12,)),
+        ("2MS", (6,)),
+        ("QS-JAN", (4,)),
+        ("YE-DEC", ()),
+    ],
+)
+def test_the_natural_cycles_of_a_step(freq, expected):
+    assert candidates(freq) == expected
+
+
+def series(values, freq="h", items=None):
+    values = np.asarray(values, dtype=float).reshape(len(values), -1)
+    times = pd.date_range("2020", periods=len(values), freq=freq)
+    names = tuple(str(column) for column in range(values.shape[1]))
+    return Series(values, times, names, freq, "here", items)
+
+
+STEPS = np.arange(2000)
+NOISE = np.random.default_rng(0).normal(size=2000)
+DAY, WEEK = np.sin(STEPS * np.pi / 12), 2 * (STEPS // 24 % 7 > 4)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (DAY + 0.5 * NOISE, (24,)),
+        (DAY + WEEK + 0.5 * NOISE, (24, 168)),
+        (WEEK + 0.5 * NOISE, (168,)),
+        (NOISE, (1,)),
+        (NOISE.cumsum(), (1,)),
+        (STEPS, (1,)),
+        (np.ones(2000), (1,)),
+        (STEPS / 10 + DAY, (24,)),
+        (1e9 + DAY + NOISE, (24,)),
+        (1e-310 * (3 + DAY + 0.5 * NOISE), (24,)),
+        (np.where(STEPS == 700, 1e300, DAY), (1,)),
+        (np.where(np.arange(2000) % 5 == 0, np.nan, DAY + 0.5 * NOISE), (24,)),
+        (DAY[:68], (1,)),
+        (DAY[:69], (24,)),
+    ],
+)
+def test_cycles_are_kept_where_they_show(values, expected):
+    assert infer_seasons(series(values), 1) == expected
+
+
+def test_only_the_first_part_and_the_targets_count():
+    late = np.where(STEPS < 1400, NOISE, 9 * DAY)
+    assert infer_seasons(series(np.stack([late, DAY], axis=1)), 1) == (1,)
+
+
+def test_three_years_of_months():
+    rows = np.arange(36)
+    values = 100 + rows + 10 * np.sin(rows * np.pi / 6) + NOISE[:36]
+    assert infer_seasons(series(values, "MS"), 1) == (12,)
+
+
+def test_a_panel_is_sampled():
+    items = Items(tuple("abcd"), np.arange(5) * 500, np.zeros(4, int))
+    assert infer_seasons(series(DAY + NOISE, items=items), 1) == (24,)
+
+
+def test_series_of_a_panel_are_cut_at_the_same_time():
+    values = np.concatenate([NOISE[:1000], DAY[:299], [1.0]])
+    items = Items(("a", "late", "last"), np.array([0, 1000, 1299, 1300]), np.array([0, 701, 999]))
+    times = pd.date_range("2020", periods=1000, freq="h")
+    panel = Series(values.reshape(-1, 1), times, ("y",), "h", "here", items)
+    assert infer_seasons(panel, 1) == (1,)

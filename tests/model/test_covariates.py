@@ -1,0 +1,114 @@
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from forecaster.attention import AttentionChoice, AttentionPlan
+from forecaster.model import SKELETONS, Task
+from forecaster.model.covariates import KnownEffect
+
+TASK = Task(
+    columns=2, targets=(1, 0), past=24, start=6, horizon=12, calendar=1, season=6, covariates=2
+)
+FULL = AttentionPlan(AttentionChoice("full"), AttentionChoice("full"))
+SMALL: dict[str, dict[str, Any]] = {
+    "informer": {"width": 8, "heads": 2, "feed_forward": 8, "dropout": 0.0},
+    "tokens": {"width": 4, "heads": 2, "feed_forward": 4, "dropout": 0.0, "shrink": False},
+}
+
+
+def build(skeleton: str, task: Task = TASK, **options: Any) -> nn.Module:
+    torch.manual_seed(0)
+    return SKELETONS[skeleton](task, FULL, **{**SMALL[skeleton], **options})
+
+
+def draw(task: Task = TASK, batch: int = 4) -> tuple[Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    features = task.calendar + task.covariates
+    return (
+        torch.randn(batch, task.past, task.columns, generator=generator),
+        torch.randn(batch, task.past, features, generator=generator),
+        torch.randn(batch, task.horizon, features, generator=generator),
+    )
+
+
+def test_an_effect_starts_at_zero_and_follows_step_and_last_cycle() -> None:
+    effect, known = KnownEffect(1, 2, season=3, targets=2), torch.randn(4, 9, 3)
+    assert not torch.cat(effect(known[:, :7], known[:, 7:]), dim=1).any()
+    for parameter in effect.parameters():
+        nn.init.normal_(parameter)
+    past, ahead = effect(known[:, :7], known[:, 7:])
+    assert (past.shape, ahead.shape) == ((4, 7, 2), (4, 2, 2))
+    for step in range(9):
+        lately = known[:, max(0, step - 2) : step + 1, 1:].mean(dim=1)
+        wanted = effect.layers(torch.cat([known[:, step], lately], dim=1))
+        torch.testing.assert_close(torch.cat([past, ahead], dim=1)[:, step], wanted)
+
+
+def test_what_is_known_is_taken_away_and_given_back() -> None:
+    model, (past, *known) = build("tokens"), draw()
+    without = build("tokens", replace(TASK, covariates=0))
+    assert torch.equal(model(past, *known), without(past, *(x[..., :1] for x in known)))
+    assert isinstance(model.effect, KnownEffect)
+    for parameter in model.effect.parameters():
+        nn.init.normal_(parameter)
+    effects = [x.detach() for x in model.effect(*known)]
+    freed = past - effects[0].flip(2)  # the targets are the columns 1 and 0
+    wanted = without(freed, *(x[..., :1] for x in known)) + effects[1]
+    torch.testing.assert_close(model(past, *known), wanted)
+
+
+@pytest.mark.parametrize("skeleton", SMALL)
+@pytest.mark.parametrize("feature", [0, 1, 2])
+def test_each_known_feature_is_read_before_and_ahead(skeleton: str, feature: int) -> None:
+    model, (past, *known) = build(skeleton).eval(), draw()
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.5)
+    before = model(past, *known)
+    for changed in known:
+        changed[..., feature] += 1
+        after = model(past, *known)
+        assert (after != before).any(dim=(1, 2)).all()
+        before = after
+
+
+@pytest.mark.parametrize("calendar", [True, False])
+def test_the_calendar_that_tokens_know_is_the_calendar_alone(calendar: bool) -> None:
+    task = replace(TASK, phase=(6.0,))
+    model, (past, *known) = build("tokens", task, calendar=calendar, prior=True), draw(task)
+    without = build("tokens", replace(task, covariates=0), calendar=calendar, prior=True)
+    without.load_state_dict(model.state_dict(), strict=False)  # all but the effect, which is 0
+    assert torch.equal(model(past, *known), without(past, *(x[..., :1] for x in known)))
+
+
+@pytest.mark.parametrize("skeleton", SMALL)
+def test_a_covariate_that_decides_the_value_is_learned(skeleton: str) -> None:
+    """y is a parabola of the covariate, which is noise, and small noise: nothing else tells it."""
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randn(600, 2, generator=generator)
+    values = (rows[:, :1] ** 2 - 1) / 2 + 0.1 * torch.randn(600, 1, generator=generator)
+    task = replace(TASK, columns=1, targets=(0,), covariates=1)
+
+    def error(covariates: int) -> float:
+        model = build(skeleton, replace(task, covariates=covariates))
+        known = torch.stack([rows[:, 1] * 0, rows[:, 0]], dim=1)[:, : 1 + covariates]
+        optimiser = torch.optim.Adam(model.parameters(), lr=1e-2)
+
+        def loss(first: Tensor) -> Tensor:
+            steps = first[:, None] + torch.arange(36)
+            target = values[steps[:, 24:]]
+            ahead = model(values[steps[:, :24]], known[steps[:, :24]], known[steps[:, 24:]])
+            return (ahead - target).square().mean()
+
+        for _ in range(150):
+            optimiser.zero_grad()
+            loss(torch.randint(400, (16,), generator=generator)).backward()
+            optimiser.step()
+        with torch.no_grad():
+            return float(loss(torch.arange(440, 560)))
+
+    with_it, without = error(1), error(0)
+    assert with_it < 0.1
+    assert without > 0.4

@@ -1,0 +1,290 @@
+"""The client against real services: what it answers is what the model itself forecasts."""
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import uvicorn
+from pytest_httpserver import HTTPServer
+from werkzeug import Response
+
+from forecaster import client as module
+from forecaster.bundle import Bundle
+from forecaster.client import Client
+from forecaster.errors import DataError, ForecasterError, UnavailableError, UsageError
+from forecaster.predict import Forecaster
+from service.app import create_app
+from service.settings import Settings
+from tests.service.processes import free_port
+from tests.service.toy import COLUMNS, HORIZON, KINDS, NAME, PAST, make_bundle, rename
+
+
+@contextmanager
+def serving(folder: Path, **settings: Any) -> Iterator[str]:
+    """The URL of a service in a thread of this process, on a real socket."""
+    port = free_port()
+    app = create_app(Settings(model=str(folder), **settings))
+    server = uvicorn.Server(uvicorn.Config(app, port=port, log_config=None))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        while not server.started or app.state.store.status == "loading":
+            time.sleep(0.02)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Forecaster]]:
+    """The URL of a service, and its model."""
+    folder = tmp_path_factory.mktemp("bundle")
+    forecaster = Forecaster(make_bundle(folder))
+    with serving(folder) as url:
+        yield url, forecaster
+
+
+def history(bundle: Bundle, rows: int = PAST + 5) -> pd.DataFrame:
+    """Noise around the means with holes, of every series; covariates reach over the horizon."""
+    schema, rng = bundle.schema, np.random.default_rng(0)
+    names = schema.items + schema.columns[1:] if schema.wide else schema.columns
+    ahead = bundle.horizon if schema.known.columns else 0
+    parts = []
+    for item in schema.items if schema.id else ("",):
+        frame = pd.DataFrame(rng.normal(10, 3, (rows + ahead, len(names))), columns=list(names))
+        frame.iloc[rng.integers(0, rows, 3), 0] = np.nan
+        frame.iloc[rows - 1] = 10.0
+        frame.iloc[0] = 10.0
+        frame.iloc[rows:] = np.nan
+        for name in schema.known.columns:
+            frame[name] = rng.normal(size=len(frame))
+        for attribute in schema.known.attributes:
+            frame[attribute.name] = attribute.words[-1] if attribute.words else 120.0
+        times = pd.date_range("2026-03-01", periods=len(frame), freq=schema.freq)
+        frame.insert(0, schema.time, times)
+        if schema.id:
+            frame.insert(0, schema.id, item)
+        parts.append(frame)
+    return pd.concat(parts, ignore_index=True)
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "median", "UTC"])
+def test_it_answers_as_the_model_itself(kind: str, tmp_path: Path) -> None:
+    others = {"median": {"loss": "pinball"}, "UTC": {"timezone": "UTC", "freq": "15min"}}
+    bundle = make_bundle(tmp_path, model="tokens", **{**others, **KINDS}[kind])
+    frame, levels = history(bundle), (0.9, 0.1, 0.25)
+    expected = Forecaster(bundle).predict(frame, 4, levels)
+    with serving(tmp_path) as url:
+        answer = Client(url).predict(frame, 4, levels)
+    pd.testing.assert_frame_equal(answer, expected, rtol=1e-6, atol=1e-5)
+    assert len(answer.select_dtypes("number").columns) >= 4
+
+
+def test_with_a_key(tmp_path: Path) -> None:
+    make_bundle(tmp_path)
+    with serving(tmp_path, api_keys=(f"anna:{sha256(b'abc').hexdigest()}",)) as url:
+        assert Client(url, "abc").model()["name"] == NAME
+        for key, words in ((None, "expected the header"), ("abd", "this key is not known here")):
+            with pytest.raises(UsageError, match=words):
+                Client(url, key).models()
+
+
+class TestPredict:
+    def test_the_model_that_is_named_among_several(self, tmp_path: Path) -> None:
+        one = make_bundle(tmp_path / "one", columns=("x",))
+        two = rename(make_bundle(tmp_path / "two", columns=("y",)), tmp_path / "two", "other")
+        with serving(Path(f"{tmp_path / 'one'},{tmp_path / 'two'}")) as url:
+            client = Client(url)
+            assert [card["name"] for card in client.models()] == [NAME, "other"]
+            answers = [client.predict(history(one)), client.predict(history(two), model="other")]
+        for answer, bundle in zip(answers, (one, two), strict=True):
+            expected = Forecaster(bundle).predict(history(bundle))
+            pd.testing.assert_frame_equal(answer, expected, rtol=1e-6, atol=1e-5)
+
+    def test_files_and_a_future_apart(self, tmp_path: Path) -> None:
+        bundle = make_bundle(tmp_path / "bundle", **KINDS["ahead"])
+        frame = history(bundle)
+        frame.to_csv(tmp_path / "whole.csv", index=False)
+        frame[:-HORIZON].to_csv(tmp_path / "history.csv", index=False)
+        future = frame[-HORIZON:][["time", "holiday", "target"]]
+        with serving(tmp_path / "bundle") as url:
+            whole = Client(url).predict(tmp_path / "whole.csv")
+            apart = Client(url + "/").predict(tmp_path / "history.csv", future=future)
+            with pytest.raises(DataError, match="expected 6 rows, one per step of the horizon"):
+                Client(url).predict(frame[:-HORIZON], future=future[1:])
+        assert len(whole) == HORIZON
+        pd.testing.assert_frame_equal(apart, whole)
+
+    def test_a_panel_goes_in_several_requests(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(module, "SERIES", 2)
+        bundle = make_bundle(tmp_path, **KINDS["attributes"])
+        frame = history(bundle)
+        with serving(tmp_path) as url:
+            client, sent = Client(url), []
+            real = client._send
+
+            def send(method: str, path: str, **options: Any) -> Any:
+                sent.append(len(options["json"]["inputs"]) if options else path)
+                return real(method, path, **options)
+
+            monkeypatch.setattr(client, "_send", send)
+            answer = client.predict(frame)
+        assert sent == ["/models", 2, 1]
+        pd.testing.assert_frame_equal(
+            answer, Forecaster(bundle).predict(frame), rtol=1e-6, atol=1e-5
+        )
+
+    def test_it_says_what_the_model_would_say(self, tmp_path: Path) -> None:
+        bundle = make_bundle(tmp_path, **KINDS["panel"])
+        frame = history(bundle).replace({"town": {"None": "Basel"}})
+        expected: list[str] = []
+        Forecaster(bundle).predict(frame, say=expected.append)
+        said: list[str] = []
+        with serving(tmp_path) as url:
+            Client(url).predict(frame, say=said.append)
+        assert said == expected
+        assert said[-1].endswith("training did not know it: 'Basel'.")
+
+    def test_what_does_not_fit_is_the_error_that_the_model_would_raise(
+        self, plain: tuple[str, Forecaster]
+    ) -> None:
+        url, forecaster = plain
+        frame = history(forecaster.bundle)
+        empty = frame.assign(load=[*frame["load"][:4], *[np.nan] * (len(frame) - 4)])
+        for wrong in (frame.tail(3), frame.drop(index=9), frame.drop(columns="wind")):
+            with pytest.raises(DataError) as expected:
+                forecaster.predict(wrong)
+            with pytest.raises(DataError) as caught:
+                Client(url).predict(wrong)
+            assert str(caught.value) == str(expected.value)
+        with pytest.raises(DataError, match=r"http.*column 'load' has no value at all"):
+            Client(url).predict(empty)
+        for levels in ((0.99,), (2.0,), (np.nan,)):
+            with pytest.raises(UsageError):
+                Client(url).predict(frame, levels=levels)
+        with pytest.raises(UsageError, match="forecasts 1 to 6 steps, got horizon=7"):
+            Client(url).predict(frame, 7)
+        with pytest.raises(UsageError, match="expected a DataFrame or a file, got Series"):
+            Client(url).predict(frame["load"])  # type: ignore[arg-type]
+
+    def test_the_series_that_does_not_fit_is_named(self, tmp_path: Path) -> None:
+        frame = history(make_bundle(tmp_path, **KINDS["attributes"]))
+        frame.loc[frame["town"] == "None", "kind"] = "up"
+        message = r"http\S*: series 'None', static_covariates.kind: expected one of in, out$"
+        with serving(tmp_path) as url, pytest.raises(DataError, match=message):
+            Client(url).predict(frame)
+
+    def test_models_are_called_by_name(self, plain: tuple[str, Forecaster]) -> None:
+        url, forecaster = plain
+        client, frame = Client(url), history(forecaster.bundle)
+        (card,) = client.models()
+        assert (card["name"], card["columns"]) == (NAME, list(COLUMNS))
+        assert client.predict(frame, model=NAME).equals(client.predict(frame))
+        with pytest.raises(UnavailableError, match=f"no such model here as other; there is {NAME}"):
+            client.predict(frame, model="other")
+
+    def test_too_wide_a_panel(self) -> None:
+        card = {"wide": True, "items": 1001, "item_names": ["a"] * 1000}
+        with pytest.raises(UsageError, match="1,001 columns, of which the service names 1,000"):
+            module._form(card)
+
+
+class TestAnswers:
+    """Of a server that is made up."""
+
+    def test_the_key_is_sent(self, httpserver: HTTPServer) -> None:
+        httpserver.expect_request(
+            "/models", headers={"Authorization": "Bearer abc"}
+        ).respond_with_json({"models": []})
+        assert Client(httpserver.url_for(""), "abc").models() == []
+
+    @pytest.mark.parametrize("status", [429, 503])
+    def test_a_busy_service_is_asked_once_more(self, status: int, httpserver: HTTPServer) -> None:
+        busy = Response('{"detail": "busy"}', status, {"Retry-After": "0"})
+        httpserver.expect_ordered_request("/models").respond_with_response(busy)
+        httpserver.expect_ordered_request("/models").respond_with_json({"models": []})
+        assert Client(httpserver.url_for("")).models() == []
+        for _ in range(2):
+            httpserver.expect_ordered_request("/models").respond_with_response(busy)
+        with pytest.raises(UnavailableError, match="busy"):
+            Client(httpserver.url_for("")).models()
+        assert len(httpserver.log) == 4
+
+    def test_a_long_wait_is_left_to_the_caller(self, httpserver: HTTPServer) -> None:
+        httpserver.expect_request("/models").respond_with_response(
+            Response('{"detail": "later"}', 503, {"Retry-After": "61"})
+        )
+        with pytest.raises(UnavailableError, match="later"):
+            Client(httpserver.url_for("")).models()
+        assert len(httpserver.log) == 1
+
+    @pytest.mark.parametrize(
+        ("status", "kind"),
+        [(401, UsageError), (404, UnavailableError), (413, DataError), (500, ForecasterError)],
+    )
+    def test_problems_are_errors_with_their_detail(
+        self, status: int, kind: type[ForecasterError], httpserver: HTTPServer
+    ) -> None:
+        httpserver.expect_request("/models").respond_with_json({"detail": "because"}, status)
+        with pytest.raises(ForecasterError, match=r"^http.*: because$") as caught:
+            Client(httpserver.url_for("")).models()
+        assert type(caught.value) is kind
+
+    def test_another_server(self, httpserver: HTTPServer) -> None:
+        httpserver.expect_request("/models").respond_with_data("<html>")
+        with pytest.raises(UnavailableError, match="answers 200 OK, and not as `forecaster serve`"):
+            Client(httpserver.url_for("")).models()
+
+    def test_a_path_beside_the_service(self, plain: tuple[str, Forecaster]) -> None:
+        with pytest.raises(UnavailableError, match=r"answers 404 Not Found, .* is this its URL\?"):
+            Client(f"{plain[0]}/docs").models()
+
+    def test_silence(self, httpserver: HTTPServer) -> None:
+        release = threading.Event()
+        httpserver.expect_request("/models").respond_with_handler(
+            lambda request: release.wait() and Response()
+        )
+        with pytest.raises(UnavailableError, match=r"did not answer within 0\.2 seconds"):
+            Client(httpserver.url_for(""), timeout=0.2).models()
+        release.set()
+
+    def test_nobody_there(self) -> None:
+        url = f"http://127.0.0.1:{free_port()}"
+        with pytest.raises(UnavailableError, match=f"{url} cannot be reached"):
+            Client(url).models()
+
+    def test_a_service_without_a_model_says_why(self, tmp_path: Path) -> None:
+        with (
+            serving(tmp_path / "none") as url,
+            pytest.raises(UnavailableError, match="the model could not be found"),
+        ):
+            Client(url, timeout=1).predict(pd.DataFrame())
+
+
+def test_the_command(plain: tuple[str, Forecaster], tmp_path: Path) -> None:
+    url, forecaster = plain
+    frame = history(forecaster.bundle)
+    frame.to_parquet(tmp_path / "x.parquet")
+    program = "import sys; from forecaster.cli import main; main()"
+    command = [sys.executable, "-X", "importtime", "-c", program, "predict", "--url", url]
+    options = ["--input", "x.parquet", "--levels", "0.1", "--output", "ahead.parquet"]
+    done = subprocess.run(
+        [*command, *options], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    expected = forecaster.predict(frame, levels=(0.1,))
+    pd.testing.assert_frame_equal(
+        pd.read_parquet(tmp_path / "ahead.parquet"), expected, rtol=1e-6, atol=1e-5
+    )
+    assert " torch\n" not in done.stderr, "the client has no need of it"

@@ -1,0 +1,69 @@
+"""What lies between a frame and a model, with numbers that are easy to follow; with real models
+in test_predict.py, test_own_files.py and test_client.py."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from forecaster import frames
+from forecaster.datasets.own import Reading
+
+PAST, HORIZON = 3, 2
+
+
+def form(**reading):
+    said = {"time": "when", "targets": ("y",), "freq": "D", "panel": False, **reading}
+    return frames.Form(Reading(**said), ("y",), "naive", PAST, HORIZON)
+
+
+def last(histories, steps):
+    """The last value of each history, one more at each step, and ten more as a quantile."""
+    ahead = histories.values[:, -1:, :, None] + np.arange(1.0, HORIZON + 1)[:, None, None]
+    return np.concatenate([ahead, ahead + 10], axis=-1)
+
+
+def predict(frame, form, run=last, horizon=None):
+    question = frames.ask(form, frame, horizon, (0.9,), None, None, "the history")
+    return question.answer(run)
+
+
+def test_many_series_are_forecast_some_at_a_time(monkeypatch):
+    monkeypatch.setattr(frames, "TOGETHER", 2)
+    days, shops = pd.date_range("2026-01-01", periods=4), ["a", "b", "c"]
+    frame = pd.DataFrame(
+        {"shop": np.repeat(shops, 4), "when": np.tile(days, 3), "y": np.arange(12.0)}
+    )
+    seen = []
+
+    def run(histories, steps):
+        seen.append((list(histories.items), histories.values[..., 0].tolist(), steps))
+        return last(histories, steps)
+
+    ahead = predict(frame, form(id="shop"), run, horizon=1)
+    assert seen == [
+        (["a", "b"], [[1, 2, 3], [5, 6, 7]], 1),
+        (["c"], [[9, 10, 11]], 1),
+    ]
+    assert ahead.to_dict("list") == {
+        "shop": shops, "when": [pd.Timestamp("2026-01-05")] * 3,
+        "y": [4, 8, 12], "y 0.9": [14, 18, 22],
+    }  # fmt: skip
+
+
+def test_the_series_of_a_wide_panel_are_columns_again():
+    days = pd.date_range("2026-01-01", periods=3)
+    frame = pd.DataFrame({"b": [1.0, 2, 3], "a": [4.0, 5, 6]}, index=days)
+    wide = form(targets=("b", "a"), panel=True)
+    ahead = predict(frame, wide)
+    assert list(ahead) == ["when", "a", "a 0.9", "b", "b 0.9"]
+    assert ahead["a"].tolist() == [7, 8]
+    frame.loc[days[-1], "a"] = np.nan
+    frame.loc[days[0] - pd.Timedelta("1D")] = 1.0
+    with pytest.raises(frames.DataError, match="the columns end at different times"):
+        predict(frame.sort_index(), wide)
+
+
+def test_a_short_series_is_named_with_the_way_out():
+    rows = pd.DataFrame({"shop": "a", "when": pd.date_range("2026-01-01", periods=2), "y": 1.0})
+    with pytest.raises(frames.DataError, match=r"series 'a' has 2 rows.*, or leave the series out"):
+        predict(rows, form(id="shop"))

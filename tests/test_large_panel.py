@@ -1,0 +1,65 @@
+"""A panel of 100,000 series x 1,000 steps, from a Parquet file to a trained model."""
+
+import os
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+SERIES, STEPS, TOGETHER = 100_000, 1_000, 1_000
+COMMAND = """
+import atexit, resource, sys
+from forecaster import cli
+peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+atexit.register(lambda: print("peak", peak(), file=sys.stderr))
+cli.main()
+"""
+
+
+@pytest.fixture(scope="module")
+def panel(tmp_path_factory):
+    """Daily cycles of very different levels."""
+    file = tmp_path_factory.mktemp("panel") / "panel.parquet"
+    random = np.random.default_rng(0)
+    times = np.datetime64("2020-01-01", "us") + np.arange(STEPS) * np.timedelta64(1, "h")
+    cycle = 1 + 0.3 * np.sin(np.arange(STEPS) * np.pi / 12)
+    kinds = [("unique_id", pa.string()), ("ds", pa.timestamp("us")), ("y", pa.float32())]
+    with pq.ParquetWriter(file, pa.schema(kinds)) as writer:
+        for first in range(0, SERIES, TOGETHER):
+            levels = random.uniform(1, 100, (TOGETHER, 1)).astype(np.float32)
+            noise = random.standard_normal((TOGETHER, STEPS), dtype=np.float32)
+            names = [f"s{i}" for i in range(first, first + TOGETHER)]
+            columns = [
+                pa.array(np.repeat(names, STEPS)),
+                pa.array(np.tile(times, TOGETHER)),
+                pa.array((levels * (cycle + 0.1 * noise)).astype(np.float32).ravel()),
+            ]
+            writer.write_table(pa.table(columns, schema=pa.schema(kinds)))
+    return file
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_it_trains_in_little_memory(panel, tmp_path):
+    done = subprocess.run(
+        [
+            *(sys.executable, "-c", COMMAND, "train", "--data", str(panel), "--horizon", "24"),
+            *("--epochs", "1", "--set", "train.windows=2048", "--no-register"),
+        ],
+        cwd=tmp_path,
+        env={**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache"), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "100,000 series, 100,000,000 rows" in done.stderr
+    assert "every 179th of them" in done.stdout
+    (peak,) = re.findall(r"^peak (\d+)$", done.stderr, re.MULTILINE)
+    assert int(peak) < 3 * 1024
+    left = [file for file in (tmp_path / "cache" / "forecaster").rglob("*") if file.is_file()]
+    assert left == []

@@ -1,0 +1,365 @@
+"""Files of one's own, of every form, from the file to the forecast."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from forecaster import bundle, experiment
+from forecaster.bundle import Bundle
+from forecaster.config import load
+from forecaster.errors import DataError, UsageError
+from forecaster.predict import Forecaster
+from forecaster.train import fit
+from tests import small
+
+SMALL = (
+    "model.width=4", "model.feed_forward=4", "train.epochs=1", "train.batch=32", "train.stride=4",
+    "train.lr_of={}", "window.past=14", "train.checks=1",
+)  # fmt: skip
+ROWS, HORIZON = 200, 5
+TIMES = pd.date_range("2024-01-01", periods=ROWS + HORIZON, freq="D")
+NEXT = list(TIMES[ROWS:])
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path):
+    with small.at_home(tmp_path) as folder:
+        yield folder
+
+
+def wave(seed: int, level: float = 50.0, rows: int = ROWS) -> np.ndarray:
+    noise = np.random.default_rng(seed).normal(0, 0.3, rows)
+    return level * (1 + 0.2 * np.sin(np.arange(rows) * 2 * np.pi / 7)) + noise
+
+
+def wide() -> pd.DataFrame:
+    return pd.DataFrame({"when": TIMES[:ROWS], "amount": wave(0), "visitors": wave(1, 900.0)})
+
+
+def long() -> pd.DataFrame:
+    """Three shops; one opens late and one closes early; promotions are known ahead."""
+    parts = []
+    for name, kind, first, last in (
+        ("a", "mall", 0, ROWS), ("b", "street", 60, ROWS), ("c", "mall", 0, 150),
+    ):  # fmt: skip
+        promo = np.random.default_rng(first + last).integers(0, 2, ROWS + HORIZON)
+        rows = pd.DataFrame({"shop": name, "day": TIMES, "sold": np.nan, "promo": promo})
+        rows.loc[: ROWS - 1, "sold"] = wave(ord(name), 10.0 ** (ord(name) - 96))
+        rows["kind"] = kind
+        parts.append(rows.iloc[first:last])
+    return pd.concat(parts, ignore_index=True)
+
+
+def trained(name: str, *sets: str, **flags) -> tuple[experiment.Problem, Forecaster]:
+    """What `forecaster train --data NAME` keeps, without tracking."""
+    loaded = load(None, [*SMALL, *sets], {"data": name, "horizon": HORIZON, **flags}, {})
+    problem = experiment.pose(*experiment.find_data(loaded, lambda text: None))
+    model = problem.build_model()
+    fit(
+        model, problem.training("cpu"), problem.stopping("cpu"), problem.config.train,
+        device="cpu", seed=0,
+    )  # fmt: skip
+    intervals, words = experiment.find_intervals(problem, model, "cpu")
+    about = {
+        "name": problem.name, "intervals": words, "refit": False, "data_digest": problem.digest,
+    }  # fmt: skip
+    made = Bundle(problem.config, problem.schema, dict(model.state_dict()), {}, about, intervals)
+    return problem, Forecaster(made.save(Path("bundle")), "cpu")
+
+
+def test_a_wide_file_with_one_target():
+    wide().to_csv("sales.csv", index=False)
+    problem, forecaster = trained("sales.csv", target="amount")
+    assert problem.name == "forecaster-sales-S-amount-5"
+    assert problem.schema.columns == ("amount",)
+    ahead = forecaster.predict("sales.csv")
+    assert list(ahead.columns) == ["when", "amount"]
+    assert list(ahead["when"]) == NEXT
+    assert ahead["amount"].between(30, 70).all()
+
+
+def test_all_columns_of_a_parquet_file():
+    wide().to_parquet("sales.parquet")
+    problem, forecaster = trained("sales.parquet")
+    assert problem.schema.targets == ("amount", "visitors")
+    assert list(forecaster.predict(wide())["when"]) == NEXT
+
+
+def test_past_covariates_are_read_and_not_predicted():
+    wide().to_csv("sales.csv", index=False)
+    problem, forecaster = trained("sales.csv", target="amount", past_covariates=["visitors"])
+    assert problem.name == "forecaster-sales-MS-amount-5"
+    other = wide().assign(visitors=wide()["visitors"][::-1].to_numpy())
+    ahead = forecaster.predict(wide())
+    assert list(ahead.columns) == ["when", "amount"]
+    assert not ahead.equals(forecaster.predict(other))
+
+
+@pytest.mark.parametrize("future", ["file", "rows"])
+def test_a_panel_with_covariates_known_ahead_and_attributes(future):
+    long().to_csv("shops.csv", index=False)
+    problem, forecaster = trained(
+        "shops.csv", target="sold", future_covariates=["promo"], static=["kind"]
+    )
+    schema = problem.schema
+    assert (schema.id, schema.items) == ("shop", ("a", "b", "c"))
+    assert schema.known.width == 3
+    assert schema.scaler.mean[:, 0] == pytest.approx([10, 100, 1000], rel=0.1)
+
+    history = long()
+    coming = pd.concat(
+        [
+            pd.DataFrame({"shop": name, "day": TIMES[end : end + HORIZON], "promo": 1})
+            for name, end in (("a", ROWS), ("b", ROWS), ("c", 150))
+        ]
+    )
+    if future == "rows":
+        kinds = coming["shop"].map({"a": "mall", "b": "street", "c": "mall"})
+        history, ahead = pd.concat([history, coming.assign(kind=kinds)]), None
+    else:
+        ahead = coming
+    forecast = forecaster.predict(history, levels=(0.2, 0.8), future=ahead)
+    assert list(forecast.columns) == ["shop", "day", "sold", "sold 0.2", "sold 0.8"]
+    assert list(forecast["shop"]) == ["a"] * 5 + ["b"] * 5 + ["c"] * 5
+    assert list(forecast["day"]) == [*NEXT, *NEXT, *TIMES[150:155]]
+    middle = forecast.groupby("shop")["sold"].mean()
+    assert middle.to_numpy() == pytest.approx([10, 100, 1000], rel=0.3)
+
+
+def test_series_of_one_row_without_values_and_without_change_are_no_trouble():
+    table = long().drop(columns=["promo", "kind"]).dropna()
+    empty = pd.DataFrame({"shop": "empty", "day": TIMES[:ROWS], "sold": np.nan})
+    flat, one = empty.assign(shop="flat", sold=7.0), table[table["shop"] == "a"].tail(1)
+    rows = pd.concat([table, empty, flat, one.assign(shop="one")])
+    rows.to_csv("shops.csv", index=False)
+    problem, forecaster = trained("shops.csv", target="sold", id="shop")
+    report = experiment.judge(problem, forecaster.model, "cpu", forecaster.bundle.intervals)
+    assert np.isfinite(report.model.mse)
+    errors = report.to_dict()["items"]["errors"]
+    assert {*errors} == {"a", "b", "flat"}  # what has values in the test part
+    assert errors["flat"]["mase"] is None
+    ahead = forecaster.predict(pd.concat([table, flat]))
+    assert ahead.loc[ahead["shop"] == "flat", "sold"].to_numpy() == pytest.approx(7, abs=1)
+
+
+@pytest.mark.parametrize("scale", [1e30, 1e-30, 1e-310])
+def test_forecasts_are_finite_at_any_scale(scale):
+    table = wide().assign(amount=wave(0) * scale)
+    table.to_csv("scale.csv", index=False)
+    _, forecaster = trained("scale.csv", target="amount")
+    ahead = forecaster.predict("scale.csv")["amount"]
+    assert (ahead / scale).between(30, 70).all()
+
+
+def test_what_comes_after_the_training_part_changes_nothing_of_it():
+    table = long().dropna()
+    own = {"target": "sold", "future_covariates": ["promo"], "static": ["kind"]}
+
+    def problem(rows: pd.DataFrame) -> experiment.Problem:
+        rows.to_csv("shops.csv", index=False)
+        loaded = load(None, list(SMALL), {"data": "shops.csv", "horizon": HORIZON, **own}, {})
+        return experiment.pose(*experiment.find_data(loaded, lambda text: None))
+
+    before = problem(table)
+    border = before.series.times[before.borders.train]
+    spoilt = table.assign(sold=table["sold"].where(table["day"] < border, -1e4))
+    spoilt["promo"] = spoilt["promo"].where(table["day"] < border, 77)
+    after = problem(spoilt)
+    assert after.schema == before.schema
+    assert after.borders == before.borders
+    one, other = before.training("cpu"), after.training("cpu")
+    assert len(one) == len(other)
+    for part, same in zip(*(w.batch(torch.arange(len(w))) for w in (one, other)), strict=True):
+        assert part is same is None or torch.equal(part, same)
+    for (values, calendar), (others, steps) in zip(one.rows(), other.rows(), strict=True):
+        assert torch.equal(values, others)
+        assert torch.equal(calendar, steps)
+    ends = {
+        before.series.times[step + HORIZON - 1] for _, _, step in map(one.origin, range(len(one)))
+    }
+    assert max(ends) < border
+
+
+def test_an_item_does_not_change_the_forecast_of_another():
+    long().drop(columns=["promo", "kind"]).to_csv("shops.csv", index=False)
+    _, forecaster = trained("shops.csv", target="sold")
+    table = pd.read_csv("shops.csv")
+    together = forecaster.predict(table)
+    for name, own in together.groupby("shop"):
+        alone = forecaster.predict(table[table["shop"] == name])
+        np.testing.assert_allclose(alone["sold"], own["sold"], rtol=1e-5)
+
+
+def test_an_unknown_item_is_scaled_by_its_history():
+    long().drop(columns=["promo", "kind"]).to_csv("shops.csv", index=False)
+    _, forecaster = trained("shops.csv", target="sold")
+    table = pd.DataFrame({"shop": "new", "day": TIMES[:20], "sold": wave(5, 3e6, 20)})
+    said = []
+    assert forecaster.predict(table, say=said.append)["sold"].between(1e6, 6e6).all()
+    assert said == ["Scaled by its own history, as training did not know it: 'new'."]
+    both = pd.concat([table, table.assign(shop="empty", sold=np.nan)])
+    with pytest.raises(DataError, match="series 'empty' has no value at all in column 'sold'"):
+        forecaster.predict(both)
+
+
+def test_columns_as_series_are_those_of_the_long_form():
+    values = {name: wave(i, 10.0**i) for i, name in enumerate(["u", "v", "w"])}
+    table = pd.DataFrame({"ds": TIMES[:ROWS], **values})
+    table.to_csv("wide.csv", index=False)
+    table.melt("ds", var_name="unique_id", value_name="y").to_csv("long.csv", index=False)
+    one, forecaster = trained("wide.csv", "data.panel=true")
+    other, twin = trained("long.csv")
+    index = torch.arange(len(one.training("cpu")))
+    for here, there in zip(
+        one.training("cpu").batch(index), other.training("cpu").batch(index), strict=True
+    ):
+        assert (here is None and there is None) or torch.equal(here, there)
+    wide_ahead, long_ahead = forecaster.predict("wide.csv"), twin.predict("long.csv")
+    assert list(wide_ahead.columns) == ["ds", "u", "v", "w"]
+    assert list(wide_ahead["ds"]) == NEXT
+    for name in values:
+        own = long_ahead[long_ahead["unique_id"] == name]
+        np.testing.assert_allclose(wide_ahead[name], own["y"], rtol=1e-9)
+
+
+def test_a_folder_of_files_is_a_panel():
+    Path("shops").mkdir()
+    for name in "ab":
+        rows = long().query("shop == @name")[["day", "sold"]]
+        rows.to_csv(f"shops/{name}.csv", index=False)
+    problem, forecaster = trained("shops")
+    assert problem.schema.items == ("a", "b")
+    assert len(forecaster.predict("shops")) == 2 * HORIZON
+
+
+def test_missing_values_and_gaps_are_masked():
+    table = wide()[["when", "amount"]]
+    table.loc[::9, "amount"] = np.nan
+    table.drop(index=[50, 51, 120]).to_csv("holes.csv", index=False)
+    with pytest.raises(DataError, match=r"missing steps of D: 3 .*--policy sort"):
+        trained("holes.csv")
+    problem, forecaster = trained("holes.csv", policy="sort")
+    assert np.isnan(problem.series.values).sum() == len(range(0, ROWS, 9)) + 3
+    report = experiment.judge(problem, forecaster.model, "cpu", forecaster.bundle.intervals)
+    assert np.isfinite(report.model.mse)
+    said = []
+    ahead = forecaster.predict(table.drop(index=[195]), say=said.append)
+    assert ahead["amount"].between(30, 70).all()
+    assert "Steps without a row, whose values are missing: 1." in said
+
+
+def test_holidays_are_a_feature_of_the_calendar():
+    wide().to_csv("sales.csv", index=False)
+    problem, forecaster = trained("sales.csv", target="amount", holidays="AU-VIC")
+    assert problem.schema.task(14, 7, 5).covariates == 1
+    features = problem.training("cpu").calendar[:, -1]
+    assert {i for i in range(60) if features[i] > 0} == {0, 25}  # New Year, Australia Day
+    assert list(forecaster.predict("sales.csv")["when"]) == NEXT
+    with pytest.raises(DataError, match="no public holidays of 'AU-XYZ'"):
+        trained("sales.csv", target="amount", holidays="AU-XYZ")
+
+
+def test_the_evaluation_can_be_repeated():
+    long().to_csv("shops.csv", index=False)
+    problem, forecaster = trained(
+        "shops.csv", target="sold", id="shop", future_covariates=["promo"]
+    )
+    first = experiment.judge(problem, forecaster.model, "cpu", forecaster.bundle.intervals)
+    assert experiment.rejudge(bundle.load(Path("bundle")), "cpu") == first.to_dict()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda rows: rows.iloc[:4], "expected 5 rows, one per step of the horizon, got 4"),
+        (lambda rows: rows.assign(day=rows["day"] + pd.Timedelta("1D")), "its first row at 2024"),
+        (lambda rows: rows.assign(promo=[1, np.nan, 1, 1, 1]), "row 2, column 'promo': no value"),
+        (lambda rows: rows.drop(columns="promo"), "'promo' not found"),
+        (lambda rows: rows.assign(shop="z"), "the future of series 'a'.*got 0"),
+    ],
+)
+def test_what_is_known_ahead_fills_exactly_the_horizon(change, words):
+    one = long().query("shop == 'a'")
+    one.to_csv("shops.csv", index=False)
+    _, forecaster = trained("shops.csv", target="sold", id="shop", future_covariates=["promo"])
+    coming = pd.DataFrame({"shop": "a", "day": NEXT, "promo": [0, 1, 0, 1, 1]})
+    forecaster.predict(one, future=coming)
+    with pytest.raises(DataError, match=words):
+        forecaster.predict(one, future=change(coming))
+    with pytest.raises(UsageError, match="wants promo for the 5 steps ahead"):
+        forecaster.predict(one)
+
+
+def test_a_name_that_is_neither_a_card_nor_a_file_says_what_files_are_called():
+    with pytest.raises(UsageError, match=r"'sales.cvs'.*ending in .csv, .csv.gz, .parquet or .pq"):
+        trained("sales.cvs")
+
+
+def test_too_short_a_file_gets_the_arithmetic():
+    wide().head(40).to_csv("short.csv", index=False)
+    with pytest.raises(DataError, match=r"40 steps are too few .* --horizon 5"):
+        trained("short.csv", horizon=12)
+
+
+def test_a_part_without_values_is_told_before_training():
+    table = wide()
+    table.loc[155:, "amount"] = np.nan
+    table.to_csv("ended.csv", index=False)
+    words = "ended.csv: 'amount' without any value in the test steps, 2024-06-09 .* to 2024-07-18"
+    with pytest.raises(DataError, match=words):
+        trained("ended.csv", target="amount")
+
+
+@pytest.mark.parametrize("panel", [False, True])
+def test_a_value_that_cannot_be_scaled_is_named(panel):
+    table = long().drop(columns=["promo", "kind"]).dropna() if panel else wide()
+    column = "sold" if panel else "amount"
+    table.loc[table.index[ROWS - 1], column] = 1e300
+    table.to_csv("far.csv", index=False)
+    owner = ", series 'a'" if panel else ""
+    stamp = f"{TIMES[ROWS - 1]}"
+    with pytest.raises(DataError, match=rf"far.csv{owner}, {stamp}, column '{column}': 1e\+300 is"):
+        trained("far.csv", id="shop" if panel else None, target=column)
+
+
+@pytest.mark.slow
+def test_train_and_predict_from_the_command_line(capfd, monkeypatch):
+    import sys
+
+    from forecaster import cli
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["forecaster", *arguments])
+        with pytest.raises(SystemExit) as caught:
+            cli.main()
+        assert caught.value.code == 0
+        return capfd.readouterr()
+
+    long().to_csv("shops.csv", index=False)
+    sets = [part for each in SMALL for part in ("--set", each)]
+    said = call(
+        "train", "--data", "shops.csv", "--target", "sold", "--future-covariates", "promo",
+        "--static", "kind", "--horizon", "5", *sets,
+    )  # fmt: skip
+    assert "3 series" in said.err
+    folder = str(next(Path("runs").iterdir()))
+    future = pd.DataFrame(
+        [
+            {"shop": name, "day": TIMES[end + i], "promo": i % 2}
+            for name, end in (("a", ROWS), ("b", ROWS), ("c", 150))
+            for i in range(HORIZON)
+        ]
+    )
+    future.to_csv("future.csv", index=False)
+    rows = call("predict", "--model", folder, "--future", "future.csv").out.splitlines()
+    assert rows[0] == "shop,day,sold"
+    assert len(rows) == 1 + 3 * HORIZON
+    assert "test split" in call("evaluate", "--model", folder).out
+    told = call(
+        "data", "check", "shops.csv", "--target", "sold", "--id", "shop", "--horizon", "5"
+    ).out
+    assert "series      3, of 140 to 200 rows" in told
+    assert Path("shops-check.png").stat().st_size > 5000

@@ -1,0 +1,388 @@
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from forecaster import runner
+from forecaster.attention import ATTENTIONS, AttentionChoice, AttentionPlan, FullAttention, Place
+from forecaster.errors import DeviceLostError
+from forecaster.model import Informer, QuantileSpread, Task, TokenInformer
+from forecaster.model.base import ForecastModel
+from forecaster.runner import Runner, never_waits
+
+TASK = Task(
+    columns=3, targets=(0, 2), past=24, start=12, horizon=6, calendar=2, season=6, covariates=1
+)
+WAIT = {"topk", "aft-full", "aft-local", "aft-conv"}
+
+
+class Host(runner.Cuda):
+    """A GPU made of the processor: a graph repeats its call on the same memory."""
+
+    device = "cpu"
+
+    def __init__(self) -> None:
+        self.stream = self
+        self.waits = 0
+        self.captured: list[int] = []
+
+    def synchronize(self) -> None:
+        self.waits += 1
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        yield
+
+    def host(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        return torch.empty(shape, dtype=dtype)
+
+    def capture(self, call: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
+        output = call()
+        self.captured.append(len(output))
+
+        def replay() -> None:
+            output.copy_(call())
+
+        return replay, output
+
+
+def make_model(name: str = "prob", skeleton: str = "tokens") -> ForecastModel:
+    torch.manual_seed(0)
+    choice = AttentionChoice(name, {"factor": 1} if name == "prob" else {})
+    if skeleton == "tokens":
+        model: ForecastModel = TokenInformer(
+            TASK, AttentionPlan(choice, choice), width=8, parts=3, calendar=True
+        )
+    else:
+        model = Informer(TASK, AttentionPlan(choice, choice), width=8, heads=2, feed_forward=8)
+    model.spread = QuantileSpread((0.1, 0.5, 0.9), TASK.horizon, len(TASK.targets))
+    for weight in model.parameters():
+        torch.nn.init.normal_(weight, std=0.3)
+    return model.eval()
+
+
+def batch(count: int, masked: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    draw = np.random.default_rng(count)
+    past = draw.normal(size=(count, 24, 3)).astype(np.float32)
+    known = draw.normal(size=(count, 30, 3)).astype(np.float32)
+    return past, known, draw.random(past.shape) > 0.2 if masked else None
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Host:
+    host = Host()
+    monkeypatch.setattr(runner, "Cuda", lambda: host)
+    return host
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_on_a_processor_it_is_the_model_itself(masked: bool) -> None:
+    model = make_model()
+    past, known, observed = batch(3, masked)
+    found = Runner(model, "cpu")(past, known, observed)
+    there = torch.from_numpy(known)
+    mask = None if observed is None else torch.from_numpy(observed)
+    with torch.inference_mode():
+        wanted = model.quantiles(torch.from_numpy(past), there[:, :24], there[:, 24:], mask)
+    assert found.shape == (3, 6, 2, 3)
+    np.testing.assert_array_equal(found, wanted.numpy())
+
+
+class TestGraphs:
+    def test_a_batch_is_filled_up_to_a_power_of_two_and_captured_once(self, gpu: Host) -> None:
+        model = make_model()
+        here, there = Runner(model, "cpu"), Runner(model, "cuda")
+        assert (here.graphs, there.graphs) == (False, True)
+        for count in (3, 1, 4, 2, 9, 8, 16, 3):
+            for masked in (False, True):
+                wanted = here(*batch(count, masked))
+                np.testing.assert_allclose(there(*batch(count, masked)), wanted, atol=1e-5)
+        assert gpu.captured == [4, 4, 1, 1, 2, 2, 16, 16, 8, 8]
+
+    def test_an_answer_does_not_depend_on_its_batch(self, gpu: Host) -> None:
+        run = Runner(make_model(), "cuda")
+        past, known, observed = batch(5, masked=True)
+        assert observed is not None
+        together = run(past, known, observed)
+        alone = [run(past[i : i + 1], known[i : i + 1], observed[i : i + 1]) for i in range(5)]
+        np.testing.assert_allclose(together, np.concatenate(alone), rtol=1e-5, atol=1e-6)
+
+    def test_an_answer_is_not_overwritten_by_the_next(self, gpu: Host) -> None:
+        run = Runner(make_model(), "cuda")
+        first = run(*batch(2, False))
+        kept = first.copy()
+        run(np.ones((2, 24, 3), np.float32), np.ones((2, 30, 3), np.float32), None)
+        np.testing.assert_array_equal(first, kept)
+
+    @pytest.mark.parametrize(("name", "count"), [("prob", 2), ("prob", 5), ("topk", 2)])
+    def test_the_host_waits_once(self, gpu: Host, name: str, count: int) -> None:
+        run = Runner(make_model(name), "cuda")
+        run(*batch(count, False))
+        gpu.waits = 0
+        run(*batch(count, False))
+        assert gpu.waits == 1
+
+    def test_large_batches_are_not_captured(
+        self, gpu: Host, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(runner, "LARGEST", 2)
+        run = Runner(make_model(), "cuda")
+        wanted = Runner(make_model(), "cpu")(*batch(3, True))
+        np.testing.assert_allclose(run(*batch(3, True)), wanted, atol=1e-5)
+        assert gpu.captured == []
+        run(*batch(2, True))
+        assert gpu.captured == [2]
+
+    def test_what_cannot_be_captured_runs_without_and_that_is_said_once(
+        self, gpu: Host, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fail(call: Callable[[], Tensor]) -> None:
+            raise RuntimeError("operation not permitted when stream is capturing\nmore")
+
+        monkeypatch.setattr(gpu, "capture", fail)
+        run = Runner(make_model(), "cuda")
+        wanted = Runner(make_model(), "cpu")(*batch(3, False))
+        with pytest.warns(RuntimeWarning, match="without CUDA graphs: operation not .* capturing$"):
+            found = run(*batch(3, False))
+        np.testing.assert_allclose(found, wanted, atol=1e-5)
+        assert not run.graphs
+        with warnings.catch_warnings(action="error"):
+            run(*batch(2, False))
+
+
+class TestNeverWaits:
+    def test_by_name(self) -> None:
+        assert {name for name in ATTENTIONS if not never_waits(make_model(name))} == WAIT
+
+    def test_an_attention_of_another_package_is_not_trusted(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        class Theirs(FullAttention):
+            pass
+
+        monkeypatch.setitem(ATTENTIONS, "theirs", Theirs)
+        model = make_model("theirs")
+        monkeypatch.delitem(ATTENTIONS, "theirs")
+        assert not never_waits(model)
+
+    @pytest.mark.parametrize("length", [97, 1500])
+    @pytest.mark.parametrize("masked", [False, True])
+    @pytest.mark.parametrize("causal", [False, True])
+    @pytest.mark.parametrize("name", ATTENTIONS)
+    def test_so_it_is_without_values(
+        self, name: str, causal: bool, masked: bool, length: int,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:  # fmt: skip
+        """A tensor on "meta" takes the way of a GPU and has no values that could be looked at."""
+        _allow_meta(monkeypatch)
+        module = AttentionChoice(name).build(Place(32, 4, length, length)).eval().to("meta")
+        x = torch.empty(3, length, 32, device="meta")
+        mask = torch.empty(3, length, dtype=torch.bool, device="meta") if masked else None
+        looks = pytest.raises(RuntimeError, match="meta") if name in WAIT else nullcontext()
+        with torch.inference_mode(), looks, NothingSent():
+            module(x, causal=causal, key_mask=mask)
+
+    @pytest.mark.parametrize("length", [97, 1500])
+    def test_so_are_heads_of_different_patterns(
+        self, length: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        _allow_meta(monkeypatch)
+        choice = AttentionChoice("fixed", {"distinct_heads": True})
+        module = choice.build(Place(32, 4, length, length)).eval().to("meta")
+        with torch.inference_mode(), NothingSent():
+            module(torch.empty(3, length, 32, device="meta"))
+
+    @pytest.mark.parametrize("masked", [False, True])
+    @pytest.mark.parametrize("skeleton", ["informer", "tokens"])
+    def test_so_is_a_whole_model(
+        self, skeleton: str, masked: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        _allow_meta(monkeypatch)
+        model = make_model("full", skeleton).to("meta")
+        inputs = [torch.from_numpy(x).to("meta") for x in batch(2, masked) if x is not None]
+        past, known, *mask = inputs
+        with torch.inference_mode(), NothingSent():
+            model.quantiles(past, known[:, :24], known[:, 24:], *mask)
+
+
+class NothingSent(torch.overrides.TorchFunctionMode):
+    """Refuses what would copy from Python to the device, for which the host waits."""
+
+    def __torch_function__(self, function, types, arguments=(), options=None):  # type: ignore
+        result = function(*arguments, **(options or {}))
+        name, sent = getattr(function, "__name__", ""), False
+        if isinstance(result, Tensor) and result.device.type == "meta":
+            sent = any(isinstance(each, Tensor) and each.is_cpu for each in arguments)
+        if name in ("tensor", "as_tensor", "new_tensor"):
+            data = arguments[1 if name == "new_tensor" else 0]
+            sent = result.device.type == "meta" and not isinstance(data, Tensor)
+        elif name in ("__getitem__", "__setitem__") and arguments[0].device.type == "meta":
+            places = arguments[1] if isinstance(arguments[1], tuple) else arguments[1:2]
+            sent = any(
+                isinstance(place, list) or (isinstance(place, Tensor) and place.is_cpu)
+                for place in places
+            )
+        assert not sent, f"{name} of {arguments} copies to the device"
+        return result
+
+
+def _allow_meta(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch.autocast knows no "meta"."""
+    monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())
+
+
+class TestFailures:
+    @pytest.mark.parametrize(
+        "error",
+        [
+            torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB."),
+            torch.AcceleratorError("CUDA error: out of memory\nCUDA kernel errors might be ..."),
+            RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate`"),
+        ],
+    )
+    def test_where_memory_is_short_the_caller_is_told(
+        self, gpu: Host, monkeypatch: pytest.MonkeyPatch, error: Exception
+    ) -> None:
+        model = make_model()
+        run, quantiles = Runner(model, "cuda"), model.quantiles
+
+        def short(past: Tensor, *others: Tensor) -> Tensor:
+            if len(past) > 2:
+                raise error
+            return quantiles(past, *others)
+
+        monkeypatch.setattr(model, "quantiles", short)
+        with pytest.raises(torch.OutOfMemoryError):
+            run(*batch(4, False))
+        wanted = Runner(model, "cpu")(*batch(2, False))
+        np.testing.assert_allclose(run(*batch(2, False)), wanted, atol=1e-5)
+        assert run.graphs
+
+    @pytest.mark.parametrize("kind", [RuntimeError, torch.AcceleratorError])
+    @pytest.mark.parametrize("works", [False, True])
+    def test_a_device_is_lost_where_nothing_works_any_more(
+        self, gpu: Host, monkeypatch: pytest.MonkeyPatch, works: bool, kind: type[Exception]
+    ) -> None:
+        def fail(*_: Tensor) -> Tensor:
+            raise kind("CUDA error: an illegal memory access was encountered\nFor debugging ...")
+
+        model = make_model()
+        monkeypatch.setattr(model, "quantiles", fail)
+        monkeypatch.setattr(gpu, "works", lambda: works)
+        with pytest.raises(kind if works else DeviceLostError) as caught:
+            Runner(model, "cuda")(*batch(1, False))
+        if not works:
+            wanted = "the GPU is lost: CUDA error: an illegal memory access was encountered"
+            assert str(caught.value) == wanted
+
+    def test_memory_that_is_short_for_a_graph(
+        self, gpu: Host, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fail(call: Callable[[], Tensor]) -> None:
+            raise torch.AcceleratorError("CUDA error: out of memory")
+
+        run = Runner(make_model(), "cuda")
+        with monkeypatch.context() as full:
+            full.setattr(gpu, "capture", fail)
+            with pytest.raises(torch.OutOfMemoryError):
+                run(*batch(2, False))
+        run(*batch(2, False))
+        assert gpu.captured == [2]
+
+    def test_a_device_that_is_lost_while_a_graph_is_captured(
+        self, gpu: Host, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fail(call: Callable[[], Tensor]) -> None:
+            raise RuntimeError("CUDA error: unspecified launch failure")
+
+        monkeypatch.setattr(gpu, "capture", fail)
+        monkeypatch.setattr(gpu, "works", lambda: False)
+        with pytest.raises(DeviceLostError):
+            Runner(make_model(), "cuda")(*batch(1, False))
+
+    @pytest.mark.parametrize(
+        ("error", "works"),
+        [(None, True), (torch.OutOfMemoryError("full"), True), (RuntimeError("gone"), False)],
+    )
+    def test_whether_it_works(
+        self, gpu: Host, monkeypatch: pytest.MonkeyPatch, error: Exception | None, works: bool
+    ) -> None:
+        if error is not None:
+
+            def fail(*_: object, **__: object) -> Tensor:
+                raise error
+
+            monkeypatch.setattr(torch, "ones", fail)
+        assert gpu.works() is works
+
+
+@pytest.mark.gpu
+class TestOnAGpu:
+    @pytest.mark.parametrize("skeleton", ["informer", "tokens"])
+    @pytest.mark.parametrize("name", ATTENTIONS)
+    def test_it_answers_as_a_processor(self, name: str, skeleton: str) -> None:
+        here = Runner(make_model(name, skeleton), "cpu")
+        graphs = Runner(make_model(name, skeleton).to("cuda"), "cuda")
+        eager = Runner(graphs.model, "cuda")
+        eager.graphs = False
+        assert graphs.graphs is (name not in WAIT)
+        for count, masked in ((3, False), (3, True), (1, False), (4, False), (300, True)):
+            arrays = batch(count, masked)
+            found = graphs(*arrays)
+            np.testing.assert_allclose(found, here(*arrays), rtol=1e-4, atol=1e-4)
+            np.testing.assert_allclose(found, eager(*arrays), rtol=1e-5, atol=1e-5)
+            np.testing.assert_array_equal(found, graphs(*arrays))
+
+    @pytest.mark.parametrize("name", ["prob", "topk"])
+    def test_an_answer_does_not_depend_on_its_batch(self, name: str) -> None:
+        run = Runner(make_model(name, "informer").to("cuda"), "cuda")
+        past, known, _ = batch(37, False)
+        together = run(past, known, None)
+        alone = [run(past[i : i + 1], known[i : i + 1], None) for i in range(37)]
+        np.testing.assert_allclose(together, np.concatenate(alone), rtol=1e-5, atol=1e-5)
+
+    def test_what_breaks_the_device_is_told_from_other_failures(self) -> None:
+        """In a process of its own, which has no GPU afterwards."""
+        done = subprocess.run(
+            [sys.executable, "-c", BREAK], capture_output=True, text=True, check=True
+        )
+        assert done.stdout.startswith("ValueError\nthe GPU is lost: ")
+
+
+BREAK = """
+import os
+
+import torch
+
+from forecaster.errors import DeviceLostError
+from tests.test_runner import Runner, batch, make_model
+
+model = make_model().to("cuda")
+run, quantiles = Runner(model, "cuda"), model.quantiles
+
+def wrong(*_):
+    raise ValueError("wrong")
+
+def broken(past, *others):
+    return past.flatten()[torch.full((1,), 10**9, device="cuda")]
+
+model.quantiles = wrong
+try:
+    run(*batch(1, False))
+except ValueError:
+    print("ValueError")
+model.quantiles = quantiles
+assert run(*batch(1, False)).shape == (1, 6, 2, 3)
+model.quantiles = broken
+try:
+    run(*batch(2, False))
+except DeviceLostError as error:
+    print(error, flush=True)
+os._exit(0)  # as the service ends: what torch would clean up is lost
+"""
