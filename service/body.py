@@ -3,7 +3,8 @@
 import json
 import re
 from collections.abc import Callable, Coroutine
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias
 
 from fastapi import Request, Response
 from fastapi.concurrency import run_in_threadpool
@@ -11,6 +12,7 @@ from fastapi.routing import APIRoute
 from pydantic_core import from_json
 
 from service.problems import Flaw, Problem, invalid
+from service.schemas import MOST_COLUMNS
 from service.settings import Settings
 
 LARGE = 2**16
@@ -18,30 +20,32 @@ LARGE = 2**16
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"(\s*:)?')
 
 
-def parse(data: bytes, settings: Settings) -> Any:
-    """The JSON value of a body.
+def parse(data: bytes, settings: Settings, *, rows_are_objects: bool = False) -> Any:
+    """The JSON value of a body; where its rows may be objects, they do not count as series.
 
     Raises Problem: 400 for what is not JSON or has a key twice, 422 for more than the settings
     allow. NaN and Infinity are read, so that the answer can tell where they stand.
     """
     # Reading is what costs, so the largest bodies are judged by counting bytes. A series is an
-    # object, with two more for its covariates, and a row is a list.
-    if data.count(b"{") > 3 * settings.max_series + 2:
+    # object, with three more for its covariates, and a row is a list.
+    if not rows_are_objects and data.count(b"{") > 4 * settings.max_series + 2:
         raise _too_many("series", settings.max_series)
+    if data.count(b"{") > settings.max_rows + 4 * settings.max_series:
+        raise _too_many("rows", settings.max_rows)
     if data.count(b"[") > settings.max_rows + 4 * settings.max_series:
         raise _too_many("rows", settings.max_rows)
     if data.count(b'"') > 2 * settings.max_rows:
         raise _too_many("strings", settings.max_rows)
-    keys = 0
+    keys, most = 0, 100 * settings.max_series + MOST_COLUMNS
     for string in _STRING.finditer(data):
         keys += string[1] is not None
-        if keys > 10 * settings.max_series + 10:
-            raise _too_many("keys", 10 * settings.max_series + 10)
+        if keys > most:
+            raise _too_many("keys", most)
     try:
         value = from_json(data)
     except ValueError as error:  # the message tells line and column, and quotes nothing
         raise Problem(400, f"the body is not JSON in UTF-8: {error}") from None
-    inputs = value.get("inputs") if isinstance(value, dict) else None
+    inputs = value.get("inputs") if isinstance(value, dict) and not rows_are_objects else None
     if isinstance(inputs, list) and len(inputs) > settings.max_series:
         raise _too_many("series", settings.max_series)
     if keys != _keys(value):
@@ -72,20 +76,26 @@ def _distinct(pairs: list[tuple[str, Any]]) -> None:
         raise Problem(400, "the body has an object with the same key twice")
 
 
+Handler: TypeAlias = Callable[[Request], Coroutine[Any, Any, Response]]
+
+
 class JSONRequest(Request):
     """A request whose JSON is read by `parse`."""
 
+    rows_are_objects = False
+
     async def json(self) -> Any:
         data, settings = await self.body(), self.app.state.settings
-        if len(data) < LARGE:
-            return parse(data, settings)
-        return await run_in_threadpool(parse, data, settings)
+        read = partial(parse, data, settings, rows_are_objects=self.rows_are_objects)
+        return read() if len(data) < LARGE else await run_in_threadpool(read)
 
 
 class JSONRoute(APIRoute):
     """A route that takes application/json, not compressed."""
 
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+    request_class: type[JSONRequest] = JSONRequest
+
+    def get_route_handler(self) -> Handler:
         handler = super().get_route_handler()
 
         async def handle(request: Request) -> Response:
@@ -100,6 +110,6 @@ class JSONRoute(APIRoute):
                     415, "expected the header Content-Type: application/json",
                     headers={"Accept": "application/json"},
                 )  # fmt: skip
-            return await handler(JSONRequest(request.scope, request.receive))
+            return await handler(self.request_class(request.scope, request.receive))
 
         return handle

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
-from service.store import Served, Store
+from service.store import Store
 
 
 async def _store(request: Request) -> Store:
@@ -13,11 +13,3 @@ async def _store(request: Request) -> Store:
 
 
 StoreDep = Annotated[Store, Depends(_store)]
-
-
-async def _ready(store: StoreDep) -> Served:
-    return store.ready()
-
-
-ReadyDep = Annotated[Served, Depends(_ready)]
-"""Answers 503 before the body is looked at."""

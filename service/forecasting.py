@@ -1,19 +1,22 @@
 """From a checked request to arrays, through the model, and back."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping, Sequence, Sized
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from time import perf_counter
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
 from pandas.tseries.frequencies import to_offset
 
-from forecaster.datasets import future_times, normalise_freq
+from forecaster.bundle import Schema
+from forecaster.datasets import normalise_freq
 from forecaster.errors import DataError, UsageError
+from forecaster.intervals import between
 from forecaster.lookup import did_you_mean
 from forecaster.predict import Forecaster
+from service.batching import Done
 from service.problems import Flaw, Location, invalid
 from service.schemas import (
     FlatRequest,
@@ -27,8 +30,13 @@ from service.schemas import (
 )
 
 MOST_NAMES = 50
+PLAIN_NAME = re.compile(r"\w[\w .:@-]{0,127}")
 MOST_QUANTILES = 5_000_000
 """Numbers in one answer, beside the forecast itself: some 100 MB of JSON."""
+
+
+Forecast: TypeAlias = tuple[np.ndarray, np.ndarray]
+"""Of one series: values (T, targets) and their quantiles (T, targets, levels), in units."""
 
 
 @dataclass(frozen=True)
@@ -41,11 +49,22 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Job:
-    """What the model is to do: histories (B, P, C) in units, the time of each first row (B,)."""
+class Inputs:
+    """What the model reads of one series: its name, the newest rows (P, C) in units, NaN where
+    missing, the time of the first, what is known ahead (P + T, K), and its static attributes."""
 
+    item_id: str | None
     history: np.ndarray
-    starts: pd.DatetimeIndex
+    start: pd.Timestamp
+    known: np.ndarray
+    static: Mapping[str, float | str]
+
+
+@dataclass(frozen=True)
+class Job:
+    """What the model is to do, and where its forecasts belong."""
+
+    inputs: list[Inputs]
     places: list[Place]
     steps: int
     levels: list[float]
@@ -73,29 +92,22 @@ def prepare(request: FullRequest | FlatRequest, forecaster: Forecaster) -> Job:
         refused.flaw(("parameters",) if full else ())
         for refused in _refusals(request.parameters, forecaster, numbers)
     ]
-    histories, starts, places, warnings = [], [], [], []
+    inputs, places, warnings = [], [], []
     for number, series in enumerate(request.inputs):
         try:
-            rows = _history(series, forecaster)
-            start, first = _times(series, len(rows), forecaster)
+            found, place, surprises = _series(series, forecaster)
         except _RefusedError as refused:
             flaws.append(refused.flaw(("inputs", number) if full else ()))
             continue
-        past = forecaster.bundle.past
-        if len(rows) > past:
-            where = f"inputs[{number}]: " if full else ""
-            warnings.append(f"{where}the newest {past} of {len(rows)} rows were used")
-        histories.append(rows[-past:])
-        starts.append(start)
-        one_dimensional = not isinstance(series.target[0], list)
-        places.append(Place(series.item_id, first, one_dimensional))
+        inputs.append(found)
+        places.append(place)
+        warnings += [f"inputs[{number}]: {text}" if full else text for text in surprises]
     if flaws:
         raise invalid(flaws)
     if forecaster.kind == "median":
         warnings.append("this model was trained for quantiles alone: median, not mean, is given")
     return Job(
-        history=np.stack(histories),
-        starts=pd.DatetimeIndex(starts),
+        inputs=inputs,
         places=places,
         steps=steps,
         levels=levels,
@@ -103,31 +115,37 @@ def prepare(request: FullRequest | FlatRequest, forecaster: Forecaster) -> Job:
     )
 
 
-def run(job: Job, forecaster: Forecaster, max_batch: int) -> tuple[np.ndarray, np.ndarray]:
-    """Forecasts (B, steps, targets) and quantiles (B, steps, targets, levels), in units.
-
-    At most `max_batch` series run at a time.
-    """
-    parts = [
-        forecaster.forecast_quantiles(
-            job.history[i : i + max_batch], job.starts[i : i + max_batch], job.levels
-        )
-        for i in range(0, len(job.places), max_batch)
-    ]
-    forecasts, quantiles = (
-        np.concatenate(part)[:, : job.steps] for part in zip(*parts, strict=True)
+def run(
+    inputs: Sequence[Inputs], forecaster: Forecaster, levels: Sequence[float]
+) -> list[Forecast]:
+    """Forecast series at once: of each (T, targets), and its quantiles (T, targets, levels)."""
+    static = {name: [each.static[name] for each in inputs] for name in inputs[0].static}
+    forecasts, quantiles = forecaster.forecast_quantiles(
+        np.stack([each.history for each in inputs]),
+        pd.DatetimeIndex([each.start for each in inputs]),
+        levels,
+        covariates=np.stack([each.known for each in inputs]),
+        static=static,
+        items=[each.item_id for each in inputs],
     )
-    return forecasts, quantiles
+    return list(zip(forecasts, quantiles, strict=True))
 
 
-def answer(
-    job: Job, forecaster: Forecaster, model: ModelIdentity, request_id: str, submitted: float,
-    max_batch: int,
-) -> bytes:  # fmt: skip
-    """Run the job and write the response as JSON; `submitted` is when it was handed over."""
-    began = perf_counter()
-    forecasts, quantiles = run(job, forecaster, max_batch)
-    ended = perf_counter()
+def at_levels(job: Job, done: Done[Forecast], forecaster: Forecaster) -> Done[Forecast]:
+    """Quantiles at the levels of the job, from those at the levels of the model."""
+    if not job.levels or tuple(job.levels) == forecaster.levels:
+        return done
+    results = [
+        (forecast, between(quantiles, forecaster.levels, job.levels))
+        for forecast, quantiles in done.results
+    ]
+    return replace(done, results=results)
+
+
+def write(
+    job: Job, done: Done[Forecast], forecaster: Forecaster, model: ModelIdentity, request_id: str
+) -> bytes:
+    """The response as JSON."""
     schema = forecaster.schema
     predictions = [
         Prediction(
@@ -135,9 +153,9 @@ def answer(
             start=place.start,
             freq=schema.freq,
             columns=list(schema.targets),
-            **_values(place, forecast, levels, job, forecaster.kind),
+            **_values(place, forecast[: job.steps], quantiles[: job.steps], job, forecaster.kind),
         )
-        for place, forecast, levels in zip(job.places, forecasts, quantiles, strict=True)
+        for place, (forecast, quantiles) in zip(job.places, done.results, strict=True)
     ]
     return ForecastResponse(
         id=request_id,
@@ -145,9 +163,9 @@ def answer(
         predictions=predictions,
         warnings=job.warnings,
         timing=Timing(
-            queue_ms=round((began - submitted) * 1e3, 3),
-            inference_ms=round((ended - began) * 1e3, 3),
-            batch_size=min(len(forecasts), max_batch),
+            queue_ms=round(done.queue * 1e3, 3),
+            inference_ms=round(done.inference * 1e3, 3),
+            batch_size=done.batch,
         ),
     ).model_dump_json(exclude_unset=True).encode()  # fmt: skip
 
@@ -170,13 +188,20 @@ def _values(
 
 
 def example(forecaster: Forecaster) -> dict[str, Any]:
-    """A request that the model accepts."""
-    frame, schema = forecaster.example, forecaster.schema
+    """A request that the model accepts, with everything that it reads."""
+    frame, schema, past = forecaster.example, forecaster.schema, forecaster.bundle.past
+    known, attributes = schema.known.columns, schema.known.attributes
+    columns = [schema.items[0]] if schema.wide else list(schema.targets)
     series = {
-        "item_id": "example",
+        "item_id": schema.items[0] if schema.items else "example",
         "start": frame[schema.time].iloc[0].isoformat(),
-        "columns": list(schema.columns),
-        "target": frame[list(schema.columns)].to_numpy().tolist(),
+        "columns": list(schema.targets),
+        "target": frame[columns][:past].to_numpy().tolist(),
+        "past_covariates": {
+            name: frame[name][:past].tolist() for name in (*schema.past_only, *known)
+        },
+        "future_covariates": {name: frame[name][past:].tolist() for name in known},
+        "static_covariates": {each.name: frame[each.name].tolist()[0] for each in attributes},
     }
     parameters = {"prediction_length": forecaster.bundle.horizon, "freq": schema.freq}
     return {"inputs": [series], "parameters": parameters}
@@ -213,50 +238,168 @@ def _refusals(
     return refusals
 
 
-def _history(series: SeriesInput, forecaster: Forecaster) -> np.ndarray:
-    """All rows (N, C) in the model's order of columns."""
-    for name in ("past_covariates", "future_covariates"):
-        if getattr(series, name):
-            raise _RefusedError((name,), "this model takes no covariates", "no_covariates")
-    names, past = forecaster.schema.columns, forecaster.bundle.past
-    order = _order(series.columns, names)
-    rows: Sequence[Any] = series.target
+def _series(series: SeriesInput, forecaster: Forecaster) -> tuple[Inputs, Place, list[str]]:
+    """What the model reads of one series, where its forecast belongs, and what may surprise."""
+    schema, past, name = forecaster.schema, forecaster.bundle.past, series.item_id
+    if name is not None and name not in forecaster.places and not PLAIN_NAME.fullmatch(name):
+        message = (
+            "expected at most 128 letters, digits, spaces and _ . : @ -, beginning with a letter "
+            "or a digit"
+        )
+        raise _RefusedError(("item_id",), message, "item_id")
+    rows, known = _history(series, schema, past), _known(series, forecaster)
+    static = _static(series, schema)
+    start, first = _times(series, len(rows), forecaster)
+    warnings = []
+    if len(rows) > past:
+        warnings.append(f"the newest {past} of {len(rows)} rows were used")
+    rows = rows[-past:]
+    missing = np.isnan(rows)
+    empty = missing.all(axis=0)
+    if empty.any():
+        column = schema.columns[int(empty.argmax())]
+        message = f"column '{column}' has no value at all in the newest {past} rows"
+        place = ("past_covariates", column) if column in series.past_covariates else ("target",)
+        raise _RefusedError(place, message, "no_value")
+    if missing.any():
+        count = int(missing.sum())
+        were = "value of {} was" if count == 1 else "values of {} were"
+        warnings.append(f"{count} missing {were.format(missing.size)} masked")
+    if schema.items and name not in forecaster.places:
+        why = "it has no item_id" if name is None else "training did not know this item_id"
+        warnings.append(f"the series is scaled by its own history: {why}")
+    one_dimensional = not isinstance(series.target[0], list)
+    return Inputs(name, rows, start, known, static), Place(name, first, one_dimensional), warnings
+
+
+def _history(series: SeriesInput, schema: Schema, past: int) -> np.ndarray:
+    """All rows (N, C) in the model's order of columns, NaN where missing."""
+    given, rows = series.past_covariates, series.target
+    _check_names(
+        "past_covariates", given, schema.known.columns, "one value per row of target",
+        optional=schema.past_only,
+    )  # fmt: skip
+    apart = [name for name in schema.past_only if name in given]
+    names = [name for name in schema.columns if name not in apart]
+    hint = ""
+    if schema.wide:
+        hint = "; each series of this model is an input of its own, told by its item_id"
+    elif others := [name for name in schema.past_only if name not in apart]:
+        hint = f"; past_covariates may have {_listed(others)} instead"
+    order = _order(series.columns, names, hint)
     if isinstance(rows[0], list):
-        row = next((i for i, row in enumerate(rows) if len(row) != len(names)), None)
-        if row is not None:
+        lengths = list(map(len, rows))
+        if lengths.count(len(names)) < len(rows):
+            row = next(i for i, length in enumerate(lengths) if length != len(names))
             message = (
                 f"expected {len(names)} columns in every row ({_listed(names)}), got "
-                f"{len(rows[row])} in row {row + 1}"
+                f"{len(rows[row])} in row {row + 1}{hint}"
             )
             raise _RefusedError(("target", row), message, "column_count")
     elif len(names) != 1:
         message = (
             f"expected {len(names)} columns ({_listed(names)}): a list of {len(names)} numbers "
-            "per time step, got one number per time step"
+            f"per time step, got one number per time step{hint}"
         )
         raise _RefusedError(("target",), message, "column_count")
     if len(rows) < past:
         message = f"expected at least {past} rows, the model's look-back, got {len(rows)}"
         raise _RefusedError(("target",), message, "too_short")
+    _check_lengths("past_covariates", given, len(rows), "one per row of target")
     values = np.array(rows, dtype=np.float64).reshape(len(rows), len(names))
-    return values if order is None else values[:, order]
+    if order is None and not apart:
+        return values
+    whole = np.empty((len(rows), len(schema.columns)))
+    places = [schema.columns.index(name) for name in names]
+    whole[:, places] = values if order is None else values[:, order]
+    for name in apart:
+        whole[:, schema.columns.index(name)] = given[name]
+    return whole
 
 
-def _order(given: list[str] | None, names: tuple[str, ...]) -> list[int] | None:
-    """Where each of the model's columns stands in the request; None for the model's order."""
-    if given is None or tuple(given) == names:
+def _known(series: SeriesInput, forecaster: Forecaster) -> np.ndarray:
+    """What is known ahead of the newest look-back and of the horizon, (P + T, K)."""
+    bundle, ahead = forecaster.bundle, series.future_covariates
+    names, past, horizon = bundle.schema.known.columns, bundle.past, bundle.horizon
+    what = "one per step of the model's horizon, however short the prediction_length"
+    _check_names("future_covariates", ahead, names, f"{horizon} values each, {what}")
+    _check_lengths("future_covariates", ahead, horizon, what)
+    known = np.empty((past + horizon, len(names)))
+    for column, name in enumerate(names):
+        before = series.past_covariates[name]
+        newest = before[-past:]
+        if None in newest:
+            row = len(before) - past + newest.index(None)
+            message = f"value {row + 1}: null is no value: what is known ahead must be complete"
+            raise _RefusedError(("past_covariates", name, row), message, "incomplete")
+        known[:, column] = newest + ahead[name]
+    return known
+
+
+def _static(series: SeriesInput, schema: Schema) -> dict[str, float | str]:
+    """The static attributes, by name."""
+    given, attributes = series.static_covariates, schema.known.attributes
+    names = [attribute.name for attribute in attributes]
+    _check_names("static_covariates", given, names, "a number or a word each")
+    for attribute in attributes:
+        value = given[attribute.name]
+        if attribute.words and value not in attribute.words:
+            message = f"expected one of {_listed(attribute.words)}"
+        elif not attribute.words and isinstance(value, str):
+            message = "expected a number"
+        else:
+            continue
+        raise _RefusedError(("static_covariates", attribute.name), message, "attribute")
+    return given
+
+
+def _check_names(
+    role: str, given: Mapping[str, Any], needed: Sequence[str], what: str,
+    optional: Sequence[str] = (),
+) -> None:  # fmt: skip
+    """Raise _RefusedError unless all that is needed is given, and nothing that is not known."""
+    known = (*needed, *optional)
+    if given and not known:
+        message = f"this model takes no {role.replace('_', ' ')}"
+        raise _RefusedError((role,), message, "no_covariates")
+    problems = []
+    unknown = next((name for name in given if name not in known), None)
+    if unknown is not None:
+        problems.append(f"there is another name.{did_you_mean(unknown[:64], known)}")
+    if missing := [name for name in needed if name not in given]:
+        problems.append(f"missing: {_listed(missing)}.")
+    if problems:
+        names = [_listed(needed)] if needed else []
+        names += [f"{_listed(optional)} unless target has them"] if optional else []
+        message = f"expected {' and '.join(names)} ({what}); {' '.join(problems)}"
+        raise _RefusedError((role,), message, "covariates")
+
+
+def _check_lengths(role: str, given: Mapping[str, Sized], length: int, what: str) -> None:
+    """Raise _RefusedError for covariates that have not `length` values."""
+    for name, values in given.items():
+        if len(values) != length:
+            message = f"expected {length} values, {what}, got {len(values)}"
+            raise _RefusedError((role, name), message, "length")
+
+
+def _order(given: list[str] | None, names: list[str], hint: str) -> list[int] | None:
+    """Where each of the columns `names` stands in the request; None for the same order."""
+    if given is None or given == names:
         return None
     problems = []
     unknown = [place for place, name in enumerate(given) if name not in names]
     if unknown:
-        hint = did_you_mean(given[unknown[0]][:64], names)
-        problems.append(f"columns[{unknown[0]}] is none of them.{hint}")
+        near = did_you_mean(given[unknown[0]][:64], names)
+        problems.append(f"columns[{unknown[0]}] is none of them.{near}")
     if missing := [name for name in names if name not in given]:
         problems.append(f"missing: {_listed(missing)}.")
     if twice := [name for name in names if given.count(name) > 1]:
         problems.append(f"there more than once: {_listed(twice)}.")
     if problems:
-        message = f"expected each of {_listed(names)} once, in any order; {' '.join(problems)}"
+        message = (
+            f"expected each of {_listed(names)} once, in any order{hint}; {' '.join(problems)}"
+        )
         raise _RefusedError(("columns",), message, "columns")
     return [given.index(name) for name in names]
 
@@ -279,10 +422,12 @@ def _times(series: SeriesInput, rows: int, forecaster: Forecaster) -> tuple[pd.T
     try:
         start = begin + (rows - past) * offset if rows > past else begin
         last = start + (past - 1) * offset if past > 1 else start
-        first = future_times(last, horizon, schema.freq)[0]
-    except (DataError, OverflowError, ValueError):
-        message = "the forecast would lie beyond the year 9999"
-        raise _RefusedError(("start",), message, "start") from None
+        first, end = last + offset, last + horizon * offset
+        beyond = end.year > 9999
+    except (OverflowError, ValueError):  # pandas' OutOfBoundsDatetime is a ValueError
+        beyond = True
+    if beyond:
+        raise _RefusedError(("start",), "the forecast would lie beyond the year 9999", "start")
     zone = "+00:00" if schema.timezone == "UTC" else ""
     return start, first.isoformat() + zone
 

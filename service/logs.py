@@ -1,17 +1,23 @@
 """One JSON line on stderr for each request and each event, with the request's id."""
 
 import sys
+from random import getrandbits
 from time import perf_counter
-from typing import Any
 
 import structlog
 from asgi_correlation_id import correlation_id
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from structlog.typing import EventDict, FilteringBoundLogger, WrappedLogger
 
-from service.problems import Problem, response
+from service.metrics import Metrics, labels
+from service.problems import CLIENT_LEFT, Problem, response
 
-PROBES = ("/livez", "/readyz", "/healthz")
+PROBES = ("/livez", "/readyz", "/healthz", "/metrics")
+
+
+def new_id() -> str:
+    """A request's id, 128 bits by chance: no secret, so without a call of the system for each."""
+    return f"{getrandbits(128):032x}"
 
 
 def _request_id(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
@@ -36,23 +42,30 @@ def logger() -> FilteringBoundLogger:
     return log
 
 
-class RequestLog:
-    """ASGI middleware: a line for each request but probes that went well.
+class Watch:
+    """ASGI middleware: counts and times every request, and logs all but probes that went well.
 
     What was not foreseen becomes a plain 500; the traceback goes to the log, nothing of it to the
-    client.
+    client. Of a request's headers, body and query nothing is logged but its id.
+
+    A route that knows which model was asked puts its identity into `request.state.model`.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
-        self.log = logger()
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self.app, self.metrics = app, metrics
+        self.log = logger().bind()  # once, not for each line
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        began = perf_counter()
-        status = 0
+        began, status, left = perf_counter(), 0, False
+
+        async def hear() -> Message:
+            nonlocal left
+            message = await receive()
+            left = left or (message["type"] == "http.disconnect" and not status)
+            return message
 
         async def watch(message: Message) -> None:
             nonlocal status
@@ -61,14 +74,33 @@ class RequestLog:
             await send(message)
 
         try:
-            await self.app(scope, receive, watch)
+            await self.app(scope, hear, watch)
         except Exception:
             self.log.exception("request failed")
             if not status:
                 problem = Problem(500, "an error of the service; its log tells more")
                 await response(problem)(scope, receive, watch)
         finally:
-            if not (status == 200 and scope["path"] in PROBES):
-                facts: dict[str, Any] = {"method": scope["method"], "path": scope["path"][:200]}
-                milliseconds = round((perf_counter() - began) * 1e3, 2)
-                self.log.info("request", **facts, status=status, ms=milliseconds)
+            self._note(scope, CLIENT_LEFT if left else status, perf_counter() - began)
+
+    def _note(self, scope: Scope, status: int, seconds: float) -> None:
+        state = scope.get("state", {})
+        route, model = getattr(scope.get("route"), "path", "other"), state.get("model")
+        self.metrics.requests.labels(route, status, *labels(model)).inc()
+        self.metrics.seconds.labels(route, *labels(model)).observe(seconds)
+        if status == 200 and scope["path"] in PROBES:
+            return
+        facts = {
+            "client": (scope.get("client") or (None,))[0],
+            "key": state.get("key"),
+            "model": model and f"{model.name} {model.digest}",
+        }
+        self.log.info(
+            "request",
+            method=scope["method"],
+            path=scope["path"][:200],
+            route=route,
+            status=status,
+            ms=round(seconds * 1e3, 2),
+            **{name: fact for name, fact in facts.items() if fact},
+        )

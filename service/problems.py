@@ -7,7 +7,7 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from http import HTTPStatus
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 from asgi_correlation_id import correlation_id
 from fastapi import FastAPI, Request
@@ -19,12 +19,23 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from forecaster.errors import DataError
 from forecaster.lookup import did_you_mean
-from service.schemas import FlatRequest, FullRequest, Parameters, SeriesInput
+from service.foreign import SCORING, Scoring
+from service.schemas import FlatRequest, FullRequest
 
 MEDIA_TYPE = "application/problem+json"
 MOST_ERRORS = 20
+CLIENT_LEFT = 499
+"""The status in the log and in the metrics of a request whose client left; nobody receives it."""
+COVARIATES = {"past_covariates", "future_covariates", "static_covariates"}
+RANKED = {"target", "series"}
+FORMS: Mapping[Any, type[BaseModel]] = {"full": FullRequest, "flat": FlatRequest, **SCORING}
+"""What a body may be that has one of several forms, as its errors call them."""
 
 Location = tuple[str | int, ...]
+
+
+def _phrase(status: int) -> str:
+    return "Client Closed Request" if status == CLIENT_LEFT else HTTPStatus(status).phrase
 
 
 class Flaw(BaseModel):
@@ -68,30 +79,36 @@ class Problem(HTTPException):
         detail: str,
         errors: Sequence[Flaw] = (),
         headers: Mapping[str, str] | None = None,
+        count: int = 0,
     ) -> None:
         super().__init__(status, detail, headers)
-        self.errors = errors
+        self.errors, self.count = errors, count
 
 
-def invalid(errors: Sequence[Flaw]) -> Problem:
-    """The problem of a request that is JSON but not a forecast that can be made."""
-    more = f" (and {len(errors) - 1} more, see errors)" if len(errors) > 1 else ""
+def invalid(errors: Sequence[Flaw], count: int | None = None) -> Problem:
+    """The problem of a request that is JSON but not a forecast that can be made.
+
+    `count` is how many errors there are, where not all are given.
+    """
+    count = len(errors) if count is None else count
+    more = f" (and {count - 1} more, see errors)" if count > 1 else ""
     where = "".join(
         f"[{part}]" if isinstance(part, int) else f".{part}" for part in errors[0].loc
     ).removeprefix(".")
-    return Problem(422, f"{where + ': ' if where else ''}{errors[0].msg}{more}", errors)
+    detail = f"{where + ': ' if where else ''}{errors[0].msg}{more}"
+    return Problem(422, detail, errors, count=count)
 
 
 def response(problem: HTTPException) -> JSONResponse:
     """The problem as an answer."""
     errors = list(getattr(problem, "errors", ()))
     details = ProblemDetails(
-        title=HTTPStatus(problem.status_code).phrase,
+        title=_phrase(problem.status_code),
         status=problem.status_code,
         detail=problem.detail,
         instance=f"urn:x-request-id:{correlation_id.get()}",
         errors=errors[:MOST_ERRORS] or None,
-        error_count=len(errors) or None,
+        error_count=getattr(problem, "count", 0) or None,
     )
     return JSONResponse(
         details.model_dump(exclude_none=True),
@@ -111,9 +128,12 @@ def install(app: FastAPI) -> None:
     async def invalid_body(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, RequestValidationError)
         errors = error.errors()
-        if errors[0]["loc"] == ("body",):
+        if errors[0]["loc"] == ("body",) and errors[0]["type"] == "missing":
             return response(Problem(400, "the body is empty: expected JSON"))
-        return response(invalid([_flaw(item) for item in errors]))
+        body = get_type_hints(request.scope["endpoint"]).get("body")
+        form = body if isinstance(body, type) else None
+        flaws = [_flaw(item, form) for item in errors[:MOST_ERRORS]]
+        return response(invalid(flaws, len(errors)))
 
     async def unusable_data(request: Request, error: Exception) -> JSONResponse:
         return response(Problem(422, str(error)))
@@ -164,7 +184,7 @@ class ProblemResponses:
                 status = message["status"]
                 replaced = status == 413 or (status >= 400 and kind != MEDIA_TYPE)
                 if replaced:
-                    detail = self.details.get(status, HTTPStatus(status).phrase)
+                    detail = self.details.get(status, _phrase(status))
                     close = {"Connection": "close"} if status == 413 else None
                     await response(Problem(status, detail, headers=close))(scope, receive, send)
             if not replaced:
@@ -177,46 +197,81 @@ _OBJECTS = ("model_type", "model_attributes_type", "dict_type")
 _SAFE_KEY = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
 
 
-def _flaw(error: Mapping[str, Any]) -> Flaw:
-    """A pydantic error in our words, without the input."""
-    location: Location = error["loc"][2:]  # after "body" and the form
-    if "target" in location:  # which is followed by its rank
-        at = location.index("target") + 1
-        location, place = location[:at] + location[at + 1 :], location[at + 1 :]
-    else:
-        place = ()
+def _flaw(error: Mapping[str, Any], form: type[BaseModel] | None) -> Flaw:
+    """A pydantic error in our words, without the input.
+
+    `form` is what the body has to be; None where the error tells which of several was meant.
+    """
+    location: Location = error["loc"][1:]  # after "body"
+    if form is None:
+        form, location = FORMS.get(location[0]), location[1:]
+    words: Sequence[str] = ("row", "column")
+    place: Location = ()
     kind, text = error["type"], error["msg"]
+    if form is not None and issubclass(form, Scoring) and kind != "extra_forbidden":
+        location, words, place = _in_table(location)
+    at = 2 if location[:1] == ("inputs",) else 0  # where the field of a series stands
+    field, inside = location[at : at + 1], location[at + 1 :]
+    if set(field) & RANKED:  # followed by its rank
+        place = inside[1:]
+        location = location[: at + 1] + place
+    elif set(field) & COVARIATES:  # followed by a name of the client's, and the place in a list
+        words, place = ("value",), tuple(part for part in inside[1:2] if isinstance(part, int))
+        plain = inside and _SAFE_KEY.fullmatch(str(inside[0]))
+        location = location[: at + 1] + (inside[:1] + place if plain else ())
     if kind == "float_type":
         text = "expected a number"
-        if error["input"] is None:
-            text = "null is no value; fill or interpolate the gap"
+        if field == ("static_covariates",):
+            text = "expected a number or a word"
+        elif field == ("future_covariates",) and error["input"] is None:
+            text = "null is no value: what is known ahead must be complete"
     elif kind == "finite_number":
         text = "expected a finite number"
     elif kind == "missing":
         text = "this key is missing"
         if location == ("target",):
             text = "expected 'target' (one series) or 'inputs' (many)"
+        elif location == ("dataframe_split",):
+            text = f"expected one of the keys {', '.join(SCORING)}"
     elif kind in _OBJECTS:
         text = "expected a JSON object"
     elif kind == "extra_forbidden":
-        location, text = _unknown_key(location, full=error["loc"][1] == "full")
+        location, text = _unknown_key(location, form)
     if place:
-        numbered = zip(("row", "column"), place, strict=False)
+        numbered = zip(words, place, strict=False)
         text = f"{', '.join(f'{name} {int(number) + 1}' for name, number in numbered)}: {text}"
     return Flaw(loc=list(location), msg=text, type=kind)
 
 
-def _unknown_key(location: Location, full: bool) -> tuple[Location, str]:
+def _in_table(location: Location) -> tuple[Location, Sequence[str], Location]:
+    """The way to a cell of a scoring request, names of the client's only where they are plain
+    words; what the numbers in it count; and these."""
+    if location[:1] == ("inputs",):
+        location = location[:1] + location[2:]  # without its rank
+    if location[:2] == ("dataframe_split", "data"):
+        return location, ("row", "column"), location[2:]
+    plain = [isinstance(part, int) or _SAFE_KEY.fullmatch(part) for part in (*location, "")]
+    location = location[: plain.index(None)]
+    numbers = tuple(part for part in location if isinstance(part, int))
+    rows = len(location) > 1 and location[1:2] == numbers
+    return location, ("row",) if rows else ("value",), numbers
+
+
+def _unknown_key(location: Location, form: type[BaseModel] | None) -> tuple[Location, str]:
     """Where it stands and which keys are known there; the key itself only if it is a plain word."""
     *parents, key = location
-    if "parameters" in parents:
-        model: type[BaseModel] = Parameters
-    elif "inputs" in parents:
-        model = SeriesInput
-    else:
-        model = FullRequest if full else FlatRequest
-    known: Iterable[str] = model.model_fields
+    for part in parents:
+        if form is not None and part in form.model_fields:
+            form = _model(form.model_fields[str(part)].annotation)
+    known: Iterable[str] = form.model_fields if form else ()
     if not _SAFE_KEY.fullmatch(str(key)):
         return tuple(parents), f"unknown key. Known here: {', '.join(known)}."
     hint = did_you_mean(str(key), known)
     return location, f"unknown key.{hint} Known here: {', '.join(known)}."
+
+
+def _model(annotation: Any) -> type[BaseModel] | None:
+    """The objects that a field holds."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next(filter(None, map(_model, get_args(annotation))), None)

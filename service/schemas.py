@@ -1,7 +1,8 @@
 """The shapes of requests and answers, as /openapi.json tells them.
 
-Requests are strict: no unknown keys, no numbers in strings, no NaN, bounded lengths. Checking
-stops at the first bad value of a list, so that a large bad request costs little.
+Requests are strict: no unknown keys, no numbers in strings, no NaN (a missing value is null),
+bounded lengths. Checking stops at the first bad value of a list, so that a large bad request costs
+little.
 """
 
 from typing import Annotated, Any, TypeAlias
@@ -9,6 +10,8 @@ from typing import Annotated, Any, TypeAlias
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
 MOST_COLUMNS = 10_000
+MOST_ITEMS = 1000
+"""Series of a panel that are told by name."""
 
 
 class Strict(BaseModel):
@@ -30,34 +33,55 @@ def _form(body: Any) -> str:
     return "full" if full else "flat"
 
 
+def _kind(value: Any) -> str:
+    """Which of the two kinds of static attribute a value means to be."""
+    return "word" if isinstance(value, str) else "number"
+
+
 Row: TypeAlias = Annotated[
-    list[float], Field(fail_fast=True, min_length=1, max_length=MOST_COLUMNS)
+    list[float | None], Field(fail_fast=True, min_length=1, max_length=MOST_COLUMNS)
 ]
+Past: TypeAlias = Annotated[list[float | None], Field(fail_fast=True, min_length=1)]
+Future: TypeAlias = Annotated[list[float], Field(fail_fast=True, min_length=1)]
 Target: TypeAlias = Annotated[
-    Annotated[list[float], Field(fail_fast=True, min_length=1), Tag("list")]
+    Annotated[Past, Tag("list")]
     | Annotated[list[Row], Field(fail_fast=True, min_length=1), Tag("rows")],
     Discriminator(_rank),
 ]
 Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=256)]
+Attribute: TypeAlias = Annotated[
+    Annotated[float, Tag("number")] | Annotated[str, Field(max_length=256), Tag("word")],
+    Discriminator(_kind),
+]
 Level: TypeAlias = Annotated[float, Field(gt=0, lt=1)]
 
 
 class SeriesInput(Strict):
     """One series up to now."""
 
-    item_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:@-]{0,127}$")] | None = None
-    """A name that comes back with the forecast."""
+    item_id: Name | None = None
+    """A name that comes back with the forecast: letters, digits, spaces and _ . : @ -, or any name
+    of a series that the model was trained on. By it a model of a panel knows the series; another
+    one is scaled by its own history."""
     start: Annotated[str, Field(max_length=40)] | None = None
     """The time of the first row, ISO 8601; needed by models with calendar features."""
     target: Target
     """The values in their units, oldest first: one list of columns per time step, or one number
-    per time step for a model of one column. Complete: gaps are to be filled before."""
+    per time step for a single column. null where one is missing: it is masked, never filled, and
+    each column needs at least one value in the look-back."""
     columns: Annotated[list[Name], Field(fail_fast=True, max_length=MOST_COLUMNS)] | None = None
-    """The names of the columns, in any order; by default the model's, in its order."""
-    past_covariates: Annotated[dict[str, Any], Field(max_length=MOST_COLUMNS)] = {}
-    """Other known values of the past; no model takes any yet."""
-    future_covariates: Annotated[dict[str, Any], Field(max_length=MOST_COLUMNS)] = {}
-    """Values known beforehand; no model takes any yet."""
+    """The names of the columns of `target`, in any order; by default the model's, in its order,
+    without those in `past_covariates`."""
+    past_covariates: Annotated[dict[Name, Past], Field(max_length=MOST_COLUMNS)] = {}
+    """By name, one value per row of `target`: all covariates known ahead, complete in the
+    look-back; and, where they are no columns of `target`, covariates of the past, null where
+    missing."""
+    future_covariates: Annotated[dict[Name, Future], Field(max_length=MOST_COLUMNS)] = {}
+    """By name, all covariates known ahead, complete: one value per step of the model's horizon,
+    also where fewer steps are asked for."""
+    static_covariates: Annotated[dict[Name, Attribute], Field(max_length=MOST_COLUMNS)] = {}
+    """By name, the static attributes of the series: a number, or one of the words that the model
+    knows."""
 
 
 class Parameters(Strict):
@@ -153,9 +177,9 @@ class Timing(Answer):
     queue_ms: float
     """Waiting for the device."""
     inference_ms: float
-    """On the device."""
+    """On the device, with those of its batch."""
     batch_size: int
-    """Series that ran together."""
+    """Series that ran together, those of other requests included."""
 
 
 class ForecastResponse(Answer):
@@ -170,19 +194,47 @@ class ForecastResponse(Answer):
     timing: Timing
 
 
+class StaticAttribute(Answer):
+    """A static attribute that a model reads."""
+
+    name: str
+    words: list[str] | None
+    """What it may be; null for any number."""
+
+
 class ModelCard(ModelIdentity):
     """What a model reads and forecasts."""
 
     effective: str
     """What its attention amounts to at its lengths."""
     device: str
+    graphs: bool
+    """Whether it runs as CUDA graphs: on a GPU, where its attention allows it."""
     columns: list[str]
     """What it reads, in its order."""
+    time: str
+    """What the column of times was called in its data."""
+    id: str | None
+    """What the column was called that names the series of a long panel."""
+    wide: bool
+    """Whether each series of its panel was a column of its data."""
     targets: list[str]
     """What it forecasts."""
+    past_covariates: list[str]
+    """Those of `columns` that it does not forecast."""
+    future_covariates: list[str]
+    """What it needs for each step of the look-back and of the horizon."""
+    static_covariates: list[StaticAttribute]
+    """What it needs of a series as a whole."""
+    items: int
+    """Series of the panel that it was trained on; 0 for a model of one series."""
+    item_names: list[str]
+    """The first 1000 of them."""
     freq: str
     timezone: str
     """UTC, or naive: the clock of the data's source."""
+    policy: str
+    """What became of gaps, repeated and unsorted times in its data: error, sort or resample."""
     look_back: int
     """Rows that a request needs at least."""
     horizon: int
@@ -194,7 +246,8 @@ class ModelCard(ModelIdentity):
     intervals: str
     """How its quantiles came to be, or why there are none."""
     test: dict[str, Any]
-    """Its honest figures: MSE and MAE in scaled values on every window of the test split."""
+    """Its honest figures: MSE and MAE in scaled values on the windows of the test split, those of
+    its floors (forecasts that need no training) and a verdict in words."""
     refit: bool
     """Trained once more on all rows after those figures were measured."""
 

@@ -1,11 +1,15 @@
 """What can be set from outside: environment variables FORECASTER_*, read once at start."""
 
+import re
 from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from forecaster.errors import ConfigError
+
+DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+KEY = re.compile(r"[A-Za-z0-9._-]{1,64}:[0-9a-f]{64}")
 
 
 class Settings(BaseSettings):
@@ -19,29 +23,85 @@ class Settings(BaseSettings):
     )
 
     model: str | None = None
-    """The model to serve: a bundle's folder, an MLflow run id, or a registered name."""
+    """The models to serve, separated by commas, the default one first: each a bundle's folder, an
+    MLflow run id, or a registered name."""
+    poll_seconds: Annotated[float, Field(ge=0, le=86_400)] = 30
+    """How often to look whether a name or a folder has another model, which is then served; 0 for
+    never."""
+    digests: Annotated[tuple[str, ...], NoDecode] = ()
+    """Digests, separated by commas, of the only models that may be served; any without."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where it runs; auto takes CUDA where there is one."""
     allowed_hosts: Annotated[tuple[str, ...], NoDecode] = ()
     """Names, separated by commas, under which clients may call, besides this machine's own; *
     stands for any."""
+    trusted_proxies: Annotated[tuple[str, ...], NoDecode] = ()
+    """Addresses or networks, separated by commas, of proxies that tell the client's address in
+    X-Forwarded-For; * stands for any."""
+    api_keys: Annotated[tuple[str, ...], NoDecode] = ()
+    """NAME:SHA256 of each key that clients may use, separated by commas, as `forecaster serve
+    --new-key NAME` prints them; without any, everyone may ask."""
+    rate: Annotated[float, Field(ge=0, le=1e9)] = 0
+    """The most requests in a minute by a key, or by a client's address where there are no keys;
+    0 for any number."""
+    max_connections: Annotated[int, Field(ge=1)] = 2**14
+    """The most connections, as far as the system's limit of open files allows; beyond them the one
+    is closed that has been without a complete request for longest."""
+    receive_seconds: Annotated[float, Field(gt=0, le=3600)] = 10
+    """How long a client may take to send a request or to read its answer, and a second more for
+    each 64 KiB of it."""
     max_body_bytes: Annotated[int, Field(ge=1)] = 16 * 2**20
     """The longest request body."""
     max_series: Annotated[int, Field(ge=1)] = 1000
     """The most series in a request."""
     max_rows: Annotated[int, Field(ge=1)] = 1_000_000
-    """The most rows (lists of columns) in a request, those of all series together."""
-    max_batch: Annotated[int, Field(ge=1)] = 64
-    """The most series that the model sees at once; a larger request runs in several parts."""
+    """The most rows (lists of columns, and covariates) in a request, those of all series
+    together."""
+    threads: Annotated[int, Field(ge=1, le=64)] | None = None
+    """How many batches run at the same time, each in a thread; by default one on CUDA, on a CPU
+    one for each core up to 4."""
+    max_batch: Annotated[int, Field(ge=1)] | None = None
+    """The most series that the model sees at once, those of requests that wait at the same time
+    together; a larger request runs in several parts. By default 64 on CUDA, 16 on a CPU."""
+    max_wait_ms: Annotated[float, Field(ge=0, le=10_000)] = 0
+    """How long a batch waits for more series; 0 takes those that are there."""
+    max_queue: Annotated[int, Field(ge=1)] = 512
+    """The most series that wait for the device; what comes beyond them is refused with 503. One
+    larger request is taken when nothing waits."""
+    deadline_seconds: Annotated[float, Field(gt=0, le=3600)] = 30
+    """How long a request may wait for its forecast; 504 afterwards."""
+    drain_seconds: Annotated[float, Field(ge=0, le=3600)] = 1
+    """On SIGTERM, how long /readyz says 503 before the service stops to listen."""
     attentions: Annotated[tuple[str, ...], NoDecode] = ()
     """Names, separated by commas, of attentions that may be imported from other packages."""
 
-    @field_validator("allowed_hosts", "attentions", mode="before")
+    @field_validator(
+        "allowed_hosts", "trusted_proxies", "api_keys", "attentions", "digests", mode="before"
+    )
     @classmethod
     def _split(cls, value: object) -> object:
         if isinstance(value, str):
             return tuple(name.strip() for name in value.split(",") if name.strip())
         return value
+
+    @field_validator("api_keys")
+    @classmethod
+    def _hashed(cls, keys: tuple[str, ...]) -> tuple[str, ...]:
+        if not all(map(KEY.fullmatch, keys)):
+            raise ValueError("expected NAME:SHA256 as forecaster serve --new-key NAME prints it")
+        return keys
+
+    @field_validator("digests")
+    @classmethod
+    def _digests(cls, digests: tuple[str, ...]) -> tuple[str, ...]:
+        if not all(map(DIGEST.fullmatch, digests)):
+            raise ValueError("expected sha256: and 64 hexadecimal digits, as GET /models tells")
+        return digests
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The names of the models."""
+        return tuple(name.strip() for name in (self.model or "").split(",") if name.strip())
 
 
 def from_environment() -> Settings:
@@ -51,4 +111,6 @@ def from_environment() -> Settings:
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         name = f"FORECASTER_{problem['loc'][0]}".upper()
+        if name == "FORECASTER_API_KEYS":  # where somebody put a key, it is not to be told
+            raise ConfigError(f"${name}: {problem['msg']}") from None
         raise ConfigError(f"${name}: {problem['msg'].lower()}, got {problem['input']!r}") from None

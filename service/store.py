@@ -1,159 +1,301 @@
-"""The model that is served, and how far its loading has come."""
+"""The models that are served, how they are replaced, and the queue before them."""
 
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from threading import Thread
-from time import perf_counter
-from typing import Any, Literal
+import gc
+import os
+from collections.abc import Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
+from random import uniform
+from threading import Event, Thread, Timer
+from time import monotonic, perf_counter
+from typing import Literal
 
-from pandas import DatetimeIndex
+import numpy as np
+import torch
 
 from forecaster.attention import CATALOGUE
-from forecaster.errors import (
-    BundleError,
-    ConfigError,
-    ForecasterError,
-    UnavailableError,
-    UsageError,
-)
-from forecaster.predict import Forecaster
+from forecaster.errors import ConfigError, DeviceLostError, ForecasterError
+from service import forecasting
+from service.batching import Batcher, Done, RefusedError
+from service.forecasting import Forecast, Inputs, Job
 from service.logs import logger
+from service.metrics import Metrics, labels
 from service.problems import Problem
-from service.schemas import ModelCard, ModelIdentity
+from service.schemas import FullRequest
 from service.settings import Settings
+from service.slots import (
+    RARELY,
+    Served,
+    Slot,
+    State,
+    UnfitError,
+    check_golden,
+    differences,
+    for_clients,
+    load,
+    look,
+)
 
-
-@dataclass(frozen=True)
-class Served:
-    """A model that has answered once, and how it presents itself."""
-
-    forecaster: Forecaster
-    identity: ModelIdentity
-    card: ModelCard
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """What a request may call it."""
-        name, alias, version = self.identity.name, self.identity.alias, self.identity.version
-        aliases = (alias, f"{name}@{alias}") if alias else ()
-        versions = (version, f"{name}/{version}") if version else ()
-        return (name, *aliases, *versions)
+UNNAMED = (
+    "no model was named: set FORECASTER_MODEL to a bundle's folder, an MLflow run id or a "
+    "registered name, or use forecaster serve --model"
+)
+LEAVING_SECONDS = 2.0
+"""From the loss of the device to the end of the process: time for the answers that say so."""
 
 
 class Store:
-    """Holds the model; `device` is the one thread in which it runs.
+    """Holds the models and the queue of what they are to forecast.
 
-    `status` is "loading", then "ready", or "failed" with a `reason` for people.
+    Of the `slots`, one for each model of the settings, the first has the default one. `draining`
+    is set when the service is about to end; `lost` is why the device is gone, empty while it is
+    there.
     """
 
-    def __init__(self, settings: Settings) -> None:
-        self.settings = settings
-        self.status: Literal["loading", "ready", "failed"] = "loading"
-        self.reason = "the model is being loaded"
-        self.served: Served | None = None
-        self.device = ThreadPoolExecutor(1, thread_name_prefix="forecast")
+    def __init__(self, settings: Settings, metrics: Metrics) -> None:
+        self.settings, self.metrics = settings, metrics
+        self.draining = False
+        self.lost = ""
+        self.slots = [Slot(source) for source in settings.models]
+        threads, batch = _threads_and_batch(settings)
+        self.cores, self.threads = torch.get_num_threads(), threads
+        self.batcher: Batcher[Inputs, Forecast] = Batcher(
+            batch, settings.max_wait_ms / 1e3, settings.max_queue, threads
+        )
+        self._ending = Event()
 
     def open(self) -> None:
         """Load in the background: a daemon, so that a hanging registry cannot delay the exit."""
-        Thread(target=self.load, name="load", daemon=True).start()
+        Thread(target=self._watch, name="load", daemon=True).start()
 
     def close(self) -> None:
-        """Let the forecast in progress end, drop those that wait."""
-        self.device.shutdown(cancel_futures=True)
+        """Forecast what waits, and take nothing more."""
+        self._ending.set()
+        self.batcher.close()
+        gc.unfreeze()
+
+    @property
+    def status(self) -> Literal["loading", "ready", "failed"]:
+        """Of all models together."""
+        if any(slot.loading for slot in self.slots):
+            return "loading"
+        return "ready" if self.slots and all(slot.served for slot in self.slots) else "failed"
 
     def load(self) -> None:
-        """Load the model of the settings and let it forecast its example once. Never raises."""
-        began = perf_counter()
-        try:
-            served = self._load()
-        except ForecasterError as error:
-            self._fail(_for_clients(error))
-            logger().error("model failed", reason=str(error))
-        except Exception:
-            self._fail(_for_clients())
-            logger().exception("model failed")
-        else:
-            self.served, self.reason, self.status = served, "", "ready"
-            logger().info(
-                "model ready",
-                model=served.identity.name,
-                digest=served.identity.digest,
-                device=served.forecaster.device,
-                seconds=round(perf_counter() - began, 2),
-            )
+        """Load the models of the settings, each checked by a forecast. Never raises."""
+        for slot in self.slots:
+            self._try(slot, None)
+            slot.loading = False
+
+    def poll(self) -> None:
+        """Look whether the names stand for other models now, and put those in the place of the
+        old, from which whatever has been asked already is still answered.
+
+        A model that cannot be had, is damaged, does not reproduce its golden forecast or is of
+        another shape than the old leaves that in its place; it is tried again when its name stands
+        for yet another one, else ever more rarely; where only the queue was full, next time.
+        """
+        slots = [slot for slot in self.slots if not slot.fixed]
+        for slot, found in zip(slots, look(slots), strict=True):
+            if self.lost or self._ending.is_set():
+                return
+            if isinstance(found, ForecasterError):
+                self._failed(slot, found)
+            elif slot.served and slot.served.state == found:
+                slot.failed, slot.failures = None, 0
+            elif slot.failed != found or monotonic() >= slot.again:
+                self._try(slot, found)
+
+    def lose(self, reason: str) -> None:
+        """From now on answer 503 with `reason`: the device is gone, and only a new process has it
+        again. What is in the queue is left to fail by itself."""
+        self.lost = reason
+        logger().error("device lost", reason=reason)
 
     def ready(self) -> Served:
-        """The model. Raises Problem 503 while there is none."""
-        if self.served is None:
-            seconds = "2" if self.status == "loading" else "60"
-            raise Problem(503, self.reason, headers={"Retry-After": seconds})
-        return self.served
+        """The default model. Raises Problem 503 while there is none, and once the device is
+        lost."""
+        if self.lost:
+            raise _gone(self.lost)
+        if not self.slots:
+            raise Problem(503, UNNAMED, headers={"Retry-After": "60"})
+        return self._of(self.slots[0])
+
+    def whole(self) -> list[Served]:
+        """All models. Raises Problem 503 while one is missing, and where `admit` does."""
+        self.admit()
+        return [self._of(slot) for slot in self.slots]
 
     def get(self, name: str | None) -> Served:
-        """The model called `name`. Raises Problem 404 naming those there are, 503 while none is."""
-        served = self.ready()
-        if name is not None and name not in served.names:
-            raise Problem(404, f"no such model here; there is {' = '.join(served.names)}")
+        """The model called `name`, of several the first. Raises Problem 404 naming those there
+        are, and 503 where it may be one that is missing."""
+        if name is None or self.lost or not self.slots:
+            return self.ready()
+        served = [slot.served for slot in self.slots if slot.served]
+        found = [each for each in served if name in each.names]
+        if not found:
+            for slot in self.slots:
+                self._of(slot)
+            known = "; ".join(" = ".join(each.names) for each in served)
+            raise Problem(404, f"no such model here; there is {known}")
+        if len({each.identity.name for each in found}) > 1:
+            names = ", ".join(each.identity.name for each in found)
+            raise Problem(404, f"several models are called so, say which: {names}")
+        return found[0]
+
+    def admit(self) -> Served:
+        """A model, if more can be asked now. Raises Problem 503 when there is none or the queue is
+        full, and once the device is lost."""
+        served = next((slot.served for slot in self.slots if slot.served), None)
+        if served is None or self.lost:
+            return self.ready()
+        if self.batcher.waiting >= self.settings.max_queue:
+            raise _busy("the queue is full")
         return served
 
-    def _fail(self, reason: str) -> None:
-        self.reason, self.status = reason, "failed"
+    def submit(self, served: Served, job: Job) -> Future[Done[Forecast]]:
+        """Queue a job for its model; quantiles, where wanted, are at the model's own levels, so
+        that requests for other ones share a batch. Raises Problem 503 when there is no room."""
+        levels = served.forecaster.levels if job.levels else ()
+        key, call = (served.identity.digest, levels), partial(self._run, served, levels)
+        try:
+            return self.batcher.submit(key, call, job.inputs)
+        except RefusedError as error:
+            raise _busy(str(error)) from None
 
-    def _load(self) -> Served:
-        if self.settings.model is None:
-            raise ConfigError(
-                "no model was named: set FORECASTER_MODEL to a bundle's folder, an MLflow run id "
-                "or a registered name, or use forecaster serve --model"
-            )
+    def _run(
+        self, served: Served, levels: Sequence[float], inputs: Sequence[Inputs]
+    ) -> list[Forecast]:
+        if self.lost:
+            raise _gone(self.lost)
+        began = perf_counter()
+        if served.forecaster.device == "cpu":
+            alone = self.batcher.alone()
+            torch.set_num_threads(self.cores if alone else max(1, self.cores // self.threads))
+        forecasts = None
+        try:
+            with suppress(torch.OutOfMemoryError):
+                forecasts = forecasting.run(inputs, served.forecaster, levels)
+        except DeviceLostError as error:
+            self.lose(str(error))
+            _leave(error.exit_code)
+            raise _gone(self.lost) from None
+        if forecasts is None:  # no longer in the handler, which keeps the memory of what failed
+            # met by the batcher, which tries again in halves, and by the client of a single series
+            raise _busy("the device is out of memory")
+        model = labels(served.identity)
+        self.metrics.inference.labels(*model).observe(perf_counter() - began)
+        self.metrics.batch.labels(*model).observe(len(inputs))
+        return forecasts
+
+    def _of(self, slot: Slot) -> Served:
+        if slot.served is None:
+            number = self.slots.index(slot) + 1
+            which = f"model {number} of {len(self.slots)}: " if len(self.slots) > 1 else ""
+            retry = {"Retry-After": "2" if slot.loading else "60"}
+            raise Problem(503, which + slot.reason, headers=retry)
+        return slot.served
+
+    def _watch(self) -> None:
+        # OpenMP lets the threads of a team sleep at every operation when the teams of all threads
+        # together have more than there are cores: a lone batch's team is to be the only one
+        torch.set_num_threads(1)
+        self.load()
+        gc.freeze()  # else every few requests the collector goes through all that torch brought
+        seconds = self.settings.poll_seconds
+        while seconds and not self._ending.wait(seconds * uniform(0.8, 1.2)):
+            try:
+                self.poll()
+            except Exception:
+                self.metrics.failures.inc()
+                logger().exception("poll failed")
+
+    def _try(self, slot: Slot, state: State | None) -> None:
+        """Put what the name of a slot stands for into it; `state` is what `look` has found."""
+        began = perf_counter()
+        try:
+            served = self._load(slot)
+        except Exception as error:
+            slot.failed = None if isinstance(error, Problem) else state
+            slot.failures += 1
+            pause = self.settings.poll_seconds * 2.0 ** min(slot.failures, 30)
+            slot.again = monotonic() + min(pause, RARELY)
+            self._failed(slot, error)
+            return
+        if slot.served:
+            self.metrics.reloads.inc()
+        slot.served, slot.reason, slot.failed, slot.failures = served, "", None, 0
+        logger().info(
+            "model ready",
+            model=served.identity.name,
+            version=served.identity.version,
+            digest=served.identity.digest,
+            device=served.forecaster.device,
+            seconds=round(perf_counter() - began, 2),
+        )
+
+    def _failed(self, slot: Slot, error: Exception) -> None:
+        """Tell it; what was in the slot stays."""
+        self.metrics.failures.inc()
+        if slot.served is None:
+            slot.reason = for_clients(error)
+        foreseen = isinstance(error, ForecasterError | Problem)
+        kept = slot.served and slot.served.identity.digest
+        logger().error(
+            "model failed", source=slot.source, kept=kept, reason=str(error),
+            exc_info=None if foreseen else error,
+        )  # fmt: skip
+
+    def _load(self, slot: Slot) -> Served:
+        """The model that the name of a slot stands for, checked. Raises what is wrong with it."""
         CATALOGUE.allowed = self.settings.attentions
-        forecaster = Forecaster.load(self.settings.model, self.settings.device)
-        example, schema = forecaster.example, forecaster.schema
-        history = example[list(schema.columns)].to_numpy()[None]
-        starts = DatetimeIndex(example[schema.time].iloc[:1])
-        self.device.submit(forecaster.forecast, history, starts).result()
-        identity, card = _describe(forecaster)
-        return Served(forecaster, identity, card)
+        served, old = load(slot.source, self.settings), slot.served
+        if old and (found := differences(old.forecaster, served.forecaster)):
+            raise UnfitError(
+                "the new model would not suit those who use the old: " + "; ".join(found) + ". "
+                "Start the service anew to serve it, or give it another name"
+            )
+        for other in self.slots:
+            if other is not slot and other.served and served.names == other.served.names:
+                raise ConfigError(
+                    f"two models are called {served.identity.name}, so that a request cannot tell "
+                    "them apart: leave one out, or register them and name alias or version"
+                )
+        forecaster = served.forecaster
+        request = forecasting.example(forecaster)
+        request["parameters"]["quantile_levels"] = list(forecaster.levels)
+        job = forecasting.prepare(FullRequest.model_validate(request), forecaster)
+        done = forecasting.at_levels(job, self.submit(served, job).result(), forecaster)
+        forecast, quantiles = done.results[0]
+        check_golden(forecaster, np.concatenate([forecast[..., None], quantiles], axis=-1))
+        return served
 
 
-def _for_clients(error: ForecasterError | None = None) -> str:
-    """Why there is no model, without the folders and addresses that the log tells."""
-    match error:
-        case ConfigError():
-            return str(error)
-        case BundleError():
-            reason = "the model's bundle is damaged or incomplete"
-        case UsageError() | UnavailableError():
-            reason = "the model could not be found"
-        case _:
-            reason = "the model could not be loaded"
-    return f"{reason}; the log of the service says more"
+def _threads_and_batch(settings: Settings) -> tuple[int, int]:
+    """How many batches run at the same time, and of how many series at most.
+
+    On a CPU batches side by side share the cores: two of one thread each gain more than one of two,
+    whose threads wait for each other at every operation; and small ones stay in its caches.
+    """
+    cuda = settings.device == "cuda" or (settings.device == "auto" and torch.cuda.is_available())
+    threads, batch = (1, 64) if cuda else (min(torch.get_num_threads(), 4), 16)
+    return settings.threads or threads, settings.max_batch or batch
 
 
-def _describe(forecaster: Forecaster) -> tuple[ModelIdentity, ModelCard]:
-    bundle, schema = forecaster.bundle, forecaster.schema
-    identity: dict[str, Any] = {
-        "name": bundle.name,
-        "version": bundle.origin.get("version"),
-        "alias": bundle.origin.get("alias"),
-        "run_id": bundle.about.get("run_id"),
-        "attn": bundle.config.attn.name,
-        "digest": bundle.digest,
-    }
-    test = bundle.metrics.get("test", {})
-    card = ModelCard(
-        **identity,
-        refit=bool(bundle.about.get("refit")),
-        effective=bundle.about.get("attn_effective", ""),
-        device=forecaster.device,
-        columns=list(schema.columns),
-        targets=list(schema.targets),
-        freq=schema.freq,
-        timezone=schema.timezone,
-        look_back=bundle.past,
-        horizon=bundle.horizon,
-        forecast=forecaster.kind,
-        quantile_levels=list(forecaster.levels),
-        intervals=str(bundle.about["intervals"]),
-        test={key: test[key] for key in ("mse", "mae", "windows") if key in test},
-    )
-    return ModelIdentity(**identity), card
+def _busy(reason: str) -> Problem:
+    return Problem(503, f"{reason}; try again soon", headers={"Retry-After": "1"})
+
+
+def _gone(reason: str) -> Problem:
+    return Problem(503, reason, headers={"Retry-After": "60"})
+
+
+def _leave(status: int) -> None:
+    """End the process soon, when the last answers are out, so that a supervisor starts it anew.
+
+    At once then: what torch would clean up is on a device that answers no more.
+    """
+    timer = Timer(LEAVING_SECONDS, os._exit, (status,))
+    timer.daemon = True
+    timer.start()

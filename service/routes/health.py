@@ -6,7 +6,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from service.deps import StoreDep
-from service.problems import responses
+from service.problems import Problem, responses
 from service.schemas import Status, Version
 
 router = APIRouter(tags=["health"])
@@ -22,14 +22,19 @@ async def livez() -> Status:
 @router.get("/readyz", response_model_exclude_none=True, responses=responses(422, 503))
 async def readyz(
     store: StoreDep,
-    verbose: Annotated[str | None, Query(max_length=8, description="Name the model too.")] = None,
+    verbose: Annotated[str | None, Query(max_length=8, description="Name the models too.")] = None,
 ) -> Status:
-    """The model is loaded and has forecast its example; 503 with the reason otherwise."""
-    served = store.ready()
+    """All models are loaded and have forecast their examples, and there is room in the queue; 503
+    with the reason otherwise, and before the service ends."""
+    models = store.whole()
+    if store.draining:
+        raise Problem(503, "the service is ending", headers={"Retry-After": "10"})
     if verbose is None:
         return Status(status="ready")
-    model = f"{served.identity.name} {served.identity.digest} on {served.forecaster.device}"
-    return Status(status="ready", model=model)
+    names = (
+        f"{each.identity.name} {each.identity.digest} on {each.card.device}" for each in models
+    )
+    return Status(status="ready", model=", ".join(names))
 
 
 @router.get("/version")

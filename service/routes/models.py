@@ -14,11 +14,12 @@ router = APIRouter(prefix="/models", tags=["models"])
 
 @router.get("")
 async def models(store: StoreDep) -> Models:
-    """The models that answer now: names, columns, lengths, honest figures."""
-    return Models(models=[store.served.card] if store.served else [])
+    """The models that answer now, the default one first: names, columns, lengths, honest
+    figures."""
+    return Models(models=[slot.served.card for slot in store.slots if slot.served])
 
 
-@router.get("/{name}/example", response_model=FullRequest, responses=responses(404, 422, 503))
+@router.get("/{name:path}/example", response_model=FullRequest, responses=responses(404, 422, 503))
 async def example(
     name: Annotated[str, Path(description="A name that GET /models tells.")], store: StoreDep
 ) -> dict[str, Any]:

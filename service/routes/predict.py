@@ -1,38 +1,121 @@
 """POST /predict."""
 
-from asyncio import get_running_loop
-from time import perf_counter
-from typing import Annotated
+import asyncio
+from asyncio import FIRST_COMPLETED, ensure_future, wrap_future
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from typing import Annotated, ParamSpec, TypeVar
 
 from asgi_correlation_id import correlation_id
-from fastapi import APIRouter, Body, Response
+from fastapi import APIRouter, Body, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
+from forecaster.predict import Forecaster
 from service import forecasting
-from service.body import JSONRoute
-from service.deps import ReadyDep, StoreDep
-from service.problems import responses
-from service.schemas import ForecastRequest, ForecastResponse
+from service.batching import Done
+from service.body import LARGE, Handler, JSONRoute
+from service.deps import StoreDep
+from service.forecasting import Forecast, Job
+from service.metrics import labels
+from service.problems import CLIENT_LEFT, Problem, responses
+from service.schemas import ForecastRequest, ForecastResponse, ModelIdentity
+from service.store import Store
 
-router = APIRouter(route_class=JSONRoute, tags=["forecast"])
-PROBLEMS = responses(404, 413, 415, 422, 503)
+
+class ForecastRoute(JSONRoute):
+    """Answers 503 before the body is read, where there is no model or no room."""
+
+    def get_route_handler(self) -> Handler:
+        handler = super().get_route_handler()
+
+        async def handle(request: Request) -> Response:
+            request.app.state.store.admit()
+            return await handler(request)
+
+        return handle
+
+
+router = APIRouter(route_class=ForecastRoute, tags=["forecast"])
+PROBLEMS = responses(404, 413, 415, 422, 503, 504)
+MANY = 2**13
+"""From so many numbers on, an answer is written in another thread."""
+P = ParamSpec("P")
+T = TypeVar("T")
+Work = TypeVar("Work", bound=Job)
 
 
 @router.post("/v1/predict", response_model=ForecastResponse, responses=PROBLEMS)
 @router.post("/predict", response_model=ForecastResponse, responses=PROBLEMS)
 async def predict(
-    body: Annotated[ForecastRequest, Body()], ready: ReadyDep, store: StoreDep
+    body: Annotated[ForecastRequest, Body()], store: StoreDep, request: Request
 ) -> Response:
     """Forecast what follows each series, in its units.
 
-    Either form is taken: one series with everything at the top, or `inputs` with many. All series
-    of a request run together. A history longer than the model looks back is cut to its newest
-    part, which `warnings` tells; a shorter one is refused. Columns may come in any order by name.
+    Either form is taken: one series with everything at the top, or `inputs` with many. What is
+    asked at the same time runs together, which `timing` tells. A history longer than the model
+    looks back is cut to its newest part, which `warnings` tells; a shorter one is refused. Columns
+    may come in any order by name. null is a missing value: it is masked, and `warnings` counts it.
+    What a model needs besides, GET /models tells, and its example has it.
     """
-    served = store.get(body.model)
-    job = await run_in_threadpool(forecasting.prepare, body, served.forecaster)
-    content = await get_running_loop().run_in_executor(
-        store.device, forecasting.answer, job, served.forecaster, served.identity,
-        correlation_id.get(), perf_counter(), store.settings.max_batch,
-    )  # fmt: skip
-    return Response(content, media_type="application/json")
+    return await answer(
+        request, store, body.model, partial(forecasting.prepare, body), forecasting.write
+    )
+
+
+async def answer(
+    request: Request,
+    store: Store,
+    name: str | None,
+    prepare: Callable[[Forecaster], Work],
+    write: Callable[[Work, Done[Forecast], Forecaster, ModelIdentity, str], bytes],
+) -> Response:
+    """What the model called `name` answers: the JSON that `write` makes of the job of `prepare`.
+
+    Whatever a request looks like, its forecast is made here: in the same queue and batches, with
+    the same deadline and figures. Raises Problem where a step of it does, and 504 past the
+    deadline.
+    """
+    served = store.get(name)
+    request.state.model = served.identity
+    large = len(await request.body()) >= LARGE
+    job = await _run(large, prepare, served.forecaster)
+    done = await _result(store.submit(served, job), request, store.settings.deadline_seconds)
+    store.metrics.queue.labels(*labels(served.identity)).observe(done.queue)
+    done = forecasting.at_levels(job, done, served.forecaster)
+    large = sum(forecast.size + extra.size for forecast, extra in done.results) >= MANY
+    content = await _run(
+        large, write, job, done, served.forecaster, served.identity, correlation_id.get() or ""
+    )
+    headers = {"X-Forecaster-Model": served.header}
+    return Response(content, headers=headers, media_type="application/json")
+
+
+async def _run(large: bool, call: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
+    """`call` at once, or in a thread where it is large: a change of threads costs milliseconds
+    while the device's thread is busy, more than the reading or writing of one series."""
+    return await run_in_threadpool(call, *args, **options) if large else call(*args, **options)
+
+
+async def _result(work: Future[Done[Forecast]], request: Request, seconds: float) -> Done[Forecast]:
+    """What `work` gives; it is cancelled when its client leaves or `seconds` have passed.
+
+    Raises Problem 504 at that time.
+    """
+    result, left = wrap_future(work), ensure_future(_left(request))
+    try:
+        await asyncio.wait((result, left), timeout=seconds, return_when=FIRST_COMPLETED)
+        if result.done():
+            return result.result()
+        if left.done():
+            raise Problem(CLIENT_LEFT, "the client left")
+        raise Problem(504, f"the forecast was not made within {seconds:g} s; try again later")
+    finally:
+        result.cancel()
+        left.cancel()
+
+
+async def _left(request: Request) -> None:
+    """Returns when the client of a request that has been read is gone."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

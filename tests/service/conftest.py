@@ -6,7 +6,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from tests.service.processes import Server, free_port, running, wait_for
-from tests.service.toy import NAME, make_bundle, start
+from tests.service.toy import NAME, Registry, make_bundle, start
 
 
 @pytest.fixture(scope="session")
@@ -45,3 +45,9 @@ def server(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
     with running(command, {}, place, place / "log") as process:
         wait_for(f"http://127.0.0.1:{port}/readyz", process, place / "log")
         yield Server(port, process)
+
+
+@pytest.fixture
+def registry(monkeypatch: pytest.MonkeyPatch) -> Registry:
+    """What the service asks in place of a tracker."""
+    return Registry(monkeypatch)

@@ -1,7 +1,9 @@
+import itertools
 import re
 import subprocess
 import sys
 import threading
+import time
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,7 @@ sys.addaudithook(watch)
 with start(model=sys.argv[1]) as client:
     example = client.get(f"/models/{NAME}/example").json()
     client.post("/predict", json=example)
+    client.get("/page/page")  # fastapi reads the source of a route once
     watching = True
     for text in ("../../x", "/etc/passwd", "%2e%2e", "file:///etc/passwd", "http://127.0.0.1:9/",
                  "//127.0.0.1/x", "#", "a\\0b", "models:/x", "runs:/x", "0" * 32, "."):
@@ -35,7 +38,12 @@ with start(model=sys.argv[1]) as client:
             client.post("/predict", json={**example["inputs"][0], field: text})
         client.post("/predict", json={**example["inputs"][0], "columns": [text] * 3})
         client.post("/predict", json={**example["inputs"][0], "past_covariates": {text: [text]}})
-        client.get("/models/" + text.replace("#", "%23").replace("\\0", "%00") + "/example")
+        path = text.replace("#", "%23").replace("\\0", "%00")
+        for folder in ("models", "page", "static-offline-docs"):
+            client.get(f"/{folder}/{path}/example")
+            client.get(f"/{folder}/{path}")
+        client.get("/models", headers={"Authorization": "Bearer " + text.replace("\\0", "0"),
+                                       "X-Forwarded-For": text.replace("\\0", "0")})
     assert client.post("/predict", json=example).status_code == 200
     watching = False
 print(seen)
@@ -52,6 +60,13 @@ class Links(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.found += [value for name, value in attrs if name in ("src", "href") and value]
+
+
+def test_the_device_soon_has_the_interpreter_back(folder: Path) -> None:
+    sys.setswitchinterval(before := 0.005)
+    with start(model=str(folder)):
+        assert sys.getswitchinterval() < 0.001
+    assert sys.getswitchinterval() == before
 
 
 def test_docs_load_nothing_from_elsewhere(client: TestClient) -> None:
@@ -111,7 +126,7 @@ def test_hosts_can_be_added(folder: Path) -> None:
 def test_a_foreign_page_cannot_post(client: TestClient, flat: dict[str, Any]) -> None:
     origin = {"Origin": "http://evil.example"}
     simple = client.post("/predict", json=flat, headers={**origin, "Content-Type": "text/plain"})
-    assert simple.status_code == 415
+    assert simple.status_code == 403
     asked = client.options("/predict", headers={**origin, "Access-Control-Request-Method": "POST"})
     assert asked.status_code == 405
     for answer in (simple, asked, client.get("/models", headers=origin)):
@@ -134,7 +149,7 @@ def test_an_unforeseen_error_reveals_nothing(
 ) -> None:  # fmt: skip
     with start(model=str(folder)) as client:
 
-        def fail(*args: Any) -> None:
+        def fail(*args: Any, **options: Any) -> None:
             raise RuntimeError("the password is swordfish")
 
         monkeypatch.setattr(Forecaster, "forecast_quantiles", fail)
@@ -195,6 +210,24 @@ def test_openapi_describes_requests_and_problems(client: TestClient) -> None:
     text = str(schema)
     for name in re.findall(r"#/components/schemas/(\w+)", text):
         assert name in components
+
+
+def test_clocks_that_jump_change_nothing(
+    folder: Path, full: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hours = itertools.count()
+    monkeypatch.setattr(time, "time", lambda: 1.8e9 - 3600.0 * (next(hours) % 7))
+    with start(model=str(folder), rate=1000, max_wait_ms=1) as client:
+        for _ in range(10):
+            answer = client.post("/predict", json=full)
+            assert answer.status_code == 200
+            timing = answer.json()["timing"]
+            assert 0 <= timing["queue_ms"] < 30_000
+            assert 0 < timing["inference_ms"] < 30_000
+        metrics = client.get("/metrics").text
+    sums = re.findall(r"^forecaster_\w+_sum.* (\S+)$", metrics, re.M)
+    assert len(sums) >= 4
+    assert all(0 <= float(value) < 1000 for value in sums)
 
 
 def test_no_field_opens_a_file_or_a_connection(folder: Path) -> None:

@@ -61,8 +61,23 @@ def test_what_is_not_json_is_400(client: TestClient, content: bytes) -> None:
         ('{"target": [[1, 2], [3, NaN]]}', ["row 2, column 2", "finite"]),
         ('{"target": [[1, 2], [3, -Infinity]]}', ["row 2, column 2", "finite"]),
         ('{"target": [[1, 2], [1e999, 4]]}', ["row 2, column 1", "finite"]),
-        ('{"target": [[1, 2], [3, null]]}', ["row 2, column 2", "null"]),
-        ('{"target": [1, 2, null]}', ["row 3", "null"]),
+        ('{"target": [[1, 2], null]}', ["row 2"]),
+        ('{"target": null}', ["target"]),
+        ('{"target": [1], "past_covariates": {"a": [1, "2"]}}', ["past_covariates.a[1]: value 2"]),
+        ('{"target": [1], "past_covariates": {"a": [1, NaN]}}', ["value 2", "finite"]),
+        ('{"target": [1], "past_covariates": {"a": [[1]]}}', ["value 1", "number"]),
+        ('{"target": [1], "past_covariates": {"a": 1}}', ["past_covariates.a"]),
+        ('{"target": [1], "past_covariates": {"target": [true]}}', ["past_covariates.target[0]"]),
+        ('{"target": [1], "past_covariates": {"": [1]}}', ["past_covariates: "]),
+        ('{"target": [1], "past_covariates": [1]}', ["past_covariates: expected a JSON object"]),
+        ('{"target": [1], "future_covariates": {"a": [1, null]}}', ["value 2", "complete"]),
+        ('{"target": [1], "future_covariates": {"a": []}}', ["future_covariates.a"]),
+        ('{"target": [1], "static_covariates": {"a": null}}', ["a: expected a number or a word"]),
+        ('{"target": [1], "static_covariates": {"a": Infinity}}', ["a: expected a finite number"]),
+        (
+            '{"inputs": [{"target": [1], "past_covariates": {"b": ["x"]}}]}',
+            ["inputs[0].past_covariates.b[0]: value 1"],
+        ),
         ('{"target": [1, [2]]}', ["row 2", "number"]),
         ('{"target": [[1], 2]}', ["row 2"]),
         ('{"target": [true, "3.5"]}', ["row 1", "number"]),
@@ -93,12 +108,12 @@ def test_what_is_no_request_is_422(client: TestClient, content: str, words: list
 
 
 def test_first_of_the_traps_names_the_place(client: TestClient, flat: Body) -> None:
-    flat["target"][7][1] = None
+    flat["target"][7][1] = "1.5"
     _, problem = post(client, json.dumps(flat))
     assert problem["errors"] == [
         {
             "loc": ["target", 7, 1],
-            "msg": "row 8, column 2: null is no value; fill or interpolate the gap",
+            "msg": "row 8, column 2: expected a number",
             "type": "float_type",
         }
     ]
@@ -115,6 +130,12 @@ def test_nothing_that_came_in_goes_out(client: TestClient, flat: Body, secret: s
         {**flat, "target": [secret]},
         {**flat, "target": {secret: secret}},
         {**flat, "past_covariates": {secret: [1]}},
+        {**flat, "past_covariates": {secret: ["x"]}},
+        {**flat, "past_covariates": {"a": [secret]}},
+        {**flat, "future_covariates": {secret: [secret]}},
+        {**flat, "static_covariates": {secret: secret}},
+        {**flat, "static_covariates": {secret: None}},
+        {**flat, "static_covariates": {secret * 60: 1}},
         {**flat, "model": secret + "!"},
         {"inputs": [flat, {secret: secret}], "parameters": {secret: secret}},
     ):
@@ -135,17 +156,38 @@ def million(item: bytes) -> bytes:
         (b'{"inputs": [' + b",".join([b"1"] * 1001) + b"]}", "at most 1,000 series"),
         (b'{"target": [' + million(b"[1]") + b",[1]" * 9000 + b"]}", "at most 1,000,000 rows"),
         (b'{"target": [' + b",".join([b'"x"'] * 100_000) + b"]}", "row 1"),
-        (b'{"target": [' + b",".join([b"[null,null]"] * 50_000) + b"]}", "row 1, column 1"),
+        (b'{"target": [' + b",".join([b"[null,null]"] * 50_000) + b"]}", "got 2 in row 1"),
+        (b'{"target": [' + b",".join([b"[true,null]"] * 50_000) + b"]}", "row 1, column 1"),
         (b'{"target": [1], "quantile_levels": [' + million(b"0.5") + b"]}", "quantile_levels"),
         (b'{"target": [1], "columns": [' + million(b'"c"') + b',""]}', "at most 1,000,000 strings"),
         (b'{"target": [1], "columns": [' + b'"c",' * 10_000 + b'"c"]}', "columns"),
         (
             b'{"target": [1],' + b",".join(b'"%d":1' % i for i in range(300_000)) + b"}",
-            "at most 10,010 keys",
+            "at most 110,000 keys",
         ),
         (
             b'{"target": [1],' + b",".join(b'"%d":1' % i for i in range(9_000)) + b"}",
             "and 8999 more",
+        ),
+        (
+            b'{"target": [1],' + b",".join(b'"%d":1' % i for i in range(100_000)) + b"}",
+            "and 99999 more",
+        ),
+        (
+            b'{"inputs": ['
+            + b",".join(
+                b'{"target":[1],"static_covariates":{%s}}'
+                % b",".join(b'"%d":null' % i for i in range(100))
+                for _ in range(1000)
+            )
+            + b"]}",
+            "and 99 more",
+        ),
+        (
+            b'{"target": [1], "past_covariates": {'
+            + b",".join(b'"%d":[1]' % i for i in range(10_001))
+            + b"}}",
+            "past_covariates",
         ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.service.toy import start
+from tests.service.toy import NAME, start
 
 
 def test_one_json_line_for_a_request_and_none_for_probes(
@@ -13,8 +13,11 @@ def test_one_json_line_for_a_request_and_none_for_probes(
     with start(model=str(folder)) as client:
         capsys.readouterr()
         client.get("/livez")
-        client.post("/predict?token=secret", json=flat, headers={"X-Request-ID": "id-1"})
+        answer = client.post(
+            "/predict?token=secret", json=flat, headers={"X-Request-ID": "id-1", "Cookie": "secret"}
+        )
         client.get("/" + "x" * 1000)
+    digest = answer.json()["model"]["digest"]
     captured = capsys.readouterr()
     first, second = (json.loads(line) for line in captured.err.splitlines())
     assert captured.out == ""
@@ -24,11 +27,14 @@ def test_one_json_line_for_a_request_and_none_for_probes(
         "level": "info",
         "method": "POST",
         "path": "/predict",
+        "route": "/predict",
+        "client": "testclient",
+        "model": f"{NAME} {digest}",
         "status": 200,
         "ms": 0,
         "timestamp": "",
         "request_id": "id-1",
     }
-    assert second["status"] == 404
+    assert (second["status"], second["route"]) == (404, "other")
     assert len(second["path"]) == 200
     assert "secret" not in captured.err

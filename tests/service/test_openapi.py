@@ -1,24 +1,40 @@
-"""What /openapi.json promises, tried out by a generator of requests."""
+"""What /openapi.json promises, tried out by a generator of requests: some 2,000 of them."""
 
+from collections import Counter
+from itertools import count
 from typing import Any
 
 import pytest
 import schemathesis
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis import GenerationMode
 from schemathesis.checks import load_all_checks
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from tests.service.processes import Server
+from tests.service.toy import NAME
 
 load_all_checks()
 
-WITH_INPUT = ("POST /predict", "POST /v1/predict", "GET /readyz")
-OTHERS = ("GET /models", "GET /models/{name}/example", "GET /livez", "GET /healthz", "GET /version")
+INPUTS = {
+    "POST /predict": 120,
+    "POST /v1/predict": 20,
+    "POST /invocations": 120,
+    "POST /v1/timeseries/forecast": 150,
+    "GET /readyz": 350,
+}
+"""How many requests are made, and as many that break the description."""
+NAMES = {"GET /models/{name}/example": 500}
+OTHERS = (
+    "GET /models", "GET /livez", "GET /healthz", "GET /version", "GET /metrics", "GET /ping",
+    "POST /ping",
+)  # fmt: skip
 CASES = [
-    *[(operation, GenerationMode.POSITIVE) for operation in (*WITH_INPUT, *OTHERS)],
-    *[(operation, GenerationMode.NEGATIVE) for operation in WITH_INPUT],
+    *[(*case, GenerationMode.POSITIVE) for case in {**INPUTS, **NAMES}.items()],
+    *[(*case, GenerationMode.NEGATIVE) for case in INPUTS.items()],
+    *[(operation, 1, GenerationMode.POSITIVE) for operation in OTHERS],
 ]
+OPTIONS = {"parameters", "params", "options"}
 
 
 @pytest.fixture(scope="module")
@@ -27,24 +43,66 @@ def operations(server: Server) -> dict[str, Any]:
     return {result.ok().label: result.ok() for result in schema.get_all_operations()}
 
 
+@pytest.fixture(scope="module")
+def fitting(server: Server) -> dict[str, Any]:
+    """By path, series that fit the model."""
+    (series,) = server.get(f"/models/{NAME}/example")["inputs"]
+    days = [f"2026-01-{1 + hour // 24:02}T{hour % 24:02}:00" for hour in range(24)]
+    rows = [[day, *row] for day, row in zip(days, series["target"], strict=True)]
+    theirs = {
+        "type": "multivariate_time_series", "name": "x", "series": series["target"],
+        "frequency": "H", "start_timestamp": series["start"],
+    }  # fmt: skip
+    return {
+        "/predict": {"inputs": [series]},
+        "/v1/predict": {"inputs": [series]},
+        "/invocations": {
+            "dataframe_split": {"columns": ["time", *series["columns"]], "data": rows}
+        },
+        "/v1/timeseries/forecast": {"model": NAME, "inputs": [theirs]},
+    }
+
+
 @pytest.mark.slow
 def test_every_operation_is_tried(operations: dict[str, Any]) -> None:
-    assert set(operations) == {*WITH_INPUT, *OTHERS}
+    assert set(operations) == {*INPUTS, *NAMES, *OTHERS}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("operation", "mode"), CASES)
+@pytest.mark.parametrize(("operation", "examples", "mode"), CASES)
 def test_answers_are_those_described(
-    operations: dict[str, Any], operation: str, mode: GenerationMode
+    operations: dict[str, Any],
+    fitting: dict[str, Any],
+    operation: str,
+    examples: int,
+    mode: GenerationMode,
 ) -> None:
     """No 5xx, and status, content type and body as described, for good and bad requests alike.
 
-    A request that fits the description may still not fit the model, so acceptance is not asked.
+    A request that fits the description may still not fit the model, so acceptance is not asked;
+    but every other good one is given series that do fit.
     """
+    number, statuses = count(), Counter[int]()
 
     @given(case=operations[operation].as_strategy(generation_mode=mode))
-    @settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(
+        max_examples=examples,
+        deadline=None,
+        derandomize=True,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
     def try_it(case: Any) -> None:
-        case.call_and_validate(excluded_checks=[positive_data_acceptance])
+        series = fitting.get(case.path) if mode is GenerationMode.POSITIVE else None
+        if series and next(number) % 2:
+            options = {key: value for key, value in case.body.items() if key in OPTIONS}
+            case.body = {**options, **series}
+        answer = case.call()
+        statuses[answer.status_code] += 1
+        case.validate_response(answer, excluded_checks=[positive_data_acceptance])
 
     try_it()
+    if mode is GenerationMode.POSITIVE:
+        assert statuses[200] or operation in NAMES, statuses
+    else:
+        assert statuses[422], statuses

@@ -1,14 +1,20 @@
 """The service as a process: raw HTTP, long bodies, signals, the same bits everywhere."""
 
+import asyncio
 import json
+import re
 import signal
 import socket
 import sys
 import time
 import urllib.error
-from collections.abc import Iterable, Iterator
+import urllib.request
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
 
@@ -18,6 +24,7 @@ from tests.service.toy import NAME
 pytestmark = pytest.mark.slow
 
 BODY = b'{"target": [1]}'
+READY = b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 
 
 def head(*lines: str) -> bytes:
@@ -26,7 +33,7 @@ def head(*lines: str) -> bytes:
 
 
 def chunked(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    yield head("Transfer-Encoding: chunked")
+    yield head("Transfer-Encoding: chunked", "Connection: close")
     for piece in pieces:
         yield b"%x\r\n%b\r\n" % (len(piece), piece)
     yield b"0\r\n\r\n"
@@ -45,8 +52,6 @@ def test_same_bits_in_two_processes(server: Server, folder: Path, tmp_path: Path
 
 
 def test_requests_at_the_same_time_are_not_mixed_up(server: Server) -> None:
-    from concurrent.futures import ThreadPoolExecutor
-
     example = server.get(f"/models/{NAME}/example")
     bodies = []
     for i in range(12):
@@ -56,7 +61,9 @@ def test_requests_at_the_same_time_are_not_mixed_up(server: Server) -> None:
     alone = [server.post("/predict", body)["predictions"] for body in bodies]
     with ThreadPoolExecutor(12) as pool:
         together = list(pool.map(lambda body: server.post("/predict", body), bodies))
-    assert [answer["predictions"] for answer in together] == alone
+    for (one,), (other,) in zip(alone, (answer["predictions"] for answer in together), strict=True):
+        assert one["item_id"] == other["item_id"]
+        np.testing.assert_allclose(one["mean"], other["mean"], rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("way", ["declared", "chunked"])
@@ -64,7 +71,7 @@ def test_fifty_megabytes_are_413_and_leave_no_trace(server: Server, way: str) ->
     piece = b"1" * 2**16
     pieces = [piece] * 800
     memory = psutil.Process(server.process.pid).memory_info
-    server.raw([head("Content-Length: 2"), b"{}"])
+    server.raw([head("Content-Length: 2", "Connection: close"), b"{}"])
     before = memory().rss
     if way == "chunked":
         received, closed = server.raw(chunked(pieces))
@@ -120,8 +127,6 @@ def test_a_request_without_a_host_is_400(server: Server) -> None:
 
 
 def test_alive_while_a_large_request_runs(server: Server) -> None:
-    from concurrent.futures import ThreadPoolExecutor
-
     (series,) = server.get(f"/models/{NAME}/example")["inputs"]
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(server.post, "/predict", {"inputs": [series] * 1000})
@@ -134,16 +139,6 @@ def test_alive_while_a_large_request_runs(server: Server) -> None:
     assert slowest < 2
 
 
-def test_a_client_that_leaves_does_no_harm(server: Server) -> None:
-    body = json.dumps(server.get(f"/models/{NAME}/example")).encode()
-    for _ in range(20):
-        with socket.create_connection(("127.0.0.1", server.port)) as connection:
-            connection.sendall(head(f"Content-Length: {len(body)}") + body)
-        with socket.create_connection(("127.0.0.1", server.port)) as connection:
-            connection.sendall(head(f"Content-Length: {len(body)}") + body[:100])
-    assert server.post("/predict", json.loads(body))["timing"]["batch_size"] == 1
-
-
 def test_terminated_it_ends_soon(folder: Path, tmp_path: Path) -> None:
     port = free_port()
     command = ["forecaster", "serve", "--model", str(folder), "--port", str(port)]
@@ -153,6 +148,38 @@ def test_terminated_it_ends_soon(folder: Path, tmp_path: Path) -> None:
         status = process.wait(10)
     assert status in (143, -signal.SIGTERM)
     assert "Traceback" not in (tmp_path / "log").read_text()
+
+
+def batches(server: Server) -> float:
+    """How many have run."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/metrics", timeout=10) as answer:
+        count = re.search(r"^forecaster_batch_series_count{.*} (.*)$", answer.read().decode(), re.M)
+    assert count is not None
+    return float(count[1])
+
+
+def test_terminated_it_says_so_and_answers_what_it_has(folder: Path, tmp_path: Path) -> None:
+    port = free_port()
+    command = ["forecaster", "serve", "--model", str(folder), "--port", str(port)]
+    environment = {"FORECASTER_DRAIN_SECONDS": "1.5", "FORECASTER_MAX_BATCH": "1"}
+    log = tmp_path / "log"
+    with running(command, environment, tmp_path, log) as process, ThreadPoolExecutor(1) as pool:
+        wait_for(f"http://127.0.0.1:{port}/readyz", process, log)
+        server = Server(port, process)
+        example = server.get(f"/models/{NAME}/example")
+        large = pool.submit(server.post, "/predict", {"inputs": example["inputs"] * 300})
+        while not batches(server) > 1:  # the first was the model's example
+            time.sleep(0.01)
+        process.send_signal(signal.SIGTERM)
+        began = time.monotonic()
+        while (answer := server.raw([READY]))[0].startswith(b"HTTP/1.1 200"):
+            assert time.monotonic() - began < 1
+        assert answer[0].startswith(b"HTTP/1.1 503")
+        assert len(server.post("/predict", example)["predictions"]) == 1
+        assert len(large.result()["predictions"]) == 300
+        assert process.wait(20) in (143, -signal.SIGTERM)
+        assert time.monotonic() - began >= 1.5
+    assert "Traceback" not in log.read_text()
 
 
 def test_a_registry_that_hangs_delays_neither_probes_nor_the_end(tmp_path: Path) -> None:
@@ -169,3 +196,130 @@ def test_a_registry_that_hangs_delays_neither_probes_nor_the_end(tmp_path: Path)
             process.send_signal(signal.SIGTERM)
             process.wait(5)
     assert "Traceback" not in (tmp_path / "log").read_text()
+
+
+async def at_once(port: int, request: bytes, count: int) -> list[tuple[bytes, float]]:
+    """Answers and seconds of requests on as many connections, all open before the first is sent."""
+    ready = asyncio.Event()
+    waiting = 0
+
+    async def one() -> tuple[bytes, float]:
+        nonlocal waiting
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        waiting += 1
+        if waiting == count:
+            ready.set()
+        await ready.wait()
+        began = time.monotonic()
+        writer.write(request)
+        answer = await reader.read()
+        writer.close()
+        return answer, time.monotonic() - began
+
+    return await asyncio.gather(*(one() for _ in range(count)))
+
+
+def test_overload_is_refused_and_recovered_from(folder: Path, tmp_path: Path) -> None:
+    """More clients than the queue has room for: 503 for the surplus, and soon all is as before."""
+    port, log = free_port(), tmp_path / "log"
+    command = ["forecaster", "serve", "--model", str(folder), "--port", str(port)]
+    limits = {"FORECASTER_MAX_QUEUE": "16", "FORECASTER_MAX_BATCH": "4"}
+    with running(command, limits, tmp_path, log) as process, ThreadPoolExecutor(1) as pool:
+        wait_for(f"http://127.0.0.1:{port}/readyz", process, log)
+        server, looked_at = Server(port, process), psutil.Process(process.pid)
+        example = server.get(f"/models/{NAME}/example")
+        body = json.dumps({"inputs": example["inputs"] * 4}).encode()
+        request = head(f"Content-Length: {len(body)}", "Connection: close") + body
+        files = looked_at.num_fds()
+        slowest, memory = 0.0, list[int]()
+        asked = pool.submit(asyncio.run, at_once(port, request, 500))
+        while not asked.done():
+            began = time.monotonic()
+            server.get("/livez")
+            slowest = max(slowest, time.monotonic() - began)
+            memory.append(looked_at.memory_info().rss)
+        received = asked.result()
+        assert server.post("/predict", example)["timing"]["batch_size"] == 1
+        assert server.get("/readyz") == {"status": "ready"}
+        wait_until(lambda: looked_at.num_fds() <= files + 2)
+    statuses = [answer[9:12] for answer, _ in received]
+    assert set(statuses) == {b"200", b"503"}
+    assert all(b"retry-after: 1\r\n" in each for each, _ in received if each[9:12] == b"503")
+    assert max(seconds for answer, seconds in received if answer[9:12] == b"200") < 30
+    assert slowest < 10
+    assert memory[-1] - memory[0] < 60 * 2**20
+    assert "Traceback" not in log.read_text()
+
+
+@pytest.fixture(scope="module")
+def impatient(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Server, Path]]:
+    """A service that waits for requests for 2 s, and its log."""
+    port, place = free_port(), tmp_path_factory.mktemp("impatient")
+    command = ["forecaster", "serve", "--model", str(folder), "--port", str(port)]
+    settings = {"FORECASTER_RECEIVE_SECONDS": "2"}
+    with running(command, settings, place, place / "log") as process:
+        wait_for(f"http://127.0.0.1:{port}/readyz", process, place / "log")
+        yield Server(port, process), place / "log"
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_hundreds_of_slow_clients_are_closed_and_nobody_waits_for_them(
+    impatient: tuple[Server, Path],
+) -> None:
+    server, log = impatient
+    example = server.get(f"/models/{NAME}/example")
+    looked_at = psutil.Process(server.process.pid)
+    files = looked_at.num_fds()
+    kinds = (
+        b"",
+        READY[:20],
+        head("Content-Length: 100") + b"{",
+        head("Transfer-Encoding: chunked"),
+    )
+    with ExitStack() as stack:
+        slow = []
+        for number in range(400):
+            connection = socket.create_connection(("127.0.0.1", server.port), timeout=60)
+            stack.enter_context(connection)
+            connection.sendall(kinds[number % len(kinds)])
+            slow.append(connection)
+        assert server.get("/livez") == {"status": "alive"}
+        assert len(server.post("/predict", example)["predictions"]) == 1
+        answers = [connection.recv(2**16)[:13] for connection in slow]
+    assert set(answers[::4]) == {b""}
+    assert set(answers) == {b"", b"HTTP/1.1 408 "}
+    wait_until(lambda: looked_at.num_fds() <= files + 2)
+    assert "Traceback" not in log.read_text()
+
+
+def test_hundreds_of_clients_leave_and_others_are_answered(
+    impatient: tuple[Server, Path],
+) -> None:
+    server, log = impatient
+    example = server.get(f"/models/{NAME}/example")
+    looked_at = psutil.Process(server.process.pid)
+    files, body = looked_at.num_fds(), json.dumps(example).encode()
+    whole = head(f"Content-Length: {len(body)}") + body
+    with ThreadPoolExecutor(1) as pool:
+        mate = pool.submit(lambda: [server.post("/predict", example) for _ in range(20)])
+        for number in range(400):
+            with socket.create_connection(("127.0.0.1", server.port)) as connection:
+                connection.sendall(whole[: (50, len(whole) - 9, len(whole))[number % 3]])
+        answers = mate.result()
+    for answer in answers:
+        (forecast,) = answer["predictions"]
+        np.testing.assert_allclose(
+            forecast["mean"], answers[0]["predictions"][0]["mean"], rtol=1e-5, atol=1e-5
+        )
+    wait_until(lambda: looked_at.num_fds() <= files + 2)
+    assert server.get("/readyz") == {"status": "ready"}
+    assert server.post("/predict", example)["timing"]["batch_size"] == 1
+    assert not re.search("Traceback|never retrieved|[Ee]xception ignored", log.read_text())

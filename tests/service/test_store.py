@@ -1,15 +1,34 @@
+import gc
+import pickle
+import re
+import shutil
 import subprocess
 import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
+from forecaster.bundle import MANIFEST, WEIGHTS, digest_of, load
 from forecaster.errors import UnavailableError
 from forecaster.predict import Forecaster
+from service import forecasting
+from service.batching import RefusedError
+from service.metrics import Metrics
 from service.problems import Problem
+from service.schemas import FullRequest
 from service.settings import Settings
+from service.slots import RARELY, Served
 from service.store import Store
-from tests.service.toy import NAME
+from tests.bundles import sign
+from tests.service.toy import KINDS, NAME, Registry, make_bundle, rename
 
 ASK = """
 import sys
@@ -29,50 +48,330 @@ def test_answering_imports_neither_lightning_nor_mlflow(folder: Path) -> None:
     assert done.stdout == "[] []\n"
 
 
+def wait_until(true: Callable[[], bool], seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def example(served: Served) -> FullRequest:
+    return FullRequest.model_validate(forecasting.example(served.forecaster))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with a model that may be replaced."""
+    make_bundle(tmp_path / "one", columns=("load", "wind"))
+    return tmp_path / "one"
+
+
+@contextmanager
+def stored(*sources: Path | str, **settings: Any) -> Iterator[Store]:
+    """A store that has tried to load its models; polls are made by hand."""
+    names = ",".join(map(str, sources))
+    store = Store(Settings(model=names, poll_seconds=1000, **settings), Metrics())
+    store.load()
+    yield store
+    store.close()
+
+
+def refused(store: Store, name: str | None = None) -> Problem:
+    with pytest.raises(Problem) as caught:
+        store.get(name)
+    return caught.value
+
+
+def fail_with(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def fail(*args: object, **options: object) -> None:
+        raise error
+
+    monkeypatch.setattr("service.slots.load_bundle", fail)
+
+
 def test_an_unforeseen_failure_is_told_by_the_log_alone(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def fail(*args: object) -> None:
-        raise RuntimeError("swordfish")
-
-    monkeypatch.setattr(Forecaster, "load", fail)
-    store = Store(Settings(model="x"))
-    store.load()
-    assert store.status == "failed"
-    assert "swordfish" not in store.reason
+    fail_with(monkeypatch, RuntimeError("swordfish"))
+    with stored("x") as store:
+        assert store.status == "failed"
+        assert "swordfish" not in refused(store).detail
     assert "swordfish" in capsys.readouterr().err
 
 
 def test_a_model_that_cannot_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*args: object) -> None:
-        raise UnavailableError("the registry at /secret is away")
-
-    monkeypatch.setattr(Forecaster, "load", fail)
-    store = Store(Settings(model="x"))
-    store.load()
-    with pytest.raises(Problem) as caught:
-        store.get(None)
-    assert caught.value.status_code == 503
-    assert "could not be found" in caught.value.detail
-    assert "/secret" not in caught.value.detail
+    fail_with(monkeypatch, UnavailableError("the registry at /secret is away"))
+    with stored("x") as store:
+        problem = refused(store)
+    assert problem.status_code == 503
+    assert "could not be found" in problem.detail
+    assert "/secret" not in problem.detail
 
 
 def test_a_model_that_cannot_forecast_is_not_ready(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*args: object) -> None:
+    def fail(*args: object, **options: object) -> None:
         raise UnavailableError("no forecast")
 
-    monkeypatch.setattr(Forecaster, "forecast", fail)
-    store = Store(Settings(model=str(folder)))
-    store.load()
-    assert (store.status, store.served) == ("failed", None)
+    monkeypatch.setattr(Forecaster, "forecast_quantiles", fail)
+    with stored(folder) as store:
+        assert store.status == "failed"
+        assert refused(store).status_code == 503
 
 
-def test_names(folder: Path) -> None:
-    store = Store(Settings(model=str(folder)))
-    store.load()
-    assert store.get(None) is store.get(NAME)
-    with pytest.raises(Problem, match=NAME):
-        store.get("champion")
+class TestNames:
+    """Which model a request means."""
+
+    def test_one(self, folder: Path) -> None:
+        with stored(folder) as store:
+            assert store.get(None) is store.get(NAME)
+            assert refused(store, "champion").detail == f"no such model here; there is {NAME}"
+
+    def test_several_the_first_is_the_default(self, folder: Path, tmp_path: Path) -> None:
+        other = rename(make_bundle(tmp_path / "two"), tmp_path / "two", "other")
+        with stored(folder, tmp_path / "two") as store:
+            assert store.get(None) is store.get(NAME)
+            assert store.get("other").identity.digest == other.digest
+            problem = refused(store, "third")
+            assert (problem.status_code, problem.detail) == (
+                404, f"no such model here; there is {NAME}; other",
+            )  # fmt: skip
+
+    def test_the_same_twice_is_refused_and_the_first_answers(
+        self, folder: Path, tmp_path: Path
+    ) -> None:
+        make_bundle(tmp_path / "two")
+        with stored(folder, tmp_path / "two") as store:
+            assert store.get(None).names == (NAME,)
+            assert store.status == "failed"
+            with pytest.raises(Problem, match=f"model 2 of 2: two models are called {NAME}"):
+                store.whole()
+
+    def test_versions_and_aliases_tell_them_apart(self, folder: Path, registry: Registry) -> None:
+        other = folder.parent / "two"
+        make_bundle(other, columns=("x",))
+        registry.put("a@champion", folder, name="a", version="7", alias="champion")
+        registry.put("a@next", other, name="a", version="8", alias="next")
+        registry.put("b/7", other, name="b", version="7")
+        with stored("a@champion", "a@next", "b/7") as store:
+            first, second, third = store.whole()
+            assert store.get("a") is store.get("champion") is store.get("a/7") is first
+            assert store.get("a@next") is store.get("8") is second
+            assert store.get("b") is store.get("b/7") is third
+            assert refused(store, "7").detail == "several models are called so, say which: a, b"
+            assert second.header == f"a/8; digest={second.identity.digest}"
+
+    def test_where_one_is_missing_the_others_answer(self, folder: Path, tmp_path: Path) -> None:
+        with stored(tmp_path / "none", folder) as store:
+            assert store.get(NAME) is store.admit()
+            for name in (None, "none"):
+                problem = refused(store, name)
+                assert problem.status_code == 503
+                assert problem.detail.startswith("model 1 of 2: the model could not be found")
+            with pytest.raises(Problem, match="could not be found"):
+                store.whole()
+
+
+class TestTrust:
+    """What a whole bundle is refused for."""
+
+    def test_a_digest_that_is_not_pinned(self, folder: Path) -> None:
+        digest = digest_of(folder)
+        with stored(folder, digests=f"sha256:{'0' * 64}") as store:
+            assert "FORECASTER_DIGESTS does not have" in refused(store).detail
+        with stored(folder, digests=f"sha256:{'0' * 64},{digest}") as store:
+            assert store.get(None).identity.digest == digest
+
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_a_golden_forecast_of_every_kind_is_reproduced(self, kind: str, tmp_path: Path) -> None:
+        bundle = make_bundle(tmp_path, model="tokens", **KINDS[kind])
+        with stored(tmp_path) as store:
+            assert store.get(None).identity.digest == bundle.digest
+
+    @pytest.mark.parametrize(
+        ("change", "words"),
+        [
+            (lambda golden: golden + 1e-3, "does not reproduce the forecast it was saved with"),
+            (lambda golden: golden * [1, 1, 1.001, 1], "up to .* standard deviations apart"),
+            (lambda golden: golden * np.nan, "does not reproduce"),
+            (lambda golden: None, "was saved without the forecast of its example"),
+        ],
+    )
+    def test_another_golden_forecast_is_refused(
+        self, folder: Path, change: Callable[[np.ndarray], np.ndarray | None], words: str
+    ) -> None:
+        bundle = load(folder)
+        assert bundle.golden is not None
+        replace(bundle, golden=change(bundle.golden)).save(folder)
+        with stored(folder) as store:
+            assert re.search(words, refused(store).detail)
+
+    def test_a_pickle_beside_the_bundle_is_not_opened(self, folder: Path, tmp_path: Path) -> None:
+        canary = tmp_path / "canary"
+        bomb = f"cos\nsystem\n(S'touch {canary}'\ntR.".encode()
+        for name in ("python_model.pkl", "model.pt", "weights.ckpt"):
+            (folder / name).write_bytes(bomb)
+        with stored(folder) as store:
+            assert store.get(None)
+            (folder / WEIGHTS).write_bytes(bomb)
+            sign(folder)
+            store.poll()
+            assert store.get(None).identity.digest != digest_of(folder)
+            assert store.metrics.failures._value.get() == 1
+        assert not canary.exists()
+        pickle.loads(bomb)
+        assert canary.exists(), "it would have been made"
+
+
+class TestReplacing:
+    """A folder or a name that has another model than before."""
+
+    @pytest.fixture
+    def store(self, folder: Path) -> Iterator[Store]:
+        with stored(folder) as store:
+            yield store
+
+    def counts(self, store: Store) -> tuple[int, int]:
+        """How many were replaced, and how many attempts have failed."""
+        return int(store.metrics.reloads._value.get()), int(store.metrics.failures._value.get())
+
+    def test_nothing_new(self, store: Store) -> None:
+        old = store.get(None)
+        store.poll()
+        assert store.get(None) is old
+        assert self.counts(store) == (0, 0)
+
+    def test_another_model_takes_the_place(self, store: Store, folder: Path) -> None:
+        old = store.get(None)
+        new = make_bundle(folder, columns=("load", "wind"), model="tokens")
+        store.poll()
+        assert store.get(None).identity.digest == new.digest != old.identity.digest
+        assert self.counts(store) == (1, 0)
+        job = forecasting.prepare(example(old), old.forecaster)
+        assert store.submit(old, job).result().results, "what began with the old ends with it"
+
+    def test_the_old_leaves_the_memory(self, store: Store, folder: Path) -> None:
+        old = weakref.ref(store.get(None).forecaster)
+        make_bundle(folder, columns=("load", "wind"), model="tokens")
+        store.poll()
+        gc.collect()
+        assert old() is None
+
+    @pytest.mark.parametrize(
+        "damage",
+        [
+            lambda folder: (folder / WEIGHTS).write_bytes(b"x"),
+            lambda folder: (folder / WEIGHTS).unlink(),
+            lambda folder: (folder / MANIFEST).unlink(),
+            shutil.rmtree,
+        ],
+    )
+    def test_a_broken_one_leaves_the_old(
+        self, store: Store, folder: Path, damage: Callable[[Path], Any]
+    ) -> None:
+        old = store.get(None)
+        make_bundle(folder, columns=("load", "wind"), model="tokens")
+        damage(folder)
+        store.poll()
+        assert store.whole() == [old]
+        assert self.counts(store) == (0, 1)
+
+    def test_a_broken_one_is_tried_again_when_it_changes_else_rarely(
+        self, store: Store, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        whole = make_bundle(folder, columns=("load", "wind"), model="tokens")
+        weights = (folder / WEIGHTS).read_bytes()
+        (folder / WEIGHTS).write_bytes(b"x")
+        for _ in range(3):
+            store.poll()
+        assert self.counts(store) == (0, 1)
+        monkeypatch.setattr("service.store.monotonic", lambda: time.monotonic() + 2001)
+        store.poll()
+        store.poll()
+        assert self.counts(store) == (0, 2)
+        (folder / WEIGHTS).write_bytes(weights)
+        store.poll()
+        assert self.counts(store) == (0, 2)
+        monkeypatch.setattr("service.store.monotonic", lambda: time.monotonic() + 2001 + RARELY)
+        store.poll()
+        assert store.get(None).identity.digest == whole.digest
+        assert self.counts(store) == (1, 2)
+
+    def test_while_the_queue_is_full_it_waits(
+        self, store: Store, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        new = make_bundle(folder, columns=("load", "wind"), model="tokens")
+
+        def refuse(*args: object) -> None:
+            raise RefusedError("the queue is full")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(store.batcher, "submit", refuse)
+            store.poll()
+        assert self.counts(store) == (0, 1)
+        store.poll()
+        assert store.get(None).identity.digest == new.digest
+
+    def test_a_model_of_another_shape_leaves_the_old(self, store: Store, folder: Path) -> None:
+        make_bundle(folder, columns=("wind", "load"))
+        store.poll()
+        assert store.get(None).card.columns == ["load", "wind"]
+        assert self.counts(store) == (0, 1)
+
+    def test_a_model_that_was_missing_is_found(self, tmp_path: Path) -> None:
+        with stored(tmp_path / "later") as store:
+            assert refused(store).status_code == 503
+            make_bundle(tmp_path / "later")
+            store.poll()
+            assert store.get(None).identity.name == NAME
+
+    def test_an_alias_moves(self, folder: Path, registry: Registry) -> None:
+        other = folder.parent / "two"
+        new = make_bundle(other, columns=("load", "wind"), model="tokens")
+        registry.put("a@champion", folder, name="a", version="1", alias="champion")
+        registry.put("a/1", folder, name="a", version="1")
+        with stored("a@champion", "a/1") as store:
+            first, fixed = store.whole()
+            store.poll()
+            assert store.whole() == [first, fixed]
+            assert registry.asked == [("a@champion",)], "a version stays what it is"
+            registry.put("a@champion", other, name="a", version="2", alias="champion")
+            store.poll()
+            assert store.get(None).identity.digest == new.digest
+            assert store.get("a@champion").identity.version == "2"
+            assert store.get("a/1") is fixed
+            registry.away = True
+            store.poll()
+            assert store.status == "ready"
+            assert self.counts(store) == (1, 1)
+
+    def test_an_alias_that_is_gone_leaves_the_old(self, folder: Path, registry: Registry) -> None:
+        registry.put("a@champion", folder, name="a", version="1", alias="champion")
+        registry.put("b", folder, name="b", version="1")
+        with stored("a@champion", "b") as store:
+            both = store.whole()
+            registry.models.pop("a@champion")
+            store.poll()
+            assert store.whole() == both
+            assert self.counts(store) == (0, 1)
+
+    def test_a_lost_device_loads_nothing(self, store: Store, folder: Path) -> None:
+        store.lose("it is gone")
+        make_bundle(folder, columns=("load", "wind"), model="tokens")
+        store.poll()
+        assert self.counts(store) == (0, 0)
+
+
+def test_it_polls_by_itself_until_it_ends(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    others = set(threading.enumerate())
+    store = Store(Settings(model=str(folder), poll_seconds=0.01), Metrics())
+    store.open()
+    wait_until(lambda: store.status == "ready")
+    with monkeypatch.context() as patch:  # what nobody foresaw ends no thread
+        patch.setattr("service.store.look", lambda slots: 1 / 0)
+        wait_until(lambda: store.metrics.failures._value.get() > 1)
+    new = make_bundle(folder, columns=("load", "wind"), model="tokens")
+    wait_until(lambda: store.get(None).identity.digest == new.digest)
     store.close()
+    wait_until(lambda: all(each.name != "load" for each in {*threading.enumerate()} - others))

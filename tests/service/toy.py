@@ -1,25 +1,62 @@
 """A tiny bundle with random weights, and a client of a service that has it loaded."""
 
+import json
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from fastapi.testclient import TestClient
 
 from forecaster.bundle import Bundle, Schema
 from forecaster.config import load_dict
-from forecaster.datasets import Scaler
+from forecaster.datasets import Known, Scaler
+from forecaster.datasets.known import Attribute
+from forecaster.errors import UnavailableError
 from forecaster.intervals import Intervals
+from forecaster.predict import keep
 from service.app import create_app
 from service.settings import Settings
 
 NAME = "forecaster-toy-M-all-6"
 PAST, HORIZON = 24, 6
 COLUMNS = ("load", "wind", "Zürich °C")
+MODELS = {
+    "informer": {"name": "informer", "width": 16, "heads": 2, "feed_forward": 16},
+    "large": {"name": "informer", "width": 16, "heads": 2, "feed_forward": 2**13},
+    "tokens": {"name": "tokens", "parts": 2, "width": 4, "feed_forward": 4},
+}
+AHEAD = Known(("holiday", "target"), Scaler((0.0, 20.0), (1.0, 5.0)))
+STATIC = Known(
+    attributes=(Attribute("size", mean=100.0, std=20.0), Attribute("kind", ("in", "out")))
+)
+ITEMS = ("Bern", "None", "../c d")
+METRICS = {
+    "mse": 0.5, "mae": 0.4, "windows": 10,
+    "floors": {"last value": {"mse": 0.9, "mae": 0.7, "skill": 0.44}},
+    "best_floor": "last value", "verdict": "The model beats the best floor, last value.",
+}  # fmt: skip
+KINDS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "holidays": {"columns": ("load",), "holidays": "AU-VIC"},
+    "past": {"targets": ("Zürich °C",)},
+    "ahead": {"columns": ("load",), "known": AHEAD},
+    "panel": {"columns": ("load",), "id": "town", "items": ITEMS},
+    "attributes": {"columns": ("load",), "id": "town", "items": ITEMS, "known": STATIC},
+    "wide": {"columns": ("y",), "items": ITEMS, "wide": True},
+    "wide, past": {"columns": ("y", "wind"), "targets": ("y",), "items": ITEMS, "wide": True},
+    "all": {
+        "targets": ("wind", "load"), "id": "town", "items": ITEMS,
+        "known": Known(AHEAD.columns, AHEAD.scaler, STATIC.attributes), "holidays": "AU-VIC",
+    },
+}  # fmt: skip
+"""What the bundles are like that a service may be given."""
 
 
 def make_bundle(
@@ -28,30 +65,77 @@ def make_bundle(
     freq: str = "h",
     timezone: str = "naive",
     loss: str = "mse",
+    *,
+    targets: tuple[str, ...] = (),
+    items: tuple[str, ...] = (),
+    model: str = "informer",
+    **schema_options: Any,
 ) -> Bundle:
-    """An Informer with ProbSparse attention that nobody trained.
+    """An Informer with ProbSparse attention that nobody trained, or our own model.
 
-    Its quantiles at 0.1, 0.5, 0.9 lie -1, 0 and 2 times the number of the step from the forecast.
+    Each column has std 2, of each item. Its quantiles at 0.1, 0.5, 0.9 lie -1, 0 and 2 times the
+    number of the step from the forecast.
     """
     config = load_dict(
         {
             "window": {"past": PAST, "start": 12, "horizon": HORIZON},
-            "model": {"name": "informer", "width": 16, "heads": 2, "feed_forward": 16},
+            "model": MODELS[model],
             "attn": {"name": "prob", "factor": 1},
             "train": {"loss": loss},
             "intervals": {"levels": [0.1, 0.5, 0.9]},
         },
         "the test",
     )
-    steps = np.arange(1.0, HORIZON + 1).repeat(len(columns)).reshape(HORIZON, -1)
-    intervals = Intervals((0.1, 0.5, 0.9), steps[..., None] * [-1.0, 0.0, 2.0], steps, 99)
-    scaler = Scaler(tuple(10.0 * i + 1 for i in range(len(columns))), (2.0,) * len(columns))
-    schema = Schema(columns, columns, "time", timezone, freq, (24, 168), scaler)
+    targets = targets or columns
+    steps = np.arange(1.0, HORIZON + 1).repeat(len(targets)).reshape(HORIZON, -1)
+    scale = steps / 2
+    intervals = Intervals((0.1, 0.5, 0.9), scale[..., None] * [-1.0, 0.0, 2.0], scale, 99)
+    mean = 10.0 * np.arange(len(columns)) + 1
+    if items:
+        mean = mean + 100 * np.arange(len(items))[:, None]
+    schema = Schema(
+        columns, targets, "time", timezone, freq, (24, 168), Scaler(mean, np.full_like(mean, 2)),
+        items=items, **schema_options,
+    )  # fmt: skip
     torch.manual_seed(0)
-    model = config.build_model(schema.task(PAST, 12, HORIZON))
+    built = config.build_model(schema.task(PAST, 12, HORIZON))
     about = {"name": NAME, "run_id": "0" * 32, "attn_effective": "sparse", "intervals": "made up"}
-    metrics = {"test": {"mse": 0.5, "mae": 0.4, "windows": 10}}
-    return Bundle(config, schema, dict(model.state_dict()), metrics, about, intervals).save(folder)
+    metrics = {"test": {**METRICS, "by_step": {"mse": [0.5] * HORIZON}}}
+    return keep(Bundle(config, schema, dict(built.state_dict()), metrics, about, intervals), folder)
+
+
+def rename(bundle: Bundle, folder: Path, name: str) -> Bundle:
+    """The same model under another name, in that folder."""
+    return replace(bundle, about={**bundle.about, "name": name}).save(folder)
+
+
+class Registry:
+    """Stands for the child process that asks the tracker: models by what they are called there.
+
+    `asked` are the names that were resolved, call by call; nobody answers while it is `away`.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.models: dict[str, tuple[Path, dict[str, str]]] = {}
+        self.asked: list[tuple[str, ...]] = []
+        self.away = False
+        for module in ("forecaster.predict", "service.slots"):
+            monkeypatch.setattr(f"{module}.ask_tracker", self._answer)
+
+    def put(self, reference: str, folder: Path, **origin: str) -> None:
+        """Let a reference stand for the bundle in a folder."""
+        self.models[reference] = folder, {**origin, "source": str(folder)}
+
+    def _answer(self, command: str, *arguments: str, patience: float) -> str:
+        if self.away:
+            raise UnavailableError("nobody answers")
+        if command == "resolve":
+            self.asked.append(arguments)
+            missing = (Path(), {"error": "no such model"})
+            return json.dumps([self.models.get(name, missing)[1] for name in arguments])
+        folder, origin = self.models[arguments[0]]
+        shutil.copytree(folder, arguments[1], dirs_exist_ok=True)
+        return json.dumps(origin)
 
 
 def wait_until_loaded(client: TestClient) -> None:
@@ -62,8 +146,8 @@ def wait_until_loaded(client: TestClient) -> None:
 
 @contextmanager
 def start(**settings: Any) -> Iterator[TestClient]:
-    """A client of a service in this process."""
-    app = create_app(Settings(**settings))
+    """A client of a service in this process that runs one batch at a time."""
+    app = create_app(Settings(**{"threads": 1, "max_batch": 64, **settings}))
     with TestClient(app, base_url="http://localhost") as client:
         wait_until_loaded(client)
         yield client

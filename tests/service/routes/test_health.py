@@ -1,10 +1,11 @@
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
 
 from forecaster.predict import Forecaster
-from tests.service.toy import NAME, start
+from tests.service.toy import NAME, make_bundle, rename, start
 
 
 def test_ready_and_alive(client: TestClient, folder: Path) -> None:
@@ -43,3 +44,35 @@ def test_without_a_model_it_lives_and_says_why(
             assert word in answer.json()["detail"]
             assert str(tmp_path) not in answer.text
             assert int(answer.headers["Retry-After"]) > 0
+
+
+def test_it_is_ready_when_all_models_are_there(folder: Path, tmp_path: Path) -> None:
+    with start(model=f"{folder},{tmp_path / 'none'}") as client:
+        answer = client.get("/readyz")
+        assert answer.status_code == 503
+        assert answer.json()["detail"].startswith("model 2 of 2: the model could not be found")
+        example = client.get(f"/models/{NAME}/example").json()
+        assert client.post("/predict", json=example).status_code == 200
+        rename(make_bundle(tmp_path / "one", columns=("x",)), tmp_path / "none", "other")
+        client.app.state.store.poll()  # type: ignore[attr-defined]
+        assert client.get("/readyz").json() == {"status": "ready"}
+
+
+def test_before_the_end_it_is_not_ready_but_answers(
+    client: TestClient, full: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client.app.state.store, "draining", True)  # type: ignore[attr-defined]
+    answer = client.get("/readyz")
+    assert (answer.status_code, answer.json()["detail"]) == (503, "the service is ending")
+    assert client.get("/livez").status_code == 200
+    assert client.post("/predict", json=full).status_code == 200
+
+
+def test_without_its_device_it_lives_and_says_why(folder: Path) -> None:
+    with start(model=str(folder)) as client:
+        body = client.get(f"/models/{NAME}/example").json()
+        client.app.state.store.lose("the GPU is gone")  # type: ignore[attr-defined]
+        for answer in (client.get("/readyz"), client.post("/predict", json=body)):
+            assert (answer.status_code, answer.json()["detail"]) == (503, "the GPU is gone")
+            assert int(answer.headers["Retry-After"]) > 0
+        assert client.get("/livez").status_code == 200

@@ -1,10 +1,22 @@
 from pathlib import Path
 
+import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
 from forecaster.predict import Forecaster
-from tests.service.toy import COLUMNS, HORIZON, NAME, PAST, make_bundle, start
+from tests.service.toy import (
+    COLUMNS,
+    HORIZON,
+    ITEMS,
+    KINDS,
+    METRICS,
+    NAME,
+    PAST,
+    Registry,
+    make_bundle,
+    start,
+)
 
 
 def test_card_tells_what_a_client_needs(client: TestClient, folder: Path) -> None:
@@ -18,16 +30,26 @@ def test_card_tells_what_a_client_needs(client: TestClient, folder: Path) -> Non
         "digest": Forecaster.load(folder).bundle.digest,
         "effective": "sparse",
         "device": "cpu",
+        "graphs": False,
         "columns": list(COLUMNS),
+        "time": "time",
+        "id": None,
+        "wide": False,
         "targets": list(COLUMNS),
+        "past_covariates": [],
+        "future_covariates": [],
+        "static_covariates": [],
+        "items": 0,
+        "item_names": [],
         "freq": "h",
         "timezone": "naive",
+        "policy": "error",
         "look_back": PAST,
         "horizon": HORIZON,
         "forecast": "mean",
         "quantile_levels": [0.1, 0.5, 0.9],
         "intervals": "made up",
-        "test": {"mse": 0.5, "mae": 0.4, "windows": 10},
+        "test": METRICS,
         "refit": False,
     }
 
@@ -44,6 +66,56 @@ def test_example_can_be_posted(tmp_path: Path, freq: str, timezone: str) -> None
     assert answer.status_code == 200, answer.text
     assert len(answer.json()["predictions"][0]["mean"]) == HORIZON
     assert answer.json()["warnings"] == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_example_of_every_kind_can_be_posted(tmp_path: Path, kind: str) -> None:
+    bundle = make_bundle(tmp_path, model="tokens", **KINDS[kind])
+    with start(model=str(tmp_path)) as client:
+        example = client.get(f"/models/{NAME}/example").json()
+        answer = client.post("/predict", json=example).json()
+    assert answer["warnings"] == []
+    (prediction,) = answer["predictions"]
+    assert np.shape(prediction["mean"]) == (HORIZON, len(bundle.schema.targets))
+    assert prediction["item_id"] == (bundle.schema.items or ("example",))[0]
+
+
+def test_card_tells_covariates_attributes_and_series(tmp_path: Path) -> None:
+    make_bundle(tmp_path, **KINDS["all"])
+    with start(model=str(tmp_path)) as client:
+        (card,) = client.get("/models").json()["models"]
+    assert card["past_covariates"] == ["Zürich °C"]
+    assert card["future_covariates"] == ["holiday", "target"]
+    assert card["static_covariates"] == [
+        {"name": "size", "words": None},
+        {"name": "kind", "words": ["in", "out"]},
+    ]
+    assert (card["items"], card["item_names"]) == (3, list(ITEMS))
+    assert (card["time"], card["id"], card["wide"]) == ("time", "town", False)
+
+
+def test_several_are_listed_and_chosen_by_name(tmp_path: Path, registry: Registry) -> None:
+    """Each by all that it is called, and every answer says in its header whose it is."""
+    make_bundle(tmp_path / "one")
+    make_bundle(tmp_path / "two", columns=("x",))
+    registry.put("a@champion", tmp_path / "one", name="a", version="3", alias="champion")
+    registry.put("b/7", tmp_path / "two", name="b", version="7")
+    with start(model="a@champion, b/7") as client:
+        first, second = client.get("/models").json()["models"]
+        assert (first["name"], first["alias"], second["name"]) == ("a", "champion", "b")
+        for name, card in {
+            **dict.fromkeys(("a", "a@champion", "champion", "a/3", "3"), first),
+            **dict.fromkeys(("b", "b/7", "7"), second),
+        }.items():
+            example = client.get(f"/models/{name}/example").json()
+            answer = client.post("/predict", json={**example, "model": name})
+            assert answer.json()["model"]["digest"] == card["digest"]
+            label = f"{card['name']}/{card['version']}; digest={card['digest']}"
+            assert answer.headers["X-Forecaster-Model"] == label
+        example = client.get("/models/a/example").json()
+        assert client.post("/predict", json=example).json()["model"]["name"] == "a"
+        verbose = client.get("/readyz?verbose").json()["model"]
+        assert verbose == f"a {first['digest']} on cpu, b {second['digest']} on cpu"
 
 
 @pytest.mark.parametrize(

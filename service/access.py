@@ -1,0 +1,160 @@
+"""Who may ask and how often: API keys, rates, and no requests that a foreign page makes."""
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from hashlib import sha256
+from hmac import compare_digest
+from math import ceil
+from time import monotonic
+from typing import Any
+from urllib.parse import urlsplit
+
+from fastapi import FastAPI
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from service import problems
+from service.problems import Problem
+from service.settings import Settings
+
+OPEN = frozenset(
+    ("/", "/livez", "/readyz", "/healthz", "/ping", "/version", "/openapi.json", "/docs",
+     "/docs/oauth2-redirect")
+)  # fmt: skip
+OPEN_FOLDERS = ("/page/", "/static-offline-docs/")
+"""What is answered without a key, and as often as anyone asks: probes, the page and the docs."""
+SAFE = ("GET", "HEAD", "OPTIONS")
+WRONG_KEYS = 10
+"""A minute, from one address."""
+CLIENTS = 10_000
+"""How many are remembered."""
+
+
+class Rates:
+    """A bucket of tokens for each client: `per_minute` at once, and as many again in a minute.
+
+    The clients that asked least recently are forgotten, beyond `most`.
+    """
+
+    def __init__(self, per_minute: float, most: int = CLIENTS) -> None:
+        self.full, self.per_second, self.most = max(per_minute, 1.0), per_minute / 60, most
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def take(self, client: str) -> float:
+        """Take a token; 0, or else the seconds until there is one."""
+        now = monotonic()
+        left, at = self._buckets.pop(client, (self.full, now))
+        left = min(self.full, left + (now - at) * self.per_second)
+        taken = left >= 1
+        self._buckets[client] = left - taken, now
+        if len(self._buckets) > self.most:
+            self._buckets.popitem(last=False)
+        return 0.0 if taken else (1 - left) / self.per_second
+
+
+class Access:
+    """ASGI middleware: answers 401, 403, 429, and 503 to what the connection found too much.
+
+    Puts the key's name into `request.state.key`.
+    """
+
+    def __init__(self, app: ASGIApp, settings: Settings) -> None:
+        self.app = app
+        named = (entry.split(":") for entry in settings.api_keys)
+        self.keys = [(name, bytes.fromhex(digest)) for name, digest in named]
+        self.rates = Rates(settings.rate) if settings.rate else None
+        self.wrong = Rates(WRONG_KEYS)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            if scope["type"] == "http":
+                self._admit(scope)
+        except Problem as problem:
+            await problems.response(problem)(scope, receive, send)
+        else:
+            await self.app(scope, receive, send)
+
+    def _admit(self, scope: Scope) -> None:
+        headers = dict(scope["headers"])
+        if scope["method"] not in SAFE and _foreign(headers):
+            raise Problem(403, "pages of other hosts may not send requests to this service")
+        path = scope["path"].removeprefix(scope.get("root_path", ""))
+        if path in OPEN or path.startswith(OPEN_FOLDERS):
+            return
+        if scope.get("state", {}).get("busy"):
+            detail = "too many requests are at work; try again soon"
+            raise Problem(503, detail, headers={"Retry-After": "1"})
+        client = (scope.get("client") or ("",))[0]
+        if self.keys:
+            client = self._name(headers.get(b"authorization", b""), client)
+            scope.setdefault("state", {})["key"] = client
+        if self.rates is not None and (wait := self.rates.take(client)):
+            raise _too_often(f"more than {self.rates.full:g} requests in a minute", wait)
+
+    def _name(self, given: bytes, address: str) -> str:
+        """Whose key it is. Raises Problem 401, or 429 after many wrong ones from an address.
+
+        A right key is taken all the same: keys are too long to be guessed, and nobody is to be
+        locked out by a neighbour.
+        """
+        scheme, _, key = given.partition(b" ")
+        if scheme.lower() != b"bearer" or not key:
+            raise _unauthorized("expected the header Authorization: Bearer KEY", "")
+        digest = sha256(key.strip()).digest()
+        # all are compared, and each in constant time: how long it takes tells nothing
+        found = [name for name, known in self.keys if compare_digest(known, digest)]
+        if found:
+            return found[0]
+        if wait := self.wrong.take(address):
+            raise _too_often("too many wrong keys", wait)
+        raise _unauthorized("this key is not known here", ', error="invalid_token"')
+
+
+def _unauthorized(detail: str, error: str) -> Problem:
+    return Problem(401, detail, headers={"WWW-Authenticate": f'Bearer realm="forecaster"{error}'})
+
+
+def _too_often(detail: str, wait: float) -> Problem:
+    seconds = ceil(wait)
+    return Problem(
+        429, f"{detail}; try again in {seconds} s", headers={"Retry-After": str(seconds)}
+    )
+
+
+def _foreign(headers: Mapping[bytes, bytes]) -> bool:
+    """Whether a browser sends this for a page that is not the service's own."""
+    if (site := headers.get(b"sec-fetch-site")) is not None:
+        return site not in (b"same-origin", b"none")
+    if (origin := headers.get(b"origin")) is None:
+        return False
+    # without ports: a proxy may tell the host without its own
+    return _hostname(origin) != _hostname(b"//" + headers.get(b"host", b""))
+
+
+def _hostname(url: bytes) -> str | None:
+    try:
+        return urlsplit(url.decode("latin-1")).hostname
+    except ValueError:  # no host at all, such as http://[
+        return ""
+
+
+def describe(app: FastAPI, settings: Settings) -> None:
+    """Tell of keys and rates in /openapi.json, where there are any."""
+    plain = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        schema = plain()
+        statuses = [401] * bool(settings.api_keys)
+        statuses += [429] * bool(settings.api_keys or settings.rate)
+        for path, operations in schema["paths"].items():
+            for operation in operations.values() if path not in OPEN else ():
+                operation["responses"] |= {
+                    str(status): told for status, told in problems.responses(*statuses).items()
+                }
+                if settings.api_keys:
+                    operation["security"] = [{"key": []}]
+        if settings.api_keys:
+            scheme = {"type": "http", "scheme": "bearer"}
+            schema["components"]["securitySchemes"] = {"key": scheme}
+        return schema
+
+    app.openapi = openapi  # type: ignore[method-assign]

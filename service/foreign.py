@@ -1,0 +1,215 @@
+"""The shapes of MLflow's scoring requests and of KServe's forecasts, as strict as our own."""
+
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import Discriminator, Field, GetCoreSchemaHandler, Tag
+from pydantic_core import CoreSchema
+
+from service.schemas import (
+    MOST_COLUMNS,
+    Answer,
+    Level,
+    ModelName,
+    Name,
+    Strict,
+    Target,
+    Values,
+)
+
+Whole: TypeAlias = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+Word: TypeAlias = Annotated[str, Field(max_length=256)]
+
+
+class _OneError:
+    """Makes a union answer what is none of its types with one error, not with one of each."""
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        message = "expected a finite number, a word, true, false or null"
+        schema = handler(source)
+        return {**schema, "custom_error_type": "cell", "custom_error_message": message}
+
+
+Cell: TypeAlias = (
+    Annotated[Whole | float | Word | bool, Field(union_mode="left_to_right"), _OneError()] | None
+)
+"""A number, a time, a name, or null where a value is missing."""
+Column: TypeAlias = Annotated[list[Cell], Field(fail_fast=True, min_length=1)]
+Columns: TypeAlias = Annotated[dict[Name, Column], Field(min_length=1, max_length=MOST_COLUMNS)]
+Records: TypeAlias = Annotated[
+    list[Annotated[dict[Name, Cell], Field(max_length=MOST_COLUMNS)]],
+    Field(fail_fast=True, min_length=1),
+]
+
+
+def _rank(inputs: Any) -> str:
+    """Whether rows or columns are meant."""
+    return "records" if isinstance(inputs, list) else "columns"
+
+
+class Params(Strict):
+    """What to forecast."""
+
+    horizon: Annotated[int, Field(ge=1)] | None = None
+    """Time steps; by default and at most the model's horizon."""
+    quantile_levels: Annotated[list[Level], Field(fail_fast=True, max_length=100)] = Field(
+        default_factory=list
+    )
+    """Quantiles beside the forecast, in columns such as "load 0.1"."""
+
+
+class Split(Strict):
+    """A table by its rows, and its names apart."""
+
+    columns: Annotated[list[Name], Field(fail_fast=True, min_length=1, max_length=MOST_COLUMNS)]
+    data: Annotated[
+        list[Annotated[list[Cell], Field(fail_fast=True, max_length=MOST_COLUMNS)]],
+        Field(fail_fast=True, min_length=1),
+    ]
+    """One list per row, in the order of `columns`."""
+    index: Annotated[list[Cell], Field(fail_fast=True)] | None = None
+    """Not used: times stand in their column."""
+
+
+class Scoring(Strict):
+    """What all forms of a scoring request may have."""
+
+    params: Params = Params()
+
+
+class SplitScoring(Scoring):
+    """A table by its rows, and its names apart."""
+
+    dataframe_split: Split
+
+
+class RecordsScoring(Scoring):
+    """A table by its rows, each with its names."""
+
+    dataframe_records: Records
+
+
+class InstancesScoring(Scoring):
+    """A table by its rows, each with its names."""
+
+    instances: Records
+
+
+class InputsScoring(Scoring):
+    """A table by its columns, or by its rows."""
+
+    inputs: Annotated[
+        Annotated[Columns, Tag("columns")] | Annotated[Records, Tag("records")],
+        Discriminator(_rank),
+    ]
+
+
+SCORING: dict[str, type[Scoring]] = {
+    "dataframe_split": SplitScoring,
+    "dataframe_records": RecordsScoring,
+    "inputs": InputsScoring,
+    "instances": InstancesScoring,
+}
+"""By the key that holds the table."""
+
+
+def _form(body: Any) -> str:
+    """Which of the forms a body means to be."""
+    found = (name for name in SCORING if isinstance(body, dict) and name in body)
+    return next(found, "dataframe_split")
+
+
+ScoringRequest: TypeAlias = Annotated[
+    Annotated[SplitScoring, Tag("dataframe_split")]
+    | Annotated[RecordsScoring, Tag("dataframe_records")]
+    | Annotated[InputsScoring, Tag("inputs")]
+    | Annotated[InstancesScoring, Tag("instances")],
+    Discriminator(_form),
+]
+
+
+class Predictions(Answer):
+    """The forecast as a table: its rows, each with the names of `Forecaster.predict`."""
+
+    predictions: list[dict[str, str | float]]
+
+
+SeriesType: TypeAlias = Literal["univariate_time_series", "multivariate_time_series"]
+
+
+class TimeSeries(Strict):
+    """One series up to now."""
+
+    type: SeriesType
+    """Whether `series` has one number per time step, or a list of columns."""
+    name: Name
+    """What comes back with the forecast; for a model of a panel, the name of the series."""
+    series: Target
+    """The values in their units, oldest first; null where one is missing."""
+    frequency: Annotated[str, Field(min_length=1, max_length=16)]
+    """The time step: second, minute, hour, day, week, month, quarter, year, or S, T, H, D, W, M, Q,
+    Y; or as GET /models tells it, such as 15min."""
+    start_timestamp: Annotated[str, Field(max_length=40)] | None = None
+    """The time of the first row, ISO 8601; needed by models with calendar features."""
+
+
+class Options(Strict):
+    """What to forecast."""
+
+    horizon: Annotated[int, Field(ge=1)]
+    """Time steps, at most the model's horizon."""
+    quantiles: Annotated[list[Level], Field(fail_fast=True, max_length=100)] | None = None
+    """Levels, within the range that GET /models tells."""
+
+
+class TimeSeriesRequest(Strict):
+    """One or many series."""
+
+    model: ModelName
+    """A name that GET /models tells."""
+    inputs: Annotated[list[TimeSeries], Field(fail_fast=True, min_length=1)]
+    options: Options
+    metadata: dict[str, Any] | None = None
+    """Anything; not used."""
+
+
+class TimeSeriesForecast(Answer):
+    """The forecast of one series."""
+
+    type: SeriesType
+    name: str
+    mean_forecast: Values
+    """In units; the median from a model that was trained for quantiles alone, which `warnings`
+    tells."""
+    frequency: str
+    """As it was asked."""
+    start_timestamp: str
+    """The time of the first forecast step, ISO 8601."""
+    quantiles: dict[str, Values] | None
+    """By level, such as "0.1", where levels were asked for."""
+
+
+class TimeSeriesOutput(Answer):
+    type: Literal["time_series_forecast"]
+    id: str
+    status: Literal["completed"]
+    content: list[TimeSeriesForecast]
+    """One forecast."""
+    error: None
+    """Requests that fail are answered by a problem instead."""
+
+
+class TimeSeriesResponse(Answer):
+    """The forecasts, in the order of the request's series."""
+
+    id: str
+    """The request's id, as in the header X-Request-ID."""
+    created_at: int
+    """Seconds since 1970."""
+    status: Literal["completed"]
+    error: None
+    model: str
+    outputs: list[TimeSeriesOutput]
+    warnings: list[str]
+    """What was done with the input that may surprise."""

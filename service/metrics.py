@@ -1,0 +1,57 @@
+"""What GET /metrics tells to Prometheus."""
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+
+from service.schemas import ModelIdentity
+
+MODEL = ("model", "version", "digest", "attention")
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+SIZES = tuple(2**power for power in range(11))
+
+
+class Metrics:
+    """The figures of one service; label values are routes, statuses and models that were served,
+    never what a client sent."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.requests = Counter(
+            "forecaster_requests", "Requests by route, status and the model that was asked.",
+            ("route", "status", *MODEL), registry=self.registry,
+        )  # fmt: skip
+        self.seconds = Histogram(
+            "forecaster_request_seconds", "From a request's head to the end of its answer.",
+            ("route", *MODEL), buckets=SECONDS, registry=self.registry,
+        )  # fmt: skip
+        self.queue = Histogram(
+            "forecaster_queue_seconds", "What a request waited for the device.",
+            MODEL, buckets=SECONDS, registry=self.registry,
+        )  # fmt: skip
+        self.inference = Histogram(
+            "forecaster_inference_seconds", "What a batch took on the device.",
+            MODEL, buckets=SECONDS, registry=self.registry,
+        )  # fmt: skip
+        self.batch = Histogram(
+            "forecaster_batch_series", "Series that ran together.",
+            MODEL, buckets=SIZES, registry=self.registry,
+        )  # fmt: skip
+        self.closed = Counter(
+            "forecaster_connections_closed", "Connections closed before there was a request, or "
+            "an answer was read: the status that refused it, unread, or too many of them.",
+            ("reason",), registry=self.registry,
+        )  # fmt: skip
+        self.reloads = Counter(
+            "forecaster_model_reloads", "Models that took the place of an older one.",
+            registry=self.registry,
+        )  # fmt: skip
+        self.failures = Counter(
+            "forecaster_model_reload_failures", "Models that could not be loaded or looked for.",
+            registry=self.registry,
+        )  # fmt: skip
+
+
+def labels(model: ModelIdentity | None) -> tuple[str, ...]:
+    """The values of the labels MODEL; empty strings for none."""
+    if model is None:
+        return ("",) * len(MODEL)
+    return model.name, model.version or "", model.digest, model.attn

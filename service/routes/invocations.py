@@ -1,0 +1,161 @@
+"""POST /invocations and /ping, for what is used to talk to `mlflow models serve`."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Any
+
+import numpy as np
+import pandas as pd
+from fastapi import APIRouter, Body, Request, Response
+from pydantic_core import to_json
+
+from forecaster import frames
+from forecaster.errors import ForecasterError
+from forecaster.predict import Forecaster
+from service.batching import Done
+from service.body import JSONRequest
+from service.deps import StoreDep
+from service.forecasting import MOST_QUANTILES, Forecast, Inputs, Job
+from service.foreign import (
+    InputsScoring,
+    InstancesScoring,
+    Predictions,
+    RecordsScoring,
+    Scoring,
+    ScoringRequest,
+    SplitScoring,
+)
+from service.problems import Flaw, Location, Problem, invalid, responses
+from service.routes.health import readyz
+from service.routes.predict import PROBLEMS, ForecastRoute, answer
+from service.schemas import ModelIdentity, Status
+from service.settings import Settings
+
+MOST_CELLS = 2**23
+"""Values that a table may have, with all the steps between its first and its last time."""
+MOST_WORDS = 1000
+"""Characters of a sentence about a table."""
+
+
+class TableRequest(JSONRequest):
+    """A request whose rows may be objects."""
+
+    rows_are_objects = True
+
+
+class TableRoute(ForecastRoute):
+    request_class = TableRequest
+
+
+@dataclass(frozen=True)
+class Asked(Job):
+    """A job, and the table that it was asked with."""
+
+    question: frames.Question
+
+
+scoring = APIRouter(route_class=TableRoute)
+router = APIRouter(tags=["mlflow"])
+
+
+@scoring.post("/invocations", response_model=Predictions, responses=PROBLEMS)
+async def invocations(
+    body: Annotated[ScoringRequest, Body()], store: StoreDep, request: Request
+) -> Response:
+    """What `mlflow models serve` answers for the same model: a table in, a table out.
+
+    The table is a history as `Forecaster.predict` takes it: the time column, the id column of a
+    long panel and the model's columns; null is a missing value. For a model with covariates known
+    ahead, rows for the steps of its horizon follow, without other values.
+    """
+    return await answer(request, store, None, partial(_prepare, body, store.settings), _write)
+
+
+@router.get("/ping", response_model_exclude_none=True, responses=responses(503))
+@router.post("/ping", response_model_exclude_none=True, responses=responses(503))
+async def ping(store: StoreDep) -> Status:
+    """What /readyz tells."""
+    return await readyz(store)
+
+
+router.include_router(scoring)
+
+
+def _prepare(body: Scoring, settings: Settings, forecaster: Forecaster) -> Asked:
+    """Read the table. Raises Problem 422 for what does not fit the model or the limits."""
+    horizon, levels = body.params.horizon, body.params.quantile_levels
+    try:
+        forecaster.check_levels(levels)
+        question = frames.ask(
+            forecaster.form, _frame(body), horizon, levels, None, None, "the history",
+            most=MOST_CELLS,
+        )  # fmt: skip
+        targets = len(forecaster.schema.targets)
+        series, numbers = len(question.items), question.steps * targets * len(levels)
+        if series > settings.max_series:
+            raise Problem(422, f"expected at most {settings.max_series:,} series, got {series:,}")
+        if series * numbers > MOST_QUANTILES:
+            raise Problem(
+                422,
+                f"these are {series * numbers:,} quantiles, but one answer has at most "
+                f"{MOST_QUANTILES:,}: ask for fewer levels, steps or series",
+            )
+        inputs = list(_inputs(question))
+    except ForecasterError as error:
+        detail = str(error)  # with names of the table
+        more = " ..." if len(detail) > MOST_WORDS else ""
+        raise Problem(422, detail[:MOST_WORDS] + more) from None
+    return Asked(inputs, [], question.steps, list(question.levels), [], question)
+
+
+def _inputs(question: frames.Question) -> Iterator[Inputs]:
+    """What the model reads of each series."""
+    nothing = np.empty((question.form.past + question.form.horizon, 0))
+    for part in question.histories():
+        for i, name in enumerate(part.items):
+            known = nothing if part.covariates is None else part.covariates[i]
+            static = {attribute: values[i] for attribute, values in part.static.items()}
+            yield Inputs(name or None, part.values[i], part.starts[i], known, static)
+
+
+def _frame(body: Scoring) -> pd.DataFrame:
+    """The table of a request. Raises Problem 422 unless it is a full rectangle."""
+    if isinstance(body, SplitScoring):
+        columns, rows = body.dataframe_split.columns, body.dataframe_split.data
+        for number, row in enumerate(rows):
+            if len(row) != len(columns):
+                message = f"row {number + 1}: expected {len(columns)} values, got {len(row)}"
+                raise _ragged(("dataframe_split", "data", number), message)
+        return pd.DataFrame(rows, columns=columns)
+    match body:
+        case RecordsScoring():
+            table: Any = body.dataframe_records
+        case InstancesScoring():
+            table = body.instances
+        case InputsScoring():
+            table = body.inputs
+    if isinstance(table, dict):
+        if len({len(column) for column in table.values()}) > 1:
+            raise _ragged(("inputs",), "expected as many values in each column")
+        return pd.DataFrame(table)
+    names = list(dict.fromkeys(name for row in table for name in row))
+    if len(names) * len(table) > MOST_CELLS:
+        message = f"{len(names):,} names in {len(table):,} rows are more than {MOST_CELLS:,} cells"
+        raise Problem(422, message)
+    return pd.DataFrame(table, columns=names)
+
+
+def _ragged(location: Location, message: str) -> Problem:
+    return invalid([Flaw(loc=list(location), msg=message, type="ragged")])
+
+
+def _write(
+    job: Asked, done: Done[Forecast], forecaster: Forecaster, model: ModelIdentity, request_id: str
+) -> bytes:
+    """The table of the forecast, in rows as MLflow writes them."""
+    values = [np.concatenate([forecast[..., None], q], axis=-1) for forecast, q in done.results]
+    table = job.question.table(np.stack(values)[:, : job.steps])
+    time = forecaster.schema.time
+    table[time] = [stamp.isoformat() for stamp in table[time]]
+    return to_json({"predictions": table.to_dict("records")})

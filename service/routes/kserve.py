@@ -1,0 +1,128 @@
+"""POST /v1/timeseries/forecast, for KServe's clients."""
+
+import re
+from dataclasses import dataclass
+from functools import partial
+from time import time
+from typing import Annotated
+
+from fastapi import APIRouter, Body, Request, Response
+
+from forecaster.predict import Forecaster
+from service import forecasting
+from service.batching import Done
+from service.deps import StoreDep
+from service.forecasting import Forecast, Job
+from service.foreign import (
+    TimeSeries,
+    TimeSeriesForecast,
+    TimeSeriesOutput,
+    TimeSeriesRequest,
+    TimeSeriesResponse,
+)
+from service.problems import Flaw, Problem, invalid
+from service.routes.predict import PROBLEMS, ForecastRoute, answer
+from service.schemas import FullRequest, ModelIdentity, Parameters, SeriesInput
+
+STEPS = {
+    "second": "s", "S": "s", "minute": "min", "T": "min", "hour": "h", "H": "h", "day": "D",
+    "D": "D", "week": r"W-\w+", "W": r"W-\w+", "month": "M[SE]", "M": "M[SE]",
+    "quarter": r"Q[SE]-\w+", "Q": r"Q[SE]-\w+", "year": r"Y[SE]-\w+", "Y": r"Y[SE]-\w+",
+}  # fmt: skip
+"""What KServe calls the time steps of models, as patterns."""
+NAMES = {
+    "item_id": "name", "start": "start_timestamp", "target": "series", "parameters": "options",
+    "prediction_length": "horizon", "quantile_levels": "quantiles",
+}  # fmt: skip
+"""What the keys of /predict are called here."""
+
+router = APIRouter(route_class=ForecastRoute, tags=["kserve"])
+
+
+@dataclass(frozen=True)
+class Asked(Job):
+    """A job, and the series as they were asked for."""
+
+    series: list[TimeSeries]
+
+
+@router.post("/v1/timeseries/forecast", response_model=TimeSeriesResponse, responses=PROBLEMS)
+async def forecast(
+    body: Annotated[TimeSeriesRequest, Body()], store: StoreDep, request: Request
+) -> Response:
+    """The forecasts of /predict, asked for as KServe does.
+
+    The columns of a series are those of the model, in its order. Models that read covariates known
+    ahead or attributes are asked by /predict.
+    """
+    return await answer(request, store, body.model, partial(_prepare, body), _write)
+
+
+def _prepare(body: TimeSeriesRequest, forecaster: Forecaster) -> Asked:
+    schema, flaws = forecaster.schema, []
+    known = (*schema.known.columns, *(each.name for each in schema.known.attributes))
+    if known:
+        message = (
+            "this model reads more than the history, which only /predict has a place for; see "
+            "GET /models"
+        )
+        raise invalid([Flaw(loc=["model"], msg=message, type="no_covariates")])
+    for number, series in enumerate(body.inputs):
+        if (series.type == "multivariate_time_series") != isinstance(series.series[0], list):
+            message = f"the series is not what {series.type} means"
+            flaws.append(Flaw(loc=["inputs", number, "type"], msg=message, type="rank"))
+        pattern = STEPS.get(series.frequency, re.escape(series.frequency))
+        if not re.fullmatch(pattern, schema.freq):
+            message = f"this model forecasts in steps of {schema.freq}"
+            flaws.append(Flaw(loc=["inputs", number, "frequency"], msg=message, type="other_freq"))
+    if flaws:
+        raise invalid(flaws)
+    request = FullRequest.model_construct(
+        inputs=[
+            SeriesInput.model_construct(
+                item_id=series.name, start=series.start_timestamp, target=series.series
+            )
+            for series in body.inputs
+        ],
+        parameters=Parameters.model_construct(
+            prediction_length=body.options.horizon, quantile_levels=body.options.quantiles or []
+        ),
+    )
+    try:
+        job = forecasting.prepare(request, forecaster)
+    except Problem as problem:
+        renamed = [
+            flaw.model_copy(update={"loc": [NAMES.get(str(part), part) for part in flaw.loc]})
+            for flaw in problem.errors
+        ]
+        raise invalid(renamed, problem.count) from None
+    return Asked(**vars(job), series=body.inputs)
+
+
+def _write(
+    job: Asked, done: Done[Forecast], forecaster: Forecaster, model: ModelIdentity, request_id: str
+) -> bytes:
+    outputs = []
+    for number, (series, place) in enumerate(zip(job.series, job.places, strict=True)):
+        values, quantiles = (found[: job.steps] for found in done.results[number])
+        if place.one_dimensional:
+            values, quantiles = values[:, 0], quantiles[:, 0]
+        levels = {str(q): quantiles[..., i].tolist() for i, q in enumerate(job.levels)}
+        content = TimeSeriesForecast(
+            type=series.type,
+            name=series.name,
+            mean_forecast=values.tolist(),
+            frequency=series.frequency,
+            start_timestamp=place.start,
+            quantiles=levels or None,
+        )
+        outputs.append(
+            TimeSeriesOutput(
+                type="time_series_forecast", id=f"{request_id}-{number}", status="completed",
+                content=[content], error=None,
+            )
+        )  # fmt: skip
+    return TimeSeriesResponse(
+        id=request_id, created_at=int(time()), status="completed", error=None, model=model.name,
+        outputs=outputs, warnings=job.warnings,
+    ).model_dump_json().encode()  # fmt: skip

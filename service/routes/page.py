@@ -1,0 +1,39 @@
+"""The page at /: a CSV in, a picture of its forecast out, by the same interface as all else."""
+
+from pathlib import Path
+from typing import Annotated
+
+from fastapi import APIRouter
+from fastapi import Path as PathParameter
+from fastapi.responses import FileResponse
+
+from service.problems import Problem
+
+WEB = Path(__file__).resolve().parent.parent / "web"
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",
+}
+FILES = ("page.css", "page.js", "papaparse.min.js", "papaparse.LICENSE", "icon.svg")
+
+router = APIRouter(include_in_schema=False)
+
+
+@router.get("/")
+async def page() -> FileResponse:
+    """The page; nothing of it comes from elsewhere, and nothing in it is inline."""
+    return FileResponse(WEB / "index.html", headers=HEADERS)
+
+
+@router.get("/page/{name}")
+async def file(name: Annotated[str, PathParameter(max_length=64)]) -> FileResponse:
+    """What the page loads."""
+    if name not in FILES:
+        raise Problem(404, "the page has no such file")
+    return FileResponse(WEB / name, headers=HEADERS)

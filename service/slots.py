@@ -1,0 +1,244 @@
+"""From the name of a model to one that may be served, and what has become of it since."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeAlias
+from urllib.parse import quote
+
+import numpy as np
+
+from forecaster.bundle import Schema, digest_of
+from forecaster.errors import (
+    BundleError,
+    ConfigError,
+    ForecasterError,
+    UnavailableError,
+    UsageError,
+)
+from forecaster.predict import Forecaster, ask_tracker, load_bundle
+from service.schemas import MOST_ITEMS, ModelCard, ModelIdentity, StaticAttribute
+from service.settings import Settings
+
+FIGURES = ("mse", "mae", "windows", "floors", "best_floor", "verdict")
+"""Those of the test split that GET /models tells."""
+ALLOWED = {"cpu": 1e-4, "cuda": 2e-2}
+"""How far a forecast may be from the golden one on a device: the root mean square over the steps of
+a column, in its standard deviations."""
+LOOKING, LOADING = 120.0, 600.0
+"""Seconds that the tracker may take to say where aliases point, and to hand over a bundle."""
+RARELY = 3600.0
+"""Seconds, at most, between two attempts to load what could not be loaded."""
+
+State: TypeAlias = dict[str, str]
+"""What a name stands for: equal as long as it is the same model."""
+
+
+class UnfitError(BundleError):
+    """A bundle that is whole but must not be served; the words may be told to clients."""
+
+
+@dataclass(frozen=True)
+class Served:
+    """A model that may be asked, how it presents itself, and whether it came from a folder."""
+
+    forecaster: Forecaster
+    identity: ModelIdentity
+    facts: ModelCard
+    local: bool
+
+    @property
+    def card(self) -> ModelCard:
+        """What GET /models tells: the facts, and whether it still runs as graphs."""
+        return self.facts.model_copy(update={"graphs": self.forecaster.runner.graphs})
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """What a request may call it."""
+        name, alias, version = self.identity.name, self.identity.alias, self.identity.version
+        aliases = (alias, f"{name}@{alias}") if alias else ()
+        versions = (version, f"{name}/{version}") if version else ()
+        return (name, *aliases, *versions)
+
+    @cached_property
+    def header(self) -> str:
+        """The value of X-Forecaster-Model: its name, with its version, and its digest."""
+        version = f"/{self.identity.version}" if self.identity.version else ""
+        return f"{quote(self.identity.name)}{version}; digest={self.identity.digest}"
+
+    @property
+    def state(self) -> State:
+        """What `look` finds as long as its name stands for it."""
+        bundle = self.forecaster.bundle
+        return {"digest": bundle.digest} if self.local else bundle.origin
+
+
+@dataclass
+class Slot:
+    """The place of one model, by the name that the settings have for it.
+
+    `served` is None while there is none, and `reason` then says why. `failed` is what could not
+    be loaded, `failures` how often in turn, and `again` when to try once more, as monotonic() has
+    it.
+    """
+
+    source: str
+    served: Served | None = None
+    loading: bool = True
+    reason: str = "the model is being loaded"
+    failed: State | None = None
+    failures: int = 0
+    again: float = 0.0
+
+    @property
+    def local(self) -> bool:
+        """Whether it is a folder's; one that had a model stays one."""
+        return self.served.local if self.served else Path(self.source).is_dir()
+
+    @property
+    def fixed(self) -> bool:
+        """Whether the name will always stand for the model that is here: a version, a run."""
+        if self.served is None or self.local:
+            return False
+        return not self.served.state or self.source.endswith(f"/{self.served.state['version']}")
+
+
+def look(slots: Sequence[Slot]) -> list[State | ForecasterError]:
+    """What the name of each slot stands for now, or why nobody can tell. Reads no weights."""
+    asked = [slot.source for slot in slots if not slot.local]
+    try:
+        answers = json.loads(ask_tracker("resolve", *asked, patience=LOOKING)) if asked else []
+    except ForecasterError as error:
+        answers = [{"error": str(error)}] * len(asked)
+    resolved = iter(answers)
+    found: list[State | ForecasterError] = []
+    for slot in slots:
+        try:
+            state = {"digest": digest_of(Path(slot.source))} if slot.local else next(resolved)
+            found.append(UnavailableError(state["error"]) if "error" in state else state)
+        except ForecasterError as error:
+            found.append(error)
+    return found
+
+
+def load(source: str, settings: Settings) -> Served:
+    """The model behind a name, on its device.
+
+    Raises UnfitError for one whose digest the settings do not have, and what `load_bundle` does.
+    """
+    local, bundle = Path(source).is_dir(), load_bundle(source, LOADING)
+    if settings.digests and bundle.digest not in settings.digests:
+        raise UnfitError(f"FORECASTER_DIGESTS does not have the model's digest, {bundle.digest}")
+    forecaster = Forecaster(bundle, settings.device)
+    return Served(forecaster, *_describe(forecaster), local)
+
+
+def check_golden(forecaster: Forecaster, made: np.ndarray) -> None:
+    """Raises UnfitError unless `made`, the forecast of the example (T, targets, 1 + levels), is
+    the one that the model was saved with, as near as its device allows."""
+    golden = forecaster.bundle.golden
+    if golden is None:
+        raise UnfitError("the model was saved without the forecast of its example: train it anew")
+    std = np.atleast_2d(forecaster.schema.target_scaler.std)[0][:, None]
+    away, allowed = np.sqrt((((made - golden) / std) ** 2).mean(axis=0)), ALLOWED[forecaster.device]
+    if not (away <= allowed).all():
+        raise UnfitError(
+            "the model does not reproduce the forecast it was saved with: they are up to "
+            f"{away.max():.2g} standard deviations apart, expected at most {allowed:g}"
+        )
+
+
+def differences(old: Forecaster, new: Forecaster) -> list[str]:
+    """Why requests or readers that suit `old` would not suit `new`; empty where all do."""
+    before, after = old.schema, new.schema
+    facts = ("time", "id", "wide", "columns", "targets", "freq", "timezone")
+    pairs: list[tuple[str, Any, Any]]
+    pairs = [(name, getattr(before, name), getattr(after, name)) for name in facts]
+    pairs += [
+        ("future covariates", before.known.columns, after.known.columns),
+        ("static attributes", _kinds(before), _kinds(after)),
+        ("what is forecast", old.kind, new.kind),
+    ]
+    found = [f"{name}: {had!r} became {has!r}" for name, had, has in pairs if had != has]
+    words = {each.name: set(each.words) for each in after.known.attributes}
+    found += [
+        f"static attribute {each.name}: words are unknown now"
+        for each in before.known.attributes
+        if not words.get(each.name, set()).issuperset(each.words)
+    ]
+    if lost := set(before.items) - set(after.items):
+        found.append(f"{len(lost)} of {len(before.items)} series are unknown")
+    if new.bundle.past > old.bundle.past:
+        found.append(f"look-back: {old.bundle.past} became {new.bundle.past}")
+    shorter = new.bundle.horizon < old.bundle.horizon
+    if shorter or (before.known.columns and new.bundle.horizon != old.bundle.horizon):
+        found.append(f"horizon: {old.bundle.horizon} became {new.bundle.horizon}")
+    if old.levels and not (
+        new.levels and new.levels[0] <= old.levels[0] and old.levels[-1] <= new.levels[-1]
+    ):
+        found.append(f"quantile levels: {old.levels} became {new.levels}")
+    return found
+
+
+def for_clients(error: Exception) -> str:
+    """Why there is no model, without the folders and addresses that the log tells."""
+    match error:
+        case ConfigError() | UnfitError():
+            return str(error)
+        case BundleError():
+            reason = "the model's bundle is damaged or incomplete"
+        case UsageError() | UnavailableError():
+            reason = "the model could not be found"
+        case _:
+            reason = "the model could not be loaded"
+    return f"{reason}; the log of the service says more"
+
+
+def _kinds(schema: Schema) -> dict[str, str]:
+    kinds = {True: "a word", False: "a number"}
+    return {each.name: kinds[bool(each.words)] for each in schema.known.attributes}
+
+
+def _describe(forecaster: Forecaster) -> tuple[ModelIdentity, ModelCard]:
+    bundle, schema = forecaster.bundle, forecaster.schema
+    identity: dict[str, Any] = {
+        "name": bundle.origin.get("name", bundle.name),
+        "version": bundle.origin.get("version"),
+        "alias": bundle.origin.get("alias"),
+        "run_id": bundle.about.get("run_id"),
+        "attn": bundle.config.attn.name,
+        "digest": bundle.digest,
+    }
+    test = bundle.metrics.get("test", {})
+    card = ModelCard(
+        **identity,
+        refit=bool(bundle.about.get("refit")),
+        effective=bundle.about.get("attn_effective", ""),
+        device=forecaster.device,
+        graphs=forecaster.runner.graphs,
+        columns=list(schema.columns),
+        time=schema.time,
+        id=schema.id,
+        wide=schema.wide,
+        targets=list(schema.targets),
+        past_covariates=list(schema.past_only),
+        future_covariates=list(schema.known.columns),
+        static_covariates=[
+            StaticAttribute(name=each.name, words=list(each.words) or None)
+            for each in schema.known.attributes
+        ],
+        items=len(schema.items),
+        item_names=list(schema.items[:MOST_ITEMS]),
+        freq=schema.freq,
+        timezone=schema.timezone,
+        policy=bundle.config.data.policy,
+        look_back=bundle.past,
+        horizon=bundle.horizon,
+        forecast=forecaster.kind,
+        quantile_levels=list(forecaster.levels),
+        intervals=str(bundle.about["intervals"]),
+        test={key: test[key] for key in FIGURES if key in test},
+    )
+    return ModelIdentity(**identity), card

@@ -1,0 +1,72 @@
+"""What the page is made of; what it does, tests/service/test_page.py sees in a browser."""
+
+import re
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+
+from service.routes.page import FILES, WEB
+from tests.service.test_app import Links
+
+
+def test_it_loads_its_own_files_and_nothing_else(client: TestClient) -> None:
+    page = client.get("/").text
+    links = Links(page).found
+    assert set(links) >= {"page/page.css", "page/page.js", "page/papaparse.min.js", "docs"}
+    for link in links:
+        assert ":" not in link
+        assert not link.startswith("/"), "it may be served under a prefix"
+        assert client.get(f"/{link}").status_code == 200
+    for name in ("index.html", "page.css", "page.js"):
+        addresses = re.findall(r"https?:[^\s\"'`]*", (WEB / name).read_text(encoding="utf-8"))
+        assert set(addresses) <= {"http://www.w3.org/2000/svg"}
+
+
+def test_nothing_is_inline_and_the_policy_would_refuse_it(client: TestClient) -> None:
+    answer = client.get("/")
+    assert not re.search(r"<style|\sstyle=|\son\w+=|javascript:", answer.text)
+    assert all(tag.endswith("defer>") for tag in re.findall(r"<script[^>]*>", answer.text))
+    script = (WEB / "page.js").read_text(encoding="utf-8")
+    assert not re.search(r"innerHTML|insertAdjacentHTML|document\.write|eval\(|Function\(", script)
+    policy = dict(
+        part.split(" ", 1) for part in answer.headers["content-security-policy"].split("; ")
+    )
+    assert policy["default-src"] == policy["frame-ancestors"] == policy["base-uri"] == "'none'"
+    assert policy["script-src"] == policy["style-src"] == policy["connect-src"] == "'self'"
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("/", "text/html"),
+        ("/page/page.css", "text/css"),
+        ("/page/page.js", "text/javascript"),
+        ("/page/icon.svg", "image/svg+xml"),
+    ],
+)
+def test_headers(client: TestClient, path: str, kind: str) -> None:
+    answer = client.get(path)
+    assert answer.headers["content-type"].startswith(kind)
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["referrer-policy"] == "no-referrer"
+    assert answer.headers["cache-control"] == "no-cache"
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
+
+
+@pytest.mark.parametrize("name", ["index.html", "nothing.js", "..%2fapp.py", "%2e%2e", "x" * 100])
+def test_no_other_file_can_be_had(client: TestClient, name: str) -> None:
+    answer = client.get(f"/page/{name}")
+    assert answer.status_code in (404, 422)
+    assert answer.headers["content-type"] == "application/problem+json"
+
+
+def test_the_folder_has_the_files_and_the_licence_of_what_is_not_ours(client: TestClient) -> None:
+    assert {path.name for path in Path(WEB).iterdir()} == {"index.html", *FILES}
+    assert "MIT License" in client.get("/page/papaparse.LICENSE").text
+    assert "License: MIT" in client.get("/page/papaparse.min.js").text[:200]
+
+
+def test_it_is_no_part_of_the_interface(client: TestClient) -> None:
+    paths = client.get("/openapi.json").json()["paths"]
+    assert not [path for path in paths if path == "/" or path.startswith("/page")]

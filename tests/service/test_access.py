@@ -1,0 +1,247 @@
+import asyncio
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+from starlette.types import Message, Receive, Scope, Send
+
+from service import access
+from service.access import CLIENTS, WRONG_KEYS, Rates
+from service.settings import Settings
+from tests.service.toy import NAME, start
+
+KEY, OTHER = "s3cret-of-anna", "s3cret-of-bob"
+KEYS = tuple(
+    f"{name}:{sha256(key.encode()).hexdigest()}" for name, key in (("anna", KEY), ("bob", OTHER))
+)
+PROBLEM = "application/problem+json"
+
+
+def bearer(key: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {key}"}
+
+
+@pytest.fixture(scope="module")
+def keyed(folder: Path) -> Iterator[TestClient]:
+    with start(model=str(folder), api_keys=KEYS) as client:
+        yield client
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """What the rates go by, to be set."""
+    now = [1000.0]
+    monkeypatch.setattr(access, "monotonic", lambda: now[0])
+    return now
+
+
+@contextmanager
+def limited(**settings: Any) -> Iterator[TestClient]:
+    """A client of a service without a model."""
+    with start(**settings) as client:
+        yield client
+
+
+async def ask(*keys: str) -> list[int]:
+    """The statuses of requests with these keys from one address."""
+    statuses = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+    async def receive() -> Message:
+        return {"type": "http.request"}
+
+    async def send(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            statuses.append(message["status"])
+
+    guarded = access.Access(app, Settings(api_keys=KEYS))
+    for key in keys:
+        headers = [(b"authorization", f"Bearer {key}".encode())]
+        about = {"method": "GET", "path": "/models", "client": ("10.0.0.1", 1)}
+        await guarded({"type": "http", "headers": headers, **about}, receive, send)
+    return statuses
+
+
+class TestKeys:
+    @pytest.mark.parametrize(
+        "path",
+        ["/predict", "/v1/predict", "/models", f"/models/{NAME}/example", "/metrics", "/nothing",
+         "/invocations", "/page", "/livez/", "//livez", "/LIVEZ", "/docs/../models"],
+    )  # fmt: skip
+    @pytest.mark.parametrize("method", ["GET", "POST"])
+    def test_everything_else_wants_one(self, keyed: TestClient, method: str, path: str) -> None:
+        answer = keyed.request(method, "http://localhost" + path)
+        assert (answer.status_code, answer.headers["content-type"]) == (401, PROBLEM)
+        assert answer.headers["www-authenticate"] == 'Bearer realm="forecaster"'
+        assert "Authorization: Bearer KEY" in answer.json()["detail"]
+
+    @pytest.mark.parametrize(
+        "path", ["/livez", "/readyz", "/healthz", "/version", "/", "/page/page.js", "/docs",
+                 "/openapi.json", "/static-offline-docs/swagger-ui.css"],
+    )  # fmt: skip
+    def test_probes_page_and_docs_are_open(self, keyed: TestClient, path: str) -> None:
+        assert keyed.get(path).status_code == 200
+
+    @pytest.mark.parametrize("key", [KEY, OTHER])
+    def test_each_opens_all(self, keyed: TestClient, key: str) -> None:
+        example = keyed.get(f"/models/{NAME}/example", headers=bearer(key)).json()
+        assert keyed.post("/predict", json=example, headers=bearer(key)).status_code == 200
+        assert keyed.get("/metrics", headers={"authorization": f"bearer  {key}"}).status_code == 200
+
+    @pytest.mark.parametrize(
+        "header", ["", KEY, f"Basic {KEY}", "Bearer", "Bearer ", "Bearer\t" + KEY]
+    )
+    def test_another_scheme_is_none(self, keyed: TestClient, header: str) -> None:
+        assert keyed.get("/models", headers={"Authorization": header}).status_code == 401
+
+    @pytest.mark.parametrize("key", [KEY[:-1], KEY + "x", KEY.upper(), KEYS[0], "x" * 10_000, "é"])
+    def test_a_wrong_one(self, folder: Path, key: str) -> None:
+        with limited(api_keys=KEYS) as client:
+            answer = client.get("/models", headers={"Authorization": f"Bearer {key}".encode()})
+        assert answer.status_code == 401
+        assert 'error="invalid_token"' in answer.headers["www-authenticate"]
+
+    def test_all_hashes_are_compared_in_constant_time(
+        self, keyed: TestClient, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        compared = []
+        plain = access.compare_digest
+
+        def compare(known: bytes, given: bytes) -> bool:
+            compared.append(known)
+            return plain(known, given)
+
+        monkeypatch.setattr(access, "compare_digest", compare)
+        for key in (KEY, OTHER, "wrong"):
+            keyed.get("/models", headers=bearer(key))
+        assert len(compared) == 6
+
+    def test_guesses_are_throttled_and_nobody_else_is(self, clock: list[float]) -> None:
+        statuses = asyncio.run(ask(*(f"guess-{number}" for number in range(10_000)), KEY))
+        assert statuses == [401] * WRONG_KEYS + [429] * (10_000 - WRONG_KEYS) + [200]
+
+    def test_who_guessed_may_try_again_later(self, clock: list[float]) -> None:
+        with limited(api_keys=KEYS) as client:
+            for _ in range(WRONG_KEYS + 1):
+                answer = client.get("/models", headers=bearer("wrong"))
+            assert (answer.status_code, answer.headers["content-type"]) == (429, PROBLEM)
+            assert int(answer.headers["retry-after"]) == 60 / WRONG_KEYS
+            clock[0] += 60 / WRONG_KEYS
+            assert client.get("/models", headers=bearer("wrong")).status_code == 401
+
+    def test_no_key_is_ever_told(self, capsys: pytest.CaptureFixture[str]) -> None:
+        with limited(api_keys=KEYS) as client:
+            texts = [
+                client.get("/models", headers=bearer(key)).text + client.get(f"/x?key={key}").text
+                for key in (KEY, OTHER, "wrong-s3cret")
+            ]
+            texts += [
+                client.get(path, headers=bearer(KEY)).text for path in ("/metrics", "/nothing")
+            ]
+        log = capsys.readouterr().err
+        for text in (*texts, log):
+            assert "s3cret" not in text
+            assert not any(key.partition(":")[2] in text for key in KEYS)
+        assert '"key": "anna"' in log
+        assert '"key": "bob"' in log
+
+    def test_openapi_tells_of_them(self, keyed: TestClient, client: TestClient) -> None:
+        schema = keyed.get("/openapi.json").json()
+        assert schema["components"]["securitySchemes"] == {
+            "key": {"type": "http", "scheme": "bearer"}
+        }
+        for path, operations in schema["paths"].items():
+            for operation in operations.values():
+                wanted = path not in access.OPEN
+                assert ("security" in operation) == wanted
+                assert ({"401", "429"} <= set(operation["responses"])) == wanted
+        assert "/predict" in schema["paths"]
+        assert "security" not in client.get("/openapi.json").text
+
+
+class TestRates:
+    def test_as_many_as_there_are_and_then_by_the_minute(self, clock: list[float]) -> None:
+        rates = Rates(6)
+        assert [rates.take("a") for _ in range(7)] == [0] * 6 + [10]
+        assert rates.take("b") == 0
+        clock[0] += 4
+        assert rates.take("a") == pytest.approx(6)
+        clock[0] += 6
+        assert [rates.take("a"), rates.take("a")] == [0, pytest.approx(10)]
+        clock[0] += 3600
+        assert [rates.take("a") for _ in range(7)] == [0] * 6 + [pytest.approx(10)]
+
+    def test_less_than_one_a_minute(self, clock: list[float]) -> None:
+        rates = Rates(0.5)
+        assert [rates.take("a"), rates.take("a")] == [0, 120]
+
+    def test_memory_is_bounded(self, clock: list[float]) -> None:
+        rates = Rates(1)
+        for number in range(3 * CLIENTS):
+            assert rates.take(str(number)) == 0
+        assert len(rates._buckets) == CLIENTS
+        assert rates.take(str(3 * CLIENTS - 1)) > 0
+        assert rates.take("0") == 0, "forgotten"
+
+    def test_by_key(self, clock: list[float]) -> None:
+        with limited(api_keys=KEYS, rate=3) as client:
+            for key in (KEY, OTHER):
+                statuses = [client.get("/models", headers=bearer(key)) for _ in range(4)]
+                assert [each.status_code for each in statuses] == [200, 200, 200, 429]
+            problem = statuses[-1].json()
+            assert statuses[-1].headers["retry-after"] == "20"
+            assert problem["detail"] == "more than 3 requests in a minute; try again in 20 s"
+            for path in ("/livez", "/", "/docs"):
+                assert client.get(path).status_code == 200
+            clock[0] += 20
+            assert client.get("/models", headers=bearer(KEY)).status_code == 200
+
+    def test_by_address_that_only_a_trusted_proxy_may_tell(self, clock: list[float]) -> None:
+        def ask(client: TestClient, address: str) -> int:
+            return client.get("/models", headers={"X-Forwarded-For": address}).status_code
+
+        with limited(rate=1) as client:
+            assert [ask(client, "10.0.0.1"), ask(client, "10.0.0.2")] == [200, 429]
+        with limited(rate=1, trusted_proxies=("testclient", "10.1.0.0/16")) as client:
+            assert [ask(client, "10.0.0.1"), ask(client, "10.0.0.2")] == [200, 200]
+            assert ask(client, "1.2.3.4, 10.0.0.1, 10.1.7.7") == 429
+            text = client.get("/openapi.json").json()["paths"]["/models"]["get"]
+        assert "429" in text["responses"]
+        assert "security" not in text
+
+
+@pytest.mark.parametrize(
+    ("headers", "foreign"),
+    [
+        ({}, False),
+        ({"Origin": "http://localhost"}, False),
+        ({"Origin": "http://LOCALHOST:8000"}, False),
+        ({"Origin": "http://evil.example"}, True),
+        ({"Origin": "http://localhost.evil.example"}, True),
+        ({"Origin": "http://evil.example/localhost"}, True),
+        ({"Origin": "http://127.0.0.1"}, True),
+        ({"Origin": "null"}, True),
+        ({"Origin": ""}, True),
+        ({"Origin": "http://["}, True),
+        ({"Sec-Fetch-Site": "same-origin", "Origin": "http://localhost"}, False),
+        ({"Sec-Fetch-Site": "none"}, False),
+        ({"Sec-Fetch-Site": "cross-site", "Origin": "http://localhost"}, True),
+        ({"Sec-Fetch-Site": "same-site", "Origin": "http://localhost:9"}, True),
+    ],
+)
+def test_pages_of_others_cannot_send(
+    client: TestClient, flat: dict[str, Any], headers: dict[str, str], foreign: bool
+) -> None:
+    answer = client.post("/predict", json=flat, headers=headers)
+    assert answer.status_code == (403 if foreign else 200)
+    if foreign:
+        assert answer.headers["content-type"] == PROBLEM
+    assert not re.search("access-control", str(answer.headers))
+    assert client.get("/models", headers=headers).status_code == 200

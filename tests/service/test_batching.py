@@ -1,0 +1,297 @@
+import gc
+import math
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+
+import pytest
+
+from service.batching import Batcher, Done, RefusedError
+
+SECONDS = 60  # at most, for what should happen at once
+
+
+class Device:
+    """A model that squares numbers once the gate is open, and fails on what is not finite."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[float]] = []
+        self.open = threading.Event()
+        self.entered = threading.Semaphore(0)
+
+    def __call__(self, items: Sequence[float]) -> list[float]:
+        self.batches.append(list(items))
+        self.entered.release()
+        assert self.open.wait(SECONDS)
+        if not all(map(math.isfinite, items)):
+            raise ValueError(f"not finite: {items}")
+        return [item**2 for item in items]
+
+    def wait_until_busy(self) -> None:
+        assert self.entered.acquire(timeout=SECONDS)
+
+
+Make = Callable[..., Batcher[float, float]]
+
+
+@pytest.fixture
+def device() -> Iterator[Device]:
+    device = Device()
+    yield device
+    device.open.set()
+
+
+@pytest.fixture
+def make(device: Device) -> Iterator[Make]:
+    made: list[Batcher[float, float]] = []
+
+    def batcher(
+        max_batch: int = 4, max_wait: float = 0, max_queue: int = 1000, threads: int = 1
+    ) -> Batcher:
+        made.append(Batcher(max_batch, max_wait, max_queue, threads))
+        return made[-1]
+
+    yield batcher
+    device.open.set()
+    for each in made:
+        each.close()
+
+
+def results(futures: Sequence[Future[Done[float]]]) -> list[list[float]]:
+    return [future.result(SECONDS).results for future in futures]
+
+
+def test_what_waits_together_runs_together(make: Make, device: Device) -> None:
+    batcher = make(max_batch=4)
+    first = batcher.submit("a", device, [0])
+    device.wait_until_busy()
+    rest = [batcher.submit("a", device, [number]) for number in range(1, 7)]
+    assert batcher.waiting == 6
+    device.open.set()
+    assert results([first, *rest]) == [[number**2] for number in range(7)]
+    assert device.batches == [[0], [1, 2, 3, 4], [5, 6]]
+    assert [future.result().batch for future in rest] == [4, 4, 4, 4, 2, 2]
+    assert batcher.waiting == 0
+
+
+def test_only_one_key_at_a_time_and_the_oldest_first(make: Make, device: Device) -> None:
+    batcher = make()
+    futures = [batcher.submit("a", device, [0])]
+    device.wait_until_busy()
+    futures += [batcher.submit(key, device, [n]) for n, key in enumerate("baab", start=1)]
+    device.open.set()
+    results(futures)
+    assert device.batches == [[0], [1, 4], [2, 3]]
+
+
+def test_a_large_submission_leaves_turns_to_others(make: Make, device: Device) -> None:
+    batcher = make(max_batch=3)
+    large = batcher.submit("a", device, list(range(8)))
+    device.wait_until_busy()
+    small = batcher.submit("a", device, [10])
+    other = batcher.submit("b", device, [20])
+    device.open.set()
+    assert large.result(SECONDS).results == [number**2 for number in range(8)]
+    assert results([small, other]) == [[100], [400]]
+    assert device.batches == [[0, 1, 2], [3, 4, 5], [10, 6, 7], [20]]
+    assert (large.result().batch, small.result().batch) == (3, 3)
+
+
+def test_times_are_those_of_waiting_and_running(make: Make, device: Device) -> None:
+    batcher = make()
+    first = batcher.submit("a", device, [0])
+    device.wait_until_busy()
+    second = batcher.submit("a", device, [1])
+    time.sleep(0.5)
+    device.open.set()
+    assert first.result(SECONDS).inference >= 0.5
+    assert 0 <= first.result().queue < 0.5
+    assert second.result(SECONDS).queue >= 0.5
+    assert 0 <= second.result().inference < 0.5
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_a_batch_starts_when_it_is_full_or_its_oldest_waited(
+    make: Make, device: Device, count: int
+) -> None:
+    device.open.set()
+    batcher = make(max_batch=4, max_wait=0.2 if count == 1 else 100)
+    began = time.monotonic()
+    results([batcher.submit("a", device, [number]) for number in range(count)])
+    assert device.batches == [list(range(count))]
+    assert (time.monotonic() - began >= 0.2) == (count == 1)
+
+
+def test_a_full_queue_refuses(make: Make, device: Device) -> None:
+    batcher = make(max_queue=3)
+    futures = [batcher.submit("a", device, [0])]
+    device.wait_until_busy()
+    futures += [batcher.submit("a", device, [1, 2])]
+    with pytest.raises(RefusedError, match="2 series are waiting"):
+        batcher.submit("a", device, [3, 4])
+    futures += [batcher.submit("a", device, [3])]
+    with pytest.raises(RefusedError, match="3 series are waiting"):
+        batcher.submit("b", device, [4])
+    device.open.set()
+    assert results(futures) == [[0], [1, 4], [9]]
+    large = batcher.submit("a", device, range(5))  # larger than the queue, but nothing waits
+    assert len(large.result(SECONDS).results) == 5
+
+
+def test_the_cancelled_leave_the_queue_and_never_run(make: Make, device: Device) -> None:
+    batcher = make(max_queue=1000)
+    first = batcher.submit("a", device, [0])
+    device.wait_until_busy()
+    gone = [batcher.submit("a", device, [1]) for _ in range(1000)]
+    with pytest.raises(RefusedError):
+        batcher.submit("a", device, [2])
+    assert all(future.cancel() for future in gone)
+    assert batcher.waiting == 0
+    last = batcher.submit("a", device, [2])
+    device.open.set()
+    assert results([first, last]) == [[0], [4]]
+    assert device.batches == [[0], [2]]
+
+
+def test_the_rest_of_a_large_submission_does_not_run_for_nobody(make: Make, device: Device) -> None:
+    batcher = make(max_batch=2)
+    large = batcher.submit("a", device, range(10))
+    device.wait_until_busy()
+    assert large.cancel()
+    assert batcher.waiting == 0
+    device.open.set()
+    assert batcher.submit("a", device, [3]).result(SECONDS).results == [9]
+    assert device.batches == [[0, 1], [3]]
+    with pytest.raises(CancelledError):
+        large.result(SECONDS)
+
+
+def test_a_poison_item_fails_alone(make: Make, device: Device) -> None:
+    batcher = make(max_batch=8)
+    first = batcher.submit("a", device, [0])
+    device.wait_until_busy()
+    mates = [batcher.submit("a", device, [n]) for n in (1, 2)]
+    poison = batcher.submit("a", device, [3, math.nan, 4])
+    mates += [batcher.submit("a", device, [5, 6])]
+    device.open.set()
+    assert results([first, *mates]) == [[0], [1], [4], [25, 36]]
+    with pytest.raises(ValueError, match=r"not finite: \[nan\]"):
+        poison.result(SECONDS)
+    assert batcher.submit("a", device, [7]).result(SECONDS).results == [49]
+
+
+def test_threads_that_are_free_share_what_waits(make: Make, device: Device) -> None:
+    batcher = make(max_batch=4, threads=2)
+    large = batcher.submit("a", device, range(6))
+    device.wait_until_busy()
+    device.wait_until_busy()
+    assert batcher.waiting == 0
+    device.open.set()
+    assert large.result(SECONDS).results == [number**2 for number in range(6)]
+    shares = sorted(map(len, device.batches))  # the second thread may not have begun yet
+    assert shares in ([3, 3], [2, 4])
+
+
+def test_one_after_the_other_runs_in_the_first_thread_alone(make: Make, device: Device) -> None:
+    device.open.set()
+    batcher = make(threads=3)
+    seen: list[tuple[str, bool]] = []
+
+    def note(items: Sequence[float]) -> list[float]:
+        seen.append((threading.current_thread().name, batcher.alone()))
+        return list(items)
+
+    for number in range(20):
+        while batcher.busy:
+            time.sleep(0.001)
+        assert batcher.submit("a", note, [number]).result(SECONDS).results == [number]
+    assert set(seen) == {("forecast-0", True)}
+
+
+def test_beside_others_no_batch_is_alone(make: Make, device: Device) -> None:
+    batcher = make(threads=2)
+    first = batcher.submit("a", device, [1])
+    device.wait_until_busy()
+    alone = batcher.submit("b", lambda items: [batcher.alone() for _ in items], [2])
+    assert alone.result(SECONDS).results == [False]
+    device.open.set()
+    assert results([first]) == [[1]]
+
+
+def test_what_runs_in_two_threads_at_once_counts_once(make: Make, device: Device) -> None:
+    batcher = make(max_batch=2, threads=2)
+    large = batcher.submit("a", device, range(4))
+    device.wait_until_busy()
+    device.wait_until_busy()
+    time.sleep(0.2)
+    device.open.set()
+    done = large.result(SECONDS)
+    assert done.results == [0, 1, 4, 9]
+    assert done.inference >= 0.2
+    assert done.queue >= 0
+
+
+def test_a_submission_may_fail_in_two_threads_at_once(make: Make, device: Device) -> None:
+    batcher = make(max_batch=1, threads=2)
+    poison = batcher.submit("a", device, [math.nan, math.inf])
+    device.wait_until_busy()
+    device.wait_until_busy()
+    device.open.set()
+    with pytest.raises(ValueError, match="not finite"):
+        poison.result(SECONDS)
+    later = [batcher.submit("a", device, [number]) for number in range(2)]
+    assert results(later) == [[0], [1]]
+
+
+def test_memory_is_free_at_once(make: Make, device: Device) -> None:
+    class Number(float):
+        pass
+
+    device.open.set()
+    batcher = make()
+    gc.collect()
+    gc.disable()
+    try:
+        item = Number(3)
+        seen = weakref.ref(item)
+        done = batcher.submit("a", lambda items: [each * 2 for each in items], [item])
+        assert done.result(SECONDS).results == [6]
+        del item, done
+        end = time.monotonic() + SECONDS
+        while seen() is not None and time.monotonic() < end:
+            time.sleep(0.01)
+        assert seen() is None
+    finally:
+        gc.enable()
+
+
+def test_closing_runs_what_waits_and_takes_nothing_more(device: Device) -> None:
+    batcher: Batcher[float, float] = Batcher(2, 100, 1000)
+    device.open.set()
+    futures = [batcher.submit(key, device, [n]) for n, key in enumerate("abcab")]
+    batcher.close()
+    assert results(futures) == [[0], [1], [4], [9], [16]]
+    with pytest.raises(RefusedError, match="ending"):
+        batcher.submit("a", device, [1])
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_many_threads_get_their_own_results(make: Make, device: Device, threads: int) -> None:
+    device.open.set()
+    batcher = make(max_batch=7, threads=threads)
+
+    def ask(number: int) -> list[float]:
+        items = [number + part / 100 for part in range(number % 11 + 1)]
+        future = batcher.submit(number % 3, device, items)
+        if number % 5 == 0 and future.cancel():
+            return []
+        assert future.result(SECONDS).results == [item**2 for item in items]
+        return items
+
+    with ThreadPoolExecutor(16) as pool:
+        answered = list(pool.map(ask, range(400)))
+    assert sum(bool(items) for items in answered) >= 320
+    assert batcher.waiting == 0
+    assert max(map(len, device.batches)) == 7 or threads > 1

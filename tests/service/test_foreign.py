@@ -1,0 +1,44 @@
+from typing import Any
+
+import pytest
+from pydantic import TypeAdapter, ValidationError
+
+from service.foreign import Cell, ScoringRequest, SplitScoring
+from service.schemas import Strict
+
+
+class Holder(Strict):
+    cell: Cell
+
+
+@pytest.mark.parametrize("value", [1, 1.5, -(2**63), "2026-01-01", "", True, None, 1e300])
+def test_cells_stay_as_they_came(value: Any) -> None:
+    got = Holder(cell=value).cell
+    assert got == value
+    assert type(got) is type(value)
+
+
+def test_numbers_beyond_64_bits_lose_no_more_than_floats_do() -> None:
+    assert Holder(cell=2**63).cell == 2.0**63
+    assert isinstance(Holder(cell=2**63).cell, float)
+
+
+@pytest.mark.parametrize("value", [[], {}, float("nan"), float("inf"), 10**400, "x" * 257])
+def test_what_is_no_cell_is_one_error(value: Any) -> None:
+    with pytest.raises(ValidationError) as caught:
+        Holder(cell=value)
+    (error,) = caught.value.errors()
+    assert (error["type"], error["loc"]) == ("cell", ("cell",))
+
+
+def test_the_key_of_the_table_tells_the_form() -> None:
+    scoring: TypeAdapter[Any] = TypeAdapter(ScoringRequest)
+    body = {"params": {}, "dataframe_split": {"columns": ["a"], "data": [[1]], "index": [0]}}
+    assert isinstance(scoring.validate_python(body), SplitScoring)
+    for key in ("dataframe_records", "instances", "inputs"):
+        found = scoring.validate_python({key: [{"a": 1}, {"a": None}]})
+        assert getattr(found, key) == [{"a": 1}, {"a": None}]
+    assert scoring.validate_python({"inputs": {"a": [1, None]}}).inputs == {"a": [1, None]}
+    for wrong in ({"inputs": [1]}, {"inputs": {"a": 1}}, {"instances": {"a": [1]}}, {"a": 1}, []):
+        with pytest.raises(ValidationError):
+            scoring.validate_python(wrong)

@@ -1,0 +1,186 @@
+"""What a GPU may do to a service: run out of memory, be lost. Made up, and where marked, real."""
+
+import sys
+import threading
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from fastapi.testclient import TestClient
+
+from forecaster.errors import DeviceLostError
+from forecaster.predict import Forecaster
+from service import forecasting, store
+from service.problems import Problem
+from service.schemas import FullRequest
+from tests.service.processes import Server, free_port, running, wait_for
+from tests.service.toy import NAME, start
+
+Body = dict[str, Any]
+GONE = "the GPU is lost: CUDA error: unspecified launch failure"
+
+
+def test_what_failed_for_want_of_memory_holds_none_of_it(
+    client: TestClient, full: Body, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forecast, held, kept = Forecaster.forecast_quantiles, [], []
+
+    def small(self: Forecaster, history: np.ndarray, *rest: Any, **options: Any) -> Any:
+        kept.extend(each() is not None for each in held)
+        if len(history) > 1:
+            activations = torch.zeros(8)
+            held.append(weakref.ref(activations))
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return forecast(self, history, *rest, **options)
+
+    monkeypatch.setattr(Forecaster, "forecast_quantiles", small)
+    answer = client.post("/predict", json={**full, "inputs": full["inputs"] * 4})
+    assert answer.status_code == 200
+    assert kept
+    assert not any(kept)
+
+
+def test_whether_there_are_graphs_is_told_as_it_is_now(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (card,) = client.get("/models").json()["models"]
+    assert not card["graphs"]
+    served = client.app.state.store.get(None)  # type: ignore[attr-defined]
+    monkeypatch.setattr(served.forecaster.runner, "graphs", True)
+    (card,) = client.get("/models").json()["models"]
+    assert card["graphs"]
+
+
+class TestLostDevice:
+    @pytest.fixture
+    def ended(self, monkeypatch: pytest.MonkeyPatch) -> "Ended":
+        ended = Ended()
+        monkeypatch.setattr(store.os, "_exit", ended)
+        monkeypatch.setattr(store, "LEAVING_SECONDS", 0.0)
+        return ended
+
+    def test_what_is_asked_gets_503_and_the_process_ends(
+        self, folder: Path, ended: "Ended", monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        calls = 0
+
+        def lost(*_: Any, **__: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            raise DeviceLostError(GONE)
+
+        with start(model=str(folder)) as client:
+            served = client.app.state.store.ready()  # type: ignore[attr-defined]
+            example = client.get(f"/models/{NAME}/example").json()
+            job = forecasting.prepare(FullRequest.model_validate(example), served.forecaster)
+            monkeypatch.setattr(Forecaster, "forecast_quantiles", lost)
+            answer = client.post("/predict", json={**example, "inputs": example["inputs"] * 3})
+            assert (answer.status_code, answer.json()["detail"]) == (503, GONE)
+            assert int(answer.headers["Retry-After"]) > 0
+            assert client.get("/readyz").status_code == 503
+            assert client.get("/livez").status_code == 200
+            queued = client.app.state.store.submit(served, job)  # type: ignore[attr-defined]
+            with pytest.raises(Problem, match=GONE):
+                queued.result(60)
+        assert ended.wait(60)
+        assert ended.status == 70
+        assert calls == 1
+
+    @pytest.mark.slow
+    def test_as_a_process(self, folder: Path, tmp_path: Path) -> None:
+        port, log = free_port(), tmp_path / "log"
+        command = [sys.executable, "-c", SERVE, str(folder), str(port)]
+        with running(command, {}, tmp_path, log) as process:
+            wait_for(f"http://127.0.0.1:{port}/readyz", process, log)
+            server = Server(port, process)
+            example = server.get(f"/models/{NAME}/example")
+            assert len(server.post("/predict", example)["predictions"]) == 1
+            (tmp_path / "lost").touch()
+            with pytest.raises(OSError, match="503") as caught:
+                server.post("/predict", example)
+            caught.value.close()  # type: ignore[attr-defined]
+            assert process.wait(60) == 70
+        (line,) = [line for line in log.read_text().splitlines() if '"device lost"' in line]
+        assert GONE in line
+
+
+SERVE = f"""
+import sys
+from pathlib import Path
+from forecaster.cli import main
+from forecaster.errors import DeviceLostError
+from forecaster.runner import Runner
+
+run = Runner.__call__
+
+def lost(self, *arrays):
+    if Path("lost").exists():
+        raise DeviceLostError("{GONE}")
+    return run(self, *arrays)
+
+Runner.__call__ = lost
+sys.argv = ["forecaster", "serve", "--model", sys.argv[1], "--port", sys.argv[2]]
+main()
+"""
+
+
+class Ended(threading.Event):
+    """In place of os._exit."""
+
+    status = 0
+
+    def __call__(self, status: int) -> None:
+        self.status = status
+        self.set()
+
+
+@pytest.mark.gpu
+class TestReal:
+    @pytest.fixture
+    def there(self, folder: Path) -> Iterator[TestClient]:
+        with start(model=str(folder), device="cuda", max_batch=1000) as client:
+            yield client
+
+    def test_it_answers_as_a_processor(
+        self, client: TestClient, there: TestClient, full: Body
+    ) -> None:
+        (card,) = there.get("/models").json()["models"]
+        assert card["device"] == "cuda"
+        assert card["graphs"]
+        for count in (1, 3, 64, 300):
+            body = {**full, "inputs": full["inputs"] * count}
+            answers = [each.post("/predict", json=body).json() for each in (client, there)]
+            here, theirs = ([each["mean"] for each in one["predictions"]] for one in answers)
+            np.testing.assert_allclose(theirs, here, rtol=1e-4, atol=1e-3)
+
+    def test_out_of_memory_halves_the_batch(self, there: TestClient, full: Body) -> None:
+        body = {**full, "inputs": full["inputs"] * 1000}
+        torch.cuda.empty_cache()
+        before = torch.cuda.memory_reserved()
+        torch.cuda.reset_peak_memory_stats()
+        whole = there.post("/predict", json=body).json()
+        assert whole["timing"]["batch_size"] == 1000
+        peak = torch.cuda.max_memory_reserved()
+        torch.cuda.empty_cache()
+        with at_most((before + peak) // 2):
+            answer = there.post("/predict", json=body)
+        assert answer.status_code == 200
+        assert answer.json()["timing"]["batch_size"] < 1000
+        found, wanted = ([p["mean"] for p in a["predictions"]] for a in (answer.json(), whole))
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+@contextmanager
+def at_most(memory: int) -> Iterator[None]:
+    """While torch may have so many bytes of the GPU."""
+    total = torch.cuda.get_device_properties(0).total_memory
+    torch.cuda.set_per_process_memory_fraction(memory / total)
+    try:
+        yield
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)

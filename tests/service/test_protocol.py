@@ -1,0 +1,355 @@
+"""Clients that are slow, silent or many, on real sockets of a server in this process."""
+
+import json
+import resource
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+
+from service import protocol
+from service.app import create_app
+from service.protocol import MOST_HEAD, Connections, Protocol
+from service.settings import Settings
+from tests.service.processes import free_port
+from tests.service.toy import NAME
+
+GET = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
+POST = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+CHUNKED = POST + b"Transfer-Encoding: chunked\r\n\r\n"
+LARGE = b"GET /static-offline-docs/swagger-ui-bundle.js HTTP/1.1\r\nHost: localhost\r\n\r\n"
+PATIENCE = 60
+
+
+class Service:
+    """A service on a port of this machine, and what of it cannot be seen from outside."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.app, self.port = create_app(Settings(**settings)), free_port()
+        config = uvicorn.Config(
+            self.app, port=self.port, http=Protocol, log_config=None, timeout_keep_alive=3
+        )
+        self.server = uvicorn.Server(config)
+
+    @contextmanager
+    def running(self) -> Iterator["Service"]:
+        thread = threading.Thread(target=self.server.run)
+        thread.start()
+        try:
+            until(lambda: self.server.started and self.app.state.store.status != "loading")
+            yield self
+        finally:
+            self.server.should_exit = True
+            thread.join()
+
+    @contextmanager
+    def client(self) -> Iterator[socket.socket]:
+        with socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE) as connection:
+            yield connection
+
+    def closed(self, reason: str) -> float:
+        value: float = self.app.state.metrics.closed.labels(reason)._value.get()
+        return value
+
+    @property
+    def connections(self) -> int:
+        return len(self.server.server_state.connections)
+
+
+def until(condition: Callable[[], object]) -> None:
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def rest(connection: socket.socket) -> bytes:
+    """All that comes until the server closes."""
+    received = b""
+    with suppress(ConnectionResetError):
+        while chunk := connection.recv(2**16):
+            received += chunk
+    return received
+
+
+def drip(connection: socket.socket, piece: bytes) -> bytes:
+    """Send a piece every now and then until the server has had enough, and what it says."""
+    with suppress(BrokenPipeError, ConnectionResetError):
+        end = time.monotonic() + PATIENCE
+        while time.monotonic() < end:
+            connection.sendall(piece)
+            time.sleep(0.05)
+            with suppress(BlockingIOError):
+                if not connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT):
+                    break
+    return rest(connection)
+
+
+def is_problem(answer: bytes, status: int) -> bool:
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 %d " % status), answer[:80]
+    assert b"content-type: application/problem+json" in head
+    assert b"connection: close" in head
+    problem = json.loads(body)
+    assert f"x-request-id: {problem['instance'].rpartition(':')[2]}".encode() in head
+    return bool(problem["status"] == status)
+
+
+@pytest.fixture(scope="module")
+def service(folder: Path) -> Iterator[Service]:
+    """One with a model, that is patient for a second."""
+    with Service(model=str(folder), receive_seconds=1).running() as service:
+        yield service
+
+
+def test_who_says_nothing_is_told_nothing(service: Service) -> None:
+    with service.client() as connection:
+        assert rest(connection) == b""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"G",
+        GET[:-2],
+        POST + b"Content-Length: 9\r\n\r\n{",
+        CHUNKED,
+        CHUNKED + b"9\r\n{",
+        GET + b"G",
+    ],
+)
+def test_half_a_request_is_408(service: Service, sent: bytes) -> None:
+    before = service.closed("408")
+    with service.client() as connection:
+        connection.sendall(sent)
+        answer = rest(connection)
+    if sent.startswith(GET):
+        assert answer.startswith(b"HTTP/1.1 200")
+        answer = answer[answer.index(b"HTTP/1.1 408") :]
+    assert is_problem(answer, 408)
+    assert service.closed("408") == before + 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("sent", "piece", "answer"),
+    [
+        (GET[:-2], b"a", b"HTTP/1.1 408"),
+        (GET[:-2], b"X-A: b\r\n", b"HTTP/1.1 408"),
+        (POST + b"Content-Length: 100000\r\n\r\n", b" ", b"HTTP/1.1 408"),
+        (CHUNKED, b"1\r\n \r\n", b"HTTP/1.1 408"),
+        (CHUNKED, b"1;x=y\r\n \r\n", b"HTTP/1.1 408"),
+        (CHUNKED + b"0\r\n", b"X-A: b\r\n", b"HTTP/1.1 408"),
+        # answered before it has been read
+        (CHUNKED.replace(b"json", b"text"), b"1\r\n \r\n", b"HTTP/1.1 415"),
+        (b"", b"\r\n", b"HTTP/1.1 408"),
+        (GET, b"\r\n", b"HTTP/1.1 200"),
+    ],
+)
+def test_a_little_at_a_time_is_not_enough(
+    service: Service, sent: bytes, piece: bytes, answer: bytes
+) -> None:
+    began = time.monotonic()
+    with service.client() as connection:
+        connection.sendall(sent)
+        assert drip(connection, piece).startswith(answer)
+    assert time.monotonic() - began < 30
+    until(lambda: service.connections == 0)
+
+
+@pytest.mark.slow
+def test_an_answer_before_the_end_of_a_request_ends_nothing(service: Service) -> None:
+    """The next one has its own time, and there is an end to waiting for it."""
+    with service.client() as connection:
+        for _ in range(6):
+            connection.sendall(CHUNKED.replace(b"json", b"text"))
+            assert connection.recv(2**16).startswith(b"HTTP/1.1 415")
+            connection.sendall(b"0\r\n\r\n")
+            time.sleep(0.25)
+        assert rest(connection) == b""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("end", "status"), [(GET[20:], b"200"), (b"", b"408")])
+def test_a_busy_service_gives_the_time_anew(service: Service, end: bytes, status: bytes) -> None:
+    with service.client() as connection:
+        connection.sendall(GET[:20])
+        connections = service.server.server_state.connections
+        until(lambda: [each for each in list(connections) if each.received])
+        next(iter(connections)).loop.call_soon_threadsafe(time.sleep, 3)
+        connection.sendall(end)
+        assert connection.recv(2**16)[9:12] == status
+
+
+@pytest.mark.slow
+def test_who_sends_much_may_take_longer(service: Service) -> None:
+    piece = b" " * 2**18
+    began = time.monotonic()
+    with service.client() as connection:
+        connection.sendall(POST + b"Content-Length: %d\r\n\r\n" % (3 * len(piece)))
+        for _ in range(3):
+            connection.sendall(piece)
+            time.sleep(0.5)
+        assert connection.recv(2**16).startswith(b"HTTP/1.1 400")  # these are no JSON
+    assert time.monotonic() - began > 1.5
+
+
+@pytest.mark.slow
+def test_who_does_not_read_is_closed(service: Service) -> None:
+    """What the system's own buffers take is not counted, so more is asked for."""
+    before = service.closed("unread")
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.connect(("127.0.0.1", service.port))
+        connection.sendall(LARGE * 10)
+        with service.client() as other:
+            other.sendall(GET)
+            assert other.recv(2**16).startswith(b"HTTP/1.1 200")
+        until(lambda: service.closed("unread") == before + 1)
+    until(lambda: service.connections == 0)
+
+
+@pytest.mark.slow
+def test_who_reads_slowly_gets_it_all() -> None:
+    received, times = 0, 5
+    with Service(receive_seconds=5).running() as service, socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2**16)
+        connection.settimeout(PATIENCE)
+        connection.connect(("127.0.0.1", service.port))
+        connection.sendall(LARGE * times)
+        connections = service.server.server_state.connections
+        until(lambda: [each for each in list(connections) if each.sending])
+        connection.sendall(LARGE.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+        while chunk := connection.recv(2**16):
+            received += len(chunk)
+            time.sleep(0.01)
+        assert service.closed("unread") == 0
+    assert received > 1_000_000 * (times + 1)
+
+
+@pytest.mark.slow
+def test_a_forecast_may_take_longer_than_its_request(folder: Path) -> None:
+    slow = {"max_wait_ms": 1500, "receive_seconds": 0.3}
+    with Service(model=str(folder), **slow).running() as service, service.client() as connection:
+        path = f"/models/{NAME}/example".encode()
+        connection.sendall(GET.replace(b"/livez", path))
+        body = connection.recv(2**16).partition(b"\r\n\r\n")[2]
+        connection.sendall(POST + b"Content-Length: %d\r\n\r\n" % len(body) + body + b"\r\n")
+        assert connection.recv(2**16).startswith(b"HTTP/1.1 200")
+
+
+class TestHeads:
+    @pytest.mark.parametrize("header", [b"X-A: " + b"a" * MOST_HEAD, b"X-A: b\r\n" * 10_000])
+    @pytest.mark.parametrize("pieces", [1, 10])
+    def test_long_ones_are_431(self, service: Service, header: bytes, pieces: int) -> None:
+        head = GET[:-2] + header + b"\r\n\r\n"
+        size = -(-len(head) // pieces)
+        with service.client() as connection:
+            with suppress(BrokenPipeError, ConnectionResetError):
+                for first in range(0, len(head), size):
+                    connection.sendall(head[first : first + size])
+                    time.sleep(0.01)
+            answer = rest(connection)
+        assert answer == b"" or is_problem(answer, 431)  # it may be lost to who goes on sending
+
+    @pytest.mark.parametrize(
+        "start", [GET[:-2] + b"X-A: ", CHUNKED + b"1;x=", CHUNKED + b"0\r\nX-A: "]
+    )
+    def test_those_without_an_end_are_431(self, service: Service, start: bytes) -> None:
+        before = service.closed("431")
+        with service.client() as connection, suppress(BrokenPipeError, ConnectionResetError):
+            connection.sendall(start)
+            for _ in range(1000):
+                connection.sendall(b"a" * 1000)
+                time.sleep(0.001)
+        until(lambda: service.closed("431") == before + 1)
+        until(lambda: service.connections == 0)
+
+    def test_a_usual_one_is_no_problem(self, service: Service) -> None:
+        with service.client() as connection:
+            connection.sendall(GET[:-2] + b"X-A: " + b"a" * 16_000 + b"\r\n\r\n")
+            assert connection.recv(2**16).startswith(b"HTTP/1.1 200")
+
+    def test_what_follows_a_body_is_no_header(self, service: Service) -> None:
+        with service.client() as connection:
+            connection.sendall(CHUNKED + b"2\r\n{}\r\n0\r\nX-Request-ID: mine\r\n\r\n")
+            answer = connection.recv(2**16)
+        assert answer.startswith(b"HTTP/1.1 422")
+        assert b"mine" not in answer
+
+
+def test_an_upgrade_is_not_offered(service: Service) -> None:
+    upgrade = b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+    with service.client() as connection:
+        key = b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+        connection.sendall(GET[:-2] + upgrade + key)
+        assert connection.recv(2**16).startswith(b"HTTP/1.1 200")
+
+
+def test_requests_without_a_wait_are_answered_in_their_order(service: Service) -> None:
+    with service.client() as connection:
+        nothing = GET.replace(b"/livez", b"/nothing")
+        connection.sendall(
+            GET + nothing + GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
+        )
+        answer = rest(connection)
+    assert [part[:3] for part in answer.split(b"HTTP/1.1 ")[1:]] == [b"200", b"404", b"200"]
+
+
+@pytest.mark.parametrize(("most", "status"), [(0, b"503"), (1, b"200")])
+def test_more_requests_than_can_be_at_work_are_not_begun(
+    service: Service, most: int, status: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service.server.lifespan.state["connections"], "most_requests", most)
+    with service.client() as connection:
+        for path, expected in ((b"/models", status), (b"/livez", b"200")):
+            connection.sendall(GET.replace(b"/livez", path))
+            answer = connection.recv(2**16)
+            assert answer[9:12] == expected
+            assert (b"retry-after: 1" in answer) == (expected == b"503")
+
+
+def test_the_oldest_idle_connection_makes_room() -> None:
+    with Service(max_connections=3).running() as service:
+        with service.client() as first, service.client() as second, service.client() as third:
+            first.sendall(GET)
+            assert first.recv(2**16).startswith(b"HTTP/1.1 200")  # and is the newest again
+            until(lambda: service.connections == 3)
+            with service.client() as fourth:
+                for connection in (fourth, first, third):
+                    connection.sendall(GET)
+                    assert connection.recv(2**16).startswith(b"HTTP/1.1 200")
+            assert rest(second) == b""
+        assert service.closed("too many") == 1
+
+
+def test_connections_are_as_many_as_files_allow(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = [200, 4000]
+    monkeypatch.setattr(protocol, "getrlimit", lambda which: tuple(limits))
+
+    def change(which: int, new: tuple[int, int]) -> None:
+        if new[0] > 2000:
+            raise ValueError
+        limits[:] = new
+
+    def most(wanted: int) -> int:
+        settings = Settings(max_connections=wanted)
+        return Connections(settings, create_app(settings).state.metrics).most
+
+    monkeypatch.setattr(protocol, "setrlimit", change)
+    assert (most(60), limits) == (60, [200, 4000])
+    assert (most(300), limits) == (300, [376, 4000])
+    assert (most(1800), limits) == (300, [376, 4000])
+    limits[1] = 1000
+    assert (most(1800), limits) == (800, [1000, 1000])
+    limits[:] = [400, resource.RLIM_INFINITY]
+    assert (most(900), limits) == (900, [1126, resource.RLIM_INFINITY])
+    limits[:] = [resource.RLIM_INFINITY] * 2
+    assert most(10**6) == 10**6

@@ -1,0 +1,204 @@
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from forecaster.bundle import Bundle
+from forecaster.datasets import Known, Scaler
+from forecaster.datasets.known import Attribute
+from forecaster.errors import (
+    BundleError,
+    ConfigError,
+    ForecasterError,
+    StorageError,
+    UnavailableError,
+    UsageError,
+)
+from forecaster.predict import Forecaster
+from service.settings import Settings
+from service.slots import Slot, UnfitError, check_golden, differences, for_clients, load, look
+from tests.service.toy import AHEAD, ITEMS, KINDS, Registry, make_bundle, rename
+
+TWO = {"columns": ("load", "wind")}
+
+
+def with_window(bundle: Bundle, **lengths: int) -> Bundle:
+    """Another look-back or horizon, for a comparison alone: the weights do not fit."""
+    window = bundle.config.window.model_copy(update=lengths)
+    return replace(bundle, config=bundle.config.model_copy(update={"window": window}))
+
+
+def unbuilt(bundle: Bundle) -> Forecaster:
+    """What tells itself like a forecaster with this bundle."""
+    made = object.__new__(Forecaster)
+    made.bundle, made.device, made.model = bundle, "cpu", bundle.build()
+    return made
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        (TWO, {"columns": ("wind", "load")}, "columns: .* became .*; targets"),
+        (TWO, {**TWO, "targets": ("wind",)}, "^targets: "),
+        (TWO, {**TWO, "freq": "15min"}, "freq: 'h' became '15min'"),
+        (TWO, {**TWO, "timezone": "UTC"}, "timezone: 'naive' became 'UTC'"),
+        (TWO, {**TWO, "loss": "pinball"}, "what is forecast: 'mean' became 'median'"),
+        ({"columns": ("load",)}, KINDS["ahead"], r"future covariates: \(\) became"),
+        (KINDS["ahead"], {"columns": ("load",)}, r"future covariates: .* became \(\)"),
+        (KINDS["panel"], KINDS["attributes"], "static attributes: {} became"),
+        (KINDS["panel"], {"columns": ("load",)}, "id: 'town' became None; 3 of 3 series"),
+        (KINDS["panel"], {**KINDS["panel"], "items": ITEMS[:1]}, "2 of 3 series are unknown"),
+        (
+            KINDS["attributes"],
+            {**KINDS["attributes"], "known": Known(attributes=(
+                Attribute("size"), Attribute("kind", ("in", "at", "by"))))},
+            "static attribute kind: words are unknown now",
+        ),
+        (
+            KINDS["attributes"],
+            {**KINDS["attributes"], "known": Known(attributes=(
+                Attribute("size", ("s", "m")), Attribute("kind", ("in", "out"))))},
+            "static attributes: .*'size': 'a number'.* became .*'size': 'a word'",
+        ),
+    ],
+)  # fmt: skip
+def test_what_would_not_suit_the_clients_of_a_model(
+    before: dict[str, Any], after: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    old = Forecaster(make_bundle(tmp_path / "old", model="tokens", **before), "cpu")
+    new = Forecaster(make_bundle(tmp_path / "new", model="tokens", **after), "cpu")
+    assert differences(old, old) == []
+    assert re.search(words, "; ".join(differences(old, new)))
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({**TWO, "model": "informer"}, {**TWO, "model": "tokens"}),
+        ({**KINDS["panel"], "items": ITEMS[:2]}, KINDS["panel"]),
+        (
+            KINDS["attributes"],
+            {**KINDS["attributes"], "known": Known(attributes=(
+                Attribute("size", mean=3.0), Attribute("kind", ("at", "in", "out"))))},
+        ),
+        (
+            KINDS["ahead"],
+            {**KINDS["ahead"], "known": Known(AHEAD.columns, Scaler((1.0, 2.0), (3.0, 4.0)))},
+        ),
+        ({"columns": ("load",)}, KINDS["holidays"]),
+    ],
+)  # fmt: skip
+def test_what_suits_them(before: dict[str, Any], after: dict[str, Any], tmp_path: Path) -> None:
+    old = Forecaster(make_bundle(tmp_path / "old", **{"model": "tokens", **before}), "cpu")
+    new = Forecaster(make_bundle(tmp_path / "new", **{"model": "tokens", **after}), "cpu")
+    assert differences(old, new) == []
+
+
+def test_lengths_and_levels(tmp_path: Path) -> None:
+    bundle = make_bundle(tmp_path, **TWO)
+    forecaster = unbuilt(bundle)
+
+    def other(**lengths: int) -> Forecaster:
+        made = unbuilt(bundle)
+        made.bundle = with_window(bundle, **lengths)
+        return made
+
+    assert differences(forecaster, other(past=30)) == ["look-back: 24 became 30"]
+    assert differences(other(past=30), forecaster) == []
+    assert differences(other(horizon=9), forecaster) == ["horizon: 9 became 6"]
+    assert differences(forecaster, other(horizon=9)) == []
+    ahead = unbuilt(make_bundle(tmp_path / "ahead", **KINDS["ahead"]))
+    longer = unbuilt(ahead.bundle)
+    longer.bundle = with_window(ahead.bundle, horizon=9)
+    assert differences(ahead, longer) == ["horizon: 6 became 9"]
+    none = unbuilt(replace(bundle, intervals=None))
+    assert differences(none, forecaster) == []
+    assert differences(forecaster, none) == ["quantile levels: (0.1, 0.5, 0.9) became ()"]
+
+
+def test_a_golden_forecast_is_met_as_near_as_the_device_allows(tmp_path: Path) -> None:
+    """Each column has a standard deviation of 2."""
+    forecaster = Forecaster(make_bundle(tmp_path), "cpu")
+    golden = forecaster.golden()
+    check_golden(forecaster, golden + 1e-4)
+    with pytest.raises(UnfitError, match=r"up to 0\.0002[0-9]* .* expected at most 0\.0001"):
+        check_golden(forecaster, golden + 5e-4 * np.arange(12).reshape(3, 4) / 11 * [0, 0, 0, 1])
+    forecaster.device = "cuda"
+    check_golden(forecaster, golden + 3e-2)
+    with pytest.raises(UnfitError, match=r"expected at most 0\.02"):
+        check_golden(forecaster, golden + 5e-2)
+
+
+def test_names_outside_ascii_fit_into_a_header(tmp_path: Path) -> None:
+    bundle = rename(make_bundle(tmp_path), tmp_path, "forecaster-Zürich/1\n")
+    served = load(str(tmp_path), Settings())
+    assert served.header == f"forecaster-Z%C3%BCrich/1%0A; digest={bundle.digest}"
+
+
+@pytest.mark.parametrize(
+    ("reference", "origin", "fixed"),
+    [
+        ("a", {"name": "a", "version": "7"}, False),
+        ("a@champion", {"name": "a", "version": "7", "alias": "champion"}, False),
+        ("a/7", {"name": "a", "version": "7"}, True),
+        ("models:/a/7", {"name": "a", "version": "7"}, True),
+        ("0" * 32, {}, True),
+    ],
+)
+def test_which_names_may_move(
+    reference: str, origin: dict[str, str], fixed: bool, tmp_path: Path, registry: Registry
+) -> None:
+    make_bundle(tmp_path)
+    registry.put(reference, tmp_path, **origin)
+    if not origin:
+        registry.models[reference] = tmp_path, {}
+    slot = Slot(reference)
+    assert not slot.fixed
+    slot.served = load(reference, Settings())
+    assert slot.fixed == fixed
+    assert look([slot]) == [slot.served.state]
+
+
+def test_folders_and_names_are_looked_for_together(tmp_path: Path, registry: Registry) -> None:
+    make_bundle(tmp_path / "one")
+    digest = load(str(tmp_path / "one"), Settings()).identity.digest
+    registry.put("a", tmp_path / "one", name="a", version="1")
+    (tmp_path / "empty").mkdir()
+    sources = ["a", str(tmp_path / "one"), "b", str(tmp_path / "empty")]
+    first, second, third, fourth = look([Slot(source) for source in sources])
+    assert first == {"name": "a", "version": "1", "source": str(tmp_path / "one")}
+    assert second == {"digest": digest}
+    assert (type(third), str(third)) == (UnavailableError, "no such model")
+    assert isinstance(fourth, BundleError)
+    assert registry.asked == [("a", "b")]
+    registry.away = True
+    found = look([Slot(source) for source in sources])
+    assert [isinstance(each, ForecasterError) for each in found] == [True, False, True, True]
+
+
+def test_a_folder_stays_one_when_it_is_gone(tmp_path: Path, registry: Registry) -> None:
+    make_bundle(tmp_path / "one")
+    slot = Slot(str(tmp_path / "one"), load(str(tmp_path / "one"), Settings()))
+    (tmp_path / "one").rename(tmp_path / "two")
+    assert isinstance(look([slot])[0], BundleError)
+    assert registry.asked == []
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (ConfigError("set it"), "set it"),
+        (UnfitError("it does not fit"), "it does not fit"),
+        (BundleError("/secret"), "damaged or incomplete"),
+        (UsageError("/secret"), "could not be found"),
+        (UnavailableError("/secret"), "could not be found"),
+        (StorageError("/secret"), "could not be loaded"),
+        (ValueError("/secret"), "could not be loaded"),
+    ],
+)
+def test_what_clients_are_told(error: Exception, words: str) -> None:
+    assert words in for_clients(error)
+    assert "/secret" not in for_clients(error)
