@@ -4,7 +4,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
-from threading import Condition, Thread, current_thread
+from threading import Condition, RLock, Thread, current_thread
 from time import monotonic
 from typing import Generic, TypeVar
 
@@ -67,7 +67,8 @@ class Batcher(Generic[Item, Result]):
         self._waiting: dict[_Work[Item, Result], None] = {}  # in their order
         self._items = 0
         self._closed = False
-        self._changed = Condition()
+        self._changed = RLock()
+        self._for_first, self._for_others = Condition(self._changed), Condition(self._changed)
         self._free = 0
         self._first_free = False
         self._threads = [
@@ -112,7 +113,7 @@ class Batcher(Generic[Item, Result]):
                 raise RefusedError(f"{self._items} series are waiting already")
             self._waiting[work] = None
             self._items += len(items)
-            self._changed.notify_all()
+            self._wake()
         work.add_done_callback(self._drop)
         return work
 
@@ -120,7 +121,8 @@ class Batcher(Generic[Item, Result]):
         """Take nothing more, and return when what waits has run."""
         with self._changed:
             self._closed = True
-            self._changed.notify_all()
+            self._for_first.notify_all()
+            self._for_others.notify_all()
         for thread in self._threads:
             thread.join()
 
@@ -129,6 +131,10 @@ class Batcher(Generic[Item, Result]):
             if isinstance(work, _Work) and work in self._waiting:
                 del self._waiting[work]
                 self._items -= len(work.items) - work.taken
+
+    def _wake(self) -> None:
+        """Tell those that may take something; nobody is woken for nothing."""
+        (self._for_first if self._first_free else self._for_others).notify_all()
 
     def _run(self) -> None:
         while self._step():
@@ -142,7 +148,8 @@ class Batcher(Generic[Item, Result]):
     def _take(self) -> list[tuple[_Work[Item, Result], int]]:
         """The next batch, items by their number; empty when the queue is closed and empty."""
         leads = current_thread() is self._threads[0]
-        with self._changed:
+        changed = self._for_first if leads else self._for_others
+        with changed:
             self._free += 1
             self._first_free = self._first_free or leads
             while True:
@@ -150,14 +157,14 @@ class Batcher(Generic[Item, Result]):
                 if first is None and self._closed:
                     return []  # and stays free
                 if first is None or (self._first_free and not leads):
-                    self._changed.wait()
+                    changed.wait()
                     continue
                 alike = [work for work in self._waiting if work.key == first.key]
                 rest = first.submitted + self.max_wait - monotonic()
                 count = sum(len(work.items) - work.taken for work in alike)
                 if rest <= 0 or count >= self.max_batch or self._closed:
                     break
-                self._changed.wait(rest)
+                changed.wait(rest)
             share = min(-(-count // self._free), self.max_batch)
             self._free -= 1
             self._first_free = self._first_free and not leads
@@ -173,7 +180,7 @@ class Batcher(Generic[Item, Result]):
                 if len(batch) == share:
                     break
             if self._waiting:
-                self._changed.notify_all()
+                self._wake()
             return batch
 
     def _forecast(self, batch: list[tuple[_Work[Item, Result], int]]) -> None:

@@ -128,8 +128,6 @@ def install(app: FastAPI) -> None:
     async def invalid_body(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, RequestValidationError)
         errors = error.errors()
-        if errors[0]["loc"] == ("body",) and errors[0]["type"] == "missing":
-            return response(Problem(400, "the body is empty: expected JSON"))
         body = get_type_hints(request.scope["endpoint"]).get("body")
         form = body if isinstance(body, type) else None
         flaws = [_flaw(item, form) for item in errors[:MOST_ERRORS]]

@@ -59,6 +59,32 @@ def _open_files(wanted: int) -> int:
     return wanted if soft == RLIM_INFINITY else soft
 
 
+class _Whole:
+    """The transport of one answer: its head leaves together with the first part of its body.
+
+    Apart they are two packets, and a client that waits is woken twice.
+    """
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self._head: bytes | None = None  # until there is one
+
+    def write(self, data: bytes) -> None:
+        if self._head is None and not data.startswith(STATUS_LINE[100]):
+            self._head = data
+        else:
+            self._transport.write((self._head or b"") + data)
+            self._head = self._head and b""
+
+    def close(self) -> None:
+        if self._head:
+            self._transport.write(self._head)
+        self._transport.close()
+
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
+
+
 class Protocol(HttpToolsProtocol):
     """A connection whose client has `seconds` to send a request, from its first byte or, for the
     first one, from the connection on, and as many to read an answer; see RATE.
@@ -132,6 +158,8 @@ class Protocol(HttpToolsProtocol):
         busy = len(self.tasks) >= self.shared.most_requests
         super().on_headers_complete()
         self.scope["state"]["busy"] = busy
+        if self.scope["method"] != "HEAD":
+            self.cycle.transport = _Whole(self.transport)  # type: ignore[assignment]
 
     def on_body(self, body: bytes) -> None:
         self.framing = 0

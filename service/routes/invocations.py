@@ -14,7 +14,6 @@ from forecaster import frames
 from forecaster.errors import ForecasterError
 from forecaster.predict import Forecaster
 from service.batching import Done
-from service.body import JSONRequest
 from service.deps import StoreDep
 from service.forecasting import MOST_QUANTILES, Forecast, Inputs, Job
 from service.foreign import (
@@ -38,14 +37,8 @@ MOST_WORDS = 1000
 """Characters of a sentence about a table."""
 
 
-class TableRequest(JSONRequest):
-    """A request whose rows may be objects."""
-
-    rows_are_objects = True
-
-
 class TableRoute(ForecastRoute):
-    request_class = TableRequest
+    rows_are_objects = True
 
 
 @dataclass(frozen=True)
@@ -60,16 +53,15 @@ router = APIRouter(tags=["mlflow"])
 
 
 @scoring.post("/invocations", response_model=Predictions, responses=PROBLEMS)
-async def invocations(
-    body: Annotated[ScoringRequest, Body()], store: StoreDep, request: Request
-) -> Response:
+async def invocations(body: Annotated[ScoringRequest, Body()], request: Request) -> Response:
     """What `mlflow models serve` answers for the same model: a table in, a table out.
 
     The table is a history as `Forecaster.predict` takes it: the time column, the id column of a
     long panel and the model's columns; null is a missing value. For a model with covariates known
     ahead, rows for the steps of its horizon follow, without other values.
     """
-    return await answer(request, store, None, partial(_prepare, body, store.settings), _write)
+    prepare = partial(_prepare, body, request.app.state.settings)
+    return await answer(request, None, prepare, _write)
 
 
 @router.get("/ping", response_model_exclude_none=True, responses=responses(503))

@@ -11,7 +11,6 @@ from fastapi import APIRouter, Body, Request, Response
 from forecaster.predict import Forecaster
 from service import forecasting
 from service.batching import Done
-from service.deps import StoreDep
 from service.forecasting import Forecast, Job
 from service.foreign import (
     TimeSeries,
@@ -47,15 +46,13 @@ class Asked(Job):
 
 
 @router.post("/v1/timeseries/forecast", response_model=TimeSeriesResponse, responses=PROBLEMS)
-async def forecast(
-    body: Annotated[TimeSeriesRequest, Body()], store: StoreDep, request: Request
-) -> Response:
+async def forecast(body: Annotated[TimeSeriesRequest, Body()], request: Request) -> Response:
     """The forecasts of /predict, asked for as KServe does.
 
     The columns of a series are those of the model, in its order. Models that read covariates known
     ahead or attributes are asked by /predict.
     """
-    return await answer(request, store, body.model, partial(_prepare, body), _write)
+    return await answer(request, body.model, partial(_prepare, body), _write)
 
 
 def _prepare(body: TimeSeriesRequest, forecaster: Forecaster) -> Asked:

@@ -5,17 +5,15 @@ from asyncio import FIRST_COMPLETED, ensure_future, wrap_future
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
-from typing import Annotated, ParamSpec, TypeVar
+from typing import Annotated, TypeVar
 
 from asgi_correlation_id import correlation_id
 from fastapi import APIRouter, Body, Request, Response
-from fastapi.concurrency import run_in_threadpool
 
 from forecaster.predict import Forecaster
 from service import forecasting
 from service.batching import Done
-from service.body import LARGE, Handler, JSONRoute
-from service.deps import StoreDep
+from service.body import LARGE, Handler, JSONRoute, in_thread_if
 from service.forecasting import Forecast, Job
 from service.metrics import labels
 from service.problems import CLIENT_LEFT, Problem, responses
@@ -40,16 +38,12 @@ router = APIRouter(route_class=ForecastRoute, tags=["forecast"])
 PROBLEMS = responses(404, 413, 415, 422, 503, 504)
 MANY = 2**13
 """From so many numbers on, an answer is written in another thread."""
-P = ParamSpec("P")
-T = TypeVar("T")
 Work = TypeVar("Work", bound=Job)
 
 
 @router.post("/v1/predict", response_model=ForecastResponse, responses=PROBLEMS)
 @router.post("/predict", response_model=ForecastResponse, responses=PROBLEMS)
-async def predict(
-    body: Annotated[ForecastRequest, Body()], store: StoreDep, request: Request
-) -> Response:
+async def predict(body: Annotated[ForecastRequest, Body()], request: Request) -> Response:
     """Forecast what follows each series, in its units.
 
     Either form is taken: one series with everything at the top, or `inputs` with many. What is
@@ -58,14 +52,12 @@ async def predict(
     may come in any order by name. null is a missing value: it is masked, and `warnings` counts it.
     What a model needs besides, GET /models tells, and its example has it.
     """
-    return await answer(
-        request, store, body.model, partial(forecasting.prepare, body), forecasting.write
-    )
+    prepare = partial(forecasting.prepare, body)
+    return await answer(request, body.model, prepare, forecasting.write)
 
 
 async def answer(
     request: Request,
-    store: Store,
     name: str | None,
     prepare: Callable[[Forecaster], Work],
     write: Callable[[Work, Done[Forecast], Forecaster, ModelIdentity, str], bytes],
@@ -76,25 +68,20 @@ async def answer(
     the same deadline and figures. Raises Problem where a step of it does, and 504 past the
     deadline.
     """
+    store: Store = request.app.state.store
     served = store.get(name)
     request.state.model = served.identity
     large = len(await request.body()) >= LARGE
-    job = await _run(large, prepare, served.forecaster)
+    job = await in_thread_if(large, prepare, served.forecaster)
     done = await _result(store.submit(served, job), request, store.settings.deadline_seconds)
     store.metrics.queue.labels(*labels(served.identity)).observe(done.queue)
     done = forecasting.at_levels(job, done, served.forecaster)
     large = sum(forecast.size + extra.size for forecast, extra in done.results) >= MANY
-    content = await _run(
+    content = await in_thread_if(
         large, write, job, done, served.forecaster, served.identity, correlation_id.get() or ""
     )
     headers = {"X-Forecaster-Model": served.header}
     return Response(content, headers=headers, media_type="application/json")
-
-
-async def _run(large: bool, call: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
-    """`call` at once, or in a thread where it is large: a change of threads costs milliseconds
-    while the device's thread is busy, more than the reading or writing of one series."""
-    return await run_in_threadpool(call, *args, **options) if large else call(*args, **options)
 
 
 async def _result(work: Future[Done[Forecast]], request: Request, seconds: float) -> Done[Forecast]:
