@@ -32,6 +32,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+import uvloop
 from attention import keep
 from tqdm import tqdm
 
@@ -116,12 +117,12 @@ def side_by_side(
         (what, clients) for clients in CONCURRENCY for what in servers
     ]
     for server, request in servers.values():
-        asyncio.run(load(server.port, request, CONCURRENCY[-1], 2))
+        uvloop.run(load(server.port, request, CONCURRENCY[-1], 2))
     for _ in tqdm(range(arguments.rounds), "rounds"):
         for what, count in turns:
             if what in servers:
                 server, request = servers[what]
-                took = asyncio.run(load(server.port, request, count, arguments.seconds))
+                took = uvloop.run(load(server.port, request, count, arguments.seconds))
                 figure = figures(took, 1, arguments.seconds)
             else:
                 figure = alone(forecaster, count, arguments.seconds)
@@ -191,11 +192,11 @@ def overload(server: Server, request: bytes, count: int) -> dict[str, Any]:
     """What becomes of `count` requests at twice the sustainable rate, and afterwards."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    asyncio.run(load(server.port, request, 64, 2))
-    sustainable = len(asyncio.run(load(server.port, request, 64, 10))) / 10
-    lone = figures(asyncio.run(load(server.port, request, 1, 5)), 1, 5)
+    uvloop.run(load(server.port, request, 64, 2))
+    sustainable = len(uvloop.run(load(server.port, request, 64, 10))) / 10
+    lone = figures(uvloop.run(load(server.port, request, 1, 5)), 1, 5)
     before = server.resident()
-    found = asyncio.run(flood(server, request, count, 2 * sustainable, lone["p99_ms"] / 1e3))
+    found = uvloop.run(flood(server, request, count, 2 * sustainable, lone["p99_ms"] / 1e3))
     return {
         "requests": count,
         "sustainable_per_second": round(sustainable, 1),
