@@ -5,11 +5,11 @@
     python benchmarks/serving.py --model BUNDLE --overload 10000
 
 Clients that each ask again as soon as they are answered, one series a request. The model alone is
-called in this process, one series at a time and in a loop of its best batch. With --mlflow,
-`mlflow models serve` answers for the same model. The three take turns in every round, and the
-median of the rounds counts. With --overload, so many requests come at twice the rate that the
-service has with 64 clients, whether they are answered or not. What is found is kept in
-benchmarks/results/.
+called in this process, one series at a time and in a loop of its best batch, before and after each
+turn of a server: its ratio is to their mean, for machines change their pace within seconds. With
+--mlflow, `mlflow models serve` takes turns with the service for the same model. The median of the
+rounds counts. With --overload, so many requests come at twice the rate that the service has with 64
+clients, whether they are answered or not. What is found is kept in benchmarks/results/.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from statistics import median
+from statistics import mean, median
 from typing import Any
 
 import numpy as np
@@ -42,6 +42,8 @@ from forecaster.predict import Forecaster
 
 CONCURRENCY = (1, 32, 64)
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
+SETTLING = 2
+"""Seconds of load that are not counted."""
 Figures = dict[str, float]
 
 
@@ -65,8 +67,8 @@ def main() -> None:
     )
     parser.add_argument("--model", required=True, help="a bundle's folder")
     parser.add_argument("--mlflow", help="the same model, as mlflow calls it")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=5, help="for each measurement of a round")
+    parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--seconds", type=float, default=2, help="for each measurement of a server")
     parser.add_argument("--overload", type=int, default=0, help="requests")
     arguments = parser.parse_args()
     forecaster = Forecaster.load(arguments.model)
@@ -113,25 +115,22 @@ def side_by_side(
     """The medians of all rounds, by what was asked and by how many clients or series at once."""
     found: dict[tuple[str, int], list[Figures]] = defaultdict(list)
     best = max(BATCHES, key=lambda batch: alone(forecaster, batch, 1)["per_second"])
-    turns = [("model alone", 1), ("model alone", best)] + [
-        (what, clients) for clients in CONCURRENCY for what in servers
-    ]
-    for server, request in servers.values():
-        uvloop.run(load(server.port, request, CONCURRENCY[-1], 2))
     for _ in tqdm(range(arguments.rounds), "rounds"):
-        for what, count in turns:
-            if what in servers:
-                server, request = servers[what]
-                took = uvloop.run(load(server.port, request, count, arguments.seconds))
-                figure = figures(took, 1, arguments.seconds)
-            else:
-                figure = alone(forecaster, count, arguments.seconds)
-            found[what, count].append(figure)
+        for clients in CONCURRENCY:
+            batch = 1 if clients == 1 else best
+            for what, (server, request) in servers.items():
+                before = alone(forecaster, batch, 1)
+                figure = uvloop.run(load(server.port, request, clients, arguments.seconds))
+                models = [before, alone(forecaster, batch, 1)]
+                found["model alone", batch] += models
+                for key in ("p50_ms", "per_second"):
+                    figure[f"{key}_by_alone"] = figure[key] / mean(row[key] for row in models)
+                found[what, clients].append(figure)
     return [
         {
             "what": what,
             "at_once": count,
-            **{key: round(median(row[key] for row in rows), 2) for key in rows[0]},
+            **{key: round(median(row[key] for row in rows), 3) for key in rows[0]},
         }
         for (what, count), rows in found.items()
     ]
@@ -153,21 +152,26 @@ def alone(forecaster: Forecaster, batch: int, seconds: float) -> Figures:
     return figures(took, batch, sum(took))
 
 
-async def load(port: int, request: bytes, clients: int, seconds: float) -> list[float]:
-    """Seconds that each request took."""
-    end = time.perf_counter() + seconds
+async def load(port: int, request: bytes, clients: int, seconds: float) -> Figures:
+    """Of the requests that were answered within `seconds`, after SETTLING."""
+    begin = time.perf_counter() + SETTLING
     took: list[float] = []
 
     async def client() -> None:
         connection = await asyncio.open_connection("127.0.0.1", port)
-        while (began := time.perf_counter()) < end:
+        while True:
+            asked = time.perf_counter()
             head = await ask(connection, request)
             assert head.startswith(b"HTTP/1.1 200"), head.decode()
-            took.append(time.perf_counter() - began)
+            answered = time.perf_counter()
+            if answered > begin + seconds:
+                break
+            if answered > begin:
+                took.append(answered - asked)
         await hang_up(connection)
 
     await asyncio.gather(*(client() for _ in range(clients)))
-    return took
+    return figures(took, 1, seconds)
 
 
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -192,9 +196,8 @@ def overload(server: Server, request: bytes, count: int) -> dict[str, Any]:
     """What becomes of `count` requests at twice the sustainable rate, and afterwards."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    uvloop.run(load(server.port, request, 64, 2))
-    sustainable = len(uvloop.run(load(server.port, request, 64, 10))) / 10
-    lone = figures(uvloop.run(load(server.port, request, 1, 5)), 1, 5)
+    sustainable = uvloop.run(load(server.port, request, 64, 10))["per_second"]
+    lone = uvloop.run(load(server.port, request, 1, 5))
     before = server.resident()
     found = uvloop.run(flood(server, request, count, 2 * sustainable, lone["p99_ms"] / 1e3))
     return {
