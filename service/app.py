@@ -5,6 +5,7 @@ answers at once and /readyz once the model has forecast its example.
 """
 
 import asyncio
+import gc
 import re
 import signal
 import sys
@@ -62,7 +63,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 async def _lifespan(app: FastAPI) -> AsyncIterator[dict[str, Any]]:
     store = app.state.store = Store(app.state.settings, app.state.metrics)
     store.open()
-    with _announced(store), _short_turns():
+    with _announced(store), _short_turns(), _rare_collections():
         yield {"connections": Connections(app.state.settings, app.state.metrics)}
     store.close()
 
@@ -81,6 +82,18 @@ def _short_turns() -> Iterator[None]:
         yield
     finally:
         sys.setswitchinterval(before)
+
+
+@contextmanager
+def _rare_collections() -> Iterator[None]:
+    """Let the collector of cycles look after some twenty requests, not within each: the rows of
+    one body are as many objects as it waits for by Python's default, and no cycles."""
+    before = gc.get_threshold()
+    gc.set_threshold(20_000, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 @contextmanager

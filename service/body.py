@@ -15,7 +15,7 @@ from pydantic_core import from_json
 from starlette.requests import ClientDisconnect
 
 from service.problems import CLIENT_LEFT, Flaw, Problem, invalid
-from service.schemas import MOST_COLUMNS
+from service.schemas import ARRAYS, MOST_COLUMNS
 from service.settings import Settings
 
 LARGE = 2**16
@@ -119,7 +119,7 @@ class JSONRoute(APIRoute):
             read = partial(parse, data, settings, rows_are_objects=self.rows_are_objects)
             value = await in_thread_if(len(data) >= LARGE, read)
             try:
-                body = kind.validate_python(value)
+                body = kind.validate_python(value, context=ARRAYS)
             except ValidationError as error:
                 flaws = error.errors(include_url=False)
                 raise RequestValidationError(

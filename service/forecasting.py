@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -268,13 +269,19 @@ def _series(series: SeriesInput, forecaster: Forecaster) -> tuple[Inputs, Place,
     if schema.items and name not in forecaster.places:
         why = "it has no item_id" if name is None else "training did not know this item_id"
         warnings.append(f"the series is scaled by its own history: {why}")
-    one_dimensional = not isinstance(series.target[0], list)
-    return Inputs(name, rows, start, known, static), Place(name, first, one_dimensional), warnings
+    inputs = Inputs(name, rows, start, known, static)
+    return inputs, Place(name, first, not in_rows(series.target)), warnings
+
+
+def in_rows(target: Any) -> bool:
+    """Whether each step has a list of columns, not a number."""
+    return target.ndim == 2 if isinstance(target, np.ndarray) else isinstance(target[0], list)
 
 
 def _history(series: SeriesInput, schema: Schema, past: int) -> np.ndarray:
     """All rows (N, C) in the model's order of columns, NaN where missing."""
-    given, rows = series.past_covariates, series.target
+    given = series.past_covariates
+    rows: Any = series.target  # an array, or lists
     _check_names(
         "past_covariates", given, schema.known.columns, "one value per row of target",
         optional=schema.past_only,
@@ -287,13 +294,13 @@ def _history(series: SeriesInput, schema: Schema, past: int) -> np.ndarray:
     elif others := [name for name in schema.past_only if name not in apart]:
         hint = f"; past_covariates may have {_listed(others)} instead"
     order = _order(series.columns, names, hint)
-    if isinstance(rows[0], list):
-        lengths = list(map(len, rows))
-        if lengths.count(len(names)) < len(rows):
-            row = next(i for i, length in enumerate(lengths) if length != len(names))
+    if in_rows(rows):
+        lengths = rows.shape[1:] if isinstance(rows, np.ndarray) else list(map(len, rows))
+        row = next((i for i, length in enumerate(lengths) if length != len(names)), None)
+        if row is not None:
             message = (
                 f"expected {len(names)} columns in every row ({_listed(names)}), got "
-                f"{len(rows[row])} in row {row + 1}{hint}"
+                f"{lengths[row]} in row {row + 1}{hint}"
             )
             raise _RefusedError(("target", row), message, "column_count")
     elif len(names) != 1:
@@ -306,7 +313,7 @@ def _history(series: SeriesInput, schema: Schema, past: int) -> np.ndarray:
         message = f"expected at least {past} rows, the model's look-back, got {len(rows)}"
         raise _RefusedError(("target",), message, "too_short")
     _check_lengths("past_covariates", given, len(rows), "one per row of target")
-    values = np.array(rows, dtype=np.float64).reshape(len(rows), len(names))
+    values = np.asarray(rows, dtype=np.float64).reshape(len(rows), len(names))
     if order is None and not apart:
         return values
     whole = np.empty((len(rows), len(schema.columns)))
@@ -415,21 +422,25 @@ def _times(series: SeriesInput, rows: int, forecaster: Forecaster) -> tuple[pd.T
     """The time of the first row that is used, and that of the first forecast step in ISO 8601."""
     schema, past, horizon = forecaster.schema, forecaster.bundle.past, forecaster.bundle.horizon
     begin = _start(series.start, schema.timezone)
-    offset = to_offset(schema.freq)
+    offset = _offset(schema.freq)
     if not offset.is_on_offset(begin):
         message = f"this is no time of a series with steps of {schema.freq}"
         raise _RefusedError(("start",), message, "start")
     try:
         start = begin + (rows - past) * offset if rows > past else begin
-        last = start + (past - 1) * offset if past > 1 else start
-        first, end = last + offset, last + horizon * offset
-        beyond = end.year > 9999
+        first = start + past * offset
+        beyond = (first + (horizon - 1) * offset).year > 9999
     except (OverflowError, ValueError):  # pandas' OutOfBoundsDatetime is a ValueError
         beyond = True
     if beyond:
         raise _RefusedError(("start",), "the forecast would lie beyond the year 9999", "start")
     zone = "+00:00" if schema.timezone == "UTC" else ""
     return start, first.isoformat() + zone
+
+
+@cache
+def _offset(freq: str) -> Any:
+    return to_offset(freq)
 
 
 def _start(text: str | None, timezone: str) -> pd.Timestamp:

@@ -73,13 +73,18 @@ class _Whole:
         if self._head is None and not data.startswith(STATUS_LINE[100]):
             self._head = data
         else:
-            self._transport.write((self._head or b"") + data)
-            self._head = self._head and b""
+            self._transport.write(self._taken() + data)
 
     def close(self) -> None:
-        if self._head:
-            self._transport.write(self._head)
+        if head := self._taken():
+            self._transport.write(head)
         self._transport.close()
+
+    def _taken(self) -> bytes:
+        """The head, where it has not left yet."""
+        head = self._head or b""
+        self._head = self._head and b""
+        return head
 
     def is_closing(self) -> bool:
         return self._transport.is_closing()

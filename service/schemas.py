@@ -5,13 +5,27 @@ bounded lengths. Checking stops at the first bad value of a list, so that a larg
 little.
 """
 
+from array import array
+from itertools import chain
 from typing import Annotated, Any, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+import numpy as np
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+)
 
 MOST_COLUMNS = 10_000
 MOST_ITEMS = 1000
 """Series of a panel that are told by name."""
+ARRAYS = {"targets": "arrays"}
+"""The context of validation in which targets become arrays, where they can."""
 
 
 class Strict(BaseModel):
@@ -25,6 +39,30 @@ class Strict(BaseModel):
 def _rank(target: Any) -> str:
     """Which of the two kinds of target a list means to be."""
     return "rows" if isinstance(target, list) and target and isinstance(target[0], list) else "list"
+
+
+def _table(target: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
+    """Where ARRAYS is the context, a full table of finite numbers as an array (N, C), or (N,) of a
+    plain list: checked and converted in one step. Anything else is what pydantic makes of it, or
+    says of it.
+    """
+    if info.context is not ARRAYS or not isinstance(target, list) or not target:
+        return handler(target)
+    plain = not isinstance(target[0], list)
+    rows, numbers = [target] if plain else target, array("d")
+    try:
+        for row in rows:
+            numbers.fromlist(row)  # takes numbers alone, but true and false among them
+    except (TypeError, OverflowError):
+        return handler(target)
+    values, width = np.frombuffer(numbers), len(rows[0])
+    if not plain and not (0 < width <= MOST_COLUMNS and set(map(len, rows)) == {width}):
+        return handler(target)
+    if not np.isfinite(values).all():
+        return handler(target)
+    if ((values == 0) | (values == 1)).any() and bool in set(map(type, chain(*rows))):
+        return handler(target)
+    return values if plain else values.reshape(-1, width)
 
 
 def _form(body: Any) -> str:
@@ -47,6 +85,7 @@ Target: TypeAlias = Annotated[
     Annotated[Past, Tag("list")]
     | Annotated[list[Row], Field(fail_fast=True, min_length=1), Tag("rows")],
     Discriminator(_rank),
+    WrapValidator(_table),
 ]
 Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=256)]
 Attribute: TypeAlias = Annotated[

@@ -65,7 +65,7 @@ def _prepare(body: TimeSeriesRequest, forecaster: Forecaster) -> Asked:
         )
         raise invalid([Flaw(loc=["model"], msg=message, type="no_covariates")])
     for number, series in enumerate(body.inputs):
-        if (series.type == "multivariate_time_series") != isinstance(series.series[0], list):
+        if (series.type == "multivariate_time_series") != forecasting.in_rows(series.series):
             message = f"the series is not what {series.type} means"
             flaws.append(Flaw(loc=["inputs", number, "type"], msg=message, type="rank"))
         pattern = STEPS.get(series.frequency, re.escape(series.frequency))

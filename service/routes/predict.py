@@ -1,7 +1,7 @@
 """POST /predict."""
 
 import asyncio
-from asyncio import FIRST_COMPLETED, ensure_future, wrap_future
+from asyncio import CancelledError, ensure_future, wrap_future
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
@@ -90,13 +90,17 @@ async def _result(work: Future[Done[Forecast]], request: Request, seconds: float
     Raises Problem 504 at that time.
     """
     result, left = wrap_future(work), ensure_future(_left(request))
+    left.add_done_callback(lambda _: result.cancel())
     try:
-        await asyncio.wait((result, left), timeout=seconds, return_when=FIRST_COMPLETED)
-        if result.done():
-            return result.result()
-        if left.done():
-            raise Problem(CLIENT_LEFT, "the client left")
-        raise Problem(504, f"the forecast was not made within {seconds:g} s; try again later")
+        async with asyncio.timeout(seconds):
+            return await result
+    except TimeoutError:
+        detail = f"the forecast was not made within {seconds:g} s; try again later"
+        raise Problem(504, detail) from None
+    except CancelledError:
+        if not left.done():  # it is the server that ends this
+            raise
+        raise Problem(CLIENT_LEFT, "the client left") from None
     finally:
         result.cancel()
         left.cancel()

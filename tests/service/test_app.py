@@ -1,3 +1,4 @@
+import gc
 import itertools
 import re
 import subprocess
@@ -67,6 +68,13 @@ def test_the_device_soon_has_the_interpreter_back(folder: Path) -> None:
     with start(model=str(folder)):
         assert sys.getswitchinterval() < 0.001
     assert sys.getswitchinterval() == before
+
+
+def test_cycles_are_looked_for_rarely(folder: Path) -> None:
+    before = gc.get_threshold()
+    with start(model=str(folder)):
+        assert gc.get_threshold()[0] > 10_000
+    assert gc.get_threshold() == before
 
 
 def test_docs_load_nothing_from_elsewhere(client: TestClient) -> None:

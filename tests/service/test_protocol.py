@@ -5,6 +5,7 @@ import resource
 import socket
 import threading
 import time
+from asyncio import Transport
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -15,7 +16,7 @@ import uvicorn
 
 from service import protocol
 from service.app import create_app
-from service.protocol import MOST_HEAD, Connections, Protocol
+from service.protocol import MOST_HEAD, Connections, Protocol, _Whole
 from service.settings import Settings
 from tests.service.processes import free_port
 from tests.service.toy import NAME
@@ -301,6 +302,42 @@ def test_requests_without_a_wait_are_answered_in_their_order(service: Service) -
         )
         answer = rest(connection)
     assert [part[:3] for part in answer.split(b"HTTP/1.1 ")[1:]] == [b"200", b"404", b"200"]
+
+
+def test_a_head_leaves_with_its_body() -> None:
+    packets: list[bytes] = []
+
+    class Wire(Transport):
+        def write(self, data: Any) -> None:
+            packets.append(data)
+
+        def close(self) -> None:
+            packets.append(b"closed")
+
+    for last in (_Whole.close, lambda whole: whole.write(b"the body")):
+        whole = _Whole(Wire())
+        whole.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        whole.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        last(whole)
+        whole.write(b" and more")
+    go_on, head = b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 200 OK\r\n\r\n"
+    assert packets == [
+        *(go_on, head, b"closed", b" and more"), *(go_on, head + b"the body", b" and more"),
+    ]  # fmt: skip
+
+
+def test_a_head_alone_is_sent(service: Service) -> None:
+    with service.client() as connection:
+        connection.sendall(GET.replace(b"GET", b"HEAD"))
+        assert connection.recv(2**16).startswith(b"HTTP/1.1 ")
+
+
+def test_the_leave_to_go_on_is_given_at_once(service: Service) -> None:
+    with service.client() as connection:
+        connection.sendall(POST + b"Expect: 100-continue\r\nContent-Length: 2\r\n\r\n")
+        assert connection.recv(2**16).startswith(b"HTTP/1.1 100 Continue")
+        connection.sendall(b"{}")
+        assert connection.recv(2**16).startswith(b"HTTP/1.1 422")
 
 
 @pytest.mark.parametrize(("most", "status"), [(0, b"503"), (1, b"200")])
