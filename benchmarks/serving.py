@@ -42,8 +42,10 @@ from forecaster.predict import Forecaster
 
 CONCURRENCY = (1, 32, 64)
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
-SETTLING = 2
-"""Seconds of load that are not counted."""
+SETTLING = 0.5
+"""Seconds of load that are not counted, at least; nor is what comes before all have an answer."""
+ALONE = 0.7
+"""Seconds of the model alone before and after each turn of a server."""
 Figures = dict[str, float]
 
 
@@ -67,8 +69,10 @@ def main() -> None:
     )
     parser.add_argument("--model", required=True, help="a bundle's folder")
     parser.add_argument("--mlflow", help="the same model, as mlflow calls it")
-    parser.add_argument("--rounds", type=int, default=12)
-    parser.add_argument("--seconds", type=float, default=2, help="for each measurement of a server")
+    parser.add_argument("--rounds", type=int, default=24)
+    parser.add_argument(
+        "--seconds", type=float, default=1.5, help="for each measurement of a server"
+    )
     parser.add_argument("--overload", type=int, default=0, help="requests")
     arguments = parser.parse_args()
     forecaster = Forecaster.load(arguments.model)
@@ -114,14 +118,14 @@ def side_by_side(
 ) -> list[dict[str, Any]]:
     """The medians of all rounds, by what was asked and by how many clients or series at once."""
     found: dict[tuple[str, int], list[Figures]] = defaultdict(list)
-    best = max(BATCHES, key=lambda batch: alone(forecaster, batch, 1)["per_second"])
+    best = max(BATCHES, key=lambda batch: alone(forecaster, batch, 2)["per_second"])
     for _ in tqdm(range(arguments.rounds), "rounds"):
         for clients in CONCURRENCY:
             batch = 1 if clients == 1 else best
             for what, (server, request) in servers.items():
-                before = alone(forecaster, batch, 1)
+                before = alone(forecaster, batch, ALONE)
                 figure = uvloop.run(load(server.port, request, clients, arguments.seconds))
-                models = [before, alone(forecaster, batch, 1)]
+                models = [before, alone(forecaster, batch, ALONE)]
                 found["model alone", batch] += models
                 for key in ("p50_ms", "per_second"):
                     figure[f"{key}_by_alone"] = figure[key] / mean(row[key] for row in models)
@@ -153,17 +157,22 @@ def alone(forecaster: Forecaster, batch: int, seconds: float) -> Figures:
 
 
 async def load(port: int, request: bytes, clients: int, seconds: float) -> Figures:
-    """Of the requests that were answered within `seconds`, after SETTLING."""
-    begin = time.perf_counter() + SETTLING
+    """Of the requests that were answered within `seconds`, once the load has settled."""
+    started, begin, silent = time.perf_counter(), float("inf"), clients
     took: list[float] = []
 
     async def client() -> None:
+        nonlocal begin, silent
         connection = await asyncio.open_connection("127.0.0.1", port)
+        heard = False
         while True:
             asked = time.perf_counter()
             head = await ask(connection, request)
             assert head.startswith(b"HTTP/1.1 200"), head.decode()
             answered = time.perf_counter()
+            silent, heard = silent - (not heard), True
+            if not silent and begin == float("inf"):
+                begin = max(answered, started + SETTLING)
             if answered > begin + seconds:
                 break
             if answered > begin:
