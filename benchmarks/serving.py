@@ -69,7 +69,7 @@ def main() -> None:
     )
     parser.add_argument("--model", required=True, help="a bundle's folder")
     parser.add_argument("--mlflow", help="the same model, as mlflow calls it")
-    parser.add_argument("--rounds", type=int, default=24)
+    parser.add_argument("--rounds", type=int, default=16)
     parser.add_argument(
         "--seconds", type=float, default=1.5, help="for each measurement of a server"
     )
@@ -123,6 +123,7 @@ def side_by_side(
         for clients in CONCURRENCY:
             batch = 1 if clients == 1 else best
             for what, (server, request) in servers.items():
+                alone(forecaster, batch, ALONE)  # after a light turn a machine is fast at first
                 before = alone(forecaster, batch, ALONE)
                 figure = uvloop.run(load(server.port, request, clients, arguments.seconds))
                 models = [before, alone(forecaster, batch, ALONE)]
