@@ -23,7 +23,7 @@ from training import RESULTS
 
 from forecaster.bench import hardware
 from forecaster.datasets import load_card, locate
-from forecaster.experiment import commit
+from forecaster.resources import commit
 
 
 def main() -> None:

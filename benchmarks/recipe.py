@@ -19,7 +19,9 @@ from training import RESULTS, digest
 from forecaster.bench import hardware
 from forecaster.config import load
 from forecaster.evaluate import score
-from forecaster.experiment import commit, find_data, forecast_with, pose
+from forecaster.judge import forecast_with
+from forecaster.problem import find_data, make_problem
+from forecaster.resources import commit
 from forecaster.train import fit
 
 VARIANTS: dict[str, list[str]] = {
@@ -84,7 +86,7 @@ def trial(
     if file.exists():
         return
     loaded = load(start, sets, {"data": data, "horizon": horizon, "seed": seed})
-    problem = pose(*find_data(loaded, lambda text: None))
+    problem = make_problem(*find_data(loaded, lambda text: None))
     model, config = problem.build_model(), problem.config
     train, stopping = problem.training("cpu"), problem.stopping("cpu")
     fitted = fit(model, train, stopping, config.train, device="cpu", seed=seed)

@@ -207,10 +207,11 @@ def evaluate(model: Model, device: Device = None, as_json: AsJson = False) -> No
 
     Example: forecaster evaluate --model forecaster-ETTh1-M-all-336
     """
-    from forecaster import experiment, resources
+    from forecaster import resources
+    from forecaster.judge import rejudge
     from forecaster.predict import load_bundle
 
-    metrics = experiment.rejudge(load_bundle(model), resources.device(device or "auto"))
+    metrics = rejudge(load_bundle(model), resources.device(device or "auto"))
     if as_json:
         _print_json(metrics)
     else:
@@ -678,7 +679,7 @@ def data_check(
     Example: forecaster data check sales.csv --target amount --horizon 96
     """
     from forecaster import check, resources
-    from forecaster.experiment import find_data, pose
+    from forecaster.problem import find_data, make_problem
 
     if not resources.names_a_file(file):
         raise UsageError(
@@ -687,7 +688,7 @@ def data_check(
         )
     loaded = _load(config, set_, {**locals(), "data": file})
     resolved, own, series = find_data(loaded, _nothing if as_json else _say)
-    problem = pose(resolved, own, series)
+    problem = make_problem(resolved, own, series)
     past, _, steps = problem.config.window.lengths()
     found = check.report(own, steps, past, problem.borders)  # type: ignore[arg-type]  # a file's
     drawn = picture or Path(f"{own.name}-check.png")

@@ -2,6 +2,7 @@
 
 import os
 import re
+import subprocess
 from pathlib import Path
 
 from forecaster.errors import ForecasterError, UnavailableError, UsageError
@@ -72,3 +73,20 @@ def device(name: str) -> str:
             "build of torch (README, Installing torch)."
         )
     return name
+
+
+def commit() -> str:
+    """The commit of a checkout, "-dirty" when it has changes; "unknown" in an installed wheel."""
+    if not (CHECKOUT / ".git").exists():
+        return "unknown"
+    git = ["git", "-C", str(CHECKOUT)]
+    try:
+        head = subprocess.run(
+            [*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True
+        )
+        state = subprocess.run(
+            [*git, "status", "--porcelain", "-uno"], capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return head.stdout.strip() + ("-dirty" if state.stdout.strip() else "")

@@ -16,8 +16,9 @@ import yaml
 
 from forecaster import bundle, cli, experiment, resources
 from forecaster.config import load, load_dict
-from forecaster.errors import DataError, DivergedError, UnavailableError, UsageError
-from forecaster.experiment import commit, find_data, find_intervals, pose
+from forecaster.errors import DataError, DivergedError, UsageError
+from forecaster.judge import rejudge
+from forecaster.problem import find_data, make_problem
 from forecaster.track import MlflowClient  # by way of track, which silences MLflow first
 from forecaster.train import fit
 from tests import small
@@ -62,113 +63,6 @@ def client(result):
 @pytest.fixture(scope="module")
 def tracked(client, result):
     return client.get_run(result.run_id)
-
-
-class TestFindData:
-    """Which data a run uses when the wanted ones are not to be had."""
-
-    @pytest.fixture(autouse=True)
-    def cards(self, monkeypatch):
-        """The real cards; of their data only vic_elec is here."""
-        real = Path(experiment.__file__).parent.parent / "data" / "cards"
-        monkeypatch.setattr(resources, "cards", lambda: real)
-        read = experiment.load
-
-        def fail(card, path=None):
-            if card.name == "vic_elec" and path is None:
-                return read(card, path)
-            raise UnavailableError(f"{card.name} is not to be had. Ways out: several.")
-
-        monkeypatch.setattr(experiment, "load", fail)
-
-    def find(self, *sets, file="default", **flags):
-        said = []
-        return *find_data(load(file, sets, flags, {}), said.append), "\n".join(said)
-
-    def test_the_default_gives_way_and_says_so(self):
-        config, card, series, said = self.find(attn="full")
-        assert config.data.name == card.name == "vic_elec"
-        assert series.columns == ("Demand", "Temperature")
-        assert "ETTh1 is not to be had. Ways out: several." in said
-        assert "This run uses vic_elec instead of ETTh1" in said
-        assert "default.yaml says so" in said
-
-    @pytest.mark.parametrize(
-        "how",
-        [
-            {"data": "ETTh1"},
-            {"sets": ["data.name=ETTh1"]},
-            {"sets": ["data.path=my.csv"]},
-            {"sets": ["data.otherwise=null"]},
-            {"file": "informer"},
-        ],
-        ids=str,
-    )
-    def test_what_the_user_named_never_does(self, how):
-        with pytest.raises(UnavailableError, match=r"ETTh1 is not to be had"):
-            self.find(*how.pop("sets", []), **how)
-
-    def test_names_are_spelt_as_on_the_card(self):
-        config, _, _, said = self.find(data="VIC-ELEC")
-        assert config.data.name == "vic_elec"
-        assert said == ""
-
-
-class TestPose:
-    def pose(self, *sets, **flags):
-        return pose(*find_data(resolve(*sets, **flags), print))
-
-    def test_cycles_become_steps_and_the_start_half_of_them(self):
-        window = self.pose().config.window
-        assert (window.past, window.start, window.horizon) == (36, 18, 5)
-        window = self.pose("window.start=7", lookback=25).config.window
-        assert (window.past, window.start) == (25, 7)
-        assert self.pose(lookback=1).config.window.start == 1
-
-    def test_a_start_longer_than_the_look_back_is_not_cut_in_silence(self):
-        with pytest.raises(UsageError, match=r"window.start=30 .* has only 24 .*window.start=12"):
-            self.pose("window.start=30", lookback=24)
-
-    @pytest.mark.parametrize(
-        ("features", "target", "columns", "targets", "name"),
-        [
-            (None, None, "abc", "abc", "M-all"),
-            ("M", None, "abc", "abc", "M-all"),
-            ("S", None, "b", "b", "S-b"),
-            ("S", "c", "c", "c", "S-c"),
-            ("MS", None, "abc", "b", "MS-b"),
-            ("MS", "a", "abc", "a", "MS-a"),
-            (None, "c", "abc", "c", "MS-c"),
-        ],
-    )
-    def test_features_and_targets(self, features, target, columns, targets, name):
-        problem = self.pose(features=features, target=target)
-        assert problem.schema.columns == tuple(columns)
-        assert problem.schema.targets == tuple(targets)
-        assert problem.name == f"forecaster-small-{name}-5"
-        assert problem.test("cpu").batch(torch.tensor([0])).target.shape == (1, 5, len(targets))
-        assert problem.digest == self.pose().digest, "the data are the same"
-
-    def test_an_unknown_target(self):
-        with pytest.raises(UsageError, match=r"small has no column 'OT'\. It has a, b, c"):
-            self.pose(target="OT")
-
-    def test_the_scaler_knows_the_training_rows_alone(self):
-        problem = self.pose()
-        train = problem.series.values[: small.TRAIN]
-        np.testing.assert_allclose(problem.schema.scaler.mean, train.mean(axis=0))
-        np.testing.assert_allclose(problem.schema.scaler.std, train.std(axis=0))
-        everything = problem.refitted()
-        np.testing.assert_allclose(everything.schema.scaler.mean, problem.series.values.mean(0))
-        assert len(everything.training("cpu")) == small.ROWS - 36 - 5 + 1
-
-    def test_the_model_is_a_function_of_configuration_and_seed(self):
-        before = torch.get_rng_state()
-        one, two, other = self.pose(), self.pose(), self.pose(seed=1)
-        weights = [problem.build_model().state_dict() for problem in (one, two, other)]
-        assert torch.equal(before, torch.get_rng_state())
-        assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
-        assert any(not torch.equal(weights[0][name], weights[2][name]) for name in weights[0])
 
 
 class TestRun:
@@ -301,7 +195,7 @@ class TestTracking:
 class TestIntervals:
     def test_without_calibration_all_of_validation_stops(self):
         plain, said = run("track.register_model=false", "intervals.calibrate=false")
-        problem = pose(*find_data(resolve("intervals.calibrate=false"), print))
+        problem = make_problem(*find_data(resolve("intervals.calibrate=false"), print))
         model = problem.build_model()
         fit(
             model, problem.training("cpu"), problem.validation("cpu"), problem.config.train,
@@ -324,16 +218,6 @@ class TestIntervals:
         assert result.bundle.about["intervals"] == f"none: {sentence}"
         assert result.metrics["stopping_windows"] == result.metrics["validation_windows"] == 30
 
-    def test_one_window_backs_the_median_alone(self):
-        problem = pose(*find_data(resolve(horizon=30), print))
-        assert problem.uncalibrated == ""
-        found, words = find_intervals(problem, problem.build_model().eval(), "cpu")
-        assert found.levels == (0.5,)
-        assert "the 1 validation windows" in words
-        problem = pose(*find_data(resolve("intervals.levels=[0.1, 0.9]", horizon=30), print))
-        found, words = find_intervals(problem, problem.build_model().eval(), "cpu")
-        assert (found, words) == (None, "none: 1 windows are too few to calibrate any level")
-
     @pytest.mark.parametrize("calibrate", ["true", "false"])
     def test_a_quantile_head_is_trained_judged_and_kept(self, calibrate, home):
         result, said = run(
@@ -349,7 +233,7 @@ class TestIntervals:
         intervals = result.metrics["test"]["intervals"]
         assert intervals["calibration_windows"] == 26 * calibrated
         assert (intervals["95"] is None) == calibrated, "26 windows do not back 95 %"
-        assert experiment.rejudge(found, "cpu") == result.metrics["test"]
+        assert rejudge(found, "cpu") == result.metrics["test"]
 
     def test_the_online_form_has_a_column_of_its_own(self):
         result, _ = run("track.register_model=false", "intervals.online=true")
@@ -357,25 +241,7 @@ class TestIntervals:
         online = fixed["online"]
         assert online["80"]["coverage"] != fixed["80"]["coverage"]
         assert "online intervals cover" in online["verdict"]
-        assert experiment.rejudge(result.bundle, "cpu") == result.metrics["test"]
-
-    def test_the_test_rows_leave_the_calibration_as_it_is(self):
-        """Every byte of it, and of the weights before it."""
-
-        def calibrated(noise):
-            problem = pose(*find_data(resolve(), print))
-            values = problem.series.values.copy()
-            values[small.VALIDATION :] += noise
-            problem = replace(problem, series=replace(problem.series, values=values))
-            model = problem.build_model()
-            fit(
-                model, problem.training("cpu"), problem.stopping("cpu"), problem.config.train,
-                device="cpu", seed=0,
-            )  # fmt: skip
-            found, _ = find_intervals(problem, model, "cpu")
-            return found.offsets.tobytes(), found.scale.tobytes()
-
-        assert calibrated(0.0) == calibrated(1000.0)
+        assert rejudge(result.bundle, "cpu") == result.metrics["test"]
 
 
 @pytest.fixture(scope="module")
@@ -405,18 +271,18 @@ class TestRefit:
 
     def test_such_weights_are_never_judged(self, refitted):
         with pytest.raises(UsageError, match="refitted on all rows, the test split included"):
-            experiment.rejudge(refitted[0].bundle, "cpu")
+            rejudge(refitted[0].bundle, "cpu")
 
 
 class TestRejudge:
     def test_it_repeats_the_evaluation(self, result):
-        again = experiment.rejudge(bundle.load(result.folder), "cpu")
+        again = rejudge(bundle.load(result.folder), "cpu")
         assert again == result.metrics["test"]
 
     def test_other_data_are_refused(self, result):
         about = {**result.bundle.about, "data_digest": "sha256:other"}
         with pytest.raises(DataError, match=r"trained on sha256:other, but .*small.csv has digest"):
-            experiment.rejudge(replace(result.bundle, about=about), "cpu")
+            rejudge(replace(result.bundle, about=about), "cpu")
 
 
 class TestCommand:
@@ -471,7 +337,7 @@ QUICK = ("--horizon", "4", "--lookback", "2 cycles", "--epochs", "1", "--set", "
 def test_the_quick_start_without_its_data_goes_on_and_says_so_everywhere(
     tmp_path, monkeypatch, capfd
 ):
-    cards = Path(experiment.__file__).parent.parent / "data" / "cards"
+    cards = Path(resources.__file__).parent.parent / "data" / "cards"
     (tmp_path / "cards").mkdir()
     shutil.copy(cards / "vic_elec.yaml", tmp_path / "cards")
     nowhere = yaml.safe_load((cards / "ETTh1.yaml").read_text())
@@ -539,22 +405,3 @@ class TestSmallThings:
     def test_places_that_agree_are_joined(self):
         said = experiment.summarise({"encoder.0": "full", "cross": "mean", "encoder.1": "full"})
         assert said == "encoder.0, encoder.1: full; cross: mean"
-
-    def test_the_commit_of_a_checkout(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(resources, "CHECKOUT", tmp_path)
-        assert commit() == "unknown"
-
-        def git(*arguments):
-            who = ("-c", "user.name=x", "-c", "user.email=x@example.org")
-            command = ["git", "-C", tmp_path, *who, *arguments]
-            return subprocess.run(command, check=True, capture_output=True, text=True).stdout
-
-        git("init", "-q")
-        assert commit() == "unknown", "nothing committed yet"
-        (tmp_path / "file").write_text("1")
-        git("add", "file")
-        git("commit", "-qm", "One")
-        head = git("rev-parse", "HEAD").strip()
-        assert commit() == head
-        (tmp_path / "file").write_text("2")
-        assert commit() == f"{head}-dirty"

@@ -12,8 +12,9 @@ import torch
 from forecaster.config import RunConfig
 from forecaster.datasets import Batch, Card, Scaler, Series
 from forecaster.evaluate import score
-from forecaster.experiment import Problem, forecast_with, judge, pose
+from forecaster.judge import forecast_with, judge
 from forecaster.model import ForecastModel
+from forecaster.problem import Problem, make_problem
 from forecaster.train import Fit, fit
 
 ROWS, TRAIN, VALIDATION, TEST = 420, 240, 320, 400
@@ -50,7 +51,7 @@ def problem(data: np.ndarray, model: dict[str, Any] = CYCLE, features: str = "M"
         }
     )
     times = pd.date_range("2020-01-01", periods=ROWS, freq="h", unit="us")
-    return pose(config, card, Series(data, times, COLUMNS, "h", "generated"))
+    return make_problem(config, card, Series(data, times, COLUMNS, "h", "generated"))
 
 
 def trained(posed: Problem) -> tuple[ForecastModel, Fit]:

@@ -7,11 +7,12 @@ import pandas as pd
 import pytest
 import torch
 
-from forecaster import bundle, experiment
+from forecaster import bundle, judge
 from forecaster.bundle import Bundle
 from forecaster.config import load
 from forecaster.errors import DataError, UsageError
 from forecaster.predict import Forecaster
+from forecaster.problem import Problem, find_data, make_problem
 from forecaster.train import fit
 from tests import small
 
@@ -53,16 +54,16 @@ def long() -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
-def trained(name: str, *sets: str, **flags) -> tuple[experiment.Problem, Forecaster]:
+def trained(name: str, *sets: str, **flags) -> tuple[Problem, Forecaster]:
     """What `forecaster train --data NAME` keeps, without tracking."""
     loaded = load(None, [*SMALL, *sets], {"data": name, "horizon": HORIZON, **flags}, {})
-    problem = experiment.pose(*experiment.find_data(loaded, lambda text: None))
+    problem = make_problem(*find_data(loaded, lambda text: None))
     model = problem.build_model()
     fit(
         model, problem.training("cpu"), problem.stopping("cpu"), problem.config.train,
         device="cpu", seed=0,
     )  # fmt: skip
-    intervals, words = experiment.find_intervals(problem, model, "cpu")
+    intervals, words = judge.find_intervals(problem, model, "cpu")
     about = {
         "name": problem.name, "intervals": words, "refit": False, "data_digest": problem.digest,
     }  # fmt: skip
@@ -136,7 +137,7 @@ def test_series_of_one_row_without_values_and_without_change_are_no_trouble():
     rows = pd.concat([table, empty, flat, one.assign(shop="one")])
     rows.to_csv("shops.csv", index=False)
     problem, forecaster = trained("shops.csv", target="sold", id="shop")
-    report = experiment.judge(problem, forecaster.model, "cpu", forecaster.bundle.intervals)
+    report = judge.judge(problem, forecaster.model, "cpu", forecaster.bundle.intervals)
     assert np.isfinite(report.model.mse)
     errors = report.to_dict()["items"]["errors"]
     assert {*errors} == {"a", "b", "flat"}  # what has values in the test part
@@ -158,10 +159,10 @@ def test_what_comes_after_the_training_part_changes_nothing_of_it():
     table = long().dropna()
     own = {"target": "sold", "future_covariates": ["promo"], "static": ["kind"]}
 
-    def problem(rows: pd.DataFrame) -> experiment.Problem:
+    def problem(rows: pd.DataFrame) -> Problem:
         rows.to_csv("shops.csv", index=False)
         loaded = load(None, list(SMALL), {"data": "shops.csv", "horizon": HORIZON, **own}, {})
-        return experiment.pose(*experiment.find_data(loaded, lambda text: None))
+        return make_problem(*find_data(loaded, lambda text: None))
 
     before = problem(table)
     border = before.series.times[before.borders.train]
@@ -243,7 +244,7 @@ def test_missing_values_and_gaps_are_masked():
         trained("holes.csv")
     problem, forecaster = trained("holes.csv", policy="sort")
     assert np.isnan(problem.series.values).sum() == len(range(0, ROWS, 9)) + 3
-    report = experiment.judge(problem, forecaster.model, "cpu", forecaster.bundle.intervals)
+    report = judge.judge(problem, forecaster.model, "cpu", forecaster.bundle.intervals)
     assert np.isfinite(report.model.mse)
     said = []
     ahead = forecaster.predict(table.drop(index=[195]), say=said.append)
@@ -267,8 +268,8 @@ def test_the_evaluation_can_be_repeated():
     problem, forecaster = trained(
         "shops.csv", target="sold", id="shop", future_covariates=["promo"]
     )
-    first = experiment.judge(problem, forecaster.model, "cpu", forecaster.bundle.intervals)
-    assert experiment.rejudge(bundle.load(Path("bundle")), "cpu") == first.to_dict()
+    first = judge.judge(problem, forecaster.model, "cpu", forecaster.bundle.intervals)
+    assert judge.rejudge(bundle.load(Path("bundle")), "cpu") == first.to_dict()
 
 
 @pytest.mark.parametrize(

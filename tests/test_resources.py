@@ -1,3 +1,4 @@
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -59,3 +60,23 @@ class TestDevice:
 )
 def test_no_password_is_shown(uri: str, shown: str) -> None:
     assert resources.without_password(uri) == shown
+
+
+def test_the_commit_of_a_checkout(tmp_path, monkeypatch):
+    monkeypatch.setattr(resources, "CHECKOUT", tmp_path)
+    assert resources.commit() == "unknown"
+
+    def git(*arguments):
+        who = ("-c", "user.name=x", "-c", "user.email=x@example.org")
+        command = ["git", "-C", tmp_path, *who, *arguments]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+    git("init", "-q")
+    assert resources.commit() == "unknown", "nothing committed yet"
+    (tmp_path / "file").write_text("1")
+    git("add", "file")
+    git("commit", "-qm", "One")
+    head = git("rev-parse", "HEAD").strip()
+    assert resources.commit() == head
+    (tmp_path / "file").write_text("2")
+    assert resources.commit() == f"{head}-dirty"

@@ -194,7 +194,7 @@ def dominated_by(row: Row, rows: Iterable[Row]) -> list[str]:
 
 def about(how: Conditions) -> Row:
     """Where and on which code something is measured."""
-    from forecaster.experiment import commit
+    from forecaster.resources import commit
 
     return {
         "hardware": hardware(how.device, how.threads),

@@ -25,7 +25,9 @@ from forecaster.compare.cell import FACTS, Finished, Shared, read, train
 from forecaster.compare.grid import Cell, Definition, Grid, define, differences, resolve
 from forecaster.compare.grid import read as read_grid
 from forecaster.errors import ForecasterError, StorageError, UnavailableError, UsageError
-from forecaster.experiment import Say, commit, metric_name
+from forecaster.judge import metric_name
+from forecaster.problem import Say
+from forecaster.resources import commit
 
 if TYPE_CHECKING:
     from forecaster.track import Run

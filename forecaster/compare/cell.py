@@ -30,8 +30,10 @@ from forecaster.compare.grid import Cell, Data, amounts_to_full, tokens
 from forecaster.datasets import Windows
 from forecaster.errors import StorageError, UsageError
 from forecaster.evaluate import Score, all_floors, score
-from forecaster.experiment import Problem, forecast_with, pose, summarise
+from forecaster.experiment import summarise
+from forecaster.judge import forecast_with
 from forecaster.model import ForecastModel
+from forecaster.problem import Problem, make_problem
 
 CALLS = 30
 """Forecasts of one window whose median time is kept."""
@@ -101,7 +103,7 @@ def train(shared: Shared, cell: Cell) -> Finished:
 
     torch.set_num_threads(1)
     begun = time.monotonic()
-    problem = pose(cell.config, *shared.data[cell.data])
+    problem = make_problem(cell.config, *shared.data[cell.data])
     config = problem.config
     device = resources.device(config.device)
     train, validation = problem.training(device), problem.validation(device)

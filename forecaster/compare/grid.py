@@ -33,9 +33,9 @@ from forecaster.config import (
 )
 from forecaster.datasets import Series
 from forecaster.errors import ConfigError, UsageError
-from forecaster.experiment import Facts, Problem, find_data, pose
 from forecaster.lookup import did_you_mean, find
 from forecaster.model import ForecastModel
+from forecaster.problem import Facts, Problem, find_data, make_problem
 
 CONTROLS = ("none", "mean")
 REFERENCES = ("full", *CONTROLS)
@@ -211,7 +211,7 @@ def _group(
     def problem(attn: str) -> Problem:
         flags = {"data": asked, "horizon": horizon, "attn": attn}
         config = load(protocol.config, sets, flags).config
-        return pose(config.model_copy(update={"data": data}), facts, series)
+        return make_problem(config.model_copy(update={"data": data}), facts, series)
 
     budget = _parameters(_variant(problem("full"), linear=False))
     for attn in definition.attentions():
@@ -248,7 +248,7 @@ def _variant(
         model["feed_forward"] = inner
     train["patience"] = patience  # as long as the steps, so that no cell stops before them
     config = load_dict({**values, "seed": seed}, "the grid")
-    return pose(config, problem.facts, problem.series)
+    return make_problem(config, problem.facts, problem.series)
 
 
 def _within(problem: Problem, budget: int) -> tuple[int | None, int]:

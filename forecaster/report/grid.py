@@ -17,8 +17,8 @@ from forecaster.compare.cell import ARRAYS, WEIGHTS, Finished
 from forecaster.config import load_dict
 from forecaster.errors import DataError, UnavailableError
 from forecaster.evaluate.lags import LagProfile, lag_profile
-from forecaster.experiment import Problem, data_of, pose
 from forecaster.lookup import did_you_mean
+from forecaster.problem import Problem, data_of, make_problem
 from forecaster.report.page import Chart, Page, Section, Table
 from forecaster.report.parts import (
     FRONTIER,
@@ -125,7 +125,7 @@ def _problems(cells: Sequence[Finished]) -> dict[str, Problem]:
         name = config.data.name
         if name not in data:
             data[name] = data_of(config)
-        problem = pose(config, *data[name])
+        problem = make_problem(config, *data[name])
         if problem.digest != cell.facts["data_digest"]:
             raise DataError(
                 f"{cell.folder} was trained on {cell.facts['data_digest']}, but "

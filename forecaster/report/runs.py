@@ -17,9 +17,10 @@ from forecaster.evaluate import SHOWN as SHARES
 from forecaster.evaluate import Evaluation, Score, percent
 from forecaster.evaluate.lags import LagProfile, lag_profile
 from forecaster.evaluate.report import table
-from forecaster.experiment import Problem, forecast_with, judge, reopen
+from forecaster.judge import forecast_with, judge
 from forecaster.model import ForecastModel
 from forecaster.predict import load_bundle
+from forecaster.problem import Problem, reopen
 from forecaster.report.page import Chart, Page, Section, Table
 from forecaster.report.parts import (
     EXAMPLES,
@@ -73,7 +74,7 @@ def of_runs(sources: Sequence[str], command: str, device: str) -> Page:
     """The page for bundles, named by folder, run id or registered name.
 
     Every model is judged anew on every test window. Raises what `load_bundle` and
-    `experiment.reopen` do.
+    `problem.reopen` do.
     """
     sources = list(dict.fromkeys(sources))
     short = [Path(source).name or source for source in sources]

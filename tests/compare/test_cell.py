@@ -7,10 +7,11 @@ import torch
 from safetensors.numpy import load_file
 from safetensors.torch import load_file as load_weights
 
-from forecaster import experiment
 from forecaster.compare import table
 from forecaster.compare.cell import ARRAYS, FACTS, WEIGHTS, Finished, Shared, read, train
 from forecaster.errors import StorageError, UsageError
+from forecaster.judge import judge
+from forecaster.problem import make_problem
 from tests.compare.grids import small_grid
 
 
@@ -55,10 +56,10 @@ def test_facts(done, grid):
 def test_it_is_what_the_evaluation_says(done, grid):
     """Every test window, the floors, and the weights that were kept."""
     cell = cell_named(grid, "full-5-few-linear-s0")
-    problem = experiment.pose(cell.config, *grid.data["small"])
+    problem = make_problem(cell.config, *grid.data["small"])
     model = problem.build_model()
     model.load_state_dict(load_weights(done.folder / WEIGHTS))
-    judged = experiment.judge(problem, model, "cpu").to_dict()
+    judged = judge(problem, model, "cpu").to_dict()
     for key in ("mse", "mae", "windows", "by_step"):
         assert done.facts[key] == judged[key]
     for name, floor in judged["floors"].items():

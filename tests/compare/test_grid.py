@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from forecaster import experiment, resources
+from forecaster import resources
 from forecaster.attention import ATTENTIONS
 from forecaster.compare.grid import (
     MARGIN,
@@ -16,6 +16,7 @@ from forecaster.compare.grid import (
 )
 from forecaster.config import load
 from forecaster.errors import ConfigError, UsageError
+from forecaster.problem import find_data, make_problem
 from tests.compare.grids import small_grid, values
 
 DATA = os.environ.get("FORECASTER_DATA", "")
@@ -28,7 +29,7 @@ def grid(home):
 
 
 def build(cell, grid):
-    return experiment.pose(cell.config, *grid.data[cell.data]).build_model()
+    return make_problem(cell.config, *grid.data[cell.data]).build_model()
 
 
 class TestDefine:
@@ -158,7 +159,7 @@ def test_what_amounts_to_full(home):
         "lsh": [],
     }.items():
         config = load("small.yaml", sets, {"attn": name}, {})
-        problem = experiment.pose(*experiment.find_data(config, print))
+        problem = make_problem(*find_data(config, print))
         found[name] = amounts_to_full(name, problem.build_model())
     assert found == {"full": False, "prob": True, "topk": True, "lsh": True}
 
@@ -178,7 +179,7 @@ def test_differences_are_told_leaf_by_leaf():
 @pytest.mark.parametrize("file", PACKAGED, ids=lambda path: path.stem)
 def test_the_packaged_grids(file, monkeypatch):
     """One regime has 84 tokens or more, one 512 or more, and no type comes out as full there."""
-    cards = Path(experiment.__file__).parent.parent / "data" / "cards"
+    cards = Path(resources.__file__).parent.parent / "data" / "cards"
     monkeypatch.setattr(resources, "cards", lambda: cards)
     monkeypatch.setenv("FORECASTER_DATA", DATA)
     made = resolve(*[file.stem, define(read(str(file))[1], {"seeds": 1}, file.name)])

@@ -10,7 +10,7 @@ from forecaster import config
 from forecaster.datasets import Items, Windows, load, load_card
 from forecaster.errors import DataError
 from forecaster.evaluate import Floor, all_floors, floors, score
-from forecaster.experiment import pose
+from forecaster.problem import make_problem
 
 TARGETS = [2, 0]
 
@@ -183,7 +183,7 @@ def test_a_season_longer_than_the_training_rows_is_refused() -> None:
 @pytest.mark.data
 def test_the_floors_of_etth1_are_the_known_ones() -> None:
     card = load_card("ETTh1")
-    problem = pose(config.load(sets=["window.horizon=336"]).config, card, load(card))
+    problem = make_problem(config.load(sets=["window.horizon=336"]).config, card, load(card))
     test = problem.test("cpu")
     found = all_floors(
         problem.training("cpu"), problem.validation("cpu"), card.seasons, problem.borders.train

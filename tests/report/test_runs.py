@@ -11,8 +11,9 @@ from forecaster.bench.inference import Inference
 from forecaster.bundle import Bundle
 from forecaster.config import load
 from forecaster.errors import UsageError
-from forecaster.experiment import find_data, find_intervals, judge, pose, reopen
+from forecaster.judge import find_intervals, judge
 from forecaster.predict import load_bundle
+from forecaster.problem import find_data, make_problem, reopen
 from forecaster.report import runs
 from tests import small
 from tests.report.reader import Reader, check_alone
@@ -27,7 +28,7 @@ def bundle(
     name: str, *sets: str, seed: int = 0, refit: bool = False, calibrated: bool = False
 ) -> Bundle:
     """Nobody trained it."""
-    problem = pose(*find_data(load("small.yaml", sets, {"seed": seed}, {}), print))
+    problem = make_problem(*find_data(load("small.yaml", sets, {"seed": seed}, {}), print))
     train = {"seconds": 61.4, "windows_per_second": 5678.2}
     about = {
         "name": problem.name, "data_digest": problem.digest, "refit": refit, "commit": "abc",

@@ -1,0 +1,395 @@
+"""A configuration made concrete by its data: lengths, columns, borders, windows, scalers."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import torch
+
+from forecaster.bundle import Bundle, Schema
+from forecaster.config import DataConfig, Loaded, RunConfig
+from forecaster.datasets import (
+    Borders,
+    Card,
+    Items,
+    Known,
+    Scaler,
+    Series,
+    Windows,
+    load,
+    load_card,
+)
+from forecaster.datasets.series import quoted
+from forecaster.datasets.sizes import sizes
+from forecaster.errors import DataError, UnavailableError, UsageError
+from forecaster.lookup import did_you_mean
+from forecaster.model import ForecastModel
+
+if TYPE_CHECKING:
+    from forecaster.datasets.own import Own, Reading
+
+Facts: TypeAlias = "Card | Own"
+"""What is known about the data: a card's, or what was found in a file."""
+
+MOST = 100_000
+"""Windows of a panel that are judged in a split: evenly spaced ones, about so many, where there are
+more."""
+ITEMS = 1000
+"""Series of a panel that are scaled together."""
+
+Say = Callable[[str], None]
+"""Takes a sentence for the person who waits."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A configuration made concrete by its data: every length known, every column chosen."""
+
+    config: RunConfig
+    facts: Facts
+    series: Series
+    digest: str
+    borders: Borders
+    targets: tuple[str, ...]
+
+    @cached_property
+    def schema(self) -> Schema:
+        """With the scalers of the training rows."""
+        facts, series, items = self.facts, self.series, self.series.items
+        last, (past, _, _) = self.borders.train, self.config.window.lengths()
+        rows: Any = slice(0, last)
+        if items is None:
+            scaler = Scaler.fit(series.values[rows], series.columns)
+        else:
+            scaler = Scaler.fit_items(series.values, items, last, past, series.columns)
+            if series.known is not None:
+                steps = np.arange(len(series.values)) - np.repeat(items.bounds[:-1], items.lengths)
+                rows = steps + np.repeat(items.places, items.lengths) < last
+        return Schema(
+            columns=series.columns,
+            targets=self.targets,
+            time=facts.time,
+            timezone=facts.timezone,
+            freq=facts.freq,
+            seasons=facts.seasons,
+            scaler=scaler,
+            id=None if isinstance(facts, Card) else facts.id,
+            wide=bool(self.config.data.panel),
+            items=() if items is None else tuple(items.names),
+            known=Known.fit(series, rows),
+            holidays=self.config.data.holidays,
+        )
+
+    @property
+    def main_target(self) -> str:
+        """The target that is shown where there is room for one."""
+        usual = self.facts.target if isinstance(self.facts, Card) else ""
+        return usual if usual in self.targets else self.targets[0]
+
+    def refitted(self) -> "Problem":
+        """The same problem with every row a training row, for weights that go to work."""
+        steps = len(self.series.times)
+        return replace(self, borders=Borders(steps, steps, steps))
+
+    def check(self) -> None:
+        """Raise DataError for what would end a run of one series after its training only.
+
+        That is a part without any target value, and a value that cannot be scaled.
+        """
+        series, targets = self.series, list(self.schema.target_positions)
+        ends = (0, self.borders.train, self.borders.validation, self.borders.test)
+        for part, first, last in zip(
+            ("training", "validation", "test"), ends, ends[1:], strict=False
+        ):
+            if np.isnan(series.values[first:last, targets]).all():
+                raise DataError(
+                    f"{series.source}: {quoted(self.targets)} without any value in the {part} "
+                    f"steps, {series.times[first]} to {series.times[last - 1]}; leave these rows "
+                    "out, or bring values."
+                )
+        self._narrow(self.schema.scaler.transform(series.values))
+
+    def windows(self, first: int, last: int, device: str) -> Windows:
+        """The windows whose targets lie in steps [first, last) of the grid, scaled.
+
+        Of one series the rows at and after `last` are cut off first, so that nothing can look at
+        them; the items of a panel share their table.
+        """
+        series, schema, known = self.series, self.schema, self.schema.known
+        past, _, horizon = self.config.window.lengths()
+        if series.items is None:
+            values = self._narrow(schema.scaler.transform(series.values[:last]))
+            covariates = None if series.known is None else known.scaled(series.known[:last])
+            calendar = schema.calendar(series.times[:last])
+        else:
+            values, covariates, calendar = self._table
+        static = known.encode(series.static) if known.attributes else None
+        return Windows(
+            values=torch.from_numpy(values).to(device),
+            calendar=torch.from_numpy(calendar).to(device),
+            past=past,
+            horizon=horizon,
+            first=first,
+            last=last,
+            targets=schema.target_positions,
+            items=series.items,
+            covariates=None if covariates is None else torch.from_numpy(covariates).to(device),
+            static=None if static is None else torch.from_numpy(static).to(device),
+        )
+
+    @cached_property
+    def _table(self) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
+        """Of a panel: all values and covariates scaled, and the calendar of its grid."""
+        series, schema, items = self.series, self.schema, self.series.items
+        assert items is not None
+        from forecaster.datasets.own import allocate
+
+        values = allocate(series.values.shape)
+        for first in range(0, len(items), ITEMS):
+            last = min(first + ITEMS, len(items))
+            rows = slice(items.bounds[first], items.bounds[last])
+            which = np.repeat(np.arange(first, last), items.lengths[first:last])
+            scaled = schema.scaler.at(which, 2).transform(series.values[rows])
+            values[rows] = self._narrow(scaled, int(items.bounds[first]))
+        covariates = None if series.known is None else schema.known.scaled(series.known)
+        return values.astype(np.float32, copy=False), covariates, schema.calendar(series.times)
+
+    def _narrow(self, scaled: np.ndarray, begin: int = 0) -> np.ndarray:
+        """Scaled rows from `begin` on in 32 bits. Raises DataError for what is infinite there."""
+        with np.errstate(over="ignore"):
+            narrow = scaled.astype(np.float32, copy=False)
+        infinite = np.isinf(narrow)
+        if infinite.any():
+            place, column = np.argwhere(infinite)[0]
+            series, row = self.series, begin + int(place)
+            items = series.items or Items.single(len(series.values))
+            item = int(np.searchsorted(items.bounds, row, side="right")) - 1
+            stamp = series.times[items.places[item] + row - items.bounds[item]]
+            owner = f", series '{items.names[item]}'" if series.items else ""
+            raise DataError(
+                f"{series.source}{owner}, {stamp}, column '{series.columns[column]}': "
+                f"{series.values[row, column]:g} is too far from the training rows to be scaled; "
+                "correct it, or leave the cell empty."
+            )
+        return narrow
+
+    def training(self, device: str) -> Windows:
+        return self.windows(0, self.borders.train, device)
+
+    def validation(self, device: str) -> Windows:
+        windows = self.windows(self.borders.train, self.borders.validation, device)
+        return windows.spaced(MOST)
+
+    @property
+    def half(self) -> int:
+        """The row that halves validation: rows before it stop training, the others calibrate."""
+        return (self.borders.train + self.borders.validation) // 2
+
+    @property
+    def uncalibrated(self) -> str:
+        """Why nothing is calibrated, and all of validation stops training; "" where it is."""
+        if not self.config.intervals.calibrate:
+            return "intervals.calibrate is false"
+        stop, rest = self.half - self.borders.train, self.borders.validation - self.half
+        horizon = self.config.window.horizon
+        if horizon <= min(stop, rest):
+            return ""
+        return (
+            f"of the {stop + rest} rows of validation {stop} would stop training and {rest} "
+            f"calibrate, but each half has to hold a window of {horizon} steps; the longest "
+            f"horizon with calibrated intervals is {min(stop, rest)}"
+        )
+
+    def stopping(self, device: str) -> Windows:
+        """The validation windows that stop training."""
+        last = self.borders.validation if self.uncalibrated else self.half
+        return self.windows(self.borders.train, last, device)
+
+    def calibrating(self, device: str) -> Windows:
+        """The validation windows that do not, where intervals are calibrated."""
+        return self.windows(self.half, self.borders.validation, device).spaced(MOST)
+
+    def test(self, device: str) -> Windows:
+        """Read by the evaluation alone, after training."""
+        windows = self.windows(self.borders.validation, self.borders.test, device)
+        return windows.spaced(MOST)
+
+    def build_model(self) -> ForecastModel:
+        """The untrained model, a function of the configuration and its seed alone."""
+        task = self.schema.task(*self.config.window.lengths())
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.config.seed)
+            return self.config.build_model(task)
+
+    @property
+    def name(self) -> str:
+        """The registered name of models for this problem."""
+        data, window = self.config.data, self.config.window
+        target = "all" if data.features == "M" else "-".join(self.targets)
+        name = f"forecaster-{data.label}-{data.features}-{target}-{window.horizon}"
+        return re.sub(r"[^A-Za-z0-9_.-]+", "-", name)
+
+
+def find_data(loaded: Loaded, say: Say) -> tuple[RunConfig, Facts, Series]:
+    """The data of the configuration, or its stated `otherwise` when the user named none."""
+    data = loaded.config.data
+    if data.is_file:
+        from forecaster.datasets.own import read
+
+        own = read(data.name, reading(data))
+        for sentence in own.said:
+            say(sentence)
+        name = str(Path(data.name).expanduser().absolute())  # found again from any folder
+        found = data.model_copy(update={"name": name})
+        return loaded.config.model_copy(update={"data": found}), own, own.series
+    try:
+        card = load_card(data.name)
+    except UsageError as error:
+        if "." not in data.name:
+            raise
+        raise UsageError(
+            f"{error} A file of your own has a name ending in .csv, .csv.gz, .parquet or .pq."
+        ) from None
+    try:
+        series = load(card, data.path)
+    except UnavailableError as error:
+        if data.otherwise is None or loaded.named("data.name") or data.path is not None:
+            raise
+        say(
+            f"{error}\nThis run uses {data.otherwise} instead of {card.name}: nobody named a data "
+            f"set, and {loaded.origins['data.otherwise']} says so."
+        )
+        card = load_card(data.otherwise)
+        series = load(card)
+    path = data.path and data.path.resolve()  # a bundle finds its data from any folder
+    found = data.model_copy(update={"name": card.name, "path": path})
+    return loaded.config.model_copy(update={"data": found}), card, series
+
+
+def reading(data: DataConfig) -> "Reading":
+    """What the configuration says about a file."""
+    from forecaster.datasets.own import Reading
+
+    return Reading(
+        time=data.time,
+        id=data.id,
+        targets=tuple(data.targets),
+        past_covariates=tuple(data.past_covariates),
+        future_covariates=tuple(data.future_covariates),
+        static=tuple(data.static),
+        freq=data.freq,
+        seasons=tuple(data.seasons),
+        panel=data.panel,
+        policy=data.policy,
+    )
+
+
+def make_problem(config: RunConfig, facts: Facts, series: Series) -> Problem:
+    """Resolve what depends on the data: look-back, start, features, columns, borders."""
+    data, window = config.data, config.window
+    features, targets, columns = _roles(data, facts)
+    if config.intervals.online and series.items is not None:
+        raise UsageError(
+            "intervals.online=true follows the errors of one series as they come in, but "
+            f"{facts.name} has {len(series.items)} series"
+        )
+    steps, past, where = len(series.times), window.past, str(facts.name)
+    if isinstance(past, str) and past != "auto":
+        past = int(past.split()[0]) * facts.seasons[0]
+    if isinstance(facts, Card):
+        if past == "auto":
+            past = sizes(steps, window.horizon, facts.seasons, None, where).past
+        borders = facts.borders(steps)
+    else:
+        wanted = None if past == "auto" else int(past)
+        found = sizes(steps, window.horizon, facts.seasons, wanted, where)
+        past, borders = found.past, found.borders
+    assert isinstance(past, int)
+    start = window.start or max(1, past // 2)
+    if start > past:
+        raise UsageError(
+            f"window.start={start} known steps open the decoder, but the look-back has only {past} "
+            f"steps: choose --set window.start={max(1, past // 2)}, say"
+        )
+    resolved = config.model_copy(
+        update={
+            "data": data.model_copy(
+                update={
+                    "features": features,
+                    "target": None if features == "M" else ",".join(targets),
+                }
+            ),
+            "window": window.model_copy(update={"past": past, "start": start}),
+        }
+    )
+    chosen = series.with_known(columns, data.future_covariates)
+    problem = Problem(resolved, facts, chosen, series.digest, borders, targets)
+    if chosen.items is None:
+        problem.check()
+    return problem
+
+
+def _roles(data: DataConfig, facts: Facts) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
+    """Features, the columns to predict, and those to read, as asked for and as there are."""
+    if not isinstance(facts, Card):
+        targets, columns = facts.targets, facts.columns
+        features = data.features or (
+            "MS" if len(columns) > len(targets) else "S" if data.targets else "M"
+        )
+        return features, targets, targets if features == "S" else columns
+    named = [*data.targets, *data.past_covariates, *data.future_covariates]
+    for name in named:
+        if name not in facts.columns:
+            hint = did_you_mean(name, facts.columns)
+            raise UsageError(
+                f"{facts.name} has no column '{name}'.{hint} It has {', '.join(facts.columns)}."
+            )
+        if named.count(name) > 1:
+            raise UsageError(f"the column '{name}' of {facts.name} is given two roles")
+    others = [name for name in facts.columns if name not in data.future_covariates]
+    features = data.features or ("MS" if data.targets or data.past_covariates else "M")
+    if features == "M":
+        return features, tuple(others), tuple(others)
+    targets = tuple(data.targets) or (facts.target,)
+    if features == "S":
+        return features, targets, targets
+    read = data.past_covariates or [name for name in others if name not in targets]
+    return features, targets, tuple(name for name in others if name in {*targets, *read})
+
+
+def reopen(bundle: Bundle) -> Problem:
+    """The problem that a bundle was trained on, for judging it.
+
+    Raises UsageError for a bundle that has seen the test rows, DataError for other data.
+    """
+    if bundle.about["refit"]:
+        raise UsageError(
+            "this bundle was refitted on all rows, the test split included, so its weights cannot "
+            "be judged; the honest figures measured before the refit are in its metrics.json"
+        )
+    problem = make_problem(bundle.config, *data_of(bundle.config, bundle.schema))
+    if problem.digest != bundle.about["data_digest"]:
+        raise DataError(
+            f"the bundle was trained on {bundle.about['data_digest']}, but {problem.series.source} "
+            f"has digest {problem.digest}: its figures could not be compared"
+        )
+    return problem
+
+
+def data_of(config: RunConfig, schema: Schema | None = None) -> tuple[Facts, Series]:
+    """The data of a resolved configuration; what its schema says of a file is not inferred anew."""
+    from forecaster.datasets.own import read
+
+    data = config.data
+    if not data.is_file:
+        card = load_card(data.name)
+        return card, load(card, data.path)
+    said = reading(data)
+    if schema is not None:
+        said = schema.reading(said.policy)
+    own = read(data.name, said)
+    return own, own.series
