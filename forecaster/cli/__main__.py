@@ -1,0 +1,5 @@
+"""`python -m forecaster.cli` is the command `forecaster`."""
+
+from forecaster.cli import main
+
+main()

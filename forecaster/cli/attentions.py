@@ -1,0 +1,238 @@
+"""List, measure and choose attentions."""
+
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+import typer
+
+from forecaster.cli.options import AsJson, Device
+from forecaster.cli.output import print_json, row, say
+from forecaster.errors import UnavailableError, UsageError
+
+bench = typer.Typer(help="Measure on this machine.", no_args_is_help=True)
+
+
+def attentions(
+    name: Annotated[str | None, typer.Argument(help="One of them, to show it alone.")] = None,
+    names: Annotated[bool, typer.Option("--names", help="Print the names alone.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List the attention types that --attn takes, or show one.
+
+    cost: time of one layer, D the width of the model, L and S the lengths of queries and keys.
+    causal: what the masked form promises. cross: whether it can attend to another series. random:
+    what is drawn. options: what --set attn.NAME=VALUE takes, with the defaults.
+
+    Example: forecaster attentions prob
+    """
+    from forecaster.attention import CATALOGUE, SYNONYMS
+    from forecaster.lookup import find
+
+    chosen = list(CATALOGUE) if name is None else [find(CATALOGUE, name, "attention", SYNONYMS)[0]]
+    if names:
+        print("\n".join(chosen))
+        return
+    facts = []
+    for each in chosen:
+        try:
+            facts.append(_facts(each))
+        except UsageError as error:  # another package's, which cannot be loaded
+            if name is not None:
+                raise
+            say(f"error: {error}")
+    if as_json:
+        print_json(facts if name is None else facts[0])
+    elif name is None:
+        _show_attentions(facts)
+    else:
+        _show_attention(facts[0])
+
+
+@bench.command("attention")
+def bench_attention(
+    attn: Annotated[
+        str, typer.Option(help='"all", or names with commas; see `forecaster attentions`.')
+    ] = "all",
+    length: Annotated[
+        str, typer.Option(help="A range, and powers of two between; or a list with commas.")
+    ] = "96:16384",
+    batch: Annotated[int, typer.Option(help="Series at a time.", min=1)] = 1,
+    heads: Annotated[int, typer.Option(help="Heads.", min=1)] = 8,
+    width: Annotated[int, typer.Option(help="Width of a head, even.", min=2)] = 64,
+    causal: Annotated[bool, typer.Option("--causal", help="See the past alone.")] = False,
+    threads: Annotated[
+        int | None, typer.Option(help="Processor threads; else as many as torch takes.", min=1)
+    ] = None,
+    device: Device = None,
+    dtype: Annotated[
+        Literal["float32", "bfloat16"] | None,
+        typer.Option(help="Else float32 on a processor and bfloat16 on a GPU."),
+    ] = None,
+    limit: Annotated[
+        float, typer.Option(help="Seconds for one call; what takes longer is left out.", min=0.01)
+    ] = 20.0,
+    output: Annotated[
+        Path | None, typer.Option(help="Folder for JSON and PNG; else the user's cache.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure time and memory of attention functions.
+
+    Forward and backward, against the length, beside torch's fused kernel (SDPA). A type is marked
+    as dominated when another one is faster and needs less memory. With one thread the time is that
+    of the processor, which other work on the machine disturbs little.
+
+    Example: forecaster bench attention --attn prob,full,lsh --length 96:4096 --causal
+    """
+    import torch
+
+    from forecaster import bench as measure
+    from forecaster import resources
+
+    names, lengths = measure.choose(attn), measure.read_lengths(length)
+    if width % 2:
+        raise UsageError(f"--width must be even, because diff halves it, got {width}")
+    where = resources.device(device or "auto")
+    how = measure.Conditions(
+        causal=causal,
+        threads=threads or torch.get_num_threads(),
+        device=where,
+        dtype=dtype or ("bfloat16" if where == "cuda" else "float32"),
+        limit=limit,
+    )
+    shape = measure.Shape(lengths[0], batch, heads, width)
+    document = measure.curves(names, lengths, shape, how)
+    document = {"command": shlex.join(["forecaster", *sys.argv[1:]]), **document}
+    files = measure.save(document, output or resources.cache() / "bench")
+    if as_json:
+        print_json(document)
+    else:
+        print(measure.tables(document))
+    for file in files:
+        say(f"wrote {file}")
+
+
+def advise(
+    lookback: Annotated[int, typer.Option(help="Tokens that the attention sees.", min=1)],
+    budget_ms: Annotated[
+        float | None, typer.Option(help="Milliseconds for one layer, forward and backward.")
+    ] = None,
+    memory: Annotated[
+        str | None, typer.Option(help="Memory that one layer may add, such as 2GiB.")
+    ] = None,
+    curves: Annotated[
+        Path | None, typer.Option(help="JSON of `bench attention`; else from the user's cache.")
+    ] = None,
+    device: Device = None,
+    as_json: AsJson = False,
+) -> None:
+    """Name the attention that fits a budget of time and memory.
+
+    From curves that `forecaster bench attention` measured on this machine. What another type beats
+    in both is never named. How well a forecast becomes with it is another question.
+
+    Example: forecaster advise --lookback 4096 --budget-ms 5 --memory 2GiB
+    """
+    from forecaster import advise as adviser
+    from forecaster import resources
+
+    if budget_ms is not None and not 0 < budget_ms < float("inf"):
+        raise UsageError(f"--budget-ms must be a positive number, got {budget_ms:g}")
+    advice = adviser.advise(
+        lookback,
+        budget_ms,
+        None if memory is None else adviser.read_memory(memory),
+        curves=curves,
+        device=resources.device(device or "auto"),
+    )
+    if as_json:
+        print_json(advice.to_dict())
+    else:
+        print(advice.text())
+    if advice.choice is None:
+        raise UnavailableError(
+            f"no attention over {lookback} tokens is within the budget of {advice.budget}"
+        )
+
+
+def _facts(name: str) -> dict[str, Any]:
+    """What is known of an attention, in the order in which it is shown."""
+    import inspect
+
+    from forecaster.attention import CATALOGUE
+    from forecaster.attention.base import SelfAttention
+    from forecaster.lookup import option_model
+
+    kind = CATALOGUE[name]
+    text = inspect.getdoc(sys.modules[kind.__module__]) or inspect.getdoc(kind) or ""
+    about = kind.about
+    fields = option_model(kind, name).model_fields
+    return {
+        "name": name,
+        "about": text.split("\n")[0].rstrip("."),
+        "paper": about.paper,
+        "year": about.year,
+        "cost": about.cost,
+        "causal": about.causal,
+        "cross": not issubclass(kind, SelfAttention),
+        "random": about.random,
+        "options": {key: field.default for key, field in fields.items()},
+        "types": {key: _type(field.annotation) for key, field in fields.items()},
+        "text": text,
+    }
+
+
+def _show_attentions(facts: list[dict[str, Any]]) -> None:
+    """For each a line in columns, then its paper and its options; 100 columns wide at most."""
+    import textwrap
+
+    head = ("name", "year", "cost", "causal", "cross", "random")
+    rows = [
+        tuple({None: "–", True: "yes", False: "no"}.get(fact[key], str(fact[key])) for key in head)
+        for fact in facts
+    ]
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    indent = " " * (widths[0] + 2)
+    lines = [_columns(head, widths)]
+    for fact, cells in zip(facts, rows, strict=True):
+        lines += ["", _columns(cells, widths)]
+        options = ", ".join(f"{key}={_setting(value)}" for key, value in fact["options"].items())
+        for text in ("a control" if fact["year"] is None else fact["paper"], options):
+            lines += textwrap.wrap(
+                text, 100, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
+            )
+    print("\n".join(lines))
+
+
+def _show_attention(fact: dict[str, Any]) -> None:
+    print(f"{fact['text']}\n")
+    if fact["year"] is not None:
+        row("paper", f"{fact['paper']}, {fact['year']}")
+    for key in ("cost", "causal", "random"):
+        row(key, fact[key])
+    row("cross", "yes" if fact["cross"] else "no: full attention stands there")
+    for key, value in fact["options"].items():
+        row("option", f"{key} = {_setting(value)}  ({fact['types'][key]})")
+    option = next((f" --set attn.{key}={_setting(x)}" for key, x in fact["options"].items()), "")
+    print(f"\nExample: forecaster train --attn {fact['name']}{option}")
+
+
+def _type(annotation: Any) -> str:
+    """An annotation as a person would write its values."""
+    if get_origin(annotation) is Literal:
+        return " or ".join(map(str, get_args(annotation)))
+    if get_args(annotation):
+        return " or ".join(map(_type, get_args(annotation)))
+    return "null" if annotation is type(None) else str(getattr(annotation, "__name__", annotation))
+
+
+def _setting(value: Any) -> str:
+    """A value as --set takes it."""
+    return str(value) if isinstance(value, str) else json.dumps(value)
+
+
+def _columns(cells: tuple[str, ...], widths: list[int]) -> str:
+    return "  ".join(f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=True)).rstrip()

@@ -1,0 +1,131 @@
+"""The data sets that are known by name, and a look at a file of one's own."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from forecaster.cli.options import (
+    AsJson,
+    Config,
+    Freq,
+    Future,
+    Horizon,
+    Id,
+    Lookback,
+    Past,
+    Policy,
+    Season,
+    Set,
+    Static,
+    Target,
+    Time,
+    load,
+)
+from forecaster.cli.output import draw, nothing, print_json, say
+from forecaster.errors import UsageError
+
+app = typer.Typer(help="The data sets that are known by name.", no_args_is_help=True)
+
+
+@app.command("list")
+def data_list(as_json: AsJson = False) -> None:
+    """List the data sets that --data takes.
+
+    Example: forecaster data list --json
+    """
+    from forecaster.datasets import card_names, load_card
+
+    cards = [load_card(name) for name in card_names()]
+    if as_json:
+        print_json([card.model_dump(mode="json") for card in cards])
+        return
+    width = max(len(card.name) for card in cards)
+    for card in cards:
+        count = f"{len(card.columns)} column{'s' * (len(card.columns) > 1)}"
+        print(f"{card.name:<{width}}  {card.title}; {count}, every {card.freq}")
+
+
+@app.command("show")
+def data_show(name: str, as_json: AsJson = False) -> None:
+    """Show the card of a data set: source, licence, columns, borders.
+
+    Example: forecaster data show ETTh1
+    """
+    import yaml
+
+    from forecaster.datasets import load_card
+    from forecaster.datasets.card import spans
+
+    card = load_card(name).model_dump(mode="json", exclude_none=True)
+    if as_json:
+        print_json(card)
+        return
+    card["columns"] = spans(card["columns"])
+    print(yaml.safe_dump(card, sort_keys=False, allow_unicode=True), end="")
+
+
+@app.command("fetch")
+def data_fetch(name: str, as_json: AsJson = False) -> None:
+    """Find a data set, or download it, and print where it is.
+
+    Example: forecaster data fetch ETTh1
+    """
+    from forecaster.datasets import load_card, locate
+
+    card = load_card(name)
+    file = locate(card)
+    if as_json:
+        print_json({"name": card.name, "file": str(file)})
+        return
+    print(file)
+
+
+@app.command("check")
+def data_check(
+    file: Annotated[str, typer.Argument(help="A CSV or Parquet file, a folder, a pattern.")],
+    horizon: Horizon = None,
+    lookback: Lookback = None,
+    target: Target = None,
+    past_covariates: Past = None,
+    future_covariates: Future = None,
+    static: Static = None,
+    time: Time = None,
+    id: Id = None,
+    freq: Freq = None,
+    season: Season = None,
+    policy: Policy = None,
+    config: Config = None,
+    set_: Set = None,
+    picture: Annotated[
+        Path | None, typer.Option(help="PNG or SVG to draw; else NAME-check.png here.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say what a file of your own holds, and what training would make of it.
+
+    Columns and their roles, time step and seasons, gaps and missing values, the parts with their
+    windows, the memory of it all; and a picture. Takes the options of train and trains nothing.
+
+    Example: forecaster data check sales.csv --target amount --horizon 96
+    """
+    from forecaster import check, resources
+    from forecaster.problem import find_data, make_problem
+
+    if not resources.names_a_file(file):
+        raise UsageError(
+            f"data check wants a file, a folder or a pattern, got '{file}'; what is known by name "
+            f"is shown by: forecaster data show {file}"
+        )
+    loaded = load({**locals(), "data": file})
+    resolved, own, series = find_data(loaded, nothing if as_json else say)
+    problem = make_problem(resolved, own, series)
+    past, _, steps = problem.config.window.lengths()
+    found = check.report(own, steps, past, problem.borders)  # type: ignore[arg-type]  # a file's
+    drawn = picture or Path(f"{own.name}-check.png")
+    draw(check.figure(own, problem.borders), drawn)  # type: ignore[arg-type]
+    if as_json:
+        print_json({**found, "picture": str(drawn)})
+        return
+    print(check.text(found))
+    print(f"picture     {drawn}")

@@ -1,0 +1,43 @@
+"""What the commands say: results on stdout and in files, all else on stderr."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from forecaster.errors import StorageError, UsageError
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def nothing(told: object) -> None:
+    pass
+
+
+def print_json(document: Any) -> None:
+    print(json.dumps(document, indent=1, allow_nan=False))
+
+
+def row(name: str, text: str) -> None:
+    print(f"{name:<14}{text}")
+
+
+def write(frame: Any, output: Path) -> None:
+    try:
+        if output.suffix == ".parquet":
+            frame.to_parquet(output, index=False)
+        else:
+            frame.to_csv(output, index=False)
+    except OSError as error:
+        raise StorageError(f"{output} could not be written: {error}") from error
+
+
+def draw(figure: Any, file: Path) -> None:
+    if file.suffix not in (".png", ".svg"):
+        raise UsageError(f"--picture wants a name ending in .png or .svg, got {file}")
+    try:
+        figure.savefig(file)
+    except OSError as error:
+        raise StorageError(f"{file} could not be written: {error}") from error

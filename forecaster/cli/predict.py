@@ -1,0 +1,104 @@
+"""Forecast from a bundle or from a service."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from forecaster.cli.options import MODEL, AsJson, Device, Horizon, Policy
+from forecaster.cli.output import print_json, say, write
+from forecaster.errors import UsageError
+
+if TYPE_CHECKING:
+    from forecaster.bundle import Bundle
+
+
+def predict(
+    model: Annotated[str | None, typer.Option(help=MODEL)] = None,
+    url: Annotated[
+        str | None,
+        typer.Option(help="A service to ask instead; its key, if any, in $FORECASTER_API_KEY."),
+    ] = None,
+    input: Annotated[
+        str | None, typer.Option(help="CSV or Parquet with the history; else the model's data.")
+    ] = None,
+    future: Annotated[
+        str | None,
+        typer.Option(help="CSV or Parquet with the covariates known ahead, a row per step."),
+    ] = None,
+    policy: Policy = None,
+    output: Annotated[
+        Path | None, typer.Option(help="CSV or Parquet to write; else CSV on stdout.")
+    ] = None,
+    horizon: Horizon = None,
+    levels: Annotated[
+        str | None, typer.Option(help="Quantiles to give beside the forecast, such as 0.1,0.9.")
+    ] = None,
+    device: Device = None,
+    as_json: AsJson = False,
+) -> None:
+    """Forecast the real future of a series.
+
+    From the step after its last row, in original units. With --levels each column is followed by
+    its quantiles. With --url http://127.0.0.1:8000 in place of --model a service is asked.
+
+    Example: forecaster predict --model forecaster-ETTh1-M-all-336 --input x.csv --levels 0.1,0.9
+    """
+    if (model is None) == (url is None):
+        raise UsageError("name either a --model or the --url of a service")
+    if output is not None and output.suffix not in (".csv", ".parquet"):
+        raise UsageError(f"--output wants a name ending in .csv or .parquet, got {output}")
+    wanted = _levels(levels)
+    history: Any = input
+    source: Any
+    if url is not None:
+        from forecaster.client import Client
+
+        if input is None or device is not None:
+            raise UsageError("--url wants --input FILE and no --device: the service has its own")
+        source = Client(url, os.environ.get("FORECASTER_API_KEY"))
+        card = source.model()
+        kind, time = card["forecast"], card["time"]
+    else:
+        from forecaster.predict import Forecaster
+
+        source = Forecaster.load(str(model), device or "auto")
+        source.check_levels(wanted)
+        kind, time = source.kind, source.schema.time
+        if input is None:
+            history, input = _own_history(source.bundle)
+            say(f"history: {input}")
+    if kind == "median":
+        say("the model was trained for quantiles: its forecast is the median, not the mean")
+    frame = source.predict(
+        history, horizon, wanted, future=future, policy=policy, where=str(input), say=say
+    )
+    if output is not None:
+        write(frame, output)
+        say(f"wrote {len(frame)} rows to {output}")
+    if as_json:
+        rows = frame.to_dict("records")
+        print_json([{**row, time: row[time].isoformat()} for row in rows])
+    elif output is None:
+        print(frame.to_csv(index=False), end="")
+
+
+def _own_history(bundle: "Bundle") -> tuple[Any, str]:
+    """The data that a model was trained on, and what to call it."""
+    from forecaster.datasets import load_card, locate, read_frame
+
+    data = bundle.config.data
+    if data.is_file:
+        return data.name, data.name
+    card = load_card(data.name)
+    file = locate(card, data.path)
+    # What lies further back may be irregular, as the card then says.
+    return read_frame(file, card).tail(bundle.past), str(file)
+
+
+def _levels(text: str | None) -> list[float]:
+    try:
+        return [float(level) for level in (text or "").split(",") if text]
+    except ValueError:
+        raise UsageError(f"--levels wants numbers such as 0.1,0.5,0.9, got '{text}'") from None

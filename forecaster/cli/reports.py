@@ -1,0 +1,124 @@
+"""Compare attention types; write about runs and grids."""
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from forecaster.cli.options import MODEL, AsJson, Config, Device, Set, numbers
+from forecaster.cli.output import print_json, say
+from forecaster.errors import ForecasterError, UsageError
+
+
+def compare(
+    attn: Annotated[
+        str | None,
+        typer.Option(help='"all", or names with commas; full, none and mean always come along.'),
+    ] = None,
+    horizon: Annotated[str | None, typer.Option(help="Steps to forecast, with commas.")] = None,
+    data: Annotated[str | None, typer.Option(help="Data sets, with commas.")] = None,
+    seeds: Annotated[int | None, typer.Option(help="How many, from 0.", min=1)] = None,
+    steps: Annotated[int | None, typer.Option(help="Optimiser steps of a cell.", min=1)] = None,
+    grid: Annotated[
+        str, typer.Option(help="A name in configs/grids/ or a YAML file, for all not said here.")
+    ] = "default",
+    name: Annotated[
+        str | None, typer.Option(help="Of the folder in runs/grids; else the grid's.")
+    ] = None,
+    config: Config = None,
+    set_: Set = None,
+    jobs: Annotated[
+        int | None, typer.Option(help="Cells at a time, one thread each; else all cores.", min=1)
+    ] = None,
+    tracked: Annotated[bool, typer.Option("--track/--no-track", help="Tell MLflow.")] = True,
+    as_json: AsJson = False,
+) -> None:
+    """Compare attention types where all else is the same.
+
+    Trains every type, with and without the linear path, at several numbers of tokens, for the same
+    optimiser steps on the same batches and about the same parameters, and says which differences
+    can be measured. What is finished is not run again: stop it and go on as you like.
+
+    Example: forecaster compare --attn all --horizon 96,336 --seeds 3
+    """
+    from forecaster import compare as comparison
+    from forecaster.config import DataConfig
+
+    stem, values = comparison.read_grid(grid)
+    said = {
+        "attn": attn if attn in (None, "all") else attn.split(","),
+        "horizons": horizon and numbers("--horizon", horizon),
+        "data": data and [name.strip() for name in data.split(",")],
+        "seeds": seeds,
+        "protocol.steps": steps,
+        "protocol.config": config,
+        "protocol.set": set_,
+    }
+    changes = {key: value for key, value in said.items() if value is not None}
+    definition = comparison.define(values, changes, grid)
+    if name is None:
+        labels = [DataConfig(name=each).label for each in definition.data]
+        name = "-".join([*labels, *map(str, definition.horizons)]) if changes else stem
+    cores = comparison.cores()
+    if jobs is not None and jobs > cores:
+        say(f"--jobs {jobs}: this machine has {cores} cores for it, so {cores} at a time")
+    outcome = comparison.run(
+        comparison.resolve(name, definition),
+        say,
+        jobs=min(jobs or cores, cores),
+        tracked=tracked,
+        command=shlex.join(["forecaster", *sys.argv[1:]]),
+    )
+    if as_json:
+        print_json(outcome.to_dict())
+    elif outcome.cells:
+        print(comparison.table.text(comparison.table.rows(outcome.cells)))
+        print(f"\ngrid     {outcome.folder}")
+        if outcome.ui_command:
+            print(f"runs     {outcome.ui_command}")
+    if outcome.failed:
+        raise ForecasterError(
+            f"{len(outcome.failed)} of {len(outcome.failed) + len(outcome.cells)} cells failed; "
+            "the same command runs them again:\n"
+            + "\n".join(f"  {cell}: {why}" for cell, why in outcome.failed.items())
+        )
+
+
+def report(
+    runs: Annotated[list[str] | None, typer.Argument(metavar="RUN...", help=MODEL)] = None,
+    grid: Annotated[str | None, typer.Option(help="A grid of `forecaster compare`.")] = None,
+    output: Annotated[Path, typer.Option(help="The file to write.")] = Path("report.html"),
+    device: Device = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write one HTML file about trained models, or about a grid.
+
+    Figures with their floors and verdicts, speed against memory and error, error by horizon step,
+    forecasts against truth, and what each model looks at. The file needs nothing else: no network
+    and no script. Models are judged anew on every test window.
+
+    Example: forecaster report --grid default --output comparison.html
+    """
+    if bool(runs) == bool(grid):
+        raise UsageError(
+            "name either runs (folders, MLflow run ids or registered names) or one --grid"
+        )
+    from forecaster.report import write
+
+    command = shlex.join(["forecaster", *sys.argv[1:]])
+    if grid:
+        from forecaster.report.grid import of_grid
+
+        page = of_grid(grid, command)
+    else:
+        from forecaster import resources
+        from forecaster.report.runs import of_runs
+
+        page = of_runs(runs or [], command, resources.device(device or "auto"))
+    size = write(page, output)
+    if as_json:
+        print_json({"file": str(output), "bytes": size})
+    else:
+        print(output)

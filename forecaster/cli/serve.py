@@ -1,0 +1,123 @@
+"""Serve models over HTTP."""
+
+import os
+import socket
+from typing import Annotated
+
+import typer
+
+from forecaster.cli.options import MODEL, Device
+from forecaster.cli.output import row, say
+from forecaster.errors import UnavailableError, UsageError
+
+SETTINGS = """
+\b
+Settings, from the environment (docs/serving.md tells more):
+  FORECASTER_MODEL             what is served, as --model; several with commas
+  FORECASTER_POLL_SECONDS      between two looks for a newer model; 0: never; 30
+  FORECASTER_DIGESTS           of the only models that may be served, with commas
+  FORECASTER_DEVICE            auto, cpu or cuda, as --device
+  FORECASTER_API_KEYS          NAME:SHA256 of each key, with commas, from --new-key
+  FORECASTER_RATE              requests a minute by a key or an address; 0: any number
+  FORECASTER_ALLOWED_HOSTS     names that clients call it by, with commas; *: any
+  FORECASTER_TRUSTED_PROXIES   addresses whose X-Forwarded-For is believed, with commas
+  FORECASTER_MAX_BODY_BYTES    of a request: 16777216
+  FORECASTER_MAX_SERIES        in a request: 1000
+  FORECASTER_MAX_ROWS          in a request: 1000000
+  FORECASTER_MAX_BATCH         series that run together: 64 on CUDA, 16 on a CPU
+  FORECASTER_THREADS           batches at a time; else 1 on CUDA, each core of a CPU to 4
+  FORECASTER_MAX_WAIT_MS       that a batch waits for company: 0
+  FORECASTER_MAX_QUEUE         series that wait; 503 beyond: 512
+  FORECASTER_DEADLINE_SECONDS  for a forecast; 504 beyond: 30
+  FORECASTER_DRAIN_SECONDS     from SIGTERM to the end of listening: 1
+  FORECASTER_MAX_CONNECTIONS   at once: 16384
+  FORECASTER_RECEIVE_SECONDS   to send a request or read an answer: 10
+  FORECASTER_ATTENTIONS        that other packages may bring, with commas
+"""
+
+
+def serve(
+    model: Annotated[
+        list[str] | None,
+        typer.Option(help=f"{MODEL} Give it again to serve several; the first is the default."),
+    ] = None,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on.", min=1, max=65535)] = 8000,
+    device: Device = None,
+    new_key: Annotated[
+        str | None, typer.Option(help="Make an API key for this name, and serve nothing.")
+    ] = None,
+) -> None:
+    """Serve a model over HTTP: a page at /, docs at /docs.
+
+    Without --model (or FORECASTER_MODEL) the only champion in the tracker is served.
+
+    Example: forecaster serve --model forecaster-ETTh1-M-all-336 --port 8080
+    """
+    if new_key is not None:
+        _new_key(new_key)
+        return
+    import uvicorn
+
+    named = ",".join(model or ()) or os.environ.get("FORECASTER_MODEL")
+    os.environ["FORECASTER_MODEL"] = named or _champion()
+    if device is not None:
+        os.environ["FORECASTER_DEVICE"] = device
+    _check_free(host, port)
+    if host not in ("localhost", "127.0.0.1", "::1") and not os.environ.get("FORECASTER_API_KEYS"):
+        say(
+            f"warning: whoever can reach {host} can ask this service. To want a key, set "
+            "FORECASTER_API_KEYS; forecaster serve --new-key NAME makes one."
+        )
+    say(f"serving {os.environ['FORECASTER_MODEL']} on http://{host}:{port} (docs at /docs)")
+    uvicorn.run(
+        "service.app:create_app",
+        factory=True,
+        host=host,
+        port=port,
+        http="service.protocol:Protocol",
+        ws="none",
+        proxy_headers=False,  # FORECASTER_TRUSTED_PROXIES says who may tell of clients
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=75,  # longer than proxies and clients keep theirs
+        timeout_graceful_shutdown=60,  # for clients whose request or answer stands still
+    )
+
+
+def _check_free(host: str, port: int) -> None:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        socket.create_server((host, port), family=family).close()
+    except OSError as error:
+        raise UnavailableError(
+            f"cannot listen on {host}, port {port}: {error.strerror}. Choose another --port or "
+            "--host."
+        ) from None
+
+
+def _new_key(name: str) -> None:
+    import hashlib
+    import re
+    import secrets
+
+    if not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", name):
+        raise UsageError(f"--new-key wants letters, digits and . _ - (64 at most), got '{name}'")
+    key = secrets.token_urlsafe(32)
+    row("key", key)
+    row("setting", f"FORECASTER_API_KEYS={name}:{hashlib.sha256(key.encode()).hexdigest()}")
+    say("The key is for the client and shown only now; the setting, for the service, is no secret.")
+
+
+def _champion() -> str:
+    from forecaster.predict import ask_tracker
+
+    names = ask_tracker("champions").split()
+    if len(names) == 1:
+        return names[0]
+    if not names:
+        raise UsageError(
+            "there is no champion to serve yet: train a model first (forecaster train --attn prob "
+            "--horizon 336), or name one with --model"
+        )
+    raise UsageError(f"several champions, name one with --model: {', '.join(names)}")

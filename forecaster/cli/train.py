@@ -1,0 +1,165 @@
+"""Train a model, judge one again, show a configuration."""
+
+from typing import Any
+
+from forecaster.cli.options import (
+    AsJson,
+    Attn,
+    Config,
+    Data,
+    Device,
+    Epochs,
+    Features,
+    Freq,
+    Future,
+    Holidays,
+    Horizon,
+    Id,
+    Lookback,
+    Model,
+    Past,
+    Policy,
+    Refit,
+    Register,
+    Season,
+    Seed,
+    Set,
+    Static,
+    Target,
+    Time,
+    load,
+)
+from forecaster.cli.output import nothing, print_json, say
+
+
+def train(
+    attn: Attn = None,
+    horizon: Horizon = None,
+    data: Data = None,
+    target: Target = None,
+    past_covariates: Past = None,
+    future_covariates: Future = None,
+    static: Static = None,
+    features: Features = None,
+    time: Time = None,
+    id: Id = None,
+    freq: Freq = None,
+    season: Season = None,
+    policy: Policy = None,
+    holidays: Holidays = None,
+    lookback: Lookback = None,
+    epochs: Epochs = None,
+    refit: Refit = None,
+    register: Register = None,
+    seed: Seed = None,
+    device: Device = None,
+    config: Config = None,
+    set_: Set = None,
+    as_json: AsJson = False,
+) -> None:
+    """Train a model, judge it, keep it and track it.
+
+    The model is judged on every test window beside forecasts that need no training, kept as a
+    bundle in runs/, and tracked in MLflow.
+
+    Example: forecaster train --attn prob --horizon 336 --data ETTh1
+    """
+    loaded = load(locals())
+    from forecaster import experiment
+
+    result = experiment.run(loaded, say, nothing if as_json else _show_metrics)
+    if as_json:
+        print_json(result.to_dict())
+        return
+    print(f"\nrun      {result.name}, {result.run_id}")
+    print(f"bundle   {result.folder}")
+    if result.registered:
+        print(f"model    {result.registered}")
+    print(f"forecast forecaster predict --model {result.folder}")
+    print(f"serve    forecaster serve --model {result.folder}")
+    print(f"compare  {result.ui_command}")
+
+
+def evaluate(model: Model, device: Device = None, as_json: AsJson = False) -> None:
+    """Repeat the evaluation of a trained model.
+
+    On every test window, beside forecasts that need no training.
+
+    Example: forecaster evaluate --model forecaster-ETTh1-M-all-336
+    """
+    from forecaster import resources
+    from forecaster.judge import rejudge
+    from forecaster.predict import load_bundle
+
+    metrics = rejudge(load_bundle(model), resources.device(device or "auto"))
+    if as_json:
+        print_json(metrics)
+    else:
+        _show_metrics({"test": metrics})
+
+
+def config(
+    attn: Attn = None,
+    horizon: Horizon = None,
+    data: Data = None,
+    target: Target = None,
+    past_covariates: Past = None,
+    future_covariates: Future = None,
+    static: Static = None,
+    features: Features = None,
+    time: Time = None,
+    id: Id = None,
+    freq: Freq = None,
+    season: Season = None,
+    policy: Policy = None,
+    holidays: Holidays = None,
+    lookback: Lookback = None,
+    epochs: Epochs = None,
+    refit: Refit = None,
+    register: Register = None,
+    seed: Seed = None,
+    device: Device = None,
+    config: Config = None,
+    set_: Set = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print the resolved configuration.
+
+    With the place where each value came from. Takes the options of train and trains nothing; what
+    it prints can be given to --config.
+
+    Example: forecaster config --attn full --set train.epochs=3
+    """
+    loaded = load(locals())
+    if as_json:
+        print_json({"config": loaded.config.to_dict(), "origins": loaded.origins})
+        return
+    import yaml
+
+    lines = yaml.safe_dump(loaded.config.to_dict(), sort_keys=False).splitlines()
+    sections: list[str] = []
+    for line in lines:
+        depth = (len(line) - len(line.lstrip())) // 2
+        sections = [*sections[:depth], line.strip().split(":")[0]]
+        origin = loaded.origins.get(".".join(sections))
+        print(f"{line:<38}  # {origin}" if origin else line)
+
+
+def _show_metrics(metrics: dict[str, Any]) -> None:
+    from forecaster.evaluate.report import interval_lines, table
+
+    test = metrics["test"]
+    which = "all of them" if test.get("every", 1) == 1 else f"every {test['every']}th of them"
+    print(f"\ntest split, {test['windows']} windows ({which}), values scaled by training rows")
+    print(f"{'':<24}{'MSE':>8}{'MAE':>9}{'skill':>9}")
+    for name, mse, mae, skill, remark in table(test):
+        print(f"{name:<24}{mse:>8}{mae:>9}{skill:>9}  {remark}".rstrip())
+    print(test["verdict"])
+    for line in interval_lines(test):
+        print(line)
+    for name, column in test["columns"].items():
+        print(f"  {name:<22}MAE {column['mae_units']:.4g} in units, MASE {_mase(column)}")
+
+
+def _mase(column: dict[str, Any]) -> str:
+    return "undefined (constant)" if column["mase"] is None else f"{column['mase']:.3f}"

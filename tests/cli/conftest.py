@@ -1,0 +1,58 @@
+import os
+import sys
+
+import pytest
+
+from forecaster import cli
+from tests.bundles import unsaved
+from tests.test_predict import history
+
+
+@pytest.fixture(autouse=True)
+def _alone(tmp_path, monkeypatch):
+    """An empty folder, no cache, no data, no tracker, no network."""
+    for name in [*os.environ]:
+        if name.startswith(("FORECASTER_", "MLFLOW_")):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setattr(
+        "pooch.retrieve", lambda *arguments: pytest.fail("a test reached for the network")
+    )
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Run the command in this process: its exit status, stdout and stderr."""
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["forecaster", *map(str, arguments)])
+        with pytest.raises(SystemExit) as caught:
+            cli.main()
+        return caught.value.code, *capsys.readouterr()
+
+    return call
+
+
+@pytest.fixture
+def offline(monkeypatch):
+    """Every download fails."""
+    import requests
+
+    def fail(*arguments):
+        raise requests.ConnectionError
+
+    monkeypatch.setattr("pooch.retrieve", fail)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    unsaved().save(tmp_path / "bundle")
+    return tmp_path / "bundle"
+
+
+@pytest.fixture
+def csv(tmp_path):
+    history().to_csv(tmp_path / "history.csv", index=False)
+    return tmp_path / "history.csv"

@@ -1,0 +1,39 @@
+import importlib.metadata
+import json
+
+import pytest
+
+
+class TestDoctor:
+    def test_a_healthy_machine(self, run):
+        status, out, _ = run("doctor")
+        assert status == 0
+        assert out.splitlines()[-1] == "no problem found"
+        report = json.loads(run("doctor", "--json")[1])
+        assert report["torch"] == importlib.metadata.version("torch")
+        assert report["problems"] == []
+        assert {"python", "device", "cache", "data", "tracking"} <= set(report)
+
+    @pytest.mark.parametrize("version", ["2.6.3", "2.6.2", "2.5.0", "2.6.6rc1"])
+    def test_known_bad_versions(self, version, run, monkeypatch):
+        real = importlib.metadata.version
+        monkeypatch.setattr(
+            importlib.metadata,
+            "version",
+            lambda name: version if name == "lightning" else real(name),
+        )
+        assert "lightning below 2.6.6" in run("doctor")[1]
+
+    def test_what_is_missing(self, run, monkeypatch):
+        real = importlib.metadata.version
+
+        def version(name):
+            if name == "lightning":
+                raise importlib.metadata.PackageNotFoundError(name)
+            return real(name)
+
+        monkeypatch.setattr(importlib.metadata, "version", version)
+        monkeypatch.setenv("FORECASTER_DATA", "/no/where")
+        out = run("doctor")[1]
+        assert "problem: lightning is not installed" in out
+        assert "problem: FORECASTER_DATA=/no/where: no such folder" in out

@@ -1,0 +1,70 @@
+import json
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+
+from tests.bundles import COLUMNS, unsaved
+from tests.test_predict import history
+
+
+class TestPredict:
+    def test_csv_on_stdout(self, folder, csv, run):
+        status, out, err = run("predict", "--model", folder, "--input", csv, "--horizon", "2")
+        assert (status, err) == (0, "")
+        assert out.splitlines()[0] == ",".join(["time", *COLUMNS])
+        assert out.splitlines()[1].startswith("2026-03-01 16:00:00,10.0")
+        assert len(out.splitlines()) == 3
+
+    @pytest.mark.parametrize(
+        ("suffix", "read"), [("csv", pd.read_csv), ("parquet", pd.read_parquet)]
+    )
+    def test_files(self, suffix, read, folder, csv, run):
+        name = f"ahead.{suffix}"
+        status, out, err = run("predict", "--model", folder, "--input", csv, "--output", name)
+        assert (status, out, err) == (0, "", f"wrote 6 rows to {name}\n")
+        frame = read(name)
+        assert list(frame.columns) == ["time", *COLUMNS]
+        assert pd.Timestamp(frame["time"][0]) == pd.Timestamp("2026-03-01 16:00")
+
+    def test_quantiles_beside_the_forecast(self, csv, run, tmp_path):
+        unsaved(calibrated=True).save(tmp_path / "with")
+        arguments = ("predict", "--model", tmp_path / "with", "--input", csv)
+        status, out, err = run(*arguments, "--levels", "0.9, 0.1")
+        assert (status, err) == (0, "")
+        names = [f"{column}{level}" for column in COLUMNS for level in ("", " 0.1", " 0.9")]
+        assert out.splitlines()[0] == ",".join(["time", *names])
+        assert out.splitlines()[1].startswith("2026-03-01 16:00:00,10.0,9.0,12.0,")
+        for levels, words in (("0.1;0.9", "got '0.1;0.9'"), ("0.99", "from 0.1 to 0.9, got 0.99")):
+            status, out, err = run(*arguments, "--levels", levels)
+            assert (status, out) == (2, "")
+            assert words in err
+
+    def test_a_median_is_called_one(self, csv, run, tmp_path):
+        unsaved(loss="pinball").save(tmp_path / "head")
+        _, _, err = run("predict", "--model", tmp_path / "head", "--input", csv)
+        assert "its forecast is the median, not the mean" in err
+
+    def test_json_is_exact_however_small_the_values(self, folder, csv, run, tmp_path):
+        bundle = unsaved(timezone="UTC")
+        small = replace(bundle.schema.scaler, mean=(1e-30,) * 3, std=(1e-30,) * 3)
+        schema = replace(bundle.schema, scaler=small)
+        replace(bundle, schema=schema).save(tmp_path / "small")
+        frame = history()
+        frame[list(COLUMNS)] *= 1e-30
+        frame.to_parquet("small.parquet")
+        arguments = ("--model", tmp_path / "small", "--input", "small.parquet", "--json")
+        status, out, err = run("predict", *arguments)
+        rows = json.loads(out)
+        assert (status, err, len(rows)) == (0, "", 6)
+        assert rows[0]["time"] == "2026-03-01T16:00:00+00:00"
+        assert rows[0]["load"] == pytest.approx(10e-30, rel=1e-5)
+
+    def test_without_input_the_models_own_data_go_on(self, csv, run, tmp_path):
+        bundle = unsaved()
+        data = bundle.config.data.model_copy(update={"path": csv})
+        config = bundle.config.model_copy(update={"data": data})
+        replace(bundle, config=config).save(tmp_path / "own")
+        status, out, err = run("predict", "--model", tmp_path / "own")
+        assert (status, err) == (0, f"history: {csv}\n")
+        assert out.splitlines()[1].startswith("2026-03-01 16:00:00,10.0")

@@ -1,0 +1,110 @@
+import hashlib
+import os
+import re
+import socket
+
+import pytest
+
+from service.settings import Settings
+
+
+class TestServe:
+    @pytest.fixture(autouse=True)
+    def served(self, monkeypatch):
+        """What uvicorn would have been called with."""
+        calls = []
+        monkeypatch.setenv("FORECASTER_MODEL", "")
+        monkeypatch.setenv("FORECASTER_DEVICE", "auto")
+        monkeypatch.setattr("uvicorn.run", lambda app, **how: calls.append((app, how)))
+        return calls
+
+    @pytest.fixture
+    def port(self):
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            return free.getsockname()[1]
+
+    def champions(self, monkeypatch, *names):
+        monkeypatch.setattr("forecaster.predict.ask_tracker", lambda *words: "\n".join(names))
+
+    def test_the_model_that_is_named(self, served, port, run):
+        status, out, err = run("serve", "--model", "m", "--port", port, "--device", "cpu")
+        assert (status, out) == (0, "")
+        assert err == f"serving m on http://127.0.0.1:{port} (docs at /docs)\n"
+        ((app, how),) = served
+        assert app == "service.app:create_app"
+        assert how["factory"]
+        assert (how["http"], how["ws"]) == ("service.protocol:Protocol", "none")
+        assert not how["proxy_headers"]
+        assert how["timeout_graceful_shutdown"] == 60
+        assert (how["host"], how["port"]) == ("127.0.0.1", port)
+        assert os.environ["FORECASTER_MODEL"] == "m"
+        assert os.environ["FORECASTER_DEVICE"] == "cpu"
+
+    @pytest.mark.parametrize(
+        ("host", "keys", "warned"),
+        [("0.0.0.0", "", True), ("0.0.0.0", "a:b", False), ("localhost", "", False)],
+    )
+    def test_a_service_for_everyone_is_warned_of(
+        self, host, keys, warned, port, run, monkeypatch, served
+    ):
+        monkeypatch.setenv("FORECASTER_API_KEYS", keys)
+        status, _, err = run("serve", "--model", "m", "--port", port, "--host", host)
+        assert (status, len(served)) == (0, 1)
+        assert ("warning: whoever can reach 0.0.0.0 can ask this service" in err) == warned
+
+    def test_a_new_key_fits_its_setting(self, run, served, monkeypatch):
+        status, out, err = run("serve", "--new-key", "anna")
+        key, setting = (line.split()[1] for line in out.splitlines())
+        monkeypatch.setenv(*setting.split("="))
+        assert (status, served, len(key)) == (0, [], 43)
+        assert Settings().api_keys == (f"anna:{hashlib.sha256(key.encode()).hexdigest()}",)
+        assert key not in err
+        assert key not in run("serve", "--new-key", "anna")[1]
+        assert run("serve", "--new-key", "a b")[0] == 2
+
+    def test_help_tells_every_setting(self, run):
+        told = re.findall(r"^ +FORECASTER_([A-Z_]+) {2,}\S", run("serve", "--help")[1], re.M)
+        assert {name.lower() for name in told} == set(Settings.model_fields)
+
+    def test_several_models(self, served, port, run):
+        assert run("serve", "--model", "a", "--model", "b/7", "--port", port)[0] == 0
+        assert os.environ["FORECASTER_MODEL"] == "a,b/7"
+
+    def test_the_model_of_the_environment(self, port, run, monkeypatch):
+        monkeypatch.setenv("FORECASTER_MODEL", "from-outside")
+        assert "serving from-outside" in run("serve", "--port", port)[2]
+
+    def test_the_only_champion(self, port, run, monkeypatch):
+        self.champions(monkeypatch, "forecaster-a")
+        assert run("serve", "--port", port)[0] == 0
+        assert os.environ["FORECASTER_MODEL"] == "forecaster-a"
+
+    @pytest.mark.parametrize(
+        ("names", "words"),
+        [
+            ((), "there is no champion to serve yet: train a model first"),
+            (("a", "b"), "several champions, name one with --model: a, b"),
+        ],
+    )
+    def test_none_or_several_are_a_question_to_the_user(
+        self, names, words, served, run, monkeypatch
+    ):
+        self.champions(monkeypatch, *names)
+        status, _, err = run("serve")
+        assert status == 2
+        assert words in err
+        assert served == []
+
+    def test_without_a_tracker(self, served, run):
+        status, _, err = run("serve")
+        assert status == 69
+        assert "no MLflow database" in err
+        assert served == []
+
+    def test_a_port_in_use(self, served, run):
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+            status, _, err = run("serve", "--model", "m", "--port", port)
+        assert status == 69
+        assert f"cannot listen on 127.0.0.1, port {port}: Address already in use" in err
+        assert served == []
