@@ -22,8 +22,8 @@ from forecaster.bundle import Bundle
 from forecaster.client import Client
 from forecaster.errors import DataError, ForecasterError, UnavailableError, UsageError
 from forecaster.predict import Forecaster
-from service.app import create_app
-from service.settings import Settings
+from forecaster_service.app import create_app
+from forecaster_service.settings import Settings
 from tests.service.processes import free_port
 from tests.service.toy import COLUMNS, HORIZON, KINDS, NAME, PAST, make_bundle, rename
 

@@ -105,7 +105,10 @@ class TestDependencies:
                 else:
                     continue
                 for module in {module.partition(".")[0] for module in modules}:
-                    if module in sys.stdlib_module_names or module in ("forecaster", "service"):
+                    if module in sys.stdlib_module_names or module in (
+                        "forecaster",
+                        "forecaster_service",
+                    ):
                         continue
                     owners = {canonicalize_name(name) for name in distributions[module]}
                     owners = {COMES_WITH.get(owner, owner) for owner in owners}

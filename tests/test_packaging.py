@@ -67,9 +67,9 @@ def elsewhere(wheel, tmp_path_factory):
 def test_it_contains_the_code_the_configurations_and_the_cards_and_nothing_else(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
     expected = {
-        str(path.relative_to(ROOT))
-        for package in ("forecaster", "service")
-        for path in (ROOT / package).rglob("*")
+        str(path.relative_to(package.parent))
+        for package in (ROOT / "forecaster", ROOT / "service" / "forecaster_service")
+        for path in package.rglob("*")
         if path.is_file() and path.suffix != ".pyc"
     }
     for folder, inside in (("configs", "_configs"), ("data/cards", "_cards")):
@@ -80,8 +80,10 @@ def test_it_contains_the_code_the_configurations_and_the_cards_and_nothing_else(
 
 
 def test_it_is_not_the_checkout_that_runs(elsewhere):
-    program = "import forecaster, service; print(forecaster.__file__); print(service.__file__)"
-    for path in elsewhere("python", "-c", program).splitlines():
+    program = (
+        "import forecaster, forecaster_service as ours; print(forecaster.__file__, ours.__file__)"
+    )
+    for path in elsewhere("python", "-c", program).split():
         assert not Path(path).is_relative_to(ROOT)
 
 
@@ -109,5 +111,5 @@ def test_a_model_is_trained_and_forecasts(elsewhere):
 
 
 def test_the_service_is_there(elsewhere):
-    program = "from service.app import create_app; print(len(create_app().routes))"
+    program = "from forecaster_service.app import create_app; print(len(create_app().routes))"
     assert int(elsewhere("python", "-c", program)) > 3

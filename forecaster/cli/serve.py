@@ -71,11 +71,11 @@ def serve(
         )
     say(f"serving {os.environ['FORECASTER_MODEL']} on http://{host}:{port} (docs at /docs)")
     uvicorn.run(
-        "service.app:create_app",
+        "forecaster_service.app:create_app",
         factory=True,
         host=host,
         port=port,
-        http="service.protocol:Protocol",
+        http="forecaster_service.protocol:Protocol",
         ws="none",
         proxy_headers=False,  # FORECASTER_TRUSTED_PROXIES says who may tell of clients
         access_log=False,

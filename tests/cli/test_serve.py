@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from service.settings import Settings
+from forecaster_service.settings import Settings
 
 
 class TestServe:
@@ -31,9 +31,9 @@ class TestServe:
         assert (status, out) == (0, "")
         assert err == f"serving m on http://127.0.0.1:{port} (docs at /docs)\n"
         ((app, how),) = served
-        assert app == "service.app:create_app"
+        assert app == "forecaster_service.app:create_app"
         assert how["factory"]
-        assert (how["http"], how["ws"]) == ("service.protocol:Protocol", "none")
+        assert (how["http"], how["ws"]) == ("forecaster_service.protocol:Protocol", "none")
         assert not how["proxy_headers"]
         assert how["timeout_graceful_shutdown"] == 60
         assert (how["host"], how["port"]) == ("127.0.0.1", port)

@@ -10,9 +10,9 @@ import pytest
 from fastapi.testclient import TestClient
 from starlette.types import Message, Receive, Scope, Send
 
-from service import access
-from service.access import CLIENTS, WRONG_KEYS, Rates
-from service.settings import Settings
+from forecaster_service import access
+from forecaster_service.access import CLIENTS, WRONG_KEYS, Rates
+from forecaster_service.settings import Settings
 from tests.service.toy import NAME, start
 
 KEY, OTHER = "s3cret-of-anna", "s3cret-of-bob"

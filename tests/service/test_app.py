@@ -14,8 +14,8 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from forecaster.predict import Forecaster
-from service.app import create_app
-from service.settings import Settings
+from forecaster_service.app import create_app
+from forecaster_service.settings import Settings
 from tests.service.toy import start
 
 PROBLEM = "application/problem+json"

@@ -8,7 +8,7 @@ from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 
 import pytest
 
-from service.batching import Batcher, Done, RefusedError
+from forecaster_service.batching import Batcher, Done, RefusedError
 
 SECONDS = 60  # at most, for what should happen at once
 

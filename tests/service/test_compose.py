@@ -20,7 +20,7 @@ import psycopg
 import pytest
 import yaml
 
-from service.settings import Settings
+from forecaster_service.settings import Settings
 from tests.service.containers import (
     ROOT,
     Container,

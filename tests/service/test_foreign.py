@@ -3,8 +3,8 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from service.foreign import Cell, ScoringRequest, SplitScoring
-from service.schemas import Strict
+from forecaster_service.foreign import Cell, ScoringRequest, SplitScoring
+from forecaster_service.schemas import Strict
 
 
 class Holder(Strict):

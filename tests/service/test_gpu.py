@@ -15,9 +15,9 @@ from fastapi.testclient import TestClient
 
 from forecaster.errors import DeviceLostError
 from forecaster.predict import Forecaster
-from service import forecasting, store
-from service.problems import Problem
-from service.schemas import FullRequest
+from forecaster_service import forecasting, store
+from forecaster_service.problems import Problem
+from forecaster_service.schemas import FullRequest
 from tests.service.processes import Server, free_port, running, wait_for
 from tests.service.toy import NAME, start
 

@@ -3,8 +3,8 @@ from typing import Any
 from fastapi.testclient import TestClient
 from prometheus_client.parser import text_string_to_metric_families
 
-from service.metrics import MODEL, Metrics, labels
-from service.schemas import ModelIdentity
+from forecaster_service.metrics import MODEL, Metrics, labels
+from forecaster_service.schemas import ModelIdentity
 
 Body = dict[str, Any]
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from service.settings import Settings
+from forecaster_service.settings import Settings
 from tests.service.containers import NGINX, nginx
 from tests.service.processes import Server, free_port
 from tests.service.toy import NAME

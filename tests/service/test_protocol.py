@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 import uvicorn
 
-from service import protocol
-from service.app import create_app
-from service.protocol import MOST_HEAD, Connections, Protocol, _Whole
-from service.settings import Settings
+from forecaster_service import protocol
+from forecaster_service.app import create_app
+from forecaster_service.protocol import MOST_HEAD, Connections, Protocol, _Whole
+from forecaster_service.settings import Settings
 from tests.service.processes import free_port
 from tests.service.toy import NAME
 

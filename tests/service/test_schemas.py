@@ -8,7 +8,7 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
 
-from service.schemas import ARRAYS, MOST_COLUMNS, ForecastRequest
+from forecaster_service.schemas import ARRAYS, MOST_COLUMNS, ForecastRequest
 
 REQUEST: TypeAdapter[Any] = TypeAdapter(ForecastRequest)
 TARGETS = {

@@ -41,7 +41,7 @@ def chunked(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 def test_same_bits_in_two_processes(server: Server, folder: Path, tmp_path: Path) -> None:
     port = free_port()
-    command = [sys.executable, "-m", "uvicorn", "--factory", "service.app:create_app"]
+    command = [sys.executable, "-m", "uvicorn", "--factory", "forecaster_service.app:create_app"]
     environment = {"FORECASTER_MODEL": str(folder)}
     with running([*command, f"--port={port}"], environment, tmp_path, tmp_path / "log") as process:
         wait_for(f"http://127.0.0.1:{port}/readyz", process, tmp_path / "log")

@@ -2,8 +2,8 @@ import pytest
 from pydantic import ValidationError
 
 from forecaster.errors import ConfigError
-from service.app import create_app
-from service.settings import Settings
+from forecaster_service.app import create_app
+from forecaster_service.settings import Settings
 
 
 def test_defaults() -> None:

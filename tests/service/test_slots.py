@@ -18,8 +18,16 @@ from forecaster.errors import (
     UsageError,
 )
 from forecaster.predict import Forecaster
-from service.settings import Settings
-from service.slots import Slot, UnfitError, check_golden, differences, for_clients, load, look
+from forecaster_service.settings import Settings
+from forecaster_service.slots import (
+    Slot,
+    UnfitError,
+    check_golden,
+    differences,
+    for_clients,
+    load,
+    look,
+)
 from tests.service.toy import AHEAD, ITEMS, KINDS, Registry, make_bundle, rename
 
 TWO = {"columns": ("load", "wind")}

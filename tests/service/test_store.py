@@ -19,14 +19,14 @@ import pytest
 from forecaster.bundle import MANIFEST, WEIGHTS, digest_of, load
 from forecaster.errors import UnavailableError
 from forecaster.predict import Forecaster
-from service import forecasting
-from service.batching import RefusedError
-from service.metrics import Metrics
-from service.problems import Problem
-from service.schemas import FullRequest
-from service.settings import Settings
-from service.slots import RARELY, Served
-from service.store import Store
+from forecaster_service import forecasting
+from forecaster_service.batching import RefusedError
+from forecaster_service.metrics import Metrics
+from forecaster_service.problems import Problem
+from forecaster_service.schemas import FullRequest
+from forecaster_service.settings import Settings
+from forecaster_service.slots import RARELY, Served
+from forecaster_service.store import Store
 from tests.bundles import sign
 from tests.service.toy import KINDS, NAME, Registry, make_bundle, rename
 
@@ -86,7 +86,7 @@ def fail_with(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     def fail(*args: object, **options: object) -> None:
         raise error
 
-    monkeypatch.setattr("service.slots.load_bundle", fail)
+    monkeypatch.setattr("forecaster_service.slots.load_bundle", fail)
 
 
 def test_an_unforeseen_failure_is_told_by_the_log_alone(
@@ -286,14 +286,16 @@ class TestReplacing:
         for _ in range(3):
             store.poll()
         assert self.counts(store) == (0, 1)
-        monkeypatch.setattr("service.store.monotonic", lambda: time.monotonic() + 2001)
+        monkeypatch.setattr("forecaster_service.store.monotonic", lambda: time.monotonic() + 2001)
         store.poll()
         store.poll()
         assert self.counts(store) == (0, 2)
         (folder / WEIGHTS).write_bytes(weights)
         store.poll()
         assert self.counts(store) == (0, 2)
-        monkeypatch.setattr("service.store.monotonic", lambda: time.monotonic() + 2001 + RARELY)
+        monkeypatch.setattr(
+            "forecaster_service.store.monotonic", lambda: time.monotonic() + 2001 + RARELY
+        )
         store.poll()
         assert store.get(None).identity.digest == whole.digest
         assert self.counts(store) == (1, 2)
@@ -369,7 +371,7 @@ def test_it_polls_by_itself_until_it_ends(folder: Path, monkeypatch: pytest.Monk
     store.open()
     wait_until(lambda: store.status == "ready")
     with monkeypatch.context() as patch:  # what nobody foresaw ends no thread
-        patch.setattr("service.store.look", lambda slots: 1 / 0)
+        patch.setattr("forecaster_service.store.look", lambda slots: 1 / 0)
         wait_until(lambda: store.metrics.failures._value.get() > 1)
     new = make_bundle(folder, columns=("load", "wind"), model="tokens")
     wait_until(lambda: store.get(None).identity.digest == new.digest)

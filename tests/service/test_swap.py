@@ -22,8 +22,8 @@ from forecaster import track
 from forecaster.bundle import Bundle
 from forecaster.config import RunConfig
 from forecaster.predict import Forecaster
-from service.app import create_app
-from service.settings import Settings
+from forecaster_service.app import create_app
+from forecaster_service.settings import Settings
 from tests.service.processes import Server, free_port, running, wait_for
 from tests.service.toy import HORIZON, NAME, make_bundle
 

@@ -21,8 +21,8 @@ from forecaster.datasets.known import Attribute
 from forecaster.errors import UnavailableError
 from forecaster.intervals import Intervals
 from forecaster.predict import keep
-from service.app import create_app
-from service.settings import Settings
+from forecaster_service.app import create_app
+from forecaster_service.settings import Settings
 
 NAME = "forecaster-toy-M-all-6"
 PAST, HORIZON = 24, 6
@@ -119,7 +119,7 @@ class Registry:
         self.models: dict[str, tuple[Path, dict[str, str]]] = {}
         self.asked: list[tuple[str, ...]] = []
         self.away = False
-        for module in ("forecaster.predict", "service.slots"):
+        for module in ("forecaster.predict", "forecaster_service.slots"):
             monkeypatch.setattr(f"{module}.ask_tracker", self._answer)
 
     def put(self, reference: str, folder: Path, **origin: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from forecaster.predict import Forecaster
-from service.routes import invocations
+from forecaster_service.routes import invocations
 from tests.service.toy import COLUMNS, HORIZON, KINDS, NAME, PAST, make_bundle, start
 
 Table = dict[str, Any]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-from service.routes.page import FILES, WEB
+from forecaster_service.routes.page import FILES, WEB
 from tests.service.test_app import Links
 
 

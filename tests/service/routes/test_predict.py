@@ -17,7 +17,7 @@ import torch
 from fastapi.testclient import TestClient
 
 from forecaster.predict import Forecaster, keep
-from service.store import Store
+from forecaster_service.store import Store
 from tests.service.toy import COLUMNS, HORIZON, NAME, PAST, make_bundle, start
 
 Body = dict[str, Any]
@@ -270,7 +270,7 @@ def test_quantiles_are_not_made_up(client: TestClient, full: Body, level: float)
 def test_an_answer_has_a_largest_number_of_quantiles(
     client: TestClient, full: Body, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.forecasting.MOST_QUANTILES", 2 * HORIZON * 3 * 2)
+    monkeypatch.setattr("forecaster_service.forecasting.MOST_QUANTILES", 2 * HORIZON * 3 * 2)
     full["inputs"] *= 2
     full["parameters"]["quantile_levels"] = [0.1, 0.9]
     assert client.post("/predict", json=full).status_code == 200

@@ -9,8 +9,8 @@ from asgi_correlation_id import correlation_id
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from structlog.typing import EventDict, FilteringBoundLogger, WrappedLogger
 
-from service.metrics import Metrics, labels
-from service.problems import CLIENT_LEFT, Problem, response
+from forecaster_service.metrics import Metrics, labels
+from forecaster_service.problems import CLIENT_LEFT, Problem, response
 
 PROBES = ("/livez", "/readyz", "/healthz", "/metrics")
 

@@ -4,10 +4,10 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path
 
-from service import forecasting
-from service.deps import StoreDep
-from service.problems import responses
-from service.schemas import FullRequest, Models
+from forecaster_service import forecasting
+from forecaster_service.deps import StoreDep
+from forecaster_service.problems import responses
+from forecaster_service.schemas import FullRequest, Models
 
 router = APIRouter(prefix="/models", tags=["models"])
 

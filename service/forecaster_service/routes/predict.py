@@ -11,14 +11,14 @@ from asgi_correlation_id import correlation_id
 from fastapi import APIRouter, Body, Request, Response
 
 from forecaster.predict import Forecaster
-from service import forecasting
-from service.batching import Done
-from service.body import LARGE, Handler, JSONRoute, in_thread_if
-from service.forecasting import Forecast, Job
-from service.metrics import labels
-from service.problems import CLIENT_LEFT, Problem, responses
-from service.schemas import ForecastRequest, ForecastResponse, ModelIdentity
-from service.store import Store
+from forecaster_service import forecasting
+from forecaster_service.batching import Done
+from forecaster_service.body import LARGE, Handler, JSONRoute, in_thread_if
+from forecaster_service.forecasting import Forecast, Job
+from forecaster_service.metrics import labels
+from forecaster_service.problems import CLIENT_LEFT, Problem, responses
+from forecaster_service.schemas import ForecastRequest, ForecastResponse, ModelIdentity
+from forecaster_service.store import Store
 
 
 class ForecastRoute(JSONRoute):

@@ -1,6 +1,6 @@
 """HTTP with clients that are slow, silent or many: uvicorn's httptools protocol with deadlines.
 
-    uvicorn --factory service.app:create_app --http service.protocol:Protocol
+    uvicorn --factory forecaster_service.app:create_app --http forecaster_service.protocol:Protocol
 
 uvicorn alone waits for a request, and for its answer to be read, as long as the client likes. Named
 like this, the parser is never h11 either, which takes requests that a proxy may read otherwise.
@@ -17,10 +17,10 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from service.logs import logger, new_id
-from service.metrics import Metrics
-from service.problems import Problem, response
-from service.settings import Settings
+from forecaster_service.logs import logger, new_id
+from forecaster_service.metrics import Metrics
+from forecaster_service.problems import Problem, response
+from forecaster_service.settings import Settings
 
 RATE = 2**16
 """Bytes of a request, or of an answer, for which the client gets a second more."""

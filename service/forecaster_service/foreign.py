@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import Discriminator, Field, GetCoreSchemaHandler, Tag
 from pydantic_core import CoreSchema
 
-from service.schemas import (
+from forecaster_service.schemas import (
     MOST_COLUMNS,
     Answer,
     Level,

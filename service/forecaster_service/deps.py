@@ -4,7 +4,7 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
-from service.store import Store
+from forecaster_service.store import Store
 
 
 async def _store(request: Request) -> Store:

@@ -17,9 +17,9 @@ from forecaster.errors import DataError, UsageError
 from forecaster.intervals import between
 from forecaster.lookup import did_you_mean
 from forecaster.predict import Forecaster
-from service.batching import Done
-from service.problems import Flaw, Location, invalid
-from service.schemas import (
+from forecaster_service.batching import Done
+from forecaster_service.problems import Flaw, Location, invalid
+from forecaster_service.schemas import (
     FlatRequest,
     ForecastResponse,
     FullRequest,

@@ -13,10 +13,10 @@ from pydantic_core import to_json
 from forecaster import frames
 from forecaster.errors import ForecasterError
 from forecaster.predict import Forecaster
-from service.batching import Done
-from service.deps import StoreDep
-from service.forecasting import MOST_QUANTILES, Forecast, Inputs, Job
-from service.foreign import (
+from forecaster_service.batching import Done
+from forecaster_service.deps import StoreDep
+from forecaster_service.forecasting import MOST_QUANTILES, Forecast, Inputs, Job
+from forecaster_service.foreign import (
     InputsScoring,
     InstancesScoring,
     Predictions,
@@ -25,11 +25,11 @@ from service.foreign import (
     ScoringRequest,
     SplitScoring,
 )
-from service.problems import Flaw, Location, Problem, invalid, responses
-from service.routes.health import readyz
-from service.routes.predict import PROBLEMS, ForecastRoute, answer
-from service.schemas import ModelIdentity, Status
-from service.settings import Settings
+from forecaster_service.problems import Flaw, Location, Problem, invalid, responses
+from forecaster_service.routes.health import readyz
+from forecaster_service.routes.predict import PROBLEMS, ForecastRoute, answer
+from forecaster_service.schemas import ModelIdentity, Status
+from forecaster_service.settings import Settings
 
 MOST_CELLS = 2**23
 """Values that a table may have, with all the steps between its first and its last time."""

@@ -7,7 +7,7 @@ from fastapi import APIRouter
 from fastapi import Path as PathParameter
 from fastapi.responses import FileResponse
 
-from service.problems import Problem
+from forecaster_service.problems import Problem
 
 WEB = Path(__file__).resolve().parent.parent / "web"
 POLICY = (

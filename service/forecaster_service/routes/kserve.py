@@ -9,19 +9,19 @@ from typing import Annotated
 from fastapi import APIRouter, Body, Request, Response
 
 from forecaster.predict import Forecaster
-from service import forecasting
-from service.batching import Done
-from service.forecasting import Forecast, Job
-from service.foreign import (
+from forecaster_service import forecasting
+from forecaster_service.batching import Done
+from forecaster_service.forecasting import Forecast, Job
+from forecaster_service.foreign import (
     TimeSeries,
     TimeSeriesForecast,
     TimeSeriesOutput,
     TimeSeriesRequest,
     TimeSeriesResponse,
 )
-from service.problems import Flaw, Problem, invalid
-from service.routes.predict import PROBLEMS, ForecastRoute, answer
-from service.schemas import FullRequest, ModelIdentity, Parameters, SeriesInput
+from forecaster_service.problems import Flaw, Problem, invalid
+from forecaster_service.routes.predict import PROBLEMS, ForecastRoute, answer
+from forecaster_service.schemas import FullRequest, ModelIdentity, Parameters, SeriesInput
 
 STEPS = {
     "second": "s", "S": "s", "minute": "min", "T": "min", "hour": "h", "H": "h", "day": "D",

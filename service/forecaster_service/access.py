@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service import problems
-from service.problems import Problem
-from service.settings import Settings
+from forecaster_service import problems
+from forecaster_service.problems import Problem
+from forecaster_service.settings import Settings
 
 OPEN = frozenset(
     ("/", "/livez", "/readyz", "/healthz", "/ping", "/version", "/openapi.json", "/docs",

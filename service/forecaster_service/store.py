@@ -16,15 +16,15 @@ import torch
 
 from forecaster.attention import CATALOGUE
 from forecaster.errors import ConfigError, DeviceLostError, ForecasterError
-from service import forecasting
-from service.batching import Batcher, Done, RefusedError
-from service.forecasting import Forecast, Inputs, Job
-from service.logs import logger
-from service.metrics import Metrics, labels
-from service.problems import Problem
-from service.schemas import FullRequest
-from service.settings import Settings
-from service.slots import (
+from forecaster_service import forecasting
+from forecaster_service.batching import Batcher, Done, RefusedError
+from forecaster_service.forecasting import Forecast, Inputs, Job
+from forecaster_service.logs import logger
+from forecaster_service.metrics import Metrics, labels
+from forecaster_service.problems import Problem
+from forecaster_service.schemas import FullRequest
+from forecaster_service.settings import Settings
+from forecaster_service.slots import (
     RARELY,
     Served,
     Slot,

@@ -19,8 +19,8 @@ from forecaster.errors import (
     UsageError,
 )
 from forecaster.predict import Forecaster, ask_tracker, load_bundle
-from service.schemas import MOST_ITEMS, ModelCard, ModelIdentity, StaticAttribute
-from service.settings import Settings
+from forecaster_service.schemas import MOST_ITEMS, ModelCard, ModelIdentity, StaticAttribute
+from forecaster_service.settings import Settings
 
 FIGURES = ("mse", "mae", "windows", "floors", "best_floor", "verdict")
 """Those of the test split that GET /models tells."""

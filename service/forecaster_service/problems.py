@@ -19,8 +19,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from forecaster.errors import DataError
 from forecaster.lookup import did_you_mean
-from service.foreign import SCORING, Scoring
-from service.schemas import FlatRequest, FullRequest
+from forecaster_service.foreign import SCORING, Scoring
+from forecaster_service.schemas import FlatRequest, FullRequest
 
 MEDIA_TYPE = "application/problem+json"
 MOST_ERRORS = 20

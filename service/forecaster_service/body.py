@@ -13,9 +13,9 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
 from starlette.requests import ClientDisconnect
 
-from service.problems import CLIENT_LEFT, Flaw, Problem, invalid
-from service.schemas import ARRAYS, MOST_COLUMNS
-from service.settings import Settings
+from forecaster_service.problems import CLIENT_LEFT, Flaw, Problem, invalid
+from forecaster_service.schemas import ARRAYS, MOST_COLUMNS
+from forecaster_service.settings import Settings
 
 LARGE = 2**16
 """From so many bytes on, a body is read in another thread."""

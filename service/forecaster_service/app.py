@@ -1,4 +1,4 @@
-"""The application: `uvicorn --factory service.app:create_app`, or `forecaster serve`.
+"""The application: `uvicorn --factory forecaster_service.app:create_app`, or `forecaster serve`.
 
 Nothing happens at import. The model is loaded after the server has begun to listen, so /livez
 answers at once and /readyz once the model has forecast its example.
@@ -24,13 +24,13 @@ from starlette.middleware.body_limit import RequestBodyLimitMiddleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
-from service import access, problems
-from service.logs import Watch, new_id
-from service.metrics import Metrics
-from service.protocol import Connections
-from service.routes import health, invocations, kserve, metrics, models, page, predict
-from service.settings import Settings, from_environment
-from service.store import Store
+from forecaster_service import access, problems
+from forecaster_service.logs import Watch, new_id
+from forecaster_service.metrics import Metrics
+from forecaster_service.protocol import Connections
+from forecaster_service.routes import health, invocations, kserve, metrics, models, page, predict
+from forecaster_service.settings import Settings, from_environment
+from forecaster_service.store import Store
 
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")

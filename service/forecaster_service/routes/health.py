@@ -5,9 +5,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from service.deps import StoreDep
-from service.problems import Problem, responses
-from service.schemas import Status, Version
+from forecaster_service.deps import StoreDep
+from forecaster_service.problems import Problem, responses
+from forecaster_service.schemas import Status, Version
 
 router = APIRouter(tags=["health"])
 
