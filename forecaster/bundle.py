@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-    from forecaster.datasets.own import Policy, Reading
+    from forecaster.datasets.reading import Policy, Reading
 
 FORMAT = 4
 MANIFEST = "MANIFEST.sha256"
@@ -82,7 +82,7 @@ class Schema:
 
     def reading(self, policy: "Policy") -> "Reading":
         """How a file of such a series is read, with nothing left to infer."""
-        from forecaster.datasets.own import Reading
+        from forecaster.datasets.reading import Reading
 
         return Reading(
             time=self.time,

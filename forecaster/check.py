@@ -7,7 +7,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from forecaster.datasets.card import Borders
-from forecaster.datasets.own import Own
+from forecaster.datasets.reader import Own
 from forecaster.errors import DataError
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from forecaster.errors import DataError, ForecasterError, UnavailableError, Usag
 if TYPE_CHECKING:
     import pandas as pd
 
-    from forecaster.datasets.own import Policy
+    from forecaster.datasets.reading import Policy
 
 NUMBERS, SERIES = 200_000, 64
 """What one request holds at most (unless one series alone is longer): some MB, and as many series
@@ -172,7 +172,7 @@ def _names(card: dict[str, Any]) -> set[str]:
 
 def _form(card: dict[str, Any]) -> frames.Form:
     """The histories that a model wants. Raises UsageError for a panel that is too wide."""
-    from forecaster.datasets.own import Reading
+    from forecaster.datasets.reading import Reading
 
     if card["wide"] and card["items"] > len(card["item_names"]):
         raise UsageError(

@@ -12,7 +12,8 @@ from forecaster.datasets import Items, Series, future_times
 from forecaster.errors import DataError, UsageError
 
 if TYPE_CHECKING:
-    from forecaster.datasets.own import Own, Policy, Reading
+    from forecaster.datasets.reader import Own
+    from forecaster.datasets.reading import Policy, Reading
 
 TOGETHER = 1024
 """Series of a panel that are forecast at once."""
@@ -148,7 +149,7 @@ def _read(
     where: str,
     most: int | None = None,
 ) -> "Own":
-    from forecaster.datasets.own import history
+    from forecaster.datasets.reader import history
 
     return history(source, reading, timezone=form.timezone, where=where, most=most)
 

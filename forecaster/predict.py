@@ -30,7 +30,7 @@ from forecaster.runner import Runner
 if TYPE_CHECKING:
     import pandas as pd
 
-    from forecaster.datasets.own import Policy
+    from forecaster.datasets.reading import Policy
 
 
 class Forecaster:

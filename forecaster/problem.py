@@ -30,7 +30,8 @@ from forecaster.lookup import did_you_mean
 from forecaster.model import ForecastModel
 
 if TYPE_CHECKING:
-    from forecaster.datasets.own import Own, Reading
+    from forecaster.datasets.reader import Own
+    from forecaster.datasets.reading import Reading
 
 Facts: TypeAlias = "Card | Own"
 """What is known about the data: a card's, or what was found in a file."""
@@ -146,7 +147,7 @@ class Problem:
         """Of a panel: all values and covariates scaled, and the calendar of its grid."""
         series, schema, items = self.series, self.schema, self.series.items
         assert items is not None
-        from forecaster.datasets.own import allocate
+        from forecaster.datasets.reader.values import allocate
 
         values = allocate(series.values.shape)
         for first in range(0, len(items), ITEMS):
@@ -238,7 +239,7 @@ def find_data(loaded: Loaded, say: Say) -> tuple[RunConfig, Facts, Series]:
     """The data of the configuration, or its stated `otherwise` when the user named none."""
     data = loaded.config.data
     if data.is_file:
-        from forecaster.datasets.own import read
+        from forecaster.datasets.reader import read
 
         own = read(data.name, reading(data))
         for sentence in own.said:
@@ -272,7 +273,7 @@ def find_data(loaded: Loaded, say: Say) -> tuple[RunConfig, Facts, Series]:
 
 def reading(data: DataConfig) -> "Reading":
     """What the configuration says about a file."""
-    from forecaster.datasets.own import Reading
+    from forecaster.datasets.reading import Reading
 
     return Reading(
         time=data.time,
@@ -382,7 +383,7 @@ def reopen(bundle: Bundle) -> Problem:
 
 def data_of(config: RunConfig, schema: Schema | None = None) -> tuple[Facts, Series]:
     """The data of a resolved configuration; what its schema says of a file is not inferred anew."""
-    from forecaster.datasets.own import read
+    from forecaster.datasets.reader import read
 
     data = config.data
     if not data.is_file:

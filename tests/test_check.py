@@ -5,9 +5,10 @@ import pandas as pd
 import pytest
 
 from forecaster.check import POINTS, figure, report, text
-from forecaster.datasets import own as own_module
 from forecaster.datasets.card import Borders
-from forecaster.datasets.own import Reading, read
+from forecaster.datasets.reader import read
+from forecaster.datasets.reader import values as values_module
+from forecaster.datasets.reading import Reading
 
 TIMES = pd.date_range("2020-01-01", periods=200, freq="h")
 BORDERS = Borders(140, 160, 200)
@@ -71,7 +72,7 @@ def test_a_panel(tmp_path, monkeypatch):
     assert found["columns"]["shop"] == {"role": "static"}
     rows = sum(200 - i for i in range(8))
     assert found["bytes"] == {"memory": rows * 8, "mapped": 0, "scaled": rows * 4}
-    monkeypatch.setattr(own_module, "IN_MEMORY", 0)
+    monkeypatch.setattr(values_module, "IN_MEMORY", 0)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     mapped = report(panel(tmp_path), 10, 20, BORDERS)["bytes"]
     assert mapped == {"memory": 0, "mapped": rows * 4, "scaled": rows * 4}

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from forecaster import frames
-from forecaster.datasets.own import Reading
+from forecaster.datasets.reading import Reading
 
 PAST, HORIZON = 3, 2
 

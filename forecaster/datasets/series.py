@@ -9,9 +9,7 @@ import gzip
 import hashlib
 import io
 import json
-import re
 import zlib
-from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -31,12 +29,6 @@ from forecaster.errors import DataError, StorageError
 
 LARGEST = 2**30
 """Bytes that a compressed file may unpack to."""
-
-_ZONE = r":\d\d.*(?:[Zz]|[+-]\d\d(?::?\d\d)?)\s*$"
-DAYLIGHT_SAVING = (
-    " Local time with daylight saving does this; stamps in UTC or with their offset do not."
-)
-"""What may be said where naive stamps repeat or leave gaps."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,6 +175,8 @@ def _read_csv(data: bytes, path: Path, columns: Sequence[str] | None = None) -> 
     import pyarrow as pa
     import pyarrow.csv
 
+    from forecaster.datasets.reader.files import check_text, csv_error
+
     check_text(data, path)
     # One thread, as only then a wrong row is told by its number.
     options = pyarrow.csv.ReadOptions(use_threads=False, column_names=columns)
@@ -210,6 +204,8 @@ def from_frame(
     cells that are no finite number, and stamps that do not advance by exactly `freq`, but for the
     departures counted in `irregular`.
     """
+    from forecaster.datasets.reader.clock import parse_times
+
     freq = normalise_freq(freq)
     if time not in frame.columns and isinstance(frame.index, pd.DatetimeIndex):
         frame = frame.rename_axis(time).reset_index()
@@ -256,80 +252,10 @@ def quoted(names: Sequence[Any]) -> str:
     return shown + (f" and {len(names) - 20} more" if len(names) > 20 else "")
 
 
-def check_text(data: bytes, path: Path) -> None:
-    """Raise DataError unless the bytes of a file are text in UTF-8."""
-    try:
-        if not data.isascii():  # a quick look, which copies nothing
-            data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise DataError(
-            f"{path}, line {line}: byte 0x{data[error.start]:02x} is not UTF-8. "
-            "Expected a CSV file in UTF-8 (or a Parquet file named *.parquet)."
-        ) from None
-    if not data[:1000].removeprefix(BOM_UTF8).strip() and not data.removeprefix(BOM_UTF8).strip():
-        raise DataError(f"{path}: the file is empty; expected a header and rows.")
-
-
-def csv_error(text: str, header: bool) -> str:
-    """What Arrow says of a wrong CSV text, in our words."""
-    match = re.search(r"Row #(\d+): Expected (\d+) columns, got (\d+): (.*)", text, re.DOTALL)
-    if match is None:
-        return f"not a CSV table: {text}"
-    row, expected, got, cells = match.groups()
-    return (
-        f"row {int(row) - header}: expected {expected} fields as in the "
-        f"{'header' if header else 'card'}, got {got}: "
-        f"{cells.strip()[:80]!r}{separator_hint([cells] if expected == '1' else [])}"
-    )
-
-
-def parse_times(column: "pd.Series[Any]", where: str, before: int = 0) -> pd.DatetimeIndex:
-    """The stamps in microseconds, in UTC where they carry a zone and naive where they do not.
-
-    `before` rows of the file precede those of `column`. Raises DataError naming the first wrong
-    one.
-    """
-    name = column.name
-    if column.isna().any():
-        row = int(column.isna().to_numpy().argmax()) + before + 1
-        raise DataError(
-            f"{where}: empty stamps in column '{name}': {int(column.isna().sum())}, "
-            f"the first in row {row}."
-        )
-    if isinstance(column.dtype, pd.DatetimeTZDtype) or column.dtype.kind == "M":
-        times = pd.DatetimeIndex(column)
-    elif column.dtype.kind in "iufb":
-        raise DataError(
-            f"{where}, row {before + 1}, column '{name}': expected a stamp such as "
-            f"2016-07-01 00:00:00, got the number {column.iloc[0]}."
-        )
-    else:
-        text = column.astype(str)
-        zoned = text.str.contains(_ZONE, regex=True).to_numpy(dtype=bool)
-        if zoned.any() and not zoned.all():
-            row = int((zoned != zoned[0]).argmax())
-            raise DataError(
-                f"{where}, row {before + row + 1}, column '{name}': '{text.iloc[row]}', but row "
-                f"{before + 1} has '{text.iloc[0]}': either all stamps carry a time zone or none "
-                "does."
-            )
-        parsed = pd.to_datetime(text, format="ISO8601", errors="coerce", utc=bool(zoned.all()))
-        wrong = (parsed.isna() | ~text.str.match(r"\s*\d")).to_numpy(dtype=bool)
-        if wrong.any():
-            row = int(wrong.argmax())
-            raise DataError(
-                f"{where}, row {before + row + 1}, column '{name}': expected a stamp with the year "
-                f"first, such as 2016-07-01 00:00:00, got '{text.iloc[row]}'."
-            )
-        times = pd.DatetimeIndex(parsed)
-    if times.tz is not None:
-        times = times.tz_convert("UTC")
-    return pd.DatetimeIndex(times.as_unit("us"), name=None)
-
-
 def _check_grid(times: pd.DatetimeIndex, freq: str, where: str, irregular: Irregular) -> None:
     """Raise DataError unless each stamp follows the one before by one step, or as `irregular`."""
+    from forecaster.datasets.reader.clock import DAYLIGHT_SAVING
+
     steps = np.diff(times.asi8)
     if (steps < 0).any():
         row = int((steps < 0).argmax()) + 1

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forecaster.datasets import own as own_module
-from forecaster.datasets.own import Reading, history, read
+from forecaster.datasets.reader import history, read
+from forecaster.datasets.reading import Reading
 from forecaster.errors import DataError, StorageError, UnavailableError, UsageError
 
 ROWS = 60
@@ -163,7 +163,7 @@ class TestLong:
         rows = pd.concat([long().sample(frac=1, random_state=1), long().iloc[:5]])
         file = put(tmp_path, rows, "sales.parquet")
         whole = read(file, reading)
-        monkeypatch.setattr("forecaster.datasets.table.ROWS", 7)
+        monkeypatch.setattr("forecaster.datasets.reader.files.ROWS", 7)
         same(read(file, reading), whole)
 
     def test_the_id_may_have_any_name_and_type(self, tmp_path):
@@ -248,23 +248,6 @@ class TestLong:
         reading = Reading(id="unique_id", future_covariates=("promo",), static=("shop",))
         with pytest.raises(DataError, match=re.escape(message)):
             read(put(tmp_path, table, "sales.parquet"), reading)
-
-    def test_large_values_live_in_a_file(self, tmp_path, monkeypatch):
-        expected = read(put(tmp_path, long()))
-        monkeypatch.setattr(own_module, "IN_MEMORY", 100)
-        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-        own = read(put(tmp_path, long()))
-        assert own.series.values.dtype == np.float32
-        assert isinstance(own.series.values.base, np.memmap)
-        assert (own.series.values == expected.series.values.astype(np.float32)).all()
-        assert [*(tmp_path / "cache").rglob("*.*")] == [], "nothing is left to be removed"
-
-    def test_no_room_for_values_is_an_error_of_storage(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(own_module, "IN_MEMORY", 100)
-        (tmp_path / "cache").write_text("a file")
-        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-        with pytest.raises(StorageError, match="XDG_CACHE_HOME"):
-            read(put(tmp_path, long()))
 
 
 class TestFiles:
@@ -651,7 +634,7 @@ def test_resampling_is_that_of_pandas(tmp_path_factory, seed, series, kept, repe
     table.loc[random.random(len(table)) < holes, "y"] = np.nan
     file = put(tmp_path_factory.mktemp("generated"), table, "long.parquet")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("forecaster.datasets.table.ROWS", batch)
+        patch.setattr("forecaster.datasets.reader.files.ROWS", batch)
         own = read(file, Reading(id="unique_id", freq="h", policy="resample"))
     items = own.series.items
     assert items is not None

@@ -1,4 +1,4 @@
-"""A file of one's own as a series: what it does not say is inferred, and said.
+"""One reading of one table, from its rows to a series on a grid of time steps.
 
 Two forms are read, from one file or many. Wide: a time column and columns of values. Long: the rows
 of many series below one another, told apart by an id column. Every row is placed by its stamp on
@@ -6,86 +6,39 @@ one grid of time steps; what is irregular about it is counted and refused, or re
 says. Nothing is ever filled: a missing value is NaN.
 """
 
-import os
 import sys
-import tempfile
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 from numpy.typing import NDArray
 
-from forecaster import resources
 from forecaster.datasets.calendar import normalise_freq
 from forecaster.datasets.grid import Grid, Step, infer_step
 from forecaster.datasets.items import Items
+from forecaster.datasets.reader.attributes import Attributes
+from forecaster.datasets.reader.cells import to_numbers
+from forecaster.datasets.reader.clock import DAYLIGHT_SAVING, find_clock
+from forecaster.datasets.reader.files import Rows, Table, frame_table, open_table
+from forecaster.datasets.reader.roles import Roles
+from forecaster.datasets.reader.survey import Found, Ids, Survey
+from forecaster.datasets.reader.values import CHUNK, Values, allocate
+from forecaster.datasets.reading import Reading
 from forecaster.datasets.seasons import infer_seasons
-from forecaster.datasets.series import (
-    DAYLIGHT_SAVING,
-    Series,
-    missing_columns,
-    quoted,
-    separator_hint,
-)
-from forecaster.datasets.table import (
-    Rows,
-    Table,
-    find_clock,
-    frame_table,
-    holds_text,
-    is_stamp,
-    open_table,
-    to_numbers,
-    to_words,
-)
-from forecaster.errors import DataError, StorageError, UsageError
+from forecaster.datasets.series import Series, quoted, separator_hint
+from forecaster.errors import DataError, UsageError
 
-Policy = Literal["error", "sort", "resample"]
+ANY = Reading()
+"""Nothing is said, all is found."""
 
-IN_MEMORY = 2**26
-"""Bytes of values up to which they are kept in memory; above, in 32 bits in a mapped file."""
-
-CHUNK = 2**20
-"""Rows of values that are looked at together."""
-
-SAMPLE = 64, 2**20
-"""Series and stamps of which the time step is told."""
-
-_IDS = ("unique_id", "item_id", "series_id", "id", "series")
-_TIMES = ("ds", "date", "datetime", "timestamp", "time")
 FILE = "file"
 """The id of a series that has a file to itself: what `id` is called where no column has it."""
 
 _PANEL = "y"
 """What the one column of a panel is called that was wide."""
-
-
-@dataclass(frozen=True)
-class Reading:
-    """What is said about a file; what is not said is inferred.
-
-    `time` and `id` name columns: the stamps, and the series that a row of a long file belongs to.
-    `targets` are to be predicted; `past_covariates` are known up to now, `future_covariates` for
-    the steps to come as well; `static` attributes belong to a series as a whole. With `panel`
-    every target column of a wide file becomes a series of its own. `policy` tells what becomes of
-    rows that are not one step apart: `error`; `sort` orders them, drops identical repetitions and
-    leaves gaps missing; `resample` also averages rows that share a step.
-    """
-
-    time: str | None = None
-    id: str | None = None
-    targets: tuple[str, ...] = ()
-    past_covariates: tuple[str, ...] = ()
-    future_covariates: tuple[str, ...] = ()
-    static: tuple[str, ...] = ()
-    freq: str | None = None
-    seasons: tuple[int, ...] = ()
-    panel: bool | None = None
-    policy: Policy = "error"
 
 
 @dataclass(frozen=True)
@@ -110,7 +63,7 @@ class Own:
     counts: dict[str, Any]
 
 
-def read(path: str, reading: Reading = Reading()) -> Own:
+def read(path: str, reading: Reading = ANY) -> Own:
     """The series in a CSV or Parquet file, in the files of a folder, or in those of a pattern.
 
     Files without an id column are the series of a panel where their times overlap, and consecutive
@@ -151,172 +104,6 @@ def history(
     return _Reader(table, reading, timezone, most).read(where)
 
 
-class _Ids:
-    """The numbers of the series by their names, in the order of their first rows."""
-
-    def __init__(self, column: str | None) -> None:
-        self.column = column
-        self.names: dict[str, int] = {}
-
-    def codes(self, rows: Rows, table: Table) -> NDArray[np.int64]:
-        """The series of each row."""
-        if self.column is None:
-            return np.full(rows.cells.num_rows, rows.file)
-        words, places = to_words(rows.cells[self.column])
-        if (places < 0).any():
-            row = rows.before + int((places < 0).argmax())
-            raise DataError(f"{table.row(rows.file, row)}, column '{self.column}': no value")
-        names = self.names
-        return np.array([names.setdefault(word, len(names)) for word in words])[places]
-
-
-@dataclass
-class _Survey:
-    """What the stamps of a table tell, series by series."""
-
-    first: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
-    last: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
-    latest: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
-    rows: int = 0
-    unsorted: int = 0
-    first_unsorted: str = ""
-    sample: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = field(default_factory=list)
-
-    def add(self, codes: NDArray[np.int64], stamps: NDArray[np.int64]) -> int | None:
-        """Take some rows in; the first that is earlier than the one before it of its series."""
-        none, far = np.iinfo(np.int64).min, np.iinfo(np.int64).max
-        more = int(codes.max()) + 1 - len(self.first)
-        if more > 0:
-            self.first = np.append(self.first, np.full(more, far))
-            self.last = np.append(self.last, np.full(more, none))
-            self.latest = np.append(self.latest, np.full(more, none))
-        self._sample(codes, stamps)
-        self.rows += len(codes)
-        early = None
-        ordered = bool((stamps[1:] >= stamps[:-1]).all()) and stamps[0] >= self.latest.max()
-        if ordered:
-            np.maximum.at(self.latest, codes, stamps)
-        else:
-            order: Any = slice(None)
-            if (codes[1:] < codes[:-1]).any():
-                order = np.argsort(codes, kind="stable")
-            owner, time = codes[order], stamps[order]
-            starts = np.r_[True, owner[1:] != owner[:-1]]
-            before = np.r_[none, time[:-1]]
-            before[starts] = self.latest[owner[starts]]
-            wrong = time < before
-            self.latest[owner[np.r_[starts[1:], True]]] = time[np.r_[starts[1:], True]]
-            if wrong.any():
-                self.unsorted += int(wrong.sum())
-                early = int(np.arange(len(codes))[order][wrong].min())
-        np.minimum.at(self.first, codes, stamps)
-        np.maximum.at(self.last, codes, stamps)
-        return early
-
-    @property
-    def sampled(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Series and stamp of the rows by which the step is told."""
-        codes, stamps = zip(*self.sample, strict=True)
-        return np.concatenate(codes), np.concatenate(stamps)
-
-    def _sample(self, codes: NDArray[np.int64], stamps: NDArray[np.int64]) -> None:
-        series, rows = SAMPLE
-        room = rows - sum(len(part) for part, _ in self.sample)
-        if room > 0:
-            chosen = np.flatnonzero(codes < series)[:room]
-            if len(chosen):
-                self.sample.append((codes[chosen], stamps[chosen]))
-
-
-@dataclass
-class _Found:
-    """How often something irregular was met, and where first."""
-
-    count: int = 0
-    first: str = ""
-
-    def add(self, count: int, first: str) -> None:
-        self.first = self.first or first
-        self.count += count
-
-
-def allocate(shape: tuple[int, int]) -> NDArray[np.floating[Any]]:
-    """Room for values: float64 in memory or, above IN_MEMORY, float32 in a mapped file.
-
-    The file has no name and vanishes with the array. Raises StorageError where the disk is full.
-    """
-    if shape[0] * shape[1] * 8 <= IN_MEMORY:
-        return np.empty(shape)
-    folder = resources.cache() / "values"
-    size = shape[0] * shape[1] * 4
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder) as file:
-            if hasattr(os, "posix_fallocate"):  # without it a full disk would end the process
-                os.posix_fallocate(file.fileno(), 0, size)
-            else:
-                file.truncate(size)
-            return np.memmap(file, np.float32, "r+", shape=shape)
-    except OSError as error:
-        raise StorageError(
-            f"{folder}: no room for {size >> 20} MiB of values: {error.strerror}. "
-            "$XDG_CACHE_HOME names another place."
-        ) from None
-
-
-class _Cells:
-    """Rows of values (N, C) by their places, each to be met once."""
-
-    def __init__(self, rows: int, columns: int, average: bool) -> None:
-        self.values = allocate((rows, columns))
-        self.seen = np.zeros(rows, dtype=bool)
-        self.average = average
-        self.sums: NDArray[np.floating[Any]] | None = None
-        self.weights: NDArray[np.floating[Any]] | None = None
-
-    def put(
-        self, places: NDArray[np.int64], block: NDArray[np.float64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Store rows; which of them repeat one that was met, and which of these differ from it."""
-        fresh = ~self.seen[places]
-        if (places[1:] <= places[:-1]).any():
-            firsts = np.zeros(len(places), dtype=bool)
-            firsts[np.unique(places, return_index=True)[1]] = True
-            fresh &= firsts
-        if fresh.all():
-            self.values[places] = block
-            self.seen[places] = True
-            return np.empty(0, np.int64), np.empty(0, np.int64)
-        self.values[places[fresh]] = block[fresh]
-        self.seen[places[fresh]] = True
-        again = np.flatnonzero(~fresh)
-        there, here = self.values[places[again]], block[again].astype(self.values.dtype)
-        same = (there == here) | (np.isnan(there) & np.isnan(here))
-        if self.average:
-            if self.sums is None or self.weights is None:
-                self.sums, self.weights = (allocate(self.values.shape) for _ in range(2))
-                self.sums[:] = self.weights[:] = 0
-            np.add.at(self.sums, places[again], np.nan_to_num(here))
-            np.add.at(self.weights, places[again], ~np.isnan(here))
-        return again, again[~same.all(axis=1)]
-
-    def finish(self) -> None:
-        """Average what shares a place, and leave NaN where nothing was put."""
-        for part in self.parts():
-            if self.sums is not None and self.weights is not None:
-                there = ~np.isnan(self.values[part])
-                count = there + self.weights[part]
-                total = np.where(there, self.values[part], 0) + self.sums[part]
-                self.values[part] = np.where(count > 0, total / np.maximum(count, 1), np.nan)
-            self.values[part][~self.seen[part]] = np.nan
-        self.sums = self.weights = None
-
-    def parts(self) -> Iterator[slice]:
-        rows = len(self.values)
-        chunk = max(1, CHUNK // max(1, self.values.shape[1]))
-        return (slice(begin, min(begin + chunk, rows)) for begin in range(0, rows, chunk))
-
-
 class _Reader:
     """One reading of one table."""
 
@@ -337,7 +124,8 @@ class _Reader:
         self.file_id = FILE if files and FILE not in table.columns else None
         if hint := separator_hint(table.columns):
             raise DataError(f"{self.where}: one column, '{table.columns[0]}'.{hint}")
-        self.reading = self._roles(reading)
+        roles = Roles(table, self.file_id, self.said)
+        self.reading = roles.find(reading, told=timezone is not None)
         self.clock = find_clock(table, self.time)
         if timezone == "naive":
             self.clock.local = True
@@ -347,117 +135,11 @@ class _Reader:
         assert self.reading.time is not None
         return self.reading.time
 
-    # What the columns are.
-
-    def _roles(self, said: Reading) -> Reading:
-        table = self.table
-        named = [
-            *(name for name in (said.time, said.id) if name is not None and name != self.file_id),
-            *said.targets, *said.past_covariates, *said.future_covariates, *said.static,
-        ]  # fmt: skip
-        missing = [name for name in named if name not in table.columns]
-        if missing:
-            raise DataError(missing_columns(self.where, missing, named, table.columns))
-        twice = [name for name in named if named.count(name) > 1]
-        if twice:
-            raise UsageError(f"column '{twice[0]}' is given two roles; expected one.")
-        if said.panel and (said.id or said.static):
-            raise UsageError(
-                "with data.panel=true each column of a wide file is a series, so that there are "
-                "neither --id nor --static"
-            )
-        if self.timezone:  # all is told by a model
-            return said
-        time = said.time or self._time(named)
-        id_column = said.id
-        if id_column is None and not said.panel:
-            id_column = self._id([*named, time])
-        filled = replace(said, time=time, id=id_column)
-        if not said.targets:
-            return replace(filled, targets=self._targets(filled))
-        left_out = [name for name in table.columns if name not in {*named, time, id_column}]
-        if left_out:
-            self.said.append(
-                f"Left out, having no role: {quoted(left_out)}. --past-covariates reads a column."
-            )
-        return filled
-
-    def _time(self, named: Sequence[str]) -> str:
-        table = self.table
-        found = [n for n in table.columns if table.kinds[n] == "stamp" and n not in named]
-        usual = [name for name in _TIMES for column in found if column.lower() == name]
-        if len(found) > 1 and usual:
-            found = [column for column in found if column.lower() == usual[0]]
-        if len(found) != 1:
-            listed = f"{quoted(found)} all hold stamps" if found else "no column holds stamps"
-            raise DataError(
-                f"{self.where}: {listed} such as 2016-07-01 00:00:00; name the time column with "
-                f"--time. Columns: {quoted(table.columns)}."
-            )
-        if is_stamp(found[0]):
-            raise DataError(
-                f"{self.where}: the first line holds a stamp, '{found[0]}', where a name is "
-                "expected; give the file a header."
-            )
-        self.said.append(f"The time is column '{found[0]}'.")
-        return found[0]
-
-    def _id(self, named: Sequence[str]) -> str | None:
-        table = self.table
-        free = [name for name in table.columns if name not in named]
-        for usual in _IDS:
-            for name in free:
-                if name.lower() == usual and self._repeats([name]):
-                    self.said.append(f"The rows of a series share column '{name}'.")
-                    return name
-        words = [name for name in free if table.kinds[name] == "text"]
-        time = named[-1]
-        if len(table.parts) > 1 or len(words) != 1:
-            return None
-        if self._repeats([time]) and not self._repeats([time, words[0]]):
-            self.said.append(
-                f"Stamps repeat, once for each '{words[0]}': the rows of a series share it."
-            )
-            return words[0]
-        return None
-
-    def _repeats(self, columns: Sequence[str]) -> bool:
-        """Whether values of these columns together stand in several of the first rows."""
-        sample = self.table.sample.select(list(columns))
-        return bool(sample.group_by(list(columns)).aggregate([]).num_rows < sample.num_rows)
-
-    def _targets(self, said: Reading) -> tuple[str, ...]:
-        table = self.table
-        taken = {
-            said.time, said.id, *said.past_covariates, *said.future_covariates, *said.static,
-        }  # fmt: skip
-        free = [name for name in table.columns if name not in taken]
-        index = [n for n in free if n in ("", "Unnamed: 0") or n.startswith("__index_level_")]
-        numbers = [n for n in free if table.kinds[n] == "number" and n not in index]
-        if said.id is not None and "y" in numbers:
-            numbers = ["y"]
-        left_out = [self._described(n) for n in free if n not in numbers]
-        if not numbers:
-            raise DataError(
-                f"{self.where}: no column of numbers is left to predict. Other columns: "
-                f"{', '.join(left_out) or 'none'}. --target names what to predict."
-            )
-        self.said.append(f"To be predicted: {quoted(numbers)}.")
-        self.said += [f"Column {name} has no role and is left out." for name in left_out]
-        return tuple(numbers)
-
-    def _described(self, name: str) -> str:
-        """A column and what the first rows hold in it."""
-        kind = self.table.kinds[name]
-        what = {"number": "numbers", "flag": "true or false", "empty": "no value in the first rows"}
-        example = self.table.sample[name].drop_null()[:1].to_pylist()
-        return f"'{name}' ({what.get(kind) or f'such as {example[0]!r:.40}'})"
-
     # The rows, twice: once for their stamps, once for their values.
 
     def read(self, name: str) -> Own:
         said = self.reading
-        ids = _Ids(None if said.id == self.file_id else said.id)
+        ids = Ids(None if said.id == self.file_id else said.id)
         survey = self._survey(ids)
         step = self._step(survey)
         first, last = int(survey.first.min()), int(survey.last.max())
@@ -467,12 +149,12 @@ class _Reader:
         item_of, names = self._order(ids)
         items = self._items(names, item_of, survey, grid)
         columns = (*said.targets, *said.past_covariates)
-        cells = _Cells(
+        cells = Values(
             int(items.bounds[-1]), len(columns) + len(said.future_covariates),
             said.policy == "resample",
         )  # fmt: skip
-        found = {kind: _Found() for kind in ("duplicates", "differing", "snapped", "off")}
-        static = _Static(said.static, len(items), self)
+        found = {kind: Found() for kind in ("duplicates", "differing", "snapped", "off")}
+        static = Attributes(said.static, len(items), self.table, self.numbers)
         self._fill(cells, ids, item_of, items, grid, found, static)
         gaps = self._gaps(cells, items, grid)
         self._judge(survey, found, gaps, grid)
@@ -520,8 +202,8 @@ class _Reader:
             counts=counts,
         )
 
-    def _survey(self, ids: _Ids) -> _Survey:
-        survey = _Survey()
+    def _survey(self, ids: Ids) -> Survey:
+        survey = Survey()
         wanted = [self.time, *([ids.column] if ids.column else [])]
         for rows in self.table.rows(wanted, wanted[1:]):
             codes, stamps = ids.codes(rows, self.table), self.clock.read(rows, self.table)
@@ -533,7 +215,7 @@ class _Reader:
             raise DataError(f"{self.where}: no rows below the header; expected one per time step.")
         return survey
 
-    def _step(self, survey: _Survey) -> Step:
+    def _step(self, survey: Survey) -> Step:
         freq = self.reading.freq
         codes, stamps = survey.sampled
         if freq is None:
@@ -545,7 +227,7 @@ class _Reader:
         usual = int(np.median(apart[apart > 0])) if (apart > 0).any() else np.iinfo(np.int64).max
         return Step(normalise_freq(freq), usual)
 
-    def _files_overlap(self, survey: _Survey, grid: Grid) -> bool:
+    def _files_overlap(self, survey: Survey, grid: Grid) -> bool:
         """Whether files without an id column are series of their own, not parts of one."""
         if len(self.table.parts) == 1:
             return False
@@ -563,7 +245,7 @@ class _Reader:
         )
         return overlap
 
-    def _order(self, ids: _Ids) -> tuple[NDArray[np.int64], list[str]]:
+    def _order(self, ids: Ids) -> tuple[NDArray[np.int64], list[str]]:
         """The item of each series as it was met, and the names of the items, in order."""
         if not self.several:
             return np.zeros(len(self.table.parts), np.int64), [""]
@@ -574,7 +256,7 @@ class _Reader:
         return item_of, [names[place] for place in order]
 
     def _items(
-        self, names: list[str], item_of: NDArray[np.int64], survey: _Survey, grid: Grid
+        self, names: list[str], item_of: NDArray[np.int64], survey: Survey, grid: Grid
     ) -> Items:
         first = np.full(len(names), np.iinfo(np.int64).max)
         last = np.full(len(names), np.iinfo(np.int64).min)
@@ -594,13 +276,13 @@ class _Reader:
 
     def _fill(
         self,
-        cells: _Cells,
-        ids: _Ids,
+        cells: Values,
+        ids: Ids,
         item_of: NDArray[np.int64],
         items: Items,
         grid: Grid,
-        found: dict[str, _Found],
-        static: "_Static",
+        found: dict[str, Found],
+        static: Attributes,
     ) -> None:
         said, table = self.reading, self.table
         numbers = [*said.targets, *said.past_covariates, *said.future_covariates]
@@ -643,18 +325,18 @@ class _Reader:
 
     # What is irregular.
 
-    def _gaps(self, cells: _Cells, items: Items, grid: Grid) -> _Found:
+    def _gaps(self, cells: Values, items: Items, grid: Grid) -> Found:
         gaps = int(len(cells.seen) - cells.seen.sum())
         if not gaps:
-            return _Found()
+            return Found()
         row = int(cells.seen.argmin())
         item = int(np.searchsorted(items.bounds, row, side="right")) - 1
         stamp = grid.times[items.places[item] + row - items.bounds[item]]
-        return _Found(gaps, f"{stamp}" + (f" of '{items.names[item]}'" if self.several else ""))
+        return Found(gaps, f"{stamp}" + (f" of '{items.names[item]}'" if self.several else ""))
 
-    def _judge(self, survey: _Survey, found: dict[str, _Found], gaps: _Found, grid: Grid) -> None:
+    def _judge(self, survey: Survey, found: dict[str, Found], gaps: Found, grid: Grid) -> None:
         """Raise DataError where the policy does not let the irregularities pass."""
-        unsorted = _Found(survey.unsorted, survey.first_unsorted)
+        unsorted = Found(survey.unsorted, survey.first_unsorted)
         duplicates, differing, off = found["duplicates"], found["differing"], found["off"]
         by_sort = [
             (unsorted, "rows out of order"),
@@ -729,72 +411,6 @@ class _Reader:
             self.said.append(f"Missing values: {shown}.")
         if counts["constant"]:
             self.said.append(f"Constant: {quoted(counts['constant'])}.")
-
-
-class _Static:
-    """Attributes of the items, each told by any of its rows."""
-
-    def __init__(self, columns: Sequence[str], items: int, reader: _Reader) -> None:
-        self.reader = reader
-        self.words: dict[str, dict[str, int]] = {}
-        self.numbers: dict[str, NDArray[np.float64]] = {}
-        for column in columns:
-            self.numbers[column] = np.full(items, np.nan)
-            if holds_text(reader.table.sample[column].type):
-                self.words[column] = {}
-
-    def add(self, rows: Rows, item: NDArray[np.int64]) -> None:
-        """Take the attributes in some rows. Raises DataError where they change."""
-        for column, there in self.numbers.items():
-            values = self._values(rows, column)
-            missing = np.isnan(values)
-            if missing.any():
-                row = int(missing.argmax())
-                raise DataError(
-                    f"{self._row(rows, row)}, column '{column}': no value of a static attribute"
-                )
-            unknown = np.isnan(there[item])
-            there[item[unknown][::-1]] = values[unknown][::-1]  # the first row of an item counts
-            changed = values != there[item]
-            if changed.any():
-                row = int(changed.argmax())
-                raise DataError(
-                    f"{self._row(rows, row)}, column '{column}': {rows.cells[column][row]}, but "
-                    "rows before have another value for this series; a static attribute is "
-                    "constant within a series. A value that changes is a covariate: "
-                    "--past-covariates or --future-covariates."
-                )
-
-    def _values(self, rows: Rows, column: str) -> NDArray[np.float64]:
-        if column not in self.words:
-            return self.reader.numbers(rows, column)
-        words, places = to_words(rows.cells[column])
-        known = self.words[column]
-        codes = [known.setdefault(word, len(known)) for word in words]
-        return np.array([*codes, np.nan])[places]
-
-    def _row(self, rows: Rows, row: int) -> str:
-        return self.reader.table.row(rows.file, rows.before + row)
-
-    @property
-    def values(self) -> dict[str, NDArray[Any]]:
-        """By name, of each item: numbers, or words unless all of them are numbers."""
-        return {
-            column: _numbers_or_words([*self.words[column]])[numbers.astype(int)]
-            if column in self.words
-            else numbers
-            for column, numbers in self.numbers.items()
-        }
-
-
-def _numbers_or_words(words: list[str]) -> NDArray[Any]:
-    def complain(row: int, what: str) -> DataError:
-        return DataError(what)
-
-    try:
-        return to_numbers(pa.array(words), complain)
-    except DataError:
-        return np.array(words)
 
 
 def _stem(name: str) -> str:

@@ -1,0 +1,47 @@
+"""What the columns of a table hold, by its first rows."""
+
+from typing import Literal, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from forecaster.datasets.reader.cells import FLAG, NUMBER, is_text, trimmed
+from forecaster.datasets.reader.clock import stamp_share
+from forecaster.datasets.reader.files import Table
+
+Kind: TypeAlias = Literal["number", "flag", "stamp", "text", "empty", "other"]
+
+
+def kinds(table: Table) -> dict[str, Kind]:
+    """What each column holds, by the first rows; `empty` where they have no value in it."""
+    return {name: _kind(table.sample[name].combine_chunks()) for name in table.columns}
+
+
+def _kind(cells: pa.Array) -> Kind:
+    if pa.types.is_dictionary(cells.type):
+        cells = cells.dictionary_decode()
+    kind = cells.type
+    if cells.null_count == len(cells):
+        return "empty"
+    if pa.types.is_boolean(kind):
+        return "flag"
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        return "number"
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+        return "stamp"
+    if not is_text(kind):
+        return "other"
+    text = trimmed(cells).drop_null()
+    if len(text) == 0:
+        return "empty"
+
+    def share(pattern: str) -> float:
+        return float(pc.mean(pc.match_substring_regex(text, pattern)).as_py())
+
+    if share(NUMBER) >= 0.5:
+        return "number"
+    if share(FLAG) == 1:
+        return "flag"
+    if stamp_share(text) >= 0.5:
+        return "stamp"
+    return "text"

@@ -1,0 +1,103 @@
+"""What the stamps of a table tell, series by series, before any value is read."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forecaster.datasets.reader.cells import to_words
+from forecaster.datasets.reader.files import Rows, Table
+from forecaster.errors import DataError
+
+SAMPLE = 64, 2**20
+"""Series and stamps of which the time step is told."""
+
+
+class Ids:
+    """The numbers of the series by their names, in the order of their first rows."""
+
+    def __init__(self, column: str | None) -> None:
+        self.column = column
+        self.names: dict[str, int] = {}
+
+    def codes(self, rows: Rows, table: Table) -> NDArray[np.int64]:
+        """The series of each row."""
+        if self.column is None:
+            return np.full(rows.cells.num_rows, rows.file)
+        words, places = to_words(rows.cells[self.column])
+        if (places < 0).any():
+            row = rows.before + int((places < 0).argmax())
+            raise DataError(f"{table.row(rows.file, row)}, column '{self.column}': no value")
+        names = self.names
+        return np.array([names.setdefault(word, len(names)) for word in words])[places]
+
+
+@dataclass
+class Survey:
+    """What the stamps of a table tell, series by series."""
+
+    first: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    last: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    latest: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    rows: int = 0
+    unsorted: int = 0
+    first_unsorted: str = ""
+    sample: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = field(default_factory=list)
+
+    def add(self, codes: NDArray[np.int64], stamps: NDArray[np.int64]) -> int | None:
+        """Take some rows in; the first that is earlier than the one before it of its series."""
+        none, far = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+        more = int(codes.max()) + 1 - len(self.first)
+        if more > 0:
+            self.first = np.append(self.first, np.full(more, far))
+            self.last = np.append(self.last, np.full(more, none))
+            self.latest = np.append(self.latest, np.full(more, none))
+        self._sample(codes, stamps)
+        self.rows += len(codes)
+        early = None
+        ordered = bool((stamps[1:] >= stamps[:-1]).all()) and stamps[0] >= self.latest.max()
+        if ordered:
+            np.maximum.at(self.latest, codes, stamps)
+        else:
+            order: Any = slice(None)
+            if (codes[1:] < codes[:-1]).any():
+                order = np.argsort(codes, kind="stable")
+            owner, time = codes[order], stamps[order]
+            starts = np.r_[True, owner[1:] != owner[:-1]]
+            before = np.r_[none, time[:-1]]
+            before[starts] = self.latest[owner[starts]]
+            wrong = time < before
+            self.latest[owner[np.r_[starts[1:], True]]] = time[np.r_[starts[1:], True]]
+            if wrong.any():
+                self.unsorted += int(wrong.sum())
+                early = int(np.arange(len(codes))[order][wrong].min())
+        np.minimum.at(self.first, codes, stamps)
+        np.maximum.at(self.last, codes, stamps)
+        return early
+
+    @property
+    def sampled(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Series and stamp of the rows by which the step is told."""
+        codes, stamps = zip(*self.sample, strict=True)
+        return np.concatenate(codes), np.concatenate(stamps)
+
+    def _sample(self, codes: NDArray[np.int64], stamps: NDArray[np.int64]) -> None:
+        series, rows = SAMPLE
+        room = rows - sum(len(part) for part, _ in self.sample)
+        if room > 0:
+            chosen = np.flatnonzero(codes < series)[:room]
+            if len(chosen):
+                self.sample.append((codes[chosen], stamps[chosen]))
+
+
+@dataclass
+class Found:
+    """How often something irregular was met, and where first."""
+
+    count: int = 0
+    first: str = ""
+
+    def add(self, count: int, first: str) -> None:
+        self.first = self.first or first
+        self.count += count

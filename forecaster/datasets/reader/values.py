@@ -1,0 +1,95 @@
+"""Room for the values of a table, and what becomes of rows that share a place."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forecaster import resources
+from forecaster.errors import StorageError
+
+IN_MEMORY = 2**26
+"""Bytes of values up to which they are kept in memory; above, in 32 bits in a mapped file."""
+
+CHUNK = 2**20
+"""Rows of values that are looked at together."""
+
+
+def allocate(shape: tuple[int, int]) -> NDArray[np.floating[Any]]:
+    """Room for values: float64 in memory or, above IN_MEMORY, float32 in a mapped file.
+
+    The file has no name and vanishes with the array. Raises StorageError where the disk is full.
+    """
+    if shape[0] * shape[1] * 8 <= IN_MEMORY:
+        return np.empty(shape)
+    folder = resources.cache() / "values"
+    size = shape[0] * shape[1] * 4
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as file:
+            if hasattr(os, "posix_fallocate"):  # without it a full disk would end the process
+                os.posix_fallocate(file.fileno(), 0, size)
+            else:
+                file.truncate(size)
+            return np.memmap(file, np.float32, "r+", shape=shape)
+    except OSError as error:
+        raise StorageError(
+            f"{folder}: no room for {size >> 20} MiB of values: {error.strerror}. "
+            "$XDG_CACHE_HOME names another place."
+        ) from None
+
+
+class Values:
+    """Rows of values (N, C) by their places, each to be met once."""
+
+    def __init__(self, rows: int, columns: int, average: bool) -> None:
+        self.values = allocate((rows, columns))
+        self.seen = np.zeros(rows, dtype=bool)
+        self.average = average
+        self.sums: NDArray[np.floating[Any]] | None = None
+        self.weights: NDArray[np.floating[Any]] | None = None
+
+    def put(
+        self, places: NDArray[np.int64], block: NDArray[np.float64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Store rows; which of them repeat one that was met, and which of these differ from it."""
+        fresh = ~self.seen[places]
+        if (places[1:] <= places[:-1]).any():
+            firsts = np.zeros(len(places), dtype=bool)
+            firsts[np.unique(places, return_index=True)[1]] = True
+            fresh &= firsts
+        if fresh.all():
+            self.values[places] = block
+            self.seen[places] = True
+            return np.empty(0, np.int64), np.empty(0, np.int64)
+        self.values[places[fresh]] = block[fresh]
+        self.seen[places[fresh]] = True
+        again = np.flatnonzero(~fresh)
+        there, here = self.values[places[again]], block[again].astype(self.values.dtype)
+        same = (there == here) | (np.isnan(there) & np.isnan(here))
+        if self.average:
+            if self.sums is None or self.weights is None:
+                self.sums, self.weights = (allocate(self.values.shape) for _ in range(2))
+                self.sums[:] = self.weights[:] = 0
+            np.add.at(self.sums, places[again], np.nan_to_num(here))
+            np.add.at(self.weights, places[again], ~np.isnan(here))
+        return again, again[~same.all(axis=1)]
+
+    def finish(self) -> None:
+        """Average what shares a place, and leave NaN where nothing was put."""
+        for part in self.parts():
+            if self.sums is not None and self.weights is not None:
+                there = ~np.isnan(self.values[part])
+                count = there + self.weights[part]
+                total = np.where(there, self.values[part], 0) + self.sums[part]
+                self.values[part] = np.where(count > 0, total / np.maximum(count, 1), np.nan)
+            self.values[part][~self.seen[part]] = np.nan
+        self.sums = self.weights = None
+
+    def parts(self) -> Iterator[slice]:
+        rows = len(self.values)
+        chunk = max(1, CHUNK // max(1, self.values.shape[1]))
+        return (slice(begin, min(begin + chunk, rows)) for begin in range(0, rows, chunk))
