@@ -4,5 +4,6 @@ from forecaster.datasets.reading import Reading
 
 
 def test_nothing_said_leaves_all_to_be_found():
-    assert not any(getattr(Reading(), each.name) for each in fields(Reading) if each.name != "policy")
-    assert Reading().policy == "error"
+    nothing = Reading()
+    said = [each.name for each in fields(Reading) if getattr(nothing, each.name)]
+    assert (said, nothing.policy) == (["policy"], "error")

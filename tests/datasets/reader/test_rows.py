@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from forecaster.datasets.reader import history, read
 from forecaster.datasets.reading import Reading
-from forecaster.errors import DataError, StorageError, UnavailableError, UsageError
+from forecaster.errors import DataError, UnavailableError, UsageError
 
 ROWS = 60
 
