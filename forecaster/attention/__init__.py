@@ -1,7 +1,10 @@
-"""The attentions: q, k, v -> o. Pure torch; one file is one mechanism.
+"""The attentions: q, k, v -> o. Pure torch.
+
+One file is one mechanism, but for `base` (the contract) and `plugins` (mechanisms of other
+packages). `common/` holds what several mechanisms share.
 
 To add one: write its file (docstring with the formula, pure function, module), import it here and
-give it an entry in `ATTENTIONS`. The name in the table is the one on the command line.
+give it an entry in `ATTENTIONS`. The name in the table is the name on the command line.
 """
 
 from forecaster.attention.aft_conv import AFTConvAttention, aft_conv_attention, aft_conv_kernel
@@ -9,6 +12,7 @@ from forecaster.attention.aft_full import AFTFullAttention, aft_attention
 from forecaster.attention.aft_local import AFTLocalAttention, aft_local_attention
 from forecaster.attention.aft_simple import AFTSimpleAttention, aft_simple_attention
 from forecaster.attention.base import Attention, AttentionChoice, AttentionPlan, Place, Role
+from forecaster.attention.common.multihead import MultiHeadAttention
 from forecaster.attention.diff import (
     DifferentialAttention,
     differential_attention,
@@ -26,7 +30,6 @@ from forecaster.attention.logsparse import (
 )
 from forecaster.attention.lsh import LSHAttention, lsh_attention, lsh_buckets
 from forecaster.attention.mean import MeanAttention, mean_attention
-from forecaster.attention.multihead import MultiHeadAttention
 from forecaster.attention.none import NoAttention
 from forecaster.attention.plugins import Catalogue
 from forecaster.attention.prob import ProbSparseAttention, prob_counts, prob_sparse_attention

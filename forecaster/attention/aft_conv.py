@@ -22,11 +22,11 @@ very negative. The authors published no code, and 1e-6 is ours.
 import torch
 from torch import Tensor, nn
 
-from forecaster.attention.aft import gated
-from forecaster.attention.banded import banded_mean
 from forecaster.attention.base import About, Place, SelfAttention
-from forecaster.attention.kernels import at_least_one, check_visibility
-from forecaster.attention.multihead import MultiHeadAttention
+from forecaster.attention.common.aft import gated
+from forecaster.attention.common.banded import banded_mean
+from forecaster.attention.common.kernels import at_least_one, check_visibility
+from forecaster.attention.common.multihead import MultiHeadAttention
 from forecaster.shapes import Bool, Float
 
 

@@ -28,11 +28,11 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from forecaster.attention.aft import RANK, check_features, gated, position_factors
 from forecaster.attention.base import About, Place
-from forecaster.attention.kernels import accumulator, refuse_mix
-from forecaster.attention.multihead import MultiHeadAttention
-from forecaster.attention.prefix import STEEP, softmax_weights
+from forecaster.attention.common.aft import RANK, check_features, gated, position_factors
+from forecaster.attention.common.kernels import accumulator, refuse_mix
+from forecaster.attention.common.multihead import MultiHeadAttention
+from forecaster.attention.common.prefix import STEEP, softmax_weights
 from forecaster.shapes import Bool, Float
 
 PositionBias = (

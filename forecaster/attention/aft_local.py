@@ -22,11 +22,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from forecaster.attention.aft import check_features, gated, position_factors
-from forecaster.attention.banded import banded_mean, diagonals
 from forecaster.attention.base import About, Place, SelfAttention
-from forecaster.attention.kernels import at_least_one, refuse_mix
-from forecaster.attention.multihead import MultiHeadAttention
+from forecaster.attention.common.aft import check_features, gated, position_factors
+from forecaster.attention.common.banded import banded_mean, diagonals
+from forecaster.attention.common.kernels import at_least_one, refuse_mix
+from forecaster.attention.common.multihead import MultiHeadAttention
 from forecaster.shapes import Bool, Float
 
 

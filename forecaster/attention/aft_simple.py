@@ -18,11 +18,11 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from forecaster.attention.aft import check_features, gated
 from forecaster.attention.base import About, Place
-from forecaster.attention.kernels import accumulator, refuse_mix
-from forecaster.attention.multihead import MultiHeadAttention
-from forecaster.attention.prefix import parts, prefix_softmax_mean, softmax_weights
+from forecaster.attention.common.aft import check_features, gated
+from forecaster.attention.common.kernels import accumulator, refuse_mix
+from forecaster.attention.common.multihead import MultiHeadAttention
+from forecaster.attention.common.prefix import parts, prefix_softmax_mean, softmax_weights
 from forecaster.shapes import Bool, Float
 
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 
 from torch import Tensor, nn
 
-from forecaster.attention.kernels import check_visibility
+from forecaster.attention.common.kernels import check_visibility
 from forecaster.shapes import Bool, Float
 
 Role = Literal["encoder", "decoder", "cross"]

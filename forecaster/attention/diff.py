@@ -29,10 +29,10 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from forecaster.attention.base import About, Attention, Place
+from forecaster.attention.common.kernels import accumulator, check_inputs
+from forecaster.attention.common.multihead import merge_heads, split_heads
+from forecaster.attention.common.tiles import HIDDEN
 from forecaster.attention.full import full_attention
-from forecaster.attention.kernels import accumulator, check_inputs
-from forecaster.attention.multihead import merge_heads, split_heads
-from forecaster.attention.tiles import HIDDEN
 from forecaster.shapes import Bool, Float
 
 _BY_BLOCKS = {"cpu"}  # where that is quicker than two calls of the fused kernel

@@ -29,9 +29,9 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from forecaster.attention.base import About, Place, SelfAttention
-from forecaster.attention.kernels import accumulator, check_inputs, check_probability
-from forecaster.attention.multihead import merge_heads, split_heads
-from forecaster.attention.prefix import prefix_softmax_mean
+from forecaster.attention.common.kernels import accumulator, check_inputs, check_probability
+from forecaster.attention.common.multihead import merge_heads, split_heads
+from forecaster.attention.common.prefix import prefix_softmax_mean
 from forecaster.shapes import Bool, Float
 
 

@@ -26,11 +26,10 @@ import torch
 from torch import Tensor
 
 from forecaster.attention.base import About, Place, SelfAttention
-from forecaster.attention.flex import flex_pattern, suits_flex
-from forecaster.attention.full import full_attention
-from forecaster.attention.kernels import at_least_one
-from forecaster.attention.multihead import MultiHeadAttention
-from forecaster.attention.patterns import (
+from forecaster.attention.common.flex import flex_pattern, suits_flex
+from forecaster.attention.common.kernels import at_least_one
+from forecaster.attention.common.multihead import MultiHeadAttention
+from forecaster.attention.common.patterns import (
     Part,
     Strip,
     check_self_inputs,
@@ -38,6 +37,7 @@ from forecaster.attention.patterns import (
     pattern_mask,
     tiled_attention,
 )
+from forecaster.attention.full import full_attention
 from forecaster.shapes import Bool, Float
 
 _SHORT = 224  # up to this length one masked call is quicker than tiles (measured)

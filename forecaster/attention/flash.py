@@ -1,7 +1,7 @@
 """Mixed-chunk attention (FLASH): squared ReLU within chunks, linear attention across them.
 
 Hua et al., "Transformer Quality in Linear Time", ICML 2022, section 3 and the appendix's code; the
-unit around the attention is in forecaster/attention/gated.py.
+unit around the attention is in forecaster/attention/common/gated.py.
 
     out_i = Σ_{j in chunk(i)} relu(quad_q_i·quad_k_j / C + b_{i mod C, j mod C})² v_j
             + λ Σ_j (lin_q_i·lin_k_j) v_j
@@ -29,7 +29,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from forecaster.attention.base import About, Place
-from forecaster.attention.gated import (
+from forecaster.attention.common.gated import (
     GammaInit,
     GatedUnit,
     add_bias_gradient,
@@ -37,7 +37,7 @@ from forecaster.attention.gated import (
     saturate,
     stacks,
 )
-from forecaster.attention.kernels import (
+from forecaster.attention.common.kernels import (
     accumulator,
     at_least_one,
     check_inputs,

@@ -12,13 +12,13 @@ Strictly causal. The authors of Informer mask, then scale inside the softmax; th
 from torch import Tensor
 
 from forecaster.attention.base import About, Place
-from forecaster.attention.kernels import (
+from forecaster.attention.common.kernels import (
     check_inputs,
     check_probability,
     softmax_attention,
     visible_keys,
 )
-from forecaster.attention.multihead import MultiHeadAttention
+from forecaster.attention.common.multihead import MultiHeadAttention
 from forecaster.shapes import Bool, Float
 
 

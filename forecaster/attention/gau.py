@@ -1,7 +1,7 @@
 """The gated attention unit (GAU, "FLASH-Quad"): squared ReLU instead of softmax, and a gate.
 
 Hua et al., "Transformer Quality in Linear Time", ICML 2022, section 2 and the appendix's code; the
-unit around the attention is in forecaster/attention/gated.py.
+unit around the attention is in forecaster/attention/common/gated.py.
 
     out_i = Σ_j relu(q_i·k_j / n + b_ij)² v_j                            normalizer "n"
     out_i = (1/n) Σ_j relu(q_i·k_j / √s + b_ij)² v_j                     normalizer "ns"
@@ -25,7 +25,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from forecaster.attention.base import About, Place
-from forecaster.attention.gated import (
+from forecaster.attention.common.gated import (
     GammaInit,
     GatedUnit,
     add_bias_gradient,
@@ -33,7 +33,7 @@ from forecaster.attention.gated import (
     saturate,
     stacks,
 )
-from forecaster.attention.kernels import (
+from forecaster.attention.common.kernels import (
     accumulator,
     check_inputs,
     check_one_of,

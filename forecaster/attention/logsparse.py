@@ -34,11 +34,11 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from forecaster.attention.base import About, Place, SelfAttention
-from forecaster.attention.flex import flex_pattern, suits_flex
-from forecaster.attention.kernels import accumulator, at_least_one, visible_keys
-from forecaster.attention.multihead import merge_heads, split_heads
-from forecaster.attention.patterns import check_self_inputs, masked_attention, pattern_mask
-from forecaster.attention.tiles import HIDDEN, softmax_part, softmax_part_backward
+from forecaster.attention.common.flex import flex_pattern, suits_flex
+from forecaster.attention.common.kernels import accumulator, at_least_one, visible_keys
+from forecaster.attention.common.multihead import merge_heads, split_heads
+from forecaster.attention.common.patterns import check_self_inputs, masked_attention, pattern_mask
+from forecaster.attention.common.tiles import HIDDEN, softmax_part, softmax_part_backward
 from forecaster.shapes import Bool, Float
 
 _DENSE = {"cpu": 384, "gpu": 2048}  # steps up to which one masked call is quicker or as quick

@@ -39,10 +39,10 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from forecaster.attention.base import About, Place, SelfAttention
-from forecaster.attention.draws import DrawingAttention
-from forecaster.attention.kernels import accumulator, at_least_one, check_inputs
-from forecaster.attention.multihead import merge_heads, split_heads
-from forecaster.attention.tiles import HIDDEN, softmax_part, softmax_part_backward
+from forecaster.attention.common.draws import DrawingAttention
+from forecaster.attention.common.kernels import accumulator, at_least_one, check_inputs
+from forecaster.attention.common.multihead import merge_heads, split_heads
+from forecaster.attention.common.tiles import HIDDEN, softmax_part, softmax_part_backward
 from forecaster.shapes import Bool, Float, Int
 
 Buckets = int | tuple[int, int]

@@ -9,8 +9,8 @@ time like the others but cannot choose. Time and memory O(L·E). Strictly causal
 from torch import Tensor, nn
 
 from forecaster.attention.base import About, Attention, Place
-from forecaster.attention.kernels import check_inputs, visible_count, visible_sum
-from forecaster.attention.multihead import merge_heads, split_heads
+from forecaster.attention.common.kernels import check_inputs, visible_count, visible_sum
+from forecaster.attention.common.multihead import merge_heads, split_heads
 from forecaster.shapes import Bool, Float
 
 

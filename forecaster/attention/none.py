@@ -7,7 +7,7 @@ nothing. No parameters, no time, no memory; strictly causal.
 from torch import Tensor
 
 from forecaster.attention.base import About, Attention, Place
-from forecaster.attention.kernels import refuse_mix
+from forecaster.attention.common.kernels import refuse_mix
 
 
 class NoAttention(Attention):

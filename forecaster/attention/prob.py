@@ -32,9 +32,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from forecaster.attention.base import About, Place
-from forecaster.attention.draws import DrawingAttention
-from forecaster.attention.full import full_attention
-from forecaster.attention.kernels import (
+from forecaster.attention.common.draws import DrawingAttention
+from forecaster.attention.common.kernels import (
     accumulator,
     at_least_one,
     check_inputs,
@@ -45,7 +44,8 @@ from forecaster.attention.kernels import (
     visible_count,
     visible_sum,
 )
-from forecaster.attention.multihead import MultiHeadAttention
+from forecaster.attention.common.multihead import MultiHeadAttention
+from forecaster.attention.full import full_attention
 from forecaster.shapes import Bool, Float, Int
 
 Variant = Literal["paper", "informer2020"]

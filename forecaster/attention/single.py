@@ -21,8 +21,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from forecaster.attention.base import About, Attention, Place
+from forecaster.attention.common.kernels import refuse_mix
 from forecaster.attention.full import full_attention
-from forecaster.attention.kernels import refuse_mix
 from forecaster.shapes import Bool, Float
 
 

@@ -31,9 +31,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from forecaster.attention.base import About, Place
+from forecaster.attention.common.kernels import accumulator, at_least_one, check_inputs
+from forecaster.attention.common.multihead import MultiHeadAttention
 from forecaster.attention.full import full_attention
-from forecaster.attention.kernels import accumulator, at_least_one, check_inputs
-from forecaster.attention.multihead import MultiHeadAttention
 from forecaster.shapes import Bool, Float
 
 _SCORES = 1 << 19  # scores computed at a time, so that they stay in a CPU's cache

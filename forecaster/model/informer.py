@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from forecaster.attention.base import AttentionPlan, Place
-from forecaster.attention.kernels import at_least_one
+from forecaster.attention.common.kernels import at_least_one
 from forecaster.model.base import ForecastModel, Task
 from forecaster.model.blocks import Activation, DecoderLayer, Distil, EncoderLayer
 from forecaster.model.embedding import Embedding

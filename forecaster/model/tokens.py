@@ -34,7 +34,7 @@ import torch
 from torch import Tensor, nn
 
 from forecaster.attention.base import AttentionPlan, Place, Role
-from forecaster.attention.kernels import at_least_one
+from forecaster.attention.common.kernels import at_least_one
 from forecaster.model.average import CycleAverage
 from forecaster.model.base import ForecastModel, Task
 from forecaster.model.blocks import DecoderLayer, EncoderLayer

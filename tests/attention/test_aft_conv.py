@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from forecaster.attention import banded
 from forecaster.attention.aft_conv import AFTConvAttention, aft_conv_attention, aft_conv_kernel
 from forecaster.attention.base import Place
+from forecaster.attention.common import banded
 
 from .agreement import assert_agree, inputs
 from .naive import aft_conv as naive

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from forecaster.attention import banded
 from forecaster.attention.aft_local import AFTLocalAttention, aft_local_attention
 from forecaster.attention.base import Place
+from forecaster.attention.common import banded
 
 from .agreement import assert_agree, inputs
 from .naive.aft_local import aft_local as naive_aft_local

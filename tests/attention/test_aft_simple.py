@@ -4,7 +4,8 @@ from typing import Any
 import pytest
 import torch
 
-from forecaster.attention import AFTSimpleAttention, Place, aft_simple_attention, prefix
+from forecaster.attention import AFTSimpleAttention, Place, aft_simple_attention
+from forecaster.attention.common import prefix
 
 from .agreement import assert_agree, inputs
 from .memory import peak_mib

@@ -11,8 +11,8 @@ from forecaster.attention import (
     fixed,
     fixed_attention,
     full_attention,
-    tiles,
 )
+from forecaster.attention.common import tiles
 from forecaster.attention.fixed import FixedPattern
 
 from .agreement import assert_agree, inputs, value_and_gradients

@@ -8,10 +8,10 @@ from torch import Tensor
 from forecaster.attention import (
     MixedChunkAttention,
     Place,
-    gated,
     mixed_chunk_attention,
     relu_squared_attention,
 )
+from forecaster.attention.common import gated
 
 from .agreement import assert_agree, inputs
 from .memory import peak_mib

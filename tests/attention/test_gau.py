@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from forecaster.attention import GatedAttentionUnit, Place, gated, gau, relu_squared_attention
+from forecaster.attention import GatedAttentionUnit, Place, gau, relu_squared_attention
+from forecaster.attention.common import gated
 
 from .agreement import assert_agree, inputs, value_and_gradients
 from .naive.gau import relu_squared

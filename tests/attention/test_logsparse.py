@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from forecaster.attention import Place, full_attention, logsparse, tiles
+from forecaster.attention import Place, full_attention, logsparse
+from forecaster.attention.common import tiles
 from forecaster.attention.logsparse import (
     LogSparseAttention,
     log_sparse_attention,

@@ -9,7 +9,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from forecaster.attention import LSHAttention, Place, lsh, lsh_attention, lsh_buckets, tiles
+from forecaster.attention import LSHAttention, Place, lsh, lsh_attention, lsh_buckets
+from forecaster.attention.common import tiles
 from forecaster.attention.lsh import bucket_counts, draw_rotations
 
 from .agreement import assert_agree, inputs, value_and_gradients

@@ -27,16 +27,16 @@ class Mutation:
 
 MUTATIONS = {
     "heads merged without the transpose": Mutation(
-        "multihead.py",
+        "common/multihead.py",
         "return x.transpose(1, 2).flatten(2)",
         "return x.reshape(x.shape[0], x.shape[2], -1)",
-        ("test_multihead.py",),
+        ("common/test_multihead.py",),
     ),
     "heads split without the transpose": Mutation(
-        "multihead.py",
+        "common/multihead.py",
         "return x.view(*x.shape[:2], heads, -1).transpose(1, 2)",
         "return x.reshape(x.shape[0], heads, x.shape[1], -1)",
-        ("test_multihead.py",),
+        ("common/test_multihead.py",),
     ),
     "sample drawn from the global generator": Mutation(
         "prob.py", "generator=generator, ", "", ("test_prob.py",)
@@ -45,10 +45,13 @@ MUTATIONS = {
         "lsh.py", "generator=generator, ", "", ("test_lsh.py",)
     ),
     "exponentials without the maximum subtracted": Mutation(
-        "prefix.py", "(score - top).clamp_", "(score - 0 * top).clamp_", ("test_aft_simple.py",)
+        "common/prefix.py",
+        "(score - top).clamp_",
+        "(score - 0 * top).clamp_",
+        ("test_aft_simple.py",),
     ),
     "exponentials of a band without the maximum subtracted": Mutation(
-        "banded.py",
+        "common/banded.py",
         "top = k.amax(2, keepdim=True)",
         "top = 0 * k[:, :, :1]",
         ("test_aft_local.py",),
@@ -110,7 +113,9 @@ def test_the_copy_is_what_is_tested_and_is_green(copy: Path) -> None:
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert Path(where.stdout.strip()).is_relative_to(copy)
-    run = run_tests(copy, "tests/attention/test_multihead.py", "tests/attention/test_full.py")
+    run = run_tests(
+        copy, "tests/attention/common/test_multihead.py", "tests/attention/test_full.py"
+    )
     assert run.returncode == 0, run.stdout
 
 

@@ -11,8 +11,8 @@ from forecaster.attention import (
     full_attention,
     strided,
     strided_attention,
-    tiles,
 )
+from forecaster.attention.common import tiles
 from forecaster.attention.strided import StridedPattern
 
 from .agreement import assert_agree, inputs, value_and_gradients

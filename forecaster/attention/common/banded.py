@@ -26,8 +26,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
-from forecaster.attention.kernels import accumulator
-from forecaster.attention.tiles import HIDDEN
+from forecaster.attention.common.kernels import accumulator
+from forecaster.attention.common.tiles import HIDDEN
 from forecaster.shapes import Bool, Float
 
 _TILE = 32  # queries that share one matmul with the keys near them

@@ -3,7 +3,7 @@ from typing import Literal
 import pytest
 import torch
 
-from forecaster.attention.kernels import (
+from forecaster.attention.common.kernels import (
     at_least_one,
     check_inputs,
     check_one_of,
@@ -11,8 +11,7 @@ from forecaster.attention.kernels import (
     softmax_attention,
     visible_keys,
 )
-
-from .agreement import inputs
+from tests.attention.agreement import inputs
 
 
 @pytest.mark.parametrize("length", [1, 31, 32, 33, 65, 100])

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from forecaster.attention import AttentionChoice, Place
-from forecaster.attention.gated import RelativeBias, SecondUnit, rotate, saturate
+from forecaster.attention.common.gated import RelativeBias, SecondUnit, rotate, saturate
 from forecaster.model.blocks import DecoderLayer, EncoderLayer, FeedForward
 
 

@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from forecaster.attention.base import Place, SelfAttention
-from forecaster.attention.kernels import accumulator, at_least_one, check_one_of
+from forecaster.attention.common.kernels import accumulator, at_least_one, check_one_of
 from forecaster.shapes import Float
 
 GammaInit = Literal["one", "paper"]

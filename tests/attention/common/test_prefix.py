@@ -2,11 +2,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from forecaster.attention import prefix
-from forecaster.attention.prefix import prefix_softmax_mean
-
-from . import naive
-from .agreement import assert_agree, inputs
+from forecaster.attention.common import prefix
+from forecaster.attention.common.prefix import prefix_softmax_mean
+from tests.attention import naive
+from tests.attention.agreement import assert_agree, inputs
 
 # 13 steps: some hidden, all but two hidden, all hidden.
 MASK = torch.stack([torch.arange(13) % 3 > 0, torch.arange(13) > 10, torch.zeros(13) > 0])

@@ -1,10 +1,9 @@
 import pytest
 import torch
 
-from forecaster.attention import prefix
-from forecaster.attention.aft import RANK, check_features, gated, position_factors
-
-from .agreement import assert_agree, inputs
+from forecaster.attention.common import prefix
+from forecaster.attention.common.aft import RANK, check_features, gated, position_factors
+from tests.attention.agreement import assert_agree, inputs
 
 
 @pytest.mark.parametrize("rows", [1, 7])

@@ -4,10 +4,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from forecaster.attention import banded
-from forecaster.attention.banded import banded_mean, diagonals
-
-from .agreement import assert_agree
+from forecaster.attention.common import banded
+from forecaster.attention.common.banded import banded_mean, diagonals
+from tests.attention.agreement import assert_agree
 
 
 def slow(k: Tensor, v: Tensor, band: Tensor, low: int, causal: bool) -> Tensor:

@@ -5,9 +5,8 @@ import torch
 from torch import Tensor
 
 from forecaster.attention import FullAttention, Place
-from forecaster.attention.multihead import merge_heads, split_heads
-
-from . import naive
+from forecaster.attention.common.multihead import merge_heads, split_heads
+from tests.attention import naive
 
 WIDTH, HEADS = 6, 3
 

@@ -3,7 +3,7 @@
 A pattern says which query sees which key. Short series take one call of the fused kernel with the
 pattern as a mask (`masked_attention`). Long ones take dense tiles that together hold every visible
 key once (`tiled_attention`): a mechanism names them as `Part`s, which are merged by their
-log-sum-exp (forecaster/attention/tiles.py).
+log-sum-exp (forecaster/attention/common/tiles.py).
 """
 
 from abc import ABC, abstractmethod
@@ -16,13 +16,13 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from forecaster.attention.kernels import (
+from forecaster.attention.common.kernels import (
     accumulator,
     check_inputs,
     softmax_attention,
     visible_keys,
 )
-from forecaster.attention.tiles import HIDDEN, merge, softmax_part, softmax_part_backward
+from forecaster.attention.common.tiles import HIDDEN, merge, softmax_part, softmax_part_backward
 from forecaster.shapes import Bool, Float
 
 Pattern = Callable[[Tensor, Tensor], Tensor]

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from forecaster.attention.patterns import Pattern
+from forecaster.attention.common.patterns import Pattern
 
 
 def suits_flex(q: Tensor, v: Tensor, key_mask: Tensor | None) -> bool:

@@ -4,10 +4,9 @@ import sys
 import pytest
 import torch
 
-from forecaster.attention.patterns import Strip, check_self_inputs, pattern_mask
+from forecaster.attention.common.patterns import Strip, check_self_inputs, pattern_mask
 from forecaster.attention.strided import StridedPattern
-
-from .agreement import inputs
+from tests.attention.agreement import inputs
 
 
 def test_a_mask_made_in_inference_serves_training_too() -> None:

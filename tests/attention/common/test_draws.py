@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from forecaster.attention import Place
-from forecaster.attention.draws import DrawingAttention
+from forecaster.attention.common.draws import DrawingAttention
 
 
 def numbers(count: int, seed: int) -> Tensor:

@@ -4,10 +4,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from forecaster.attention import tiles
-from forecaster.attention.tiles import HIDDEN, hide, merge, softmax_part, softmax_part_backward
-
-from .agreement import inputs
+from forecaster.attention.common import tiles
+from forecaster.attention.common.tiles import (
+    HIDDEN,
+    hide,
+    merge,
+    softmax_part,
+    softmax_part_backward,
+)
+from tests.attention.agreement import inputs
 
 
 def draws(value_width: int = 3) -> tuple[Tensor, ...]:

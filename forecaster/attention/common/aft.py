@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from forecaster.attention.kernels import accumulator, check_inputs
-from forecaster.attention.prefix import parts
+from forecaster.attention.common.kernels import accumulator, check_inputs
+from forecaster.attention.common.prefix import parts
 from forecaster.shapes import Float
 
 RANK = 128  # features of a position, as in the paper

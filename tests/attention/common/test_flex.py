@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 
-from forecaster.attention.flex import suits_flex
+from forecaster.attention.common.flex import suits_flex
 
 # In a process of its own, because the tracer cannot see through the checks of shapes in tests.
 PROGRAM = """
@@ -15,7 +15,7 @@ import warnings
 import torch
 
 from forecaster.attention.fixed import FixedPattern
-from forecaster.attention.flex import flex_pattern
+from forecaster.attention.common.flex import flex_pattern
 from forecaster.attention.logsparse import log_sparse_pattern
 from forecaster.attention.strided import StridedPattern
 

@@ -1,0 +1,1 @@
+"""What several mechanisms share: checks, kernels, projections, patterns of visible keys."""
