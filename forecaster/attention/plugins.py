@@ -7,6 +7,8 @@ The class derives from `forecaster.attention.Attention`; its name can then stand
 """
 
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -15,24 +17,39 @@ from forecaster.errors import UsageError
 
 GROUP = "forecaster.attentions"
 
+_ALLOWED: ContextVar[Collection[str] | None] = ContextVar("allowed attentions", default=None)
+
+
+@contextmanager
+def allowing(names: Collection[str]) -> Iterator[None]:
+    """Import only the attentions `names` from other packages, in this thread and this block.
+
+    A service reads the name of an attention from a file that somebody else wrote.
+    """
+    token = _ALLOWED.set(names)
+    try:
+        yield
+    finally:
+        _ALLOWED.reset(token)
+
 
 class Catalogue(Mapping[str, type[Attention]]):
     """Our table and, after it, what other packages offer; theirs is imported when asked for.
 
-    An entry point cannot replace a name of the table. `allowed` are the names that this process may
-    import from other packages, None for all: a service sets it, because the name comes from a file.
+    An entry point cannot replace a name of the table. Within `allowing`, only what it names is
+    imported from other packages; UsageError for the rest.
     """
 
     def __init__(self, table: Mapping[str, type[Attention]]) -> None:
         self.table = table
-        self.allowed: Collection[str] | None = None
 
     def __getitem__(self, name: str) -> type[Attention]:
         if name in self.table:
             return self.table[name]
         entry = self._offered()[name]
         package = entry.dist.name if entry.dist else entry.value
-        if self.allowed is not None and name not in self.allowed:
+        allowed = _ALLOWED.get()
+        if allowed is not None and name not in allowed:
             raise UsageError(
                 f"attention '{name}' is offered by the package {package}, which may not be loaded "
                 f"here; allow it with FORECASTER_ATTENTIONS={name}"

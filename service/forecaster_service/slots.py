@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 import numpy as np
 
+from forecaster.attention.plugins import allowing
 from forecaster.bundle import Schema, digest_of
 from forecaster.errors import (
     BundleError,
@@ -128,10 +129,14 @@ def load(source: str, settings: Settings) -> Served:
 
     Raises UnfitError for one whose digest the settings do not have, and what `load_bundle` does.
     """
-    local, bundle = Path(source).is_dir(), load_bundle(source, LOADING)
-    if settings.digests and bundle.digest not in settings.digests:
-        raise UnfitError(f"FORECASTER_DIGESTS does not have the model's digest, {bundle.digest}")
-    forecaster = Forecaster(bundle, settings.device)
+    local = Path(source).is_dir()
+    with allowing(settings.attentions):
+        bundle = load_bundle(source, LOADING)
+        if settings.digests and bundle.digest not in settings.digests:
+            raise UnfitError(
+                f"FORECASTER_DIGESTS does not have the model's digest, {bundle.digest}"
+            )
+        forecaster = Forecaster(bundle, settings.device)
     return Served(forecaster, *_describe(forecaster), local)
 
 

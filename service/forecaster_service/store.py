@@ -14,7 +14,6 @@ from typing import Literal
 import numpy as np
 import torch
 
-from forecaster.attention import CATALOGUE
 from forecaster.errors import ConfigError, DeviceLostError, ForecasterError
 from forecaster_service import forecasting
 from forecaster_service.batching import Batcher, Done, RefusedError
@@ -249,7 +248,6 @@ class Store:
 
     def _load(self, slot: Slot) -> Served:
         """The model that the name of a slot stands for, checked. Raises what is wrong with it."""
-        CATALOGUE.allowed = self.settings.attentions
         served, old = load(slot.source, self.settings), slot.served
         if old and (found := differences(old.forecaster, served.forecaster)):
             raise UnfitError(

@@ -2,13 +2,14 @@
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import torch
 
 from forecaster.attention import ATTENTIONS, CATALOGUE, AttentionChoice, Place
-from forecaster.attention.plugins import GROUP
+from forecaster.attention.plugins import GROUP, allowing
 from forecaster.config import load
 from forecaster.errors import UsageError
 
@@ -56,7 +57,6 @@ def package(tmp_path: Path) -> Path:
 def installed(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(package)
     monkeypatch.delitem(sys.modules, "theirs", raising=False)
-    monkeypatch.setattr(CATALOGUE, "allowed", None)
 
 
 @pytest.mark.usefixtures("installed")
@@ -90,13 +90,25 @@ def test_says_what_is_wrong_with_it(name: str, message: str) -> None:
 
 
 @pytest.mark.usefixtures("installed")
-def test_a_process_may_keep_others_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(CATALOGUE, "allowed", ("other",))
-    with pytest.raises(UsageError, match="allow it with FORECASTER_ATTENTIONS=shifted"):
+def test_a_caller_may_keep_others_out() -> None:
+    with allowing(["other"]):
+        with pytest.raises(UsageError, match="allow it with FORECASTER_ATTENTIONS=shifted"):
+            load(flags={"attn": "shifted"})
+        with ThreadPoolExecutor() as another:  # nobody else is bound by it
+            config = another.submit(load, flags={"attn": "wrong-kind"})
+            assert "must be a class derived from" in str(config.exception())
+        with allowing(["shifted"]):
+            assert load(flags={"attn": "shifted"}).config.attn.name == "shifted"
+        with pytest.raises(UsageError, match="allow it with"):
+            load(flags={"attn": "shifted"})
+    assert load(flags={"attn": "shifted"}).config.attn.name == "shifted"
+
+
+@pytest.mark.usefixtures("installed")
+def test_what_is_kept_out_is_not_imported() -> None:
+    with allowing([]), pytest.raises(UsageError, match="may not be loaded here"):
         load(flags={"attn": "shifted"})
     assert "theirs" not in sys.modules
-    monkeypatch.setattr(CATALOGUE, "allowed", ("shifted",))
-    assert load(flags={"attn": "shifted"}).config.attn.name == "shifted"
 
 
 def test_the_command_takes_it(package: Path) -> None:

@@ -67,7 +67,6 @@ class TestAttentions:
 
         entry = importlib.metadata.EntryPoint("theirs", "no_such_module:X", "forecaster.attentions")
         monkeypatch.setattr(CATALOGUE, "_offered", lambda: {"theirs": entry})
-        monkeypatch.setattr(CATALOGUE, "allowed", None)
         status, out, err = run("attentions")
         assert status == 0
         assert "prob" in out

@@ -1,12 +1,16 @@
 import re
 from dataclasses import replace
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from forecaster.attention import ProbSparseAttention, plugins
+from forecaster.attention.plugins import GROUP
 from forecaster.bundle import Bundle
+from forecaster.config import load_dict
 from forecaster.datasets import Known, Scaler
 from forecaster.datasets.known import Attribute
 from forecaster.errors import (
@@ -210,3 +214,31 @@ def test_a_folder_stays_one_when_it_is_gone(tmp_path: Path, registry: Registry) 
 def test_what_clients_are_told(error: Exception, words: str) -> None:
     assert words in for_clients(error)
     assert "/secret" not in for_clients(error)
+
+
+class Theirs(ProbSparseAttention):
+    """An attention of somebody else's package."""
+
+
+class TestAttentionsOfOthers:
+    @pytest.fixture
+    def theirs(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        """A bundle whose attention another package offers."""
+        entry = EntryPoint("theirs", f"{__name__}:Theirs", GROUP)
+        monkeypatch.setattr(EntryPoint, "load", lambda self: Theirs)
+        monkeypatch.setattr(plugins, "entry_points", lambda group: [entry])
+        bundle = make_bundle(tmp_path / "ours")
+        values = bundle.config.to_dict() | {"attn": {"name": "theirs", "factor": 1}}
+        replace(bundle, config=load_dict(values, "the test")).save(tmp_path / "theirs")
+        return tmp_path / "theirs"
+
+    def test_they_are_loaded_only_where_the_settings_name_them(self, theirs: Path) -> None:
+        with pytest.raises(BundleError, match="allow it with FORECASTER_ATTENTIONS=theirs"):
+            load(str(theirs), Settings(model=str(theirs)))
+        served = load(str(theirs), Settings(model=str(theirs), attentions=("theirs",)))
+        assert served.identity.attn == "theirs"
+
+    def test_a_service_binds_nobody_else_in_its_process(self, theirs: Path) -> None:
+        with pytest.raises(BundleError):
+            load(str(theirs), Settings(model=str(theirs)))
+        assert Forecaster.load(theirs, "cpu").bundle.config.attn.name == "theirs"
