@@ -42,6 +42,7 @@ from forecaster.attention.base import About, Place, SelfAttention
 from forecaster.attention.common.draws import DrawingAttention
 from forecaster.attention.common.kernels import accumulator, at_least_one, check_inputs
 from forecaster.attention.common.multihead import merge_heads, split_heads
+from forecaster.attention.common.slices import slices
 from forecaster.attention.common.tiles import HIDDEN, softmax_part, softmax_part_backward
 from forecaster.shapes import Bool, Float, Int
 
@@ -273,11 +274,8 @@ class _Pattern:
     def parts(self, scores: int) -> Iterator[tuple[slice, slice]]:
         """Series and heads to compute at a time, when one head has so many scores."""
         B, H = self.order.shape[:2]
-        at_once = max(1, (_SCORES if self.order.device.type == "cpu" else 64 * _SCORES) // scores)
-        series, heads = max(1, at_once // H), min(H, at_once)
-        for b in range(0, B, series):
-            for h in range(0, H, heads):
-                yield slice(b, b + series), slice(h, h + heads)
+        at_once = _SCORES if self.order.device.type == "cpu" else 64 * _SCORES
+        return slices(B, H, scores, at_once)
 
 
 class _Dense(torch.autograd.Function):

@@ -45,6 +45,7 @@ from forecaster.attention.common.kernels import (
     visible_sum,
 )
 from forecaster.attention.common.multihead import MultiHeadAttention
+from forecaster.attention.common.slices import slices
 from forecaster.attention.full import full_attention
 from forecaster.shapes import Bool, Float, Int
 
@@ -270,24 +271,21 @@ def _measure(
     """
     B, H, L, _ = q.shape
     kind = accumulator(q.dtype)
-    at_once = max(1, (_SCORES if q.device.type == "cpu" else 4 * _SCORES) // sample.numel())
-    series, heads = max(1, at_once // H), min(H, at_once)
+    at_once = _SCORES if q.device.type == "cpu" else 4 * _SCORES
     measure = torch.empty(B, H, L, dtype=kind, device=q.device)
     sampled_scores = _SampledScores(sample, k.shape[2], kind)
-    for b in range(0, B, series):
-        for h in range(0, H, heads):
-            part = slice(b, b + series), slice(h, h + heads)
-            scores = sampled_scores(q[part].to(kind), k[part].to(kind))
-            count: int | Tensor = sample.shape[1] if variant == "paper" else k.shape[2]
-            if key_mask is not None:
-                seen = key_mask[part[0]][:, None, sample]
-                real = seen if variant == "paper" else key_mask[part[0], None, None]
-                count = real.sum(3).clamp_(min=1)
-                mean = scores.masked_fill(~seen, 0.0).sum(3) / count
-                scores = scores.masked_fill_(~seen, -math.inf)
-            else:
-                mean = scores.sum(3) / count
-            torch.sub(scores.amax(3), mean, out=measure[part])
+    for part in slices(B, H, sample.numel(), at_once):
+        scores = sampled_scores(q[part].to(kind), k[part].to(kind))
+        count: int | Tensor = sample.shape[1] if variant == "paper" else k.shape[2]
+        if key_mask is not None:
+            seen = key_mask[part[0]][:, None, sample]
+            real = seen if variant == "paper" else key_mask[part[0], None, None]
+            count = real.sum(3).clamp_(min=1)
+            mean = scores.masked_fill(~seen, 0.0).sum(3) / count
+            scores = scores.masked_fill_(~seen, -math.inf)
+        else:
+            mean = scores.sum(3) / count
+        torch.sub(scores.amax(3), mean, out=measure[part])
     return measure
 
 

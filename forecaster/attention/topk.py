@@ -33,6 +33,7 @@ from torch.autograd.function import once_differentiable
 from forecaster.attention.base import About, Place
 from forecaster.attention.common.kernels import accumulator, at_least_one, check_inputs
 from forecaster.attention.common.multihead import MultiHeadAttention
+from forecaster.attention.common.slices import slices
 from forecaster.attention.full import full_attention
 from forecaster.shapes import Bool, Float
 
@@ -199,12 +200,10 @@ class _TopK(torch.autograd.Function):
 
 def _blocks(B: int, H: int, L: int, S: int, causal: bool, device: str) -> Iterator[Block]:
     """Blocks small enough to compute all their scores at a time."""
-    budget = _SCORES if device == "cpu" else 32 * _SCORES
-    rows = min(L, max(1, budget // S), _ROWS if causal else L)
-    pairs = max(1, budget // (rows * S))
-    series, heads = max(1, pairs // H), min(H, pairs)
-    for b, h, i in product(range(0, B, series), range(0, H, heads), range(0, L, rows)):
-        yield slice(b, b + series), slice(h, h + heads), slice(i, i + rows)
+    at_once = _SCORES if device == "cpu" else 32 * _SCORES
+    rows = min(L, max(1, at_once // S), _ROWS if causal else L)
+    for part, i in product(slices(B, H, rows * S, at_once), range(0, L, rows)):
+        yield *part, slice(i, i + rows)
 
 
 def _cut(qkv: Sequence[Tensor], block: Block) -> list[Tensor]:

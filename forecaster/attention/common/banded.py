@@ -27,6 +27,7 @@ from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
 from forecaster.attention.common.kernels import accumulator
+from forecaster.attention.common.slices import slices
 from forecaster.attention.common.tiles import HIDDEN
 from forecaster.shapes import Bool, Float
 
@@ -318,14 +319,8 @@ def _parts(k: Tensor, v: Tensor, G: int) -> list[tuple[slice, ...]]:
     if v.device.type != "cpu":
         return [()]
     one = k.shape[2:].numel() + v.shape[2:].numel()
-    heads = H if G > 1 else min(H, max(1, _AT_ONCE // one))
-    series = max(1, _AT_ONCE // (one * heads))
     everything = slice(None)
-    return [
-        (everything, everything, slice(b, b + series), slice(h, h + heads))
-        for b in range(0, B, series)
-        for h in range(0, H // G if G > 1 else H, heads)
-    ]
+    return [(everything, everything, *part) for part in slices(B, H // G, G * one, _AT_ONCE)]
 
 
 def _empty_like(x: Tensor) -> Tensor:
