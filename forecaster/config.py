@@ -31,37 +31,13 @@ from forecaster import resources
 from forecaster.attention import ATTENTIONS, CATALOGUE, SYNONYMS
 from forecaster.attention.base import AttentionChoice, AttentionPlan, SelfAttention
 from forecaster.errors import ConfigError, ForecasterError, StorageError, UsageError
+from forecaster.flags import FLAGS, Device, Features, Policy, option
 from forecaster.lookup import canonical, did_you_mean, find, option_model
 from forecaster.model import SKELETONS, ForecastModel, QuantileSpread, Task
 from forecaster.resources import names_a_file
 
 Positive = Annotated[int, Field(ge=1)]
 Rate = Annotated[float, Field(gt=0)]
-Features = Literal["M", "S", "MS"]
-
-FLAGS = {
-    "attn": "attn.name",
-    "data": "data.name",
-    "target": "data.target",
-    "features": "data.features",
-    "time": "data.time",
-    "id": "data.id",
-    "past_covariates": "data.past_covariates",
-    "future_covariates": "data.future_covariates",
-    "static": "data.static",
-    "freq": "data.freq",
-    "season": "data.seasons",
-    "policy": "data.policy",
-    "holidays": "data.holidays",
-    "horizon": "window.horizon",
-    "lookback": "window.past",
-    "epochs": "train.epochs",
-    "refit": "train.refit",
-    "register": "track.register_model",
-    "seed": "seed",
-    "device": "device",
-}
-"""The named flags of the command line and the values that they are short for."""
 
 NAMED = ("model", "attn", "attn.decoder", "attn.cross")
 ROLES = ("decoder", "cross")
@@ -121,7 +97,7 @@ class DataConfig(Section):
     """The time step of a file; by default found."""
     seasons: list[Positive] = []
     """Steps of the cycles of a file, the main one first; by default found."""
-    policy: Literal["error", "sort", "resample"] = "error"
+    policy: Policy = "error"
     """What to do about a file's gaps, repeated and unsorted stamps (docs/data.md)."""
 
     @property
@@ -375,7 +351,7 @@ class RunConfig(Section):
     intervals: IntervalsConfig = IntervalsConfig()
     track: TrackConfig = TrackConfig()
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    device: Device = "auto"
 
     @field_validator("attn")
     @classmethod
@@ -489,7 +465,7 @@ def load(
         [(key, origin, _parse(text, origin, ConfigError)) for key, origin, text in exported],
         [
             *[(key, origin, _parse(text, origin, UsageError)) for key, origin, text in given],
-            *[(FLAGS[flag], f"--{flag}", value) for flag, value in flags.items()],
+            *[(FLAGS[flag].path, option(flag), value) for flag, value in flags.items()],
         ],
     )
     values: dict[str, Any] = RunConfig().to_dict()

@@ -12,8 +12,9 @@ import yaml
 from forecaster import resources
 from forecaster.attention import ATTENTIONS
 from forecaster.attention.base import SelfAttention
-from forecaster.config import FLAGS, Loaded, RunConfig, load, load_dict
+from forecaster.config import Loaded, RunConfig, load, load_dict
 from forecaster.errors import ConfigError, StorageError, UsageError
+from forecaster.flags import FLAGS, option
 from forecaster.model import SKELETONS, Task
 
 SHIPPED = sorted(path.stem for path in resources.configs().glob("*.yaml"))
@@ -89,8 +90,8 @@ class TestPrecedence:
     )
     def test_every_flag_is_short_for_its_path(self, flag, value):
         loaded = resolve(**{"data": "sales.csv", flag: value})
-        assert loaded.config.flat()[FLAGS[flag]] == str(value)
-        assert loaded.origins[FLAGS[flag]] == f"--{flag}"
+        assert loaded.config.flat()[FLAGS[flag].path] == str(value)
+        assert loaded.origins[FLAGS[flag].path] == option(flag)
 
     def test_the_flags_above_are_all_there_are(self):
         marks = self.test_every_flag_is_short_for_its_path.pytestmark

@@ -41,7 +41,7 @@ def _version(wanted: bool) -> None:
 
 
 @app.callback()
-def options(
+def overall(
     version: Annotated[
         bool,
         typer.Option("--version", is_eager=True, callback=_version, help="Print the version."),

@@ -5,27 +5,18 @@ from typing import Annotated
 
 import typer
 
-from forecaster.cli.options import (
-    AsJson,
-    Config,
-    Freq,
-    Future,
-    Horizon,
-    Id,
-    Lookback,
-    Past,
-    Policy,
-    Season,
-    Set,
-    Static,
-    Target,
-    Time,
-    load,
-)
+from forecaster.cli.options import AsJson, Asked, configured
 from forecaster.cli.output import draw, nothing, print_json, say
 from forecaster.errors import UsageError
+from forecaster.flags import FLAGS
 
 app = typer.Typer(help="The data sets that are known by name.", no_args_is_help=True)
+
+ABOUT_FILES = [
+    name
+    for name, flag in FLAGS.items()
+    if flag.path.startswith(("data.", "window.")) and name != "data"
+]
 
 
 @app.command("list")
@@ -82,21 +73,10 @@ def data_fetch(name: str, as_json: AsJson = False) -> None:
 
 
 @app.command("check")
+@configured(*ABOUT_FILES)
 def data_check(
+    asked: Asked,
     file: Annotated[str, typer.Argument(help="A CSV or Parquet file, a folder, a pattern.")],
-    horizon: Horizon = None,
-    lookback: Lookback = None,
-    target: Target = None,
-    past_covariates: Past = None,
-    future_covariates: Future = None,
-    static: Static = None,
-    time: Time = None,
-    id: Id = None,
-    freq: Freq = None,
-    season: Season = None,
-    policy: Policy = None,
-    config: Config = None,
-    set_: Set = None,
     picture: Annotated[
         Path | None, typer.Option(help="PNG or SVG to draw; else NAME-check.png here.")
     ] = None,
@@ -117,7 +97,7 @@ def data_check(
             f"data check wants a file, a folder or a pattern, got '{file}'; what is known by name "
             f"is shown by: forecaster data show {file}"
         )
-    loaded = load({**locals(), "data": file})
+    loaded = asked.load(data=file)
     resolved, own, series = find_data(loaded, nothing if as_json else say)
     problem = make_problem(resolved, own, series)
     past, _, steps = problem.config.window.lengths()

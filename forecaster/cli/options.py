@@ -1,95 +1,81 @@
-"""The options of the commands, each declared once."""
+"""What several commands take: the options of the configuration, and some that are their own."""
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from forecaster.errors import UsageError
+from forecaster import flags
+from forecaster.flags import FLAGS
 
 if TYPE_CHECKING:
     from forecaster.config import Loaded
 
+
+def _help(name: str) -> Any:
+    return typer.Option(help=FLAGS[name].help)
+
+
+def _value(name: str, given: Any) -> Any:
+    """What the text of a flag means; the command line has read numbers and switches already."""
+    text = isinstance(given, str)
+    return flags.parse(flags.option(name), FLAGS[name].read, given) if text else given
+
+
+MODEL = "A bundle's folder, an MLflow run id, or a registered NAME, NAME@alias or NAME/version."
+Model = Annotated[str, typer.Option(help=MODEL)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 Config = Annotated[str | None, typer.Option(help="A name in configs/ or a YAML file.")]
-Attn = Annotated[str | None, typer.Option(help="Attention; see `forecaster attentions`.")]
-Data = Annotated[
-    str | None,
-    typer.Option(
-        help="A name of `forecaster data list`; or a CSV or Parquet file, folder, pattern."
-    ),
-]
-Features = Annotated[
-    Literal["M", "S", "MS"] | None,
-    typer.Option(help="M: all to all; S: the target alone; MS: all to the target."),
-]
-Target = Annotated[
-    str | None, typer.Option(help="What to predict: columns, with commas; else all of them.")
-]
-Past = Annotated[
-    str | None,
-    typer.Option("--past-covariates", help="Columns to read but not to predict, with commas."),
-]
-Future = Annotated[
-    str | None,
-    typer.Option("--future-covariates", help="Columns known ahead, with commas."),
-]
-Static = Annotated[
-    str | None, typer.Option(help="Columns that are attributes of a series, with commas.")
-]
-Time = Annotated[str | None, typer.Option(help="The time column of a file.")]
-Id = Annotated[str | None, typer.Option(help="The column of a file that names its series.")]
-Freq = Annotated[str | None, typer.Option(help="The time step of a file: 15min, h, D, W-MON, MS.")]
-Season = Annotated[
-    str | None, typer.Option(help="Steps of the cycles of a file, with commas, the main one first.")
-]
-Policy = Annotated[
-    Literal["error", "sort", "resample"] | None,
-    typer.Option(help="What to do about gaps, repeated and unsorted stamps; see docs/data.md."),
-]
-Holidays = Annotated[
-    str | None, typer.Option(help="Public holidays for the calendar: a country or state, AU-VIC.")
-]
-Horizon = Annotated[int | None, typer.Option(help="Steps to forecast.")]
-Lookback = Annotated[str | None, typer.Option(help='Steps to look back, or "21 cycles".')]
-Epochs = Annotated[int | None, typer.Option(help="Passes over the training windows, at most.")]
-Refit = Annotated[
-    bool | None,
-    typer.Option("--refit", help="After the evaluation, train once more on all rows."),
-]
-Register = Annotated[
-    bool | None, typer.Option("--register/--no-register", help="Register the model in MLflow.")
-]
-Seed = Annotated[int | None, typer.Option(help="Seed of weights, order and dropout.")]
-Device = Annotated[
-    Literal["auto", "cpu", "cuda"] | None,
-    typer.Option(help="Where to compute; auto takes CUDA where there is one."),
-]
 Set = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Any value, such as train.lr=0.0003."),
 ]
-MODEL = "A bundle's folder, an MLflow run id, or a registered NAME, NAME@alias or NAME/version."
-Model = Annotated[str, typer.Option(help=MODEL)]
+Horizon = Annotated[int | None, _help("horizon")]
+Policy = Annotated[flags.Policy | None, _help("policy")]
+Device = Annotated[flags.Device | None, _help("device")]
 
 
-def load(given: dict[str, Any]) -> "Loaded":
-    """The configuration that the parameters of a command name."""
-    from forecaster import config
+@dataclass(frozen=True)
+class Asked:
+    """The configuration that the options of a command ask for."""
 
-    named = {name: given[name] for name in config.FLAGS if given.get(name) is not None}
-    if str(named.get("lookback", "")).isdigit():
-        named["lookback"] = int(named["lookback"])
-    if "season" in named:
-        named["season"] = numbers("--season", named["season"])
-    for name in ("past_covariates", "future_covariates", "static"):
-        if name in named:
-            named[name] = [part.strip() for part in named[name].split(",")]
-    return config.load(given["config"], given["set_"] or (), named)
+    flags: dict[str, Any]
+    config: str | None
+    sets: list[str]
+
+    def load(self, **also: Any) -> "Loaded":
+        """Resolve it; `also` are further flags."""
+        from forecaster import config
+
+        return config.load(self.config, self.sets, {**self.flags, **also})
 
 
-def numbers(option: str, text: str) -> list[int]:
-    """Numbers with commas between."""
-    parts = text.split(",")
-    if not all(part.strip().isdecimal() and int(part) for part in parts):
-        raise UsageError(f"{option} wants numbers with commas, such as 96,336, got {text}")
-    return [int(part) for part in parts]
+def configured(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options `names` of FLAGS, or all, with --config and --set.
+
+    The command gets them as one `Asked`, its first parameter.
+    """
+    chosen = names or tuple(FLAGS)
+    kinds = {name: Annotated[FLAGS[name].kind | None, _help(name)] for name in chosen}
+    shared = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+        for name, kind in {**kinds, "config": Config, "set_": Set}.items()
+    ]
+
+    def give(command: Callable[..., None]) -> Callable[..., None]:
+        @wraps(command)
+        def run(*, config: str | None, set_: list[str] | None, **given: Any) -> None:
+            texts = {name: given.pop(name) for name in chosen}
+            values = {name: _value(name, text) for name, text in texts.items() if text is not None}
+            command(Asked(values, config, set_ or []), **given)
+
+        signature = inspect.signature(command)
+        _, *others = signature.parameters.values()
+        own = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in others]
+        run.__dict__["__signature__"] = signature.replace(parameters=[*shared, *own])
+        return run
+
+    return give

@@ -9,6 +9,7 @@ import typer
 from forecaster.cli.options import MODEL, AsJson, Device, Horizon, Policy
 from forecaster.cli.output import print_json, say, write
 from forecaster.errors import UsageError
+from forecaster.flags import parse
 
 if TYPE_CHECKING:
     from forecaster.bundle import Bundle
@@ -49,7 +50,7 @@ def predict(
         raise UsageError("name either a --model or the --url of a service")
     if output is not None and output.suffix not in (".csv", ".parquet"):
         raise UsageError(f"--output wants a name ending in .csv or .parquet, got {output}")
-    wanted = _levels(levels)
+    wanted = parse("--levels", _levels, levels) if levels else []
     history: Any = input
     source: Any
     if url is not None:
@@ -97,8 +98,9 @@ def _own_history(bundle: "Bundle") -> tuple[Any, str]:
     return read_frame(file, card).tail(bundle.past), str(file)
 
 
-def _levels(text: str | None) -> list[float]:
+def _levels(text: str) -> list[float]:
+    """Numbers with commas between."""
     try:
-        return [float(level) for level in (text or "").split(",") if text]
+        return [float(level) for level in text.split(",")]
     except ValueError:
-        raise UsageError(f"--levels wants numbers such as 0.1,0.5,0.9, got '{text}'") from None
+        raise ValueError("numbers such as 0.1,0.5,0.9") from None

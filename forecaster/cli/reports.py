@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
-from forecaster.cli.options import MODEL, AsJson, Config, Device, Set, numbers
+from forecaster.cli.options import MODEL, AsJson, Config, Device, Set
 from forecaster.cli.output import print_json, say
 from forecaster.errors import ForecasterError, UsageError
+from forecaster.flags import names, numbers, parse
 
 
 def compare(
@@ -48,9 +49,9 @@ def compare(
 
     stem, values = comparison.read_grid(grid)
     said = {
-        "attn": attn if attn in (None, "all") else attn.split(","),
-        "horizons": horizon and numbers("--horizon", horizon),
-        "data": data and [name.strip() for name in data.split(",")],
+        "attn": attn if attn in (None, "all") else names(attn),
+        "horizons": horizon and parse("--horizon", numbers, horizon),
+        "data": data and names(data),
         "seeds": seeds,
         "protocol.steps": steps,
         "protocol.config": config,

@@ -2,61 +2,12 @@
 
 from typing import Any
 
-from forecaster.cli.options import (
-    AsJson,
-    Attn,
-    Config,
-    Data,
-    Device,
-    Epochs,
-    Features,
-    Freq,
-    Future,
-    Holidays,
-    Horizon,
-    Id,
-    Lookback,
-    Model,
-    Past,
-    Policy,
-    Refit,
-    Register,
-    Season,
-    Seed,
-    Set,
-    Static,
-    Target,
-    Time,
-    load,
-)
+from forecaster.cli.options import AsJson, Asked, Device, Model, configured
 from forecaster.cli.output import nothing, print_json, say
 
 
-def train(
-    attn: Attn = None,
-    horizon: Horizon = None,
-    data: Data = None,
-    target: Target = None,
-    past_covariates: Past = None,
-    future_covariates: Future = None,
-    static: Static = None,
-    features: Features = None,
-    time: Time = None,
-    id: Id = None,
-    freq: Freq = None,
-    season: Season = None,
-    policy: Policy = None,
-    holidays: Holidays = None,
-    lookback: Lookback = None,
-    epochs: Epochs = None,
-    refit: Refit = None,
-    register: Register = None,
-    seed: Seed = None,
-    device: Device = None,
-    config: Config = None,
-    set_: Set = None,
-    as_json: AsJson = False,
-) -> None:
+@configured()
+def train(asked: Asked, as_json: AsJson = False) -> None:
     """Train a model, judge it, keep it and track it.
 
     The model is judged on every test window beside forecasts that need no training, kept as a
@@ -64,7 +15,7 @@ def train(
 
     Example: forecaster train --attn prob --horizon 336 --data ETTh1
     """
-    loaded = load(locals())
+    loaded = asked.load()
     from forecaster import experiment
 
     result = experiment.run(loaded, say, nothing if as_json else _show_metrics)
@@ -98,31 +49,8 @@ def evaluate(model: Model, device: Device = None, as_json: AsJson = False) -> No
         _show_metrics({"test": metrics})
 
 
-def config(
-    attn: Attn = None,
-    horizon: Horizon = None,
-    data: Data = None,
-    target: Target = None,
-    past_covariates: Past = None,
-    future_covariates: Future = None,
-    static: Static = None,
-    features: Features = None,
-    time: Time = None,
-    id: Id = None,
-    freq: Freq = None,
-    season: Season = None,
-    policy: Policy = None,
-    holidays: Holidays = None,
-    lookback: Lookback = None,
-    epochs: Epochs = None,
-    refit: Refit = None,
-    register: Register = None,
-    seed: Seed = None,
-    device: Device = None,
-    config: Config = None,
-    set_: Set = None,
-    as_json: AsJson = False,
-) -> None:
+@configured()
+def config(asked: Asked, as_json: AsJson = False) -> None:
     """Print the resolved configuration.
 
     With the place where each value came from. Takes the options of train and trains nothing; what
@@ -130,7 +58,7 @@ def config(
 
     Example: forecaster config --attn full --set train.epochs=3
     """
-    loaded = load(locals())
+    loaded = asked.load()
     if as_json:
         print_json({"config": loaded.config.to_dict(), "origins": loaded.origins})
         return

@@ -1,0 +1,108 @@
+"""The options that are short for one value of the configuration: each is declared here, once.
+
+`forecaster train`, `config` and `data check` take their options from this table, `config.load` the
+places of the values. An option of a new value is one more entry.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+from forecaster.errors import UsageError
+
+T = TypeVar("T")
+
+Features = Literal["M", "S", "MS"]
+Policy = Literal["error", "sort", "resample"]
+Device = Literal["auto", "cpu", "cuda"]
+
+
+@dataclass(frozen=True)
+class Flag:
+    """An option of the command line.
+
+    `path` is the value that it is short for, `kind` what the command line checks. `read` turns the
+    text into the value where that takes more; it raises ValueError saying what it wants.
+    """
+
+    path: str
+    help: str
+    kind: Any = str
+    read: Callable[[str], Any] = str
+
+
+def numbers(text: str) -> list[int]:
+    """Numbers from 1 on, with commas between."""
+    parts = text.split(",")
+    if not all(part.strip().isdecimal() and int(part) for part in parts):
+        raise ValueError("numbers with commas, such as 96,336")
+    return [int(part) for part in parts]
+
+
+def names(text: str) -> list[str]:
+    """Names with commas between."""
+    return [part.strip() for part in text.split(",")]
+
+
+def steps(text: str) -> int | str:
+    """Steps as a number; "21 cycles" stays a text."""
+    return int(text) if text.isdigit() else text
+
+
+def option(name: str) -> str:
+    """A flag as people type it: "--past-covariates" for past_covariates."""
+    return f"--{name.replace('_', '-')}"
+
+
+def parse(option: str, read: Callable[[str], T], text: str) -> T:
+    """What the text of an option means. Raises UsageError saying what `read` wants."""
+    try:
+        return read(text)
+    except ValueError as error:
+        raise UsageError(f"{option} wants {error}, got '{text}'") from None
+
+
+FLAGS = {
+    "attn": Flag("attn.name", "Attention; see `forecaster attentions`."),
+    "horizon": Flag("window.horizon", "Steps to forecast.", int),
+    "data": Flag(
+        "data.name",
+        "A name of `forecaster data list`; or a CSV or Parquet file, folder, pattern.",
+    ),
+    "target": Flag("data.target", "What to predict: columns, with commas; else all of them."),
+    "past_covariates": Flag(
+        "data.past_covariates", "Columns to read but not to predict, with commas.", read=names
+    ),
+    "future_covariates": Flag(
+        "data.future_covariates", "Columns known ahead, with commas.", read=names
+    ),
+    "static": Flag(
+        "data.static", "Columns that are attributes of a series, with commas.", read=names
+    ),
+    "features": Flag(
+        "data.features", "M: all to all; S: the target alone; MS: all to the target.", Features
+    ),
+    "time": Flag("data.time", "The time column of a file."),
+    "id": Flag("data.id", "The column of a file that names its series."),
+    "freq": Flag("data.freq", "The time step of a file: 15min, h, D, W-MON, MS."),
+    "season": Flag(
+        "data.seasons",
+        "Steps of the cycles of a file, with commas, the main one first.",
+        read=numbers,
+    ),
+    "policy": Flag(
+        "data.policy",
+        "What to do about gaps, repeated and unsorted stamps; see docs/data.md.",
+        Policy,
+    ),
+    "holidays": Flag(
+        "data.holidays", "Public holidays for the calendar: a country or state, AU-VIC."
+    ),
+    "lookback": Flag("window.past", 'Steps to look back, or "21 cycles".', read=steps),
+    "epochs": Flag("train.epochs", "Passes over the training windows, at most.", int),
+    "refit": Flag("train.refit", "After the evaluation, train once more on all rows.", bool),
+    "register": Flag("track.register_model", "Register the model in MLflow.", bool),
+    "seed": Flag("seed", "Seed of weights, order and dropout.", int),
+    "device": Flag("device", "Where to compute; auto takes CUDA where there is one.", Device),
+}
+"""Every such option by its name as a keyword, in the order of --help."""

@@ -1,0 +1,37 @@
+import pytest
+
+from forecaster.config import RunConfig
+from forecaster.errors import UsageError
+from forecaster.flags import FLAGS, names, numbers, option, parse, steps
+
+
+def test_every_path_is_that_of_one_value():
+    values = RunConfig().flat()
+    paths = [flag.path for flag in FLAGS.values()]
+    assert set(paths) <= set(values)
+    assert len(set(paths)) == len(paths)
+
+
+def test_help_is_a_sentence():
+    assert all(flag.help.endswith(".") for flag in FLAGS.values() if "cycles" not in flag.help)
+
+
+def test_a_flag_is_typed_with_hyphens():
+    assert option("past_covariates") == "--past-covariates"
+
+
+def test_numbers_have_commas_between():
+    assert numbers("24, 168") == [24, 168]
+    for text in ("", "24,", "1.5", "0", "-3", "x"):
+        with pytest.raises(
+            UsageError, match=r"^--season wants numbers with commas, such as 96,336"
+        ):
+            parse("--season", numbers, text)
+
+
+def test_names_have_commas_between():
+    assert names("wind, price a day ahead") == ["wind", "price a day ahead"]
+
+
+def test_steps_are_a_number_cycles_are_not():
+    assert [steps(text) for text in ("504", "21 cycles", "-5")] == [504, "21 cycles", "-5"]
