@@ -2,13 +2,12 @@
 
 import json
 import re
-from collections.abc import Callable, Coroutine
-from typing import Any, ParamSpec, TypeAlias, TypeVar, get_type_hints
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
 
-from fastapi import Request, Response
+from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
-from fastapi.routing import APIRoute
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
 from starlette.requests import ClientDisconnect
@@ -80,57 +79,43 @@ def _distinct(pairs: list[tuple[str, Any]]) -> None:
         raise Problem(400, "the body has an object with the same key twice")
 
 
-Handler: TypeAlias = Callable[[Request], Coroutine[Any, Any, Response]]
+async def read(
+    request: Request, kind: TypeAdapter[T], settings: Settings, *, rows_are_objects: bool
+) -> T:
+    """The body as `kind`: application/json, not compressed.
 
-
-class JSONRoute(APIRoute):
-    """A route that takes application/json, not compressed, and calls its endpoint with what the
-    type of its parameter `body` makes of that, and with the request.
-
-    FastAPI's own handler solves dependencies besides, of which such a route has none.
+    Raises Problem where `parse` does, and 415 for another type; RequestValidationError for what is
+    no `kind`.
     """
+    if request.headers.get("content-encoding", "identity").lower() != "identity":
+        raise Problem(
+            415, "compressed bodies are not taken: send the JSON as it is",
+            headers={"Accept-Encoding": "identity"},
+        )  # fmt: skip
+    given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if given != "application/json":
+        raise Problem(
+            415, "expected the header Content-Type: application/json",
+            headers={"Accept": "application/json"},
+        )  # fmt: skip
+    try:
+        data = await request.body()
+    except ClientDisconnect:
+        raise Problem(CLIENT_LEFT, "the client left") from None
+    if not data:
+        raise Problem(400, "the body is empty: expected JSON")
 
-    rows_are_objects = False
+    def checked() -> T:
+        value = parse(data, settings, rows_are_objects=rows_are_objects)
+        return kind.validate_python(value, context=ARRAYS)
 
-    def get_route_handler(self) -> Handler:
-        endpoint = self.endpoint
-        kind: TypeAdapter[Any] = TypeAdapter(get_type_hints(endpoint, include_extras=True)["body"])
-
-        async def handle(request: Request) -> Response:
-            if request.headers.get("content-encoding", "identity").lower() != "identity":
-                raise Problem(
-                    415, "compressed bodies are not taken: send the JSON as it is",
-                    headers={"Accept-Encoding": "identity"},
-                )  # fmt: skip
-            given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-            if given != "application/json":
-                raise Problem(
-                    415, "expected the header Content-Type: application/json",
-                    headers={"Accept": "application/json"},
-                )  # fmt: skip
-            try:
-                data = await request.body()
-            except ClientDisconnect:
-                raise Problem(CLIENT_LEFT, "the client left") from None
-            if not data:
-                raise Problem(400, "the body is empty: expected JSON")
-            settings = request.app.state.settings
-
-            def read() -> Any:
-                value = parse(data, settings, rows_are_objects=self.rows_are_objects)
-                return kind.validate_python(value, context=ARRAYS)
-
-            try:
-                body = await in_thread_if(len(data) >= LARGE, read)
-            except ValidationError as error:
-                flaws = error.errors(include_url=False)
-                raise RequestValidationError(
-                    [{**flaw, "loc": ("body", *flaw["loc"])} for flaw in flaws]
-                ) from None
-            answer: Response = await endpoint(body, request)
-            return answer
-
-        return handle
+    try:
+        return await in_thread_if(len(data) >= LARGE, checked)
+    except ValidationError as error:
+        flaws = error.errors(include_url=False)
+        raise RequestValidationError(
+            [{**flaw, "loc": ("body", *flaw["loc"])} for flaw in flaws]
+        ) from None
 
 
 async def in_thread_if(large: bool, call: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:

@@ -21,13 +21,9 @@ from forecaster_service.batching import Done
 from forecaster_service.problems import Flaw, Location, invalid
 from forecaster_service.schemas import (
     FlatRequest,
-    ForecastResponse,
     FullRequest,
-    ModelIdentity,
     Parameters,
-    Prediction,
     SeriesInput,
-    Timing,
 )
 
 MOST_NAMES = 50
@@ -141,51 +137,6 @@ def at_levels(job: Job, done: Done[Forecast], forecaster: Forecaster) -> Done[Fo
         for forecast, quantiles in done.results
     ]
     return replace(done, results=results)
-
-
-def write(
-    job: Job, done: Done[Forecast], forecaster: Forecaster, model: ModelIdentity, request_id: str
-) -> bytes:
-    """The response as JSON."""
-    schema = forecaster.schema
-    predictions = [  # ours: checked by the tests, not each time
-        Prediction.model_construct(
-            item_id=place.item_id,
-            start=place.start,
-            freq=schema.freq,
-            columns=list(schema.targets),
-            **_values(place, forecast[: job.steps], quantiles[: job.steps], job, forecaster.kind),
-        )
-        for place, (forecast, quantiles) in zip(job.places, done.results, strict=True)
-    ]
-    return ForecastResponse.model_construct(
-        id=request_id,
-        model=model,
-        predictions=predictions,
-        warnings=job.warnings,
-        timing=Timing(
-            queue_ms=round(done.queue * 1e3, 3),
-            inference_ms=round(done.inference * 1e3, 3),
-            batch_size=done.batch,
-        ),
-    ).model_dump_json(exclude_unset=True).encode()  # fmt: skip
-
-
-def _values(
-    place: Place, forecast: np.ndarray, quantiles: np.ndarray, job: Job, kind: str
-) -> dict[str, Any]:
-    """The fields of one prediction that hold numbers: (steps, targets), quantiles by level."""
-
-    def shaped(values: np.ndarray) -> list[Any]:
-        listed: list[Any] = (values[:, 0] if place.one_dimensional else values).tolist()
-        return listed
-
-    fields: dict[str, Any] = {kind: shaped(forecast)}
-    if job.levels:
-        fields["quantiles"] = {
-            str(level): shaped(quantiles[..., i]) for i, level in enumerate(job.levels)
-        }
-    return fields
 
 
 def example(forecaster: Forecaster) -> dict[str, Any]:

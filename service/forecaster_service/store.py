@@ -13,6 +13,7 @@ from typing import Literal
 
 import numpy as np
 import torch
+from fastapi import Request
 
 from forecaster.errors import ConfigError, DeviceLostError, ForecasterError
 from forecaster_service import forecasting
@@ -268,6 +269,15 @@ class Store:
         forecast, quantiles = done.results[0]
         check_golden(forecaster, np.concatenate([forecast[..., None], quantiles], axis=-1))
         return served
+
+
+def store_of(request: Request) -> Store:
+    """The store of the service that answers a request: with it settings, metrics and models.
+
+    A plain call, where FastAPI's `Depends` would cost each request a search for what it needs.
+    """
+    store: Store = request.app.state.store
+    return store
 
 
 def _threads_and_batch(settings: Settings) -> tuple[int, int]:

@@ -151,3 +151,10 @@ def start(**settings: Any) -> Iterator[TestClient]:
     with TestClient(app, base_url="http://localhost") as client:
         wait_until_loaded(client)
         yield client
+
+
+def mean(client: TestClient, body: dict[str, Any], number: int = 0) -> np.ndarray:
+    """The forecast of one series of a request to /predict."""
+    answer = client.post("/predict", json=body)
+    assert answer.status_code == 200, answer.text
+    return np.array(answer.json()["predictions"][number]["mean"])

@@ -3,11 +3,11 @@
 from importlib.metadata import version
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Request
 
-from forecaster_service.deps import StoreDep
 from forecaster_service.problems import Problem, responses
 from forecaster_service.schemas import Status, Version
+from forecaster_service.store import store_of
 
 router = APIRouter(tags=["health"])
 
@@ -21,11 +21,12 @@ async def livez() -> Status:
 
 @router.get("/readyz", response_model_exclude_none=True, responses=responses(422, 503))
 async def readyz(
-    store: StoreDep,
+    request: Request,
     verbose: Annotated[str | None, Query(max_length=8, description="Name the models too.")] = None,
 ) -> Status:
     """All models are loaded and have forecast their examples, and there is room in the queue; 503
     with the reason otherwise, and before the service ends."""
+    store = store_of(request)
     models = store.whole()
     if store.draining:
         raise Problem(503, "the service is ending", headers={"Retry-After": "10"})

@@ -13,8 +13,8 @@ from pydantic_core import to_json
 from forecaster import frames
 from forecaster.errors import ForecasterError
 from forecaster.predict import Forecaster
+from forecaster_service.answering import PROBLEMS, ForecastRoute, answer
 from forecaster_service.batching import Done
-from forecaster_service.deps import StoreDep
 from forecaster_service.forecasting import MOST_QUANTILES, Forecast, Inputs, Job
 from forecaster_service.foreign import (
     InputsScoring,
@@ -27,9 +27,9 @@ from forecaster_service.foreign import (
 )
 from forecaster_service.problems import Flaw, Location, Problem, invalid, responses
 from forecaster_service.routes.health import readyz
-from forecaster_service.routes.predict import PROBLEMS, ForecastRoute, answer
 from forecaster_service.schemas import ModelIdentity, Status
 from forecaster_service.settings import Settings
+from forecaster_service.store import store_of
 
 MOST_CELLS = 2**23
 """Values that a table may have, with all the steps between its first and its last time."""
@@ -60,15 +60,15 @@ async def invocations(body: Annotated[ScoringRequest, Body()], request: Request)
     long panel and the model's columns; null is a missing value. For a model with covariates known
     ahead, rows for the steps of its horizon follow, without other values.
     """
-    prepare = partial(_prepare, body, request.app.state.settings)
+    prepare = partial(_prepare, body, store_of(request).settings)
     return await answer(request, None, prepare, _write)
 
 
 @router.get("/ping", response_model_exclude_none=True, responses=responses(503))
 @router.post("/ping", response_model_exclude_none=True, responses=responses(503))
-async def ping(store: StoreDep) -> Status:
+async def ping(request: Request) -> Status:
     """What /readyz tells."""
-    return await readyz(store)
+    return await readyz(request)
 
 
 router.include_router(scoring)

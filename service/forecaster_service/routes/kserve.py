@@ -10,6 +10,7 @@ from fastapi import APIRouter, Body, Request, Response
 
 from forecaster.predict import Forecaster
 from forecaster_service import forecasting
+from forecaster_service.answering import PROBLEMS, ForecastRoute, answer
 from forecaster_service.batching import Done
 from forecaster_service.forecasting import Forecast, Job
 from forecaster_service.foreign import (
@@ -20,7 +21,6 @@ from forecaster_service.foreign import (
     TimeSeriesResponse,
 )
 from forecaster_service.problems import Flaw, Problem, invalid
-from forecaster_service.routes.predict import PROBLEMS, ForecastRoute, answer
 from forecaster_service.schemas import FullRequest, ModelIdentity, Parameters, SeriesInput
 
 STEPS = {

@@ -1,0 +1,110 @@
+"""From a request to the forecasts that answer it: the way that all routes share.
+
+A route says how a request is read (the type of `body`), what job it is (`prepare`) and how its
+forecasts are written (`write`). Admission, queue, batches, deadline and figures are the same for
+all, and stand here.
+"""
+
+import asyncio
+from asyncio import CancelledError, ensure_future, wrap_future
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from typing import Any, TypeVar, get_type_hints
+
+from asgi_correlation_id import correlation_id
+from fastapi import Request, Response
+from fastapi.routing import APIRoute
+from pydantic import TypeAdapter
+
+from forecaster.predict import Forecaster
+from forecaster_service import forecasting
+from forecaster_service.batching import Done
+from forecaster_service.body import LARGE, in_thread_if, read
+from forecaster_service.forecasting import Forecast, Job
+from forecaster_service.metrics import labels
+from forecaster_service.problems import CLIENT_LEFT, Problem, responses
+from forecaster_service.schemas import ModelIdentity
+from forecaster_service.store import store_of
+
+PROBLEMS = responses(404, 413, 415, 422, 503, 504)
+MANY = 2**13
+"""From so many numbers on, an answer is written in another thread."""
+Work = TypeVar("Work", bound=Job)
+
+
+class ForecastRoute(APIRoute):
+    """A route that calls its endpoint with the JSON body, read as the type of the endpoint's
+    parameter `body`, and with the request.
+
+    It answers 503 before the body is read, where there is no model or no room. FastAPI's own
+    handler also solves dependencies, which costs time: such a route has none.
+    """
+
+    rows_are_objects = False
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        endpoint = self.endpoint
+        kind: TypeAdapter[Any] = TypeAdapter(get_type_hints(endpoint, include_extras=True)["body"])
+
+        async def handle(request: Request) -> Response:
+            store = store_of(request)
+            store.admit()
+            body = await read(request, kind, store.settings, rows_are_objects=self.rows_are_objects)
+            response: Response = await endpoint(body, request)
+            return response
+
+        return handle
+
+
+async def answer(
+    request: Request,
+    name: str | None,
+    prepare: Callable[[Forecaster], Work],
+    write: Callable[[Work, Done[Forecast], Forecaster, ModelIdentity, str], bytes],
+) -> Response:
+    """What the model called `name` answers: the JSON that `write` makes of the job of `prepare`.
+
+    Raises Problem where a step of it does, and 504 past the deadline.
+    """
+    store = store_of(request)
+    served = store.get(name)
+    request.state.model = served.identity
+    large = len(await request.body()) >= LARGE
+    job = await in_thread_if(large, prepare, served.forecaster)
+    done = await _result(store.submit(served, job), request, store.settings.deadline_seconds)
+    store.metrics.queue.labels(*labels(served.identity)).observe(done.queue)
+    done = forecasting.at_levels(job, done, served.forecaster)
+    large = sum(forecast.size + extra.size for forecast, extra in done.results) >= MANY
+    content = await in_thread_if(
+        large, write, job, done, served.forecaster, served.identity, correlation_id.get() or ""
+    )
+    headers = {"X-Forecaster-Model": served.header}
+    return Response(content, headers=headers, media_type="application/json")
+
+
+async def _result(work: Future[Done[Forecast]], request: Request, seconds: float) -> Done[Forecast]:
+    """What `work` gives; it is cancelled when its client leaves or `seconds` have passed.
+
+    Raises Problem 504 at that time.
+    """
+    result, left = wrap_future(work), ensure_future(_left(request))
+    left.add_done_callback(lambda _: result.cancel())
+    try:
+        async with asyncio.timeout(seconds):
+            return await result
+    except TimeoutError:
+        detail = f"the forecast was not made within {seconds:g} s; try again later"
+        raise Problem(504, detail) from None
+    except CancelledError:
+        if not left.done():  # it is the server that ends this
+            raise
+        raise Problem(CLIENT_LEFT, "the client left") from None
+    finally:
+        result.cancel()
+        left.cancel()
+
+
+async def _left(request: Request) -> None:
+    """Returns when the client of a request that has been read is gone."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

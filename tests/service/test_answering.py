@@ -1,0 +1,243 @@
+"""What all forecasts go through: admission, queue, batches, deadline; here asked by /predict."""
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from copy import deepcopy
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from fastapi.testclient import TestClient
+
+from forecaster.predict import Forecaster
+from forecaster_service.store import Store
+from tests.service.toy import HORIZON, PAST, mean, start
+
+Body = dict[str, Any]
+PATHS = ("/predict", "/v1/predict", "/invocations", "/v1/timeseries/forecast")
+"""Every one that forecasts."""
+
+
+def test_every_path_that_takes_json_is_one_that_forecasts(client: TestClient) -> None:
+    paths = client.get("/openapi.json").json()["paths"]
+    assert {path for path, item in paths.items() if "requestBody" in item.get("post", {})} == {
+        *PATHS
+    }
+
+
+@contextmanager
+def held(client: TestClient) -> Iterator[Store]:
+    """The service's store while its device is busy."""
+    store: Store = client.app.state.store  # type: ignore[attr-defined]
+    began, go = threading.Event(), threading.Event()
+
+    def hold(items: Sequence[Any]) -> list[Any]:
+        began.set()
+        assert go.wait(60)
+        return list(items)
+
+    holding = store.batcher.submit("held", hold, [None])
+    assert began.wait(60)
+    try:
+        yield store
+    finally:
+        go.set()
+        holding.result(60)
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    end = monotonic() + 60
+    while not true():
+        assert monotonic() < end
+        sleep(0.005)
+
+
+def different(full: Body, count: int, missing: bool = False) -> list[Body]:
+    """Requests that differ; where asked for, every other one has missing values."""
+    bodies = []
+    for number in range(count):
+        body = deepcopy(full)
+        (series,) = body["inputs"]
+        series["item_id"] = str(number)
+        rows = np.array(series["target"]) * (1 + number / 10) + number
+        series["target"] = rows.tolist()
+        if missing and number % 2:
+            series["target"][number % PAST][number % 3] = None
+        body["parameters"]["prediction_length"] = 1 + number % HORIZON
+        bodies.append(body)
+    return bodies
+
+
+def alone_and_together(client: TestClient, bodies: list[Body]) -> tuple[list[Body], list[Body]]:
+    """The answers to requests one after the other, and at the same time."""
+
+    def ask(body: Body) -> Body:
+        answer: Body = client.post("/predict", json=body).json()
+        return answer
+
+    alone = [ask(body) for body in bodies]
+    with ThreadPoolExecutor(len(bodies)) as pool:
+        with held(client) as store:
+            answers = pool.map(ask, bodies)
+            wait_until(lambda: store.batcher.waiting == len(bodies))
+        return alone, list(answers)
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_requests_at_the_same_time_run_together_and_answer_as_alone(
+    client: TestClient, full: Body, missing: bool
+) -> None:
+    alone, together = alone_and_together(client, different(full, 32, missing))
+    for one, other in zip(alone, together, strict=True):
+        assert (one["timing"]["batch_size"], other["timing"]["batch_size"]) == (1, 32)
+        assert other["timing"]["queue_ms"] > one["timing"]["queue_ms"]
+        (first,), (second,) = one["predictions"], other["predictions"]
+        assert first["item_id"] == second["item_id"]
+        np.testing.assert_allclose(first["mean"], second["mean"], rtol=1e-5, atol=1e-5)
+
+
+def test_requests_for_different_quantiles_share_a_batch(client: TestClient, full: Body) -> None:
+    bodies = different(full, 3)
+    for body, levels in zip(bodies, ([0.1], [0.9, 0.5], [0.3]), strict=True):
+        body["parameters"]["quantile_levels"] = levels
+    alone, together = alone_and_together(client, bodies)
+    for one, other in zip(alone, together, strict=True):
+        assert (one["timing"]["batch_size"], other["timing"]["batch_size"]) == (1, 3)
+        (first,), (second,) = one["predictions"], other["predictions"]
+        assert list(first["quantiles"]) == list(second["quantiles"])
+        for level, quantile in first["quantiles"].items():
+            np.testing.assert_allclose(quantile, second["quantiles"][level], rtol=1e-5, atol=1e-5)
+
+
+def test_batches_side_by_side_answer_as_one_after_the_other(
+    client: TestClient, full: Body, folder: Path
+) -> None:
+    bodies = different(full, 32, missing=True)
+    expected = [mean(client, body) for body in bodies]
+    with start(model=str(folder), threads=2) as both, ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda body: mean(both, body), bodies * 4))
+    for forecast, other in zip(found, expected * 4, strict=True):
+        np.testing.assert_allclose(forecast, other, rtol=1e-5, atol=1e-5)
+
+
+def test_a_series_that_cannot_be_forecast_fails_alone(client: TestClient, full: Body) -> None:
+    good, bad = different(full, 2)
+    bad["inputs"][0]["target"][3][1] = 1e300
+    expected = mean(client, good)
+    with ThreadPoolExecutor(5) as pool:
+        with held(client) as store:
+            answers = pool.map(
+                lambda body: client.post("/predict", json=body), [good, good, bad, good, good]
+            )
+            wait_until(lambda: store.batcher.waiting == 5)
+        found = list(answers)
+    assert [answer.status_code for answer in found] == [200, 200, 422, 200, 200]
+    assert "'wind'" in found[2].json()["detail"]
+    for answer in found[:2] + found[3:]:
+        (prediction,) = answer.json()["predictions"]
+        np.testing.assert_allclose(prediction["mean"], expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("fits", "status"), [(2, 200), (0, 503)])
+def test_out_of_memory_halves_the_batch(
+    client: TestClient, full: Body, monkeypatch: pytest.MonkeyPatch, fits: int, status: int
+) -> None:
+    forecast = Forecaster.forecast_quantiles
+
+    def small(self: Forecaster, history: np.ndarray, *rest: Any, **options: Any) -> Any:
+        if len(history) > fits:
+            raise torch.OutOfMemoryError("of 0x7f00")
+        return forecast(self, history, *rest, **options)
+
+    monkeypatch.setattr(Forecaster, "forecast_quantiles", small)
+    answer = client.post("/predict", json={**full, "inputs": full["inputs"] * 5})
+    assert answer.status_code == status
+    if status == 200:
+        assert answer.json()["timing"]["batch_size"] == 2
+    else:
+        assert answer.json()["detail"] == "the device is out of memory; try again soon"
+        assert int(answer.headers["Retry-After"]) > 0
+
+
+def test_a_full_queue_is_503_until_there_is_room(full: Body, folder: Path) -> None:
+    two = {**full, "inputs": full["inputs"] * 2}
+    with start(model=str(folder), max_queue=3) as client, ThreadPoolExecutor(2) as pool:
+        with held(client) as store:
+            answers = [pool.submit(client.post, "/predict", json=two)]
+            wait_until(lambda: store.batcher.waiting == 2)
+            assert client.get("/readyz").status_code == 200
+            refusals = [client.post("/predict", json=two)]
+            answers += [pool.submit(client.post, "/predict", json=full)]
+            wait_until(lambda: store.batcher.waiting == 3)
+            refusals += [client.post(path, content=b"not even read") for path in PATHS]
+            refusals += [client.get("/readyz")]
+            assert client.get("/livez").status_code == 200
+        assert [answer.result().status_code for answer in answers] == [200, 200]
+        for refusal in refusals:
+            assert refusal.status_code == 503
+            assert int(refusal.headers["Retry-After"]) > 0
+            assert "again" in refusal.json()["detail"]
+        assert client.post("/predict", json=two).status_code == 200
+        assert client.get("/readyz").status_code == 200
+
+
+def test_a_request_that_waits_too_long_is_504(full: Body, folder: Path) -> None:
+    with start(model=str(folder), deadline_seconds=0.2) as client:
+        with held(client) as store:
+            answer = client.post("/predict", json=full)
+            assert store.batcher.waiting == 0
+        assert (answer.status_code, answer.json()["title"]) == (504, "Gateway Timeout")
+        assert "within 0.2 s" in answer.json()["detail"]
+        assert client.post("/predict", json=full).status_code == 200
+
+
+def test_clients_that_leave_are_dropped(
+    client: TestClient, full: Body, capsys: pytest.CaptureFixture[str]
+) -> None:
+    count, app, body = 200, client.app, json.dumps(full).encode()
+    headers = {"host": "localhost", "content-type": "application/json"}
+    scope = {
+        "type": "http", "method": "POST", "path": "/predict", "raw_path": b"/predict",
+        "query_string": b"", "root_path": "", "scheme": "http", "http_version": "1.1",
+        "server": ("localhost", 80), "client": ("localhost", 1),
+        "headers": [(key.encode(), value.encode()) for key, value in headers.items()],
+    }  # fmt: skip
+
+    async def ask(leave: asyncio.Event) -> list[Any]:
+        sent, read = [], False
+
+        async def receive() -> Body:
+            nonlocal read
+            if read:
+                await leave.wait()
+                return {"type": "http.disconnect"}
+            read = True
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        async def send(message: Body) -> None:
+            sent.append(message)
+
+        await app({**scope}, receive, send)
+        return sent
+
+    async def crowd(store: Store) -> list[list[Any]]:
+        leave = asyncio.Event()
+        asked = [asyncio.ensure_future(ask(leave)) for _ in range(count)]
+        while store.batcher.waiting < count:
+            await asyncio.sleep(0.01)
+        leave.set()
+        return await asyncio.gather(*asked)
+
+    with held(client) as store:
+        answers = asyncio.run(crowd(store))
+        assert store.batcher.waiting == 0
+    assert {sent[0]["status"] for sent in answers} == {499}
+    assert client.post("/predict", json=full).json()["timing"]["batch_size"] == 1
+    assert "exception" not in capsys.readouterr().err.lower()
