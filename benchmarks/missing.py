@@ -21,8 +21,8 @@ import numpy as np
 import pandas as pd
 from training import RESULTS
 
-from forecaster.bench import hardware
 from forecaster.datasets import load_card, locate
+from forecaster.machine import hardware
 from forecaster.resources import commit
 
 

@@ -16,10 +16,10 @@ import sys
 
 from training import RESULTS, digest
 
-from forecaster.bench import hardware
 from forecaster.config import load
 from forecaster.evaluate import score
 from forecaster.judge import forecast_with
+from forecaster.machine import hardware
 from forecaster.problem import find_data, make_problem
 from forecaster.resources import commit
 from forecaster.train import fit

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from forecaster import resources
-from forecaster.bench import hardware
+from forecaster.machine import hardware
 
 RESULTS = Path(__file__).parent / "results"
 

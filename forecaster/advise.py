@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from forecaster import resources
-from forecaster.bench.cells import CONTROLS, MARGIN, Row, dominated_by, hardware
+from forecaster.bench.cells import CONTROLS, MARGIN, Row, dominated_by
 from forecaster.bench.cores import YARDSTICK
 from forecaster.bench.report import title
 from forecaster.errors import DataError, StorageError, UnavailableError, UsageError
+from forecaster.machine import hardware
 
 PAGE = 4096 / 2**20
 """MiB below which memory cannot be measured."""

@@ -16,7 +16,8 @@ from forecaster.evaluate import score
 from forecaster.judge import draw, find_intervals, flat_metrics, forecast_with, judge
 from forecaster.model import ForecastModel
 from forecaster.predict import Forecaster, keep
-from forecaster.problem import Problem, Say, find_data, make_problem
+from forecaster.problem import Problem, find_data, make_problem
+from forecaster.progress import Say
 
 if TYPE_CHECKING:
     from forecaster.train import Fit

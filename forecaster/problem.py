@@ -1,7 +1,6 @@
 """A configuration made concrete by its data: lengths, columns, borders, windows, scalers."""
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -28,6 +27,7 @@ from forecaster.datasets.sizes import sizes
 from forecaster.errors import DataError, UnavailableError, UsageError
 from forecaster.lookup import did_you_mean
 from forecaster.model import ForecastModel
+from forecaster.progress import Say
 
 if TYPE_CHECKING:
     from forecaster.datasets.reader import Own
@@ -41,9 +41,6 @@ MOST = 100_000
 more."""
 ITEMS = 1000
 """Series of a panel that are scaled together."""
-
-Say = Callable[[str], None]
-"""Takes a sentence for the person who waits."""
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ import pytest
 from forecaster import advise as module
 from forecaster import resources
 from forecaster.advise import PAGE, advise, read_memory
-from forecaster.bench import hardware
 from forecaster.errors import DataError, StorageError, UnavailableError, UsageError
+from forecaster.machine import hardware
 
 HERE = hardware("cpu", 1)
 AT_100 = {  # milliseconds and MiB

@@ -6,10 +6,8 @@ from forecaster.bench.cells import (
     about,
     choose,
     curves,
-    hardware,
     measure,
     read_lengths,
-    resident,
 )
 from forecaster.bench.cores import CORES
 from forecaster.bench.report import figure, save, tables
@@ -22,10 +20,8 @@ __all__ = [
     "choose",
     "curves",
     "figure",
-    "hardware",
     "measure",
     "read_lengths",
-    "resident",
     "save",
     "tables",
 ]

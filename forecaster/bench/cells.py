@@ -13,21 +13,13 @@ A call that exceeds the limit is stopped; that function is not measured at longe
 and the result says so.
 """
 
-import ctypes
 import math
-import multiprocessing
 import os
-import platform
 import re
-import signal
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from multiprocessing.connection import Connection
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -38,18 +30,19 @@ from forecaster.attention import ATTENTIONS, CATALOGUE, SYNONYMS
 from forecaster.bench.cores import CORES, SDPA, YARDSTICK
 from forecaster.errors import ForecasterError, UsageError
 from forecaster.lookup import find
+from forecaster.machine import hardware, memory_rise
+from forecaster.progress import Bar, Report
+from forecaster.resources import commit
+from forecaster.workers import FailedError, Worker
 
 CONTROLS = ("mean",)
 """Measured like the others, but no choice that could dominate one."""
 MARGIN, SLACK_MIB = 0.1, 1.0
 """Nearer than this, times and memories count as equal."""
-METHOD = "forkserver" if sys.platform == "linux" else "spawn"
 WARM_UP = 64  # steps of a first small call that is not measured
 PATIENCE = 300.0  # seconds for a process to start, or for a GPU to compile
 
 Row = dict[str, Any]
-Report = Callable[[str, int], None]
-"""Told what is under way and how many steps are done by it; a cell has two, memory and time."""
 
 
 @dataclass(frozen=True)
@@ -118,6 +111,7 @@ def measure(
 
     `memory` is in multiples of the bytes of q, k, v and output. A row without figures has the
     reason in `skipped`; `skip` gives reasons known before. `timed=False` leaves the time out.
+    `report` is told of two steps for each name, memory and time.
     """
     rows: dict[str, Row] = {}
     repetitions: dict[str, int] = {}
@@ -130,11 +124,11 @@ def measure(
             continue
         report(f"memory of {name}", 0)
         try:
-            with Child(_first_call, name, shape, how) as child:
-                child.receive(PATIENCE)
-                seconds, peak = child.receive(how.limit)
-        except NotMeasuredError as reason:
-            rows[name]["skipped"] = str(reason)
+            with Worker(_first_call).ask(name, shape, how) as worker:
+                worker.receive(PATIENCE)
+                seconds, peak = worker.receive(how.limit)
+        except FailedError as failure:
+            rows[name]["skipped"] = str(failure).splitlines()[0]
             continue
         finally:
             report(f"memory of {name}", 1)
@@ -163,16 +157,16 @@ def curves(names: Sequence[str], lengths: Sequence[int], shape: Shape, how: Cond
     del document["length"]
     rows: list[Row] = []
     skip: dict[str, str] = {}
-    with progress("measuring", 2 * len(lengths) * (len(names) + 1)) as (report, line):
+    with Bar("measuring", 2 * len(lengths) * (len(names) + 1)) as bar:
         for length in lengths:
             begun = time.monotonic()
-            new = measure(names, replace(shape, length=length), how, report, skip=skip)
+            new = measure(names, replace(shape, length=length), how, bar.report, skip=skip)
             for row in new:
                 row["dominated_by"] = dominated_by(row, new)
                 if "skipped" in row:
                     skip.setdefault(row["attn"], f"at L={length} it {row['skipped']}")
             rows += new
-            line(f"L={length}: {time.monotonic() - begun:.0f} s")
+            bar.line(f"L={length}: {time.monotonic() - begun:.0f} s")
     return document | {"rows": rows}
 
 
@@ -194,8 +188,6 @@ def dominated_by(row: Row, rows: Iterable[Row]) -> list[str]:
 
 def about(how: Conditions) -> Row:
     """Where and on which code something is measured."""
-    from forecaster.resources import commit
-
     return {
         "hardware": hardware(how.device, how.threads),
         "commit": commit(),
@@ -203,115 +195,11 @@ def about(how: Conditions) -> Row:
     }
 
 
-def hardware(device: str = "cpu", threads: int | None = None) -> str:
-    """Processor and threads, or the GPU, with the version of torch."""
-    if device == "cuda":
-        return f"{torch.cuda.get_device_name()}, torch {torch.__version__}"
-    name = platform.processor() or platform.machine()
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        names = re.findall(r"^model name\s*: (.*)", cpuinfo.read_text(), re.MULTILINE)
-        name = names[0].strip() if names else name
-    threads = threads or torch.get_num_threads()
-    return f"{name}, {threads} threads, torch {torch.__version__}"
-
-
-@contextmanager
-def progress(what: str, steps: int) -> Iterator[tuple[Report, Callable[[str], None]]]:
-    """Two functions: the report that moves a bar on a terminal, and one that prints a line."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TimeElapsedColumn
-
-    console = Console(stderr=True)
-    bar = Progress(
-        what, BarColumn(), TaskProgressColumn(), TimeElapsedColumn(), "{task.description}",
-        console=console, transient=True,
-    )  # fmt: skip
-    task = bar.add_task("", total=steps)
-    if sys.stderr.isatty():
-        bar.start()
-    try:
-        yield (
-            lambda what, done: bar.update(task, description=what, advance=done),
-            lambda text: console.print(text, highlight=False, soft_wrap=True),
-        )
-    finally:
-        bar.live.stop()  # bar.stop() writes an empty line off a terminal
-
-
-class NotMeasuredError(Exception):
-    """Why a cell has no figure: what happened to the process that measured it."""
-
-
-class Child:
-    """A fresh process that runs the generator `work`; `receive` gives what it yields.
-
-    On Linux it is forked from a server that has imported torch and computed nothing.
-    """
-
-    def __init__(self, work: Callable[..., Iterator[Any]], *arguments: Any) -> None:
-        context: Any = multiprocessing.get_context(METHOD)
-        context.set_forkserver_preload([__name__])
-        self.receiver, sender = context.Pipe(duplex=False)
-        self.process = context.Process(target=_send, args=(sender, work, arguments), daemon=True)
-        self.process.start()
-        sender.close()
-
-    def receive(self, seconds: float) -> Any:
-        """The next object, None at the end.
-
-        Raises NotMeasuredError when none comes in so many seconds, when `work` fails and when its
-        process dies.
-        """
-        if not self.receiver.poll(seconds):
-            raise NotMeasuredError(f"took longer than {seconds:g} s")
-        try:
-            result, failure = self.receiver.recv()
-        except EOFError:
-            self.process.join()
-            hint = " (out of memory?)" if self.process.exitcode == -signal.SIGKILL else ""
-            raise NotMeasuredError(
-                f"ended its process, status {self.process.exitcode}{hint}"
-            ) from None
-        if failure:
-            raise NotMeasuredError(f"failed: {failure}")
-        return result
-
-    def __enter__(self) -> "Child":
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.process.kill()
-        self.process.join()
-        self.process.close()
-        self.receiver.close()
-
-
-def _send(sender: Connection, work: Callable[..., Iterator[Any]], arguments: Any) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which ends this
-    try:
-        for result in work(*arguments):
-            sender.send((result, None))
-        sender.send((None, None))
-    except Exception as error:
-        sender.send((None, f"{type(error).__name__}: {error}".splitlines()[0]))
-
-
 def _first_call(name: str, shape: Shape, how: Conditions) -> Iterator[Any]:
     """None when all is ready, then the seconds and the peak bytes of one call."""
     calls = _calls([name], shape, how)
     yield None
-    if how.device == "cuda":
-        torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
-        seconds = _seconds(calls[name], how)
-        yield seconds, torch.cuda.max_memory_allocated() - before
-    elif sys.platform == "linux":
-        before = resident("VmRSS", forget_peak=True)
-        seconds = _seconds(calls[name], how)
-        yield seconds, resident("VmHWM") - before
-    else:
-        yield _seconds(calls[name], how), None
+    yield memory_rise(lambda: _seconds(calls[name], how), how.device)
 
 
 def _every_call(repetitions: dict[str, int], shape: Shape, how: Conditions) -> Iterator[Any]:
@@ -327,13 +215,13 @@ def _times(
     repetitions: dict[str, int], shape: Shape, how: Conditions, report: Report
 ) -> dict[str, list[float]]:
     times: dict[str, list[float]] = {name: [] for name in repetitions}
-    with Child(_every_call, repetitions, shape, how) as child:
+    with Worker(_every_call).ask(repetitions, shape, how) as worker:
         for _ in range(sum(repetitions.values())):
             try:
-                name, seconds = child.receive(PATIENCE + 10 * how.limit)
-            except NotMeasuredError as reason:
+                name, seconds = worker.receive(PATIENCE + 10 * how.limit)
+            except FailedError as failure:
                 raise ForecasterError(
-                    f"L={shape.length}: the process that measures time {reason}"
+                    f"L={shape.length}: the process that measures time {failure}"
                 ) from None
             times[name].append(seconds)
             done = len(times[name])
@@ -386,13 +274,3 @@ def _seconds(call: Callable[[], None], how: Conditions) -> float:
     before = clock()
     call()
     return clock() - before
-
-
-def resident(field: str, forget_peak: bool = False) -> int:
-    """Bytes of resident memory now (VmRSS) or at its peak (VmHWM); Linux only."""
-    if forget_peak:
-        if hasattr(libc := ctypes.CDLL(None), "malloc_trim"):
-            libc.malloc_trim(0)  # give back what earlier calls left behind
-        Path("/proc/self/clear_refs").write_text("5")
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(field))

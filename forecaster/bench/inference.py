@@ -1,16 +1,16 @@
 """Time and memory of one forecast of a trained model, in a process of its own."""
 
-import sys
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from statistics import median
 
 import torch
 
-from forecaster.bench.cells import PATIENCE, Child, NotMeasuredError, resident
+from forecaster.bench.cells import PATIENCE
 from forecaster.bundle import Bundle
 from forecaster.errors import ForecasterError
+from forecaster.machine import memory_rise
+from forecaster.workers import FailedError, Worker
 
 CALLS = 21
 TOGETHER = 32
@@ -28,15 +28,15 @@ class Inference:
 def inference(bundle: Bundle) -> Inference:
     """Measure a model on windows of noise. Raises ForecasterError when its process fails."""
     weights = {name: weight.numpy() for name, weight in bundle.weights.items()}
-    with Child(_measure, Bundle(bundle.config, bundle.schema, weights, {}, {})) as child:
+    with Worker(_measure).ask(Bundle(bundle.config, bundle.schema, weights, {}, {})) as worker:
         try:
-            milliseconds, mib = child.receive(PATIENCE)
-        except NotMeasuredError as reason:
-            raise ForecasterError(f"the process that measures a forecast {reason}") from None
-    return Inference(milliseconds, mib)
+            found: Inference = worker.receive(PATIENCE)
+        except FailedError as failure:
+            raise ForecasterError(f"the process that measures a forecast {failure}") from None
+    return found
 
 
-def _measure(bundle: Bundle) -> Iterator[tuple[float, float | None]]:
+def _measure(bundle: Bundle) -> Inference:
     torch.set_num_threads(1)
     weights = {name: torch.from_numpy(weight) for name, weight in bundle.weights.items()}
     model = replace(bundle, weights=weights).build()
@@ -52,9 +52,5 @@ def _measure(bundle: Bundle) -> Iterator[tuple[float, float | None]]:
 
     with torch.inference_mode():
         times = [forecast(1) for _ in range(CALLS + 1)][1:]
-        mib = None
-        if sys.platform == "linux":
-            before = resident("VmRSS", forget_peak=True)
-            forecast(TOGETHER)
-            mib = (resident("VmHWM") - before) / 2**20
-    yield 1e3 * median(times), mib
+        _, rise = memory_rise(lambda: forecast(TOGETHER), "cpu")
+    return Inference(1e3 * median(times), None if rise is None else rise / 2**20)

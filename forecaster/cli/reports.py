@@ -45,6 +45,7 @@ def compare(
     Example: forecaster compare --attn all --horizon 96,336 --seeds 3
     """
     from forecaster import compare as comparison
+    from forecaster import machine
     from forecaster.config import DataConfig
 
     stem, values = comparison.read_grid(grid)
@@ -62,7 +63,7 @@ def compare(
     if name is None:
         labels = [DataConfig(name=each).label for each in definition.data]
         name = "-".join([*labels, *map(str, definition.horizons)]) if changes else stem
-    cores = comparison.cores()
+    cores = machine.cores()
     if jobs is not None and jobs > cores:
         say(f"--jobs {jobs}: this machine has {cores} cores for it, so {cores} at a time")
     outcome = comparison.run(

@@ -5,9 +5,7 @@ Cells that are finished are not run again, whoever stopped the grid and how.
 """
 
 import json
-import os
 import shutil
-import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -17,17 +15,16 @@ from statistics import mean
 from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
-from rich.console import Console
-from rich.progress import BarColumn, Progress
 
-from forecaster.compare import pool, table
+from forecaster.compare import table
 from forecaster.compare.cell import FACTS, Finished, Shared, read, train
 from forecaster.compare.grid import Cell, Definition, Grid, define, differences, resolve
 from forecaster.compare.grid import read as read_grid
 from forecaster.errors import ForecasterError, StorageError, UnavailableError, UsageError
 from forecaster.judge import metric_name
-from forecaster.problem import Say
+from forecaster.progress import Bar, Say
 from forecaster.resources import commit
+from forecaster.workers import FailedError, each
 
 if TYPE_CHECKING:
     from forecaster.track import Run
@@ -74,11 +71,6 @@ def finished(folder: Path) -> list[Finished]:
     return cells
 
 
-def cores() -> int:
-    """The processor cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
-
-
 def run(grid: Grid, say: Say, *, jobs: int, tracked: bool, command: str) -> Outcome:
     """Run what is not finished of a grid, `jobs` cells at a time on one thread each.
 
@@ -97,15 +89,21 @@ def run(grid: Grid, say: Say, *, jobs: int, tracked: bool, command: str) -> Outc
         )
         failed: dict[str, str] = {}
         shared = Shared(grid.data, folder / "cells", commit(), command)
-        with _tracker(grid, folder, parent, tracked, say) as tracker, _progress(grid, done) as bar:
+        with (
+            _tracker(grid, folder, parent, tracked, say) as tracker,
+            Bar("{task.completed} of {task.total} cells", len(grid.cells), len(done)) as bar,
+        ):
+            pace = _Pace(grid, done, processes)
             for name, found in done.items():
                 done[name] = tracker.add(found)
-            for cell, outcome in pool.each(train, shared, left, processes):
-                if isinstance(outcome, pool.FailedError):
+            for cell, outcome in each(train, shared, left, processes):
+                if isinstance(outcome, FailedError):
                     outcome = failed[cell.name] = str(outcome)
                 else:
                     outcome = done[cell.name] = tracker.add(outcome)
-                bar.advance(cell, outcome, processes)
+                line, to_go = pace.line(cell, outcome)
+                bar.report(to_go, 1)
+                bar.line(line)
             cells = [done[cell.name] for cell in grid.cells if cell.name in done]
             if cells:
                 tracker.text("table.txt", table.text(table.rows(cells)))
@@ -246,24 +244,20 @@ def _tracker(
         yield _Tracker(grid, run, say)
 
 
-class _Bar:
-    """A bar over the whole grid on a terminal, and a line for each cell everywhere."""
+class _Pace:
+    """What is said of each cell when it ends, and of the time that the others will take."""
 
-    def __init__(self, grid: Grid, done: Mapping[str, Finished]) -> None:
+    def __init__(self, grid: Grid, done: Mapping[str, Finished], processes: int) -> None:
+        self.processes = processes
         self.left = {cell.name: cell for cell in grid.cells if cell.name not in done}
         self.total = len(grid.cells)
         self.seconds: dict[tuple[str, ...], list[float]] = defaultdict(list)
         for cell in grid.cells:
             if cell.name in done:
                 self._learn(cell, done[cell.name])
-        self.progress = Progress(
-            "{task.completed} of {task.total} cells", BarColumn(), "{task.description}",
-            console=Console(stderr=True), transient=True,
-        )  # fmt: skip
-        self.task = self.progress.add_task("", total=self.total, completed=len(done))
 
-    def advance(self, cell: Cell, outcome: Finished | str, processes: int) -> None:
-        """A cell has finished, or failed for a reason."""
+    def line(self, cell: Cell, outcome: Finished | str) -> tuple[str, str]:
+        """A line about a cell that has finished, or failed for a reason; and the time to go."""
         del self.left[cell.name]
         if isinstance(outcome, str):
             said = f"FAILED: {outcome}"
@@ -271,17 +265,15 @@ class _Bar:
             self._learn(cell, outcome)
             facts = outcome.facts
             said = f"MSE {facts['mse']:.4f}, MAE {facts['mae']:.4f}, {facts['seconds']:.0f} s"
-        to_go = self._to_go(processes)
+        to_go = self._to_go()
         number = f"{self.total - len(self.left)}/{self.total}"
-        line = f"{number} {cell.name}: {said}{f'; {to_go}' if to_go else ''}"
-        self.progress.update(self.task, advance=1, description=to_go)
-        self.progress.console.print(line, highlight=False, markup=False, soft_wrap=True)
+        return f"{number} {cell.name}: {said}{f'; {to_go}' if to_go else ''}", to_go
 
     def _learn(self, cell: Cell, found: Finished) -> None:
         for key in _alike(cell):
             self.seconds[key].append(found.facts["seconds"])
 
-    def _to_go(self, processes: int) -> str:
+    def _to_go(self) -> str:
         """From the mean time of the cells that are most alike."""
         if not self.left or not self.seconds:
             return ""
@@ -289,7 +281,7 @@ class _Bar:
             mean(next(self.seconds[key] for key in _alike(cell) if key in self.seconds))
             for cell in self.left.values()
         )
-        minutes = expected / min(processes, len(self.left)) / 60
+        minutes = expected / min(self.processes, len(self.left)) / 60
         return f"{minutes:.0f} min to go" if minutes >= 1 else "less than a minute to go"
 
 
@@ -297,14 +289,3 @@ def _alike(cell: Cell) -> list[tuple[str, ...]]:
     """What a cell's time may be guessed from, the best first."""
     group = (cell.data, str(cell.horizon), cell.regime)
     return [(*group, cell.attn), group, ()]
-
-
-@contextmanager
-def _progress(grid: Grid, done: Mapping[str, Finished]) -> Iterator[_Bar]:
-    bar = _Bar(grid, done)
-    if sys.stderr.isatty():
-        bar.progress.start()
-    try:
-        yield bar
-    finally:
-        bar.progress.live.stop()  # progress.stop() writes an empty line off a terminal

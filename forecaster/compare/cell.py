@@ -14,7 +14,6 @@ import io
 import json
 import os
 import shutil
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,13 +24,13 @@ import numpy as np
 import torch
 
 from forecaster import resources
-from forecaster.bench import hardware, resident
 from forecaster.compare.grid import Cell, Data, amounts_to_full, tokens
 from forecaster.datasets import Windows
 from forecaster.errors import StorageError, UsageError
 from forecaster.evaluate import Score, all_floors, score
 from forecaster.experiment import summarise
 from forecaster.judge import forecast_with
+from forecaster.machine import hardware, memory_rise
 from forecaster.model import ForecastModel
 from forecaster.problem import Problem, make_problem
 
@@ -241,16 +240,8 @@ def _peak_mib(model: ForecastModel, train: Windows, size: int, device: str) -> f
 
     model.train()
     try:
-        if device == "cuda":
-            torch.cuda.reset_peak_memory_stats()
-            before = torch.cuda.memory_allocated()
-            step()
-            return float((torch.cuda.max_memory_allocated() - before) / 2**20)
-        if sys.platform != "linux":
-            return None
-        before = resident("VmRSS", forget_peak=True)
-        step()
-        return (resident("VmHWM") - before) / 2**20
+        _, rise = memory_rise(step, device)
+        return None if rise is None else rise / 2**20
     finally:
         model.eval()
 

@@ -11,7 +11,6 @@ from safetensors.numpy import load_file as load_arrays
 from safetensors.numpy import save_file as save_arrays
 from safetensors.torch import load_file as load_weights
 
-from forecaster.bench.cells import progress
 from forecaster.compare import GRIDS, finished, table
 from forecaster.compare.cell import ARRAYS, WEIGHTS, Finished
 from forecaster.config import load_dict
@@ -19,6 +18,7 @@ from forecaster.errors import DataError, UnavailableError
 from forecaster.evaluate.lags import LagProfile, lag_profile
 from forecaster.lookup import did_you_mean
 from forecaster.problem import Problem, data_of, make_problem
+from forecaster.progress import Bar
 from forecaster.report.page import Chart, Page, Section, Table
 from forecaster.report.parts import (
     FRONTIER,
@@ -286,12 +286,12 @@ def _lags(
     steps = sum(cell.facts["horizon"] for _, cell in chosen)
     notes = [f"{LAGS} The first seed of each type, without the linear path where that was run."]
     charts = []
-    with progress("lag profiles", steps) as (report, _):
+    with Bar("lag profiles", steps) as bar:
         for group, cell in chosen:
             attn = cell.facts["attn"]
             problem = problems[str(cell.folder)]
-            report(attn, 0)
-            profile = _profile(cell, problem, lambda step, attn=attn: report(attn, step))
+            bar.report(attn, 0)
+            profile = _profile(cell, problem, lambda step, attn=attn: bar.report(attn, step))
             title = f"{_short(group)}: {attn}"
             chart = lag_chart(title, profile, problem.facts.seasons[0])
             if chart is None:

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 import yaml
 
-from forecaster.bench.cells import Report, hardware, progress
 from forecaster.bench.inference import TOGETHER, Inference, inference
 from forecaster.bundle import Bundle
 from forecaster.evaluate import SHOWN as SHARES
@@ -18,9 +17,11 @@ from forecaster.evaluate import Evaluation, Score, percent
 from forecaster.evaluate.lags import LagProfile, lag_profile
 from forecaster.evaluate.report import table
 from forecaster.judge import forecast_with, judge
+from forecaster.machine import hardware
 from forecaster.model import ForecastModel
 from forecaster.predict import load_bundle
 from forecaster.problem import Problem, reopen
+from forecaster.progress import Bar, Report
 from forecaster.report.page import Chart, Page, Section, Table
 from forecaster.report.parts import (
     EXAMPLES,
@@ -81,12 +82,12 @@ def of_runs(sources: Sequence[str], command: str, device: str) -> Page:
     names = short if len(set(short)) == len(short) else sources
     bundles = [load_bundle(source) for source in sources]
     steps = sum(bundle.horizon + 2 for bundle in bundles)
-    with progress("judging", steps) as (report, line):
+    with Bar("judging", steps) as bar:
         runs = []
         for name, source, bundle in zip(names, sources, bundles, strict=True):
-            runs.append(_judge(name, source, bundle, device, report))
+            runs.append(_judge(name, source, bundle, device, bar.report))
             test = runs[-1].evaluation.model
-            line(f"{name}: test MSE {test.mse:.4f} on {test.windows} windows")
+            bar.line(f"{name}: test MSE {test.mse:.4f} on {test.windows} windows")
     groups: dict[object, list[Judged]] = {}
     for run in runs:
         groups.setdefault(run.key, []).append(run)

@@ -2,7 +2,6 @@
 
 import logging
 import math
-import sys
 import time
 import warnings
 from collections.abc import Callable
@@ -12,14 +11,14 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 from lightning.pytorch.callbacks import Callback, EarlyStopping
-from rich.console import Console
-from rich.progress import BarColumn, Progress, ProgressColumn, Task, TimeRemainingColumn
+from rich.progress import ProgressColumn, Task, TimeRemainingColumn
 from rich.text import Text
 from torch import Tensor
 
 from forecaster.config import TrainConfig
 from forecaster.datasets import Windows
 from forecaster.model import ForecastModel
+from forecaster.progress import Bar
 from forecaster.train.loaders import EpochOrder, InOrder, loader
 from forecaster.train.module import ForecastModule
 
@@ -79,7 +78,12 @@ def fit(
     module = ForecastModule(model.train(), config)
     keep = KeepEarliest(config.tolerance)
     stop = EarlyStopping("validation_stop", min_delta=0.0, patience=config.patience)
-    progress = EpochReport(report, last_epoch, steps * order.windows / order.stride / len(order))
+    bar = Bar(
+        "training",
+        steps * order.windows / order.stride / len(order),
+        columns=(Speed(), "at most", TimeRemainingColumn(), "to go"),
+    )
+    progress = EpochReport(report, last_epoch, bar)
     callbacks: list[Callback] = [progress]
     checks = None
     limits: dict[str, Any] = {}
@@ -116,7 +120,8 @@ def fit(
             stop.best_score = torch.tensor(keep.best)  # a model may start at its best
             report({"validation_mse": keep.near[0].mse}, 0)
         if steps:
-            trainer.fit(module, loader(train, order, seed), checks)
+            with bar:
+                trainer.fit(module, loader(train, order, seed), checks)
     best_step = trainer.global_step
     kept = keep.near[0] if keep.near else None
     if kept is not None:
@@ -173,20 +178,11 @@ class KeepEarliest(Callback):
 
 
 class EpochReport(Callback):
-    """One report and one line on stderr for every epoch; on a terminal a bar below them."""
+    """A report and a line for every epoch, and a bar that moves with every batch."""
 
-    def __init__(self, report: Report, last_epoch: int, windows: float) -> None:
-        self.report, self.last_epoch = report, last_epoch
+    def __init__(self, report: Report, last_epoch: int, bar: Bar) -> None:
+        self.report, self.last_epoch, self.bar = report, last_epoch, bar
         self.windows, self.seconds = 0, 0.0
-        self.bar = Progress(
-            "training", BarColumn(), Speed(), "at most", TimeRemainingColumn(), "to go",
-            console=Console(stderr=True), transient=True,
-        )  # fmt: skip
-        self.task = self.bar.add_task("training", total=windows)
-
-    def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        if sys.stderr.isatty():
-            self.bar.start()
 
     def on_train_epoch_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         self.begun, self.before = time.monotonic(), self.windows
@@ -196,7 +192,7 @@ class EpochReport(Callback):
         self, trainer: pl.Trainer, module: pl.LightningModule, outputs: Any, batch: Any, index: int
     ) -> None:
         self.windows += len(batch.target)
-        self.bar.update(self.task, completed=self.windows)
+        self.bar.report("", len(batch.target))
 
     def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         assert isinstance(module, ForecastModule)
@@ -215,16 +211,8 @@ class EpochReport(Callback):
             shown += f"  validation {figures['validation_mse']:.4g}"
         epoch = trainer.current_epoch + 1
         line = f"epoch {epoch}/{self.last_epoch}  {shown}  {speed:.0f} windows/s  {seconds:.1f} s"
-        self.bar.console.print(line, highlight=False, soft_wrap=True)
+        self.bar.line(line)
         self.report(figures, epoch)
-
-    def on_train_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        self.bar.live.stop()  # bar.stop() writes an empty line off a terminal
-
-    def on_exception(
-        self, trainer: pl.Trainer, module: pl.LightningModule, exception: BaseException
-    ) -> None:
-        self.bar.live.stop()
 
 
 class Speed(ProgressColumn):

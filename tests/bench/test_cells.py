@@ -12,8 +12,8 @@ import torch
 from forecaster import bench
 from forecaster.attention import ATTENTIONS
 from forecaster.bench import Conditions, Shape, cells
-from forecaster.bench.cells import Child, NotMeasuredError
 from forecaster.errors import ForecasterError, UsageError
+from forecaster.workers import Worker
 
 
 def row(
@@ -85,11 +85,12 @@ class TestMeasure:
     ) -> None:
         tried = []
 
-        def first_call(work: Any, *arguments: Any) -> Child:
-            tried.append((arguments[0], arguments[1].length))
-            return Child(work, *arguments)
+        class Watched(Worker):
+            def ask(self, *arguments: Any) -> Worker:
+                tried.append((arguments[0], arguments[1].length))
+                return super().ask(*arguments)
 
-        monkeypatch.setattr(cells, "Child", first_call)
+        monkeypatch.setattr(cells, "Worker", Watched)
         document = bench.curves(["full"], [2048, 4096], Shape(0), Conditions(limit=0.001))
         assert tried == [("SDPA", 2048), ("full", 2048)]
         reasons = [r["skipped"] for r in document["rows"] if r["attn"] == "full"]
@@ -131,53 +132,15 @@ def test_on_a_gpu() -> None:
     assert 1.0 <= sdpa["memory"] < 3.0
 
 
-def yields(*objects: Any) -> Iterator[Any]:
-    yield from objects
-
-
-def fails() -> Iterator[Any]:
-    yield 1
-    raise ValueError("no such thing\nat all")
-
-
-def dies() -> Iterator[Any]:
+def dies(*arguments: Any) -> Iterator[Any]:
     yield "full", 1
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def sleeps() -> Iterator[Any]:
-    yield 1
-    time.sleep(60)
-
-
-class TestChild:
-    def test_what_is_yielded_arrives(self) -> None:
-        with Child(yields, "a", 2) as child:
-            assert [child.receive(60) for _ in range(3)] == ["a", 2, None]
-
-    @pytest.mark.parametrize(
-        ("work", "words"),
-        [
-            (fails, r"failed: ValueError: no such thing$"),
-            (dies, r"ended its process, status -9 \(out of memory\?\)"),
-            (sleeps, r"took longer than 0.5 s"),
-        ],
-    )
-    def test_what_does_not_is_said(self, work: Any, words: str) -> None:
-        begun = time.monotonic()
-        with Child(work) as child:
-            child.receive(60)
-            with pytest.raises(NotMeasuredError, match=words):
-                child.receive(0.5 if work is sleeps else 60)
-        assert time.monotonic() - begun < 30
-
-    def test_a_process_lost_while_timing_ends_the_measurement(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(cells, "_every_call", lambda *arguments: None)
-        monkeypatch.setattr(cells, "Child", lambda *arguments: Child(dies))
-        with pytest.raises(ForecasterError, match="L=7: the process that measures time ended"):
-            cells._times({"full": 3}, Shape(7), Conditions(), lambda what, done: None)
+def test_a_process_lost_while_timing_ends_the_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cells, "_every_call", dies)
+    with pytest.raises(ForecasterError, match="L=7: the process that measures time ended"):
+        cells._times({"full": 3}, Shape(7), Conditions(), lambda what, done: None)
 
 
 class TestDominated:

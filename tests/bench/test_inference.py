@@ -27,5 +27,5 @@ def test_covariates_are_given() -> None:
 def test_a_process_that_fails_says_why() -> None:
     bundle = unsaved()
     bundle.weights.popitem()
-    with pytest.raises(ForecasterError, match=r"measures a forecast failed: BundleError: model\."):
+    with pytest.raises(ForecasterError, match=r"measures a forecast raised BundleError: model\."):
         inference(bundle)

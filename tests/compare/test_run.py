@@ -11,9 +11,9 @@ import pytest
 from filelock import FileLock
 
 from forecaster import cli, compare
-from forecaster.compare import pool
 from forecaster.errors import StorageError, UnavailableError, UsageError
 from forecaster.track import MlflowClient  # by way of track, which silences MLflow first
+from forecaster.workers import FailedError
 from tests.compare.grids import finished, small_grid, values
 
 CELLS = 9  # full, mean and none; few with and without linear path, many without
@@ -28,11 +28,11 @@ def here(home, tmp_path, monkeypatch):
             try:
                 yield item, work(shared, item)
             except Exception as error:
-                yield item, pool.FailedError(f"{type(error).__name__}: {error}")
+                yield item, FailedError(f"raised {type(error).__name__}: {error}")
 
     (tmp_path / "small.yaml").write_text((home / "small.yaml").read_text())
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(pool, "each", each)
+    monkeypatch.setattr(compare, "each", each)
     return tmp_path
 
 
@@ -106,7 +106,10 @@ def test_a_failing_cell_stops_no_other(here, capsys):
     outcome, _ = run(replace(grid, cells=cells))
     assert len(outcome.cells) == CELLS - 1
     assert list(outcome.failed) == ["full-5-many-plain-s0"]
-    assert "full-5-many-plain-s0: FAILED: UsageError: 1 steps end before" in capsys.readouterr().err
+    assert (
+        "full-5-many-plain-s0: FAILED: raised UsageError: 1 steps end before"
+        in capsys.readouterr().err
+    )
     assert len(run(grid)[0].cells) == CELLS
 
 
@@ -234,7 +237,7 @@ class TestCommand:
         assert self.call(monkeypatch, *arguments) == 70
         said = capsys.readouterr().err
         assert f"{CELLS} of {CELLS} cells failed" in said
-        assert "  none-5-many-plain-s0: UsageError: 1 steps end before" in said
+        assert "  none-5-many-plain-s0: raised UsageError: 1 steps end before" in said
 
     @pytest.mark.parametrize("horizon", ["96:336", "96,", "0"])
     def test_a_horizon_that_is_no_number(self, horizon, monkeypatch, capsys):

@@ -1,0 +1,55 @@
+"""The progress of long work: a bar on a terminal, and lines that stay."""
+
+import sys
+from collections.abc import Callable
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    TaskProgressColumn,
+    TimeElapsedColumn,
+)
+
+Report = Callable[[str, float], None]
+"""Takes what is under way, and how many steps are done since the last report."""
+
+Say = Callable[[str], None]
+"""Takes a sentence for the person who waits."""
+
+
+class Bar:
+    """A bar on stderr while it is open, where that is a terminal; it leaves nothing behind.
+
+    `total` steps, of which `done` are done. By default percent, time and what is under way stand
+    beside the bar; `columns` are others, as rich takes them.
+    """
+
+    def __init__(
+        self,
+        title: str,
+        total: float,
+        done: int = 0,
+        columns: tuple[str | ProgressColumn, ...] = (),
+    ) -> None:
+        beside = columns or (TaskProgressColumn(), TimeElapsedColumn(), "{task.description}")
+        console = Console(stderr=True)
+        self._progress = Progress(title, BarColumn(), *beside, console=console, transient=True)
+        self._task = self._progress.add_task("", total=total, completed=done)
+
+    def report(self, what: str, done: float) -> None:
+        """Move the bar; see Report."""
+        self._progress.update(self._task, description=what, advance=done)
+
+    def line(self, text: str) -> None:
+        """A line on stderr, above the bar, that stays."""
+        self._progress.console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    def __enter__(self) -> "Bar":
+        if sys.stderr.isatty():
+            self._progress.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._progress.live.stop()  # stop() writes an empty line off a terminal

@@ -1,0 +1,114 @@
+"""Processes of our own: one that is asked and timed (Worker), or several that share work (each).
+
+A process that dies costs the work it had and no other. When the caller ends, however it ends, its
+processes end too.
+"""
+
+import multiprocessing
+import signal
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from inspect import isgenerator
+from multiprocessing.connection import Connection, wait
+from typing import Any, TypeVar
+
+Item = TypeVar("Item")
+METHOD = "forkserver" if sys.platform == "linux" else "spawn"
+
+
+class FailedError(Exception):
+    """What became of work without a result, as what its process did: "took longer than 9 s"."""
+
+
+class Worker:
+    """A process that calls `work(*shared, *arguments)` as often as it is asked to.
+
+    `work` is a function of a module; `shared` is sent once. On Linux the process is forked from a
+    server that has imported the module of the first work and computed nothing.
+    """
+
+    def __init__(self, work: Callable[..., Any], *shared: Any) -> None:
+        context: Any = multiprocessing.get_context(METHOD)
+        context.set_forkserver_preload([work.__module__])
+        self.connection, its_end = context.Pipe()
+        self.process = context.Process(target=_serve, args=(its_end, work, shared), daemon=True)
+        self.process.start()
+        its_end.close()
+
+    def ask(self, *arguments: Any) -> "Worker":
+        """Call `work`; its result, or what it yields one by one, is received."""
+        self.connection.send(arguments)
+        return self
+
+    def receive(self, seconds: float | None = None) -> Any:
+        """The next result.
+
+        Raises FailedError when none comes in so many seconds, when `work` raises, and when its
+        process dies.
+        """
+        if not self.connection.poll(seconds):
+            raise FailedError(f"took longer than {seconds:g} s")
+        try:
+            result, failure = self.connection.recv()
+        except (EOFError, ConnectionError):
+            self.process.join()
+            hint = " (out of memory?)" if self.process.exitcode == -signal.SIGKILL else ""
+            raise FailedError(f"ended its process, status {self.process.exitcode}{hint}") from None
+        if failure:
+            raise FailedError(f"raised {failure}")
+        return result
+
+    def __enter__(self) -> "Worker":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.process.kill()
+        self.process.join()
+        self.connection.close()
+
+
+def each(
+    work: Callable[..., Any], shared: Any, items: Iterable[Item], processes: int
+) -> Iterator[tuple[Item, Any]]:
+    """(item, work(shared, item)) as they finish, or (item, FailedError) where it failed.
+
+    `work` is a function of a module; `shared` is sent once to each of the `processes`.
+    """
+    waiting = deque(items)
+    idle: list[Worker] = []
+    busy: dict[Connection, tuple[Worker, Item]] = {}
+    finished: list[tuple[Item, Any]] = []
+    with ExitStack() as stack:
+        while waiting or busy or finished:
+            while waiting and len(busy) < processes:
+                worker = idle.pop() if idle else stack.enter_context(Worker(work, shared))
+                busy[worker.connection] = worker, waiting.popleft()
+                worker.ask(busy[worker.connection][1])
+            yield from finished
+            finished.clear()
+            ready = wait(list(busy)) if busy else []
+            for connection in [own for own in busy if own in ready]:
+                worker, item = busy.pop(connection)
+                try:
+                    finished.append((item, worker.receive()))
+                except FailedError as failure:
+                    finished.append((item, failure))
+                if worker.process.is_alive():
+                    idle.append(worker)
+
+
+def _serve(connection: Connection, work: Callable[..., Any], shared: tuple[Any, ...]) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which ends this
+    while True:
+        try:
+            arguments = connection.recv()
+        except EOFError:  # the parent is gone
+            return
+        try:
+            found = work(*shared, *arguments)
+            for result in found if isgenerator(found) else [found]:
+                connection.send((result, None))
+        except Exception as error:
+            connection.send((None, f"{type(error).__name__}: {error}"))
