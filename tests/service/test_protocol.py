@@ -1,18 +1,28 @@
 """Clients that are slow, silent or many, on real sockets of a server in this process."""
 
+import ast
+import asyncio
+import inspect
 import json
 import resource
 import socket
 import threading
 import time
+import tomllib
 from asyncio import Transport
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pytest
 import uvicorn
+from packaging.requirements import Requirement
+from packaging.version import Version
+from uvicorn.protocols.http import httptools_impl
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from forecaster_service import protocol
 from forecaster_service.app import create_app
@@ -26,6 +36,7 @@ POST = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/
 CHUNKED = POST + b"Transfer-Encoding: chunked\r\n\r\n"
 LARGE = b"GET /static-offline-docs/swagger-ui-bundle.js HTTP/1.1\r\nHost: localhost\r\n\r\n"
 PATIENCE = 60
+ROOT = Path(__file__).parents[2]
 
 
 class Service:
@@ -390,3 +401,66 @@ def test_connections_are_as_many_as_files_allow(monkeypatch: pytest.MonkeyPatch)
     assert (most(900), limits) == (900, [1126, resource.RLIM_INFINITY])
     limits[:] = [resource.RLIM_INFINITY] * 2
     assert most(10**6) == 10**6
+
+
+class TestUvicorn:
+    """What `Protocol` takes from inside of uvicorn, which may move in any of its versions."""
+
+    TREE = ast.parse(Path(protocol.__file__).read_text())
+
+    def ours(self, owner: str, what: ast.AST = TREE) -> set[str]:
+        """The attributes of `owner`, such as self.cycle, that are read or written in `what`."""
+        nodes = (node for node in ast.walk(what) if isinstance(node, ast.Attribute))
+        return {node.attr for node in nodes if ast.unparse(node.value) == owner}
+
+    def body_of(self, name: str, tree: ast.AST = TREE) -> ast.ClassDef:
+        nodes = (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+        return next(node for node in nodes if node.name == name)
+
+    def test_only_versions_that_were_tested_are_installed(self) -> None:
+        names = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+        wanted = next(r for r in map(Requirement, names) if r.name == "uvicorn").specifier
+        tested = Version(version("uvicorn"))
+        next_one = f"{tested.major}.{tested.minor + 1}.0"
+        assert tested in wanted
+        assert next_one not in wanted, f"uvicorn {next_one} was never tested with protocol.py"
+
+    def test_it_still_calls_what_is_overridden(self) -> None:
+        for name, method in vars(Protocol).items():
+            if not inspect.isfunction(method) or (name.startswith("_") and name != "__init__"):
+                continue
+            theirs = vars(HttpToolsProtocol).get(name)
+            assert theirs, f"uvicorn's HttpToolsProtocol has no method {name} any more"
+            mine, expected = (list(inspect.signature(f).parameters) for f in (method, theirs))
+            assert mine == expected, f"uvicorn now calls {name} with {expected}, not with {mine}"
+
+    def test_it_still_has_what_is_read(self) -> None:
+        config = uvicorn.Config(create_app(), http=Protocol, log_config=None)
+        loop = asyncio.new_event_loop()
+        known: dict[str, object] = {
+            "self": HttpToolsProtocol(config, uvicorn.server.ServerState(), {}, loop),
+            "self.cycle": RequestResponseCycle(
+                **dict.fromkeys(inspect.signature(RequestResponseCycle).parameters)
+            ),
+            "self.flow": FlowControl(Transport()),
+        }
+        loop.close()
+        known["self"].on_message_begin()  # type: ignore[attr-defined]
+        own = vars(Protocol).keys() | {
+            "begun", "framing", "in_head", "in_request", "receiving", "received", "sending",
+            "shared",
+        }  # fmt: skip
+        for owner, instance in known.items():
+            for name in self.ours(owner, self.body_of("Protocol")) - own:
+                assert hasattr(instance, name), (
+                    f"protocol.py needs {owner}.{name}, which uvicorn's "
+                    f"{type(instance).__name__} has no more"
+                )
+
+    def test_it_still_asks_of_a_transport_what_ours_has(self) -> None:
+        theirs = self.body_of("RequestResponseCycle", ast.parse(inspect.getsource(httptools_impl)))
+        for name in self.ours("self.transport", theirs):
+            assert hasattr(_Whole, name), (
+                f"uvicorn's RequestResponseCycle now calls transport.{name}, which _Whole of "
+                "protocol.py does not have"
+            )
