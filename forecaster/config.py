@@ -1,8 +1,9 @@
 """One frozen RunConfig: what a run is, from data to tracking.
 
-    field defaults < one file < environment FORECASTER_* < --set a.b=c < named flags
+    field defaults < a file's base < the file < environment FORECASTER_* < --set a.b=c < named flags
 
-Files never stack. The environment speaks of values inside a section with two underscores,
+A file may name another as its `base`, and that one its own; it then says what differs. The
+environment speaks of values inside a section with two underscores,
 FORECASTER_TRAIN__EPOCHS=3, and of FORECASTER_SEED and FORECASTER_DEVICE. `model` and `attn` are
 a name with the options of that class's constructor beside it; naming another class drops the
 options that lower layers gave to the old one.
@@ -453,7 +454,6 @@ def load(
             meant = f"FORECASTER_{parts[1]}__{parts[2]}"
             raise ConfigError(f"unknown variable {name}. Did you mean {meant}?")
     path = _file(file, flags.get("data"))
-    in_file = [(key, str(path), value) for key, value in read_yaml(path).items()]
     exported = [
         (name.removeprefix("FORECASTER_").lower().replace("__", "."), f"${name}", text)
         for name, text in sorted(environment.items())
@@ -461,7 +461,7 @@ def load(
     ]
     given = [_assignment(item) for item in sets]
     layers = (
-        in_file,
+        *_layers(path),
         [(key, origin, _parse(text, origin, ConfigError)) for key, origin, text in exported],
         [
             *[(key, origin, _parse(text, origin, UsageError)) for key, origin, text in given],
@@ -490,14 +490,47 @@ def _file(file: str | None, data: str | None) -> Path:
     if file is None:
         own = folder / f"{data}.yaml"
         return own if data is not None and own.is_file() else folder / "default.yaml"
-    for path in (Path(file), folder / f"{file}.yaml"):
+    return _find(file, Path())
+
+
+def _find(name: str, beside: Path) -> Path:
+    """A file, seen from the folder `beside`, or a name in configs/."""
+    folder = resources.configs()
+    for path in (beside / name, folder / f"{name}.yaml"):
         if path.is_file():
             return path
     names = sorted(path.stem for path in folder.glob("*.yaml"))
     raise UsageError(
-        f"no configuration '{file}': it is neither a file nor one of {', '.join(names)}."
-        f"{did_you_mean(file, names)}"
+        f"no configuration '{name}': it is neither a file nor one of {', '.join(names)}."
+        f"{did_you_mean(name, names)}"
     )
+
+
+def _layers(path: Path, above: tuple[Path, ...] = ()) -> list[list[tuple[str, str, Any]]]:
+    """The values of a file, after those of its base; `above` are the files that led here.
+
+    `otherwise` belongs to the name beside it: a file that names its data takes none from a base.
+    """
+    values = read_yaml(path)
+    base = values.pop("base", None)
+    own = [(key, str(path), value) for key, value in values.items()]
+    if base is None:
+        return [own]
+    if not isinstance(base, str):
+        raise ConfigError(
+            f"{path}: base: expected a name in configs/ or a file, got {_short(base)}"
+        )
+    try:
+        found = _find(base, path.parent)
+    except UsageError as error:
+        raise ConfigError(f"{path}: base: {error}") from None
+    files = (*above, path)
+    if any(found.samefile(file) for file in files):
+        raise ConfigError(f"{path}: base: {base} is itself built on this file")
+    lower = _layers(found, files)
+    if "data.name" in dict(leaves(values)):
+        lower.append([("data.otherwise", str(path), None)])
+    return [*lower, own]
 
 
 class _Loader(yaml.SafeLoader):

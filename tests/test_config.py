@@ -12,7 +12,7 @@ import yaml
 from forecaster import resources
 from forecaster.attention import ATTENTIONS
 from forecaster.attention.base import SelfAttention
-from forecaster.config import Loaded, RunConfig, load, load_dict
+from forecaster.config import Loaded, RunConfig, leaves, load, load_dict, read_yaml
 from forecaster.errors import ConfigError, StorageError, UsageError
 from forecaster.flags import FLAGS, option
 from forecaster.model import SKELETONS, Task
@@ -109,7 +109,7 @@ class TestPrecedence:
         monkeypatch.setattr(resources, "configs", lambda: tmp_path)
         assert resolve(data="ETTm1").config.seed == 2
         assert resolve(data="ETTh2").config.seed == 1
-        assert resolve(data="ETTm1", file="default").config.seed == 1, "files never stack"
+        assert resolve(data="ETTm1", file="default").config.seed == 1, "the file that is named"
 
     def test_only_what_the_user_chose_is_named(self, written):
         assert not resolve().named("data.name")
@@ -381,6 +381,85 @@ class TestLookback:
     @pytest.mark.parametrize("past", [1, 504, "1 cycle", "21 cycles"])
     def test_steps_or_cycles(self, past):
         assert resolve(lookback=past).config.window.past == past
+
+
+class TestBases:
+    @pytest.fixture
+    def files(self, tmp_path):
+        """Write files of a folder by name and return that of the first as text."""
+
+        def write(**texts):
+            for name, text in texts.items():
+                (tmp_path / f"{name}.yaml").write_text(text)
+            return str(tmp_path / f"{next(iter(texts))}.yaml")
+
+        return write
+
+    def test_a_file_says_what_differs_from_its_base(self, files):
+        file = files(run="base: default\ntrain: {epochs: 3, lr_of: {window: 0.1}}")
+        loaded, default = resolve(file=file), resolve(file="default")
+        train = default.config.train
+        changes = {"epochs": 3, "lr_of": {**train.lr_of, "window": 0.1}}
+        assert loaded.config == default.config.model_copy(
+            update={"train": train.model_copy(update=changes)}
+        )
+        ours = {"train.epochs": file, "train.lr_of.window": file}
+        assert loaded.origins == default.origins | ours
+
+    def test_a_base_may_have_one_of_its_own(self, files):
+        loaded = resolve(file=files(run="base: ETTh1\nseed: 5"))
+        assert loaded.config.train.tolerance == 0.02
+        assert loaded.config.seed == 5
+        folder = resources.configs()
+        assert loaded.origins["train.tolerance"] == str(folder / "ETTh1.yaml")
+        assert loaded.origins["train.batch"] == str(folder / "default.yaml")
+
+    def test_it_may_lie_beside_the_file(self, files):
+        file = files(run="base: other.yaml\nseed: 5", other="seed: 4\ntrain: {batch: 7}")
+        config = resolve(file=file).config
+        assert (config.seed, config.train.batch) == (5, 7)
+
+    def test_another_class_drops_the_options_that_the_base_gave(self, files):
+        file = files(run="base: default\nmodel: informer")
+        assert "parts" not in resolve(file=file).config.model.options
+
+    def test_what_default_says_is_not_what_the_user_chose(self, files):
+        loaded = resolve(file=files(run="base: default\ntrain: {epochs: 3}"))
+        assert loaded.named("train.epochs")
+        assert not loaded.named("train.batch")
+        assert not loaded.named("data.name")
+        assert loaded.config.data.otherwise == "vic_elec"
+
+    def test_data_that_a_file_names_have_no_substitute_from_a_base(self, files):
+        loaded = resolve(file=files(run="base: default\ndata: {name: ETTh1}"))
+        assert loaded.named("data.name")
+        assert loaded.config.data.otherwise is None
+        file = files(run="base: default\ndata: {name: ETTh1, otherwise: ETTh2}")
+        assert resolve(file=file).config.data.otherwise == "ETTh2"
+
+    @pytest.mark.parametrize(
+        ("text", "words"),
+        [
+            ("base: defualt", r"no configuration 'defualt'.*Did you mean 'default'\?"),
+            ("base: 5", r"expected a name in configs/ or a file, got 5"),
+            ("base: run.yaml", r"run.yaml is itself built on this file"),
+            ("base: other.yaml", r"run.yaml is itself built on this file"),
+        ],
+    )
+    def test_what_cannot_be_a_base(self, text, words, files):
+        file = files(run=text, other="base: run.yaml")
+        with pytest.raises(ConfigError, match=rf"(run|other).yaml: base: {words}"):
+            resolve(file=file)
+
+    @pytest.mark.parametrize("name", SHIPPED)
+    def test_no_shipped_file_repeats_its_base(self, name):
+        values = read_yaml(resources.configs() / f"{name}.yaml")
+        base = values.pop("base", None)
+        if base is None:
+            assert name in ("default", "informer")
+            return
+        given = {**resolve(file=base).config.flat(), "data.name": "whatever the base is for"}
+        assert not [key for key, value in leaves(values) if str(value) == given.get(key)]
 
 
 class TestFiles:
