@@ -50,9 +50,9 @@ class Schema:
     """What a model reads and writes, in the names and units of the user.
 
     `time` is the name of the time column, `timezone` "UTC" or "naive"; `scaler` belongs to
-    `columns`, in their order; `seasons` are steps, the main one first; `id` is the column that
-    names the series of a panel, `items` those that were trained on, columns of a file where it is
-    `wide`; `known` what else is known of a step ahead of time; `holidays` a region whose public
+    `columns`, in their order; `seasons` are steps, the main one first; `id` are the columns
+    that name the series of a panel, `items` those that were trained on, columns of a file where it
+    is `wide`; `known` what else is known of a step ahead of time; `holidays` a region whose public
     holidays the calendar knows.
     """
 
@@ -63,7 +63,7 @@ class Schema:
     freq: str
     seasons: tuple[int, ...]
     scaler: Scaler
-    id: str | None = None
+    id: tuple[str, ...] = ()
     items: tuple[str, ...] = ()
     wide: bool = False
     known: Known = field(default_factory=Known)

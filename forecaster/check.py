@@ -98,8 +98,7 @@ def text(found: dict[str, Any]) -> str:
 def _columns(own: Own) -> dict[str, dict[str, Any]]:
     """Role by name; of the values how many are missing, and whether they are all one."""
     columns: dict[str, dict[str, Any]] = {own.time: {"role": "time"}}
-    if own.id is not None:
-        columns[own.id] = {"role": "id"}
+    columns |= {name: {"role": "id"} for name in own.id}
     for name in own.columns:
         columns[name] = {
             "role": "target" if name in own.targets else "past covariate",

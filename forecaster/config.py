@@ -91,7 +91,7 @@ class DataConfig(Section):
     time: str | None = None
     """The time column of a file; by default found."""
     id: str | None = None
-    """The column of a file that names the series of each row; by default found."""
+    """The columns of a file that name the series of each row, with commas; by default found."""
     panel: bool | None = None
     """Take each column of a wide file as a series of its own."""
     freq: str | None = None
@@ -118,7 +118,12 @@ class DataConfig(Section):
     @property
     def targets(self) -> list[str]:
         """The names in `target`."""
-        return [name.strip() for name in (self.target or "").split(",") if name.strip()]
+        return _names(self.target)
+
+    @property
+    def ids(self) -> list[str]:
+        """The names in `id`."""
+        return _names(self.id)
 
     @model_validator(mode="after")
     def _a_card_knows(self) -> "DataConfig":
@@ -148,6 +153,11 @@ class DataConfig(Section):
                 "data.features",
             )
         return self
+
+
+def _names(text: str | None) -> list[str]:
+    """The names in a text with commas."""
+    return [name.strip() for name in (text or "").split(",") if name.strip()]
 
 
 class WindowConfig(Section):

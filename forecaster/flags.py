@@ -83,7 +83,7 @@ FLAGS = {
         "data.features", "M: all to all; S: the target alone; MS: all to the target.", Features
     ),
     "time": Flag("data.time", "The time column of a file."),
-    "id": Flag("data.id", "The column of a file that names its series."),
+    "id": Flag("data.id", "The columns of a file that name its series, with commas."),
     "freq": Flag("data.freq", "The time step of a file: 15min, h, D, W-MON, MS."),
     "season": Flag(
         "data.seasons",

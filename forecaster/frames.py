@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from forecaster.datasets import Items, Series, future_times
+from forecaster.datasets.items import id_parts
 from forecaster.errors import DataError, UsageError
 
 if TYPE_CHECKING:
@@ -109,8 +110,9 @@ class Question:
         columns = [name + suffix for name in names for suffix in suffixes]
         result = pd.DataFrame(values.reshape(len(grid), -1), columns=columns)
         result.insert(0, str(reading.time), grid)
-        if reading.id is not None:
-            result.insert(0, reading.id, np.repeat(list(items.names), steps))
+        parts = [id_parts(name, len(reading.id)) for name in items.names]
+        for place, column in enumerate(reading.id):
+            result.insert(place, column, np.repeat([part[place] for part in parts], steps))
         return result
 
 
@@ -188,7 +190,7 @@ def _ahead(
     if future is None:
         last = own.bounds[1:, None] - np.arange(1, horizon + 1)
         if (own.lengths <= horizon).any() or not np.isnan(series.values[last]).all():
-            index = (reading.id, reading.time) if reading.id else (reading.time,)
+            index = (*reading.id, reading.time)
             raise UsageError(
                 f"this model wants {', '.join(names)} for the {horizon} steps ahead: as rows "
                 "after the history that have no other values, or in a file of their own "

@@ -16,6 +16,7 @@ import numpy as np
 from forecaster import frames, resources
 from forecaster.bundle import Bundle, Schema, is_bundle, load
 from forecaster.datasets import Items, Scaler
+from forecaster.datasets.items import id_parts
 from forecaster.datasets.series import quoted
 from forecaster.errors import (
     ConfigError,
@@ -257,8 +258,9 @@ class Forecaster:
         for attribute in schema.known.attributes:
             frame[attribute.name] = attribute.words[0] if attribute.words else attribute.mean
         frame.insert(0, schema.time, times)
-        if schema.id is not None:
-            frame.insert(0, schema.id, schema.items[0])
+        for place, column in enumerate(schema.id):
+            part = id_parts(schema.items[0], len(schema.id))[place]
+            frame.insert(place, column, part)
         return frame
 
     def golden(self) -> np.ndarray:

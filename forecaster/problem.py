@@ -75,7 +75,7 @@ class Problem:
             freq=facts.freq,
             seasons=facts.seasons,
             scaler=scaler,
-            id=None if isinstance(facts, Card) else facts.id,
+            id=() if isinstance(facts, Card) else facts.id,
             wide=bool(self.config.data.panel),
             items=() if items is None else tuple(items.names),
             known=Known.fit(series, rows),
@@ -274,7 +274,7 @@ def reading(data: DataConfig) -> "Reading":
 
     return Reading(
         time=data.time,
-        id=data.id,
+        id=tuple(data.ids),
         targets=tuple(data.targets),
         past_covariates=tuple(data.past_covariates),
         future_covariates=tuple(data.future_covariates),

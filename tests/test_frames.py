@@ -39,7 +39,7 @@ def test_many_series_are_forecast_some_at_a_time(monkeypatch):
         seen.append((list(histories.items), histories.values[..., 0].tolist(), steps))
         return last(histories, steps)
 
-    ahead = predict(frame, form(id="shop"), run, horizon=1)
+    ahead = predict(frame, form(id=("shop",)), run, horizon=1)
     assert seen == [
         (["a", "b"], [[1, 2, 3], [5, 6, 7]], 1),
         (["c"], [[9, 10, 11]], 1),
@@ -66,4 +66,4 @@ def test_the_series_of_a_wide_panel_are_columns_again():
 def test_a_short_series_is_named_with_the_way_out():
     rows = pd.DataFrame({"shop": "a", "when": pd.date_range("2026-01-01", periods=2), "y": 1.0})
     with pytest.raises(frames.DataError, match=r"series 'a' has 2 rows.*, or leave the series out"):
-        predict(rows, form(id="shop"))
+        predict(rows, form(id=("shop",)))

@@ -106,7 +106,7 @@ def test_a_panel_with_covariates_known_ahead_and_attributes(future):
         "shops.csv", target="sold", future_covariates=["promo"], static=["kind"]
     )
     schema = problem.schema
-    assert (schema.id, schema.items) == ("shop", ("a", "b", "c"))
+    assert (schema.id, schema.items) == (("shop",), ("a", "b", "c"))
     assert schema.known.width == 3
     assert schema.scaler.mean[:, 0] == pytest.approx([10, 100, 1000], rel=0.1)
 
@@ -192,6 +192,20 @@ def test_an_item_does_not_change_the_forecast_of_another():
     for name, own in together.groupby("shop"):
         alone = forecaster.predict(table[table["shop"] == name])
         np.testing.assert_allclose(alone["sold"], own["sold"], rtol=1e-5)
+
+
+def test_an_id_of_several_columns_comes_back_in_them():
+    table = long().drop(columns=["promo"]).dropna()
+    table["town"] = table["shop"].map({"a": "x", "b": "x", "c": "y"})
+    table.to_csv("shops.csv", index=False)
+    problem, forecaster = trained("shops.csv", target="sold", id="town,kind", freq="D")
+    assert problem.schema.items == ("x / mall", "x / street", "y / mall")
+    assert bundle.load(Path("bundle")).schema == problem.schema
+    ahead = forecaster.predict("shops.csv")
+    assert list(ahead.columns) == ["town", "kind", "day", "sold"]
+    assert list(ahead["town"] + ahead["kind"])[::HORIZON] == ["xmall", "xstreet", "ymall"]
+    assert list(forecaster.example.columns) == ["town", "kind", "day", "sold"]
+    assert len(forecaster.predict(forecaster.example)) == HORIZON
 
 
 def test_an_unknown_item_is_scaled_by_its_history():

@@ -6,6 +6,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+MARK = " / "
+"""What joins the parts of a series id that stands in several columns."""
+
+
+def id_parts(name: str, columns: int) -> list[str]:
+    """The parts of a series id in so many columns."""
+    return name.split(MARK) if columns > 1 else [name]
+
 
 @dataclass(frozen=True, eq=False)
 class Items:

@@ -10,7 +10,8 @@ Policy: TypeAlias = Literal["error", "sort", "resample"]
 class Reading:
     """What is said about a file; what is not said is inferred.
 
-    `time` and `id` name columns: the stamps, and the series that a row of a long file belongs to.
+    `time` and `id` name columns: the stamps, and the series that a row of a long file belongs to,
+    told by one column or by several together.
     `targets` are to be predicted; `past_covariates` are known up to now, `future_covariates` for
     the steps to come as well; `static` attributes belong to a series as a whole. With `panel`
     every target column of a wide file becomes a series of its own. `policy` tells what becomes of
@@ -19,7 +20,7 @@ class Reading:
     """
 
     time: str | None = None
-    id: str | None = None
+    id: tuple[str, ...] = ()
     targets: tuple[str, ...] = ()
     past_covariates: tuple[str, ...] = ()
     future_covariates: tuple[str, ...] = ()

@@ -254,7 +254,7 @@ class ModelCard(ModelIdentity):
     time: str
     """What the column of times was called in its data."""
     id: str | None
-    """What the column was called that names the series of a long panel."""
+    """What the columns were called that name the series of a long panel, joined by " / "."""
     wide: bool
     """Whether each series of its panel was a column of its data."""
     targets: list[str]

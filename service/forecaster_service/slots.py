@@ -12,6 +12,7 @@ import numpy as np
 
 from forecaster.attention.plugins import allowing
 from forecaster.bundle import Schema, digest_of
+from forecaster.datasets.items import MARK
 from forecaster.errors import (
     BundleError,
     ConfigError,
@@ -225,7 +226,7 @@ def _describe(forecaster: Forecaster) -> tuple[ModelIdentity, ModelCard]:
         graphs=forecaster.runner.graphs,
         columns=list(schema.columns),
         time=schema.time,
-        id=schema.id,
+        id=MARK.join(schema.id) or None,
         wide=schema.wide,
         targets=list(schema.targets),
         past_covariates=list(schema.past_only),

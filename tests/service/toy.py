@@ -47,12 +47,12 @@ KINDS: dict[str, dict[str, Any]] = {
     "holidays": {"columns": ("load",), "holidays": "AU-VIC"},
     "past": {"targets": ("Zürich °C",)},
     "ahead": {"columns": ("load",), "known": AHEAD},
-    "panel": {"columns": ("load",), "id": "town", "items": ITEMS},
-    "attributes": {"columns": ("load",), "id": "town", "items": ITEMS, "known": STATIC},
+    "panel": {"columns": ("load",), "id": ("town",), "items": ITEMS},
+    "attributes": {"columns": ("load",), "id": ("town",), "items": ITEMS, "known": STATIC},
     "wide": {"columns": ("y",), "items": ITEMS, "wide": True},
     "wide, past": {"columns": ("y", "wind"), "targets": ("y",), "items": ITEMS, "wide": True},
     "all": {
-        "targets": ("wind", "load"), "id": "town", "items": ITEMS,
+        "targets": ("wind", "load"), "id": ("town",), "items": ITEMS,
         "known": Known(AHEAD.columns, AHEAD.scaler, STATIC.attributes), "holidays": "AU-VIC",
     },
 }  # fmt: skip

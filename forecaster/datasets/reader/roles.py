@@ -3,15 +3,20 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import combinations
+
+import pyarrow as pa
 
 from forecaster.datasets.reader.clock import is_stamp
-from forecaster.datasets.reader.files import Table
+from forecaster.datasets.reader.files import ROWS, Table
 from forecaster.datasets.reader.kinds import Kind, kinds
 from forecaster.datasets.reading import Reading
 from forecaster.datasets.series import missing_columns, quoted
 from forecaster.errors import DataError, UsageError
 
 _IDS = ("unique_id", "item_id", "series_id", "id", "series")
+MOST_WORDY = 8
+"""Columns of words that are tried in twos and threes."""
 _TIMES = ("ds", "date", "datetime", "timestamp", "time")
 
 
@@ -39,7 +44,8 @@ class Roles:
         """
         table = self.table
         named = [
-            *(name for name in (said.time, said.id) if name is not None and name != self.file_id),
+            *([] if said.time is None else [said.time]),
+            *(name for name in said.id if name != self.file_id),
             *said.targets, *said.past_covariates, *said.future_covariates, *said.static,
         ]  # fmt: skip
         missing = [name for name in named if name not in table.columns]
@@ -56,13 +62,11 @@ class Roles:
         if told:
             return said
         time = said.time or self._time(named)
-        id_column = said.id
-        if id_column is None and not said.panel:
-            id_column = self._id([*named, time])
-        filled = replace(said, time=time, id=id_column)
+        found = said.id or (() if said.panel else self._id([*named, time]))
+        filled = replace(said, time=time, id=found)
         if not said.targets:
             return replace(filled, targets=self._targets(filled))
-        left_out = [name for name in table.columns if name not in {*named, time, id_column}]
+        left_out = [name for name in table.columns if name not in {*named, time, *found}]
         if left_out:
             self.said.append(
                 f"Left out, having no role: {quoted(left_out)}. --past-covariates reads a column."
@@ -89,39 +93,73 @@ class Roles:
         self.said.append(f"The time is column '{found[0]}'.")
         return found[0]
 
-    def _id(self, named: Sequence[str]) -> str | None:
+    def _id(self, named: Sequence[str]) -> tuple[str, ...]:
         table = self.table
         free = [name for name in table.columns if name not in named]
         for usual in _IDS:
             for name in free:
                 if name.lower() == usual and self._repeats([name]):
                     self.said.append(f"The rows of a series share column '{name}'.")
-                    return name
+                    return (name,)
         words = [name for name in free if self.kinds[name] == "text"]
         time = named[-1]
         if len(table.parts) > 1 or len(words) != 1:
-            return None
+            return ()
         if self._repeats([time]) and not self._repeats([time, words[0]]):
             self.said.append(
                 f"Stamps repeat, once for each '{words[0]}': the rows of a series share it."
             )
-            return words[0]
-        return None
+            return (words[0],)
+        return ()
+
+    def ways_apart(self, time: str) -> str:
+        """A sentence about the columns that tell the rows of one stamp apart, "" without any.
+
+        They are as few as can be, of words or, if they name most of their series at most of the
+        stamps, of whole numbers. The first rows decide.
+        """
+        free = [name for name in self.table.columns if name != time]
+        words = [name for name in free if self.kinds[name] == "text"]
+        codes = [name for name in free if self.kinds[name] == "number"]
+        rows = self._first_rows([time, *words, *codes])
+        stamps = len(rows[time].unique())
+        few = {name: count for name in (*words, *codes) if (count := len(rows[name].unique())) > 1}
+        words = [name for name in words if few.get(name, len(rows)) * 2 <= len(rows)]
+        codes = [n for n in codes if n in few and few[n] * stamps <= 2 * len(rows)]
+        tries: list[tuple[str, ...]] = [(name,) for name in (*words, *codes)]
+        tries += [pair for size in (2, 3) for pair in combinations(words[:MOST_WORDY], size)]
+        for columns in tries:
+            if not _repeats(rows, [time, *columns]):
+                together = "together " if columns[1:] else ""
+                return (
+                    f" {quoted(columns)} {together}{'tell' if columns[1:] else 'tells'} the rows of"
+                    f" one stamp apart: --id {','.join(columns)} makes each a series."
+                )
+        return ""
+
+    def _first_rows(self, columns: Sequence[str]) -> pa.Table:
+        """About ROWS rows of some columns."""
+        batches: list[pa.RecordBatch] = []
+        for rows in self.table.rows(columns):
+            cells = rows.cells.select(list(columns))
+            if sum(map(len, batches)) >= ROWS or (batches and cells.schema != batches[0].schema):
+                break
+            batches.append(cells)
+        return pa.Table.from_batches(batches)
 
     def _repeats(self, columns: Sequence[str]) -> bool:
         """Whether values of these columns together stand in several of the first rows."""
-        sample = self.table.sample.select(list(columns))
-        return bool(sample.group_by(list(columns)).aggregate([]).num_rows < sample.num_rows)
+        return _repeats(self.table.sample, columns)
 
     def _targets(self, said: Reading) -> tuple[str, ...]:
         table = self.table
         taken = {
-            said.time, said.id, *said.past_covariates, *said.future_covariates, *said.static,
+            said.time, *said.id, *said.past_covariates, *said.future_covariates, *said.static,
         }  # fmt: skip
         free = [name for name in table.columns if name not in taken]
         index = [n for n in free if n in ("", "Unnamed: 0") or n.startswith("__index_level_")]
         numbers = [n for n in free if self.kinds[n] == "number" and n not in index]
-        if said.id is not None and "y" in numbers:
+        if said.id and "y" in numbers:
             numbers = ["y"]
         left_out = [self._described(n) for n in free if n not in numbers]
         if not numbers:
@@ -139,3 +177,9 @@ class Roles:
         what = {"number": "numbers", "flag": "true or false", "empty": "no value in the first rows"}
         example = self.table.sample[name].drop_null()[:1].to_pylist()
         return f"'{name}' ({what.get(kind) or f'such as {example[0]!r:.40}'})"
+
+
+def _repeats(table: pa.Table, columns: Sequence[str]) -> bool:
+    """Whether values of these columns together stand in several rows."""
+    rows = table.select(list(columns))
+    return bool(rows.group_by(list(columns)).aggregate([]).num_rows < rows.num_rows)

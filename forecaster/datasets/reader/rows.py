@@ -56,7 +56,7 @@ class Own:
     seasons: tuple[int, ...]
     columns: tuple[str, ...]
     targets: tuple[str, ...]
-    id: str | None
+    id: tuple[str, ...]
     panel: bool
     series: Series
     said: tuple[str, ...]
@@ -119,13 +119,13 @@ class _Reader:
         self.timezone = timezone
         self.most = most
         self.said: list[str] = []
-        self.several = reading.id is not None
+        self.several = bool(reading.id)
         files = all(isinstance(part, Path) for part in table.parts)
         self.file_id = FILE if files and FILE not in table.columns else None
         if hint := separator_hint(table.columns):
             raise DataError(f"{self.where}: one column, '{table.columns[0]}'.{hint}")
-        roles = Roles(table, self.file_id, self.said)
-        self.reading = roles.find(reading, told=timezone is not None)
+        self.roles = Roles(table, self.file_id, self.said)
+        self.reading = self.roles.find(reading, told=timezone is not None)
         self.clock = find_clock(table, self.time)
         if timezone == "naive":
             self.clock.local = True
@@ -139,13 +139,13 @@ class _Reader:
 
     def read(self, name: str) -> Own:
         said = self.reading
-        ids = Ids(None if said.id == self.file_id else said.id)
+        ids = Ids(() if said.id == (self.file_id,) else said.id)
         survey = self._survey(ids)
         step = self._step(survey)
         first, last = int(survey.first.min()), int(survey.last.max())
         stamps = survey.sampled[1]
         grid = Grid.over(step, first, last, stamps, survey.rows, self.where, self.most)
-        self.several = said.id is not None or self._files_overlap(survey, grid)
+        self.several = bool(said.id) or self._files_overlap(survey, grid)
         item_of, names = self._order(ids)
         items = self._items(names, item_of, survey, grid)
         columns = (*said.targets, *said.past_covariates)
@@ -195,7 +195,7 @@ class _Reader:
             seasons=seasons,
             columns=columns,
             targets=targets,
-            id=said.id or (FILE if self.several else None),
+            id=said.id or ((FILE,) if self.several else ()),
             panel=self.several or bool(said.panel),
             series=series,
             said=tuple(self.said),
@@ -204,8 +204,7 @@ class _Reader:
 
     def _survey(self, ids: Ids) -> Survey:
         survey = Survey()
-        wanted = [self.time, *([ids.column] if ids.column else [])]
-        for rows in self.table.rows(wanted, wanted[1:]):
+        for rows in self.table.rows([self.time, *ids.columns], ids.columns):
             codes, stamps = ids.codes(rows, self.table), self.clock.read(rows, self.table)
             early = survey.add(codes, stamps)
             if early is not None and not survey.first_unsorted:
@@ -249,7 +248,7 @@ class _Reader:
         """The item of each series as it was met, and the names of the items, in order."""
         if not self.several:
             return np.zeros(len(self.table.parts), np.int64), [""]
-        names = list(ids.names) if ids.column else [_stem(name) for name in self.table.names]
+        names = list(ids.names) if ids.columns else [_stem(name) for name in self.table.names]
         order = _sorted(names)
         item_of = np.empty(len(names), np.int64)
         item_of[order] = np.arange(len(names))
@@ -286,9 +285,9 @@ class _Reader:
     ) -> None:
         said, table = self.reading, self.table
         numbers = [*said.targets, *said.past_covariates, *said.future_covariates]
-        wanted = [self.time, *([ids.column] if ids.column else []), *numbers, *said.static]
+        wanted = [self.time, *ids.columns, *numbers, *said.static]
         shift = items.bounds[:-1] - items.places
-        for rows in table.rows(wanted, wanted[1:2] if ids.column else ()):
+        for rows in table.rows(wanted, ids.columns):
             stamps = self.clock.read(rows, table)
             item = item_of[ids.codes(rows, table)]
             steps, missed = grid.place(stamps)
@@ -362,13 +361,15 @@ class _Reader:
             )
         else:
             remedy = "--policy sort orders the rows, drops repetitions and leaves gaps missing"
-        hint = ""
-        if duplicates.count and self.reading.id is None and not self.several:
-            hint = " If the file holds several series, --id names the column that tells them apart."
+        apart = hint = ""
+        if duplicates.count and not self.reading.id and not self.several:
+            apart = self.roles.ways_apart(self.time)
+            hint = " If the file holds several series, --id names the columns that tell them apart."
         local = not self.clock.zoned and grid.step is not None and grid.step < 86_400_000_000
         if local and (gaps.count or duplicates.count):
             hint += DAYLIGHT_SAVING
-        raise DataError(f"{self.where}: {'; '.join(complaints)}. {remedy}.{hint}")
+        ways = f"{apart} {remedy}." if apart else f" {remedy}.{hint}"
+        raise DataError(f"{self.where}: {'; '.join(complaints)}.{ways}")
 
     def _check_known(self, known: NDArray[np.floating[Any]], items: Items, grid: Grid) -> None:
         for place, column in enumerate(self.reading.future_covariates):

@@ -1,13 +1,16 @@
 """What the stamps of a table tell, series by series, before any value is read."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from forecaster.datasets.items import MARK
 from forecaster.datasets.reader.cells import to_words
 from forecaster.datasets.reader.files import Rows, Table
+from forecaster.datasets.series import quoted
 from forecaster.errors import DataError
 
 SAMPLE = 64, 2**20
@@ -17,20 +20,41 @@ SAMPLE = 64, 2**20
 class Ids:
     """The numbers of the series by their names, in the order of their first rows."""
 
-    def __init__(self, column: str | None) -> None:
-        self.column = column
+    def __init__(self, columns: Sequence[str]) -> None:
+        self.columns = tuple(columns)
         self.names: dict[str, int] = {}
 
     def codes(self, rows: Rows, table: Table) -> NDArray[np.int64]:
         """The series of each row."""
-        if self.column is None:
+        if not self.columns:
             return np.full(rows.cells.num_rows, rows.file)
-        words, places = to_words(rows.cells[self.column])
-        if (places < 0).any():
-            row = rows.before + int((places < 0).argmax())
-            raise DataError(f"{table.row(rows.file, row)}, column '{self.column}': no value")
+        words, places = self._words(rows, self.columns[0], table)
+        for column in self.columns[1:]:
+            others, there = self._words(rows, column, table)
+            pairs, places = np.unique(places * len(others) + there, return_inverse=True)
+            words = [
+                self._joined(words[one], others[other], column, rows, table)
+                for one, other in zip(*np.divmod(pairs, len(others)), strict=True)
+            ]
         names = self.names
         return np.array([names.setdefault(word, len(names)) for word in words])[places]
+
+    def _words(self, rows: Rows, column: str, table: Table) -> tuple[list[str], NDArray[np.int64]]:
+        words, places = to_words(rows.cells[column])
+        if (places < 0).any():
+            row = rows.before + int((places < 0).argmax())
+            raise DataError(f"{table.row(rows.file, row)}, column '{column}': no value")
+        return words, places
+
+    def _joined(self, before: str, word: str, column: str, rows: Rows, table: Table) -> str:
+        joined = f"{before}{MARK}{word}"
+        if joined.count(MARK) != self.columns.index(column) or joined.split(MARK)[-1] != word:
+            raise DataError(
+                f"{table.names[rows.file]}, columns {quoted(self.columns)}: '{joined:.80}' cannot "
+                f"be taken apart again, as '{MARK}' joins the parts of a series id; write the "
+                "values without it."
+            )
+        return joined
 
 
 @dataclass

@@ -22,8 +22,8 @@ def find(reading, told=False):
 
 
 def test_what_is_not_said_is_found_and_said():
-    found, said = find(Reading(id="shop"))
-    assert (found.time, found.id, found.targets) == ("day", "shop", ("sold",))
+    found, said = find(Reading(id=("shop",)))
+    assert (found.time, found.id, found.targets) == ("day", ("shop",), ("sold",))
     assert said[0] == "The time is column 'day'."
 
 

@@ -44,6 +44,24 @@ def long(lengths=(20, 30, 25), starts=(0, 5, 3)):
     return pd.concat(parts, ignore_index=True)
 
 
+def regions():
+    """Four series, told by two columns of words together, of 20 days."""
+    parts = [
+        pd.DataFrame(
+            {
+                "day": pd.date_range("2020-01-01", periods=20),
+                "state": state,
+                "purpose": purpose,
+                "trips": 100 * number + np.arange(20),
+            }
+        )
+        for number, (state, purpose) in enumerate(
+            [("N", "fun"), ("N", "work"), ("S", "fun"), ("S", "work")]
+        )
+    ]
+    return pd.concat(parts, ignore_index=True)
+
+
 def put(folder, table, name="sales.csv"):
     file = folder / name
     if name.endswith(".parquet"):
@@ -68,7 +86,7 @@ class TestWide:
         own = read(put(tmp_path, wide().assign(note="fine")))
         assert (own.name, own.time, own.freq, own.timezone) == ("sales", "when", "h", "naive")
         assert own.columns == own.targets == ("a", "b")
-        assert (own.id, own.panel, own.series.items) == (None, False, None)
+        assert (own.id, own.panel, own.series.items) == ((), False, None)
         assert own.seasons == (1,), "60 rows hold not two days before the last 30 %"
         assert (own.series.values == wide()[["a", "b"]].to_numpy()).all()
         assert list(own.series.times) == list(wide()["when"])
@@ -138,7 +156,7 @@ class TestLong:
         items = own.series.items
         assert items is not None
         assert own.panel
-        assert (own.id, own.time, own.columns) == ("unique_id", "ds", ("y",))
+        assert (own.id, own.time, own.columns) == (("unique_id",), "ds", ("y",))
         assert list(items.names) == ["s0", "s1", "s2"]
         assert items.bounds.tolist() == [0, 20, 50, 75]
         assert items.places.tolist() == [0, 5, 3]
@@ -169,12 +187,12 @@ class TestLong:
     def test_the_id_may_have_any_name_and_type(self, tmp_path):
         named = long().rename(columns={"unique_id": "shop_name"}).drop(columns="shop")
         own = read(put(tmp_path, named))
-        assert own.id == "shop_name"
+        assert own.id == ("shop_name",)
         assert own.said[1] == (
             "Stamps repeat, once for each 'shop_name': the rows of a series share it."
         )
         numbered = long()[["unique_id", "ds", "y"]].replace({"s0": 10, "s1": 9, "s2": 100})
-        own = read(put(tmp_path, numbered, "sales.parquet"), Reading(id="unique_id"))
+        own = read(put(tmp_path, numbered, "sales.parquet"), Reading(id=("unique_id",)))
         assert own.series.items is not None
         assert list(own.series.items.names) == ["9", "10", "100"]
 
@@ -183,7 +201,7 @@ class TestLong:
         plain = read(put(tmp_path, long(), "plain.parquet"), reading)
         coded = long().astype({"unique_id": "category", "shop": "category"})
         same(read(put(tmp_path, coded, "coded.parquet"), reading), plain)
-        facts = Reading(time="ds", id="unique_id", targets=("y",), static=("shop",), freq="h")
+        facts = Reading(time="ds", id=("unique_id",), targets=("y",), static=("shop",), freq="h")
         again = history(coded, facts, timezone="naive")
         assert again.series.digest == plain.series.digest
         some = history(coded[coded["unique_id"] != "s1"], facts, timezone="naive").series
@@ -203,8 +221,28 @@ class TestLong:
     def test_without_an_id_the_message_says_how_to_name_it(self, tmp_path):
         table = long()[["unique_id", "ds", "y"]].replace({"s0": 10, "s1": 9, "s2": 100})
         file = put(tmp_path, table.rename(columns={"unique_id": "number"}))
-        with pytest.raises(DataError, match=r"repeated stamps.*--id names the column"):
+        with pytest.raises(DataError, match=r"repeated stamps.*'number' tells .*--id number makes"):
             read(file)
+        same = [f"2020-01-01 {hour:02}:00,{hour % 3}" for hour in (*range(9), 8)]
+        with pytest.raises(DataError, match=r"--policy resample.*--id names the columns"):
+            read(text_file(tmp_path, "\n".join(["t,a", *same, "2020-01-01 08:00,77"])))
+
+    def test_the_parts_of_an_id_of_several_columns_make_its_name(self, tmp_path):
+        table = regions()
+        own = read(put(tmp_path, table), Reading(id=("state", "purpose")))
+        assert own.series.items is not None
+        assert own.id == ("state", "purpose")
+        assert own.series.items.names == ("N / fun", "N / work", "S / fun", "S / work")
+        assert own.series.values[:, 0].tolist() == sorted(table["trips"])
+        for name in ("trips.parquet", "trips.csv"):
+            with pytest.raises(DataError, match=r"'state', 'purpose' together .*--id state,purp"):
+                read(put(tmp_path, table, name), Reading(targets=("trips",)))
+
+    @pytest.mark.parametrize("word", ["fun / games", "/ fun"])
+    def test_a_part_of_an_id_that_holds_the_mark_is_refused(self, tmp_path, word):
+        table = regions().replace({"purpose": {"fun": word}, "state": {"N": "N /"}})
+        with pytest.raises(DataError, match=r"'state', 'purpose': 'N / .* taken apart again"):
+            read(put(tmp_path, table), Reading(id=("state", "purpose")))
 
     def test_the_same_as_its_wide_form(self, tmp_path):
         table = wide()
@@ -245,7 +283,7 @@ class TestLong:
         table = long()
         table[column] = table[column].astype(object)
         table.loc[2, column] = cell
-        reading = Reading(id="unique_id", future_covariates=("promo",), static=("shop",))
+        reading = Reading(id=("unique_id",), future_covariates=("promo",), static=("shop",))
         with pytest.raises(DataError, match=re.escape(message)):
             read(put(tmp_path, table, "sales.parquet"), reading)
 
@@ -258,8 +296,8 @@ class TestFiles:
         assert own.series.items is not None
         assert list(own.series.items.names) == ["oslo", "tokyo"]
         assert own.series.values[:, 0].tolist() == [10] * ROWS + [0] * ROWS
-        assert (own.name, own.id) == (tmp_path.name, "file")
-        facts = Reading(time="when", id="file", targets=("a", "b"), freq="h")
+        assert (own.name, own.id) == (tmp_path.name, ("file",))
+        facts = Reading(time="when", id=("file",), targets=("a", "b"), freq="h")
         assert history(tmp_path, facts, timezone="naive").series.digest == own.series.digest
         alone = history(tmp_path / "tokyo.csv", facts, timezone="naive").series
         assert alone.items is not None
@@ -296,12 +334,12 @@ class TestFiles:
         assert len(own.series.times) == ROWS
 
     def test_files_with_an_id_are_one_table(self, tmp_path):
-        expected = read(put(tmp_path, long(), "whole.parquet"), Reading(id="unique_id"))
+        expected = read(put(tmp_path, long(), "whole.parquet"), Reading(id=("unique_id",)))
         folder = tmp_path / "parts"
         folder.mkdir()
         put(folder, long().iloc[:33], "1.csv")
         put(folder, long().iloc[33:], "2.csv")
-        same(read(str(folder), Reading(id="unique_id")), expected)
+        same(read(str(folder), Reading(id=("unique_id",))), expected)
         same(read(str(folder)), expected)
 
     def test_files_of_other_columns_are_refused(self, tmp_path):
@@ -503,7 +541,7 @@ class TestWrong:
         with pytest.raises(UsageError, match="column 'a' is given two roles"):
             read(put(tmp_path, wide()), Reading(targets=("a",), past_covariates=("a",)))
         with pytest.raises(UsageError, match="neither --id nor --static"):
-            read(put(tmp_path, long()), Reading(id="unique_id", panel=True))
+            read(put(tmp_path, long()), Reading(id=("unique_id",), panel=True))
 
     def test_a_column_without_a_value_is_named(self, tmp_path):
         file = put(tmp_path, wide().assign(c=np.nan))
@@ -539,7 +577,7 @@ class TestStamps:
 
 
 class TestHistory:
-    FACTS = Reading(time="ds", id="unique_id", targets=("y",), freq="h")
+    FACTS = Reading(time="ds", id=("unique_id",), targets=("y",), freq="h")
 
     def test_a_frame_and_a_file_are_read_alike(self, tmp_path):
         trained = read(put(tmp_path, long()))
@@ -635,7 +673,7 @@ def test_resampling_is_that_of_pandas(tmp_path_factory, seed, series, kept, repe
     file = put(tmp_path_factory.mktemp("generated"), table, "long.parquet")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("forecaster.datasets.reader.files.ROWS", batch)
-        own = read(file, Reading(id="unique_id", freq="h", policy="resample"))
+        own = read(file, Reading(id=("unique_id",), freq="h", policy="resample"))
     items = own.series.items
     assert items is not None
     for item, (name, rows) in enumerate(table.groupby("unique_id")):
