@@ -109,9 +109,12 @@ def visible_keys(causal: bool, key_mask: Tensor | None) -> Tensor | None:
     """The (B, 1, 1 or S, S) bool mask of a padded batch, None when there is nothing to mask.
 
     On a CPU a mask without False counts as none: the unmasked kernel is quicker, and looking is
-    free there (on a GPU it would wait for the device).
+    free there. On a GPU the host would wait for the device, and a trace has no values.
     """
-    if key_mask is None or (key_mask.device.type == "cpu" and bool(key_mask.all())):
+    if key_mask is None:
+        return None
+    looks = key_mask.device.type == "cpu" and not torch.compiler.is_compiling()
+    if looks and bool(key_mask.all()):
         return None
     visible = key_mask[:, None, None, :]
     if causal:

@@ -41,12 +41,20 @@ def check_self_inputs(
         )
 
 
-@cache  # for good: a CUDA graph reads it where it lies
-@torch.inference_mode(False)  # or a mask made in inference could take part in no training
 def pattern_mask(pattern: Pattern, length: int, device: torch.device) -> Bool[Tensor, "L L"]:
     """The mask of a pattern for series of `length` steps; kept, so it must not be changed."""
+    # What a trace computes has no values and must not be kept.
+    make = _make_mask if torch.compiler.is_compiling() else _kept_mask
+    return make(pattern, length, device)
+
+
+@torch.inference_mode(False)  # or a mask made in inference could take part in no training
+def _make_mask(pattern: Pattern, length: int, device: torch.device) -> Bool[Tensor, "L L"]:
     steps = torch.arange(length, device=device)
     return pattern(steps[:, None], steps)
+
+
+_kept_mask = cache(_make_mask)  # for good: a CUDA graph reads it where it lies
 
 
 def masked_attention(
