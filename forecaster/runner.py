@@ -14,21 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from forecaster.attention import (
-    ATTENTIONS,
-    AFTConvAttention,
-    AFTFullAttention,
-    AFTLocalAttention,
-    Attention,
-    TopKAttention,
-)
+from forecaster.attention import Attention
 from forecaster.errors import DeviceLostError
 from forecaster.model import ForecastModel
 
 LARGEST = 256
 """Of larger batches the kernels take longer than their launches: they are not captured."""
-WAITING = (AFTConvAttention, AFTFullAttention, AFTLocalAttention, TopKAttention)
-"""These look at values to choose how to go on, so the host waits for them: no graph holds that."""
 
 _TURN = Lock()  # of all runners: static inputs, and the settings of cuDNN, are there once
 
@@ -38,8 +29,8 @@ class Runner:
 
     There is one graph for each power of two of windows up to LARGEST, with missing values or
     without, captured when it is first wanted; a batch is filled up with its last window. `graphs`
-    is False on a CPU, and where an attention of the model is one of WAITING or not our own, or
-    where capturing has failed, of which a RuntimeWarning tells.
+    is False on a CPU, where an attention of the model stalls (`About.stalls`), and where capturing
+    has failed, of which a RuntimeWarning tells.
     """
 
     def __init__(self, model: ForecastModel, device: str) -> None:
@@ -190,9 +181,9 @@ class Cuda:
 
 
 def never_waits(model: torch.nn.Module) -> bool:
-    """Whether each attention of the model is one of ours that goes on without looking at values."""
+    """Whether each attention of the model says that it never looks at values to go on."""
     kinds = {type(module) for module in model.modules() if isinstance(module, Attention)}
-    return kinds <= set(ATTENTIONS.values()) - set(WAITING)
+    return not any(kind.about.stalls for kind in kinds)
 
 
 def _is_full(error: RuntimeError) -> bool:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from forecaster import runner
 from forecaster.attention import ATTENTIONS, AttentionChoice, AttentionPlan, FullAttention, Place
+from forecaster.attention.base import About
 from forecaster.errors import DeviceLostError
 from forecaster.model import Informer, QuantileSpread, Task, TokenInformer
 from forecaster.model.base import ForecastModel
@@ -19,7 +20,6 @@ from forecaster.runner import Runner, never_waits
 TASK = Task(
     columns=3, targets=(0, 2), past=24, start=12, horizon=6, calendar=2, season=6, covariates=1
 )
-WAIT = {"topk", "aft-full", "aft-local", "aft-conv"}
 
 
 class Host(runner.Cuda):
@@ -157,19 +157,24 @@ class TestGraphs:
 
 
 class TestNeverWaits:
-    def test_by_name(self) -> None:
-        assert {name for name in ATTENTIONS if not never_waits(make_model(name))} == WAIT
+    @pytest.mark.parametrize("name", ATTENTIONS)
+    def test_where_no_attention_stalls(self, name: str) -> None:
+        assert never_waits(make_model(name)) != ATTENTIONS[name].about.stalls
 
-    def test_an_attention_of_another_package_is_not_trusted(
-        self, monkeypatch: pytest.MonkeyPatch
+    @pytest.mark.parametrize(
+        ("declared", "trusted"),
+        [
+            ({}, False),
+            ({"about": About("Theirs", 2026)}, False),
+            ({"about": About("Theirs", 2026, stalls=False)}, True),
+        ],
+        ids=["nothing", "not this", "this"],
+    )
+    def test_an_attention_of_another_package_has_to_declare_it(
+        self, declared: dict[str, About], trusted: bool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        class Theirs(FullAttention):
-            pass
-
-        monkeypatch.setitem(ATTENTIONS, "theirs", Theirs)
-        model = make_model("theirs")
-        monkeypatch.delitem(ATTENTIONS, "theirs")
-        assert not never_waits(model)
+        monkeypatch.setitem(ATTENTIONS, "theirs", type("Theirs", (FullAttention,), declared))
+        assert never_waits(make_model("theirs")) is trusted
 
     @pytest.mark.parametrize("length", [97, 1500])
     @pytest.mark.parametrize("masked", [False, True])
@@ -184,7 +189,8 @@ class TestNeverWaits:
         module = AttentionChoice(name).build(Place(32, 4, length, length)).eval().to("meta")
         x = torch.empty(3, length, 32, device="meta")
         mask = torch.empty(3, length, dtype=torch.bool, device="meta") if masked else None
-        looks = pytest.raises(RuntimeError, match="meta") if name in WAIT else nullcontext()
+        stalls = ATTENTIONS[name].about.stalls
+        looks = pytest.raises(RuntimeError, match="meta") if stalls else nullcontext()
         with torch.inference_mode(), looks, NothingSent():
             module(x, causal=causal, key_mask=mask)
 

@@ -78,7 +78,10 @@ class AFTConvAttention(SelfAttention, MultiHeadAttention):
     A decoder is masked and its window may be even; elsewhere it must be odd.
     """
 
-    about = About("Zhai et al., An Attention Free Transformer", 2021, "L·window·D")
+    about = About(
+        "Zhai et al., An Attention Free Transformer", 2021, "L·window·D",
+        weights="content", stalls=True, no_export="it looks at values to choose how to go on",
+    )  # fmt: skip
 
     def __init__(self, place: Place, *, window: int = 33) -> None:
         super().__init__(place)

@@ -88,7 +88,10 @@ def aft_attention(
 class AFTFullAttention(MultiHeadAttention):
     """`aft_attention` between projections with its position biases; its features are its heads."""
 
-    about = About("Zhai et al., An Attention Free Transformer", 2021, "L·S·D")
+    about = About(
+        "Zhai et al., An Attention Free Transformer", 2021, "L·S·D",
+        weights="content", stalls=True, no_export="it looks at values to choose how to go on",
+    )  # fmt: skip
 
     def __init__(self, place: Place) -> None:
         super().__init__(place)

@@ -71,7 +71,10 @@ class AFTLocalAttention(SelfAttention, MultiHeadAttention):
     A series may be shorter than the place, and then has the first rows of the tables.
     """
 
-    about = About("Zhai et al., An Attention Free Transformer", 2021, "L·window·D")
+    about = About(
+        "Zhai et al., An Attention Free Transformer", 2021, "L·window·D",
+        weights="content", stalls=True, no_export="it looks at values to choose how to go on",
+    )  # fmt: skip
 
     def __init__(self, place: Place, *, window: int = 32) -> None:
         super().__init__(place)

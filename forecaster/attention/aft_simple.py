@@ -59,7 +59,11 @@ def softmax_mean(k: Tensor, v: Tensor, key_mask: Tensor | None) -> Tensor:
 class AFTSimpleAttention(MultiHeadAttention):
     """`aft_simple_attention` between projections; its features are its heads."""
 
-    about = About("Zhai et al., An Attention Free Transformer", 2021, "(L + S)·D")
+    about = About(
+        "Zhai et al., An Attention Free Transformer", 2021, "(L + S)·D",
+        weights="content", stalls=False,
+        no_export="on a CPU, its causal form looks at values to choose how to go on",
+    )  # fmt: skip
 
     def __init__(self, place: Place) -> None:
         super().__init__(place)

@@ -6,7 +6,7 @@ the keyword-only arguments of its constructor are its options.
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 from torch import Tensor, nn
@@ -47,11 +47,17 @@ class Place:
 
 @dataclass(frozen=True)
 class About:
-    """What the literature and we say of a mechanism, for people who choose one.
+    """What a mechanism says of itself, to people who choose one and to the rest of the library.
 
     `paper` and `year` name the source. `cost` is the time of one layer as a formula in the letters
     of forecaster/shapes.py. `causal` says how far the masked form keeps the future out, and whether
-    it is the paper's or ours. `random` names what is drawn, if anything is.
+    it is the paper's or ours. `random` names what is drawn, if anything is. `weights` names what
+    the weights depend on: the content of the series, the positions alone, or nothing.
+
+    `stalls` is True where the mechanism looks at values to choose how to go on: the host then waits
+    for the GPU, and a CUDA graph cannot hold the mechanism. `no_export` says why torch.export
+    cannot trace the module in evaluation and without gradients; it is empty where it can. A class
+    that does not declare these two counts as one that stalls and cannot be exported.
     """
 
     paper: str = "none"
@@ -59,12 +65,21 @@ class About:
     cost: str = "not said"
     causal: str = "strict"
     random: str = "nothing"
+    weights: Literal["content", "positions", "nothing", "not said"] = "not said"
+    stalls: bool = True
+    no_export: str = "not said"
 
 
 class Attention(nn.Module, ABC):
     """Base of the modules: `forward(query, context=None, *, causal=False, key_mask=None)`."""
 
     about: ClassVar[About] = About()
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """A derived class inherits no promise: what it changes may break what its base declares."""
+        super().__init_subclass__(**options)
+        if "about" not in vars(cls):
+            cls.about = replace(cls.about, stalls=True, no_export="not said")
 
     def __init__(self, place: Place) -> None:
         super().__init__()

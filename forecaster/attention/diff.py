@@ -104,7 +104,10 @@ def differential_attention(
 class DifferentialAttention(Attention):
     """`differential_attention` between projections without bias, each head normalised by itself."""
 
-    about = About("Ye et al., Differential Transformer", 2024, "L·S·D")
+    about = About(
+        "Ye et al., Differential Transformer", 2024, "L·S·D",
+        weights="content", stalls=False, no_export="",
+    )  # fmt: skip
 
     def __init__(self, place: Place) -> None:
         super().__init__(place)

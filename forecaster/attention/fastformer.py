@@ -82,7 +82,11 @@ class FastformerAttention(SelfAttention):
     `share_value` takes v = q and owns no W_v. `dropout` of W_t u + b_t acts in training only.
     """
 
-    about = About("Wu et al., Fastformer", 2021, "L·D", causal="strict, ours")
+    about = About(
+        "Wu et al., Fastformer", 2021, "L·D", causal="strict, ours",
+        weights="content", stalls=False,
+        no_export="on a CPU, its causal form looks at values to choose how to go on",
+    )  # fmt: skip
 
     def __init__(self, place: Place, *, share_value: bool = True, dropout: float = 0.0) -> None:
         super().__init__(place)

@@ -127,7 +127,10 @@ class FixedAttention(SelfAttention, MultiHeadAttention):
     at least 1.
     """
 
-    about = About("Child et al., Sparse Transformer", 2019, "L·(l + c·L/l)·D")
+    about = About(
+        "Child et al., Sparse Transformer", 2019, "L·(l + c·L/l)·D",
+        weights="content", stalls=False, no_export="",
+    )  # fmt: skip
 
     def __init__(
         self,

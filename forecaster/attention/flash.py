@@ -111,8 +111,9 @@ class MixedChunkAttention(GatedUnit):
     """
 
     about = About(
-        "Hua et al., Transformer Quality in Linear Time", 2022, "L·(chunk_size + key_width)·D"
-    )
+        "Hua et al., Transformer Quality in Linear Time", 2022, "L·(chunk_size + key_width)·D",
+        weights="content", stalls=False, no_export="",
+    )  # fmt: skip
 
     def __init__(
         self,

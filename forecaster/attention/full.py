@@ -53,7 +53,10 @@ def full_attention(
 class FullAttention(MultiHeadAttention):
     """Multi-head `full_attention`; `dropout` of the attention weights acts in training only."""
 
-    about = About("Vaswani et al., Attention Is All You Need", 2017, "L·S·D")
+    about = About(
+        "Vaswani et al., Attention Is All You Need", 2017, "L·S·D",
+        weights="content", stalls=False, no_export="",
+    )  # fmt: skip
 
     def __init__(self, place: Place, *, dropout: float = 0.0) -> None:
         super().__init__(place)

@@ -98,7 +98,10 @@ class GatedAttentionUnit(GatedUnit):
         gau_replaces_ffn: stack a second unit in place of the layer's feed-forward.
     """
 
-    about = About("Hua et al., Transformer Quality in Linear Time", 2022, "L·S·D")
+    about = About(
+        "Hua et al., Transformer Quality in Linear Time", 2022, "L·S·D",
+        weights="content", stalls=False, no_export="",
+    )  # fmt: skip
 
     def __init__(
         self,

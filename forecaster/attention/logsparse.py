@@ -140,7 +140,11 @@ class LogSparseAttention(SelfAttention):
     so padding a series changes nothing.
     """
 
-    about = About("Li et al., LogTrans", 2019, "L·log(L)·D")
+    about = About(
+        "Li et al., LogTrans", 2019, "L·log(L)·D",
+        weights="content", stalls=False,
+        no_export="in long series it reads the visible distances from a tensor",
+    )  # fmt: skip
 
     def __init__(
         self,

@@ -161,12 +161,10 @@ class LSHAttention(SelfAttention, DrawingAttention):
     """
 
     about = About(
-        "Kitaev et al., Reformer",
-        2020,
-        "n_hashes·L·bucket_size·D",
-        causal="selection sees all",
+        "Kitaev et al., Reformer", 2020, "n_hashes·L·bucket_size·D", causal="selection sees all",
         random="rotations of the hashes",
-    )
+        weights="content", stalls=False, no_export="",
+    )  # fmt: skip
 
     rotations: Tensor | None
 

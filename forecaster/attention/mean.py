@@ -35,7 +35,7 @@ def mean_attention(
 class MeanAttention(Attention):
     """`mean_attention` between W_v and W_o; it has no use for W_q and W_k and owns none."""
 
-    about = About(cost="L·D")
+    about = About(cost="L·D", weights="nothing", stalls=False, no_export="")
 
     def __init__(self, place: Place) -> None:
         super().__init__(place)

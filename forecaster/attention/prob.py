@@ -135,12 +135,11 @@ class ProbSparseAttention(DrawingAttention, MultiHeadAttention):
     """
 
     about = About(
-        "Zhou et al., Informer",
-        2021,
-        "(L + S)·log(L)·D",
-        causal="selection sees all",
+        "Zhou et al., Informer", 2021, "(L + S)·log(L)·D", causal="selection sees all",
         random="sampled keys",
-    )
+        weights="content", stalls=False,
+        no_export="it looks at the values of its sample, and its scores are a sparse product",
+    )  # fmt: skip
 
     sample: Tensor | None
 

@@ -46,7 +46,10 @@ def single_head_attention(
 class SingleHeadAttention(Attention):
     """`single_head_attention` with its gates; whatever the heads of the place, it has one."""
 
-    about = About("Merity, Single Headed Attention RNN", 2019, "L·S·D")
+    about = About(
+        "Merity, Single Headed Attention RNN", 2019, "L·S·D",
+        weights="content", stalls=False, no_export="",
+    )  # fmt: skip
 
     def __init__(self, place: Place) -> None:
         super().__init__(place)

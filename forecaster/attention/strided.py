@@ -120,7 +120,10 @@ class StridedAttention(SelfAttention, MultiHeadAttention):
     column.
     """
 
-    about = About("Child et al., Sparse Transformer", 2019, "L·√L·D")
+    about = About(
+        "Child et al., Sparse Transformer", 2019, "L·√L·D",
+        weights="content", stalls=False, no_export="",
+    )  # fmt: skip
 
     def __init__(self, place: Place, *, stride: int | None = None, heads: Heads = "merged") -> None:
         super().__init__(place)

@@ -82,7 +82,10 @@ def topk_attention(
 class TopKAttention(MultiHeadAttention):
     """Multi-head `topk_attention`."""
 
-    about = About("Zhao et al., Explicit Sparse Transformer", 2019, "L·S·D")
+    about = About(
+        "Zhao et al., Explicit Sparse Transformer", 2019, "L·S·D",
+        weights="content", stalls=True, no_export="it looks at values to choose how to go on",
+    )  # fmt: skip
 
     def __init__(self, place: Place, *, topk: int = 8) -> None:
         super().__init__(place)

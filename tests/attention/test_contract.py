@@ -2,6 +2,7 @@
 
 import inspect
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 
 import forecaster.attention
 from forecaster.attention import ATTENTIONS, SYNONYMS, Attention, AttentionChoice, Place, Role
-from forecaster.attention.base import SelfAttention
+from forecaster.attention.base import About, SelfAttention
 from forecaster.bench.cores import CORES
 from forecaster.errors import UsageError
 from forecaster.lookup import option_model
@@ -267,7 +268,23 @@ def test_says_where_it_comes_from_and_what_it_costs(name: str) -> None:
     about = ATTENTIONS[name].about
     assert (about.paper == "none") == (name in {"mean", "none"})
     assert (about.year is None) == (about.paper == "none")
-    assert about.cost != "not said"
+    assert "not said" not in (about.cost, about.weights, about.no_export)
+
+
+@every
+def test_its_weights_depend_on_what_it_says(name: str) -> None:
+    """Weights that are the same for every series make of the module an affine map."""
+    module, x, y = build(name).double(), series().double(), series(seed=2).double()
+    with torch.no_grad():
+        bend = module(x + y) - module(x) - module(y) + module(torch.zeros_like(x))
+    assert (bend.abs().max() > 1e-6) == (ATTENTIONS[name].about.weights == "content")
+
+
+def test_a_derived_class_inherits_no_promise() -> None:
+    derived = type("Derived", (ATTENTIONS["full"],), {})
+    assert derived.about == replace(
+        ATTENTIONS["full"].about, stalls=True, no_export=About.no_export
+    )
 
 
 @every
