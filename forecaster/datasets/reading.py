@@ -1,9 +1,28 @@
 """How a file is read: what is said about it, and what was found where nothing was said."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 Policy: TypeAlias = Literal["error", "sort", "resample"]
+
+
+@dataclass(frozen=True)
+class Text:
+    """How a text file is written; "" where it is to be found.
+
+    The lines `before` the header, `after` it and at the end, the `footer`, are no rows. `decimal`
+    is "." or ",", and "" where no number has one; `thousands` marks them. `signs` are those of
+    currencies and percent, by column.
+    """
+
+    encoding: str = ""
+    separator: str = ""
+    decimal: str = ""
+    thousands: str = ""
+    before: int = 0
+    after: int = 0
+    footer: int = 0
+    signs: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -16,7 +35,8 @@ class Reading:
     the steps to come as well; `static` attributes belong to a series as a whole. With `panel`
     every target column of a wide file becomes a series of its own. `policy` tells what becomes of
     rows that are not one step apart: `error`; `sort` orders them, drops identical repetitions and
-    leaves gaps missing; `resample` also averages rows that share a step.
+    leaves gaps missing; `resample` also averages rows that share a step. `text` tells how a text
+    file is written. Cells like one of `missing` have no value.
     """
 
     time: str | None = None
@@ -29,3 +49,5 @@ class Reading:
     seasons: tuple[int, ...] = ()
     panel: bool | None = None
     policy: Policy = "error"
+    text: Text | None = None
+    missing: tuple[str, ...] = ()
