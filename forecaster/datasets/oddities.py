@@ -1,0 +1,233 @@
+"""What stands out among the values of a series, so that training does not meet it unnoticed.
+
+Marks of missing values, stuck values, outliers, jumps, and a level that shifts after the training
+part. Each test compares a column with itself, by order statistics, and would rather be silent than
+wrong. Nothing is changed: what is found is said.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forecaster.datasets.items import Items
+from forecaster.datasets.series import Series
+
+Kind: TypeAlias = Literal["sentinel", "stuck", "outlier", "jump", "shift"]
+Numbers: TypeAlias = NDArray[np.float64]
+Spans: TypeAlias = list[tuple[int, int]]
+Ends: TypeAlias = int | NDArray[np.int64]
+"""The step at which a part ends, or that of each series of a panel."""
+
+MARKS = (-99, -999, -9999, -99999, -999999, 999, 9999, 99999, 999999, -32768, 32767, 65535)
+"""Numbers that stand for a missing value in many files."""
+ROWS = 2**20
+"""Rows that are looked at together."""
+MOST_ITEMS = 200
+"""Series of a panel that are looked at, evenly spaced."""
+FEWEST = 100
+"""Values, or changes from step to step, that tell what is usual."""
+RARE = 0.005
+"""Which share of the changes may be unusual."""
+FAR, JUMP = 5, 8
+"""The change to an outlier, and that to a new level, are so many times as large as all but these;
+storms and crises make levels jump more than outliers."""
+AROUND = 9
+"""Steps before and after a change that tell whether the level has changed."""
+LONG = 10
+"""A stuck value stays so many times as long as 99 % of all values do."""
+SHORTEST = 24
+"""Steps for which a stuck value stays, at least."""
+SAMPLE = 2**16
+"""Values of a part, evenly spaced, that tell its level."""
+KEPT = 1000
+"""Spans of one oddity that are kept, to be drawn."""
+
+
+@dataclass(frozen=True)
+class Oddity:
+    """What stands out in a column: how often, where first, and in words.
+
+    `spans` are rows [first, last) of the table of values, the first KEPT of them.
+    """
+
+    kind: Kind
+    column: str
+    count: int
+    where: str
+    text: str
+    spans: tuple[tuple[int, int], ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON, without the spans."""
+        return {name: getattr(self, name) for name in ("kind", "column", "count", "where", "text")}
+
+
+def find_oddities(series: Series, train: Ends, validation: Ends) -> tuple[Oddity, ...]:
+    """What stands out in each column of a series; of a panel, in at most MOST_ITEMS of its series.
+
+    `train` and `validation` are the steps of the grid at which these parts end.
+    """
+    return tuple(
+        oddity
+        for place in range(len(series.columns))
+        for oddity in _Column(series, place).oddities(train, validation)
+    )
+
+
+class _Column:
+    """One column of a series; marks of missing values in it count as missing."""
+
+    def __init__(self, series: Series, place: int) -> None:
+        self.series = series
+        self.place = place
+        self.items = series.items or Items.single(len(series.values))
+        count = len(self.items)
+        self.chosen = np.unique(np.linspace(0, count - 1, min(count, MOST_ITEMS)).astype(int))
+        self.marks: dict[int, Spans] = {}
+        self.marks = self._find_marks()
+
+    def oddities(self, train: Ends, validation: Ends) -> Iterator[Oddity]:
+        for mark, spans in self.marks.items():
+            first = f"{'first ' * (len(spans) > 1)}at {self._where(spans[0][0])}"
+            what = f"{mark} stands there {_times(len(spans))}, {first}, far from all other values"
+            remedy = f"--missing {mark} takes it as a missing value"
+            yield self._oddity("sentinel", spans, f"{what}; {remedy}")
+        stuck: Spans = []
+        outliers: Spans = []
+        jumps: Spans = []
+        for begin, values in self._stretches():
+            stuck += [(begin + first, begin + last) for first, last in stuck_values(values)]
+            for spans, rows in zip((outliers, jumps), unusual_changes(values), strict=True):
+                spans += [(begin + row, begin + row + 1) for row in rows]
+        if stuck:
+            longest = max(last - first for first, last in stuck)
+            what = f"one value stays unusually long {_times(len(stuck))}, up to {longest:,} steps"
+            yield self._oddity("stuck", stuck, f"{what}, {self._first(stuck)}")
+        if outliers:
+            lie = "value lies" if len(outliers) == 1 else "values lie"
+            what = f"{len(outliers):,} {lie} far from those before and after"
+            yield self._oddity("outlier", outliers, f"{what}, {self._first(outliers)}")
+        if jumps:
+            what = f"the level jumps {_times(len(jumps))}"
+            yield self._oddity("jump", jumps, f"{what}, {self._first(jumps)}")
+        yield from self._shift("validation", train, train, validation)
+        yield from self._shift("test", train, validation, len(self.series.times))
+
+    def _oddity(self, kind: Kind, spans: Spans, what: str) -> Oddity:
+        name = self.series.columns[self.place]
+        where, text = self._where(spans[0][0]), f"Column '{name}': {what}."
+        return Oddity(kind, name, len(spans), where, text, tuple(spans[:KEPT]))
+
+    def _first(self, spans: Spans) -> str:
+        row = spans[0][0]
+        which = "" if len(spans) == 1 else "first "
+        return f"{which}{self.series.values[row, self.place]:g} at {self._where(row)}"
+
+    def _where(self, row: int) -> str:
+        item = int(np.searchsorted(self.items.bounds, row, side="right")) - 1
+        stamp = self.series.times[self.items.places[item] + row - self.items.bounds[item]]
+        return f"{stamp}" + (f" of '{self.items.names[item]}'" if self.series.items else "")
+
+    def _values(self, first: int, last: int, every: int = 1) -> Numbers:
+        values = np.array(self.series.values[first:last:every, self.place], dtype=np.float64)
+        for mark in self.marks:
+            values[values == mark] = np.nan
+        return values
+
+    def _stretches(self) -> Iterator[tuple[int, Numbers]]:
+        """Rows that follow one another: the number of the first, and their values."""
+        for item in self.chosen:
+            begin, end = (int(bound) for bound in self.items.bounds[item : item + 2])
+            for row in range(begin, end, ROWS):
+                yield row, self._values(row, min(row + ROWS, end))
+
+    def _find_marks(self) -> dict[int, Spans]:
+        """Where each mark stands that is far from all other values, very far if it stands once."""
+        found: dict[int, Spans] = {mark: [] for mark in MARKS}
+        low, high = np.inf, -np.inf
+        for begin, values in self._stretches():
+            rest = ~np.isnan(values)
+            for mark, spans in found.items():
+                here = values == mark
+                if here.any():
+                    rows = (begin + np.flatnonzero(here)).tolist()
+                    spans += [(row, row + 1) for row in rows]
+                    rest &= ~here
+            if rest.any():
+                low, high = min(low, values[rest].min()), max(high, values[rest].max())
+        width = high - low
+        return {
+            mark: spans
+            for mark, spans in found.items()
+            if spans
+            and width > 0
+            and max(low - mark, mark - high) > width * (1 if len(spans) > 1 else 10)
+        }
+
+    def _shift(self, part: str, train: Ends, begin: Ends, end: Ends) -> Iterator[Oddity]:
+        """A part of which most lies outside of where 98 % of the training values lie."""
+        spans = []
+        what = ""
+        for item in self.chosen:
+            first, length = int(self.items.bounds[item]), int(self.items.lengths[item])
+            ends = (np.broadcast_to(step, len(self.items))[item] for step in (train, begin, end))
+            seen, *rows = (int(np.clip(step - self.items.places[item], 0, length)) for step in ends)
+            usual = self._values(first, first + seen, 1 + seen // SAMPLE)
+            new = self._values(first + rows[0], first + rows[1], 1 + (rows[1] - rows[0]) // SAMPLE)
+            usual, new = usual[~np.isnan(usual)], new[~np.isnan(new)]
+            if min(len(usual), len(new)) < FEWEST / 2:
+                continue
+            low, high = np.quantile(usual, [0.01, 0.99])
+            share = ((new < low) | (new > high)).mean()
+            if share > 0.5:
+                spans.append((first + rows[0], first + rows[1]))
+                what = f"{100 * share:.0f} % of the {part} values lie outside of "
+                what += f"{low:.4g} to {high:.4g},"
+        if self.series.items is not None:
+            what = f"in {len(spans)} of {len(self.chosen)} series most {part} values lie outside of"
+        if spans:
+            where = "where 98 % of the training values lie"
+            yield self._oddity("shift", spans, f"the level shifts: {what} {where}")
+
+
+def _times(count: int) -> str:
+    return {1: "once", 2: "twice"}.get(count, f"{count:,} times")
+
+
+def stuck_values(values: Numbers) -> Spans:
+    """Runs [first, last) of one value, in a series that moves and stays nowhere else as long."""
+    starts = np.flatnonzero(np.r_[True, values[1:] != values[:-1]])
+    lengths = np.diff(np.r_[starts, len(values)])
+    if len(starts) < FEWEST:
+        return []
+    least = max(SHORTEST, LONG * np.quantile(lengths, 0.99))
+    found = []
+    for run in np.flatnonzero(lengths >= least):
+        alike = lengths[values[starts] == values[starts[run]]]
+        if (alike * 3 >= lengths[run]).sum() < 3:
+            found.append((int(starts[run]), int(starts[run] + lengths[run])))
+    return found
+
+
+def unusual_changes(values: Numbers) -> tuple[list[int], list[int]]:
+    """Rows that differ from those before and after them, and rows where a new level begins."""
+    changes = np.abs(np.diff(values))
+    changes[np.isnan(changes)] = 0
+    rare = max(20, int(RARE * len(changes)))
+    if len(changes) < max(FEWEST, 2 * rare):
+        return [], []
+    usual = float(np.partition(changes, -rare)[-rare])
+    if not np.quantile(changes, 0.75) > 0:  # it rests, but for events such as rain
+        return [], []
+    outliers, jumps = set(), []
+    for row in map(int, np.flatnonzero(changes > FAR * usual)):
+        before, after = values[max(0, row + 1 - AROUND) : row + 1], values[row + 1 :][:AROUND]
+        if abs(np.nanmedian(after) - np.nanmedian(before)) <= changes[row] / 2:
+            off = np.abs(values[row : row + 2] - np.nanmedian(np.r_[before, after]))
+            outliers.add(row + int(off.argmax()))
+        elif changes[row] > JUMP * usual:
+            jumps.append(row + 1)
+    return sorted(outliers), jumps

@@ -1,0 +1,119 @@
+import numpy as np
+import pandas as pd
+import pytest
+
+from forecaster.datasets import Items, Series
+from forecaster.datasets.oddities import MOST_ITEMS, find_oddities
+
+ROWS = 3000
+HOURS = np.arange(ROWS)
+TIMES = pd.date_range("2020-01-01", periods=ROWS, freq="h")
+DRAW = np.random.default_rng(0)
+LOAD = 50 + 10 * np.sin(HOURS * np.pi / 12) + DRAW.normal(0, 1, ROWS)
+
+
+def find(values, train=2100, validation=2400):
+    series = Series(
+        np.asarray(values, float)[:, None], TIMES[: len(values)], ("load",), "h", "here"
+    )
+    return find_oddities(series, train, validation)
+
+
+def changed(rows, to, values=LOAD):
+    values = values.copy()
+    values[rows] = to
+    return values
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        LOAD,
+        changed(slice(100, 400), np.nan),
+        LOAD.round(),
+        LOAD + HOURS * 0.002,
+        np.full(ROWS, 7.0),
+        np.full(ROWS, np.nan),
+        np.maximum(0, np.sin(HOURS * np.pi / 12)) * DRAW.uniform(0.2, 1, ROWS),  # dark at night
+        np.where(HOURS // 24 % 7 == 6, 0, DRAW.gamma(3, 10, ROWS)),  # closed on one day a week
+        np.where(DRAW.random(ROWS) < 0.05, DRAW.exponential(3, ROWS), 0),  # it seldom rains
+        np.repeat(DRAW.random(ROWS // 50) < 0.5, 50) * 100 + DRAW.normal(size=ROWS),  # on and off
+        DRAW.poisson(0.1, ROWS),
+        DRAW.poisson(3, ROWS) * 33,  # 99 is a number like others
+        LOAD[:90],
+    ],
+)
+def test_usual_data_are_no_reason_to_speak(values):
+    assert find(values) == ()
+
+
+def test_a_mark_of_missing_values_hides_nothing_else():
+    (mark, outlier) = find(changed(2000, 500, changed([7, 8, 1500, 2999], -9999)))
+    assert (mark.kind, mark.count, mark.column) == ("sentinel", 4, "load")
+    assert mark.text == (
+        "Column 'load': -9999 stands there 4 times, first at 2020-01-01 07:00:00, far from all "
+        "other values; --missing -9999 takes it as a missing value."
+    )
+    assert mark.spans == ((7, 8), (8, 9), (1500, 1501), (2999, 3000))
+    assert (outlier.kind, outlier.spans) == ("outlier", ((2000, 2001),))
+    assert "text" in mark.to_dict()
+    assert "spans" not in mark.to_dict()
+
+
+def test_one_mark_is_enough_where_it_is_very_far():
+    assert [found.kind for found in find(changed(9, -9999))] == ["sentinel"]
+    assert [found.kind for found in find(changed(9, -99))] == ["outlier"]
+    assert [found.kind for found in find(changed([9, 99], -99))] == ["sentinel"]
+
+
+def test_stuck_values_are_spans():
+    values = changed(slice(1000, 1100), LOAD[999], changed(slice(2000, 2060), 51.5))
+    (stuck,) = find(values)
+    assert (stuck.kind, stuck.count, stuck.where) == ("stuck", 2, str(TIMES[999]))
+    assert stuck.spans == ((999, 1100), (2000, 2060))
+    assert "stays unusually long twice, up to 101 steps" in stuck.text
+
+
+def test_an_outage_among_the_zeros_of_the_night_is_told():
+    sun = np.maximum(0, np.sin(HOURS * np.pi / 12)) * DRAW.uniform(0.2, 1, ROWS)
+    (stuck,) = find(changed(slice(1000, 1300), 0, sun))
+    assert stuck.kind == "stuck"
+
+
+def test_outliers_are_single_values_and_jumps_stay():
+    (outlier,) = find(changed([500, 900], [200, -100]))
+    assert (outlier.kind, outlier.spans) == ("outlier", ((500, 501), (900, 901)))
+    (jump,) = find(LOAD + 90 * (HOURS >= 1995))
+    assert (jump.kind, jump.count, jump.spans) == ("jump", 1, ((1995, 1996),))
+
+
+def test_a_level_that_shifts_at_a_border_is_told_with_the_part():
+    drifted = LOAD + 40 * np.clip((HOURS - 2390) / 20, 0, 1)
+    (shift,) = find(drifted)
+    assert (shift.kind, shift.spans) == ("shift", ((2400, 3000),))
+    assert "the level shifts: 100 % of the test values lie outside of 38." in shift.text
+
+
+def test_the_series_of_a_panel_are_looked_at_one_by_one(monkeypatch):
+    values = np.r_[LOAD, 100 * LOAD, changed([50], 500) - 1000]
+    items = Items(("a", "b", "c"), np.array([0, ROWS, 2 * ROWS, 3 * ROWS]), np.zeros(3, np.int64))
+    series = Series(values[:, None], TIMES, ("y",), "h", "here", items)
+    (outlier,) = find_oddities(series, 2100, 2400)
+    assert outlier.where == f"{TIMES[50]} of 'c'"
+    later = values.copy()
+    later[2 * ROWS - 500 : 2 * ROWS] += 9999
+    ends = np.array([2100, 2500, 2100]), np.array([2400, 2900, 2400])
+    found = find_oddities(Series(later[:, None], TIMES, ("y",), "h", "here", items), *ends)
+    assert [each.kind for each in found] == ["outlier", "jump", "shift", "shift"]
+    assert "in 1 of 3 series most validation values lie outside" in found[2].text
+    assert found[2].spans == ((ROWS + 2500, ROWS + 2900),)
+
+
+def test_of_a_large_panel_some_series_are_looked_at():
+    count, rows = 3 * MOST_ITEMS, 10
+    items = Items([str(i) for i in range(count)], np.arange(count + 1) * rows, np.zeros(count, int))
+    values = np.arange(float(count * rows))[:, None]
+    values[:rows] = -99999
+    values[rows : 2 * rows] = -999999  # of a series that is left out
+    (mark,) = find_oddities(Series(values, TIMES[:rows], ("y",), "h", "here", items), 7, 8)
+    assert mark.count == rows
