@@ -7,6 +7,8 @@ environment speaks of values inside a section with two underscores,
 FORECASTER_TRAIN__EPOCHS=3, and of FORECASTER_SEED and FORECASTER_DEVICE. `model` and `attn` are
 a name with the options of that class's constructor beside it; naming another class drops the
 options that lower layers gave to the old one.
+
+All that needs no class is checked before torch is imported, so that a wrong name is told at once.
 """
 
 import os
@@ -16,7 +18,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
 
 import yaml
 from pydantic import (
@@ -29,13 +31,14 @@ from pydantic import (
 )
 
 from forecaster import resources
-from forecaster.attention import ATTENTIONS, CATALOGUE, SYNONYMS
-from forecaster.attention.base import AttentionChoice, AttentionPlan, SelfAttention
 from forecaster.errors import ConfigError, ForecasterError, StorageError, UsageError
 from forecaster.flags import FLAGS, Device, Features, Policy, option
 from forecaster.lookup import canonical, did_you_mean, find, option_model
-from forecaster.model import SKELETONS, ForecastModel, QuantileSpread, Task
 from forecaster.resources import names_a_file
+
+if TYPE_CHECKING:
+    from forecaster.attention.base import AttentionChoice, AttentionPlan
+    from forecaster.model import ForecastModel, Task
 
 Positive = Annotated[int, Field(ge=1)]
 Rate = Annotated[float, Field(gt=0)]
@@ -207,6 +210,12 @@ class _OptionError(ValueError):
         self.known = known
 
 
+def _choose_attention(value: Any) -> Any:
+    from forecaster.attention import CATALOGUE, SYNONYMS
+
+    return _choose(value, CATALOGUE, "attention", SYNONYMS)
+
+
 def _choose(
     value: Any, table: Mapping[str, Any], kind: str, synonyms: Mapping[str, str] = {}
 ) -> Any:
@@ -235,14 +244,12 @@ def _tuples(value: Any) -> Any:
     return tuple(_tuples(item) for item in value) if isinstance(value, list) else value
 
 
-def _with_cross_form() -> list[str]:
-    return [name for name, kind in ATTENTIONS.items() if not issubclass(kind, SelfAttention)]
-
-
 class ModelChoice(Choice):
     @model_validator(mode="before")
     @classmethod
     def _complete(cls, value: Any) -> Any:
+        from forecaster.model import SKELETONS
+
         return _choose(value, SKELETONS, "model")
 
 
@@ -250,9 +257,11 @@ class AttentionOption(Choice):
     @model_validator(mode="before")
     @classmethod
     def _complete(cls, value: Any) -> Any:
-        return _choose(value, CATALOGUE, "attention", SYNONYMS)
+        return _choose_attention(value)
 
-    def choice(self) -> AttentionChoice:
+    def choice(self) -> "AttentionChoice":
+        from forecaster.attention import AttentionChoice
+
         return AttentionChoice(self.name, self.options)
 
 
@@ -266,16 +275,18 @@ class AttnConfig(AttentionOption):
     @classmethod
     def _complete(cls, value: Any) -> Any:
         if not isinstance(value, dict):
-            return _choose(value, CATALOGUE, "attention", SYNONYMS)
+            return _choose_attention(value)
         roles = {key: value[key] for key in ROLES if key in value}
         own = {key: item for key, item in value.items() if key not in roles}
         try:
-            return {**_choose(own, CATALOGUE, "attention", SYNONYMS), **roles}
+            return {**_choose_attention(own), **roles}
         except _OptionError as error:
             error.known += ROLES
             raise
 
-    def plan(self) -> AttentionPlan:
+    def plan(self) -> "AttentionPlan":
+        from forecaster.attention import AttentionChoice, AttentionPlan
+
         own = self.choice()
         return AttentionPlan(
             encoder=own,
@@ -351,26 +362,79 @@ class TrackConfig(Section):
     """Register the model and let the alias champion follow the best one."""
 
 
-class RunConfig(Section):
-    """Everything that decides a run."""
+class _Values(Section):
+    """The values of a run, its classes unchecked: they are known to torch alone."""
 
     data: DataConfig = DataConfig()
     window: WindowConfig = WindowConfig()
-    model: ModelChoice = Field(default="informer", validate_default=True)
-    attn: AttnConfig = Field(default="prob", validate_default=True)
+    model: Any = "informer"
+    attn: Any = "prob"
     train: TrainConfig = TrainConfig()
     intervals: IntervalsConfig = IntervalsConfig()
     track: TrackConfig = TrackConfig()
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     device: Device = "auto"
 
+    @model_validator(mode="after")
+    def _intervals_can_be(self) -> Self:
+        if self.train.loss == "pinball" and 0.5 not in self.intervals.levels:
+            raise _RuleError(
+                f"train.loss=pinball forecasts the median, so intervals.levels must hold 0.5, got "
+                f"{_short(self.intervals.levels)}",
+                "train.loss",
+                "intervals.levels",
+            )
+        if self.intervals.online and not self.intervals.calibrate:
+            raise _RuleError(
+                "intervals.online=true starts at calibrated intervals, but intervals.calibrate is "
+                "false",
+                "intervals.online",
+                "intervals.calibrate",
+            )
+        return self
+
+
+V = TypeVar("V", bound=_Values)
+
+
+class _Asked(_Values):
+    """The values that somebody asks for here and now: the data card must be there."""
+
+    @field_validator("data")
+    @classmethod
+    def _is_known(cls, data: DataConfig) -> DataConfig:
+        from forecaster.datasets import card_names
+
+        if not data.is_file:
+            try:
+                find(dict.fromkeys(card_names()), data.name, "data set")
+            except UsageError as error:
+                hint = " A file of your own has a name ending in .csv, .csv.gz, .parquet or .pq."
+                sentence = f"{error}{hint if '.' in data.name else ''}"
+                raise _RuleError(sentence, "data.name") from None
+        return data
+
+
+class RunConfig(_Values):
+    """Everything that decides a run."""
+
+    model: ModelChoice = Field(default="informer", validate_default=True)
+    attn: AttnConfig = Field(default="prob", validate_default=True)
+
     @field_validator("attn")
     @classmethod
     def _roles_exist(cls, attn: AttnConfig, info: Any) -> AttnConfig:
+        from forecaster.attention import ATTENTIONS, CATALOGUE
+        from forecaster.attention.base import SelfAttention
+        from forecaster.model import SKELETONS
+
         if attn.cross is not None and issubclass(CATALOGUE[attn.cross.name], SelfAttention):
+            able = [
+                name for name, kind in ATTENTIONS.items() if not issubclass(kind, SelfAttention)
+            ]
             raise _RuleError(
                 f"{attn.cross.name} relates a series to itself and has no cross form; those that "
-                f"have one: {', '.join(_with_cross_form())}",
+                f"have one: {', '.join(able)}",
                 "attn.cross",
                 "attn.cross.name",
             )
@@ -388,26 +452,10 @@ class RunConfig(Section):
                     )
         return attn
 
-    @model_validator(mode="after")
-    def _intervals_can_be(self) -> "RunConfig":
-        if self.train.loss == "pinball" and 0.5 not in self.intervals.levels:
-            raise _RuleError(
-                f"train.loss=pinball forecasts the median, so intervals.levels must hold 0.5, got "
-                f"{_short(self.intervals.levels)}",
-                "train.loss",
-                "intervals.levels",
-            )
-        if self.intervals.online and not self.intervals.calibrate:
-            raise _RuleError(
-                "intervals.online=true starts at calibrated intervals, but intervals.calibrate is "
-                "false",
-                "intervals.online",
-                "intervals.calibrate",
-            )
-        return self
-
-    def build_model(self, task: Task) -> ForecastModel:
+    def build_model(self, task: "Task") -> "ForecastModel":
         """The untrained model. Raises UsageError with the sizes when they do not fit."""
+        from forecaster.model import SKELETONS, QuantileSpread
+
         skeleton: Any = SKELETONS[self.model.name]
         try:
             model: ForecastModel = skeleton(task, self.attn.plan(), **self.model.options)
@@ -429,7 +477,7 @@ class RunConfig(Section):
 
 def load_dict(values: Mapping[str, Any], where: str) -> RunConfig:
     """A RunConfig from plain values, such as those in a bundle."""
-    return _validate(values, {}, where)
+    return _validate(RunConfig, values, {}, where)
 
 
 @dataclass(frozen=True)
@@ -478,12 +526,15 @@ def load(
             *[(FLAGS[flag].path, option(flag), value) for flag, value in flags.items()],
         ],
     )
-    values: dict[str, Any] = RunConfig().to_dict()
+    values: dict[str, Any] = {
+        name: {"name": _Values.model_fields[name].default} for name in ("model", "attn")
+    }
     origins: dict[str, str] = {}
     for layer in layers:
         for key, origin, value in _names_first(layer):
             _put(values, origins, key, origin, value)
-    return Loaded(_validate(values, origins, str(path)), origins)
+    _validate(_Asked, values, origins, str(path))
+    return Loaded(_validate(RunConfig, values, origins, str(path)), origins)
 
 
 def _assignment(item: str) -> tuple[str, str, str]:
@@ -648,9 +699,11 @@ def _put(
     origins[key] = origin
 
 
-def _validate(values: Mapping[str, Any], origins: Mapping[str, str], where: str) -> RunConfig:
+def _validate(
+    kind: type[V], values: Mapping[str, Any], origins: Mapping[str, str], where: str
+) -> V:
     try:
-        return RunConfig.model_validate(values)
+        return kind.model_validate(values)
     except ValidationError as error:
         problem: Any = error.errors(include_url=False)[0]
     location = [part for part in problem["loc"] if isinstance(part, str)]  # not places in a list
@@ -679,8 +732,8 @@ def _validate(values: Mapping[str, Any], origins: Mapping[str, str], where: str)
     blamed = [key for key in origins if key in places]
     blamed = blamed or [key for key in origins if key.startswith(f"{path}.")]
     origin = origins[blamed[-1]] if blamed else where
-    kind = UsageError if origin.startswith("--") else ConfigError
-    raise kind(f"{origin}: {sentence}")
+    error_kind = UsageError if origin.startswith("--") else ConfigError
+    raise error_kind(f"{origin}: {sentence}")
 
 
 def _short(value: Any) -> str:

@@ -1,12 +1,14 @@
 """Get things by name, and read options from the constructor that takes them.
 
-`find` is the one place that says "did you mean". `option_model` turns the keyword-only
+`find` is the one place that says "did you mean". `model_reference` reads the names of models that
+are kept in MLflow. `option_model` turns the keyword-only
 parameters of a constructor into a strict pydantic model, so an option is declared once:
 in the signature of the class that uses it.
 """
 
 import difflib
 import inspect
+import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,6 +19,13 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
 T = TypeVar("T")
+
+NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}"
+REFERENCE = re.compile(
+    rf"(?:runs:/)?(?P<run>[0-9a-f]{{32}})(?:/(?P<part>{NAME}))?"
+    r"|(?:models:/)?(?P<model>m-[0-9a-f]{32})"
+    rf"|(?:models:/)?(?P<name>{NAME})(?:@(?P<alias>{NAME})|/(?P<version>[0-9]{{1,9}}))?"
+)
 
 
 def canonical(name: str) -> str:
@@ -49,6 +58,20 @@ def find(
         hint = did_you_mean(name, table, synonyms)
         raise UsageError(f"unknown {kind} '{name}'.{hint} Known: {', '.join(table)}.")
     return key, table[key]
+
+
+def model_reference(text: str) -> dict[str, str | None]:
+    """The parts of the name of a model in MLflow, those that it lacks as None.
+
+    Raises UsageError for what cannot be a name.
+    """
+    parts = REFERENCE.fullmatch(text)
+    if parts is None:
+        raise UsageError(
+            f"'{text}' names no model: expected a bundle's folder, a run id (32 hexadecimal "
+            "digits), NAME, NAME@alias, NAME/version, models:/... or runs:/..."
+        )
+    return parts.groupdict()
 
 
 @cache

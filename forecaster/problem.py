@@ -244,14 +244,7 @@ def find_data(loaded: Loaded, say: Say) -> tuple[RunConfig, Facts, Series]:
         name = str(Path(data.name).expanduser().absolute())  # found again from any folder
         found = data.model_copy(update={"name": name})
         return loaded.config.model_copy(update={"data": found}), own, own.series
-    try:
-        card = load_card(data.name)
-    except UsageError as error:
-        if "." not in data.name:
-            raise
-        raise UsageError(
-            f"{error} A file of your own has a name ending in .csv, .csv.gz, .parquet or .pq."
-        ) from None
+    card = load_card(data.name)
     try:
         series = load(card, data.path)
     except UnavailableError as error:

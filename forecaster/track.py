@@ -59,7 +59,7 @@ from mlflow.types.schema import AnyType
 from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT, MLFLOW_PARENT_RUN_ID
 
 from forecaster.errors import ForecasterError, Stopped, StorageError, UnavailableError, UsageError
-from forecaster.lookup import did_you_mean
+from forecaster.lookup import did_you_mean, model_reference
 from forecaster.resources import PACKAGE, TRACKING, tracking_uri, without_password
 
 if TYPE_CHECKING:
@@ -82,13 +82,6 @@ REQUIREMENTS = (
 index may know another package of that name."""
 SAMPLING_SECONDS = 5
 """Between two looks at processor, memory and disk."""
-
-NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}"
-REFERENCE = re.compile(
-    rf"(?:runs:/)?(?P<run>[0-9a-f]{{32}})(?:/(?P<part>{NAME}))?"
-    r"|(?:models:/)?(?P<model>m-[0-9a-f]{32})"
-    rf"|(?:models:/)?(?P<name>{NAME})(?:@(?P<alias>{NAME})|/(?P<version>[0-9]{{1,9}}))?"
-)
 
 PATIENCE = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": ("0", "2"),
@@ -341,7 +334,7 @@ def download(reference: str, folder: Path) -> dict[str, str]:
     or NAME/version; the same as models:/... or runs:/... Raises UsageError for what does not
     exist, naming what does, and UnavailableError when the store cannot be used.
     """
-    parts = _parts(reference)
+    parts = model_reference(reference)
     uri = tracking_uri()
     client = _client(uri, existing=True)
     with _explained(uri), tempfile.TemporaryDirectory(prefix="forecaster-") as temporary:
@@ -366,21 +359,10 @@ def resolve(references: Sequence[str]) -> list[dict[str, str]]:
     with _explained(uri):
         for reference in references:
             try:
-                origins.append(_location(client, **_parts(reference))[1])
+                origins.append(_location(client, **model_reference(reference))[1])
             except UsageError as error:
                 origins.append({"error": str(error)})
     return origins
-
-
-def _parts(reference: str) -> dict[str, str | None]:
-    """The parts of a REFERENCE. Raises UsageError for what is none."""
-    parts = REFERENCE.fullmatch(reference)
-    if parts is None:
-        raise UsageError(
-            f"'{reference}' names no model: expected a bundle's folder, a run id (32 hexadecimal "
-            "digits), NAME, NAME@alias, NAME/version, models:/... or runs:/..."
-        )
-    return parts.groupdict()
 
 
 def champions() -> list[str]:
@@ -520,7 +502,7 @@ def _location(
     alias: str | None,
     version: str | None,
 ) -> tuple[str, dict[str, str]]:
-    """Where the artifacts of a model lie, from the parts of a REFERENCE, and its origin."""
+    """Where the artifacts of a model lie, from the parts of its reference, and its origin."""
     if run is not None:
         with _accepting("RESOURCE_DOES_NOT_EXIST"):
             return _location_in_run(client, run, part), {}

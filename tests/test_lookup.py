@@ -5,7 +5,7 @@ from pydantic import ValidationError
 
 from forecaster.attention import ATTENTIONS, SYNONYMS
 from forecaster.errors import UsageError
-from forecaster.lookup import canonical, did_you_mean, find, option_model
+from forecaster.lookup import canonical, did_you_mean, find, model_reference, option_model
 from forecaster.model import SKELETONS
 
 TABLE = {"full": 1, "prob": 2, "aft-full": 3, "ETTh1": 4}
@@ -44,6 +44,28 @@ class TestFind:
     def test_synonyms_are_written_as_they_are_looked_up(self):
         assert all(canonical(name) == name for name in SYNONYMS)
         assert not set(SYNONYMS) & set(ATTENTIONS)
+
+
+class TestModelReference:
+    @pytest.mark.parametrize(
+        ("text", "parts"),
+        [
+            ("a" * 32, {"run": "a" * 32}),
+            ("runs:/" + "a" * 32 + "/b", {"run": "a" * 32, "part": "b"}),
+            ("models:/m-" + "0" * 32, {"model": "m-" + "0" * 32}),
+            ("sales.v2", {"name": "sales.v2"}),
+            ("models:/sales@champion", {"name": "sales", "alias": "champion"}),
+            ("sales/7", {"name": "sales", "version": "7"}),
+        ],
+    )
+    def test_parts(self, text, parts):
+        found = model_reference(text)
+        assert {key: part for key, part in found.items() if part is not None} == parts
+
+    @pytest.mark.parametrize("text", ["", "a/b", "../x", "a b", "a@b@c", "sales/1/2", "-x"])
+    def test_what_names_no_model(self, text):
+        with pytest.raises(UsageError, match="names no model: expected a bundle's folder"):
+            model_reference(text)
 
 
 class Thing:

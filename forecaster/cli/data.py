@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from forecaster import resources
 from forecaster.cli.options import AsJson, Asked, configured
 from forecaster.cli.output import draw, nothing, print_json, say
 from forecaster.errors import UsageError
@@ -89,15 +90,15 @@ def data_check(
 
     Example: forecaster data check sales.csv --target amount --horizon 96
     """
-    from forecaster import check, resources
-    from forecaster.problem import find_data, make_problem
-
     if not resources.names_a_file(file):
         raise UsageError(
             f"data check wants a file, a folder or a pattern, got '{file}'; what is known by name "
             f"is shown by: forecaster data show {file}"
         )
     loaded = asked.load(data=file)
+    from forecaster import check
+    from forecaster.problem import find_data, make_problem
+
     resolved, own, series = find_data(loaded, nothing if as_json else say)
     problem = make_problem(resolved, own, series)
     past, _, steps = problem.config.window.lengths()

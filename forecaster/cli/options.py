@@ -4,12 +4,14 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from forecaster import flags
 from forecaster.flags import FLAGS
+from forecaster.lookup import model_reference
 
 if TYPE_CHECKING:
     from forecaster.config import Loaded
@@ -25,8 +27,16 @@ def _value(name: str, given: Any) -> Any:
     return flags.parse(flags.option(name), FLAGS[name].read, given) if text else given
 
 
+def can_be_models(given: Any) -> Any:
+    """Refuse what is neither a folder nor a name, before what loads models is imported."""
+    for name in [given] if isinstance(given, str) else given or ():
+        if not Path(name).is_dir():
+            model_reference(name)
+    return given
+
+
 MODEL = "A bundle's folder, an MLflow run id, or a registered NAME, NAME@alias or NAME/version."
-Model = Annotated[str, typer.Option(help=MODEL)]
+Model = Annotated[str, typer.Option(help=MODEL, callback=can_be_models)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 Config = Annotated[str | None, typer.Option(help="A name in configs/ or a YAML file.")]
 Set = Annotated[

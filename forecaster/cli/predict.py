@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from forecaster.cli.options import MODEL, AsJson, Device, Horizon, Policy
+from forecaster.cli.options import MODEL, AsJson, Device, Horizon, Policy, can_be_models
 from forecaster.cli.output import print_json, say, write
 from forecaster.errors import UsageError
 from forecaster.flags import parse
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def predict(
-    model: Annotated[str | None, typer.Option(help=MODEL)] = None,
+    model: Annotated[str | None, typer.Option(help=MODEL, callback=can_be_models)] = None,
     url: Annotated[
         str | None,
         typer.Option(help="A service to ask instead; its key, if any, in $FORECASTER_API_KEY."),

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from forecaster.cli.options import MODEL, AsJson, Config, Device, Set
+from forecaster.cli.options import MODEL, AsJson, Config, Device, Set, can_be_models
 from forecaster.cli.output import print_json, say
 from forecaster.errors import ForecasterError, UsageError
 from forecaster.flags import names, numbers, parse
@@ -89,7 +89,9 @@ def compare(
 
 
 def report(
-    runs: Annotated[list[str] | None, typer.Argument(metavar="RUN...", help=MODEL)] = None,
+    runs: Annotated[
+        list[str] | None, typer.Argument(metavar="RUN...", help=MODEL, callback=can_be_models)
+    ] = None,
     grid: Annotated[str | None, typer.Option(help="A grid of `forecaster compare`.")] = None,
     output: Annotated[Path, typer.Option(help="The file to write.")] = Path("report.html"),
     device: Device = None,

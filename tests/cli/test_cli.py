@@ -206,6 +206,43 @@ class TestMistakes:
         self.check(outcome, 69, "the data file nothing.csv does not exist")
 
 
+class TestWrongNames:
+    """What is misspelt is said before anything heavy is imported."""
+
+    @pytest.mark.parametrize(
+        ("arguments", "words"),
+        [
+            (("train", "--data", "etth3"), "--data: unknown data set 'etth3'. Did you mean"),
+            (("train", "--data", "x.xlsb"), "A file of your own has a name ending in .csv"),
+            (("train", "--config", "defualt"), "no configuration 'defualt'"),
+            (("train", "--set", "trian.lr=1"), "unknown key 'trian'. Did you mean 'train'?"),
+            (("config", "--set", "train.rl=1"), "unknown key 'train.rl'. Did you mean 'lr'?"),
+            (("config", "--epochs", "0"), "--epochs: train.epochs: "),
+            (("train", "--season", "24,x"), "--season wants numbers with commas"),
+            (("data", "check", "etth3"), "data check wants a file, a folder or a pattern"),
+            (("data", "check", "x.csv", "--set", "data.tmie=x"), "Did you mean 'time'?"),
+            (("predict", "--model", "nope/x"), "'nope/x' names no model"),
+            (("evaluate", "--model", "nope/x"), "'nope/x' names no model"),
+            (("report", "runs", "nope/x"), "'nope/x' names no model"),
+        ],
+        ids=lambda value: "_".join(value)[:30],
+    )
+    def test_at_once(self, arguments, words):
+        program = """
+            import sys
+            from forecaster.cli import main
+            sys.argv[:1] = ["forecaster"]
+            try:
+                main()
+            finally:
+                heavy = {"torch", "numpy", "pandas", "mlflow", "lightning", "sklearn"}
+                print(sorted(heavy & set(sys.modules)))
+        """
+        done = child(program, *arguments)
+        assert (done.returncode, done.stdout) == (2, "[]\n")
+        assert words in done.stderr
+
+
 class TestDefects:
     """What nobody foresaw."""
 

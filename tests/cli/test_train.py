@@ -16,11 +16,11 @@ class TestConfig:
     def test_each_value_says_where_it_came_from(self, run, monkeypatch):
         monkeypatch.setenv("FORECASTER_SEED", "4")
         Path("my.yaml").write_text("train: {lr_of: {linear: 1e-3}}\nattn: {name: prob, factor: 2}")
-        arguments = ("--config", "my.yaml", "--set", "attn.factor=3", "--data", "a" * 50)
+        arguments = ("--config", "my.yaml", "--set", "attn.factor=3", "--data", f"{'a' * 50}.csv")
         _, out, _ = run("config", *arguments)
         said = [line.split("  # ") for line in out.splitlines() if "#" in line]
         assert [[value.strip(), origin] for value, origin in said] == [
-            [f"name: {'a' * 50}", "--data"],
+            [f"name: {'a' * 50}.csv", "--data"],
             ["name: prob", "my.yaml"],
             ["factor: 3", "--set attn.factor=3"],
             ["linear: 0.001", "my.yaml"],
