@@ -11,7 +11,15 @@ from forecaster.attention.aft_conv import AFTConvAttention, aft_conv_attention, 
 from forecaster.attention.aft_full import AFTFullAttention, aft_attention
 from forecaster.attention.aft_local import AFTLocalAttention, aft_local_attention
 from forecaster.attention.aft_simple import AFTSimpleAttention, aft_simple_attention
-from forecaster.attention.base import Attention, AttentionChoice, AttentionPlan, Place, Role
+from forecaster.attention.base import (
+    About,
+    Attention,
+    AttentionChoice,
+    AttentionPlan,
+    Effective,
+    Place,
+    Role,
+)
 from forecaster.attention.common.multihead import MultiHeadAttention
 from forecaster.attention.diff import (
     DifferentialAttention,
@@ -84,10 +92,12 @@ __all__ = [
     "AFTFullAttention",
     "AFTLocalAttention",
     "AFTSimpleAttention",
+    "About",
     "Attention",
     "AttentionChoice",
     "AttentionPlan",
     "DifferentialAttention",
+    "Effective",
     "FastformerAttention",
     "FixedAttention",
     "FullAttention",

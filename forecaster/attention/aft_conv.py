@@ -22,7 +22,7 @@ very negative. The authors published no code, and 1e-6 is ours.
 import torch
 from torch import Tensor, nn
 
-from forecaster.attention.base import About, Place, SelfAttention
+from forecaster.attention.base import About, Effective, Place, SelfAttention
 from forecaster.attention.common.aft import gated
 from forecaster.attention.common.banded import banded_mean
 from forecaster.attention.common.kernels import at_least_one, check_visibility
@@ -99,9 +99,11 @@ class AFTConvAttention(SelfAttention, MultiHeadAttention):
         kernel = aft_conv_kernel(self.raw_kernel, self.kernel_gain, self.kernel_offset)
         return aft_conv_attention(q, k, v, kernel, causal=causal, key_mask=key_mask)
 
-    def amounts_to(self) -> str:
+    def amounts_to(self) -> Effective:
         heads, window = self.raw_kernel.shape
-        return f"aft-conv: {heads} kernels of {window} taps over {self.place.query_length} steps"
+        return Effective(
+            f"aft-conv: {heads} kernels of {window} taps over {self.place.query_length} steps"
+        )
 
 
 def _check_odd(window: int) -> None:

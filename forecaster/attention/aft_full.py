@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from forecaster.attention.base import About, Place
+from forecaster.attention.base import About, Effective, Place
 from forecaster.attention.common.aft import RANK, check_features, gated, position_factors
 from forecaster.attention.common.kernels import accumulator, refuse_mix
 from forecaster.attention.common.multihead import MultiHeadAttention
@@ -112,9 +112,9 @@ class AFTFullAttention(MultiHeadAttention):
         factors = self.query_positions[:L], self.key_positions[:S]
         return aft_attention(q, k, v, factors, causal=causal, key_mask=key_mask)
 
-    def amounts_to(self) -> str:
+    def amounts_to(self) -> Effective:
         L, S = self.place.query_length, self.place.key_length
-        return f"aft-full: {L} x {S} position biases of rank {min(L, S, RANK)}"
+        return Effective(f"aft-full: {L} x {S} position biases of rank {min(L, S, RANK)}")
 
 
 def check_bias(biases: tuple[Tensor, ...], H: int, L: int, S: int) -> None:

@@ -22,7 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from forecaster.attention.base import About, Place, SelfAttention
+from forecaster.attention.base import About, Effective, Place, SelfAttention
 from forecaster.attention.common.aft import check_features, gated, position_factors
 from forecaster.attention.common.banded import banded_mean, diagonals
 from forecaster.attention.common.kernels import at_least_one, refuse_mix
@@ -111,8 +111,12 @@ class AFTLocalAttention(SelfAttention, MultiHeadAttention):
         near = torch.cat([b[:-2], b[1:-1], b[2:]], dim=1)
         return diagonals(a @ near.mT, 1, 2 * window - 1).flatten(0, 1)[:length]
 
-    def amounts_to(self) -> str:
+    def amounts_to(self) -> Effective:
         L = self.place.query_length
         if self.window >= L:
-            return f"aft-local: aft-full, as window >= L (window = {self.window}, L = {L})"
-        return f"aft-local: biases up to {self.window - 1} steps away, none beyond (L = {L})"
+            return Effective(
+                f"aft-local: aft-full, as window >= L (window = {self.window}, L = {L})"
+            )
+        return Effective(
+            f"aft-local: biases up to {self.window - 1} steps away, none beyond (L = {L})"
+        )

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from forecaster.attention.base import About, Place
+from forecaster.attention.base import About, Effective, Place
 from forecaster.attention.common.aft import check_features, gated
 from forecaster.attention.common.kernels import accumulator, refuse_mix
 from forecaster.attention.common.multihead import MultiHeadAttention
@@ -74,8 +74,10 @@ class AFTSimpleAttention(MultiHeadAttention):
     ) -> Tensor:
         return aft_simple_attention(q, k, v, causal=causal, key_mask=key_mask)
 
-    def amounts_to(self) -> str:
-        return "aft-simple: one mean of the visible values per feature, gated by the query"
+    def amounts_to(self) -> Effective:
+        return Effective(
+            "aft-simple: one mean of the visible values per feature, gated by the query"
+        )
 
 
 class _SoftmaxMean(torch.autograd.Function):

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal
 from torch import Tensor, nn
 
 from forecaster.attention.common.kernels import check_visibility
+from forecaster.errors import UsageError
 from forecaster.shapes import Bool, Float
 
 Role = Literal["encoder", "decoder", "cross"]
@@ -70,6 +71,17 @@ class About:
     no_export: str = "not said"
 
 
+@dataclass(frozen=True)
+class Effective:
+    """What a mechanism really is at the lengths of its place.
+
+    `text` says it to people; `full` is True where it is full attention.
+    """
+
+    text: str
+    full: bool = False
+
+
 class Attention(nn.Module, ABC):
     """Base of the modules: `forward(query, context=None, *, causal=False, key_mask=None)`."""
 
@@ -121,8 +133,20 @@ class Attention(nn.Module, ABC):
         """What `forward` returns, from arguments that fit."""
 
     @abstractmethod
-    def amounts_to(self) -> str:
-        """What the mechanism really is at the lengths of its place, for people to read."""
+    def amounts_to(self) -> Effective:
+        """What the mechanism really is at the lengths of its place."""
+
+    def effective(self) -> Effective:
+        """`amounts_to`. Raises UsageError where a class returns anything but an `Effective`."""
+        found = self.amounts_to()
+        if not isinstance(found, Effective):
+            kind = type(self)
+            raise UsageError(
+                f"{kind.__module__}.{kind.__name__}.amounts_to() must return "
+                f"forecaster.attention.Effective(text, full=...), got {found!r}; full says whether "
+                "it is full attention at these lengths"
+            )
+        return found
 
     def feed_forward(self) -> nn.Module | None:
         """A module (B, L, D) -> (B, L, D) to stand in place of the layer's feed-forward, if any."""

@@ -28,7 +28,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from forecaster.attention.base import About, Attention, Place
+from forecaster.attention.base import About, Attention, Effective, Place
 from forecaster.attention.common.kernels import accumulator, check_inputs
 from forecaster.attention.common.multihead import merge_heads, split_heads
 from forecaster.attention.common.tiles import HIDDEN
@@ -141,9 +141,11 @@ class DifferentialAttention(Attention):
         projected: Tensor = self.out_projection(merge_heads(out, self.place.mix))
         return projected
 
-    def amounts_to(self) -> str:
+    def amounts_to(self) -> Effective:
         start = lambda_init(self.place.depth)
-        return f"diff: each head is one softmax map less lambda times another, from {start:.2f}"
+        return Effective(
+            f"diff: each head is one softmax map less lambda times another, from {start:.2f}"
+        )
 
     def _lambda(self) -> Tensor:
         """What is learned of λ, in float32 at least."""

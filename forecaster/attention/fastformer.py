@@ -28,7 +28,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from forecaster.attention.base import About, Place, SelfAttention
+from forecaster.attention.base import About, Effective, Place, SelfAttention
 from forecaster.attention.common.kernels import accumulator, check_inputs, check_probability
 from forecaster.attention.common.multihead import merge_heads, split_heads
 from forecaster.attention.common.prefix import prefix_softmax_mean
@@ -125,8 +125,10 @@ class FastformerAttention(SelfAttention):
         out = self.out_projection(merge_heads(u, self.place.mix))
         return F.dropout(out, self.dropout, self.training) + projected
 
-    def amounts_to(self) -> str:
-        return f"fastformer: one global query and key for each of {self.place.heads} heads"
+    def amounts_to(self) -> Effective:
+        return Effective(
+            f"fastformer: one global query and key for each of {self.place.heads} heads"
+        )
 
 
 def scorer(

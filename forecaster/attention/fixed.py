@@ -25,7 +25,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from forecaster.attention.base import About, Place, SelfAttention
+from forecaster.attention.base import About, Effective, Place, SelfAttention
 from forecaster.attention.common.flex import flex_pattern, suits_flex
 from forecaster.attention.common.kernels import at_least_one
 from forecaster.attention.common.multihead import MultiHeadAttention
@@ -160,14 +160,14 @@ class FixedAttention(SelfAttention, MultiHeadAttention):
             key_mask=key_mask,
         )
 
-    def amounts_to(self) -> str:
+    def amounts_to(self) -> Effective:
         L, stride, summary = self.place.query_length, self.stride, self.summary
         if _is_full(L, stride, summary):
-            return f"full: stride {stride}, summary {summary}, length {L}"
+            return Effective(f"full: stride {stride}, summary {summary}, length {L}", full=True)
         read = f"{summary} of every block by head"
         if not self.distinct_heads:
             read = f"the last {summary} of every block"
-        return f"fixed: the own block of {stride} and {read}, of {L}"
+        return Effective(f"fixed: the own block of {stride} and {read}, of {L}")
 
 
 def _check_summary(stride: int, summary: int) -> None:

@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from forecaster.attention.base import About, Place
+from forecaster.attention.base import About, Effective, Place
 from forecaster.attention.common.gated import (
     GammaInit,
     GatedUnit,
@@ -162,12 +162,12 @@ class MixedChunkAttention(GatedUnit):
             key_mask=key_mask,
         )
 
-    def amounts_to(self) -> str:
+    def amounts_to(self) -> Effective:
         length = self.place.key_length
         if length <= self.chunk_size:
-            return f"flash: 1 chunk of {length} steps"
+            return Effective(f"flash: 1 chunk of {length} steps")
         chunks = math.ceil(length / self.chunk_size)
-        return f"flash: {chunks} chunks of at most {self.chunk_size} steps"
+        return Effective(f"flash: {chunks} chunks of at most {self.chunk_size} steps")
 
 
 class _MixedChunk(torch.autograd.Function):

@@ -11,7 +11,7 @@ Strictly causal. The authors of Informer mask, then scale inside the softmax; th
 
 from torch import Tensor
 
-from forecaster.attention.base import About, Place
+from forecaster.attention.base import About, Effective, Place
 from forecaster.attention.common.kernels import (
     check_inputs,
     check_probability,
@@ -68,5 +68,5 @@ class FullAttention(MultiHeadAttention):
         dropout_p = self.dropout if self.training else 0.0
         return full_attention(q, k, v, causal=causal, key_mask=key_mask, dropout_p=dropout_p)
 
-    def amounts_to(self) -> str:
-        return "full"
+    def amounts_to(self) -> Effective:
+        return Effective("full", full=True)

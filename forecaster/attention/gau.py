@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from forecaster.attention.base import About, Place
+from forecaster.attention.base import About, Effective, Place
 from forecaster.attention.common.gated import (
     GammaInit,
     GatedUnit,
@@ -149,8 +149,8 @@ class GatedAttentionUnit(GatedUnit):
             key_mask=key_mask,
         )
 
-    def amounts_to(self) -> str:
-        return f"gau: squared ReLU over all {self.place.key_length} keys"
+    def amounts_to(self) -> Effective:
+        return Effective(f"gau: squared ReLU over all {self.place.key_length} keys")
 
 
 class _ReluSquared(torch.autograd.Function):

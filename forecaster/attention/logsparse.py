@@ -33,7 +33,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from forecaster.attention.base import About, Place, SelfAttention
+from forecaster.attention.base import About, Effective, Place, SelfAttention
 from forecaster.attention.common.flex import flex_pattern, suits_flex
 from forecaster.attention.common.kernels import accumulator, at_least_one, visible_keys
 from forecaster.attention.common.multihead import merge_heads, split_heads
@@ -185,12 +185,12 @@ class LogSparseAttention(SelfAttention):
         projected: Tensor = self.out_projection(merge_heads(out, self.place.mix))
         return projected
 
-    def amounts_to(self) -> str:
+    def amounts_to(self) -> Effective:
         L = self.place.query_length
         seen = len(log_sparse_offsets(L, self.sub_len, self.local_len))
         if seen == L or self.dense_prefix >= L:
-            return f"full: all of {L} distances visible"
-        return f"logsparse: {seen} of {L} distances visible"
+            return Effective(f"full: all of {L} distances visible", full=True)
+        return Effective(f"logsparse: {seen} of {L} distances visible")
 
 
 class _LogSparse(torch.autograd.Function):

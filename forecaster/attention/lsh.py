@@ -38,7 +38,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from forecaster.attention.base import About, Place, SelfAttention
+from forecaster.attention.base import About, Effective, Place, SelfAttention
 from forecaster.attention.common.draws import DrawingAttention
 from forecaster.attention.common.kernels import accumulator, at_least_one, check_inputs
 from forecaster.attention.common.multihead import merge_heads, split_heads
@@ -214,15 +214,16 @@ class LSHAttention(SelfAttention, DrawingAttention):
         projected: Tensor = self.out_projection(merge_heads(out, self.place.mix))
         return projected
 
-    def amounts_to(self) -> str:
+    def amounts_to(self) -> Effective:
         L = self.place.query_length
         if self.bucket_size >= L:
-            return (
-                f"full: one chunk (L = {L} <= bucket_size = {self.bucket_size}), keys from queries"
+            return Effective(
+                f"full: one chunk (L = {L} <= bucket_size = {self.bucket_size}), keys from queries",
+                full=True,
             )
         buckets = bucket_counts(L, self.bucket_size, self.n_buckets)
         named = f"{buckets[0]} x {buckets[1]}" if isinstance(buckets, tuple) else f"{buckets}"
-        return (
+        return Effective(
             f"lsh: {self.eval_hashes} rounds of {named} buckets, each step sees at most "
             f"{2 * self.bucket_size} of {L} in each"
         )

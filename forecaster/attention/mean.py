@@ -8,7 +8,7 @@ time like the others but cannot choose. Time and memory O(L·E). Strictly causal
 
 from torch import Tensor, nn
 
-from forecaster.attention.base import About, Attention, Place
+from forecaster.attention.base import About, Attention, Effective, Place
 from forecaster.attention.common.kernels import check_inputs, visible_count, visible_sum
 from forecaster.attention.common.multihead import merge_heads, split_heads
 from forecaster.shapes import Bool, Float
@@ -51,5 +51,5 @@ class MeanAttention(Attention):
         projected: Tensor = self.out_projection(merge_heads(out, self.place.mix))
         return projected
 
-    def amounts_to(self) -> str:
-        return "mean: uniform weights over all visible keys"
+    def amounts_to(self) -> Effective:
+        return Effective("mean: uniform weights over all visible keys")

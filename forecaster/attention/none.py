@@ -6,7 +6,7 @@ nothing. No parameters, no time, no memory; strictly causal.
 
 from torch import Tensor
 
-from forecaster.attention.base import About, Attention, Place
+from forecaster.attention.base import About, Attention, Effective, Place
 from forecaster.attention.common.kernels import refuse_mix
 
 
@@ -24,5 +24,5 @@ class NoAttention(Attention):
     ) -> Tensor:
         return query.new_zeros(query.shape)
 
-    def amounts_to(self) -> str:
-        return "none: adds nothing to its layer"
+    def amounts_to(self) -> Effective:
+        return Effective("none: adds nothing to its layer")

@@ -31,7 +31,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from forecaster.attention.base import About, Place
+from forecaster.attention.base import About, Effective, Place
 from forecaster.attention.common.draws import DrawingAttention
 from forecaster.attention.common.kernels import (
     accumulator,
@@ -176,12 +176,12 @@ class ProbSparseAttention(DrawingAttention, MultiHeadAttention):
             dropout_p=self.dropout if self.training else 0.0,
         )
 
-    def amounts_to(self) -> str:
+    def amounts_to(self) -> Effective:
         L, S = self.place.query_length, self.place.key_length
         u, U = prob_counts(L, S, self.factor)
         if u >= L:
-            return f"full: u >= L (u = {u}, L = {L})"
-        return f"prob: {u} of {L} queries active, {U} of {S} keys sampled"
+            return Effective(f"full: u >= L (u = {u}, L = {L})", full=True)
+        return Effective(f"prob: {u} of {L} queries active, {U} of {S} keys sampled")
 
     def _sample(self, L: int, S: int) -> Tensor | None:
         """The sample of this forward; None where it would not matter."""

@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from forecaster.attention.base import About, Attention, Place
+from forecaster.attention.base import About, Attention, Effective, Place
 from forecaster.attention.common.kernels import refuse_mix
 from forecaster.attention.full import full_attention
 from forecaster.shapes import Bool, Float
@@ -74,8 +74,10 @@ class SingleHeadAttention(Attention):
         q, k, v = (x.to(kind)[:, None] for x in (q, k, v))
         return single_head_attention(q, k, v, causal=causal, key_mask=key_mask)[:, 0]
 
-    def amounts_to(self) -> str:
-        return f"single: one head of width {self.place.width} sees all {self.place.key_length} keys"
+    def amounts_to(self) -> Effective:
+        return Effective(
+            f"single: one head of width {self.place.width} sees all {self.place.key_length} keys"
+        )
 
     def _normalise(self, x: Tensor) -> Tensor:
         norm = self.query_norm

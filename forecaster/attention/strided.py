@@ -25,7 +25,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from forecaster.attention.base import About, Place, SelfAttention
+from forecaster.attention.base import About, Effective, Place, SelfAttention
 from forecaster.attention.common.flex import flex_pattern, suits_flex
 from forecaster.attention.common.kernels import at_least_one, check_one_of
 from forecaster.attention.common.multihead import MultiHeadAttention
@@ -148,16 +148,16 @@ class StridedAttention(SelfAttention, MultiHeadAttention):
         local = see("local", q[:, :half], k[:, :half], v[:, :half])
         return torch.cat([local, see("column", q[:, half:], k[:, half:], v[:, half:])], dim=1)
 
-    def amounts_to(self) -> str:
+    def amounts_to(self) -> Effective:
         L, stride, half = self.place.query_length, self.stride, self.place.heads // 2
         if self.heads != "split" and _is_full(L, stride, self._pattern()):
-            return f"full: stride {stride}, length {L}"
+            return Effective(f"full: stride {stride}, length {L}", full=True)
         near, far = f"less than {stride} apart", f"multiples of {stride} apart"
         if self.heads == "split":
             seen = f"{near} in {half} heads, {far} in {self.place.heads - half}"
         else:
             seen = {"merged": f"{near} or {far}", "local": near, "column": far}[self._pattern()]
-        return f"strided: steps {seen}, of {L}"
+        return Effective(f"strided: steps {seen}, of {L}")
 
     def _pattern(self) -> Keys:
         """What all heads see, where they see the same."""

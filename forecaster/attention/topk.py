@@ -30,7 +30,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from forecaster.attention.base import About, Place
+from forecaster.attention.base import About, Effective, Place
 from forecaster.attention.common.kernels import accumulator, at_least_one, check_inputs
 from forecaster.attention.common.multihead import MultiHeadAttention
 from forecaster.attention.common.slices import slices
@@ -97,11 +97,11 @@ class TopKAttention(MultiHeadAttention):
     ) -> Tensor:
         return topk_attention(q, k, v, topk=self.topk, causal=causal, key_mask=key_mask)
 
-    def amounts_to(self) -> str:
+    def amounts_to(self) -> Effective:
         S = self.place.key_length
         if self.topk >= S:
-            return f"full: topk >= S (topk = {self.topk}, S = {S})"
-        return f"topk: each query attends to {self.topk} of {S} keys"
+            return Effective(f"full: topk >= S (topk = {self.topk}, S = {S})", full=True)
+        return Effective(f"topk: each query attends to {self.topk} of {S} keys")
 
 
 @dataclass(frozen=True)

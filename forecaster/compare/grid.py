@@ -273,11 +273,11 @@ def _parameters(problem: Problem) -> int:
 def amounts_to_full(attn: str, model: ForecastModel) -> bool:
     """Whether another type is full attention at all its places but the cross-attention."""
     swapped = [
-        module.amounts_to()
+        module.effective().full
         for module in model.modules()
         if isinstance(module, Attention) and module.place.role != "cross"
     ]
-    return attn != "full" and all(text.startswith("full") for text in swapped)
+    return attn != "full" and all(swapped)
 
 
 def tokens(model: ForecastModel) -> int:

@@ -102,7 +102,7 @@ class ForecastModel(nn.Module, ABC):
     def effective(self) -> dict[str, str]:
         """What each attention amounts to at its real lengths, by its place in the model."""
         return {
-            name.removesuffix(".attention"): module.amounts_to()
+            name.removesuffix(".attention"): module.effective().text
             for name, module in self.named_modules()
             if isinstance(module, Attention)
         }

@@ -272,4 +272,4 @@ def test_starts_without_biases_and_learns_them() -> None:
 
 
 def test_says_what_it_amounts_to() -> None:
-    assert module(84).amounts_to() == "aft-conv: 2 kernels of 33 taps over 84 steps"
+    assert module(84).amounts_to().text == "aft-conv: 2 kernels of 33 taps over 84 steps"

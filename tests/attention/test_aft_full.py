@@ -250,7 +250,7 @@ def test_learns_all_it_owns() -> None:
 
 
 def test_says_what_it_amounts_to() -> None:
-    assert module().amounts_to() == "aft-full: 11 x 11 position biases of rank 11"
+    assert module().amounts_to().text == "aft-full: 11 x 11 position biases of rank 11"
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")

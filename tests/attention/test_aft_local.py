@@ -324,5 +324,10 @@ def test_refuses_impossible_places_and_options() -> None:
 
 
 def test_says_what_it_amounts_to() -> None:
-    assert module(84).amounts_to() == "aft-local: biases up to 31 steps away, none beyond (L = 84)"
-    assert module(21).amounts_to() == ("aft-local: aft-full, as window >= L (window = 32, L = 21)")
+    assert (
+        module(84).amounts_to().text
+        == "aft-local: biases up to 31 steps away, none beyond (L = 84)"
+    )
+    assert module(21).amounts_to().text == (
+        "aft-local: aft-full, as window >= L (window = 32, L = 21)"
+    )

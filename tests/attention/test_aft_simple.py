@@ -142,7 +142,7 @@ def test_heads_change_nothing(causal: bool) -> None:
 
 
 def test_says_what_it_amounts_to() -> None:
-    assert AFTSimpleAttention(Place(6, 2, 7, 7)).amounts_to() == (
+    assert AFTSimpleAttention(Place(6, 2, 7, 7)).amounts_to().text == (
         "aft-simple: one mean of the visible values per feature, gated by the query"
     )
 

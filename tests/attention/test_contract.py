@@ -5,6 +5,7 @@ import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -240,7 +241,28 @@ def test_options_are_read_from_the_constructor(name: str) -> None:
 
 @every
 def test_says_what_it_amounts_to(name: str) -> None:
-    assert build(name).amounts_to().startswith(name)
+    said = build(name).effective()
+    assert said.text.startswith(name)
+    assert said.full == (name == "full")
+
+
+FULL: dict[str, dict[str, Any]] = {
+    "prob": {"factor": 4},
+    "logsparse": {"dense_prefix": QUERIES},
+    "lsh": {"bucket_size": QUERIES},
+    "strided": {"stride": QUERIES},
+    "fixed": {"stride": QUERIES, "summary": 1},
+    "topk": {"topk": QUERIES},
+}
+
+
+@pytest.mark.parametrize("name", FULL)
+def test_says_where_it_is_full_attention(name: str) -> None:
+    said = (
+        AttentionChoice(name, FULL[name]).build(Place(WIDTH, HEADS, QUERIES, QUERIES)).effective()
+    )
+    assert said.full
+    assert said.text.startswith("full: ")
 
 
 def test_every_mechanism_file_is_in_the_table() -> None:

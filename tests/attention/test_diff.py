@@ -216,7 +216,7 @@ def test_refuses_what_does_not_fit() -> None:
 
 
 def test_says_what_it_amounts_to() -> None:
-    said = DifferentialAttention(place()).amounts_to()
+    said = DifferentialAttention(place()).amounts_to().text
     assert said == "diff: each head is one softmax map less lambda times another, from 0.20"
 
 

@@ -236,7 +236,7 @@ def test_drops_what_is_added_to_the_query_in_training_only() -> None:
 
 
 def test_says_what_it_amounts_to() -> None:
-    assert module().amounts_to() == "fastformer: one global query and key for each of 2 heads"
+    assert module().amounts_to().text == "fastformer: one global query and key for each of 2 heads"
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")

@@ -263,7 +263,7 @@ def test_refuses_impossible_sizes(stride: int, summary: int, message: str) -> No
     ],
 )
 def test_says_what_it_amounts_to(options: dict[str, Any], text: str) -> None:
-    assert module(**options).amounts_to() == text
+    assert module(**options).amounts_to().text == text
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")

@@ -231,8 +231,8 @@ def test_a_second_unit_can_replace_the_feed_forward(causal: bool) -> None:
 
 
 def test_says_what_it_amounts_to() -> None:
-    assert module().amounts_to() == "flash: 3 chunks of at most 8 steps"
-    assert module(7).amounts_to() == "flash: 1 chunk of 7 steps"
+    assert module().amounts_to().text == "flash: 3 chunks of at most 8 steps"
+    assert module(7).amounts_to().text == "flash: 1 chunk of 7 steps"
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")

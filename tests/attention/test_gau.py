@@ -308,4 +308,4 @@ def test_a_second_unit_can_replace_the_feed_forward(causal: bool) -> None:
 
 
 def test_says_what_it_amounts_to() -> None:
-    assert module().amounts_to() == "gau: squared ReLU over all 23 keys"
+    assert module().amounts_to().text == "gau: squared ReLU over all 23 keys"

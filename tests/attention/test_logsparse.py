@@ -297,10 +297,10 @@ def test_refuses_unequal_lengths() -> None:
 
 
 def test_says_what_it_amounts_to() -> None:
-    assert module(96).amounts_to() == "logsparse: 14 of 96 distances visible"
-    assert module(96, sub_len=24).amounts_to() == "logsparse: 40 of 96 distances visible"
-    assert module(4).amounts_to() == "full: all of 4 distances visible"
-    assert module(96, dense_prefix=96).amounts_to() == "full: all of 96 distances visible"
+    assert module(96).amounts_to().text == "logsparse: 14 of 96 distances visible"
+    assert module(96, sub_len=24).amounts_to().text == "logsparse: 40 of 96 distances visible"
+    assert module(4).amounts_to().text == "full: all of 4 distances visible"
+    assert module(96, dense_prefix=96).amounts_to().text == "full: all of 96 distances visible"
 
 
 @both_directions

@@ -14,7 +14,7 @@ from forecaster.config import load
 from forecaster.errors import UsageError
 
 MODULE = '''
-from forecaster.attention import Attention
+from forecaster.attention import Attention, Effective
 
 
 class Shifted(Attention):
@@ -27,7 +27,12 @@ class Shifted(Attention):
     def compute(self, query, context, *, causal, key_mask):
         return context.roll(self.lag, 1)
 
-    def amounts_to(self) -> str:
+    def amounts_to(self):
+        return Effective(f"shifted: by {self.lag}")
+
+
+class Outdated(Shifted):
+    def amounts_to(self):
         return f"shifted: by {self.lag}"
 
 
@@ -37,6 +42,7 @@ def not_a_class():
 ENTRIES = f"""
 [{GROUP}]
 shifted = theirs:Shifted
+outdated = theirs:Outdated
 wrong-kind = theirs:not_a_class
 missing = theirs:Missing
 full = theirs:Shifted
@@ -69,9 +75,20 @@ def test_is_found_by_name_with_its_options() -> None:
 
 
 @pytest.mark.usefixtures("installed")
+def test_a_text_alone_is_refused_with_what_is_wanted() -> None:
+    assert AttentionChoice("shifted").build(Place(4, 2, 9, 9)).effective().text == "shifted: by 1"
+    outdated = AttentionChoice("outdated").build(Place(4, 2, 9, 9))
+    message = (
+        r"theirs.Outdated.amounts_to\(\) must return .*Effective\(text, full=.*'shifted: by 1'"
+    )
+    with pytest.raises(UsageError, match=message):
+        outdated.effective()
+
+
+@pytest.mark.usefixtures("installed")
 def test_stands_after_our_own_and_cannot_replace_one() -> None:
-    assert list(CATALOGUE) == [*ATTENTIONS, "shifted", "wrong-kind", "missing"]
-    assert len(CATALOGUE) == len(ATTENTIONS) + 3
+    assert list(CATALOGUE) == [*ATTENTIONS, "shifted", "outdated", "wrong-kind", "missing"]
+    assert len(CATALOGUE) == len(ATTENTIONS) + 4
     assert CATALOGUE["full"] is ATTENTIONS["full"]
 
 

@@ -248,10 +248,13 @@ def test_refuses_an_impossible_sample(sample: Tensor, message: str) -> None:
 
 def test_says_what_it_amounts_to() -> None:
     place = Place(8, 2, 84, 84)
-    assert ProbSparseAttention(place).amounts_to() == (
+    assert ProbSparseAttention(place).amounts_to().text == (
         "prob: 25 of 84 queries active, 25 of 84 keys sampled"
     )
-    assert ProbSparseAttention(Place(8, 2, 12, 12)).amounts_to() == "full: u >= L (u = 12, L = 12)"
+    assert (
+        ProbSparseAttention(Place(8, 2, 12, 12)).amounts_to().text
+        == "full: u >= L (u = 12, L = 12)"
+    )
 
 
 @pytest.mark.parametrize("place", [{"depth": 1}, {"role": "decoder"}])

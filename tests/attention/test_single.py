@@ -112,4 +112,4 @@ def test_refuses_several_heads_and_mixing() -> None:
 
 
 def test_says_what_it_amounts_to() -> None:
-    assert module().amounts_to() == "single: one head of width 6 sees all 7 keys"
+    assert module().amounts_to().text == "single: one head of width 6 sees all 7 keys"

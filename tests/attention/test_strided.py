@@ -257,7 +257,7 @@ def test_one_head_cannot_be_split() -> None:
     ],
 )
 def test_says_what_it_amounts_to(options: dict[str, Any], text: str) -> None:
-    assert module(**options).amounts_to() == text
+    assert module(**options).amounts_to().text == text
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")

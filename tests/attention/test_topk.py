@@ -184,8 +184,8 @@ def test_refuses_to_keep_nothing() -> None:
 
 
 def test_says_what_it_amounts_to() -> None:
-    assert TopKAttention(Place(6, 2, 7, 8)).amounts_to() == "full: topk >= S (topk = 8, S = 8)"
-    assert TopKAttention(Place(6, 2, 7, 9)).amounts_to() == (
+    assert TopKAttention(Place(6, 2, 7, 8)).amounts_to().text == "full: topk >= S (topk = 8, S = 8)"
+    assert TopKAttention(Place(6, 2, 7, 9)).amounts_to().text == (
         "topk: each query attends to 8 of 9 keys"
     )
 

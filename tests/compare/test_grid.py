@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from forecaster import resources
-from forecaster.attention import ATTENTIONS
+from forecaster.attention import ATTENTIONS, Effective
 from forecaster.compare.grid import (
     MARGIN,
     amounts_to_full,
@@ -162,6 +162,18 @@ def test_what_amounts_to_full(home):
         problem = make_problem(*find_data(config, print))
         found[name] = amounts_to_full(name, problem.build_model())
     assert found == {"full": False, "prob": True, "topk": True, "lsh": True}
+
+
+def test_a_text_decides_nothing(home, monkeypatch):
+    class Gated(ATTENTIONS["mean"]):
+        def amounts_to(self):
+            return Effective("fully gated: sees 8 of 84 keys")
+
+    monkeypatch.setitem(ATTENTIONS, "gated", Gated)
+    config = load("small.yaml", [], {"attn": "gated"}, {})
+    model = make_problem(*find_data(config, print)).build_model()
+    assert "fully gated: sees 8 of 84 keys" in model.effective().values()
+    assert not amounts_to_full("gated", model)
 
 
 def test_differences_are_told_leaf_by_leaf():

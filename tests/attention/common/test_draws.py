@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from forecaster.attention import Place
+from forecaster.attention import Effective, Place
 from forecaster.attention.common.draws import DrawingAttention
 
 
@@ -25,8 +25,8 @@ class Noise(DrawingAttention):
     ) -> Tensor:
         return query + self.draw(numbers, query.shape[2], what=("noise", 7))
 
-    def amounts_to(self) -> str:
-        return "noise"
+    def amounts_to(self) -> Effective:
+        return Effective("noise")
 
 
 X = torch.zeros(1, 1, 6)
