@@ -181,7 +181,7 @@ def _form(card: dict[str, Any]) -> frames.Form:
         )
     reading = Reading(
         time=card["time"],
-        id=card["id"],
+        id=tuple(card["id_columns"]),
         targets=tuple(card["item_names"] if card["wide"] else card["targets"]),
         past_covariates=tuple(card["past_covariates"]),
         future_covariates=tuple(card["future_covariates"]),

@@ -20,6 +20,7 @@ from werkzeug import Response
 from forecaster import client as module
 from forecaster.bundle import Bundle
 from forecaster.client import Client
+from forecaster.datasets.items import id_parts
 from forecaster.errors import DataError, ForecasterError, UnavailableError, UsageError
 from forecaster.predict import Forecaster
 from forecaster_service.app import create_app
@@ -72,8 +73,8 @@ def history(bundle: Bundle, rows: int = PAST + 5) -> pd.DataFrame:
             frame[attribute.name] = attribute.words[-1] if attribute.words else 120.0
         times = pd.date_range("2026-03-01", periods=len(frame), freq=schema.freq)
         frame.insert(0, schema.time, times)
-        if schema.id:
-            frame.insert(0, schema.id, item)
+        for place, column in enumerate(schema.id):
+            frame.insert(place, column, id_parts(item, len(schema.id))[place])
         parts.append(frame)
     return pd.concat(parts, ignore_index=True)
 

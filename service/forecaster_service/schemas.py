@@ -254,7 +254,10 @@ class ModelCard(ModelIdentity):
     time: str
     """What the column of times was called in its data."""
     id: str | None
-    """What the columns were called that name the series of a long panel, joined by " / "."""
+    """`id_columns` joined by " / "; null without any."""
+    id_columns: list[str]
+    """What the columns were called that name the series of a long panel; an item_id joins their
+    values by " / "."""
     wide: bool
     """Whether each series of its panel was a column of its data."""
     targets: list[str]

@@ -227,6 +227,7 @@ def _describe(forecaster: Forecaster) -> tuple[ModelIdentity, ModelCard]:
         columns=list(schema.columns),
         time=schema.time,
         id=MARK.join(schema.id) or None,
+        id_columns=list(schema.id),
         wide=schema.wide,
         targets=list(schema.targets),
         past_covariates=list(schema.past_only),

@@ -192,7 +192,9 @@ def test_it_opens_with_the_example_of_the_model(
     assert not written[:, -8:].any()
 
 
-@pytest.mark.parametrize("kind", ["plain", "past", "panel", "wide", "all", "median", "UTC", "MS"])
+@pytest.mark.parametrize("kind", [
+    "plain", "past", "panel", "two ids", "wide", "all", "median", "UTC", "MS",
+])  # fmt: skip
 def test_its_forecast_is_that_of_the_model(tab: Tab, kind: str, tmp_path: Path) -> None:
     others: dict[str, dict[str, Any]] = {
         "median": {"loss": "pinball"},
@@ -214,7 +216,8 @@ def test_its_forecast_is_that_of_the_model(tab: Tab, kind: str, tmp_path: Path) 
             tab.run("document.querySelector('#item').dispatchEvent(new Event('change'))")
             tab.wait(SHOWN)
             if schema.id:
-                expected = expected[expected[schema.id] == item].drop(columns=schema.id)
+                ids = list(schema.id)
+                expected = expected[expected[ids].agg(" / ".join, axis=1) == item].drop(columns=ids)
             else:
                 names = [schema.time, item, f"{item} 0.1", f"{item} 0.9"]
                 expected = expected[names].set_axis([schema.time, "y", "y 0.1", "y 0.9"], axis=1)

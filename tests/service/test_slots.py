@@ -61,7 +61,7 @@ def unbuilt(bundle: Bundle) -> Forecaster:
         ({"columns": ("load",)}, KINDS["ahead"], r"future covariates: \(\) became"),
         (KINDS["ahead"], {"columns": ("load",)}, r"future covariates: .* became \(\)"),
         (KINDS["panel"], KINDS["attributes"], "static attributes: {} became"),
-        (KINDS["panel"], {"columns": ("load",)}, "id: 'town' became None; 3 of 3 series"),
+        (KINDS["panel"], {"columns": ("load",)}, r"id: \('town',\) became \(\); 3 of 3 series"),
         (KINDS["panel"], {**KINDS["panel"], "items": ITEMS[:1]}, "2 of 3 series are unknown"),
         (
             KINDS["attributes"],

@@ -49,6 +49,9 @@ KINDS: dict[str, dict[str, Any]] = {
     "ahead": {"columns": ("load",), "known": AHEAD},
     "panel": {"columns": ("load",), "id": ("town",), "items": ITEMS},
     "attributes": {"columns": ("load",), "id": ("town",), "items": ITEMS, "known": STATIC},
+    "two ids": {
+        "columns": ("load",), "id": ("region", "town"), "items": ("North / Bern", "South / Bern"),
+    },
     "wide": {"columns": ("y",), "items": ITEMS, "wide": True},
     "wide, past": {"columns": ("y", "wind"), "targets": ("y",), "items": ITEMS, "wide": True},
     "all": {

@@ -85,18 +85,25 @@ function timeColumn({ columns, rows }, card) {
   return found;
 }
 
-// The series that a CSV holds: by an id column, by the columns of a wide panel, or one alone.
+// Whether the columns that name the series are there, and the name that a row has by them.
+function isLong(csv, card) {
+  return card.id_columns.length > 0 && card.id_columns.every((name) => csv.columns.includes(name));
+}
+
+function itemOf(row, card) {
+  return card.id_columns.map((name) => row["=" + name] || "").join(" / ");
+}
+
+// The series that a CSV holds: by its id columns, by the columns of a wide panel, or one alone.
 function seriesOf(csv, card) {
-  if (card.id && csv.columns.includes(card.id)) {
-    return [...new Set(csv.rows.map((row) => row["=" + card.id] || ""))];
-  }
+  if (isLong(csv, card)) return [...new Set(csv.rows.map((row) => itemOf(row, card)))];
   if (!card.wide) return [];
   const others = new Set([timeColumn(csv, card), ...card.past_covariates, ...card.future_covariates]);
   return csv.columns.filter((name) => !others.has(name));
 }
 
 function buildRequest(csv, card, item, steps) {
-  const long = card.id && csv.columns.includes(card.id);
+  const long = isLong(csv, card);
   const time = timeColumn(csv, card);
   const source = (name) => (card.wide && card.targets.includes(name) ? item : name);
   const columns = card.columns.filter((name) => csv.columns.includes(source(name)));
@@ -104,7 +111,7 @@ function buildRequest(csv, card, item, steps) {
     throw new Refused(`none of the model's columns is there: expected ${card.columns.join(", ")}; got ${csv.columns.join(", ")}`);
   }
   const cell = (row, name) => number(row["=" + source(name)], row.row, source(name));
-  let rows = long ? csv.rows.filter((row) => row["=" + card.id] === item) : csv.rows;
+  let rows = long ? csv.rows.filter((row) => itemOf(row, card) === item) : csv.rows;
   if (card.wide) { // from its first to its last value, or to the last of what is known ahead
     const there = rows.map((row) => cell(row, card.targets[0]) !== null);
     rows = rows.slice(Math.max(0, there.indexOf(true)), card.future_covariates.length ? rows.length : there.lastIndexOf(true) + 1);
@@ -156,7 +163,8 @@ function checkTimes(rows, stamps, first, column, freq) {
 function exampleCsv({ inputs: [series] }, card) {
   const known = card.future_covariates;
   const ahead = known.length ? series.future_covariates[known[0]].length : 0;
-  const fields = [card.time, ...(card.id ? [card.id] : [])];
+  const fields = [card.time, ...card.id_columns];
+  const ids = card.id_columns.length > 1 ? series.item_id.split(" / ") : card.id_columns.map(() => series.item_id);
   const columns = [...series.columns.map((name) => (card.wide ? series.item_id : name)),
     ...Object.keys(series.past_covariates), ...Object.keys(series.static_covariates)];
   const start = parseTime(series.start);
@@ -164,7 +172,7 @@ function exampleCsv({ inputs: [series] }, card) {
   for (let i = 0; i < series.target.length + ahead; i += 1) {
     const past = i < series.target.length;
     const before = ([name, values]) => (past ? values[i] : (series.future_covariates[name] || [])[i - series.target.length]);
-    data.push([stamp(later(start, i, card.freq), card.freq), ...(card.id ? [series.item_id] : []),
+    data.push([stamp(later(start, i, card.freq), card.freq), ...ids,
       ...(past ? series.target[i] : series.columns.map(() => null)),
       ...Object.entries(series.past_covariates).map(before), ...Object.values(series.static_covariates)]);
   }
@@ -274,7 +282,7 @@ function wanted(card) {
   const values = card.wide ? "a column for each series" : name(card.targets);
   const others = [...card.past_covariates, ...card.future_covariates, ...card.static_covariates.map((each) => each.name)];
   return `At least ${card.look_back} rows, one step of ${card.freq} apart: '${card.time}'` +
-    `${card.id ? `, '${card.id}'` : ""}, ${values}${others.length ? `, ${name(others)}` : ""}.` +
+    `${card.id_columns.map((each) => `, '${each}'`).join("")}, ${values}${others.length ? `, ${name(others)}` : ""}.` +
     (card.future_covariates.length ? ` ${name(card.future_covariates)} for the ${card.horizon} steps ahead: in rows at the end, with no other values.` : "");
 }
 

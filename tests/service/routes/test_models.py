@@ -34,6 +34,7 @@ def test_card_tells_what_a_client_needs(client: TestClient, folder: Path) -> Non
         "columns": list(COLUMNS),
         "time": "time",
         "id": None,
+        "id_columns": [],
         "wide": False,
         "targets": list(COLUMNS),
         "past_covariates": [],
@@ -92,6 +93,7 @@ def test_card_tells_covariates_attributes_and_series(tmp_path: Path) -> None:
     ]
     assert (card["items"], card["item_names"]) == (3, list(ITEMS))
     assert (card["time"], card["id"], card["wide"]) == ("time", "town", False)
+    assert card["id_columns"] == ["town"]
 
 
 def test_several_are_listed_and_chosen_by_name(tmp_path: Path, registry: Registry) -> None:

@@ -1,0 +1,27 @@
+"""What may surprise in a forecast: a code for programs, and a text for people."""
+
+from enum import StrEnum
+
+
+class NoticeCode(StrEnum):
+    """What a notice is about; programs decide by it, never by the text."""
+
+    HISTORY_CUT = "history_cut"
+    """The history is longer than the look-back: the model read its newest part."""
+    MISSING_MASKED = "missing_masked"
+    """Values were missing in the look-back: the model did not see those steps."""
+    OWN_SCALE = "own_scale"
+    """Training did not know the series: its own history scales it."""
+    MEDIAN = "median"
+    """The model was trained for quantiles alone: it forecasts the median, not the mean."""
+
+
+class Notice(str):
+    """A sentence for people with its code."""
+
+    code: NoticeCode
+
+    def __new__(cls, code: NoticeCode, text: str) -> "Notice":
+        notice = super().__new__(cls, text)
+        notice.code = code
+        return notice
