@@ -5,7 +5,6 @@ from forecaster.client import Client
 future = Client("http://127.0.0.1:8000").predict(history, levels=(0.1, 0.9))
 """
 
-import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -15,8 +14,8 @@ import numpy as np
 import requests
 
 from forecaster import frames
-from forecaster.datasets.series import quoted
 from forecaster.errors import DataError, ForecasterError, UnavailableError, UsageError
+from forecaster.notices import NoticeCode
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,12 +25,6 @@ if TYPE_CHECKING:
 NUMBERS, SERIES = 200_000, 64
 """What one request holds at most (unless one series alone is longer): some MB, and as many series
 as a service runs together by default."""
-
-_UNKNOWN = re.compile(r"inputs\[(\d+)\]: the series is scaled by its own history")
-"""What the service warns of where training did not know a series."""
-
-_INPUT = re.compile(r"inputs\[(\d+)\](?:\.|: )")
-"""Where the service tells which series of the request is wrong."""
 
 _KINDS: dict[int, type[ForecasterError]] = {
     **dict.fromkeys((400, 413, 415, 422), DataError),
@@ -89,12 +82,18 @@ class Client:
         name, by default that of the first. A large panel goes in several requests. Raises
         DataError for what does not fit, UsageError for a horizon or levels that the model does
         not have, UnavailableError when there is no answer; in the service's words where it was
-        the one to find out. `say` gets sentences about what is irregular, missing or unknown.
+        the one to find out. `say` gets sentences about what is irregular, missing or unknown, as
+        `Forecaster.predict` says them.
         """
         levels = sorted(set(levels))
         if not all(0 < level < 1 for level in levels):
             raise UsageError(f"quantile levels lie between 0 and 1, got {list(levels)}")
         card = self.model(model)
+        if "id_columns" not in card:  # nor do its answers have notices
+            raise UnavailableError(
+                f"{self.url}: the service is of an older release than this client: update it, or "
+                "use the client of its release"
+            )
 
         def run(histories: frames.Histories, steps: int) -> np.ndarray:
             parameters = {"prediction_length": steps, "quantile_levels": levels}
@@ -105,15 +104,18 @@ class Client:
                 for each in answer["predictions"]:
                     quantiles = each.get("quantiles", {})
                     rows.append([each[card["forecast"]], *(quantiles[str(q)] for q in levels)])
-                found = filter(None, map(_UNKNOWN.match, answer["warnings"]))
-                unknown.extend(part[int(each[1])].get("item_id", "") for each in found)
+                unknown.extend(
+                    part[each["input"]].get("item_id", "")
+                    for each in answer["notices"]
+                    if each["code"] == NoticeCode.OWN_SCALE
+                )
             return np.moveaxis(np.array(rows, dtype=np.float64), 1, -1)
 
         unknown: list[str] = []
         question = frames.ask(_form(card), frame, horizon, levels, future, policy, where, say)
         ahead = question.answer(run)
         if unknown:
-            say(f"Scaled by its own history, as training did not know it: {quoted(unknown)}.")
+            say(frames.own_scale(unknown))
         return ahead
 
     def _ask(self, method: str, path: str, **options: Any) -> Any:
@@ -130,7 +132,7 @@ class Client:
         if answer.status_code == 200 and isinstance(body, dict):
             return body
         detail = body.get("detail") if isinstance(body, dict) else None
-        if not isinstance(detail, str) or (path, detail) == ("/models", "Not Found"):
+        if not isinstance(detail, str) or (path, answer.status_code) == ("/models", 404):
             raise UnavailableError(
                 f"{self.url}{path} answers {answer.status_code} {answer.reason}, and not as "
                 "`forecaster serve` does: is this its URL?"
@@ -138,9 +140,11 @@ class Client:
         kind = _KINDS.get(answer.status_code, ForecasterError)
         if any("parameters" in flaw["loc"] for flaw in body.get("errors", ())):
             kind = UsageError
-        if (found := _INPUT.match(detail)) and "json" in options:
-            name = options["json"]["inputs"][int(found[1])].get("item_id")
-            detail = (f"series '{name}', " if name else "") + detail[found.end() :]
+        match body.get("errors"):
+            case [{"loc": ["inputs", int(number), *_]}, *_] if "json" in options:
+                name = options["json"]["inputs"][number].get("item_id")
+                detail = detail.removeprefix(f"inputs[{number}]").lstrip(".: ")
+                detail = (f"series '{name}', " if name else "") + detail
         raise kind(f"{self.url}: {detail}")
 
     def _send(self, method: str, path: str, **options: Any) -> requests.Response:

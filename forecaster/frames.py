@@ -10,7 +10,9 @@ import pandas as pd
 
 from forecaster.datasets import Items, Series, future_times
 from forecaster.datasets.items import id_parts
+from forecaster.datasets.series import quoted
 from forecaster.errors import DataError, UsageError
+from forecaster.notices import Notice, NoticeCode
 
 if TYPE_CHECKING:
     from forecaster.datasets.reader import Own
@@ -142,6 +144,12 @@ def ask(
     ahead, drop = _ahead(future, series, form)
     items = series.items or Items.single(len(series.times))
     return Question(form, steps, sorted(set(levels)), series, items, ahead, drop, where)
+
+
+def own_scale(names: Sequence[str]) -> Notice:
+    """What `say` gets of series that training did not know."""
+    text = f"Scaled by its own history, as training did not know it: {quoted(names)}."
+    return Notice(NoticeCode.OWN_SCALE, text)
 
 
 def _read(

@@ -17,7 +17,6 @@ from forecaster import frames, resources
 from forecaster.bundle import Bundle, Schema, is_bundle, load
 from forecaster.datasets import Items, Scaler
 from forecaster.datasets.items import id_parts
-from forecaster.datasets.series import quoted
 from forecaster.errors import (
     ConfigError,
     DataError,
@@ -215,7 +214,8 @@ class Forecaster:
         trained for, and by default that; behind each target its quantiles at `levels`, in columns
         such as "load 0.1". Raises DataError naming what is missing, `where` being what it calls the
         history, and UsageError as `check_levels` does. `say` gets sentences about what is irregular
-        or missing.
+        or missing, and a `Notice` with the code `own_scale` about series that training did not
+        know.
         """
         levels = sorted(set(levels))
 
@@ -231,7 +231,7 @@ class Forecaster:
         question = frames.ask(self.form, history, horizon, levels, future, policy, where, say)
         ahead = question.answer(run)
         if self.schema.items and unknown:
-            say(f"Scaled by its own history, as training did not know it: {quoted(unknown)}.")
+            say(frames.own_scale(unknown))
         return ahead
 
     @cached_property

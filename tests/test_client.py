@@ -22,6 +22,7 @@ from forecaster.bundle import Bundle
 from forecaster.client import Client
 from forecaster.datasets.items import id_parts
 from forecaster.errors import DataError, ForecasterError, UnavailableError, UsageError
+from forecaster.notices import Notice
 from forecaster.predict import Forecaster
 from forecaster_service.app import create_app
 from forecaster_service.settings import Settings
@@ -157,6 +158,9 @@ class TestPredict:
             Client(url).predict(frame, say=said.append)
         assert said == expected
         assert said[-1].endswith("training did not know it: 'Basel'.")
+        for sentence in (said[-1], expected[-1]):
+            assert isinstance(sentence, Notice)
+            assert sentence.code == "own_scale"
 
     def test_what_does_not_fit_is_the_error_that_the_model_would_raise(
         self, plain: tuple[str, Forecaster]
@@ -233,7 +237,7 @@ class TestAnswers:
 
     @pytest.mark.parametrize(
         ("status", "kind"),
-        [(401, UsageError), (404, UnavailableError), (413, DataError), (500, ForecasterError)],
+        [(401, UsageError), (405, UnavailableError), (413, DataError), (500, ForecasterError)],
     )
     def test_problems_are_errors_with_their_detail(
         self, status: int, kind: type[ForecasterError], httpserver: HTTPServer
@@ -242,6 +246,12 @@ class TestAnswers:
         with pytest.raises(ForecasterError, match=r"^http.*: because$") as caught:
             Client(httpserver.url_for("")).models()
         assert type(caught.value) is kind
+
+    def test_an_older_service_is_refused(self, httpserver: HTTPServer) -> None:
+        card = {"name": NAME, "alias": None, "version": None, "id": "town"}
+        httpserver.expect_request("/models").respond_with_json({"models": [card]})
+        with pytest.raises(UnavailableError, match="of an older release than this client"):
+            Client(httpserver.url_for("")).predict(pd.DataFrame())
 
     def test_another_server(self, httpserver: HTTPServer) -> None:
         httpserver.expect_request("/models").respond_with_data("<html>")

@@ -16,12 +16,14 @@ from forecaster.datasets import normalise_freq
 from forecaster.errors import DataError, UsageError
 from forecaster.intervals import between
 from forecaster.lookup import did_you_mean
+from forecaster.notices import NoticeCode
 from forecaster.predict import Forecaster
 from forecaster_service.batching import Done
 from forecaster_service.problems import Flaw, Location, invalid
 from forecaster_service.schemas import (
     FlatRequest,
     FullRequest,
+    Notice,
     Parameters,
     SeriesInput,
 )
@@ -65,7 +67,15 @@ class Job:
     places: list[Place]
     steps: int
     levels: list[float]
-    warnings: list[str]
+    notices: list[Notice]
+
+    @property
+    def warnings(self) -> list[str]:
+        """The notices in words."""
+        return [
+            each.text if each.input is None else f"inputs[{each.input}]: {each.text}"
+            for each in self.notices
+        ]
 
 
 class _RefusedError(Exception):
@@ -89,7 +99,7 @@ def prepare(request: FullRequest | FlatRequest, forecaster: Forecaster) -> Job:
         refused.flaw(("parameters",) if full else ())
         for refused in _refusals(request.parameters, forecaster, numbers)
     ]
-    inputs, places, warnings = [], [], []
+    inputs, places, notices = [], [], []
     for number, series in enumerate(request.inputs):
         try:
             found, place, surprises = _series(series, forecaster)
@@ -98,17 +108,19 @@ def prepare(request: FullRequest | FlatRequest, forecaster: Forecaster) -> Job:
             continue
         inputs.append(found)
         places.append(place)
-        warnings += [f"inputs[{number}]: {text}" if full else text for text in surprises]
+        where = number if full else None
+        notices += [Notice(code=code, input=where, text=text) for code, text in surprises]
     if flaws:
         raise invalid(flaws)
     if forecaster.kind == "median":
-        warnings.append("this model was trained for quantiles alone: median, not mean, is given")
+        text = "this model was trained for quantiles alone: median, not mean, is given"
+        notices.append(Notice(code=NoticeCode.MEDIAN, input=None, text=text))
     return Job(
         inputs=inputs,
         places=places,
         steps=steps,
         levels=levels,
-        warnings=warnings,
+        notices=notices,
     )
 
 
@@ -190,7 +202,9 @@ def _refusals(
     return refusals
 
 
-def _series(series: SeriesInput, forecaster: Forecaster) -> tuple[Inputs, Place, list[str]]:
+def _series(
+    series: SeriesInput, forecaster: Forecaster
+) -> tuple[Inputs, Place, list[tuple[NoticeCode, str]]]:
     """What the model reads of one series, where its forecast belongs, and what may surprise."""
     schema, past, name = forecaster.schema, forecaster.bundle.past, series.item_id
     if name is not None and name not in forecaster.places and not PLAIN_NAME.fullmatch(name):
@@ -202,9 +216,10 @@ def _series(series: SeriesInput, forecaster: Forecaster) -> tuple[Inputs, Place,
     rows, known = _history(series, schema, past), _known(series, forecaster)
     static = _static(series, schema)
     start, first = _times(series, len(rows), forecaster)
-    warnings = []
+    surprises = []
     if len(rows) > past:
-        warnings.append(f"the newest {past} of {len(rows)} rows were used")
+        text = f"the newest {past} of {len(rows)} rows were used"
+        surprises.append((NoticeCode.HISTORY_CUT, text))
     rows = rows[-past:]
     missing = np.isnan(rows)
     empty = missing.all(axis=0)
@@ -216,12 +231,14 @@ def _series(series: SeriesInput, forecaster: Forecaster) -> tuple[Inputs, Place,
     if missing.any():
         count = int(missing.sum())
         were = "value of {} was" if count == 1 else "values of {} were"
-        warnings.append(f"{count} missing {were.format(missing.size)} masked")
+        text = f"{count} missing {were.format(missing.size)} masked"
+        surprises.append((NoticeCode.MISSING_MASKED, text))
     if schema.items and name not in forecaster.places:
         why = "it has no item_id" if name is None else "training did not know this item_id"
-        warnings.append(f"the series is scaled by its own history: {why}")
+        text = f"the series is scaled by its own history: {why}"
+        surprises.append((NoticeCode.OWN_SCALE, text))
     inputs = Inputs(name, rows, start, known, static)
-    return inputs, Place(name, first, not in_rows(series.target)), warnings
+    return inputs, Place(name, first, not in_rows(series.target)), surprises
 
 
 def in_rows(target: Any) -> bool:

@@ -11,6 +11,7 @@ from forecaster_service.schemas import (
     Level,
     ModelName,
     Name,
+    Notice,
     Strict,
     Target,
     Values,
@@ -212,4 +213,6 @@ class TimeSeriesResponse(Answer):
     model: str
     outputs: list[TimeSeriesOutput]
     warnings: list[str]
-    """What was done with the input that may surprise."""
+    """The notices in words, for people."""
+    notices: list[Notice]
+    """What was done with the input that may surprise, for programs."""

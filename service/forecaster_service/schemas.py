@@ -21,6 +21,8 @@ from pydantic import (
     WrapValidator,
 )
 
+from forecaster.notices import NoticeCode
+
 MOST_COLUMNS = 10_000
 MOST_ITEMS = 1000
 """Series of a panel that are told by name."""
@@ -221,6 +223,18 @@ class Timing(Answer):
     """Series that ran together, those of other requests included."""
 
 
+class Notice(Answer):
+    """What may surprise in a forecast."""
+
+    code: NoticeCode
+    """What it is about: a program decides by this word."""
+    input: int | None
+    """The series that it is about, by its place in `inputs`, from 0; null for all of them, and
+    where the request is one series at the top."""
+    text: str
+    """The same for people."""
+
+
 class ForecastResponse(Answer):
     """The forecasts, in the order of the request's series."""
 
@@ -229,7 +243,9 @@ class ForecastResponse(Answer):
     model: ModelIdentity
     predictions: list[Prediction]
     warnings: list[str]
-    """What was done with the input that may surprise."""
+    """The notices in words, for people."""
+    notices: list[Notice]
+    """What was done with the input that may surprise, for programs."""
     timing: Timing
 
 

@@ -64,6 +64,8 @@ class TestMissing:
             series["target"][row][column] = None
         answer = ask(client, series)
         assert answer["warnings"] == ["inputs[0]: 3 missing values of 72 were masked"]
+        (notice,) = answer["notices"]
+        assert (notice["code"], notice["input"]) == ("missing_masked", 0)
         history = np.array(series["target"], dtype=float)[None]
         starts = pd.DatetimeIndex([series["start"]])
         expected = forecaster.forecast(history, starts)[0]
@@ -282,6 +284,14 @@ class TestPanels:
         assert answer["warnings"] == [
             f"inputs[1]: {words}training did not know this item_id",
             f"inputs[2]: {words}it has no item_id",
+        ]
+        assert answer["notices"] == [
+            {
+                "code": "own_scale",
+                "input": 1,
+                "text": f"{words}training did not know this item_id",
+            },
+            {"code": "own_scale", "input": 2, "text": f"{words}it has no item_id"},
         ]
         known, new, nameless = (np.array(each["mean"]) for each in answer["predictions"])
         np.testing.assert_allclose(new, nameless, rtol=1e-5)

@@ -121,5 +121,5 @@ def _write(
         )  # fmt: skip
     return TimeSeriesResponse(
         id=request_id, created_at=int(time()), status="completed", error=None, model=model.name,
-        outputs=outputs, warnings=job.warnings,
+        outputs=outputs, warnings=job.warnings, notices=job.notices,
     ).model_dump_json().encode()  # fmt: skip

@@ -56,6 +56,7 @@ def _write(
         model=model,
         predictions=predictions,
         warnings=job.warnings,
+        notices=job.notices,
         timing=Timing(
             queue_ms=round(done.queue * 1e3, 3),
             inference_ms=round(done.inference * 1e3, 3),

@@ -66,6 +66,7 @@ def test_the_numbers_are_those_of_predict(client: TestClient, full: Body) -> Non
             }
         ],
         "warnings": [],
+        "notices": [],
     }
 
 
@@ -94,7 +95,8 @@ def test_one_number_per_step_and_a_median(tmp_path: Path) -> None:
     assert content["type"] == "univariate_time_series"
     assert content["mean_forecast"] == ours["predictions"][0]["median"]
     assert answer["warnings"] == ours["warnings"]
-    assert len(answer["warnings"]) == 2
+    assert [each["code"] for each in answer["notices"]] == ["own_scale", "median"]
+    assert answer["notices"] == ours["notices"]
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ def test_answer_has_the_shape_of_the_contract(client: TestClient, full: Body, fo
     answer = client.post("/predict", json=full, headers={"X-Request-ID": "abc-1"}).json()
     prediction = answer["predictions"][0]
     assert answer["id"] == "abc-1"
-    assert answer["warnings"] == []
+    assert (answer["warnings"], answer["notices"]) == ([], [])
     assert answer["model"] == {
         "name": NAME,
         "version": None,
@@ -145,6 +145,8 @@ def test_longer_is_cut_with_a_warning(client: TestClient, flat: Body) -> None:
     np.testing.assert_array_equal(mean(client, body), mean(client, flat))
     answer = client.post("/predict", json=body).json()
     assert answer["warnings"] == ["the newest 24 of 34 rows were used"]
+    (notice,) = answer["notices"]
+    assert notice == {"code": "history_cut", "input": None, "text": answer["warnings"][0]}
     answer = client.post("/predict", json={"inputs": [{**body} | {"item_id": "b"}]})
     assert answer.status_code == 422  # prediction_length and freq belong to the parameters
 
@@ -289,6 +291,7 @@ def test_a_model_of_quantiles_answers_the_median_and_says_so(tmp_path: Path) -> 
     assert prediction["quantiles"]["0.5"] == prediction["median"]
     assert np.all(np.array(prediction["quantiles"]["0.1"]) < prediction["median"])
     assert "median, not mean" in answer["warnings"][0]
+    assert (answer["notices"][0]["code"], answer["notices"][0]["input"]) == ("median", None)
     assert (card["forecast"], card["quantile_levels"]) == ("median", [0.1, 0.5, 0.9])
 
 
