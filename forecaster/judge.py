@@ -49,8 +49,8 @@ def find_intervals(
         some = f"{found.windows} of the" if found.windows < len(windows) else "the"
         some += f" {len(windows)}"
         return found, (
-            f"calibrated on {some} validation windows of rows {windows.first} to "
-            f"{windows.last}" + (f", too few for the levels {lost}" if lost else "")
+            f"calibrated on {some} validation windows of rows {windows.span}"
+            + (f", too few for the levels {lost}" if lost else "")
         )
     if model.spread is None:
         return None, f"none: {why_not}"

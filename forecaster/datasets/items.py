@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,10 @@ MARK = " / "
 def id_parts(name: str, columns: int) -> list[str]:
     """The parts of a series id in so many columns."""
     return name.split(MARK) if columns > 1 else [name]
+
+
+End: TypeAlias = int | tuple[int, ...]
+"""A step of the grid at which a part ends, or the one of each item."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +46,22 @@ class Items:
     def lengths(self) -> NDArray[np.int64]:
         """Rows of each item."""
         return np.diff(self.bounds)
+
+    def rows_before(self, step: End) -> NDArray[np.int64]:
+        """Rows of each item before a step of the grid."""
+        return np.clip(np.asarray(step) - self.places, 0, self.lengths)
+
+    def windows(
+        self, past: int, horizon: int, first: End, last: End, padding: int = 0
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Windows, one row apart, whose `horizon` steps lie wholly in steps [first, last).
+
+        Of each item the first row, counted within it, at which a past begins, and how many windows
+        there are. A past may begin `padding` rows before its item.
+        """
+        begin = np.maximum(np.asarray(first) - past - self.places, -padding)
+        end = np.minimum(self.lengths, np.asarray(last) - self.places) - past - horizon + 1
+        return begin, np.maximum(end - begin, 0)
 
     @classmethod
     def single(cls, rows: int) -> "Items":

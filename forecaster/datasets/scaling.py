@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from forecaster.datasets.items import Items
+from forecaster.datasets.items import End, Items
 from forecaster.errors import DataError
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class Scaler:
         cls,
         values: NDArray[np.floating[Any]],
         items: Items,
-        last: int,
+        last: End,
         otherwise: int,
         names: Sequence[str] = (),
     ) -> Self:
@@ -80,7 +80,7 @@ class Scaler:
         and std 1. Raises DataError as `fit` does.
         """
         mean, std = np.empty((2, len(items), values.shape[1]))
-        rows = np.minimum(last - items.places, items.lengths)
+        rows = items.rows_before(last)
         rows = np.where(rows < 2, np.minimum(otherwise, items.lengths), rows)
         cuts = np.searchsorted(items.bounds[:-1], np.arange(0, items.bounds[-1], ROWS))
         for begin, end in pairwise(np.unique([*cuts, len(items)])):

@@ -5,10 +5,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from forecaster.datasets.items import Items
+from forecaster.datasets.items import End, Items
 from forecaster.errors import DataError
 
 CHUNK = 2**22
@@ -41,27 +42,29 @@ class Batch(NamedTuple):
 class Windows:
     """Windows, one row apart, whose T target steps lie wholly in steps [first, last) of the grid.
 
+    Each item of a panel may have its own [first, last).
+
     `values` (N, C) scaled, NaN where missing; `calendar` (G, F) of the grid; `past` P; `horizon` T;
     `targets` the positions of the predicted columns; `items` where the series of a panel lie, None
     for one series whose rows are the grid; `covariates` (N, K) scaled, known ahead; `static` (S, J)
     of the items; of all windows every `every`-th counts. The past of a window may begin before
-    `first`, but at most `lead` rows before its series does (not in its first -lead rows, where that
-    is negative): values there are missing, and what is known of those steps means nothing. Raises
-    DataError when no window fits, or when a value is infinite after scaling.
+    `first`, but at most `padding` rows before its series does (not in its first -padding rows,
+    where that is negative): values there are missing, and what is known of those steps means
+    nothing. Raises DataError when no window fits, or when a value is infinite after scaling.
     """
 
     values: Tensor
     calendar: Tensor
     past: int
     horizon: int
-    first: int
-    last: int
+    first: End
+    last: End
     targets: tuple[int, ...]
     items: Items | None = None
     covariates: Tensor | None = None
     static: Tensor | None = None
     every: int = 1
-    lead: int = 0
+    padding: int = 0
 
     def __post_init__(self) -> None:
         rows, columns = self.values.shape
@@ -70,7 +73,8 @@ class Windows:
             raise ValueError(f"{rows} rows of values but {grid} of calendar")
         if self.items is not None and self.items.bounds[-1] != rows:
             raise ValueError(f"{rows} rows of values but {self.items.bounds[-1]} of items")
-        if not 0 <= self.first <= self.last <= grid:
+        first, last = np.asarray(self.first), np.asarray(self.last)
+        if not ((first >= 0) & (first <= last) & (last <= grid)).all():
             raise ValueError(f"steps [{self.first}, {self.last}) are not within the {grid} steps")
         if not self.targets or not all(0 <= target < columns for target in self.targets):
             raise ValueError(f"targets {self.targets} are not among the {columns} columns")
@@ -90,13 +94,22 @@ class Windows:
                     "scaling; the value is too far from those of the training rows."
                 )
 
+    @property
+    def span(self) -> str:
+        """The steps of the targets, in words."""
+        if isinstance(self.first, int) and isinstance(self.last, int):
+            return f"{self.first} to {self.last}"
+        return "of each series' own part"
+
     def _no_window(self) -> str:
         if self.items is not None:
             return (
                 f"no window fits: none of the {len(self.items)} series has {self.horizon} steps "
-                f"among steps {self.first} to {self.last} of the time grid after a look-back of "
-                f"{self.past}; the longest of them has {self.items.lengths.max()} rows."
+                f"among steps {self.span} of the time grid after a look-back of {self.past}; the "
+                f"longest of them has {self.items.lengths.max()} rows."
             )
+        assert isinstance(self.first, int)
+        assert isinstance(self.last, int)
         longest = self.last - max(self.first, self.past)
         way_out = (
             f"the longest horizon that fits is {longest}"
@@ -148,7 +161,7 @@ class Windows:
 
     def looking_back(self, past: int) -> "Windows":
         """The same windows, of the same targets, with another look-back."""
-        return replace(self, past=past, lead=self.lead + past - self.past)
+        return replace(self, past=past, padding=self.padding + past - self.past)
 
     def locate(self, index: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Of the windows with the numbers `index` (B,): item, first row, first step of the grid."""
@@ -191,12 +204,13 @@ class Windows:
 
     def rows(self) -> Iterator[tuple[Tensor, Tensor]]:
         """All rows before step `last`, some at a time: values (n, C) and their calendar (n, F)."""
+        last = self._index(self.last)
         size = max(1, CHUNK // self.values.shape[1])
         for begin, values in enumerate(self.values.split(size)):
             step = begin * size + torch.arange(len(values), device=values.device)
             item = torch.searchsorted(self._bounds, step, right=True) - 1
             step = step - self._bounds[item] + self._places[item]
-            before = step < self.last
+            before = step < (last[item] if last.ndim else last)
             yield values[before], self.calendar[step[before]]
 
     def to(self, device: torch.device | str) -> "Windows":
@@ -224,21 +238,24 @@ class Windows:
         return self._index([0] if self.items is None else self.items.bounds[:-1])
 
     @cached_property
+    def _starts(self) -> tuple[Tensor, Tensor]:
+        """Of each item the first row at which a past begins, and the windows."""
+        items = self.items or Items.single(len(self.values))
+        low, count = items.windows(self.past, self.horizon, self.first, self.last, self.padding)
+        return self._index(low), self._index(count)
+
+    @property
     def _lows(self) -> Tensor:
-        """The first row, counted within its item, at which a past begins."""
-        return (self.first - self.past - self._places).clamp(min=-self.lead)
+        return self._starts[0]
 
     @cached_property
     def _leads(self) -> bool:
         """Whether the past of some window begins before its series."""
         return bool((self._lows[self._counts > 0] < 0).any())
 
-    @cached_property
+    @property
     def _counts(self) -> Tensor:
-        """Windows of each item."""
-        rows = self._index([len(self.values)] if self.items is None else self.items.lengths)
-        end = torch.minimum(rows, self.last - self._places) - self.past - self.horizon + 1
-        return (end - self._lows).clamp(min=0)
+        return self._starts[1]
 
     @cached_property
     def _ends(self) -> Tensor:

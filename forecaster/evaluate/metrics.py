@@ -147,7 +147,7 @@ def naive_mae(train: Windows, season: int) -> np.ndarray:
     or no change, since MASE is undefined there.
     """
     items = train.items or Items.single(len(train.values))
-    counted = np.minimum(items.lengths, train.last - items.places)
+    counted = items.rows_before(train.last)
     result = np.empty((len(items), len(train.targets)))
     rows = max(1, CHUNK // train.values.shape[1])
     cuts = np.searchsorted(items.bounds[:-1], np.arange(0, items.bounds[-1], rows))

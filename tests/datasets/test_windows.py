@@ -274,3 +274,28 @@ def test_of_many_windows_of_a_panel_some_are_taken_at_every_step():
     assert windows.spaced(960) is windows
     alone = Windows(torch.zeros(50, 1), torch.zeros(50, 1), 4, 3, 0, 50, (0,))
     assert alone.spaced(5) is alone
+
+
+def test_items_may_have_parts_of_their_own(data):
+    values, calendar = data
+    items = Items(("a", "b", "c"), np.array([0, 20, 45, ROWS]), np.array([10, 0, 40]))
+    first, last = (18, 12, 46), (26, 25, 48)  # of the third, no window fits
+    windows = Windows(values, calendar, 4, 3, first, last, (0,), items)
+    got = [windows.origin(number) for number in range(len(windows))]
+    wanted = [
+        (item, int(row - items.places[item] + items.bounds[item]), row)
+        for item in range(2)
+        for row in range(first[item], last[item] - 3 + 1)
+    ]
+    assert got == wanted
+    batch = windows.batch(torch.arange(len(windows)))
+    for number, (_, row, step) in enumerate(wanted):
+        assert torch.equal(batch.past[number], values[row - 4 : row])
+        assert torch.equal(batch.future_known[number], calendar[step : step + 3])
+    rows = torch.cat([part for part, _ in windows.rows()])
+    assert torch.equal(rows, values[[*range(16), *range(20, 45), *range(45, 53)]])
+    assert len(windows.looking_back(9)) == len(windows), "rows before a series are missing"
+    with pytest.raises(DataError, match="none of the 3 series has 3 steps among steps of each"):
+        Windows(values, calendar, 4, 3, last, last, (0,), items)
+    with pytest.raises(ValueError, match="not within the 53 steps"):
+        Windows(values, calendar, 4, 3, (0, 0, 0), (9, 9, 54), (0,), items)
