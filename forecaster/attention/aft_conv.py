@@ -22,7 +22,7 @@ very negative. The authors published no code, and 1e-6 is ours.
 import torch
 from torch import Tensor, nn
 
-from forecaster.attention.base import About, Effective, Place, SelfAttention
+from forecaster.attention.base import About, Call, Core, Draw, Effective, Place, SelfAttention
 from forecaster.attention.common.aft import gated
 from forecaster.attention.common.banded import banded_mean
 from forecaster.attention.common.kernels import at_least_one, check_visibility
@@ -72,6 +72,11 @@ def aft_conv_attention(
     return gated(q, mean).to(v.dtype)
 
 
+def _call(q: Tensor, k: Tensor, v: Tensor, draw: Draw, window: int = 33) -> Call:
+    kernel = 0.1 * draw(q.shape[1], window)
+    return aft_conv_attention, {"q": q, "k": k[..., :1], "v": v, "kernel": kernel}
+
+
 class AFTConvAttention(SelfAttention, MultiHeadAttention):
     """`aft_conv_attention` between projections, of which that of the keys is D -> H.
 
@@ -82,6 +87,7 @@ class AFTConvAttention(SelfAttention, MultiHeadAttention):
         "Zhai et al., An Attention Free Transformer", 2021, "L·window·D",
         weights="content", stalls=True, no_export="it looks at values to choose how to go on",
     )  # fmt: skip
+    core = Core("summaries of many steps", _call)
 
     def __init__(self, place: Place, *, window: int = 33) -> None:
         super().__init__(place)

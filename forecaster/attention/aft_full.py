@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from forecaster.attention.base import About, Effective, Place
+from forecaster.attention.base import About, Call, Core, Draw, Effective, Place
 from forecaster.attention.common.aft import RANK, check_features, gated, position_factors
 from forecaster.attention.common.kernels import accumulator, refuse_mix
 from forecaster.attention.common.multihead import MultiHeadAttention
@@ -85,6 +85,14 @@ def aft_attention(
     return gated(q, mean).to(v.dtype)
 
 
+def _call(q: Tensor, k: Tensor, v: Tensor, draw: Draw, rank: int = 128) -> Call:
+    def aft(q: Tensor, k: Tensor, v: Tensor, rows: Tensor, columns: Tensor, causal: bool) -> Tensor:
+        return aft_attention(q, k, v, (rows, columns), causal=causal)
+
+    bias = {name: 0.1 * draw(q.shape[2], rank) for name in ("rows", "columns")}
+    return aft, {"q": q, "k": k, "v": v, **bias}
+
+
 class AFTFullAttention(MultiHeadAttention):
     """`aft_attention` between projections with its position biases; its features are its heads."""
 
@@ -92,6 +100,7 @@ class AFTFullAttention(MultiHeadAttention):
         "Zhai et al., An Attention Free Transformer", 2021, "L·S·D",
         weights="content", stalls=True, no_export="it looks at values to choose how to go on",
     )  # fmt: skip
+    core = Core("every pair of steps", _call)
 
     def __init__(self, place: Place) -> None:
         super().__init__(place)

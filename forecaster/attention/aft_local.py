@@ -17,12 +17,13 @@ one that is no longer used) and has no causal form.
 """
 
 import math
+from functools import partial
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from forecaster.attention.base import About, Effective, Place, SelfAttention
+from forecaster.attention.base import About, Call, Core, Draw, Effective, Place, SelfAttention
 from forecaster.attention.common.aft import check_features, gated, position_factors
 from forecaster.attention.common.banded import banded_mean, diagonals
 from forecaster.attention.common.kernels import at_least_one, refuse_mix
@@ -65,6 +66,12 @@ def aft_local_attention(
     )
 
 
+def _call(q: Tensor, k: Tensor, v: Tensor, draw: Draw, window: int = 32) -> Call:
+    bias = 0.1 * draw(q.shape[2], 2 * window - 1)
+    tensors = {"q": q, "k": k, "v": v, "band_bias": bias}
+    return partial(aft_local_attention, window=window), tensors
+
+
 class AFTLocalAttention(SelfAttention, MultiHeadAttention):
     """`aft_local_attention` between projections, w being made of factors; its features are heads.
 
@@ -75,6 +82,7 @@ class AFTLocalAttention(SelfAttention, MultiHeadAttention):
         "Zhai et al., An Attention Free Transformer", 2021, "L·window·D",
         weights="content", stalls=True, no_export="it looks at values to choose how to go on",
     )  # fmt: skip
+    core = Core("summaries of many steps", _call)
 
     def __init__(self, place: Place, *, window: int = 32) -> None:
         super().__init__(place)

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from forecaster.attention.base import About, Effective, Place
+from forecaster.attention.base import About, Core, Effective, Place
 from forecaster.attention.common.aft import check_features, gated
 from forecaster.attention.common.kernels import accumulator, refuse_mix
 from forecaster.attention.common.multihead import MultiHeadAttention
@@ -64,6 +64,7 @@ class AFTSimpleAttention(MultiHeadAttention):
         weights="content", stalls=False,
         no_export="on a CPU, its causal form looks at values to choose how to go on",
     )  # fmt: skip
+    core = Core.plain("summaries of many steps", aft_simple_attention)
 
     def __init__(self, place: Place) -> None:
         super().__init__(place)

@@ -6,7 +6,9 @@ the keyword-only arguments of its constructor are its options.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 from torch import Tensor, nn
@@ -71,6 +73,35 @@ class About:
     no_export: str = "not said"
 
 
+Family = Literal["every pair of steps", "a choice of pairs", "summaries of many steps"]
+Draw = Callable[..., Tensor]
+"""A tensor of the sizes given, standard normal."""
+Call = tuple[Callable[..., Tensor], dict[str, Tensor]]
+"""A function and the tensors that it takes by name, besides `causal`."""
+
+
+@dataclass(frozen=True)
+class Core:
+    """How a mechanism's function is called when it is measured or drawn.
+
+    `build(q, k, v, draw, **options)` gives the call for tensors (B, H, L, E). Options stand for
+    those of the function; without them they are the module's defaults. `family` is the mechanism's
+    place in the plots.
+    """
+
+    family: Family
+    build: Callable[..., Call]
+
+    @classmethod
+    def plain(cls, family: Family, function: Callable[..., Tensor]) -> "Core":
+        """Of a function that takes q, k and v."""
+
+        def build(q: Tensor, k: Tensor, v: Tensor, draw: Draw, **options: Any) -> Call:
+            return partial(function, **options), {"q": q, "k": k, "v": v}
+
+        return cls(family, build)
+
+
 @dataclass(frozen=True)
 class Effective:
     """What a mechanism really is at the lengths of its place.
@@ -86,6 +117,8 @@ class Attention(nn.Module, ABC):
     """Base of the modules: `forward(query, context=None, *, causal=False, key_mask=None)`."""
 
     about: ClassVar[About] = About()
+    core: ClassVar[Core | None] = None
+    """None where there is no function to measure."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         """A derived class inherits no promise: what it changes may break what its base declares."""

@@ -28,7 +28,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from forecaster.attention.base import About, Attention, Effective, Place
+from forecaster.attention.base import About, Attention, Call, Core, Draw, Effective, Place
 from forecaster.attention.common.kernels import accumulator, check_inputs
 from forecaster.attention.common.multihead import merge_heads, split_heads
 from forecaster.attention.common.tiles import HIDDEN
@@ -101,6 +101,14 @@ def differential_attention(
     return out
 
 
+def _call(q: Tensor, k: Tensor, v: Tensor, draw: Draw) -> Call:
+    # the pair halves the width of q and k, not that of v
+    (q1, q2), (k1, k2) = (x.chunk(2, dim=3) for x in (q, k))
+    lam = torch.full((), 0.5, device=q.device)
+    tensors = {"q1": q1, "k1": k1, "q2": q2, "k2": k2, "v": v, "lam": lam}
+    return differential_attention, tensors
+
+
 class DifferentialAttention(Attention):
     """`differential_attention` between projections without bias, each head normalised by itself."""
 
@@ -108,6 +116,7 @@ class DifferentialAttention(Attention):
         "Ye et al., Differential Transformer", 2024, "L·S·D",
         weights="content", stalls=False, no_export="",
     )  # fmt: skip
+    core = Core("every pair of steps", _call)
 
     def __init__(self, place: Place) -> None:
         super().__init__(place)

@@ -28,7 +28,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from forecaster.attention.base import About, Effective, Place, SelfAttention
+from forecaster.attention.base import About, Call, Core, Draw, Effective, Place, SelfAttention
 from forecaster.attention.common.kernels import accumulator, check_inputs, check_probability
 from forecaster.attention.common.multihead import merge_heads, split_heads
 from forecaster.attention.common.prefix import prefix_softmax_mean
@@ -76,6 +76,12 @@ def additive_attention(
         return split_heads(kappa * v, H).to(given)
 
 
+def _call(q: Tensor, k: Tensor, v: Tensor, draw: Draw) -> Call:
+    heads, width = q.shape[1], q.shape[1] * q.shape[3]
+    weights = {name: draw(heads, width) / width**0.5 for name in ("query_weight", "key_weight")}
+    return additive_attention, {"q": q, "k": k, "v": v, **weights}
+
+
 class FastformerAttention(SelfAttention):
     """`additive_attention` between projections, with the projected query added to its output.
 
@@ -87,6 +93,7 @@ class FastformerAttention(SelfAttention):
         weights="content", stalls=False,
         no_export="on a CPU, its causal form looks at values to choose how to go on",
     )  # fmt: skip
+    core = Core("summaries of many steps", _call)
 
     def __init__(self, place: Place, *, share_value: bool = True, dropout: float = 0.0) -> None:
         super().__init__(place)

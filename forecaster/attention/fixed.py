@@ -20,12 +20,13 @@ and c = 8, 16 or 32. The authors' code knows this pattern in units of 32 steps o
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 
 import torch
 from torch import Tensor
 
-from forecaster.attention.base import About, Effective, Place, SelfAttention
+from forecaster.attention.base import About, Call, Core, Draw, Effective, Place, SelfAttention
 from forecaster.attention.common.flex import flex_pattern, suits_flex
 from forecaster.attention.common.kernels import at_least_one
 from forecaster.attention.common.multihead import MultiHeadAttention
@@ -120,6 +121,12 @@ def fixed_attention(
     return tiled_attention(q, k, v, parts, block=stride, margin=0, scale=scale, key_mask=key_mask)
 
 
+def _call(q: Tensor, k: Tensor, v: Tensor, draw: Draw, stride: int | None = None) -> Call:
+    stride = stride or max(1, round(math.sqrt(q.shape[2])))
+    function = partial(fixed_attention, stride=stride, summary=max(1, stride // 8))
+    return function, {"q": q, "k": k, "v": v}
+
+
 class FixedAttention(SelfAttention, MultiHeadAttention):
     """Multi-head `fixed_attention`.
 
@@ -131,6 +138,7 @@ class FixedAttention(SelfAttention, MultiHeadAttention):
         "Child et al., Sparse Transformer", 2019, "L·(l + c·L/l)·D",
         weights="content", stalls=False, no_export="",
     )  # fmt: skip
+    core = Core("a choice of pairs", _call)
 
     def __init__(
         self,

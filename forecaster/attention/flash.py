@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from forecaster.attention.base import About, Effective, Place
+from forecaster.attention.base import About, Call, Core, Draw, Effective, Place
 from forecaster.attention.common.gated import (
     GammaInit,
     GatedUnit,
@@ -97,6 +97,13 @@ def mixed_chunk_attention(
     return saturate(out.to(given))
 
 
+def _call(q: Tensor, k: Tensor, v: Tensor, draw: Draw, chunk_size: int = 256) -> Call:
+    lin_q, lin_k = (draw(*q.transpose(1, 2).shape).transpose(1, 2) for _ in range(2))
+    bias = 0.02 * draw(chunk_size, chunk_size)
+    tensors = {"quad_q": q, "quad_k": k, "lin_q": lin_q, "lin_k": lin_k, "v": v, "bias": bias}
+    return partial(mixed_chunk_attention, chunk_size=chunk_size), tensors
+
+
 class MixedChunkAttention(GatedUnit):
     """The unit around `mixed_chunk_attention`, with a learned relative bias within the chunk.
 
@@ -114,6 +121,7 @@ class MixedChunkAttention(GatedUnit):
         "Hua et al., Transformer Quality in Linear Time", 2022, "L·(chunk_size + key_width)·D",
         weights="content", stalls=False, no_export="",
     )  # fmt: skip
+    core = Core("summaries of many steps", _call)
 
     def __init__(
         self,

@@ -11,7 +11,7 @@ Strictly causal. The authors of Informer mask, then scale inside the softmax; th
 
 from torch import Tensor
 
-from forecaster.attention.base import About, Effective, Place
+from forecaster.attention.base import About, Core, Effective, Place
 from forecaster.attention.common.kernels import (
     check_inputs,
     check_probability,
@@ -57,6 +57,7 @@ class FullAttention(MultiHeadAttention):
         "Vaswani et al., Attention Is All You Need", 2017, "L·S·D",
         weights="content", stalls=False, no_export="",
     )  # fmt: skip
+    core = Core.plain("every pair of steps", full_attention)
 
     def __init__(self, place: Place, *, dropout: float = 0.0) -> None:
         super().__init__(place)

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from forecaster.attention.base import About, Effective, Place
+from forecaster.attention.base import About, Call, Core, Draw, Effective, Place
 from forecaster.attention.common.gated import (
     GammaInit,
     GatedUnit,
@@ -86,6 +86,12 @@ def relu_squared_attention(
     return saturate(out.to(given))
 
 
+def _call(q: Tensor, k: Tensor, v: Tensor, draw: Draw) -> Call:
+    bias = 0.02 * draw(2 * q.shape[2] - 1)
+    tensors = {"q": q, "k": k, "v": v, "relative_bias": bias}
+    return relu_squared_attention, tensors
+
+
 class GatedAttentionUnit(GatedUnit):
     """The unit around `relu_squared_attention`, with a learned relative bias.
 
@@ -102,6 +108,7 @@ class GatedAttentionUnit(GatedUnit):
         "Hua et al., Transformer Quality in Linear Time", 2022, "L·S·D",
         weights="content", stalls=False, no_export="",
     )  # fmt: skip
+    core = Core("every pair of steps", _call)
 
     def __init__(
         self,

@@ -33,7 +33,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from forecaster.attention.base import About, Effective, Place, SelfAttention
+from forecaster.attention.base import About, Core, Effective, Place, SelfAttention
 from forecaster.attention.common.flex import flex_pattern, suits_flex
 from forecaster.attention.common.kernels import accumulator, at_least_one, visible_keys
 from forecaster.attention.common.multihead import merge_heads, split_heads
@@ -145,6 +145,7 @@ class LogSparseAttention(SelfAttention):
         weights="content", stalls=False,
         no_export="in long series it reads the visible distances from a tensor",
     )  # fmt: skip
+    core = Core.plain("a choice of pairs", log_sparse_attention)
 
     def __init__(
         self,

@@ -31,6 +31,7 @@ rotations from the global generator; here an evaluated module always uses the sa
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -38,7 +39,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from forecaster.attention.base import About, Effective, Place, SelfAttention
+from forecaster.attention.base import About, Call, Core, Draw, Effective, Place, SelfAttention
 from forecaster.attention.common.draws import DrawingAttention
 from forecaster.attention.common.kernels import accumulator, at_least_one, check_inputs
 from forecaster.attention.common.multihead import merge_heads, split_heads
@@ -151,6 +152,11 @@ def draw_rotations(H: int, E: int, n_hashes: int, R: int, seed: int) -> Tensor:
     return torch.randn(H, E, n_hashes, R, generator=generator, device="cpu")
 
 
+def _call(q: Tensor, k: Tensor, v: Tensor, draw: Draw, n_hashes: int = 2, **options: Any) -> Call:
+    # half the rounds of the module, as measured from the first
+    return partial(lsh_attention, n_hashes=n_hashes, **options), {"qk": q, "v": v}
+
+
 class LSHAttention(SelfAttention, DrawingAttention):
     """Multi-head `lsh_attention` between W_qk, W_v and W_o that owns its rotations.
 
@@ -165,6 +171,7 @@ class LSHAttention(SelfAttention, DrawingAttention):
         random="rotations of the hashes",
         weights="content", stalls=False, no_export="",
     )  # fmt: skip
+    core = Core("a choice of pairs", _call)
 
     rotations: Tensor | None
 

@@ -8,7 +8,7 @@ time like the others but cannot choose. Time and memory O(L·E). Strictly causal
 
 from torch import Tensor, nn
 
-from forecaster.attention.base import About, Attention, Effective, Place
+from forecaster.attention.base import About, Attention, Core, Effective, Place
 from forecaster.attention.common.kernels import check_inputs, visible_count, visible_sum
 from forecaster.attention.common.multihead import merge_heads, split_heads
 from forecaster.shapes import Bool, Float
@@ -36,6 +36,7 @@ class MeanAttention(Attention):
     """`mean_attention` between W_v and W_o; it has no use for W_q and W_k and owns none."""
 
     about = About(cost="L·D", weights="nothing", stalls=False, no_export="")
+    core = Core.plain("summaries of many steps", mean_attention)
 
     def __init__(self, place: Place) -> None:
         super().__init__(place)

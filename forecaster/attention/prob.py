@@ -31,7 +31,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from forecaster.attention.base import About, Effective, Place
+from forecaster.attention.base import About, Core, Effective, Place
 from forecaster.attention.common.draws import DrawingAttention
 from forecaster.attention.common.kernels import (
     accumulator,
@@ -140,6 +140,7 @@ class ProbSparseAttention(DrawingAttention, MultiHeadAttention):
         weights="content", stalls=False,
         no_export="it looks at the values of its sample, and its scores are a sparse product",
     )  # fmt: skip
+    core = Core.plain("a choice of pairs", prob_sparse_attention)
 
     sample: Tensor | None
 

@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from forecaster.attention.base import About, Attention, Effective, Place
+from forecaster.attention.base import About, Attention, Call, Core, Draw, Effective, Place
 from forecaster.attention.common.kernels import refuse_mix
 from forecaster.attention.full import full_attention
 from forecaster.shapes import Bool, Float
@@ -43,6 +43,14 @@ def single_head_attention(
     return full_attention(q, k, v, causal=causal, key_mask=key_mask, scale=scale)
 
 
+def _call(q: Tensor, k: Tensor, v: Tensor, draw: Draw) -> Call:
+    # one head as wide as all heads together
+    tensors = {
+        name: x.transpose(1, 2).flatten(2)[:, None] for name, x in {"q": q, "k": k, "v": v}.items()
+    }
+    return single_head_attention, tensors
+
+
 class SingleHeadAttention(Attention):
     """`single_head_attention` with its gates; whatever the heads of the place, it has one."""
 
@@ -50,6 +58,7 @@ class SingleHeadAttention(Attention):
         "Merity, Single Headed Attention RNN", 2019, "L·S·D",
         weights="content", stalls=False, no_export="",
     )  # fmt: skip
+    core = Core("every pair of steps", _call)
 
     def __init__(self, place: Place) -> None:
         super().__init__(place)

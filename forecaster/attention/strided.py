@@ -19,13 +19,14 @@ heads and layers are the option `heads` of the module.
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from forecaster.attention.base import About, Effective, Place, SelfAttention
+from forecaster.attention.base import About, Call, Core, Draw, Effective, Place, SelfAttention
 from forecaster.attention.common.flex import flex_pattern, suits_flex
 from forecaster.attention.common.kernels import at_least_one, check_one_of
 from forecaster.attention.common.multihead import MultiHeadAttention
@@ -112,6 +113,11 @@ def strided_attention(
     )
 
 
+def _call(q: Tensor, k: Tensor, v: Tensor, draw: Draw, stride: int | None = None) -> Call:
+    stride = stride or max(1, round(math.sqrt(q.shape[2])))
+    return partial(strided_attention, stride=stride), {"q": q, "k": k, "v": v}
+
+
 class StridedAttention(SelfAttention, MultiHeadAttention):
     """Multi-head `strided_attention`; without a `stride` it is √L of the place, rounded.
 
@@ -124,6 +130,7 @@ class StridedAttention(SelfAttention, MultiHeadAttention):
         "Child et al., Sparse Transformer", 2019, "L·√L·D",
         weights="content", stalls=False, no_export="",
     )  # fmt: skip
+    core = Core("a choice of pairs", _call)
 
     def __init__(self, place: Place, *, stride: int | None = None, heads: Heads = "merged") -> None:
         super().__init__(place)

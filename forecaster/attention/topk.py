@@ -30,7 +30,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from forecaster.attention.base import About, Effective, Place
+from forecaster.attention.base import About, Core, Effective, Place
 from forecaster.attention.common.kernels import accumulator, at_least_one, check_inputs
 from forecaster.attention.common.multihead import MultiHeadAttention
 from forecaster.attention.common.slices import slices
@@ -86,6 +86,7 @@ class TopKAttention(MultiHeadAttention):
         "Zhao et al., Explicit Sparse Transformer", 2019, "L·S·D",
         weights="content", stalls=True, no_export="it looks at values to choose how to go on",
     )  # fmt: skip
+    core = Core.plain("every pair of steps", topk_attention)
 
     def __init__(self, place: Place, *, topk: int = 8) -> None:
         super().__init__(place)

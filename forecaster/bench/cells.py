@@ -27,7 +27,8 @@ import torch
 from torch import Tensor
 
 from forecaster.attention import ATTENTIONS, CATALOGUE, SYNONYMS
-from forecaster.bench.cores import CORES, SDPA, YARDSTICK
+from forecaster.attention.base import Call
+from forecaster.bench.cores import CORES, YARDSTICK, call_fused
 from forecaster.errors import ForecasterError, UsageError
 from forecaster.lookup import find
 from forecaster.machine import hardware, memory_rise
@@ -248,7 +249,8 @@ def _calls(names: Sequence[str], shape: Shape, how: Conditions) -> dict[str, Cal
         heads_last = (size.batch, size.length, size.heads, size.width)
         qkv = [draw(*heads_last).transpose(1, 2) for _ in range(3)]
         for name in names:
-            function, tensors = (SDPA if name == YARDSTICK else CORES[name]).build(*qkv, draw)
+            build: Callable[..., Call] = call_fused if name == YARDSTICK else CORES[name].build
+            function, tensors = build(*qkv, draw)
             calls[name] = partial(_forward_backward, function, tensors, how.causal)
             if size is small or how.device == "cuda":
                 calls[name]()

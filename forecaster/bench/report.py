@@ -5,17 +5,18 @@ import math
 import re
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
+from forecaster.attention.base import Family
 from forecaster.bench.cells import MARGIN, SLACK_MIB, Row
-from forecaster.bench.cores import ALL, CORES, SOME, SUMMARY, YARDSTICK
+from forecaster.bench.cores import CORES, YARDSTICK
 from forecaster.errors import StorageError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-FAMILIES = (ALL, SOME, SUMMARY)
+FAMILIES: tuple[Family, ...] = get_args(Family)
 COLOURS = ("#c2410c", "#0369a1", "#15803d", "#7e22ce", "#84cc16", "#be185d")
 INK, MUTED = "#0f172a", "#cbd5e1"
 
