@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from forecaster import resources
-from forecaster.bench.cells import CONTROLS, MARGIN, Row, dominated_by
+from forecaster.attention import CONTROLS
+from forecaster.bench.cells import MARGIN, Row, dominated_by
 from forecaster.bench.cores import YARDSTICK
 from forecaster.bench.report import title
 from forecaster.errors import DataError, StorageError, UnavailableError, UsageError

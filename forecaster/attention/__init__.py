@@ -66,6 +66,9 @@ ATTENTIONS: dict[str, type[Attention]] = {
     "none": NoAttention,
 }
 
+CONTROLS = tuple(name for name, kind in ATTENTIONS.items() if kind.about.weights == "nothing")
+"""What a comparison holds the others against; in a measurement they dominate nothing."""
+
 CATALOGUE = Catalogue(ATTENTIONS)
 """`ATTENTIONS` and what other installed packages offer: what --attn takes."""
 
@@ -87,6 +90,7 @@ SYNONYMS = {
 __all__ = [
     "ATTENTIONS",
     "CATALOGUE",
+    "CONTROLS",
     "SYNONYMS",
     "AFTConvAttention",
     "AFTFullAttention",

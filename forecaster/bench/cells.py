@@ -26,7 +26,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from forecaster.attention import ATTENTIONS, CATALOGUE, SYNONYMS
+from forecaster.attention import ATTENTIONS, CATALOGUE, CONTROLS, SYNONYMS
 from forecaster.attention.base import Call
 from forecaster.bench.cores import CORES, YARDSTICK, call_fused
 from forecaster.errors import ForecasterError, UsageError
@@ -36,8 +36,6 @@ from forecaster.progress import Bar, Report
 from forecaster.resources import commit
 from forecaster.workers import FailedError, Worker
 
-CONTROLS = ("mean",)
-"""Measured like the others, but no choice that could dominate one."""
 MARGIN, SLACK_MIB = 0.1, 1.0
 """Nearer than this, times and memories count as equal."""
 WARM_UP = 64  # steps of a first small call that is not measured

@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError
 
 from forecaster import resources
-from forecaster.attention import ATTENTIONS, CATALOGUE, SYNONYMS
+from forecaster.attention import ATTENTIONS, CATALOGUE, CONTROLS, SYNONYMS
 from forecaster.attention.base import Attention
 from forecaster.config import (
     DataConfig,
@@ -37,7 +37,6 @@ from forecaster.lookup import did_you_mean, find
 from forecaster.model import ForecastModel
 from forecaster.problem import Facts, Problem, find_data, make_problem
 
-CONTROLS = ("none", "mean")
 REFERENCES = ("full", *CONTROLS)
 """What stands in every table."""
 MARGIN = 0.05

@@ -12,7 +12,15 @@ import torch
 from torch import Tensor, nn
 
 import forecaster.attention
-from forecaster.attention import ATTENTIONS, SYNONYMS, Attention, AttentionChoice, Place, Role
+from forecaster.attention import (
+    ATTENTIONS,
+    CONTROLS,
+    SYNONYMS,
+    Attention,
+    AttentionChoice,
+    Place,
+    Role,
+)
 from forecaster.attention.base import About, SelfAttention
 from forecaster.bench.cores import CORES
 from forecaster.errors import UsageError
@@ -300,6 +308,10 @@ def test_its_weights_depend_on_what_it_says(name: str) -> None:
     with torch.no_grad():
         bend = module(x + y) - module(x) - module(y) + module(torch.zeros_like(x))
     assert (bend.abs().max() > 1e-6) == (ATTENTIONS[name].about.weights == "content")
+
+
+def test_the_controls_are_those_that_weigh_nothing() -> None:
+    assert set(CONTROLS) == {"mean", "none"}
 
 
 def test_a_derived_class_inherits_no_promise() -> None:
