@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from forecaster import compare
+from forecaster.evaluate.figures import Cost, shown, whole
 
 RESULTS = Path(__file__).parent / "results"
 FACTS = (
     "attn", "data", "horizon", "regime", "linear", "seed", "config_digest", "data_digest", "tokens",
     "parameters", "budget_parameters", "within_budget", "effective", "is_full", "steps",
-    "best_step", "train_seconds", "windows_per_second", "inference_ms", "peak_mib",
-    "validation_mse", "mse", "mae", "windows", "floors", "command", "hardware", "commit",
+    "best_step",
+    "validation_mse", "windows", "floors", "command", "hardware", "commit",
 )  # fmt: skip
 
 
@@ -33,6 +34,7 @@ def main() -> None:
     name = arguments.grid.resolve().name
     for cell in cells:
         kept = {"kind": "compare", "grid": name, **{key: cell.facts[key] for key in FACTS}}
+        kept |= {each.name: cell.facts.get(each.name) for each in [*whole(), *shown(Cost)]}
         _write(arguments.output / f"compare-{name}-{cell.folder.name}.json", kept)
     said = {key: cells[0].facts[key] for key in ("command", "hardware", "commit")}
     verdicts = {"kind": "comparison", "grid": name, **said, "rows": compare.table.rows(cells)}

@@ -22,6 +22,7 @@ import pandas as pd
 from training import RESULTS
 
 from forecaster.datasets import load_card, locate
+from forecaster.evaluate.figures import whole
 from forecaster.machine import hardware
 from forecaster.resources import commit
 
@@ -69,6 +70,7 @@ def measure(data: str, config: str, horizon: int, share: float, seed: int) -> di
             )
             found[name] = json.loads(done.stdout)
     config_used = found["holed"]["config"]
+    metrics = [metric.name for metric in whole("tables")]
     return {
         "kind": "missing",
         "command": f"python benchmarks/missing.py --data {data} --config {config} "
@@ -81,7 +83,7 @@ def measure(data: str, config: str, horizon: int, share: float, seed: int) -> di
         "seed": seed,
         "removed": float(removed.mean()),
         **{
-            name: {key: result["test"][key] for key in ("mse", "mae", "windows")}
+            name: {key: result["test"][key] for key in ("windows", *metrics)}
             for name, result in found.items()
         },
         "commit": commit(),

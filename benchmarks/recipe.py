@@ -18,7 +18,9 @@ from training import RESULTS, digest
 
 from forecaster.config import load
 from forecaster.evaluate import score
-from forecaster.judge import forecast_with
+from forecaster.evaluate.figures import measure
+from forecaster.experiment import parameters
+from forecaster.judge import errors_of, forecast_with
 from forecaster.machine import hardware
 from forecaster.problem import find_data, make_problem
 from forecaster.resources import commit
@@ -91,6 +93,7 @@ def trial(
     train, stopping = problem.training("cpu"), problem.stopping("cpu")
     fitted = fit(model, train, stopping, config.train, device="cpu", seed=seed)
     result = score(forecast_with(model), problem.validation("cpu"))
+    measured = measure(errors_of(problem, train, result), "all", "tables")
     row = {
         "kind": "recipe",
         "command": f"python benchmarks/recipe.py --data {data} --horizon {horizon} --seed {seed} "
@@ -102,10 +105,9 @@ def trial(
         "past": config.window.past,
         "seed": seed,
         "validation_windows": result.windows,
-        "validation_mse": result.mse,
-        "validation_mae": result.mae,
+        **{f"validation_{name}": value for name, value in measured.items()},
         "best_epoch": fitted.best_epoch,
-        "parameters": sum(p.numel() for p in model.parameters()),
+        "parameters": parameters(model),
         "config_digest": digest(config.to_dict()),
         "data_digest": problem.digest,
         "commit": commit(),

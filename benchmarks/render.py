@@ -13,7 +13,10 @@ from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Any
+from typing import Any, get_args
+
+from forecaster.evaluate import Verdict
+from forecaster.evaluate.figures import METRICS, Cost, IntervalMetric, Metric, Place, shown, whole
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = (
@@ -21,6 +24,7 @@ DOCUMENTS = (
     "docs/attentions.md",
     "docs/results.md",
     "docs/recipe.md",
+    "docs/evaluation.md",
     "docs/comparison.md",
     "docs/serving.md",
 )
@@ -55,18 +59,17 @@ def training() -> str:
         key = ("config", "data", "features", "horizon", "past", "attn")
         cells[tuple(row[name] for name in key)].append(row)
     lines = [
-        "| config | data | T | P | attention | test MSE / MAE | seeds | best floor "
+        f"| config | data | T | P | attention | test {_labels()} | seeds | best floor "
         "| model − floor, 95 % | 80 % and 95 % cover | online | windows | training |",
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for (config, data, features, horizon, past, attn), rows in sorted(cells.items(), key=_order):
         name, floor = min(rows[0]["floors"].items(), key=lambda item: item[1]["mse"])
-        figures = f"{_spread(rows, 'mse')} / {_spread(rows, 'mae')}"
         interval = f"[{floor['paired_low']:+.3f}, {floor['paired_high']:+.3f}]"
         seconds = mean(row["train_seconds"] for row in rows)
         lines.append(
-            f"| {config} | {data} ({features}) | {horizon} | {past} | {attn} | {figures} "
-            f"| {len(rows)} | {name} {floor['mse']:.4f} / {floor['mae']:.4f} | {interval} "
+            f"| {config} | {data} ({features}) | {horizon} | {past} | {attn} | {_spreads(rows)} "
+            f"| {len(rows)} | {name} {_metrics(floor)} | {interval} "
             f"| {_coverage(rows, 'intervals')} | {_coverage(rows, 'online')} "
             f"| {rows[0]['windows']} | {seconds:.0f} s |"
         )
@@ -74,13 +77,15 @@ def training() -> str:
 
 
 def _coverage(rows: list[Row], form: str) -> str:
-    """Mean coverage of a form's 80 and 95 % intervals over seeds."""
-    shown = []
+    """The metrics of a form's 80 and 95 % intervals, means over seeds."""
+    cells = []
     for name in ("80", "95"):
         found = [(row.get(form) or {}).get(name) for row in rows]
-        covered = [each["coverage"] for each in found if each]
-        shown.append(f"{mean(covered):.0%}" if len(covered) == len(rows) else "–")
-    return ", ".join(shown)
+        for metric in shown(IntervalMetric, "tables"):
+            values = [each[metric.name] for each in found if each]
+            value = mean(values) if len(values) == len(rows) else None
+            cells.append(_as_document(metric, value))
+    return ", ".join(cells)
 
 
 def means() -> str:
@@ -91,23 +96,28 @@ def means() -> str:
         cells[key].setdefault(row["seed"], {})[row["horizon"]] = row
     ruled: dict[str, list[str]] = {rule: [] for rule in PUBLISHED}
     for (data, past, config, features, attn), seeds in sorted(cells.items(), key=_order):
-        whole = [rows for rows in seeds.values() if set(rows) >= set(HORIZONS)]
-        if not whole:
+        complete = [rows for rows in seeds.values() if set(rows) >= set(HORIZONS)]
+        if not complete:
             continue
         overall = [
-            {key: mean(rows[T][key] for T in HORIZONS) for key in ("mse", "mae")} for rows in whole
+            {
+                metric.name: mean(rows[T][metric.name] for T in HORIZONS)
+                for metric in whole("tables")
+                if all(metric.name in rows[T] for T in HORIZONS)
+            }
+            for rows in complete
         ]
-        each = [f"{mean(rows[T]['mse'] for rows in whole):.4f}" for T in HORIZONS]
-        floor = mean(min(f["mse"] for f in whole[0][T]["floors"].values()) for T in HORIZONS)
+        each = [f"{mean(rows[T]['mse'] for rows in complete):.4f}" for T in HORIZONS]
+        floor = mean(min(f["mse"] for f in complete[0][T]["floors"].values()) for T in HORIZONS)
         rule = "P = 96 for everybody" if past == 96 else "P of one's choice"
         published = PUBLISHED[rule].get(data, "–") if features == "M" else "–"
         ruled[rule].append(
             f"| {data} ({features}) | {past} | {config} | {attn} "
-            f"| {_spread(overall, 'mse')} / {_spread(overall, 'mae')} | {len(whole)} "
+            f"| {_spreads(overall)} | {len(complete)} "
             f"| {' | '.join(each)} | {floor:.4f} | {published} |"
         )
     head = (
-        "| data | P | config | attention | MSE / MAE, mean of T = 96, 192, 336, 720 | seeds "
+        f"| data | P | config | attention | {_labels()}, mean of T = 96, 192, 336, 720 | seeds "
         "| 96 | 192 | 336 | 720 | best floor of each | best published |\n"
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n"
     )
@@ -120,26 +130,25 @@ def floors() -> str:
     shown: dict[tuple[Any, ...], Row] = {}
     for row in results("training"):
         shown.setdefault((row["data"], row["horizon"], row["past"]), row)
-    lines = ["| data | T | floor | MSE / MAE | chosen |", "| --- | --- | --- | --- | --- |"]
+    lines = [f"| data | T | floor | {_labels()} | chosen |", "| --- | --- | --- | --- | --- |"]
     for (data, horizon, _), row in sorted(shown.items(), key=_order):
         for name, floor in row["floors"].items():
-            figures = f"{floor['mse']:.4f} / {floor['mae']:.4f}"
-            lines.append(f"| {data} | {horizon} | {name} | {figures} | {floor['chosen']} |")
+            lines.append(f"| {data} | {horizon} | {name} | {_metrics(floor)} | {floor['chosen']} |")
     return "\n".join(dict.fromkeys(lines))  # only the linear map depends on the look-back
 
 
 def missing() -> str:
     """What removing values costs."""
     lines = [
-        "| data | T | P | removed | complete, MSE / MAE | some missing, MSE / MAE | ratio |",
+        f"| data | T | P | removed | complete, {_labels()} | some missing, {_labels()} | ratio |",
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     for row in results("missing"):
-        whole, holed = row["complete"], row["holed"]
+        complete, holed = row["complete"], row["holed"]
         lines.append(
             f"| {row['data']} | {row['horizon']} | {row['past']} | {row['removed']:.1%} "
-            f"| {whole['mse']:.4f} / {whole['mae']:.4f} | {holed['mse']:.4f} / {holed['mae']:.4f} "
-            f"| {holed['mse'] / whole['mse']:.3f} |"
+            f"| {_metrics(complete)} | {_metrics(holed)} "
+            f"| {holed['mse'] / complete['mse']:.3f} |"
         )
     return "\n".join(lines)
 
@@ -147,13 +156,13 @@ def missing() -> str:
 def recipe() -> str:
     """The trials behind the default recipe, best first by validation."""
     lines = [
-        "| data | P | T | change | validation MSE / MAE | epochs | parameters |",
+        f"| data | P | T | change | validation {_labels()} | epochs | parameters |",
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     where = ("data", "past", "horizon", "validation_mse")
     rows = sorted(results("recipe"), key=lambda row: tuple(row[name] for name in where))
     for row in rows:
-        figures = f"{row['validation_mse']:.4f} / {row['validation_mae']:.4f}"
+        figures = _metrics({key.removeprefix("validation_"): row[key] for key in row})
         lines.append(
             f"| {row['data']} | {row['past']} | {row['horizon']} | {row['variant']} | {figures} "
             f"| {row['best_epoch']:.2f} | {row['parameters']:,} |"
@@ -215,28 +224,25 @@ def comparison() -> str:
 
 def _group(row: Row) -> str:
     path = "with" if row["linear"] else "without"
+    costs = [_head(metric) for metric in shown(Cost, "tables")]
     return (
         f"**{row['data']}, T = {row['horizon']}, {row['regime']}: {row['tokens']} tokens, {path} "
         f"the linear path.** {row['steps']} steps, {row['windows']} test windows, seeds "
         f"{', '.join(map(str, row['seeds']))}; best floor: {row['best_floor']} "
         f"{row['floor_mse']:.4f}.\n\n"
-        "| attention | test MSE / MAE | parameters | train | windows/s | forecast | MiB | skill "
+        f"| attention | test {_labels()} | parameters | {' | '.join(costs)} | skill "
         "| − none, 95 % | − full, 95 % |\n"
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
+        f"|{' --- |' * (6 + len(costs))}"
     )
 
 
 def _compared(row: Row, cells: list[Row]) -> str:
-    memory = [cell["peak_mib"] for cell in cells if cell["peak_mib"] is not None]
     error = mean(cell["mse"] for cell in cells)
     parts = [
         f"{row['attn']}{' (full)' if row['is_full'] else ''}",
-        f"{_spread(cells, 'mse')} / {_spread(cells, 'mae')}",
+        _spreads(cells),
         f"{row['budget_parameters']:,}{'' if row['within_budget'] else ' *'}",
-        f"{mean(cell['train_seconds'] for cell in cells):.0f} s",
-        f"{mean(cell['windows_per_second'] for cell in cells):.0f}",
-        f"{mean(cell['inference_ms'] for cell in cells):.1f} ms",
-        f"{mean(memory):.0f}" if memory else "–",
+        *(_mean(cells, metric) for metric in shown(Cost, "tables")),
         f"{1 - error / row['floor_mse']:+.1%}",
         *(_verdict(row["against"].get(name)) for name in ("none", "full")),
     ]
@@ -249,9 +255,8 @@ def _verdict(against: Row | None) -> str:
     if against["low"] is None:
         return "too few windows"
     interval = f"[{against['low']:+.4f}, {against['high']:+.4f}]"
-    if against["verdict"] == "no measurable difference":
-        return f"no measurable difference {interval}"
-    return f"**{against['verdict']}** {interval}"
+    verdict = Verdict(against["verdict"])
+    return f"{verdict} {interval}" if verdict is Verdict.SAME else f"**{verdict}** {interval}"
 
 
 def serving() -> str:
@@ -333,6 +338,17 @@ def attentions() -> str:
     return "\n".join(lines)
 
 
+def metrics() -> str:
+    """What a forecast is measured by."""
+    lines = ["| metric | | unit | better | shown in |", "| --- | --- | --- | --- | --- |"]
+    for metric in METRICS:
+        places = ", ".join(place for place in get_args(Place) if place in metric.places)
+        lines.append(
+            f"| `{metric.name}` | {metric.label} | {metric.unit} | {metric.better} | {places} |"
+        )
+    return "\n".join(lines)
+
+
 def curves() -> str:
     """For each machine the picture and the tables that the command prints."""
     from forecaster import bench
@@ -357,6 +373,7 @@ def commands() -> str:
 TABLES: dict[str, Callable[[], str]] = {
     "attentions": attentions,
     "curves": curves,
+    "metrics": metrics,
     "training": training,
     "means": means,
     "floors": floors,
@@ -396,10 +413,41 @@ def _order(item: tuple[tuple[Any, ...], Any]) -> tuple[str, ...]:
     return tuple(f"{part:>8}" if isinstance(part, int) else str(part) for part in item[0])
 
 
-def _spread(rows: list[Row], key: str) -> str:
-    values = [row[key] for row in rows]
-    spread = f" ± {stdev(values):.4f}" if len(values) > 1 else ""
-    return f"{mean(values):.4f}{spread}"
+def _labels() -> str:
+    return " / ".join(metric.label for metric in whole("tables"))
+
+
+def _metrics(row: Row) -> str:
+    """The metrics of one forecast."""
+    return " / ".join(metric.text(row.get(metric.name)) for metric in whole("tables"))
+
+
+def _spreads(rows: list[Row]) -> str:
+    """Their means, and standard deviations where there are several rows."""
+    return " / ".join(_spread(rows, metric) for metric in whole("tables"))
+
+
+def _spread(rows: list[Row], metric: Metric) -> str:
+    values = [row[metric.name] for row in rows if row.get(metric.name) is not None]
+    if len(values) < len(rows):
+        return metric.missing
+    spread = f" ± {metric.text(stdev(values))}" if len(values) > 1 else ""
+    return metric.text(mean(values)) + spread
+
+
+def _mean(rows: list[Row], metric: Metric) -> str:
+    """The mean of what is known."""
+    values = [row[metric.name] for row in rows if row.get(metric.name) is not None]
+    return _as_document(metric, mean(values) if values else None)
+
+
+def _head(metric: Metric) -> str:
+    return metric.document[0] if metric.document else metric.label
+
+
+def _as_document(metric: Metric, value: float | None) -> str:
+    form = metric.document[1] if metric.document else metric.form
+    return metric.missing if value is None else form.format(value)
 
 
 if __name__ == "__main__":

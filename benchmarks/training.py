@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from forecaster import resources
+from forecaster.evaluate import SHARES, percent
+from forecaster.evaluate.figures import IntervalMetric, shown, whole
 from forecaster.machine import hardware
 
 RESULTS = Path(__file__).parent / "results"
@@ -91,25 +93,21 @@ def kept(result: dict[str, Any], label: str, command: list[str], seconds: float)
         "train_seconds": round(result["train"]["seconds"], 1),
         "validation_mse": result["validation_mse"],
         "windows": test["windows"],
-        "mse": test["mse"],
-        "mae": test["mae"],
-        "mase": test["mase"],
+        **{metric.name: test[metric.name] for metric in whole()},
         "intervals": covered(test["intervals"]),
         "online": covered((test["intervals"] or {}).get("online")),
         "floors": {
-            name: {key: floor[key] for key in ("mse", "mae", "paired_low", "paired_high", "chosen")}
+            name: {key: value for key, value in floor.items() if key != "skill"}
             for name, floor in test["floors"].items()
         },
     }
 
 
 def covered(form: dict[str, Any] | None) -> dict[str, dict[str, float] | None]:
-    """Coverage and mean scaled width of a form's 80 and 95 % intervals; None where it has none."""
-    found = {name: (form or {}).get(name) for name in ("80", "95")}
-    return {
-        name: each and {key: each[key] for key in ("coverage", "width")}
-        for name, each in found.items()
-    }
+    """The metrics of a form's intervals; None where it has none."""
+    found = {name: (form or {}).get(name) for name in map(percent, SHARES)}
+    kept = [metric.name for metric in shown(IntervalMetric) if "all" in metric.by]
+    return {name: each and {key: each[key] for key in kept} for name, each in found.items()}
 
 
 def digest(config: dict[str, Any]) -> str:

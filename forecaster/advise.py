@@ -16,7 +16,7 @@ from forecaster import resources
 from forecaster.attention import CONTROLS
 from forecaster.bench.cells import MARGIN, Row, dominated_by
 from forecaster.bench.cores import YARDSTICK
-from forecaster.bench.report import title
+from forecaster.bench.display import title
 from forecaster.errors import DataError, StorageError, UnavailableError, UsageError
 from forecaster.machine import hardware
 

@@ -10,7 +10,7 @@ import yaml
 from forecaster import resources
 from forecaster.bundle import Bundle
 from forecaster.config import Loaded
-from forecaster.datasets import load_card
+from forecaster.datasets import Windows, load_card
 from forecaster.errors import StorageError
 from forecaster.evaluate import score
 from forecaster.judge import draw, find_intervals, flat_metrics, forecast_with, judge
@@ -51,111 +51,42 @@ class Result:
 
 
 def run(loaded: Loaded, say: Say, show: Callable[[dict[str, Any]], None]) -> Result:
-    """Train, evaluate, keep and track one configuration; `show` gets the metrics at once."""
+    """Train, judge, keep and track one configuration; `show` gets the metrics of the test split."""
     from forecaster import track
     from forecaster.train import fit
 
-    config, facts, series = find_data(loaded, say)
-    problem = make_problem(config, facts, series)
-    config, schema = problem.config, problem.schema
-    device = resources.device(config.device)
+    problem = make_problem(*find_data(loaded, say))
+    config, device = problem.config, resources.device(problem.config.device)
     train, stopping = problem.training(device), problem.stopping(device)
     model = problem.build_model()
-    effective = summarise(model.effective())
-    parameters = sum(p.numel() for p in model.parameters())
     name = f"{config.data.label}-{config.window.horizon}-{config.attn.name}-s{config.seed}"
-    say(
-        f"{name}: {config.data.label} ({_size(problem)} every {schema.freq}), "
-        f"look back {config.window.past}, forecast {config.window.horizon}; "
-        f"{config.model.name} with {parameters:,} parameters on {device}"
-    )
-    say(f"attention {config.attn.name} amounts to: {effective}")
-    if config.intervals.calibrate and problem.uncalibrated:
-        say(f"intervals will not be calibrated: {problem.uncalibrated}")
-
-    about: dict[str, Any] = {
-        "name": problem.name,
-        "data_digest": problem.digest,
-        "borders": [problem.borders.train, problem.borders.validation, problem.borders.test],
-        "commit": resources.commit(),
-        "attn_effective": effective,
-        "refit": config.train.refit,
-    }
-    wanted = facts.name if config.data.is_file else load_card(loaded.config.data.name).name
-    instead_of = wanted if wanted != facts.name else ""
-    params = {
-        **config.flat(),
-        "attn.effective": effective,
-        "data.digest": problem.digest,
-        "data.instead_of": instead_of,
-        "model.parameters": str(parameters),
-    }
-    tags: dict[str, str] = {
-        "data": config.data.label,
-        "data.digest": problem.digest,
-        "data.instead_of": instead_of,
-        "horizon": str(config.window.horizon),
-        "attn": config.attn.name,
-        "attn.effective": effective,
-        "model": config.model.name,
-        "features": str(config.data.features),
-        "seed": str(config.seed),
-        "device": device,
-        "refit": str(config.train.refit),
-        "git.commit": str(about["commit"]),
-    }
-    runs = Path("runs")
-    try:
-        runs.mkdir(exist_ok=True)
-    except OSError as error:
-        raise StorageError(f"no folder {runs.resolve()} for the bundle: {error}") from error
+    _announce(name, problem, model, device, say)
+    about = _about(problem, model)
+    params, tags = _notes(loaded, problem, model, device)
+    runs = _folder("runs")
     with track.start(config, name, tags) as tracked:
         tracked.params(params)
         tracked.text("config.yaml", yaml.safe_dump(config.to_dict(), sort_keys=False))
-        tracked.dataset(config.data.label, problem.digest, series.source)
+        tracked.dataset(config.data.label, problem.digest, problem.series.source)
         fitted = fit(
             model, train, stopping, config.train,
             device=device, seed=config.seed, report=tracked.report,
         )  # fmt: skip
-        say(
-            f"trained {fitted.epochs} epochs in {fitted.seconds:.0f} s "
-            f"({fitted.windows_per_second:.0f} windows/s); kept the weights after "
-            f"{fitted.best_epoch:.2f} epochs"
-        )
-        validation = problem.validation(device)
-        validated = score(forecast_with(model), validation)
-        say(
-            f"validation MSE {validated.mse:.4f} on {validation.described}, training stopped by "
-            f"{len(stopping)}"
-        )
+        metrics = {**_training(fitted, train, say), **_validation(problem, model, device, say)}
         intervals, about["intervals"] = find_intervals(problem, model, device)
         say(f"intervals: {about['intervals']}")
-        metrics: dict[str, Any] = {
-            "validation_mse": validated.mse,
-            "train": {"windows": len(train), "epochs": fitted.epochs, "seconds": fitted.seconds,
-                      "best_epoch": fitted.best_epoch, "steps": fitted.steps,
-                      "windows_per_second": fitted.windows_per_second},
-            "validation_windows": validated.windows,
-            "validation_every": validation.every,
-            "stopping_windows": len(stopping),
-            "test": judge(problem, model, device, intervals).to_dict(),
-        }  # fmt: skip
-        show(metrics)
+        metrics["test"] = judge(problem, model, device, intervals).to_dict()
+        show(metrics["test"])
         figures = draw(problem, model, intervals, metrics["test"], device)
+
         final, model = refit(problem, fitted, device, say) if about["refit"] else (problem, model)
         if intervals is not None:
-            old, new = schema.target_scaler, final.schema.target_scaler
+            old, new = problem.schema.target_scaler, final.schema.target_scaler
             intervals = intervals.rescaled(old.std / new.std)
         folder = runs / f"{name}-{tracked.id[:8]}"
-        finished = Bundle(
-            config=config,
-            schema=final.schema,
-            weights=dict(model.state_dict()),
-            metrics=metrics,
-            about={**about, "run_id": tracked.id},
-            intervals=intervals,
-        )
-        bundle = keep(finished, folder)
+        about["run_id"] = tracked.id
+        weights = dict(model.state_dict())
+        bundle = keep(Bundle(config, final.schema, weights, metrics, about, intervals), folder)
         say(f"bundle written to {folder}")
 
         if lost := tracked.flush():
@@ -170,8 +101,100 @@ def run(loaded: Loaded, say: Say, show: Callable[[dict[str, Any]], None]) -> Res
         registered = ""
         if config.track.register_model:
             task = {"data.digest": problem.digest, "borders": str(about["borders"])}
-            registered = tracked.register(logged, bundle.name, validated.mse, task).sentence
+            score = metrics["validation_mse"]
+            registered = tracked.register(logged, bundle.name, score, task).sentence
         return Result(name, tracked.id, bundle, folder, registered, tracked.ui_command, metrics)
+
+
+def _announce(name: str, problem: Problem, model: ForecastModel, device: str, say: Say) -> None:
+    """What will be trained, and what is known of it before."""
+    config, series = problem.config, problem.series
+    count = len(problem.schema.needs)
+    size = f"{len(series.values):,} rows of {count} column" + "s" * (count > 1)
+    if series.items is not None:
+        size = f"{len(series.items):,} series, {size}"
+    say(
+        f"{name}: {config.data.label} ({size} every {problem.schema.freq}), "
+        f"look back {config.window.past}, forecast {config.window.horizon}; "
+        f"{config.model.name} with {parameters(model):,} parameters on {device}"
+    )
+    say(f"attention {config.attn.name} amounts to: {summarise(model.effective())}")
+    if config.intervals.calibrate and problem.uncalibrated:
+        say(f"intervals will not be calibrated: {problem.uncalibrated}")
+
+
+def _about(problem: Problem, model: ForecastModel) -> dict[str, Any]:
+    """What the bundle says of its origin."""
+    borders = problem.borders
+    return {
+        "name": problem.name,
+        "data_digest": problem.digest,
+        "borders": [borders.train, borders.validation, borders.test],
+        "commit": resources.commit(),
+        "attn_effective": summarise(model.effective()),
+        "refit": problem.config.train.refit,
+    }
+
+
+def _notes(
+    loaded: Loaded, problem: Problem, model: ForecastModel, device: str
+) -> tuple[dict[str, str], dict[str, str]]:
+    """The parameters and the tags of the run in the tracker."""
+    config, data = problem.config, loaded.config.data
+    wanted = config.data.name if config.data.is_file else load_card(data.name).name
+    found = {
+        "attn.effective": summarise(model.effective()),
+        "data.digest": problem.digest,
+        "data.instead_of": wanted if wanted != config.data.name else "",
+    }
+    params = {**config.flat(), **found, "model.parameters": str(parameters(model))}
+    tags = {
+        "data": config.data.label,
+        "horizon": str(config.window.horizon),
+        "attn": config.attn.name,
+        "model": config.model.name,
+        "features": str(config.data.features),
+        "seed": str(config.seed),
+        "device": device,
+        "refit": str(config.train.refit),
+        "git.commit": resources.commit(),
+        **found,
+    }
+    return params, tags
+
+
+def _folder(name: str) -> Path:
+    """The folder of the bundles, made if need be."""
+    folder = Path(name)
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError as error:
+        raise StorageError(f"no folder {folder.resolve()} for the bundle: {error}") from error
+    return folder
+
+
+def _training(fitted: "Fit", train: Windows, say: Say) -> dict[str, Any]:
+    """What the training came to."""
+    say(
+        f"trained {fitted.epochs} epochs in {fitted.seconds:.0f} s "
+        f"({fitted.windows_per_second:.0f} windows/s); kept the weights after "
+        f"{fitted.best_epoch:.2f} epochs"
+    )
+    kept = ("epochs", "seconds", "best_epoch", "steps", "windows_per_second")
+    return {"train": {"windows": len(train), **{key: getattr(fitted, key) for key in kept}}}
+
+
+def _validation(problem: Problem, model: ForecastModel, device: str, say: Say) -> dict[str, Any]:
+    """The error on every window of validation, which decides between models of one task."""
+    windows, stopping = problem.validation(device), len(problem.stopping(device))
+    found = score(forecast_with(model), windows)
+    say(f"validation MSE {found.mse:.4f} on {windows.described}, training stopped by {stopping}")
+    return {
+        "validation_mse": found.mse,
+        "validation_windows": found.windows,
+        "validation_every": windows.every,
+        "stopping_windows": stopping,
+    }
 
 
 def refit(problem: Problem, fitted: "Fit", device: str, say: Say) -> tuple[Problem, ForecastModel]:
@@ -196,9 +219,6 @@ def summarise(effective: dict[str, str]) -> str:
     return "; ".join(f"{', '.join(places)}: {text}" for text, places in grouped.items())
 
 
-def _size(problem: Problem) -> str:
-    """How large the data are, in words."""
-    series = problem.series
-    count = len(problem.schema.needs)
-    rows = f"{len(series.values):,} rows of {count} column" + "s" * (count > 1)
-    return rows if series.items is None else f"{len(series.items):,} series, {rows}"
+def parameters(model: ForecastModel) -> int:
+    """How many numbers are trained."""
+    return sum(parameter.numel() for parameter in model.parameters())

@@ -4,15 +4,17 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from forecaster.bundle import Bundle
-from forecaster.datasets import Batch
+from forecaster.datasets import Batch, Windows
 from forecaster.evaluate import (
-    SHOWN,
+    SHARES,
     Coverage,
     Evaluation,
+    Score,
     all_floors,
     calibrate,
     evaluate,
@@ -20,6 +22,13 @@ from forecaster.evaluate import (
     naive_mae,
     percent,
     sides,
+)
+from forecaster.evaluate.figures import (
+    ErrorMetric,
+    Errors,
+    IntervalMetric,
+    QuantileMetric,
+    shown,
 )
 from forecaster.intervals import Intervals
 from forecaster.model import ForecastModel
@@ -82,9 +91,15 @@ def judge(
     return replace(evaluation, intervals=None if coverage is None else coverage.to_dict(names))
 
 
-def rejudge(bundle: Bundle, device: str) -> dict[str, Any]:
+def errors_of(problem: Problem, train: Windows, found: Score) -> Errors:
+    """What the metrics of a forecast are made of."""
+    naive = naive_mae(train, problem.facts.seasons[0])
+    return Errors(found, np.atleast_2d(problem.schema.target_scaler.std), naive)
+
+
+def rejudge(bundle: Bundle, device: str) -> Evaluation:
     """Repeat the evaluation of a bundle on its own data."""
-    return judge(reopen(bundle), bundle.build(), device, bundle.intervals).to_dict()
+    return judge(reopen(bundle), bundle.build(), device, bundle.intervals)
 
 
 def draw(
@@ -95,7 +110,7 @@ def draw(
     device: str,
 ) -> dict[str, "Figure"]:
     """The pictures of a run: one forecast of the test split, error by step, error by column."""
-    from forecaster.evaluate import report
+    from forecaster.evaluate import display
 
     test = problem.test(device)
     number = len(test) // 2
@@ -104,65 +119,83 @@ def draw(
         ahead = model.quantiles(*batch.inputs)
     scaled, scaler = ahead.double().cpu().numpy(), problem.schema.target_scaler
     forecast = in_units(scaled, scaler, batch.item)[0, ..., model.middle]
-    ends, band = sides(SHOWN[0]), None
+    ends, band = sides(SHARES[0]), None
     if intervals and intervals.reach(ends):
         band = in_units(intervals.quantiles(scaled, ends), scaler, batch.item)[0]
     targets = list(problem.schema.target_positions)
     item, row, step = test.origin(number)
-    shown = min(test.past, max(2 * test.horizon, 2 * problem.facts.seasons[0]))
-    times = problem.series.times[step - shown : step + test.horizon]
+    before = min(test.past, max(2 * test.horizon, 2 * problem.facts.seasons[0]))
+    times = problem.series.times[step - before : step + test.horizon]
     title = f"{problem.config.data.label}, test window {number + 1} of {len(test)}"
     if problem.series.items is not None:
         title += f", series {problem.series.items.names[item]}"
     return {
-        "forecast": report.forecast_figure(
+        "forecast": display.forecast_figure(
             times,
-            problem.series.values[row - shown : row, targets],
+            problem.series.values[row - before : row, targets],
             problem.series.values[row : row + test.horizon, targets],
             forecast,
             problem.schema.targets,
             title,
             band,
         ),
-        "error_by_step": report.step_figure(test_metrics),
-        "error_by_column": report.column_figure(test_metrics),
+        "error_by_step": display.step_figure(test_metrics),
+        "error_by_column": display.column_figure(test_metrics),
     }
 
 
-def metric_name(floor: str) -> str:
+def floor_metrics(floors: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """The metrics of the floors by the names that they carry in the tracker."""
+    kept = [metric.name for metric in shown(ErrorMetric, "tracker")]
+    return {
+        f"floor/{tracked_name(floor)}/{name}": own[name]
+        for floor, own in floors.items()
+        for name in kept
+        if name in own
+    }
+
+
+def tracked_name(floor: str) -> str:
     """The name of a floor as the tracker takes it."""
     return floor.replace(", ", "_").replace(" ", "_")
 
 
 def flat_metrics(metrics: dict[str, Any]) -> dict[str, float]:
-    """The figures of a run by the names they carry in the tracker."""
-    test = metrics["test"]
+    """The metrics of a run by the names that they carry in the tracker."""
+    test, train = metrics["test"], metrics["train"]
+    kept = [metric.name for metric in shown(ErrorMetric, "tracker")]
     flat = {
         "validation_mse_best": metrics["validation_mse"],
-        "test_mse": test["mse"],
-        "test_mae": test["mae"],
-        "test_mase": test["mase"],
-        "test_windows": test["windows"],
         "validation_windows": metrics["validation_windows"],
-        "train_windows": metrics["train"]["windows"],
-        "train_seconds": metrics["train"]["seconds"],
-        "train_windows_per_second": metrics["train"]["windows_per_second"],
-        "best_epoch": metrics["train"]["best_epoch"],
+        "test_windows": test["windows"],
+        "train_windows": train["windows"],
+        "train_seconds": train["seconds"],
+        "train_windows_per_second": train["windows_per_second"],
+        "best_epoch": train["best_epoch"],
+        **{f"test_{name}": test[name] for name in kept if name in test},
+        **floor_metrics(test["floors"]),
     }
     for name, floor in test["floors"].items():
-        key = metric_name(name)
-        flat |= {f"floor/{key}/mse": floor["mse"], f"floor/{key}/mae": floor["mae"]}
-        flat[f"skill/{key}"] = floor["skill"]
-    for name, column in test["columns"].items():
-        flat |= {f"column/{name}/{key}": value for key, value in column.items()}
-    intervals = test["intervals"] or {}
-    for prefix, found in (("intervals", intervals), ("online", intervals.get("online") or {})):
-        for name in (name for name in map(percent, SHOWN) if found.get(name)):
-            shown = found[name]
-            flat[f"{prefix}/{name}/coverage"] = shown["coverage"]
-            flat[f"{prefix}/{name}/width"] = shown["width"]
-            columns = shown["columns"] if name == percent(SHOWN[0]) else {}
-            for column, own in columns.items():
-                flat |= {f"column/{column}/{prefix}_{name}_{key}": own[key] for key in own}
-        flat[f"{prefix}/crps"] = found.get("crps")
+        flat[f"skill/{tracked_name(name)}"] = floor["skill"]
+    for column, own in test["columns"].items():
+        flat |= {f"column/{column}/{name}": own[name] for name in kept if name in own}
+    if fixed := test["intervals"]:
+        flat |= _flat_intervals("intervals", fixed)
+        flat |= _flat_intervals("online", fixed["online"]) if fixed["online"] else {}
     return {key: float(value) for key, value in flat.items() if value is not None}
+
+
+def _flat_intervals(prefix: str, form: dict[str, Any]) -> dict[str, Any]:
+    """Those of one form of the intervals; by target those of the first share alone."""
+    kept = [metric.name for metric in shown(IntervalMetric, "tracker")]
+    first, *_ = shares = [percent(share) for share in SHARES]
+    return {
+        **{f"{prefix}/{metric.name}": form[metric.name]
+           for metric in shown(QuantileMetric, "tracker")},
+        **{f"{prefix}/{share}/{name}": form[share][name]
+           for share in shares if form[share]
+           for name in kept if name in form[share]},
+        **{f"column/{column}/{prefix}_{first}_{name}": own[name]
+           for column, own in (form[first] or {"columns": {}})["columns"].items()
+           for name in kept},
+    }  # fmt: skip

@@ -233,7 +233,7 @@ class TestIntervals:
         intervals = result.metrics["test"]["intervals"]
         assert intervals["calibration_windows"] == 26 * calibrated
         assert (intervals["95"] is None) == calibrated, "26 windows do not back 95 %"
-        assert rejudge(found, "cpu") == result.metrics["test"]
+        assert rejudge(found, "cpu").to_dict() == result.metrics["test"]
 
     def test_the_online_form_has_a_column_of_its_own(self):
         result, _ = run("track.register_model=false", "intervals.online=true")
@@ -241,7 +241,7 @@ class TestIntervals:
         online = fixed["online"]
         assert online["80"]["coverage"] != fixed["80"]["coverage"]
         assert "online intervals cover" in online["verdict"]
-        assert rejudge(result.bundle, "cpu") == result.metrics["test"]
+        assert rejudge(result.bundle, "cpu").to_dict() == result.metrics["test"]
 
 
 @pytest.fixture(scope="module")
@@ -276,7 +276,7 @@ class TestRefit:
 
 class TestRejudge:
     def test_it_repeats_the_evaluation(self, result):
-        again = rejudge(bundle.load(result.folder), "cpu")
+        again = rejudge(bundle.load(result.folder), "cpu").to_dict()
         assert again == result.metrics["test"]
 
     def test_other_data_are_refused(self, result):

@@ -283,7 +283,7 @@ def test_the_evaluation_can_be_repeated():
         "shops.csv", target="sold", id="shop", future_covariates=["promo"]
     )
     first = judge.judge(problem, forecaster.model, "cpu", forecaster.bundle.intervals)
-    assert judge.rejudge(bundle.load(Path("bundle")), "cpu") == first.to_dict()
+    assert judge.rejudge(bundle.load(Path("bundle")), "cpu").to_dict() == first.to_dict()
 
 
 @pytest.mark.parametrize(

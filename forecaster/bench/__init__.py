@@ -10,7 +10,7 @@ from forecaster.bench.cells import (
     read_lengths,
 )
 from forecaster.bench.cores import CORES
-from forecaster.bench.report import figure, save, tables
+from forecaster.bench.display import figure, save, tables
 
 __all__ = [
     "CORES",

@@ -18,7 +18,7 @@ def train(asked: Asked, as_json: AsJson = False) -> None:
     loaded = asked.load()
     from forecaster import experiment
 
-    result = experiment.run(loaded, say, nothing if as_json else _show_metrics)
+    result = experiment.run(loaded, say, nothing if as_json else _show)
     if as_json:
         print_json(result.to_dict())
         return
@@ -42,11 +42,11 @@ def evaluate(model: Model, device: Device = None, as_json: AsJson = False) -> No
     from forecaster.judge import rejudge
     from forecaster.predict import load_bundle
 
-    metrics = rejudge(load_bundle(model), resources.device(device or "auto"))
+    test = rejudge(load_bundle(model), resources.device(device or "auto")).to_dict()
     if as_json:
-        print_json(metrics)
+        print_json(test)
     else:
-        _show_metrics({"test": metrics})
+        _show(test)
 
 
 @configured()
@@ -73,21 +73,7 @@ def config(asked: Asked, as_json: AsJson = False) -> None:
         print(f"{line:<38}  # {origin}" if origin else line)
 
 
-def _show_metrics(metrics: dict[str, Any]) -> None:
-    from forecaster.evaluate.report import interval_lines, table
+def _show(test: dict[str, Any]) -> None:
+    from forecaster.evaluate.display import text
 
-    test = metrics["test"]
-    which = "all of them" if test.get("every", 1) == 1 else f"every {test['every']}th of them"
-    print(f"\ntest split, {test['windows']} windows ({which}), values scaled by training rows")
-    print(f"{'':<24}{'MSE':>8}{'MAE':>9}{'skill':>9}")
-    for name, mse, mae, skill, remark in table(test):
-        print(f"{name:<24}{mse:>8}{mae:>9}{skill:>9}  {remark}".rstrip())
-    print(test["verdict"])
-    for line in interval_lines(test):
-        print(line)
-    for name, column in test["columns"].items():
-        print(f"  {name:<22}MAE {column['mae_units']:.4g} in units, MASE {_mase(column)}")
-
-
-def _mase(column: dict[str, Any]) -> str:
-    return "undefined (constant)" if column["mase"] is None else f"{column['mase']:.3f}"
+    print(f"\n{text(test)}")

@@ -21,7 +21,8 @@ from forecaster.compare.cell import FACTS, Finished, Shared, read, train
 from forecaster.compare.grid import Cell, Definition, Grid, define, differences, resolve
 from forecaster.compare.grid import read as read_grid
 from forecaster.errors import ForecasterError, StorageError, UnavailableError, UsageError
-from forecaster.judge import metric_name
+from forecaster.evaluate.figures import Cost, ErrorMetric, shown
+from forecaster.judge import floor_metrics
 from forecaster.progress import Bar, Say
 from forecaster.resources import commit
 from forecaster.workers import FailedError, each
@@ -37,11 +38,7 @@ __all__ = [
 GRIDS = Path("runs/grids")
 """Where grids live, below the working directory."""
 SAID = ("data", "horizon", "attn", "regime", "linear", "seed", "effective", "is_full")
-MEASURED = (
-    "validation_mse", "train_seconds", "windows_per_second", "inference_ms", "peak_mib",
-    "parameters", "budget_parameters",
-)  # fmt: skip
-"""Facts of a cell that the tracker gets as tags and parameters, and as metrics."""
+"""Facts of a cell that the tracker gets as tags and parameters."""
 
 
 @dataclass(frozen=True)
@@ -198,13 +195,7 @@ class _Tracker:
         try:
             with track.start(config, name, said, parent=self.run.id) as run:
                 run.params({**config.flat(), **said, "steps": str(facts["steps"])})
-                measured = {key: facts[key] for key in MEASURED if facts[key] is not None}
-                floors = {
-                    f"floor/{metric_name(key)}/mse": floor["mse"]
-                    for key, floor in facts["floors"].items()
-                }
-                tested = {f"test_{key}": facts[key] for key in ("mse", "mae", "windows")}
-                run.metrics({**tested, **measured, **floors})
+                run.metrics(_measured(facts))
                 run.text(FACTS, json.dumps(facts, indent=1))
             return cell.note(mlflow_run_id=run.id)
         except UnavailableError as error:
@@ -222,6 +213,19 @@ class _Tracker:
     def _lost(self, error: ForecasterError) -> None:
         self.run = None
         self.say(f"{error}\nThe grid goes on untracked; the same command catches up later.")
+
+
+def _measured(facts: dict[str, Any]) -> dict[str, float]:
+    """The metrics of a cell by the names that they carry in the tracker."""
+    costs = [metric.name for metric in shown(Cost, "tracker")]
+    tested = [metric.name for metric in shown(ErrorMetric, "tracker") if metric.name in facts]
+    found = {
+        **{key: facts[key] for key in ("validation_mse", "parameters", "budget_parameters")},
+        **{key: facts.get(key) for key in costs},
+        **{f"test_{key}": facts[key] for key in ("windows", *tested)},
+        **floor_metrics(facts["floors"]),
+    }
+    return {key: value for key, value in found.items() if value is not None}
 
 
 @contextmanager

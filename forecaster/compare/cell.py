@@ -28,8 +28,9 @@ from forecaster.compare.grid import Cell, Data, amounts_to_full, tokens
 from forecaster.datasets import Windows
 from forecaster.errors import StorageError, UsageError
 from forecaster.evaluate import Score, all_floors, score
-from forecaster.experiment import summarise
-from forecaster.judge import forecast_with
+from forecaster.evaluate.figures import measure
+from forecaster.experiment import parameters, summarise
+from forecaster.judge import errors_of, forecast_with
 from forecaster.machine import hardware, memory_rise
 from forecaster.model import ForecastModel
 from forecaster.problem import Problem, make_problem
@@ -125,6 +126,7 @@ def train(shared: Shared, cell: Cell) -> Finished:
     windows = cell.steps * order.windows / order.stride / len(order)
     test = problem.test(device)
     scored = score(forecast_with(model), test)
+    errors = errors_of(problem, train, scored)
     examples, shown = _examples(model, test, scored)
     facts: dict[str, Any] = {
         "attn": cell.attn,
@@ -137,7 +139,7 @@ def train(shared: Shared, cell: Cell) -> Finished:
         "config_digest": cell.digest,
         "data_digest": problem.digest,
         "tokens": tokens(model),
-        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "parameters": parameters(model),
         "budget_parameters": cell.parameters,
         "within_budget": cell.within_budget,
         "effective": effective,
@@ -147,13 +149,9 @@ def train(shared: Shared, cell: Cell) -> Finished:
         "train_seconds": seconds,
         "windows_per_second": windows / seconds,
         "validation_mse": fitted.validation_mse,
-        "mse": scored.mse,
-        "mae": scored.mae,
         "windows": scored.windows,
-        "by_step": {
-            "mse": scored.by_step[0].tolist(),
-            "mae": scored.by_step[1].tolist(),
-        },
+        **measure(errors),
+        "by_step": measure(errors, "step"),
         "floors": _floors(problem, train, validation, test),
         "examples": shown,
         "inference_ms": _inference_ms(model, test, device),
@@ -199,17 +197,17 @@ def _examples(
     return arrays, {name: int(number) for name, number in shown.items()}
 
 
-_known_floors: dict[tuple[Any, ...], dict[str, dict[str, float]]] = {}
+_known_floors: dict[tuple[Any, ...], dict[str, dict[str, Any]]] = {}
 
 
 def _floors(
     problem: Problem, train: Windows, validation: Windows, test: Windows
-) -> dict[str, dict[str, float]]:
-    """MSE and MAE of each floor on the test windows, computed once for the same windows."""
+) -> dict[str, dict[str, Any]]:
+    """The metrics of each floor on the test windows, computed once for the same windows."""
     key = (problem.digest, problem.config.window.lengths(), problem.schema.targets)
     if key not in _known_floors:
         _known_floors[key] = {
-            floor.name: {"mse": scored.mse, "mae": scored.mae}
+            floor.name: measure(errors_of(problem, train, scored), "all", "terminal")
             for floor in all_floors(train, validation, problem.facts.seasons, problem.borders.train)
             for scored in [score(floor.forecast, test.looking_back(floor.past))]
         }

@@ -10,13 +10,13 @@ from scipy.special import stdtrit  # type: ignore[import-untyped]
 
 from forecaster.attention import CATALOGUE
 from forecaster.compare.cell import Finished
-from forecaster.evaluate import paired_interval
+from forecaster.evaluate import Verdict, paired_interval
+from forecaster.evaluate.figures import Cost, ErrorMetric, Kind, Metric, shown, whole
 
 Row = dict[str, Any]
 GROUP = ("data", "horizon", "regime", "linear")
 """Within a group only the attention varies."""
 AGAINST = ("none", "full")
-VERDICTS = ("better", "no measurable difference", "worse")
 LEGEND = """\
 MSE and MAE: every test window, scaled values, mean ± standard deviation over seeds. params: without
 the linear path; * not within 5 % of those with full attention. train s, ms (a forecast of one
@@ -59,19 +59,17 @@ def _row(own: list[Finished], group: dict[str, list[Finished]]) -> Row:
     facts = [cell.facts for cell in own]
     first = facts[0]
     floor, best = min(first["floors"].items(), key=lambda item: item[1]["mse"])
-    memories = [fact["peak_mib"] for fact in facts if fact["peak_mib"] is not None]
-    figures = {
-        key: mean(fact[key] for fact in facts)
-        for key in ("mse", "mae", "train_seconds", "windows_per_second", "inference_ms")
-    }
+    figures: dict[str, Any] = {}
+    for metric in [*whole(), *shown(Cost)]:
+        known = [fact[metric.name] for fact in facts if fact.get(metric.name) is not None]
+        figures[metric.name] = mean(known) if known else None
+        if isinstance(metric, ErrorMetric):
+            figures[f"{metric.name}_sd"] = stdev(known) if len(known) > 1 else None
     same = ("tokens", "parameters", "budget_parameters", "within_budget", "effective", "is_full")
     return {
         **{key: first[key] for key in (*GROUP, "attn", *same, "steps", "windows")},
         "seeds": sorted(fact["seed"] for fact in facts),
         **figures,
-        "mse_sd": stdev(fact["mse"] for fact in facts) if len(facts) > 1 else None,
-        "mae_sd": stdev(fact["mae"] for fact in facts) if len(facts) > 1 else None,
-        "peak_mib": mean(memories) if memories else None,
         "best_floor": floor,
         "floor_mse": best["mse"],
         "skill": 1 - figures["mse"] / best["mse"] if best["mse"] > 0 else None,
@@ -112,7 +110,7 @@ def compare(own: Sequence[Finished], other: Sequence[Finished]) -> dict[str, Any
         "low": float(low) if finite else None,
         "high": float(high) if finite else None,
         "seeds": seeds,
-        "verdict": VERDICTS[0 if high < 0 else 2 if low > 0 else 1],
+        "verdict": Verdict.of(low, high),
     }
 
 
@@ -137,30 +135,45 @@ def heading(row: Row) -> str:
 def _table(found: list[Row]) -> str:
     first = found[0]
     seeds = max(len(row["seeds"]) for row in found)
+    errors, costs = known(whole("grid"), found), known(shown(Cost, "grid"), found)
     lines = [
         f"{heading(first)}, {seeds} seed{'s' if seeds > 1 else ''}",
         f"best floor: {first['best_floor']} {first['floor_mse']:.4f}",
-        f"{'':<10}{'MSE':>17}{'MAE':>17}{'params':>9} {'train s':>8}{'win/s':>6}{'ms':>7}{'MiB':>7}"
+        f"{'':<10}{_across(errors, [metric.label for metric in errors])}{'params':>9} "
+        f"{_across(costs, [metric.short or metric.label for metric in costs])}"
         f"{'skill':>8}  vs none  vs full",
     ]
     for row in found:
         budget = " " if row["within_budget"] else "*"
-        memory = "–" if row["peak_mib"] is None else f"{row['peak_mib']:.1f}"
         skill = "–" if row["skill"] is None else f"{row['skill']:+.1%}"
         verdicts = "".join(f"  {verdict(row, name):<7}" for name in AGAINST)
         lines.append(
-            f"{row['attn']:<10}{spread(row, 'mse'):>17}{spread(row, 'mae'):>17}"
-            f"{row['budget_parameters']:>9,}{budget}{row['train_seconds']:>8.1f}"
-            f"{row['windows_per_second']:>6.0f}{row['inference_ms']:>7.2f}{memory:>7}{skill:>8}"
+            f"{row['attn']:<10}{_across(errors, [spread(row, metric) for metric in errors])}"
+            f"{row['budget_parameters']:>9,}{budget}"
+            f"{_across(costs, [metric.text(row.get(metric.name)) for metric in costs])}{skill:>8}"
             f"{verdicts}".rstrip()
         )
     return "\n".join(lines)
 
 
-def spread(row: Row, key: str) -> str:
+def _across(metrics: Sequence[Metric], cells: Sequence[str]) -> str:
+    """A cell for each metric, in the width of its column."""
+    return "".join(
+        f"{cell:>{17 if isinstance(metric, ErrorMetric) else max(7, len(metric.short) + 2)}}"
+        for metric, cell in zip(metrics, cells, strict=True)
+    )
+
+
+def known(metrics: Sequence[Kind], rows: Sequence[Row]) -> list[Kind]:
+    """The metrics that any of the rows has: cells of an older version may lack one."""
+    return [each for each in metrics if any(row.get(each.name) is not None for row in rows)]
+
+
+def spread(row: Row, metric: Metric) -> str:
     """A mean, and the standard deviation over seeds where there are several."""
-    deviation = row[f"{key}_sd"]
-    return f"{row[key]:.4f}" + ("" if deviation is None else f" ± {deviation:.4f}")
+    deviation = row.get(f"{metric.name}_sd")
+    own = metric.text(row.get(metric.name))
+    return own if deviation is None else f"{own} ± {metric.text(deviation)}"
 
 
 def verdict(row: Row, name: str) -> str:
@@ -170,4 +183,4 @@ def verdict(row: Row, name: str) -> str:
     if name not in row["against"]:
         return "–"
     word: str = row["against"][name]["verdict"]
-    return "=" if word == VERDICTS[1] else word
+    return "=" if word == Verdict.SAME else word

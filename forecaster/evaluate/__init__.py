@@ -2,10 +2,10 @@
 
 from forecaster.evaluate.backtest import Evaluation, evaluate
 from forecaster.evaluate.floors import Floor, all_floors
-from forecaster.evaluate.intervals import SHOWN, Coverage, calibrate, in_units, percent, sides
-from forecaster.evaluate.metrics import Score, naive_mae, paired_interval, score
+from forecaster.evaluate.intervals import SHARES, Coverage, calibrate, in_units, percent, sides
+from forecaster.evaluate.metrics import Score, Verdict, naive_mae, paired_interval, score
 
 __all__ = [
-    "SHOWN", "Coverage", "Evaluation", "Floor", "Score", "all_floors", "calibrate", "evaluate",
-    "in_units", "naive_mae", "paired_interval", "percent", "score", "sides",
+    "SHARES", "Coverage", "Evaluation", "Floor", "Score", "Verdict", "all_floors", "calibrate",
+    "evaluate", "in_units", "naive_mae", "paired_interval", "percent", "score", "sides",
 ]  # fmt: skip

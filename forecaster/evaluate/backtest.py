@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from forecaster.datasets import Scaler, Windows
+from forecaster.evaluate.figures import Errors, measure, plain
 from forecaster.evaluate.floors import Floor
-from forecaster.evaluate.metrics import Forecast, Score, average, score
+from forecaster.evaluate.metrics import Forecast, Score, Verdict, score
 
 SHOWN_ITEMS = 50
 """Of a panel with more series, the errors of as many are told: the best half and the worst."""
@@ -51,9 +52,10 @@ class Evaluation:
         low, high = self.paired[name]
         floor = f"the best floor, {name} ({self.floors[name].mse:.3f})"
         interval = f"paired 95 % interval of the difference [{low:+.3f}, {high:+.3f}]"
-        if high < 0:
+        found = Verdict.of(low, high)
+        if found is Verdict.BETTER:
             return f"The model beats {floor}: {interval}."
-        if low > 0:
+        if found is Verdict.WORSE:
             return f"The model LOSES to {floor}: {interval}. Use the floor, or another recipe."
         difference = self.model.mse - self.floors[name].mse
         better = "better than" if difference < 0 else "worse than" if difference > 0 else "equal to"
@@ -68,66 +70,45 @@ class Evaluation:
         """The floors with a smaller MSE than the model."""
         return [name for name, floor in self.floors.items() if floor.mse < self.model.mse]
 
+    def errors(self, score: Score) -> Errors:
+        """What the metrics of the model, or of a floor, are made of."""
+        return Errors(score, np.atleast_2d(self.scaler.std), self.naive)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types."""
-        model, observed = self.model, self.model.observed
-        squared = average(model.squared, observed, axis=0)
-        absolute = average(model.absolute, observed, axis=0)
-        if model.by_item is None:
-            each, off, counts = squared[None], absolute[None], None
-        else:
-            each, off, counts = model.by_item
-        std = np.atleast_2d(self.scaler.std)
-        rmse, mae = np.sqrt(average(each * std**2, counts, 0)), average(off * std, counts, 0)
-        ratios = off / self.naive
-        mase = _known_mean(ratios, axis=0)
-        columns = {
-            name: {
-                "mse": _number(squared[i]),
-                "mae": _number(absolute[i]),
-                "mase": _number(mase[i]),
-                "rmse_units": _number(rmse[i]),
-                "mae_units": _number(mae[i]),
-            }
-            for i, name in enumerate(self.targets)
-        }
-        floors = {
-            name: {
-                "mse": floor.mse,
-                "mae": floor.mae,
-                "skill": _number(self.skill(name)),
-                "paired_low": _number(self.paired[name][0]),
-                "paired_high": _number(self.paired[name][1]),
-                "chosen": self.chosen[name],
-            }
-            for name, floor in self.floors.items()
-        }
+        model = self.errors(self.model)
+        by_column = measure(model, "column")
         return {
-            "windows": model.windows,
+            "windows": self.model.windows,
             "every": self.every,
-            "mse": model.mse,
-            "mae": model.mae,
-            "mase": _number(_known_mean(mase)),
-            "columns": columns,
-            "by_step": {
-                name: [_number(error) for error in errors]
-                for name, errors in zip(("mse", "mae"), model.by_step, strict=True)
+            **measure(model),
+            "columns": {
+                column: {name: values[i] for name, values in by_column.items()}
+                for i, column in enumerate(self.targets)
             },
-            "items": self._items(ratios),
-            "floors": floors,
+            "by_step": measure(model, "step"),
+            "items": self._items(measure(model, "item")),
+            "floors": {
+                name: {
+                    **measure(self.errors(floor), "all", "terminal"),
+                    "skill": plain(self.skill(name)),
+                    "paired_low": plain(self.paired[name][0]),
+                    "paired_high": plain(self.paired[name][1]),
+                    "chosen": self.chosen[name],
+                }
+                for name, floor in self.floors.items()
+            },
             "best_floor": self.best_floor,
             "lost_to": self.lost_to(),
             "verdict": self.verdict(),
             "intervals": self.intervals,
         }
 
-    def _items(self, ratios: np.ndarray) -> dict[str, Any] | None:
-        """Errors of the items of a panel by name, the best first; `ratios` (S, K) their MASE."""
+    def _items(self, metrics: dict[str, list[float | None]]) -> dict[str, Any] | None:
+        """The metrics of the series of a panel by name, the best first."""
         if self.items is None or self.model.by_item is None:
             return None
-        squared, absolute, counts = self.model.by_item
-        mse, mae = average(squared, counts, axis=1), average(absolute, counts, axis=1)
-        mase = _known_mean(ratios, axis=1)
+        mse = np.array(metrics["mse"], dtype=float)
         order = np.argsort(mse)[: np.count_nonzero(~np.isnan(mse))]
         half = SHOWN_ITEMS // 2
         shown = order if len(order) <= SHOWN_ITEMS else np.r_[order[:half], order[-half:]]
@@ -136,12 +117,10 @@ class Evaluation:
             "tested": len(order),
             "shown": "all tested" if shown is order else f"the best {half} and the worst {half}",
             "errors": {
-                str(self.items[i]): {
-                    "mse": float(mse[i]), "mae": float(mae[i]), "mase": _number(mase[i])
-                }
+                str(self.items[i]): {name: values[i] for name, values in metrics.items()}
                 for i in shown
             },
-        }  # fmt: skip
+        }
 
 
 def evaluate(
@@ -170,12 +149,3 @@ def evaluate(
         paired={name: model.against(floor) for name, floor in scores.items()},
         items=None if test.items is None else test.items.names,
     )
-
-
-def _known_mean(values: np.ndarray, axis: int | None = None) -> np.ndarray:
-    """The mean of what is not nan; nan where nothing is."""
-    return average(values, ~np.isnan(values), axis)
-
-
-def _number(value: float | np.ndarray) -> float | None:
-    return float(value) if np.isfinite(value) else None

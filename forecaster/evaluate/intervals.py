@@ -8,11 +8,12 @@ from torch import Tensor
 
 from forecaster.datasets import Batch, Scaler, Windows
 from forecaster.errors import UsageError
+from forecaster.evaluate.figures import By, Ends, IntervalMetric, QuantileMetric, plain, shown
 from forecaster.intervals import Intervals, between, conformal_offsets
 from forecaster.model import ForecastModel
 
-SHOWN = (0.8, 0.95)
-"""The intervals that are reported, the first in words and pictures, too."""
+SHARES = (0.8, 0.95)
+"""The shares of the intervals that are judged, the first in words and pictures, too."""
 TOLERANCE = 0.03
 """How far the coverage of the first may be off before it is said in words."""
 RATE = 0.05
@@ -148,11 +149,13 @@ class Tally:
         self.levels = np.array(intervals.levels)
         shape = intervals.scale.shape
         self.pinball = np.zeros((len(self.levels), shape[1]))
-        self.sides = {name: sides(name) for name in SHOWN if intervals.reach(sides(name))}
         self.observed = np.zeros(shape)
-        self.covered = {name: np.zeros(shape) for name in self.sides}
-        self.width = {name: np.zeros(shape) for name in self.sides}
-        self.units = {name: np.zeros(shape) for name in self.sides}
+        self.metrics = shown(IntervalMetric)
+        self.sums = {
+            share: {metric.name: np.zeros(shape) for metric in self.metrics}
+            for share in SHARES
+            if intervals.reach(sides(share))
+        }
 
     def add(
         self, quantiles: np.ndarray, truth: np.ndarray, observed: np.ndarray, std: np.ndarray
@@ -165,56 +168,52 @@ class Tally:
         error = np.where(observed[..., None], truth - quantiles, 0)
         loss = np.maximum(self.levels * error, (self.levels - 1) * error)
         self.pinball += loss.sum(axis=(0, 1)).T
-        for name, pair in self.sides.items():
-            low, high = np.moveaxis(between(quantiles, self.intervals.levels, pair), -1, 0)
-            inside = (low <= truth[..., 0]) & (truth[..., 0] <= high) & observed
-            width = np.where(observed, high - low, 0)
-            self.covered[name] += inside.sum(axis=0)
-            self.width[name] += width.sum(axis=0)
-            self.units[name] += (width * std).sum(axis=0)
+        for share, sums in self.sums.items():
+            ends = between(quantiles, self.intervals.levels, sides(share))
+            found = Ends(ends[..., 0], ends[..., 1], truth[..., 0], std)
+            for metric in self.metrics:
+                sums[metric.name] += np.where(observed, metric.of(found), 0).sum(axis=0)
 
     def to_dict(self, names: tuple[str, ...], which: str) -> dict[str, Any]:
-        """Coverage and widths; the pinball losses and the CRPS are on scaled values.
+        """The metrics of the intervals and of all quantiles; the pinball losses are scaled."""
 
-        The CRPS is twice the integral of the pinball loss over all levels, each of ours standing
-        for the levels nearest to it.
-        """
-
-        def means(sums: np.ndarray, axis: int) -> list[float | None]:
+        def means(sums: dict[str, np.ndarray], by: By) -> dict[str, Any]:
             """Of what is observed; None where nothing is."""
-            pairs = zip(sums.sum(axis).tolist(), self.observed.sum(axis).tolist(), strict=True)
-            return [own / count if count else None for own, count in pairs]
+            axis = {"all": None, "step": 1, "column": 0}[by]
+            counts = self.observed.sum(axis)
+            with np.errstate(invalid="ignore"):
+                return {
+                    metric.name: plain(sums[metric.name].sum(axis) / counts)
+                    for metric in self.metrics
+                    if by in metric.by
+                }
 
-        total = self.observed.sum()
-        pinball = self.pinball.sum(axis=1) / total
-        edges = np.concatenate([[0], (self.levels[1:] + self.levels[:-1]) / 2, [1]])
-        shown: dict[str, Any] = dict.fromkeys(map(percent, SHOWN))
-        for name, covered in self.covered.items():
-            sums = {"coverage": covered, "width": self.width[name]}
-            columns = sums | {"width_units": self.units[name]}
-            by_column = {key: means(own, axis=0) for key, own in columns.items()}
-            shown[percent(name)] = {
-                **{key: float(own.sum() / total) for key, own in sums.items()},
-                "by_step": {key: means(own, axis=1) for key, own in sums.items()},
+        pinball = self.pinball.sum(axis=1) / self.observed.sum()
+        found: dict[str, Any] = dict.fromkeys(map(percent, SHARES))
+        for share, sums in self.sums.items():
+            by_column = means(sums, "column")
+            found[percent(share)] = {
+                **means(sums, "all"),
+                "by_step": means(sums, "step"),
                 "columns": {
-                    column: {key: own[i] for key, own in by_column.items()}
+                    column: {name: values[i] for name, values in by_column.items()}
                     for i, column in enumerate(names)
                 },
             }
         return {
-            **shown,
+            **found,
             "pinball": dict(zip(map(str, self.levels.tolist()), pinball.tolist(), strict=True)),
-            "crps": float(2 * (pinball * np.diff(edges)).sum()),
-            "verdict": verdict(shown[percent(SHOWN[0])], which),
+            **{metric.name: metric.of(self.levels, pinball) for metric in shown(QuantileMetric)},
+            "verdict": verdict(found[percent(SHARES[0])], which),
         }
 
 
-def verdict(shown: dict[str, Any] | None, which: str) -> str:
-    """In words: do the first of the shown intervals cover what they should?"""
-    name = f"{percent(SHOWN[0])} %{which} intervals"
-    if shown is None:
+def verdict(found: dict[str, Any] | None, which: str) -> str:
+    """In words: do the intervals of the first share cover what they should?"""
+    name = f"{percent(SHARES[0])} %{which} intervals"
+    if found is None:
         return f"Too few calibrating windows for {name}."
-    covered, wanted = shown["coverage"], SHOWN[0]
+    covered, wanted = found["coverage"], SHARES[0]
     text = f"The {name} cover {covered:.1%} of the test values"
     if covered < wanted - TOLERANCE:
         text += ": they are TOO NARROW here"
@@ -222,7 +221,7 @@ def verdict(shown: dict[str, Any] | None, which: str) -> str:
         text += ": they are WIDER than they should be"
     columns = sorted(
         (own["coverage"], column)
-        for column, own in shown["columns"].items()
+        for column, own in found["columns"].items()
         if own["coverage"] is not None
     )
     if len(columns) > 1:

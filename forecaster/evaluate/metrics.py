@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import StrEnum
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -164,6 +165,18 @@ def naive_mae(train: Windows, season: int) -> np.ndarray:
         sums = np.add.reduceat(np.nan_to_num(change), runs, axis=0)
         result[begin:end] = np.where(sums > 0, sums, np.nan) / np.maximum(pairs, 1)
     return result if train.items is not None else result[0]
+
+
+class Verdict(StrEnum):
+    """What an interval of paired differences of errors says of the first of the two."""
+
+    BETTER = "better"
+    SAME = "no measurable difference"
+    WORSE = "worse"
+
+    @classmethod
+    def of(cls, low: float, high: float) -> "Verdict":
+        return cls.BETTER if high < 0 else cls.WORSE if low > 0 else cls.SAME
 
 
 def paired_interval(

@@ -15,6 +15,8 @@ from forecaster.compare import GRIDS, finished, table
 from forecaster.compare.cell import ARRAYS, WEIGHTS, Finished
 from forecaster.config import load_dict
 from forecaster.errors import DataError, UnavailableError
+from forecaster.evaluate import Verdict
+from forecaster.evaluate.figures import Cost, shown, whole
 from forecaster.evaluate.lags import LagProfile, lag_profile
 from forecaster.lookup import did_you_mean
 from forecaster.problem import Problem, data_of, make_problem
@@ -23,7 +25,7 @@ from forecaster.report.page import Chart, Page, Section, Table
 from forecaster.report.parts import (
     FRONTIER,
     LAGS,
-    SHOWN,
+    PICKED,
     Entry,
     example_chart,
     figure,
@@ -66,7 +68,7 @@ def of_grid(name: str, command: str) -> Page:
     together = list(groups.values())
     problems = _problems(found)
     first = found[0].facts
-    shown = [group for group in together if _shows_lags(group, together)]
+    looking = [group for group in together if _shows_lags(group, together)]
     return Page(
         title=f"Comparison {name}",
         lead=f"{len(found)} trained models. Within a table only the attention varies: tokens, "
@@ -88,7 +90,7 @@ def of_grid(name: str, command: str) -> Page:
                 [_EXAMPLES],
                 charts=[chart for g in together for chart in _examples(g, cells, problems)],
             ),
-            Section("lags", "What the forecast looks at", *_lags(shown, cells, problems)),
+            Section("lags", "What the forecast looks at", *_lags(looking, cells, problems)),
             Section("commands", "Commands and hardware", _where(found), code=_code(found, command)),
         ],
     )
@@ -136,10 +138,12 @@ def _problems(cells: Sequence[Finished]) -> dict[str, Problem]:
 
 
 def _table(group: Group) -> Table:
+    errors = table.known(whole("report"), group)
+    costs = table.known(shown(Cost, "report"), group)
     head = (
-        "attention", "test MSE", "test MAE", "skill", "− none, 95 %", "against none",
-        "− full, 95 %", "against full", "parameters", "inference ms", "memory MiB", "train s",
-        "windows/s", "seeds", "amounts to",
+        "attention", *(f"test {metric.label}" for metric in errors), "skill", "− none, 95 %",
+        "against none", "− full, 95 %", "against full", "parameters",
+        *(metric.label for metric in costs), "seeds", "amounts to",
     )  # fmt: skip
     rows = []
     for row in group:
@@ -151,11 +155,10 @@ def _table(group: Group) -> Table:
             else:
                 compared += [interval(against["low"], against["high"]), against["verdict"]]
         rows.append((
-            row["attn"], table.spread(row, "mse"), table.spread(row, "mae"),
+            row["attn"], *(table.spread(row, metric) for metric in errors),
             figure(row["skill"], "+.1%"), *compared,
             f"{row['budget_parameters']:,}" + ("" if row["within_budget"] else " *"),
-            f"{row['inference_ms']:.2f}", figure(row["peak_mib"], ".1f"),
-            f"{row['train_seconds']:.1f}", f"{row['windows_per_second']:.0f}",
+            *(metric.text(row.get(metric.name)) for metric in costs),
             str(len(row["seeds"])), row["effective"],
         ))  # fmt: skip
     caption = (
@@ -170,17 +173,17 @@ def _verdicts(groups: Sequence[Group]) -> Iterator[str]:
     for group in groups:
         sentences = []
         for name in table.AGAINST:
-            by_word: dict[str, list[str]] = defaultdict(list)
+            found: dict[str, list[str]] = defaultdict(list)
             for row in group:
                 if name in row["against"]:
-                    by_word[row["against"][name]["verdict"]].append(row["attn"])
-            if list(by_word) == ["no measurable difference"]:
+                    found[row["against"][name]["verdict"]].append(row["attn"])
+            if list(found) == [Verdict.SAME]:
                 sentences.append(f"No type differs measurably from {name}.")
                 continue
             sentences += [
-                f"{_WORDS[word].format(name)}: {', '.join(by_word[word])}."
-                for word in table.VERDICTS
-                if by_word[word]
+                f"{_WORDS[verdict].format(name)}: {', '.join(found[verdict])}."
+                for verdict in Verdict
+                if found[verdict]
             ]
         if full := [row["attn"] for row in group if row["is_full"]]:
             sentences.append(f"Full attention under another name, no verdict: {', '.join(full)}.")
@@ -196,9 +199,9 @@ def _verdicts(groups: Sequence[Group]) -> Iterator[str]:
 
 
 _WORDS = {
-    "better": "Measurably better than {}",
-    "no measurable difference": "No measurable difference from {}",
-    "worse": "Measurably worse than {}",
+    Verdict.BETTER: "Measurably better than {}",
+    Verdict.SAME: "No measurable difference from {}",
+    Verdict.WORSE: "Measurably worse than {}",
 }
 
 
@@ -207,10 +210,13 @@ def _floors(groups: Sequence[Group], cells: Cells) -> Iterator[Table]:
     seen: dict[str, tuple[Table, list[str]]] = {}
     for group in groups:
         floors = cells[_key(group[0])][0].facts["floors"]
-        rows = [(name, f"{own['mse']:.4f}", f"{own['mae']:.4f}") for name, own in floors.items()]
-        seen.setdefault(repr(rows), (Table(("floor", "MSE", "MAE"), rows), []))[1].append(
-            _short(group)
-        )
+        metrics = table.known(whole("terminal"), [*floors.values()])
+        rows = [
+            (name, *(metric.text(own.get(metric.name)) for metric in metrics))
+            for name, own in floors.items()
+        ]
+        head = ("floor", *(metric.label for metric in metrics))
+        seen.setdefault(repr(rows), (Table(head, rows), []))[1].append(_short(group))
     for found, headings in seen.values():
         yield Table(found.head, found.rows, "; ".join(headings))
 
@@ -245,7 +251,7 @@ def _examples(group: Group, cells: Cells, problems: dict[str, Problem]) -> Itera
     errors, test = cell.by_window(), problem.test("cpu")
     history = min(test.past, max(test.horizon, 2 * problem.facts.seasons[0]))
     with safe_open(cell.folder / ARRAYS, framework="numpy") as file:
-        for kind in SHOWN:
+        for kind in PICKED:
             number = facts["examples"][kind]
             item, _, step = test.origin(number)
             scaler = schema.target_scaler.at(np.array([item]), 2)

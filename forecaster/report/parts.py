@@ -19,7 +19,7 @@ from forecaster.report.page import Chart
 
 Array = NDArray[np.floating]
 
-SHOWN = ("best", "median", "worst")
+PICKED = ("best", "median", "worst")
 """The windows whose forecasts are drawn, by the error of the model itself."""
 
 

@@ -12,10 +12,11 @@ import yaml
 
 from forecaster.bench.inference import TOGETHER, Inference, inference
 from forecaster.bundle import Bundle
-from forecaster.evaluate import SHOWN as SHARES
-from forecaster.evaluate import Evaluation, Score, percent
+from forecaster.evaluate import SHARES, Evaluation, Score, Verdict, percent
+from forecaster.evaluate.display import table
+from forecaster.evaluate.figures import Cost, IntervalMetric, measure, shown, whole
 from forecaster.evaluate.lags import LagProfile, lag_profile
-from forecaster.evaluate.report import table
+from forecaster.experiment import parameters
 from forecaster.judge import forecast_with, judge
 from forecaster.machine import hardware
 from forecaster.model import ForecastModel
@@ -27,10 +28,9 @@ from forecaster.report.parts import (
     EXAMPLES,
     FRONTIER,
     LAGS,
-    SHOWN,
+    PICKED,
     Entry,
     example_chart,
-    figure,
     frontier_chart,
     interval,
     lag_chart,
@@ -59,6 +59,17 @@ class Judged:
         return f"{data.label} ({data.features}, {', '.join(self.problem.schema.targets)}), " + (
             f"T = {window.horizon}"
         )
+
+    @property
+    def costs(self) -> dict[str, float | None]:
+        """By the names of metrics; the memory is that of forecasts."""
+        train = self.bundle.metrics["train"]
+        return {
+            "train_seconds": train["seconds"],
+            "windows_per_second": train["windows_per_second"],
+            "inference_ms": self.cost.milliseconds,
+            "peak_mib": self.cost.mib,
+        }
 
     @property
     def key(self) -> tuple[object, ...]:
@@ -151,7 +162,7 @@ def _examples(
     place, target = schema.columns.index(column), schema.targets.index(column)
     history = min(test.past, max(test.horizon, 2 * problem.facts.seasons[0]))
     charts = []
-    for kind, number, forecast in zip(SHOWN, numbers, forecasts, strict=True):
+    for kind, number, forecast in zip(PICKED, numbers, forecasts, strict=True):
         item, row, step = test.origin(number)
         values = problem.series.values[:, place]
         caption = (
@@ -174,24 +185,25 @@ def _examples(
 
 
 def _table(runs: Sequence[Judged]) -> Table:
+    errors, costs = whole("report"), shown(Cost, "report")
     head = (
-        "run", "test MSE", "test MAE", "best floor", "its MSE", "skill", "model − floor, 95 %",
-        "validation MSE", "attention", "parameters", "inference ms", "memory MiB", "train s",
-        "train windows/s", "seed", "P", "T", "test windows",
+        "run", *(f"test {metric.label}" for metric in errors), "best floor", "its MSE", "skill",
+        "model − floor, 95 %", "validation MSE", "attention", "parameters",
+        *(metric.label for metric in costs), "seed", "P", "T", "test windows",
     )  # fmt: skip
     rows = []
     for run in runs:
-        config, test, train = run.bundle.config, run.evaluation, run.bundle.metrics["train"]
+        config, test = run.bundle.config, run.evaluation
+        measured = measure(test.errors(test.model))
         floor = test.best_floor
         low, high = test.paired[floor]
         rows.append((
-            run.name, f"{test.model.mse:.4f}", f"{test.model.mae:.4f}", floor,
+            run.name, *(metric.text(measured[metric.name]) for metric in errors), floor,
             f"{test.floors[floor].mse:.4f}", f"{test.skill(floor):+.1%}", interval(low, high),
             f"{run.bundle.metrics['validation_mse']:.4f}", config.attn.name,
-            f"{sum(weight.numel() for weight in run.bundle.build().parameters()):,}",
-            f"{run.cost.milliseconds:.2f}", figure(run.cost.mib, ".1f"), f"{train['seconds']:.0f}",
-            f"{train['windows_per_second']:.0f}", str(config.seed), str(run.bundle.past),
-            str(run.bundle.horizon), str(test.model.windows),
+            f"{parameters(run.bundle.build()):,}",
+            *(metric.text(run.costs.get(metric.name)) for metric in costs), str(config.seed),
+            str(run.bundle.past), str(run.bundle.horizon), str(test.model.windows),
         ))  # fmt: skip
     best = min(range(len(runs)), key=lambda i: runs[i].evaluation.model.mse)
     strong = frozenset({best}) if len(runs) > 1 else frozenset()
@@ -219,26 +231,26 @@ def _pairs(groups: Sequence[Sequence[Judged]]) -> Iterator[Table]:
             mine, theirs = a.evaluation.model, b.evaluation.model
             low, high = mine.against(theirs)
             mean = np.nanmean(mine.by_window - theirs.by_window)
-            verdict = (
-                f"{a.name} is better" if high < 0
-                else f"{b.name} is better" if low > 0
-                else "no measurable difference"
-            )  # fmt: skip
-            rows.append((f"{a.name} − {b.name}", f"{mean:+.4f}", interval(low, high), verdict))
+            found = Verdict.of(low, high)
+            better = {Verdict.BETTER: f"{a.name} is better", Verdict.WORSE: f"{b.name} is better"}
+            rows.append((
+                f"{a.name} − {b.name}", f"{mean:+.4f}", interval(low, high),
+                better.get(found, found),
+            ))  # fmt: skip
         if rows:
             yield Table(("pair", "MSE difference", "paired 95 % interval", "verdict"), rows)
 
 
 def _floors(run: Judged) -> Table:
     """The rows of the terminal's table."""
-    head = ("forecast", "MSE", "MAE", "skill of the model", "chosen")
-    caption = f"On the test windows of {run.name}"
-    return Table(head, table(run.evaluation.to_dict()), caption, frozenset({0}))
+    head, *rows = table(run.evaluation.to_dict())
+    return Table(head, rows, f"On the test windows of {run.name}", frozenset({0}))
 
 
 def _intervals(groups: Sequence[Sequence[Judged]]) -> Iterator[Section]:
-    """Coverage and width of the runs that have intervals; the first of SHOWN by step."""
+    """The metrics of the runs that have intervals; the coverage of the first share by step."""
     notes, rows, charts = [], [], []
+    metrics = shown(IntervalMetric, "report")
     for group in groups:
         curves = {}
         for run in group:
@@ -251,7 +263,7 @@ def _intervals(groups: Sequence[Sequence[Judged]]) -> Iterator[Section]:
                 notes.append(f"{run.name}: {form['verdict']}")
                 for share in map(percent, SHARES):
                     if own := form[share]:
-                        figures = f"{own['coverage']:.1%}", f"{own['width']:.3f}"
+                        figures = (metric.text(own[metric.name]) for metric in metrics)
                         rows.append((run.name, f"{share} %", which, *figures))
             if own := fixed[percent(SHARES[0])]:
                 curves[run.name] = own["by_step"]["coverage"]
@@ -259,7 +271,7 @@ def _intervals(groups: Sequence[Sequence[Judged]]) -> Iterator[Section]:
             wanted = (f"{SHARES[0]:.0%}", [SHARES[0]] * group[0].bundle.horizon)
             charts.append(step_chart(group[0].task, curves, wanted, list(curves), "share covered"))
     if rows:
-        head = ("run", "interval", "form", "covered on test", "width (scaled)")
+        head = ("run", "interval", "form", *(metric.label for metric in metrics))
         yield Section("intervals", "Intervals", notes, [Table(head, rows)], charts)
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from forecaster.datasets import Batch, Items, Scaler, Windows
 from forecaster.errors import DivergedError
 from forecaster.evaluate import Evaluation, Floor, backtest, evaluate
-from forecaster.evaluate.report import table
+from forecaster.evaluate.display import table
 
 HORIZON, BORDER = 4, 100
 
@@ -194,14 +194,14 @@ def test_the_report_is_plain_json(got: Evaluation) -> None:
     report = got.to_dict()
     assert plain(report)
     assert json.loads(json.dumps(report, allow_nan=False)) == report
-    assert [row[0] for row in table(report)] == ["model", "zero", "half"]
+    assert [row[0] for row in table(report)] == ["forecast", "model", "zero", "half"]
 
 
 def test_what_is_undefined_is_left_out() -> None:
     report = judged(half, scale=0.0).to_dict()
     assert report["floors"]["zero"]["mse"] == 0
     assert report["floors"]["zero"]["skill"] is None
-    assert table(report)[1][3] == ""
+    assert table(report)[2][3] == ""
     report = judged(better, naive=(np.nan, 1.0)).to_dict()
     assert report["columns"]["OT"]["mase"] is None
     assert report["mase"] == report["columns"]["load"]["mase"]

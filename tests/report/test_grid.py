@@ -10,6 +10,7 @@ from forecaster.compare import GRIDS, table
 from forecaster.compare import finished as finished_cells
 from forecaster.compare.cell import FACTS, Finished, Shared, train
 from forecaster.errors import DataError, UnavailableError, UsageError
+from forecaster.evaluate.figures import whole
 from forecaster.report import grid
 from forecaster.report.page import Page
 from tests import small
@@ -62,7 +63,7 @@ def test_the_figures_are_those_of_the_table(read: Reader, cells: list[Finished])
     assert len(rows) == 9
     for row in rows:
         for text in (
-            table.heading(row), table.spread(row, "mse"), table.spread(row, "mae"),
+            table.heading(row), *(table.spread(row, metric) for metric in whole("report")),
             f"{row['skill']:+.1%}", f"{row['budget_parameters']:,}", f"{row['inference_ms']:.2f}",
             f"{row['peak_mib']:.1f}", row["effective"],
         ):  # fmt: skip

@@ -78,7 +78,8 @@ def test_the_figures_are_those_of_the_evaluation(read: Reader, home: Path) -> No
     figures = read.text["figures"]
     floor = test.best_floor
     for text in (
-        f"{test.model.mse:.4f}", f"{test.model.mae:.4f}", f"{test.floors[floor].mse:.4f}", floor,
+        "test MASE", f"{test.to_dict()['mase']:.3f}", f"{test.model.mse:.4f}",
+        f"{test.model.mae:.4f}", f"{test.floors[floor].mse:.4f}", floor,
         "0.1235", "61", "5678", "1.25", "3.5", "4 of 9 queries active",
         str(len(test.model.by_window)), "small (M, a, b, c), T = 5", "small (M, a, b, c), T = 3",
     ):  # fmt: skip

@@ -5,7 +5,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from forecaster.evaluate import report
+from forecaster.evaluate import display
 
 
 def metrics(columns: int = 3) -> dict[str, Any]:
@@ -29,7 +29,8 @@ def draw(figure: Any) -> None:
 
 
 def test_the_table_has_the_model_first() -> None:
-    assert report.table(metrics()) == [
+    assert display.table(metrics()) == [
+        ("forecast", "MSE", "MAE", "skill", "chosen"),
         ("model", "1.0000", "0.5000", "", ""),
         ("cycle mean", "1.5000", "1.2500", "+33.3%", "k = 2 cycles"),
         ("perfect", "0.0000", "1.2500", "", "k = 2 cycles"),
@@ -37,12 +38,12 @@ def test_the_table_has_the_model_first() -> None:
 
 
 def test_intervals_in_words_the_online_form_beside_them() -> None:
-    assert report.interval_lines(metrics()) == []
+    assert display.interval_lines(None) == []
     fixed = {
         "80": {"coverage": 0.7512, "width": 1.25}, "95": {"coverage": 0.9, "width": 2.5},
         "crps": 0.3456, "verdict": "Too narrow.", "online": None,
     }  # fmt: skip
-    assert report.interval_lines({"intervals": fixed}) == [
+    assert display.interval_lines(fixed) == [
         "intervals                covered    width",
         "80 %                       75.1%    1.250",
         "95 %                       90.0%    2.500",
@@ -50,9 +51,9 @@ def test_intervals_in_words_the_online_form_beside_them() -> None:
         "Too narrow.",
     ]
     moving = {"80": {"coverage": 0.8, "width": 1.5}, "95": None, "crps": 0.25, "verdict": "Good."}
-    lines = report.interval_lines({"intervals": {**fixed, "95": None, "online": moving}})
+    lines = display.interval_lines({**fixed, "95": None, "online": moving})
     assert lines == [
-        "intervals                covered    width    online: covered    width",
+        "intervals                covered    width   online:  covered    width",
         "80 %                       75.1%    1.250              80.0%    1.500",
         "CRPS                                0.346                       0.250",
         "Too narrow.",
@@ -63,7 +64,7 @@ def test_intervals_in_words_the_online_form_beside_them() -> None:
 def test_the_forecast_picture_shows_the_band() -> None:
     zeros, times = np.zeros((10, 2)), pd.date_range("2020-01-01", periods=15, freq="h")
     band = np.stack([zeros - (1, 2), zeros + np.array([3, 4])], axis=-1)
-    figure = report.forecast_figure(times, zeros[:5], zeros, zeros, ("a", "b"), "x", band)
+    figure = display.forecast_figure(times, zeros[:5], zeros, zeros, ("a", "b"), "x", band)
     draw(figure)
     for axis, low, high in zip(figure.axes, (-1, -2), (3, 4), strict=True):
         (filled,) = axis.collections
@@ -78,7 +79,7 @@ def test_a_forecast_joins_its_history(columns: int, shown: int) -> None:
     history, truth, forecast = (random.normal(size=(n, columns)) for n in (20, 10, 10))
     times = pd.date_range("2020-01-01", periods=30, freq="h")
     names = tuple(f"c{i}" for i in range(columns))
-    figure = report.forecast_figure(times, history, truth, forecast, names, "ETTh1")
+    figure = display.forecast_figure(times, history, truth, forecast, names, "ETTh1")
     draw(figure)
     assert [axis.get_ylabel() for axis in figure.axes] == list(names[:shown])
     title = figure.axes[0].get_title(loc="left")
@@ -97,22 +98,22 @@ def test_what_is_missing_leaves_gaps() -> None:
     truth, times = np.arange(10.0)[:, None], pd.date_range("2020-01-01", periods=15, freq="h")
     truth[[0, 4]] = np.nan
     history = np.full((5, 1), np.nan)
-    figure = report.forecast_figure(times, history, truth, np.zeros((10, 1)), ("a",), "x")
+    figure = display.forecast_figure(times, history, truth, np.zeros((10, 1)), ("a",), "x")
     draw(figure)
     np.testing.assert_array_equal(figure.axes[0].lines[1].get_ydata(), truth[:, 0])
     found = metrics()
     found["by_step"]["mse"][1] = None
     found["columns"]["c2"]["mse"] = None
-    figure = report.step_figure(found)
+    figure = display.step_figure(found)
     draw(figure)
     np.testing.assert_array_equal(figure.axes[0].lines[0].get_ydata(), [0.5, np.nan, 1.5])
-    figure = report.column_figure(found)
+    figure = display.column_figure(found)
     draw(figure)
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["c1", "c0"]
 
 
 def test_error_by_step_shows_the_best_floor() -> None:
-    figure = report.step_figure(metrics())
+    figure = display.step_figure(metrics())
     draw(figure)
     (axis,) = figure.axes
     mse, mae, floor = axis.lines
@@ -125,7 +126,7 @@ def test_error_by_step_shows_the_best_floor() -> None:
 
 @pytest.mark.parametrize(("columns", "title"), [(3, "Error by column"), (862, "worst 40 of 862")])
 def test_error_by_column_starts_with_the_worst(columns: int, title: str) -> None:
-    figure = report.column_figure(metrics(columns))
+    figure = display.column_figure(metrics(columns))
     draw(figure)
     (axis,) = figure.axes
     labels = [label.get_text() for label in axis.get_yticklabels()]

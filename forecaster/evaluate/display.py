@@ -4,44 +4,68 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from forecaster.evaluate.intervals import SHOWN, percent
+from forecaster.evaluate.figures import ErrorMetric, IntervalMetric, QuantileMetric, shown
+from forecaster.evaluate.intervals import SHARES, percent
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
 FORECAST, TRUTH, MUTED = "#c2410c", "#1e3a5f", "#94a3b8"
-BAND = f"{percent(SHOWN[0])} %"
+BAND = f"{percent(SHARES[0])} %"
 
 
-def table(metrics: dict[str, Any]) -> list[tuple[str, str, str, str, str]]:
-    """Rows of (name, MSE, MAE, skill, remark), the model first; `metrics` as Evaluation.to_dict."""
-    rows = [("model", f"{metrics['mse']:.4f}", f"{metrics['mae']:.4f}", "", "")]
-    for name, floor in metrics["floors"].items():
-        skill = "" if floor["skill"] is None else f"{floor['skill']:+.1%}"
-        rows.append((name, f"{floor['mse']:.4f}", f"{floor['mae']:.4f}", skill, floor["chosen"]))
-    return rows
+def text(test: dict[str, Any]) -> str:
+    """For the terminal: all that `test`, as Evaluation.to_dict, says of a model and the floors."""
+    which = "all of them" if test["every"] == 1 else f"every {test['every']}th of them"
+    lines = [f"test split, {test['windows']} windows ({which}), values scaled by training rows"]
+    head, *rows = table(test)
+    for name, *figures, remark in [("", *head[1:-1], ""), *rows]:
+        lines.append(f"{name:<23}{''.join(f'{each:>9}' for each in figures)}  {remark}".rstrip())
+    lines += [test["verdict"], *interval_lines(test["intervals"])]
+    metrics = shown(ErrorMetric, "columns")
+    for name, own in test["columns"].items():
+        said = [f"{metric.label} {metric.text(own[metric.name])}" for metric in metrics]
+        lines.append(f"  {name:<22}{', '.join(said)}")
+    return "\n".join(lines)
 
 
-def interval_lines(metrics: dict[str, Any]) -> list[str]:
-    """Coverage, scaled width and CRPS of intervals, the online form in columns of its own."""
-    fixed = metrics["intervals"]
+def table(test: dict[str, Any]) -> list[tuple[str, ...]]:
+    """The head, the model, and the floors; in a row the name, its metrics, skill and remark."""
+    metrics = shown(ErrorMetric, "terminal")
+
+    def row(name: str, own: dict[str, Any], skill: str, remark: str) -> tuple[str, ...]:
+        return name, *(metric.text(own[metric.name]) for metric in metrics), skill, remark
+
+    return [
+        ("forecast", *(metric.label for metric in metrics), "skill", "chosen"),
+        row("model", test, "", ""),
+        *(
+            row(name, own, "" if own["skill"] is None else f"{own['skill']:+.1%}", own["chosen"])
+            for name, own in test["floors"].items()
+        ),
+    ]
+
+
+def interval_lines(fixed: dict[str, Any] | None) -> list[str]:
+    """The metrics of intervals and quantiles, those of the online form in columns of their own."""
     if fixed is None:
         return []
-    forms = [fixed] if fixed["online"] is None else [fixed, fixed["online"]]
-    lines = [f"{'intervals':<24}{'covered':>8}{'width':>9}"]
-    if fixed["online"] is not None:
-        lines[0] += f"{'online: covered':>19}{'width':>9}"
-    for share in map(percent, SHOWN):
-        shown = [form[share] for form in forms if form[share] is not None]
-        cells = [
-            f"{own['coverage']:>{room}.1%}{own['width']:>9.3f}"
-            for own, room in zip(shown, (8, 19), strict=False)
-        ]
-        if cells:
-            lines.append(f"{share + ' %':<24}{''.join(cells)}")
-    scores = [f"{form['crps']:>{room}.3f}" for form, room in zip(forms, (17, 28), strict=False)]
-    lines.append(f"{'CRPS':<24}{''.join(scores)}")
+    forms = [form for form in (fixed, fixed["online"]) if form is not None]
+    metrics, room = shown(IntervalMetric, "terminal"), 9
+    head = "".join(f"{metric.label:>{room}}" for metric in metrics)
+    lines = [f"{'intervals':<23}{head}" + f"   online:{head}" * (len(forms) - 1)]
+    for share in map(percent, SHARES):
+        found = [form[share] for form in forms if form[share] is not None]
+        cells = (
+            "".join(f"{metric.text(own[metric.name]):>{room}}" for metric in metrics)
+            for own in found
+        )
+        if found:
+            lines.append(f"{share + ' %':<23}{(' ' * 10).join(cells)}")
+    for metric in shown(QuantileMetric, "terminal"):
+        cells = (f"{metric.text(form[metric.name]):>{len(head)}}" for form in forms)
+        lines.append(f"{metric.label:<23}{(' ' * 10).join(cells)}")
     return [*lines, *(form["verdict"] for form in forms)]
 
 
@@ -57,11 +81,11 @@ def forecast_figure(
     """Forecast against truth with the history before it, in units; up to four columns.
 
     Lines have gaps where a value is missing (nan). times (h + T,), history (h, K), truth and
-    forecast (T, K), band (T, K, 2) the ends of the first interval of SHOWN.
+    forecast (T, K), band (T, K, 2) the ends of the intervals of the first share.
     """
-    shown = min(4, len(names))
-    figure = _figure(10, 2.4 * shown + 0.6)
-    axes = np.atleast_1d(figure.subplots(shown, 1, sharex=True))
+    some = min(4, len(names))
+    figure = _figure(10, 2.4 * some + 0.6)
+    axes = np.atleast_1d(figure.subplots(some, 1, sharex=True))
     h = len(history)
     for i, axis in enumerate(axes):
         axis.plot(times[: h + 1], [*history[:, i], truth[0, i]], color=MUTED, lw=1, label="history")
@@ -74,7 +98,7 @@ def forecast_figure(
         axis.axvline(times[h], color=MUTED, lw=0.8, ls=":")
         axis.set_ylabel(names[i])
     axes[0].legend(loc="upper left", ncols=4, frameon=False)
-    rest = f" (first {shown} of {len(names)} columns)" if shown < len(names) else ""
+    rest = f" (first {some} of {len(names)} columns)" if some < len(names) else ""
     axes[0].set_title(title + rest, loc="left")
     figure.autofmt_xdate()
     return figure

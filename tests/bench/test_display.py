@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from forecaster import bench
-from forecaster.bench import CORES, report
+from forecaster.bench import CORES, display
 from forecaster.errors import StorageError
 
 
@@ -46,7 +46,7 @@ class TestReport:
     def test_the_picture_names_every_line_in_its_family(self, document: dict[str, Any]) -> None:
         axes = bench.figure(document).axes
         assert len(axes) == 6
-        for panel, family in zip(axes, report.FAMILIES * 2, strict=True):
+        for panel, family in zip(axes, display.FAMILIES * 2, strict=True):
             named = {text.get_text() for text in panel.texts}
             assert named == {"SDPA"} | {n for n, core in CORES.items() if core.family == family}
             assert len(panel.lines) == len(CORES) + 1
@@ -60,7 +60,7 @@ class TestReport:
 
     def test_names_keep_their_distance_and_their_order(self) -> None:
         heights = [5.0, 0.0, 0.1, 0.05, 9.0]
-        placed = report._apart(heights, 1.0)
+        placed = display._apart(heights, 1.0)
         order = sorted(range(5), key=heights.__getitem__)
         gaps = [placed[b] - placed[a] for a, b in pairwise(order)]
         assert min(gaps) > 0.95

@@ -1,0 +1,230 @@
+"""The one list of metrics: what each is, how it is printed, and where it is shown.
+
+Terminal, tracker, reports, grids and the tables of the documents read METRICS. A metric that is
+added there, with its definition, is shown at all its places.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, TypeVar, get_args
+
+import numpy as np
+
+from forecaster.evaluate.metrics import Score, average
+
+By = Literal["all", "step", "column", "item"]
+"""One value for a whole forecast, or one for each step ahead, target, or series of a panel."""
+Place = Literal["terminal", "columns", "tracker", "report", "grid", "tables"]
+"""`terminal`: beside the floors, for which it is measured too; `columns`: there in the line of each
+target; `report` and `grid`: a page of forecaster report, a table of forecaster compare; `tables`:
+those of the documents, from benchmarks/results/."""
+EVERYWHERE: frozenset[Place] = frozenset(get_args(Place))
+WHOLE: frozenset[By] = frozenset(get_args(By))
+
+
+@dataclass(frozen=True)
+class Errors:
+    """The errors of one forecast, and what they are measured by.
+
+    `std` (1, K) or (S, K), of the targets in units by series; `naive` likewise, the mean absolute
+    error of the seasonal naive on the training rows, scaled.
+    """
+
+    score: Score
+    std: np.ndarray
+    naive: np.ndarray
+
+    def mean(self, kind: Literal["squared", "absolute"], by: By) -> np.ndarray:
+        """The mean of all scaled errors, or of those of each step, target or series."""
+        if by == "item":
+            own, counts = self.by_item(kind)
+            return average(own, counts, axis=1)
+        axis = {"all": None, "step": 1, "column": 0}[by]
+        return average(getattr(self.score, kind), self.score.observed, axis)
+
+    def by_item(self, kind: Literal["squared", "absolute"]) -> tuple[np.ndarray, np.ndarray | None]:
+        """Mean scaled errors (S, K), and of how many values each; one series has one row."""
+        items = self.score.by_item
+        if items is None:
+            return self.mean(kind, "column")[None], None
+        own: np.ndarray = getattr(items, kind)
+        return own, items.observed
+
+    def in_units(self, kind: Literal["squared", "absolute"], power: int) -> np.ndarray:
+        """The mean error of each target (K,), in the unit of the target to that power."""
+        own, counts = self.by_item(kind)
+        return average(own * self.std**power, counts, axis=0)
+
+
+class Ends(NamedTuple):
+    """Intervals of a batch and the truth, scaled (B, T, K); std, of the targets, broadcasts."""
+
+    low: np.ndarray
+    high: np.ndarray
+    truth: np.ndarray
+    std: np.ndarray
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metric:
+    """`form` prints a value, `missing` stands for one that is not defined.
+
+    `short` is the head of a narrow column, if not the label; `document` are head and form in the
+    documents, if not label and form.
+    """
+
+    name: str
+    label: str
+    form: str
+    unit: str
+    better: Literal["lower", "higher", "nominal"] = "lower"
+    places: frozenset[Place] = EVERYWHERE
+    missing: str = "–"
+    short: str = ""
+    document: tuple[str, str] | None = None
+
+    def text(self, value: float | None) -> str:
+        known = value is not None and np.isfinite(value)
+        return self.form.format(value) if known else self.missing
+
+
+@dataclass(frozen=True, kw_only=True)
+class ErrorMetric(Metric):
+    """Of a point forecast: `of` gives a value, or an array of them, for each of `by`."""
+
+    of: Callable[[Errors, By], Any]
+    by: frozenset[By] = WHOLE
+
+
+@dataclass(frozen=True, kw_only=True)
+class IntervalMetric(Metric):
+    """Of an interval: the mean over all observed values of what `of` gives for each."""
+
+    of: Callable[[Ends], np.ndarray]
+    by: frozenset[By] = frozenset({"all", "step", "column"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuantileMetric(Metric):
+    """Of all quantiles: `of` takes the levels (Q,) and the mean pinball loss of each, scaled."""
+
+    of: Callable[[np.ndarray, np.ndarray], float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost(Metric):
+    """What a training or a forecast takes; measured where it is run."""
+
+
+def _mase(errors: Errors, by: By) -> np.ndarray:
+    """The error over that of the seasonal naive (Hyndman and Koehler 2006), a mean of ratios."""
+    own, _ = errors.by_item("absolute")
+    ratios = own / errors.naive
+    if by == "item":
+        return known_mean(ratios, axis=1)
+    columns = known_mean(ratios, axis=0)
+    return columns if by == "column" else known_mean(columns)
+
+
+def _crps(levels: np.ndarray, pinball: np.ndarray) -> float:
+    """Twice the integral of the pinball loss, each level standing for those nearest to it."""
+    edges = np.concatenate([[0], (levels[1:] + levels[:-1]) / 2, [1]])
+    return float(2 * (pinball * np.diff(edges)).sum())
+
+
+def known_mean(values: np.ndarray, axis: int | None = None) -> np.ndarray:
+    """The mean of what is not nan; nan where nothing is."""
+    return average(values, ~np.isnan(values), axis)
+
+
+METRICS: tuple[Metric, ...] = (
+    ErrorMetric(
+        name="mse", label="MSE", form="{:.4f}", unit="variances of the training rows",
+        of=lambda errors, by: errors.mean("squared", by),
+        places=EVERYWHERE - {"columns"},
+    ),
+    ErrorMetric(
+        name="mae", label="MAE", form="{:.4f}", unit="standard deviations of the training rows",
+        of=lambda errors, by: errors.mean("absolute", by),
+        places=EVERYWHERE - {"columns"},
+    ),
+    ErrorMetric(
+        name="rmse_units", label="RMSE", form="{:.4g} in units", unit="the target's",
+        of=lambda errors, by: np.sqrt(errors.in_units("squared", 2)),
+        by=frozenset({"column"}), places=frozenset({"tracker"}),
+    ),
+    ErrorMetric(
+        name="mae_units", label="MAE", form="{:.4g} in units", unit="the target's",
+        of=lambda errors, by: errors.in_units("absolute", 1),
+        by=frozenset({"column"}), places=frozenset({"columns", "tracker"}),
+    ),
+    ErrorMetric(
+        name="mase", label="MASE", form="{:.3f}", unit="errors of the seasonal naive", of=_mase,
+        by=frozenset({"all", "column", "item"}), missing="undefined (constant)",
+        places=frozenset({"columns", "tracker", "report"}),
+    ),
+    IntervalMetric(
+        name="coverage", label="covered", form="{:.1%}", unit="share of the values",
+        better="nominal", document=("covered", "{:.0%}"),
+        of=lambda ends: (ends.low <= ends.truth) & (ends.truth <= ends.high),
+        places=EVERYWHERE - {"columns", "grid"},
+    ),
+    IntervalMetric(
+        name="width", label="width", form="{:.3f}", unit="standard deviations of the training rows",
+        of=lambda ends: ends.high - ends.low,
+        places=frozenset({"terminal", "tracker", "report"}),
+    ),
+    IntervalMetric(
+        name="width_units", label="width", form="{:.4g} in units", unit="the target's",
+        of=lambda ends: (ends.high - ends.low) * ends.std,
+        by=frozenset({"column"}), places=frozenset({"tracker"}),
+    ),
+    QuantileMetric(
+        name="crps", label="CRPS", form="{:.3f}", unit="standard deviations of the training rows",
+        of=_crps, places=frozenset({"terminal", "tracker"}),
+    ),
+    Cost(
+        name="train_seconds", label="train s", form="{:.1f}", unit="s", short="train s",
+        document=("train", "{:.0f} s"), places=EVERYWHERE - {"terminal", "columns"},
+    ),
+    Cost(
+        name="windows_per_second", label="windows/s", form="{:.0f}", unit="1/s", better="higher",
+        short="win/s", places=EVERYWHERE - {"terminal", "columns"},
+    ),
+    Cost(
+        name="inference_ms", label="inference ms", form="{:.2f}", unit="ms", short="ms",
+        document=("forecast", "{:.1f} ms"), places=EVERYWHERE - {"terminal", "columns"},
+    ),
+    Cost(
+        name="peak_mib", label="memory MiB", form="{:.1f}", unit="MiB", short="MiB",
+        document=("MiB", "{:.0f}"), places=EVERYWHERE - {"terminal", "columns"},
+    ),
+)  # fmt: skip
+
+Kind = TypeVar("Kind", bound=Metric)
+
+
+def shown(kind: type[Kind], place: Place | None = None) -> list[Kind]:
+    """The metrics of a kind that are shown at a place, or all of them, in their order."""
+    found = [metric for metric in METRICS if isinstance(metric, kind)]
+    return [metric for metric in found if place is None or place in metric.places]
+
+
+def whole(place: Place | None = None) -> list[ErrorMetric]:
+    """Those of them that give one value for a whole forecast."""
+    return [metric for metric in shown(ErrorMetric, place) if "all" in metric.by]
+
+
+def measure(errors: Errors, by: By = "all", place: Place | None = None) -> dict[str, Any]:
+    """The metrics of a forecast by name, in plain JSON types: None for what is not defined."""
+    return {
+        metric.name: plain(metric.of(errors, by))
+        for metric in shown(ErrorMetric, place)
+        if by in metric.by
+    }
+
+
+def plain(value: Any) -> Any:
+    """A number, or a list of numbers; None for what is not finite."""
+    array = np.asarray(value, dtype=float)
+    return np.where(np.isfinite(array), array, None).tolist()  # type: ignore[call-overload]

@@ -1,0 +1,123 @@
+"""A metric is one entry of one list, and is shown wherever the entry says."""
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from forecaster import report
+from forecaster.bench.inference import Inference
+from forecaster.bundle import Bundle
+from forecaster.compare import GRIDS, cell, finished, table
+from forecaster.compare.cell import Shared, train
+from forecaster.config import load
+from forecaster.evaluate import display, figures
+from forecaster.evaluate.figures import METRICS, ErrorMetric, Metric
+from forecaster.judge import find_intervals, flat_metrics, judge
+from forecaster.problem import find_data, make_problem
+from forecaster.report import grid, runs
+from tests import small
+from tests.compare.grids import small_grid
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+LARGEST = ErrorMetric(
+    name="largest", label="LARGEST", form="<{:.2f}>", unit="variances of the training rows",
+    of=lambda errors, by: errors.mean("squared", by) + 123,
+)  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The data set `small`, and one metric more."""
+    monkeypatch.setattr(figures, "METRICS", (*METRICS, LARGEST))
+    monkeypatch.setattr(cell, "_known_floors", {})
+    monkeypatch.setattr(runs, "inference", lambda bundle: Inference(1.25, 3.5))
+    with small.at_home(tmp_path) as folder:
+        yield folder
+
+
+def test_a_new_metric_of_a_run_is_shown_everywhere() -> None:
+    problem = make_problem(*find_data(load("small.yaml", [], {}, {}), print))
+    model = problem.build_model().eval()
+    intervals, _ = find_intervals(problem, model, "cpu")
+    test = judge(problem, model, "cpu", intervals).to_dict()
+    mse = test["mse"]
+    head, model_line, floor_line, *_ = display.text(test).splitlines()[1:]
+    assert head.split() == ["MSE", "MAE", "LARGEST", "skill"]
+    assert f" <{mse + 123:.2f}>" in model_line
+    assert "training mean" in floor_line
+    assert f" <{test['floors']['training mean']['mse'] + 123:.2f}>" in floor_line
+    assert f", LARGEST <{test['columns']['a']['mse'] + 123:.2f}>" in display.text(test)
+    fitted = dict.fromkeys(("windows", "seconds", "windows_per_second", "best_epoch"), 1)
+    metrics = {"validation_mse": 1.0, "validation_windows": 1, "train": fitted, "test": test}
+    tracked = flat_metrics(metrics)
+    for name in ("test_largest", "floor/training_mean/largest", "column/a/largest"):
+        assert name in tracked
+        assert tracked[name] == pytest.approx(tracked[name.replace("largest", "mse")] + 123)
+    assert "test_mase" in tracked
+
+    about = {
+        "name": "x", "data_digest": problem.digest, "refit": False, "commit": "abc",
+        "attn_effective": "prob",
+    }  # fmt: skip
+    weights = dict(model.state_dict())
+    Bundle(problem.config, problem.schema, weights, metrics, about).save(Path("it"))
+    page = report.render(runs.of_runs(["it"], "the command", "cpu"))
+    assert "test LARGEST" in page
+    assert page.count(f"&lt;{mse + 123:.2f}&gt;") == 2, "beside the costs and beside the floors"
+
+
+def test_a_new_metric_of_a_grid_is_shown_everywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = small_grid(attn=[])
+    shared = Shared(made.data, GRIDS / "toy" / "cells", "abc", "the command")
+    for each in made.cells:
+        if each.regime == "few" and each.linear:
+            train(shared, each)
+    cells = finished(GRIDS / "toy")
+    printed = [f"<{each.facts['mse'] + 123:.2f}>" for each in cells]
+    shown = table.text(table.rows(cells))
+    page = report.render(grid.of_grid("toy", "the command"))
+    assert "LARGEST" in shown
+    assert "test LARGEST" in page
+    for text in printed:
+        assert text in shown
+        assert text.replace("<", "&lt;").replace(">", "&gt;") in page
+
+    results = tmp_path / "benchmarks" / "results"
+    results.mkdir(parents=True)
+    for name in ("compare", "render"):
+        spec = importlib.util.spec_from_file_location(f"{name}_script", BENCHMARKS / f"{name}.py")
+        assert spec is not None
+        assert spec.loader is not None
+        script = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(script)
+        if name == "render":
+            monkeypatch.setattr(script, "ROOT", tmp_path)
+            documents = script.comparison()
+            assert "test MSE / MAE / LARGEST" in documents
+            assert all(f" / {text} |" in documents for text in printed)
+            monkeypatch.setattr(figures, "METRICS", METRICS)
+            assert "LARGEST" not in script.comparison(), "an older list shows what it knows"
+        else:
+            monkeypatch.setattr(sys, "argv", ["x", str(GRIDS / "toy"), f"--output={results}"])
+            script.main()
+    assert len(list(results.iterdir())) == 4
+
+
+def test_cells_of_an_older_list_are_shown_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tests.compare.grids import finished as made
+
+    rows = table.rows([made(Path("old"), [1.0] * 9, attn="full")])
+    assert "LARGEST" not in table.text(rows)
+    assert json.loads(json.dumps(rows))[0]["largest"] is None
+
+
+@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
+def test_what_is_not_known_has_a_text(metric: Metric) -> None:
+    assert metric.text(None) == metric.text(np.nan) == metric.missing
+    assert metric.text(1.0) == metric.form.format(1)
