@@ -72,7 +72,7 @@ def differential_attention(
         )
     B, H, L, d = q1.shape
     kind = accumulator(q1.dtype)
-    lam = torch.as_tensor(lam, device=q1.device).to(kind)
+    lam = torch.as_tensor(lam, dtype=kind, device=q1.device)
     if lam.shape not in {(), (H,)}:
         raise ValueError(f"lam must be one number or ({H},), one per head, got {tuple(lam.shape)}")
     scale = d**-0.5 if scale is None else scale

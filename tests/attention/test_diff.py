@@ -91,6 +91,16 @@ def test_two_calls_of_the_fused_kernel_give_the_same(
     )
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+def test_a_plain_number_keeps_the_digits_that_the_type_holds(dtype: torch.dtype) -> None:
+    q1, k1, q2, k2, v, _ = pairs(dtype=dtype)
+    found, wanted = (
+        differential_attention(q1, k1, q2, k2, v, lam=lam)
+        for lam in (0.1, torch.tensor(0.1, dtype=dtype))
+    )
+    assert torch.equal(found, wanted)
+
+
 def test_autocast_lowers_the_projections_only() -> None:
     torch.manual_seed(0)
     attention, x = DifferentialAttention(place()), torch.randn(2, 7, 12)
