@@ -81,8 +81,7 @@ class Access:
         if path in OPEN or path.startswith(OPEN_FOLDERS):
             return
         if scope.get("state", {}).get("busy"):
-            detail = "too many requests are at work; try again soon"
-            raise Problem(503, detail, headers={"Retry-After": "1"})
+            raise Problem(503, "too many requests are at work; try again soon", retry=1)
         client = (scope.get("client") or ("",))[0]
         if self.keys:
             client = self._name(headers.get(b"authorization", b""), client)
@@ -115,9 +114,7 @@ def _unauthorized(detail: str, error: str) -> Problem:
 
 def _too_often(detail: str, wait: float) -> Problem:
     seconds = ceil(wait)
-    return Problem(
-        429, f"{detail}; try again in {seconds} s", headers={"Retry-After": str(seconds)}
-    )
+    return Problem(429, f"{detail}; try again in {seconds} s", retry=seconds)
 
 
 def _foreign(headers: Mapping[bytes, bytes]) -> bool:

@@ -63,37 +63,28 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 async def _lifespan(app: FastAPI) -> AsyncIterator[dict[str, Any]]:
     store = app.state.store = Store(app.state.settings, app.state.metrics)
     store.open()
-    with _announced(store), _short_turns(), _rare_collections():
+    with _announced(store), _tuned_interpreter():
         yield {"connections": Connections(app.state.settings, app.state.metrics)}
     store.close()
 
 
 @contextmanager
-def _short_turns() -> Iterator[None]:
-    """Let the device's thread have the interpreter back soon.
+def _tuned_interpreter() -> Iterator[None]:
+    """Give the device's thread the interpreter back soon, and look for cycles rarely.
 
-    It needs it anew for each of hundreds of operations, and by Python's default the thread that
-    reads requests may keep it for 5 ms each time: a forecast beside it took two to four times as
-    long as with these 0.5 ms.
+    That thread needs the interpreter anew for each of hundreds of operations. By default the thread
+    that reads requests may keep it for 5 ms each time: a forecast beside it took two to four times
+    as long as with these 0.5 ms. And the rows of one body are as many objects as the collector
+    waits for by default, without a cycle: it comes after some twenty requests, not within each.
     """
-    before = sys.getswitchinterval()
+    interval, thresholds = sys.getswitchinterval(), gc.get_threshold()
     sys.setswitchinterval(5e-4)
+    gc.set_threshold(20_000, *thresholds[1:])
     try:
         yield
     finally:
-        sys.setswitchinterval(before)
-
-
-@contextmanager
-def _rare_collections() -> Iterator[None]:
-    """Let the collector of cycles look after some twenty requests, not within each: the rows of
-    one body are as many objects as it waits for by Python's default, and no cycles."""
-    before = gc.get_threshold()
-    gc.set_threshold(20_000, *before[1:])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
+        sys.setswitchinterval(interval)
+        gc.set_threshold(*thresholds)
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """From a checked request to arrays, through the model, and back."""
 
 import re
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
@@ -36,6 +36,8 @@ MOST_QUANTILES = 5_000_000
 
 Forecast: TypeAlias = tuple[np.ndarray, np.ndarray]
 """Of one series: values (T, targets) and their quantiles (T, targets, levels), in units."""
+Rows: TypeAlias = list[Any]
+"""A list of targets for each step, or a number where the request has one number for each."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,14 @@ class Job:
             each.text if each.input is None else f"inputs[{each.input}]: {each.text}"
             for each in self.notices
         ]
+
+    def written(self, done: Done[Forecast]) -> Iterator[tuple[Place, Rows, dict[str, Rows]]]:
+        """Of each series, its place, the forecast, and the quantiles by level."""
+        for place, (forecast, quantiles) in zip(self.places, done.results, strict=True):
+            kept = (slice(self.steps), 0) if place.one_dimensional else slice(self.steps)
+            found = quantiles[kept]
+            levels = {str(level): found[..., i].tolist() for i, level in enumerate(self.levels)}
+            yield place, forecast[kept].tolist(), levels
 
 
 class _RefusedError(Exception):

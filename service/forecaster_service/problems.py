@@ -71,7 +71,8 @@ class ProblemDetails(BaseModel):
 
 
 class Problem(HTTPException):
-    """A refused request: status, a sentence for a person, and where it is wrong."""
+    """A refused request: status, a sentence for a person, where it is wrong, and in how many
+    seconds the client may try again, where that helps."""
 
     def __init__(
         self,
@@ -80,8 +81,10 @@ class Problem(HTTPException):
         errors: Sequence[Flaw] = (),
         headers: Mapping[str, str] | None = None,
         count: int = 0,
+        retry: int | None = None,
     ) -> None:
-        super().__init__(status, detail, headers)
+        again = {} if retry is None else {"Retry-After": str(retry)}
+        super().__init__(status, detail, {**(headers or {}), **again})
         self.errors, self.count = errors, count
 
 

@@ -96,7 +96,7 @@ class Slot:
 
     @property
     def local(self) -> bool:
-        """Whether it is a folder's; one that had a model stays one."""
+        """Whether the model comes from a folder; once one did, the slot keeps to folders."""
         return self.served.local if self.served else Path(self.source).is_dir()
 
     @property

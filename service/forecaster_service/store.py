@@ -117,9 +117,9 @@ class Store:
         """The default model. Raises Problem 503 while there is none, and once the device is
         lost."""
         if self.lost:
-            raise _gone(self.lost)
+            raise Problem(503, self.lost, retry=60)
         if not self.slots:
-            raise Problem(503, UNNAMED, headers={"Retry-After": "60"})
+            raise Problem(503, UNNAMED, retry=60)
         return self._of(self.slots[0])
 
     def whole(self) -> list[Served]:
@@ -168,7 +168,7 @@ class Store:
         self, served: Served, levels: Sequence[float], inputs: Sequence[Inputs]
     ) -> list[Forecast]:
         if self.lost:
-            raise _gone(self.lost)
+            raise Problem(503, self.lost, retry=60)
         began = perf_counter()
         if served.forecaster.device == "cpu":
             alone = self.batcher.alone()
@@ -180,7 +180,7 @@ class Store:
         except DeviceLostError as error:
             self.lose(str(error))
             _leave(error.exit_code)
-            raise _gone(self.lost) from None
+            raise Problem(503, self.lost, retry=60) from None
         if forecasts is None:  # no longer in the handler, which keeps the memory of what failed
             # met by the batcher, which tries again in halves, and by the client of a single series
             raise _busy("the device is out of memory")
@@ -193,8 +193,7 @@ class Store:
         if slot.served is None:
             number = self.slots.index(slot) + 1
             which = f"model {number} of {len(self.slots)}: " if len(self.slots) > 1 else ""
-            retry = {"Retry-After": "2" if slot.loading else "60"}
-            raise Problem(503, which + slot.reason, headers=retry)
+            raise Problem(503, which + slot.reason, retry=2 if slot.loading else 60)
         return slot.served
 
     def _watch(self) -> None:
@@ -292,11 +291,7 @@ def _threads_and_batch(settings: Settings) -> tuple[int, int]:
 
 
 def _busy(reason: str) -> Problem:
-    return Problem(503, f"{reason}; try again soon", headers={"Retry-After": "1"})
-
-
-def _gone(reason: str) -> Problem:
-    return Problem(503, reason, headers={"Retry-After": "60"})
+    return Problem(503, f"{reason}; try again soon", retry=1)
 
 
 def _leave(status: int) -> None:

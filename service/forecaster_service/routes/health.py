@@ -29,7 +29,7 @@ async def readyz(
     store = store_of(request)
     models = store.whole()
     if store.draining:
-        raise Problem(503, "the service is ending", headers={"Retry-After": "10"})
+        raise Problem(503, "the service is ending", retry=10)
     if verbose is None:
         return Status(status="ready")
     names = (

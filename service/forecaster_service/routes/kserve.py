@@ -1,7 +1,6 @@
 """POST /v1/timeseries/forecast, for KServe's clients."""
 
 import re
-from dataclasses import dataclass
 from functools import partial
 from time import time
 from typing import Annotated
@@ -14,7 +13,6 @@ from forecaster_service.answering import PROBLEMS, ForecastRoute, answer
 from forecaster_service.batching import Done
 from forecaster_service.forecasting import Forecast, Job
 from forecaster_service.foreign import (
-    TimeSeries,
     TimeSeriesForecast,
     TimeSeriesOutput,
     TimeSeriesRequest,
@@ -38,13 +36,6 @@ NAMES = {
 router = APIRouter(route_class=ForecastRoute, tags=["kserve"])
 
 
-@dataclass(frozen=True)
-class Asked(Job):
-    """A job, and the series as they were asked for."""
-
-    series: list[TimeSeries]
-
-
 @router.post("/v1/timeseries/forecast", response_model=TimeSeriesResponse, responses=PROBLEMS)
 async def forecast(body: Annotated[TimeSeriesRequest, Body()], request: Request) -> Response:
     """The forecasts of /predict, asked for as KServe does.
@@ -52,10 +43,10 @@ async def forecast(body: Annotated[TimeSeriesRequest, Body()], request: Request)
     The columns of a series are those of the model, in its order. Models that read covariates known
     ahead or attributes are asked by /predict.
     """
-    return await answer(request, body.model, partial(_prepare, body), _write)
+    return await answer(request, body.model, partial(_prepare, body), partial(_write, body))
 
 
-def _prepare(body: TimeSeriesRequest, forecaster: Forecaster) -> Asked:
+def _prepare(body: TimeSeriesRequest, forecaster: Forecaster) -> Job:
     schema, flaws = forecaster.schema, []
     known = (*schema.known.columns, *(each.name for each in schema.known.attributes))
     if known:
@@ -86,36 +77,36 @@ def _prepare(body: TimeSeriesRequest, forecaster: Forecaster) -> Asked:
         ),
     )
     try:
-        job = forecasting.prepare(request, forecaster)
+        return forecasting.prepare(request, forecaster)
     except Problem as problem:
         renamed = [
             flaw.model_copy(update={"loc": [NAMES.get(str(part), part) for part in flaw.loc]})
             for flaw in problem.errors
         ]
         raise invalid(renamed, problem.count) from None
-    return Asked(**vars(job), series=body.inputs)
 
 
 def _write(
-    job: Asked, done: Done[Forecast], forecaster: Forecaster, model: ModelIdentity, request_id: str
+    body: TimeSeriesRequest,
+    job: Job,
+    done: Done[Forecast],
+    forecaster: Forecaster,
+    model: ModelIdentity,
+    request_id: str,
 ) -> bytes:
-    outputs = []
-    for number, (series, place) in enumerate(zip(job.series, job.places, strict=True)):
-        values, quantiles = (found[: job.steps] for found in done.results[number])
-        if place.one_dimensional:
-            values, quantiles = values[:, 0], quantiles[:, 0]
-        levels = {str(q): quantiles[..., i].tolist() for i, q in enumerate(job.levels)}
+    outputs: list[TimeSeriesOutput] = []
+    for series, (place, forecast, quantiles) in zip(body.inputs, job.written(done), strict=True):
         content = TimeSeriesForecast(
             type=series.type,
             name=series.name,
-            mean_forecast=values.tolist(),
+            mean_forecast=forecast,
             frequency=series.frequency,
             start_timestamp=place.start,
-            quantiles=levels or None,
+            quantiles=quantiles or None,
         )
         outputs.append(
             TimeSeriesOutput(
-                type="time_series_forecast", id=f"{request_id}-{number}", status="completed",
+                type="time_series_forecast", id=f"{request_id}-{len(outputs)}", status="completed",
                 content=[content], error=None,
             )
         )  # fmt: skip

@@ -3,14 +3,13 @@
 from functools import partial
 from typing import Annotated, Any
 
-import numpy as np
 from fastapi import APIRouter, Body, Request, Response
 
 from forecaster.predict import Forecaster
 from forecaster_service import forecasting
 from forecaster_service.answering import PROBLEMS, ForecastRoute, answer
 from forecaster_service.batching import Done
-from forecaster_service.forecasting import Forecast, Job, Place
+from forecaster_service.forecasting import Forecast, Job
 from forecaster_service.schemas import (
     ForecastRequest,
     ForecastResponse,
@@ -41,16 +40,16 @@ def _write(
 ) -> bytes:
     """The response as JSON."""
     schema = forecaster.schema
-    predictions = [  # ours: checked by the tests, not each time
-        Prediction.model_construct(
-            item_id=place.item_id,
-            start=place.start,
-            freq=schema.freq,
-            columns=list(schema.targets),
-            **_values(place, forecast[: job.steps], quantiles[: job.steps], job, forecaster.kind),
-        )
-        for place, (forecast, quantiles) in zip(job.places, done.results, strict=True)
-    ]
+    predictions = []
+    for place, forecast, quantiles in job.written(done):
+        numbers: dict[str, Any] = {forecaster.kind: forecast}
+        if quantiles:
+            numbers["quantiles"] = quantiles
+        prediction = Prediction.model_construct(  # ours: checked by the tests, not each time
+            item_id=place.item_id, start=place.start, freq=schema.freq,
+            columns=list(schema.targets), **numbers,
+        )  # fmt: skip
+        predictions.append(prediction)
     return ForecastResponse.model_construct(
         id=request_id,
         model=model,
@@ -63,20 +62,3 @@ def _write(
             batch_size=done.batch,
         ),
     ).model_dump_json(exclude_unset=True).encode()  # fmt: skip
-
-
-def _values(
-    place: Place, forecast: np.ndarray, quantiles: np.ndarray, job: Job, kind: str
-) -> dict[str, Any]:
-    """The fields of one prediction that hold numbers: (steps, targets), quantiles by level."""
-
-    def shaped(values: np.ndarray) -> list[Any]:
-        listed: list[Any] = (values[:, 0] if place.one_dimensional else values).tolist()
-        return listed
-
-    fields: dict[str, Any] = {kind: shaped(forecast)}
-    if job.levels:
-        fields["quantiles"] = {
-            str(level): shaped(quantiles[..., i]) for i, level in enumerate(job.levels)
-        }
-    return fields
