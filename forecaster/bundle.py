@@ -1,10 +1,11 @@
 """A trained model at rest: a folder of safetensors, JSON and a manifest. No code, no pickle.
 
-    model.safetensors      the weights
+    parts.json             what the forecast is made of: name, kind and file of each part
+    model.safetensors      the weights of the part "network"
     intervals.safetensors  what makes quantiles of the forecast, scaled; empty without any
     golden.safetensors     the forecast of its example when it was saved, in units; empty if unknown
     config.json            the resolved RunConfig
-    schema.json            columns, targets, time, frequency, seasons, and each column's scaler
+    schema.json            columns, targets, how the file was read, and each column's scaler
     metrics.json           the honest figures: test split, floors, counts
     about.json             name, run, data digest, commit, versions, what attention and intervals
                            amount to
@@ -15,7 +16,7 @@ The manifest detects damage; it does not prove who wrote the bundle.
 
 import hashlib
 import json
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,7 @@ import torch
 from forecaster.config import RunConfig, load_dict
 from forecaster.datasets import Known, Scaler, calendar_features, calendar_names, phase_weights
 from forecaster.datasets.calendar import holiday_feature
+from forecaster.datasets.reading import Reading, Timezone
 from forecaster.errors import BundleError, ConfigError, StorageError, UsageError
 from forecaster.intervals import Intervals
 from forecaster.model import ForecastModel, Task
@@ -34,13 +36,13 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-    from forecaster.datasets.reading import Policy, Reading
 
-FORMAT = 4
+FORMAT = 5
+OLD = "forecaster 0.1.0, which reads format 4."
 MANIFEST = "MANIFEST.sha256"
 WEIGHTS = "model.safetensors"
 INTERVALS = "intervals.safetensors"
-JSON_FILES = ("config.json", "schema.json", "metrics.json", "about.json")
+JSON_FILES = ("config.json", "schema.json", "metrics.json", "about.json", "parts.json")
 GOLDEN = "golden.safetensors"
 FILES = (*JSON_FILES, WEIGHTS, INTERVALS, GOLDEN)
 
@@ -49,25 +51,49 @@ FILES = (*JSON_FILES, WEIGHTS, INTERVALS, GOLDEN)
 class Schema:
     """What a model reads and writes, in the names and units of the user.
 
-    `time` is the name of the time column, `timezone` "UTC" or "naive"; `scaler` belongs to
-    `columns`, in their order; `seasons` are steps, the main one first; `id` are the columns
-    that name the series of a panel, `items` those that were trained on, columns of a file where it
-    is `wide`; `known` what else is known of a step ahead of time; `holidays` a region whose public
-    holidays the calendar knows.
+    `reading` is how the training file was read, and the next one will be; `scaler` belongs to
+    `columns`, in their order; `items` are the series of a panel that were trained on, columns of a
+    file where it is `wide`; `known` is what else is known of a step ahead of time; `holidays` a
+    region whose public holidays the calendar knows.
     """
 
     columns: tuple[str, ...]
     targets: tuple[str, ...]
-    time: str
-    timezone: str
-    freq: str
-    seasons: tuple[int, ...]
+    reading: Reading
     scaler: Scaler
-    id: tuple[str, ...] = ()
     items: tuple[str, ...] = ()
-    wide: bool = False
     known: Known = field(default_factory=Known)
     holidays: str | None = None
+
+    @property
+    def time(self) -> str:
+        """The time column."""
+        return self.reading.time or ""
+
+    @property
+    def timezone(self) -> Timezone:
+        """Whether stamps are UTC, or keep the clock of their source."""
+        return self.reading.timezone or "naive"
+
+    @property
+    def freq(self) -> str:
+        """The time step."""
+        return self.reading.freq or ""
+
+    @property
+    def seasons(self) -> tuple[int, ...]:
+        """The cycles in steps, the main one first."""
+        return self.reading.seasons
+
+    @property
+    def id(self) -> tuple[str, ...]:
+        """The columns that name the series of a panel."""
+        return self.reading.id
+
+    @property
+    def wide(self) -> bool:
+        """Whether the series of a panel are columns of a file."""
+        return bool(self.reading.panel)
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -79,23 +105,6 @@ class Schema:
     def past_only(self) -> tuple[str, ...]:
         """The columns that are read but not forecast."""
         return tuple(name for name in self.columns if name not in self.targets)
-
-    def reading(self, policy: "Policy") -> "Reading":
-        """How a file of such a series is read, with nothing left to infer."""
-        from forecaster.datasets.reading import Reading
-
-        return Reading(
-            time=self.time,
-            id=self.id,
-            targets=self.items if self.wide else self.targets,
-            past_covariates=self.past_only,
-            future_covariates=self.known.columns,
-            static=tuple(attribute.name for attribute in self.known.attributes),
-            freq=self.freq,
-            seasons=self.seasons,
-            panel=self.wide,
-            policy=policy,
-        )
 
     def calendar(self, times: "pd.DatetimeIndex") -> "NDArray[np.float32]":
         """The calendar features (N, F) of N stamps, whether it is a holiday the last of them."""
@@ -129,17 +138,32 @@ class Schema:
     def to_dict(self) -> dict[str, Any]:
         """For JSON, exactly."""
         own = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {**own, "scaler": self.scaler.to_dict(), "known": self.known.to_dict()}
+        made = {name: own[name].to_dict() for name in ("reading", "scaler", "known")}
+        return {**own, **made}
 
     @classmethod
     def from_dict(cls, state: dict[str, Any]) -> "Schema":
         """What `to_dict` gave, even through JSON."""
         made = {
+            "reading": Reading.from_dict(state["reading"]),
             "scaler": Scaler.from_dict(state["scaler"]),
             "known": Known.from_dict(state["known"]),
         }
         lists = {key: tuple(value) for key, value in state.items() if isinstance(value, list)}
         return cls(**{**state, **lists, **made})
+
+
+@dataclass(frozen=True)
+class Part:
+    """One of the forecasts that a bundle's forecast is made of, its tensors in `file`."""
+
+    name: str
+    kind: str
+    file: str
+
+
+NETWORK = Part("network", "network", WEIGHTS)
+"""The model of the configuration: the only kind of part so far."""
 
 
 @dataclass(frozen=True)
@@ -191,7 +215,8 @@ class Bundle:
         from safetensors.torch import save
 
         about = {"format": FORMAT, **self.about, "versions": versions()}
-        contents = (self.config.to_dict(), self.schema.to_dict(), self.metrics, about)
+        parts = [asdict(NETWORK)]
+        contents = (self.config.to_dict(), self.schema.to_dict(), self.metrics, about, parts)
         files = {
             name: (json.dumps(content, indent=1, allow_nan=False) + "\n").encode()
             for name, content in zip(JSON_FILES, contents, strict=True)
@@ -224,7 +249,10 @@ def load(folder: Path) -> Bundle:
     from safetensors.torch import load as load_tensors
 
     manifest = _read(folder, MANIFEST)
-    files = {name: _read(folder, name) for name in FILES}
+    about_json = _read(folder, "about.json")
+    _check_format(folder, about_json, manifest)
+    rest = {name: _read(folder, name) for name in FILES if name != "about.json"}
+    files = {name: rest.get(name, about_json) for name in FILES}
     lines = {name: _line(name, data) for name, data in files.items()}
     damaged = [name for name, line in lines.items() if line not in manifest]
     if damaged or manifest != b"".join(lines.values()):
@@ -233,10 +261,13 @@ def load(folder: Path) -> Bundle:
             f"in {MANIFEST} differ. Fetch the bundle again or train anew."
         )
     try:
-        config, schema, metrics, about = (json.loads(files[name]) for name in JSON_FILES)
-        if about["format"] != FORMAT:
+        config, schema, metrics, about, parts = (json.loads(files[name]) for name in JSON_FILES)
+        if "format" not in about:
+            raise KeyError("format")
+        if unknown := [part for part in parts if Part(**part) != NETWORK]:
             raise BundleError(
-                f"{folder} has bundle format {about['format']}, this version reads {FORMAT}"
+                f"{folder / 'parts.json'}: this version does not know the part {unknown[0]}; it "
+                f"knows {asdict(NETWORK)}. A newer forecaster made the bundle: upgrade this one."
             )
         bundle = Bundle(
             config=load_dict(config, str(folder / "config.json")),
@@ -261,6 +292,25 @@ def load(folder: Path) -> Bundle:
         raise BundleError(f"not a bundle of this version: {error}") from None
     except (KeyError, TypeError, ValueError, RecursionError, SafetensorError) as error:
         raise BundleError(f"{folder} is not a bundle of this version: {error!r}") from None
+
+
+def _check_format(folder: Path, about_json: bytes, manifest: bytes) -> None:
+    """Raise BundleError for a whole bundle of another format, which may have other files."""
+    if _line("about.json", about_json) not in manifest:
+        return  # it is damaged, which the caller says
+    try:
+        found = json.loads(about_json)["format"]
+    except (KeyError, TypeError, ValueError, RecursionError):
+        return  # it is no bundle, which the caller says
+    if found == FORMAT:
+        return
+    remedy = "use it with the version that made it."
+    if isinstance(found, int) and found < FORMAT:
+        remedy = "train the model anew with the command that made it, or use it with " + OLD
+    raise BundleError(
+        f"{folder} has bundle format {found}, but this version of forecaster reads format "
+        f"{FORMAT}: {remedy}"
+    )
 
 
 def is_bundle(folder: Path) -> bool:

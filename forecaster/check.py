@@ -7,7 +7,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from forecaster.datasets.card import Borders
-from forecaster.datasets.reader import Own
+from forecaster.datasets.dataset import Dataset
 from forecaster.errors import DataError
 
 if TYPE_CHECKING:
@@ -22,30 +22,30 @@ POINTS = 1500
 PARTS = ("train", "validation", "test")
 
 
-def report(own: Own, horizon: int, past: int, borders: Borders) -> dict[str, Any]:
+def report(dataset: Dataset, horizon: int, past: int, borders: Borders) -> dict[str, Any]:
     """Plain JSON about a file that is read: columns and roles, times, gaps, windows, memory.
 
     `borders` are steps of the time grid. The bytes are those of the values as read and of the
     scaled copies that training makes of them; the model and its batches come on top.
     """
-    series, counts = own.series, own.counts
+    series, counts = dataset.series, dataset.counts
     times = [str(stamp) for stamp in series.times[[0, -1]]]
     lengths = [len(series.times)] if series.items is None else series.items.lengths
     windows = {
-        part: _windows(own, horizon, past, first, last)
+        part: _windows(dataset, horizon, past, first, last)
         for part, first, last in zip(PARTS, (0, borders.train, borders.validation),
                                      (borders.train, borders.validation, borders.test), strict=True)
     }  # fmt: skip
     ends = (borders.train, borders.validation, borders.test)
     return {
-        "name": own.name,
+        "name": dataset.name,
         "source": series.source,
-        "columns": _columns(own),
+        "columns": _columns(dataset),
         "time": {
-            "column": own.time, "timezone": own.timezone, "freq": own.freq,
+            "column": dataset.time, "timezone": dataset.timezone, "freq": dataset.freq,
             "first": times[0], "last": times[1], "steps": len(series.times),
         },
-        "seasons": list(own.seasons),
+        "seasons": list(dataset.seasons),
         "series": {
             "count": len(lengths), "shortest": int(min(lengths)), "longest": int(max(lengths)),
         },
@@ -59,8 +59,8 @@ def report(own: Own, horizon: int, past: int, borders: Borders) -> dict[str, Any
         },
         "look_back": past,
         "horizon": horizon,
-        "bytes": _bytes(own, borders),
-        "said": list(own.said),
+        "bytes": _bytes(dataset, borders),
+        "said": list(dataset.said),
     }  # fmt: skip
 
 
@@ -95,21 +95,24 @@ def text(found: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _columns(own: Own) -> dict[str, dict[str, Any]]:
+def _columns(dataset: Dataset) -> dict[str, dict[str, Any]]:
     """Role by name; of the values how many are missing, and whether they are all one."""
-    columns: dict[str, dict[str, Any]] = {own.time: {"role": "time"}}
-    columns |= {name: {"role": "id"} for name in own.id}
-    for name in own.columns:
+    columns: dict[str, dict[str, Any]] = {dataset.time: {"role": "time"}}
+    columns |= {name: {"role": "id"} for name in dataset.id}
+    for name in dataset.columns:
         columns[name] = {
-            "role": "target" if name in own.targets else "past covariate",
-            "missing": own.counts["missing"][name],
-            "constant": name in own.counts["constant"],
+            "role": "target" if name in dataset.targets else "past covariate",
+            "missing": dataset.counts["missing"][name],
+            "constant": name in dataset.counts["constant"],
         }
-    roles = {"future covariate": own.series.known_columns, "static": tuple(own.series.static)}
+    roles = {
+        "future covariate": dataset.series.known_columns,
+        "static": tuple(dataset.series.static),
+    }
     return columns | {name: {"role": role} for role, names in roles.items() for name in names}
 
 
-def _windows(own: Own, horizon: int, past: int, first: int, last: int) -> int:
+def _windows(dataset: Dataset, horizon: int, past: int, first: int, last: int) -> int:
     """The windows whose targets lie in steps [first, last), 0 where none fits."""
     import torch
 
@@ -119,19 +122,19 @@ def _windows(own: Own, horizon: int, past: int, first: int, last: int) -> int:
     try:
         return len(
             Windows(
-                values=nothing.expand(len(own.series.values), 1),
-                calendar=nothing.expand(len(own.series.times), 1),
+                values=nothing.expand(len(dataset.series.values), 1),
+                calendar=nothing.expand(len(dataset.series.times), 1),
                 past=past, horizon=horizon, first=first, last=last, targets=(0,),
-                items=own.series.items,
+                items=dataset.series.items,
             )
         )  # fmt: skip
     except DataError:
         return 0
 
 
-def _bytes(own: Own, borders: Borders) -> dict[str, int]:
+def _bytes(dataset: Dataset, borders: Borders) -> dict[str, int]:
     """Of the values as read, those in a mapped file apart, and of the scaled copies in 32 bits."""
-    series = own.series
+    series = dataset.series
     arrays = [series.values, *([] if series.known is None else [series.known])]
     size = sum(array.nbytes for array in arrays)
     mapped = isinstance(series.values.base, np.memmap) or isinstance(series.values, np.memmap)
@@ -145,15 +148,15 @@ def _bytes(own: Own, borders: Borders) -> dict[str, int]:
     }
 
 
-def figure(own: Own, borders: Borders) -> "Figure":
+def figure(dataset: Dataset, borders: Borders) -> "Figure":
     """The series over time, with the borders of the parts: some targets, or some of a panel."""
     from matplotlib.figure import Figure
 
-    series = own.series
+    series = dataset.series
     if series.items is None:
-        chosen = _spread(len(own.targets))
-        curves = [(own.targets[c], 0, series.values[:, c]) for c in chosen]
-        left_out = len(own.targets) - len(chosen)
+        chosen = _spread(len(dataset.targets))
+        curves = [(dataset.targets[c], 0, series.values[:, c]) for c in chosen]
+        left_out = len(dataset.targets) - len(chosen)
     else:
         items = series.items
         chosen = _spread(len(items))
@@ -179,7 +182,7 @@ def figure(own: Own, borders: Borders) -> "Figure":
             textcoords="offset points", fontsize="x-small", color="0.4",
         )  # fmt: skip
     more = f", and {left_out:,} more" if left_out else ""
-    picture.suptitle(f"{own.name}: {len(curves)} series{more}", fontsize="medium")
+    picture.suptitle(f"{dataset.name}: {len(curves)} series{more}", fontsize="medium")
     return picture
 
 

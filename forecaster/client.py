@@ -183,19 +183,9 @@ def _form(card: dict[str, Any]) -> frames.Form:
             f"the panel of this model has {card['items']:,} columns, of which the service names "
             f"{len(card['item_names']):,}: forecast it with --model instead of --url"
         )
-    reading = Reading(
-        time=card["time"],
-        id=tuple(card["id_columns"]),
-        targets=tuple(card["item_names"] if card["wide"] else card["targets"]),
-        past_covariates=tuple(card["past_covariates"]),
-        future_covariates=tuple(card["future_covariates"]),
-        static=tuple(attribute["name"] for attribute in card["static_covariates"]),
-        freq=card["freq"],
-        panel=card["wide"],
-        policy=card["policy"],
-    )
-    columns = tuple(card["columns"])
-    return frames.Form(reading, columns, card["timezone"], card["look_back"], card["horizon"])
+    targets = card["item_names"] if card["wide"] else card["targets"]
+    reading = Reading.from_dict({**card["reading"], "targets": targets})
+    return frames.Form(reading, tuple(card["columns"]), card["look_back"], card["horizon"])
 
 
 def _portions(histories: frames.Histories, card: dict[str, Any]) -> Iterator[list[dict[str, Any]]]:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -15,7 +15,7 @@ from forecaster.errors import DataError, UsageError
 from forecaster.notices import Notice, NoticeCode
 
 if TYPE_CHECKING:
-    from forecaster.datasets.reader import Own
+    from forecaster.datasets.dataset import Dataset
     from forecaster.datasets.reading import Policy, Reading
 
 TOGETHER = 1024
@@ -31,7 +31,6 @@ class Form:
 
     reading: "Reading"
     columns: tuple[str, ...]
-    timezone: Literal["UTC", "naive"]
     past: int
     horizon: int
 
@@ -107,7 +106,7 @@ class Question:
             values = values[:, :, 0].transpose(1, 0, 2)
         else:
             names, grid = reading.targets, pd.DatetimeIndex(np.concatenate(times))
-        if self.form.timezone == "UTC":
+        if reading.timezone == "UTC":
             grid = grid.tz_localize("UTC")
         columns = [name + suffix for name in names for suffix in suffixes]
         result = pd.DataFrame(values.reshape(len(grid), -1), columns=columns)
@@ -137,10 +136,10 @@ def ask(
     if not 1 <= steps <= form.horizon:
         raise UsageError(f"this model forecasts 1 to {form.horizon} steps, got horizon={steps}")
     reading = replace(form.reading, policy=policy or form.reading.policy)
-    own = _read(history, reading, form, where, most)
-    for sentence in own.said:
+    found = _read(history, reading, where, most)
+    for sentence in found.said:
         say(sentence)
-    series = own.series.select(form.columns)
+    series = found.series.select(form.columns)
     ahead, drop = _ahead(future, series, form)
     items = series.items or Items.single(len(series.times))
     return Question(form, steps, sorted(set(levels)), series, items, ahead, drop, where)
@@ -155,13 +154,12 @@ def own_scale(names: Sequence[str]) -> Notice:
 def _read(
     source: pd.DataFrame | str | Path,
     reading: "Reading",
-    form: Form,
     where: str,
     most: int | None = None,
-) -> "Own":
+) -> "Dataset":
     from forecaster.datasets.reader import history
 
-    return history(source, reading, timezone=form.timezone, where=where, most=most)
+    return history(source, reading, where=where, most=most)
 
 
 def _newest(
@@ -211,7 +209,7 @@ def _ahead(
         targets=names, past_covariates=(), future_covariates=(), static=(), panel=False,
         policy="error",
     )  # fmt: skip
-    beyond = _read(future, theirs_reading, form, "the future").series
+    beyond = _read(future, theirs_reading, "the future").series
     theirs = beyond.items or Items.single(len(beyond.times))
     places = {name: place for place, name in enumerate(theirs.names)}
 

@@ -72,10 +72,10 @@ def judge(
 ) -> Evaluation:
     """Score the model, its intervals and the floors on every test window."""
     model = model.to(device).eval()
-    season = problem.facts.seasons[0]
+    season = problem.dataset.seasons[0]
     train = problem.training(device)
     floors = all_floors(
-        train, problem.validation(device), problem.facts.seasons, problem.borders.train
+        train, problem.validation(device), problem.dataset.seasons, problem.borders.train
     )
     names, scaler = problem.schema.targets, problem.schema.target_scaler
     online = problem.config.intervals.online
@@ -93,7 +93,7 @@ def judge(
 
 def errors_of(problem: Problem, train: Windows, found: Score) -> Errors:
     """What the metrics of a forecast are made of."""
-    naive = naive_mae(train, problem.facts.seasons[0])
+    naive = naive_mae(train, problem.dataset.seasons[0])
     return Errors(found, np.atleast_2d(problem.schema.target_scaler.std), naive)
 
 
@@ -124,7 +124,7 @@ def draw(
         band = in_units(intervals.quantiles(scaled, ends), scaler, batch.item)[0]
     targets = list(problem.schema.target_positions)
     item, row, step = test.origin(number)
-    before = min(test.past, max(2 * test.horizon, 2 * problem.facts.seasons[0]))
+    before = min(test.past, max(2 * test.horizon, 2 * problem.dataset.seasons[0]))
     times = problem.series.times[step - before : step + test.horizon]
     title = f"{problem.config.data.label}, test window {number + 1} of {len(test)}"
     if problem.series.items is not None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -167,9 +167,8 @@ class Forecaster:
     @property
     def form(self) -> frames.Form:
         """What its histories are like."""
-        schema, timezone = self.schema, cast(Literal["UTC", "naive"], self.schema.timezone)
-        reading = schema.reading(self.bundle.config.data.policy)
-        return frames.Form(reading, schema.columns, timezone, self.bundle.past, self.bundle.horizon)
+        schema = self.schema
+        return frames.Form(schema.reading, schema.columns, self.bundle.past, self.bundle.horizon)
 
     @property
     def kind(self) -> Literal["mean", "median"]:

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,28 +13,20 @@ from forecaster.bundle import Bundle, Schema
 from forecaster.config import DataConfig, Loaded, RunConfig
 from forecaster.datasets import (
     Borders,
-    Card,
+    Dataset,
     Items,
     Known,
+    Reading,
     Scaler,
     Series,
     Windows,
-    load,
     load_card,
 )
 from forecaster.datasets.series import quoted
 from forecaster.datasets.sizes import sizes
 from forecaster.errors import DataError, UnavailableError, UsageError
-from forecaster.lookup import did_you_mean
 from forecaster.model import ForecastModel
 from forecaster.progress import Say
-
-if TYPE_CHECKING:
-    from forecaster.datasets.reader import Own
-    from forecaster.datasets.reading import Reading
-
-Facts: TypeAlias = "Card | Own"
-"""What is known about the data: a card's, or what was found in a file."""
 
 MOST = 100_000
 """Windows of a panel that are judged in a split: evenly spaced ones, about so many, where there are
@@ -48,16 +40,14 @@ class Problem:
     """A configuration made concrete by its data: every length known, every column chosen."""
 
     config: RunConfig
-    facts: Facts
+    dataset: Dataset
     series: Series
-    digest: str
     borders: Borders
-    targets: tuple[str, ...]
 
     @cached_property
     def schema(self) -> Schema:
         """With the scalers of the training rows."""
-        facts, series, items = self.facts, self.series, self.series.items
+        series, items, known = self.series, self.series.items, self.series.known_columns
         last, (past, _, _) = self.borders.train, self.config.window.lengths()
         rows: Any = slice(0, last)
         if items is None:
@@ -67,26 +57,37 @@ class Problem:
             if series.known is not None:
                 steps = np.arange(len(series.values)) - np.repeat(items.bounds[:-1], items.lengths)
                 rows = steps + np.repeat(items.places, items.lengths) < last
+        names, reading = () if items is None else tuple(items.names), self.dataset.reading
         return Schema(
             columns=series.columns,
             targets=self.targets,
-            time=facts.time,
-            timezone=facts.timezone,
-            freq=facts.freq,
-            seasons=facts.seasons,
+            reading=replace(
+                reading,
+                targets=names if reading.panel else self.targets,
+                past_covariates=tuple(c for c in series.columns if c not in self.targets),
+                future_covariates=known,
+                static=tuple(series.static),
+            ),
             scaler=scaler,
-            id=() if isinstance(facts, Card) else facts.id,
-            wide=bool(self.config.data.panel),
-            items=() if items is None else tuple(items.names),
+            items=names,
             known=Known.fit(series, rows),
             holidays=self.config.data.holidays,
         )
 
     @property
+    def targets(self) -> tuple[str, ...]:
+        """The columns to predict."""
+        return self.dataset.targets
+
+    @property
+    def digest(self) -> str:
+        """Of the data, whichever of its columns are used."""
+        return self.dataset.digest
+
+    @property
     def main_target(self) -> str:
         """The target that is shown where there is room for one."""
-        usual = self.facts.target if isinstance(self.facts, Card) else ""
-        return usual if usual in self.targets else self.targets[0]
+        return self.dataset.main_target
 
     def refitted(self) -> "Problem":
         """The same problem with every row a training row, for weights that go to work."""
@@ -232,40 +233,34 @@ class Problem:
         return re.sub(r"[^A-Za-z0-9_.-]+", "-", name)
 
 
-def find_data(loaded: Loaded, say: Say) -> tuple[RunConfig, Facts, Series]:
+def find_data(loaded: Loaded, say: Say) -> tuple[RunConfig, Dataset]:
     """The data of the configuration, or its stated `otherwise` when the user named none."""
-    data = loaded.config.data
-    if data.is_file:
-        from forecaster.datasets.reader import read
-
-        own = read(data.name, reading(data))
-        for sentence in own.said:
-            say(sentence)
-        name = str(Path(data.name).expanduser().absolute())  # found again from any folder
-        found = data.model_copy(update={"name": name})
-        return loaded.config.model_copy(update={"data": found}), own, own.series
-    card = load_card(data.name)
+    config, data = loaded.config, loaded.config.data
     try:
-        series = load(card, data.path)
+        dataset = open_data(data)
     except UnavailableError as error:
-        if data.otherwise is None or loaded.named("data.name") or data.path is not None:
+        if data.is_file or not data.otherwise or loaded.named("data.name") or data.path:
             raise
         say(
-            f"{error}\nThis run uses {data.otherwise} instead of {card.name}: nobody named a data "
+            f"{error}\nThis run uses {data.otherwise} instead of {data.name}: nobody named a data "
             f"set, and {loaded.origins['data.otherwise']} says so."
         )
-        card = load_card(data.otherwise)
-        series = load(card)
-    path = data.path and data.path.resolve()  # a bundle finds its data from any folder
-    found = data.model_copy(update={"name": card.name, "path": path})
-    return loaded.config.model_copy(update={"data": found}), card, series
+        data = data.model_copy(update={"name": data.otherwise})
+        dataset = open_data(data)
+    for sentence in dataset.said:
+        say(sentence)
+    name, path = dataset.name, data.path and data.path.resolve()
+    if data.is_file:
+        name = str(Path(data.name).expanduser().absolute())
+    found = data.model_copy(update={"name": name, "path": path})  # found again from any folder
+    return config.model_copy(update={"data": found}), dataset
 
 
-def reading(data: DataConfig) -> "Reading":
-    """What the configuration says about a file."""
-    from forecaster.datasets.reading import Reading
+def open_data(data: DataConfig, reading: Reading | None = None) -> Dataset:
+    """The data that a configuration names; by the `reading` of a bundle, where there is one."""
+    from forecaster.datasets.reader import read, read_card
 
-    return Reading(
+    said = Reading(
         time=data.time,
         id=tuple(data.ids),
         targets=tuple(data.targets),
@@ -277,28 +272,30 @@ def reading(data: DataConfig) -> "Reading":
         panel=data.panel,
         policy=data.policy,
     )
+    if data.is_file:
+        return read(data.name, reading or said)
+    card = load_card(data.name)
+    return read_card(card, data.path, said, data.features)
 
 
-def make_problem(config: RunConfig, facts: Facts, series: Series) -> Problem:
+def make_problem(config: RunConfig, dataset: Dataset) -> Problem:
     """Resolve what depends on the data: look-back, start, features, columns, borders."""
-    data, window = config.data, config.window
-    features, targets, columns = _roles(data, facts)
+    data, window, series = config.data, config.window, dataset.series
+    features, targets = data.features or dataset.features, dataset.targets
     if config.intervals.online and series.items is not None:
         raise UsageError(
             "intervals.online=true follows the errors of one series as they come in, but "
-            f"{facts.name} has {len(series.items)} series"
+            f"{dataset.name} has {len(series.items)} series"
         )
-    steps, past, where = len(series.times), window.past, str(facts.name)
+    steps, past, where = len(series.times), window.past, str(dataset.name)
     if isinstance(past, str) and past != "auto":
-        past = int(past.split()[0]) * facts.seasons[0]
-    if isinstance(facts, Card):
-        if past == "auto":
-            past = sizes(steps, window.horizon, facts.seasons, None, where).past
-        borders = facts.borders(steps)
-    else:
+        past = int(past.split()[0]) * dataset.seasons[0]
+    if dataset.split is None or past == "auto":
         wanted = None if past == "auto" else int(past)
-        found = sizes(steps, window.horizon, facts.seasons, wanted, where)
+        found = sizes(steps, window.horizon, dataset.seasons, wanted, where)
         past, borders = found.past, found.borders
+    if dataset.split is not None:
+        borders = dataset.split.borders(steps, where)
     assert isinstance(past, int)
     start = window.start or max(1, past // 2)
     if start > past:
@@ -317,39 +314,11 @@ def make_problem(config: RunConfig, facts: Facts, series: Series) -> Problem:
             "window": window.model_copy(update={"past": past, "start": start}),
         }
     )
-    chosen = series.with_known(columns, data.future_covariates)
-    problem = Problem(resolved, facts, chosen, series.digest, borders, targets)
+    chosen = series.select(targets) if features == "S" else series
+    problem = Problem(resolved, dataset, chosen, borders)
     if chosen.items is None:
         problem.check()
     return problem
-
-
-def _roles(data: DataConfig, facts: Facts) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
-    """Features, the columns to predict, and those to read, as asked for and as there are."""
-    if not isinstance(facts, Card):
-        targets, columns = facts.targets, facts.columns
-        features = data.features or (
-            "MS" if len(columns) > len(targets) else "S" if data.targets else "M"
-        )
-        return features, targets, targets if features == "S" else columns
-    named = [*data.targets, *data.past_covariates, *data.future_covariates]
-    for name in named:
-        if name not in facts.columns:
-            hint = did_you_mean(name, facts.columns)
-            raise UsageError(
-                f"{facts.name} has no column '{name}'.{hint} It has {', '.join(facts.columns)}."
-            )
-        if named.count(name) > 1:
-            raise UsageError(f"the column '{name}' of {facts.name} is given two roles")
-    others = [name for name in facts.columns if name not in data.future_covariates]
-    features = data.features or ("MS" if data.targets or data.past_covariates else "M")
-    if features == "M":
-        return features, tuple(others), tuple(others)
-    targets = tuple(data.targets) or (facts.target,)
-    if features == "S":
-        return features, targets, targets
-    read = data.past_covariates or [name for name in others if name not in targets]
-    return features, targets, tuple(name for name in others if name in {*targets, *read})
 
 
 def reopen(bundle: Bundle) -> Problem:
@@ -362,25 +331,10 @@ def reopen(bundle: Bundle) -> Problem:
             "this bundle was refitted on all rows, the test split included, so its weights cannot "
             "be judged; the honest figures measured before the refit are in its metrics.json"
         )
-    problem = make_problem(bundle.config, *data_of(bundle.config, bundle.schema))
+    problem = make_problem(bundle.config, open_data(bundle.config.data, bundle.schema.reading))
     if problem.digest != bundle.about["data_digest"]:
         raise DataError(
             f"the bundle was trained on {bundle.about['data_digest']}, but {problem.series.source} "
             f"has digest {problem.digest}: its figures could not be compared"
         )
     return problem
-
-
-def data_of(config: RunConfig, schema: Schema | None = None) -> tuple[Facts, Series]:
-    """The data of a resolved configuration; what its schema says of a file is not inferred anew."""
-    from forecaster.datasets.reader import read
-
-    data = config.data
-    if not data.is_file:
-        card = load_card(data.name)
-        return card, load(card, data.path)
-    said = reading(data)
-    if schema is not None:
-        said = schema.reading(said.policy)
-    own = read(data.name, said)
-    return own, own.series

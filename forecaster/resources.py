@@ -40,9 +40,14 @@ def cache() -> Path:
     return user_cache_path("forecaster")
 
 
+SUFFIXES = (".csv", ".csv.gz", ".txt", ".txt.gz", ".parquet", ".pq")
+"""How the names of data files end."""
+
+
 def names_a_file(text: str) -> bool:
     """Whether a name of data is that of a file, a folder or a pattern rather than of a card."""
-    return bool(re.search(r"[/\\*?]|\.(csv|gz|parquet|pq|txt)$", text)) or Path(text).is_dir()
+    named = bool(re.search(r"[/\\*?]", text)) or text.lower().endswith(SUFFIXES)
+    return named or Path(text).is_dir()
 
 
 def tracking_uri() -> str:

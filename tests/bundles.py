@@ -2,14 +2,14 @@
 
 import hashlib
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 
 from forecaster.bundle import FILES, MANIFEST, Bundle, Schema
 from forecaster.config import load_dict
-from forecaster.datasets import Scaler
+from forecaster.datasets import Reading, Scaler
 from forecaster.intervals import Intervals
 
 COLUMNS = ("load", "wind", "Zürich °C")
@@ -32,7 +32,7 @@ def unsaved(
     *,
     targets: tuple[str, ...] = COLUMNS,
     freq: str = "h",
-    timezone: str = "naive",
+    timezone: Literal["UTC", "naive"] = "naive",
     past: int = 12,
     horizon: int = 6,
     calibrated: bool = False,
@@ -47,7 +47,11 @@ def unsaved(
     sections = {"train": {"loss": loss}, "intervals": {"levels": list(LEVELS)}}
     config = load_dict({"window": window, **sections, **MODELS[model]}, "the test")
     scaler = Scaler(mean=(1.0, -20.0, 300.0), std=(2.0, 0.5, 40.0))
-    schema = Schema(COLUMNS, targets, "time", timezone, freq, (SEASON, 2 * SEASON), scaler)
+    reading = Reading(
+        time="time", targets=targets, past_covariates=tuple(c for c in COLUMNS if c not in targets),
+        freq=freq, seasons=(SEASON, 2 * SEASON), panel=False, timezone=timezone,
+    )  # fmt: skip
+    schema = Schema(COLUMNS, targets, reading, scaler)
     with torch.random.fork_rng():
         torch.manual_seed(0)
         built = config.build_model(schema.task(past, past // 2, horizon))

@@ -1,4 +1,5 @@
 import errno
+import hashlib
 import json
 import struct
 import subprocess
@@ -155,6 +156,35 @@ class TestDamage:
             load(folder)
 
 
+class TestFormat:
+    """A whole bundle of another format is refused by name, whatever files it has."""
+
+    @pytest.mark.parametrize(
+        ("found", "remedy"),
+        [(4, "train the model anew"), (6, "use it with the version that made it")],
+    )
+    def test_another_format_is_refused_with_what_to_do(self, found, remedy, folder):
+        about = json.loads((folder / "about.json").read_text())
+        (folder / "about.json").write_text(json.dumps({**about, "format": found}))
+        (folder / "parts.json").unlink()
+        (folder / MANIFEST).write_text(
+            "".join(
+                f"{hashlib.sha256((folder / name).read_bytes()).hexdigest()}  {name}\n"
+                for name in FILES
+                if name != "parts.json"
+            )
+        )
+        with pytest.raises(BundleError, match=f"bundle format {found}.*reads format 5: {remedy}"):
+            load(folder)
+
+    def test_a_part_of_an_unknown_kind_is_refused(self, folder):
+        part = {"name": "line", "kind": "ridge", "file": "line.safetensors"}
+        (folder / "parts.json").write_text(json.dumps([part]))
+        sign(folder)
+        with pytest.raises(BundleError, match=r"does not know the part .*ridge"):
+            load(folder)
+
+
 class TestForeign:
     """Bundles whose manifest is right and whose contents are not."""
 
@@ -222,9 +252,9 @@ class TestForeign:
     @pytest.mark.parametrize(
         ("name", "change", "words"),
         [
-            ("about.json", lambda about: {**about, "format": 1}, "format 1, .* reads 4"),
+            ("about.json", lambda about: {**about, "format": 1}, "format 1, .* reads format 5"),
             ("about.json", lambda about: {}, "KeyError.*format"),
-            ("about.json", lambda about: [1], "TypeError"),
+            ("about.json", lambda about: [1], "KeyError.*format"),
             ("schema.json", lambda schema: {**schema, "scaler": 3}, "TypeError"),
             ("schema.json", lambda schema: {"columns": ["a"]}, "KeyError"),
             ("config.json", lambda config: {**config, "new": 1}, "unknown key 'new'"),
@@ -246,7 +276,7 @@ class TestForeign:
             load(folder)
 
 
-def test_loading_opens_the_eight_files_and_unpickles_nothing(folder):
+def test_loading_opens_its_nine_files_and_unpickles_nothing(folder):
     """Watched from the inside: files opened, names that unpickling would look up."""
     for name in ("model.pkl", "model.ckpt", "python_model.pkl", "weights.pt"):
         (folder / name).write_bytes(b"cbuiltins\nexit\n(I3\ntR.")
@@ -269,7 +299,7 @@ def test_loading_opens_the_eight_files_and_unpickles_nothing(folder):
         [sys.executable, "-c", textwrap.dedent(program), str(folder)],
         capture_output=True, text=True, check=True,
     )  # fmt: skip
-    assert done.stdout.splitlines() == ["8 8", "[]", "[]", "set()"]
+    assert done.stdout.splitlines() == ["9 9", "[]", "[]", "set()"]
 
 
 class TestWriting:

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from forecaster.config import RunConfig
-from forecaster.datasets import Batch, Card, Scaler, Series
+from forecaster.datasets import Batch, Dataset, Reading, Scaler, Series
+from forecaster.datasets.card import Split
 from forecaster.evaluate import score
 from forecaster.judge import forecast_with, judge
 from forecaster.model import ForecastModel
@@ -32,15 +33,6 @@ def values() -> np.ndarray:
 
 
 def problem(data: np.ndarray, model: dict[str, Any] = CYCLE, features: str = "M") -> Problem:
-    card = Card.model_validate(
-        {
-            "name": "small", "title": "small", "about": "generated",
-            "sources": [{"files": ["small.csv"], "sha256": "0" * 64}],
-            "time": "date", "timezone": "naive", "freq": "h",
-            "columns": COLUMNS, "target": "b", "seasons": [12],
-            "split": {"rows": [TRAIN, VALIDATION, TEST]}, "licence": "none", "citation": "none",
-        }
-    )  # fmt: skip
     config = RunConfig.model_validate(
         {
             "window": {"past": 36, "horizon": 14},
@@ -51,7 +43,14 @@ def problem(data: np.ndarray, model: dict[str, Any] = CYCLE, features: str = "M"
         }
     )
     times = pd.date_range("2020-01-01", periods=ROWS, freq="h", unit="us")
-    return make_problem(config, card, Series(data, times, COLUMNS, "h", "generated"))
+    series = Series(data, times, COLUMNS, "h", "generated")
+    reading = Reading(time="date", targets=COLUMNS, freq="h", seasons=(12,), timezone="naive")
+    targets = COLUMNS if features == "M" else ("b",)
+    dataset = Dataset(
+        name="small", reading=reading, series=series, targets=targets, features="M",
+        main_target="b", said=(), counts={}, split=Split(rows=(TRAIN, VALIDATION, TEST)),
+    )  # fmt: skip
+    return make_problem(config, dataset)
 
 
 def trained(posed: Problem) -> tuple[ForecastModel, Fit]:

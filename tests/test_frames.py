@@ -12,8 +12,15 @@ PAST, HORIZON = 3, 2
 
 
 def form(**reading):
-    said = {"time": "when", "targets": ("y",), "freq": "D", "panel": False, **reading}
-    return frames.Form(Reading(**said), ("y",), "naive", PAST, HORIZON)
+    said = {
+        "time": "when",
+        "targets": ("y",),
+        "freq": "D",
+        "panel": False,
+        "timezone": "naive",
+        **reading,
+    }
+    return frames.Form(Reading(**{**said, **reading}), ("y",), PAST, HORIZON)
 
 
 def last(histories, steps):

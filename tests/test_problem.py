@@ -6,6 +6,7 @@ import torch
 
 from forecaster import problem, resources
 from forecaster.config import load
+from forecaster.datasets import reader
 from forecaster.errors import UnavailableError, UsageError
 from forecaster.problem import find_data, make_problem
 from tests import small
@@ -30,23 +31,23 @@ class TestFindData:
         """The real cards; of their data only vic_elec is here."""
         real = Path(problem.__file__).parent.parent / "data" / "cards"
         monkeypatch.setattr(resources, "cards", lambda: real)
-        read = problem.load
+        read = reader.read_card
 
-        def fail(card, path=None):
+        def fail(card, path=None, *chosen):
             if card.name == "vic_elec" and path is None:
-                return read(card, path)
+                return read(card, path, *chosen)
             raise UnavailableError(f"{card.name} is not to be had. Ways out: several.")
 
-        monkeypatch.setattr(problem, "load", fail)
+        monkeypatch.setattr(reader, "read_card", fail)
 
     def find(self, *sets, file="default", **flags):
         said = []
         return *find_data(load(file, sets, flags, {}), said.append), "\n".join(said)
 
     def test_the_default_gives_way_and_says_so(self):
-        config, card, series, said = self.find(attn="full")
-        assert config.data.name == card.name == "vic_elec"
-        assert series.columns == ("Demand", "Temperature")
+        config, dataset, said = self.find(attn="full")
+        assert config.data.name == dataset.name == "vic_elec"
+        assert dataset.columns == ("Demand", "Temperature")
         assert "ETTh1 is not to be had. Ways out: several." in said
         assert "This run uses vic_elec instead of ETTh1" in said
         assert "default.yaml says so" in said
@@ -67,7 +68,7 @@ class TestFindData:
             self.find(*how.pop("sets", []), **how)
 
     def test_names_are_spelt_as_on_the_card(self):
-        config, _, _, said = self.find(data="VIC-ELEC")
+        config, _, said = self.find(data="VIC-ELEC")
         assert config.data.name == "vic_elec"
         assert said == ""
 

@@ -99,12 +99,12 @@ def data_check(
     from forecaster import check
     from forecaster.problem import find_data, make_problem
 
-    resolved, own, series = find_data(loaded, nothing if as_json else say)
-    problem = make_problem(resolved, own, series)
+    problem = make_problem(*find_data(loaded, nothing if as_json else say))
+    dataset = problem.dataset
     past, _, steps = problem.config.window.lengths()
-    found = check.report(own, steps, past, problem.borders)  # type: ignore[arg-type]  # a file's
-    drawn = picture or Path(f"{own.name}-check.png")
-    draw(check.figure(own, problem.borders), drawn)  # type: ignore[arg-type]
+    found = check.report(dataset, steps, past, problem.borders)
+    drawn = picture or Path(f"{dataset.name}-check.png")
+    draw(check.figure(dataset, problem.borders), drawn)
     if as_json:
         print_json({**found, "picture": str(drawn)})
         return

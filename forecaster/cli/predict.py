@@ -68,7 +68,7 @@ def predict(
         source.check_levels(wanted)
         kind, time = source.kind, source.schema.time
         if input is None:
-            history, input = _own_history(source.bundle)
+            input = history = _own_history(source.bundle)
             say(f"history: {input}")
     if kind == "median":
         say("the model was trained for quantiles: its forecast is the median, not the mean")
@@ -85,17 +85,12 @@ def predict(
         print(frame.to_csv(index=False), end="")
 
 
-def _own_history(bundle: "Bundle") -> tuple[Any, str]:
-    """The data that a model was trained on, and what to call it."""
-    from forecaster.datasets import load_card, locate, read_frame
+def _own_history(bundle: "Bundle") -> str:
+    """The file that a model was trained on."""
+    from forecaster.datasets import load_card, locate
 
     data = bundle.config.data
-    if data.is_file:
-        return data.name, data.name
-    card = load_card(data.name)
-    file = locate(card, data.path)
-    # What lies further back may be irregular, as the card then says.
-    return read_frame(file, card).tail(bundle.past), str(file)
+    return data.name if data.is_file else str(locate(load_card(data.name), data.path))
 
 
 def _levels(text: str) -> list[float]:

@@ -165,8 +165,8 @@ def _known(folder: Path, grid: Grid, cell: Cell) -> Finished | None:
     if not own.exists():
         return None
     found = read(own)
-    _, series = grid.data[cell.data]
-    for what, here in (("config_digest", cell.digest), ("data_digest", series.digest)):
+    digest = grid.data[cell.data].digest
+    for what, here in (("config_digest", cell.digest), ("data_digest", digest)):
         if found.facts[what] != here:
             raise UsageError(
                 f"{own} is another cell: its {what} is {found.facts[what]}, not {here}. Remove it "

@@ -103,7 +103,7 @@ def train(shared: Shared, cell: Cell) -> Finished:
 
     torch.set_num_threads(1)
     begun = time.monotonic()
-    problem = make_problem(cell.config, *shared.data[cell.data])
+    problem = make_problem(cell.config, shared.data[cell.data])
     config = problem.config
     device = resources.device(config.device)
     train, validation = problem.training(device), problem.validation(device)
@@ -206,9 +206,10 @@ def _floors(
     """The metrics of each floor on the test windows, computed once for the same windows."""
     key = (problem.digest, problem.config.window.lengths(), problem.schema.targets)
     if key not in _known_floors:
+        seasons = problem.dataset.seasons
         _known_floors[key] = {
             floor.name: measure(errors_of(problem, train, scored), "all", "terminal")
-            for floor in all_floors(train, validation, problem.facts.seasons, problem.borders.train)
+            for floor in all_floors(train, validation, seasons, problem.borders.train)
             for scored in [score(floor.forecast, test.looking_back(floor.past))]
         }
     return _known_floors[key]

@@ -31,11 +31,11 @@ from forecaster.config import (
     load_dict,
     read_yaml,
 )
-from forecaster.datasets import Series
+from forecaster.datasets import Dataset
 from forecaster.errors import ConfigError, UsageError
 from forecaster.lookup import did_you_mean, find
 from forecaster.model import ForecastModel
-from forecaster.problem import Facts, Problem, find_data, make_problem
+from forecaster.problem import Problem, find_data, make_problem
 
 REFERENCES = ("full", *CONTROLS)
 """What stands in every table."""
@@ -45,7 +45,7 @@ LINEAR = "linear"
 """The linear path: the model's option, and how the names of its parameters begin."""
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.]+$")]
-Data = dict[str, tuple[Facts, Series]]
+Data = dict[str, Dataset]
 
 
 class Regime(Section):
@@ -180,13 +180,13 @@ def resolve(name: str, definition: Definition) -> Grid:
     cells: list[Cell] = []
     for each in definition.data:
         asked = load(definition.protocol.config, definition.protocol.set, {"data": each})
-        found, facts, series = find_data(asked, lambda _: None)
-        if facts.name in data:
-            raise UsageError(f"the grid names the data set {facts.name} twice")
-        data[facts.name] = facts, series
+        found, dataset = find_data(asked, lambda _: None)
+        if dataset.name in data:
+            raise UsageError(f"the grid names the data set {dataset.name} twice")
+        data[dataset.name] = dataset
         for horizon in definition.horizons:
             for regime in definition.protocol.regimes:
-                cells += _group(definition, each, found.data, facts, series, horizon, regime)
+                cells += _group(definition, each, found.data, dataset, horizon, regime)
     cells.sort(key=lambda cell: definition.each_seed().index(cell.seed))
     names = [cell.name for cell in cells]
     if twice := next((name for name in names if names.count(name) > 1), None):
@@ -198,8 +198,7 @@ def _group(
     definition: Definition,
     asked: str,
     data: DataConfig,
-    facts: Facts,
-    series: Series,
+    dataset: Dataset,
     horizon: int,
     regime: str,
 ) -> Iterator[Cell]:
@@ -210,7 +209,7 @@ def _group(
     def problem(attn: str) -> Problem:
         flags = {"data": asked, "horizon": horizon, "attn": attn}
         config = load(protocol.config, sets, flags).config
-        return make_problem(config.model_copy(update={"data": data}), facts, series)
+        return make_problem(config.model_copy(update={"data": data}), dataset)
 
     budget = _parameters(_variant(problem("full"), linear=False))
     for attn in definition.attentions():
@@ -221,9 +220,11 @@ def _group(
             for seed in definition.each_seed():
                 config = _variant(posed, linear, inner, seed, protocol.steps).config
                 parts = [attn, horizon, regime, _path(linear), f"s{seed}"]
+                if definition.data[1:]:
+                    parts = [dataset.name, *parts]
                 yield Cell(
-                    name="-".join(map(str, [facts.name, *parts] if definition.data[1:] else parts)),
-                    attn=attn, data=facts.name, horizon=horizon, regime=regime, linear=linear,
+                    name="-".join(map(str, parts)),
+                    attn=attn, data=dataset.name, horizon=horizon, regime=regime, linear=linear,
                     seed=seed, config=config, steps=protocol.steps, parameters=count,
                     within_budget=abs(count - budget) <= MARGIN * budget,
                 )  # fmt: skip
@@ -247,7 +248,7 @@ def _variant(
         model["feed_forward"] = inner
     train["patience"] = patience  # as long as the steps, so that no cell stops before them
     config = load_dict({**values, "seed": seed}, "the grid")
-    return make_problem(config, problem.facts, problem.series)
+    return make_problem(config, problem.dataset)
 
 
 def _within(problem: Problem, budget: int) -> tuple[int | None, int]:

@@ -1,4 +1,4 @@
-"""From a data card to windows: card, fetch, series, calendar, scaling, windows.
+"""From a data card or a file to windows: card, fetch, reader, series, calendar, scaling, windows.
 
 Names are imported from their modules when first used, so that reading a card costs neither
 pandas nor torch.
@@ -16,33 +16,34 @@ if TYPE_CHECKING:
         phase_weights,
     )
     from forecaster.datasets.card import Borders, Card, card_names, load_card
+    from forecaster.datasets.dataset import Dataset
     from forecaster.datasets.fetch import locate
     from forecaster.datasets.items import Items
     from forecaster.datasets.known import Known
+    from forecaster.datasets.reading import Reading
     from forecaster.datasets.scaling import Scaler
-    from forecaster.datasets.series import Series, from_frame, load, read_frame
+    from forecaster.datasets.series import Series
     from forecaster.datasets.windows import Batch, Windows
 
 __all__ = [
     "Batch",
     "Borders",
     "Card",
+    "Dataset",
     "Items",
     "Known",
+    "Reading",
     "Scaler",
     "Series",
     "Windows",
     "calendar_features",
     "calendar_names",
     "card_names",
-    "from_frame",
     "future_times",
-    "load",
     "load_card",
     "locate",
     "normalise_freq",
     "phase_weights",
-    "read_frame",
 ]
 
 _MODULES = {
@@ -53,7 +54,9 @@ _MODULES = {
     "Items": "items",
     "Known": "known",
     "Scaler": "scaling",
-    **dict.fromkeys(("Series", "from_frame", "load", "read_frame"), "series"),
+    "Dataset": "dataset",
+    "Reading": "reading",
+    "Series": "series",
     **dict.fromkeys(("Batch", "Windows"), "windows"),
 }
 

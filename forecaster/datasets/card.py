@@ -131,6 +131,26 @@ class Split(_Facts):
             raise ValueError(f"the fractions must add up to 1, got {list(self.fractions)}")
         return self
 
+    def borders(self, rows: int, where: str) -> Borders:
+        """Where the parts end in a file of `rows` rows.
+
+        Fractions follow the benchmarks: the training part has int(0.7 n) rows, the test part
+        int(0.2 n), validation the rest. Raises DataError when the file, called `where`, is too
+        short.
+        """
+        if self.rows:
+            borders = Borders(*self.rows)
+        else:
+            assert self.fractions  # by the validator
+            train, _, test = self.fractions
+            borders = Borders(int(rows * train), rows - int(rows * test), rows)
+        if not 0 < borders.train < borders.validation < borders.test <= rows:
+            raise DataError(
+                f"{where}: the card splits at rows {borders.train}, {borders.validation} and "
+                f"{borders.test}, but the file has {rows} rows."
+            )
+        return borders
+
 
 class Irregular(_Facts):
     """How the stamps of a published file depart from its step: all its rows count as evenly spaced.
@@ -188,25 +208,6 @@ class Card(_Facts):
                 if tell(source.file_name) == tell(file.name):
                     return source
         return self.sources[0]
-
-    def borders(self, rows: int) -> Borders:
-        """Where the parts end in a file of `rows` rows.
-
-        Fractions follow the benchmarks: the training part has int(0.7 n) rows, the test part
-        int(0.2 n), validation the rest. Raises DataError when the file is too short.
-        """
-        if self.split.rows:
-            borders = Borders(*self.split.rows)
-        else:
-            assert self.split.fractions  # by the validator of Split
-            train, _, test = self.split.fractions
-            borders = Borders(int(rows * train), rows - int(rows * test), rows)
-        if not 0 < borders.train < borders.validation < borders.test <= rows:
-            raise DataError(
-                f"{self.name}: the card splits at rows {borders.train}, {borders.validation} and "
-                f"{borders.test}, but the file has {rows} rows."
-            )
-        return borders
 
 
 def card_names() -> list[str]:

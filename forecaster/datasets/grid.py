@@ -3,6 +3,7 @@
 import sys
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -201,3 +202,32 @@ class Grid:
                 places = np.searchsorted(self._steps, stamps, side="right") - 1
             places = places.clip(0, len(self._steps) - 1)
         return places, stamps - self._steps[places]
+
+
+class RowGrid:
+    """Steps that are the rows themselves, each with the stamp it has.
+
+    For a file whose rows count as one step apart whatever their stamps say.
+    """
+
+    tolerance = 0
+
+    def __init__(self, freq: str, stamps: NDArray[np.int64]) -> None:
+        self.freq = freq
+        self.times = pd.DatetimeIndex(stamps.view("datetime64[us]"))
+        self._next = 0
+
+    @property
+    def step(self) -> int | None:
+        """Microseconds, None where the calendar decides."""
+        fixed = fixed_step(self.freq)
+        return None if fixed is None else fixed // pd.Timedelta(1, "us")
+
+    def place(self, stamps: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The steps of the next rows, given their stamps in the order of the file."""
+        places = np.arange(self._next, self._next + len(stamps))
+        self._next += len(stamps)
+        return places, np.zeros_like(places)
+
+
+Steps: TypeAlias = Grid | RowGrid

@@ -1,9 +1,12 @@
 """How a file is read: what is said about it, and what was found where nothing was said."""
 
-from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, TypeAlias
 
-Policy: TypeAlias = Literal["error", "sort", "resample"]
+from pydantic import TypeAdapter
+
+Policy: TypeAlias = Literal["error", "sort", "resample", "rows"]
+Timezone: TypeAlias = Literal["UTC", "naive"]
 
 
 @dataclass(frozen=True)
@@ -27,16 +30,24 @@ class Text:
 
 @dataclass(frozen=True)
 class Reading:
-    """What is said about a file; what is not said is inferred.
+    """What is said about a file; what is not said is found, and the reader fills it in.
 
     `time` and `id` name columns: the stamps, and the series that a row of a long file belongs to,
     told by one column or by several together.
     `targets` are to be predicted; `past_covariates` are known up to now, `future_covariates` for
-    the steps to come as well; `static` attributes belong to a series as a whole. With `panel`
-    every target column of a wide file becomes a series of its own. `policy` tells what becomes of
-    rows that are not one step apart: `error`; `sort` orders them, drops identical repetitions and
-    leaves gaps missing; `resample` also averages rows that share a step. `text` tells how a text
-    file is written. Cells like one of `missing` have no value.
+    the steps to come as well; `static` attributes belong to a series as a whole. `freq` is the time
+    step, `seasons` its cycles in steps. With `panel` every target column of a wide file becomes a
+    series of its own.
+
+    `policy` tells what becomes of rows that are not one step apart: `error`; `sort` orders them,
+    drops identical repetitions and leaves gaps missing; `resample` also averages rows that share a
+    step; `rows` takes each row as one step, whatever its stamp says.
+
+    `timezone` is UTC where stamps carry a zone or count as UTC. `text` tells how a text file is
+    written; one without a header has the columns `header`, one without stamps begins at `first`.
+    Cells like one of `missing` have no value.
+
+    A model keeps the reading of its training file and reads the next file by it.
     """
 
     time: str | None = None
@@ -51,3 +62,23 @@ class Reading:
     policy: Policy = "error"
     text: Text | None = None
     missing: tuple[str, ...] = ()
+    timezone: Timezone | None = None
+    header: tuple[str, ...] = ()
+    first: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, state: dict[str, Any]) -> "Reading":
+        """What `to_dict` gave, even through JSON. Raises ValueError for anything else."""
+        if unknown := set(state) - set(cls.__dataclass_fields__):
+            raise ValueError(f"unknown in a reading: {', '.join(sorted(unknown))}")
+        return _ADAPTER.validate_python(state)
+
+
+NOTHING_SAID = Reading()
+"""Everything is to be found."""
+
+_ADAPTER = TypeAdapter(Reading)

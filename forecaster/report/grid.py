@@ -19,7 +19,7 @@ from forecaster.evaluate import Verdict
 from forecaster.evaluate.figures import Cost, shown, whole
 from forecaster.evaluate.lags import LagProfile, lag_profile
 from forecaster.lookup import did_you_mean
-from forecaster.problem import Problem, data_of, make_problem
+from forecaster.problem import Problem, make_problem, open_data
 from forecaster.progress import Bar
 from forecaster.report.page import Chart, Page, Section, Table
 from forecaster.report.parts import (
@@ -126,8 +126,8 @@ def _problems(cells: Sequence[Finished]) -> dict[str, Problem]:
         config = load_dict(cell.facts["config"], str(cell.folder))
         name = config.data.name
         if name not in data:
-            data[name] = data_of(config)
-        problem = make_problem(config, *data[name])
+            data[name] = open_data(config.data)
+        problem = make_problem(config, data[name])
         if problem.digest != cell.facts["data_digest"]:
             raise DataError(
                 f"{cell.folder} was trained on {cell.facts['data_digest']}, but "
@@ -249,7 +249,7 @@ def _examples(group: Group, cells: Cells, problems: dict[str, Problem]) -> Itera
     column = problem.main_target
     place = schema.targets.index(column)
     errors, test = cell.by_window(), problem.test("cpu")
-    history = min(test.past, max(test.horizon, 2 * problem.facts.seasons[0]))
+    history = min(test.past, max(test.horizon, 2 * problem.dataset.seasons[0]))
     with safe_open(cell.folder / ARRAYS, framework="numpy") as file:
         for kind in PICKED:
             number = facts["examples"][kind]
@@ -299,7 +299,7 @@ def _lags(
             bar.report(attn, 0)
             profile = _profile(cell, problem, lambda step, attn=attn: bar.report(attn, step))
             title = f"{_short(group)}: {attn}"
-            chart = lag_chart(title, profile, problem.facts.seasons[0])
+            chart = lag_chart(title, profile, problem.dataset.seasons[0])
             if chart is None:
                 notes.append(f"{title} does not look at its past at all.")
             else:

@@ -160,7 +160,7 @@ def _examples(
     forecasts = schema.target_scaler.at(batch.item, 3).inverse(scaled)
     column = problem.main_target
     place, target = schema.columns.index(column), schema.targets.index(column)
-    history = min(test.past, max(test.horizon, 2 * problem.facts.seasons[0]))
+    history = min(test.past, max(test.horizon, 2 * problem.dataset.seasons[0]))
     charts = []
     for kind, number, forecast in zip(PICKED, numbers, forecasts, strict=True):
         item, row, step = test.origin(number)
@@ -293,7 +293,7 @@ def _steps(runs: Sequence[Judged]) -> Chart:
 def _lags(runs: Sequence[Judged]) -> tuple[list[str], list[Table], list[Chart]]:
     notes, charts = [LAGS], []
     for run in runs:
-        chart = lag_chart(run.name, run.profile, run.problem.facts.seasons[0])
+        chart = lag_chart(run.name, run.profile, run.problem.dataset.seasons[0])
         if chart is None:
             notes.append(f"{run.name} does not look at its past at all.")
         else:

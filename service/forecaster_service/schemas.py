@@ -292,6 +292,7 @@ class ModelCard(ModelIdentity):
     timezone: str
     """UTC, or naive: the clock of the data's source."""
     policy: str
+    reading: dict[str, Any]
     """What became of gaps, repeated and unsorted times in its data: error, sort or resample."""
     look_back: int
     """Rows that a request needs at least."""

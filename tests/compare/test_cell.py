@@ -56,7 +56,7 @@ def test_facts(done, grid):
 def test_it_is_what_the_evaluation_says(done, grid):
     """Every test window, the floors, and the weights that were kept."""
     cell = cell_named(grid, "full-5-few-linear-s0")
-    problem = make_problem(cell.config, *grid.data["small"])
+    problem = make_problem(cell.config, grid.data["small"])
     model = problem.build_model()
     model.load_state_dict(load_weights(done.folder / WEIGHTS))
     judged = judge(problem, model, "cpu").to_dict()

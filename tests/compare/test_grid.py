@@ -29,7 +29,7 @@ def grid(home):
 
 
 def build(cell, grid):
-    return make_problem(cell.config, *grid.data[cell.data]).build_model()
+    return make_problem(cell.config, grid.data[cell.data]).build_model()
 
 
 class TestDefine:

@@ -45,7 +45,7 @@ def test_every_card_says_where_its_data_are_and_whose(name):
 )
 def test_ett_borders_and_seasons(name, borders, seasons):
     card = load_card(name)
-    assert card.borders(ETT_ROWS[name[3]]) == borders
+    assert card.split.borders(ETT_ROWS[name[3]], "it") == borders
     assert card.seasons == seasons
 
 
@@ -56,7 +56,7 @@ def test_ett_borders_and_seasons(name, borders, seasons):
 @pytest.mark.parametrize("past", [96, 336])
 def test_ett_counts_of_test_windows(name, counts, past):
     rows = ETT_ROWS[name[3]]
-    borders = load_card(name).borders(rows)
+    borders = load_card(name).split.borders(rows, "it")
     values = torch.zeros(rows, 1)
     got = tuple(
         len(Windows(values, values, past, horizon, borders.validation, borders.test, (0,)))
@@ -79,7 +79,7 @@ def test_shapes_borders_and_seasons_of_the_others(name, columns, seasons, rows, 
     assert len(card.columns) == columns
     assert card.target == card.columns[-1] == "OT"
     assert card.seasons == seasons
-    assert card.borders(rows) == borders
+    assert card.split.borders(rows, "it") == borders
 
 
 def test_parts_say_so():
@@ -113,14 +113,14 @@ def test_runs_of_column_numbers_are_written_short():
 
 def test_fractions_round_as_the_benchmarks_do():
     # Autoformer's numbers for exchange_rate: 7588 rows, train 5311, test 1517.
-    borders = load_card("vic_elec").borders(7588)
+    borders = load_card("vic_elec").split.borders(7588, "it")
     assert (borders.train, borders.test - borders.validation, borders.test) == (5311, 1517, 7588)
 
 
 @pytest.mark.parametrize(("name", "rows"), [("ETTh1", 14_399), ("vic_elec", 3)])
 def test_too_few_rows_for_the_borders(name, rows):
     with pytest.raises(DataError, match=f"the file has {rows} rows"):
-        load_card(name).borders(rows)
+        load_card(name).split.borders(rows, "it")
 
 
 def test_names_are_found_in_any_case_and_near_ones_are_proposed():
@@ -162,7 +162,7 @@ def test_a_new_card_is_found_by_its_file(cards):
     (cards / "mine.yaml").write_text(yaml.safe_dump(facts()), encoding="utf-8")
     card = load_card("mine")
     assert card.freq == "15min"
-    assert card.borders(100) == Borders(60, 80, 100)
+    assert card.split.borders(100, "it") == Borders(60, 80, 100)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ from sklearn.linear_model import Ridge
 from torch import Tensor
 
 from forecaster import config
-from forecaster.datasets import Items, Windows, load, load_card
+from forecaster.datasets import Items, Windows, load_card
+from forecaster.datasets.reader import read_card
 from forecaster.errors import DataError
 from forecaster.evaluate import Floor, all_floors, floors, score
 from forecaster.problem import make_problem
@@ -183,7 +184,7 @@ def test_a_season_longer_than_the_training_rows_is_refused() -> None:
 @pytest.mark.data
 def test_the_floors_of_etth1_are_the_known_ones() -> None:
     card = load_card("ETTh1")
-    problem = make_problem(config.load(sets=["window.horizon=336"]).config, card, load(card))
+    problem = make_problem(config.load(sets=["window.horizon=336"]).config, read_card(card))
     test = problem.test("cpu")
     found = all_floors(
         problem.training("cpu"), problem.validation("cpu"), card.seasons, problem.borders.train

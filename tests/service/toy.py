@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ from fastapi.testclient import TestClient
 
 from forecaster.bundle import Bundle, Schema
 from forecaster.config import load_dict
-from forecaster.datasets import Known, Scaler
+from forecaster.datasets import Known, Reading, Scaler
 from forecaster.datasets.known import Attribute
 from forecaster.errors import UnavailableError
 from forecaster.intervals import Intervals
@@ -24,6 +24,7 @@ from forecaster.predict import keep
 from forecaster_service.app import create_app
 from forecaster_service.settings import Settings
 
+NOTHING_KNOWN = Known()
 NAME = "forecaster-toy-M-all-6"
 PAST, HORIZON = 24, 6
 COLUMNS = ("load", "wind", "Zürich °C")
@@ -66,13 +67,16 @@ def make_bundle(
     folder: Path,
     columns: tuple[str, ...] = COLUMNS,
     freq: str = "h",
-    timezone: str = "naive",
+    timezone: Literal["UTC", "naive"] = "naive",
     loss: str = "mse",
     *,
     targets: tuple[str, ...] = (),
     items: tuple[str, ...] = (),
     model: str = "informer",
-    **schema_options: Any,
+    id: tuple[str, ...] = (),
+    wide: bool = False,
+    known: Known = NOTHING_KNOWN,
+    holidays: str | None = None,
 ) -> Bundle:
     """An Informer with ProbSparse attention that nobody trained, or our own model.
 
@@ -96,10 +100,15 @@ def make_bundle(
     mean = 10.0 * np.arange(len(columns)) + 1
     if items:
         mean = mean + 100 * np.arange(len(items))[:, None]
-    schema = Schema(
-        columns, targets, "time", timezone, freq, (24, 168), Scaler(mean, np.full_like(mean, 2)),
-        items=items, **schema_options,
+    reading = Reading(
+        time="time", id=id, targets=items if wide else targets,
+        past_covariates=tuple(name for name in columns if name not in targets),
+        future_covariates=known.columns,
+        static=tuple(attribute.name for attribute in known.attributes),
+        freq=freq, seasons=(24, 168), panel=wide, timezone=timezone,
     )  # fmt: skip
+    scaler = Scaler(mean, np.full_like(mean, 2))
+    schema = Schema(columns, targets, reading, scaler, items, known, holidays)
     torch.manual_seed(0)
     built = config.build_model(schema.task(PAST, 12, HORIZON))
     about = {"name": NAME, "run_id": "0" * 32, "attn_effective": "sparse", "intervals": "made up"}

@@ -78,8 +78,8 @@ class Clock:
         if self.local and zoned:
             raise DataError(
                 f"{name}, row {rows.before + 1}, column '{self.column}': a stamp with a time zone, "
-                "but those that the model was trained on have none: give the local time of their "
-                "source, without a zone."
+                "but those of this data set have none: give the local time of their source, "
+                "without a zone."
             )
         if self.zoned is None:
             self.zoned = zoned

@@ -11,7 +11,7 @@ import zlib
 from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,6 +21,8 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
+from forecaster.datasets.reader.cells import NUMBER
+from forecaster.datasets.reading import NOTHING_SAID, Reading
 from forecaster.datasets.series import quoted, separator_hint
 from forecaster.errors import DataError, StorageError, UnavailableError
 
@@ -49,15 +51,32 @@ class Rows(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Bare:
+    """The columns of a text of values alone, and the stamps of its rows: from `first` on."""
+
+    columns: tuple[str, ...]
+    time: str
+    first: str
+    freq: str
+
+    def stamps(self, before: int, count: int) -> pa.Array:
+        """The stamps of so many rows after the first ones."""
+        times = pd.date_range(self.first, periods=before + count, freq=self.freq, unit="us")
+        return pa.array(times[before:])
+
+
+@dataclass(frozen=True)
 class Table:
     """The rows of some files, or of a frame, that have the same columns.
 
-    `where` is what messages call the whole, `names` what they call each part.
+    `where` is what messages call the whole, `names` what they call each part. `bare` says what a
+    text without a header and without stamps leaves out.
     """
 
     where: str
     names: tuple[str, ...]
     parts: tuple[Path | pa.Table, ...]
+    bare: Bare | None = None
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
@@ -83,17 +102,24 @@ class Table:
         source = self.parts[part]
         if isinstance(source, pa.Table):
             return source.schema
-        with _explained(source):
+        with _explained(source, header=self.bare is None):
             if _is_parquet(source):
                 return pa.parquet.read_schema(source)
-            with _stream(source) as stream, _csv(stream) as reader:
-                return reader.schema
+            with _stream(source) as stream, _csv(stream, bare=self.bare) as reader:
+                schema = reader.schema
+        if self.bare:
+            return schema.insert(0, pa.field(self.bare.time, pa.timestamp("us")))
+        return schema
 
     def rows(self, columns: Sequence[str], words: Sequence[str] = ()) -> Iterator[Rows]:
         """All rows of `columns`, those in `words` as dictionaries where that spares work."""
         for number in range(len(self.parts)):
             before = 0
-            for cells in self._batches(number, list(columns), list(words)):
+            wanted = [name for name in columns if self.bare is None or name != self.bare.time]
+            for cells in self._batches(number, wanted, list(words)):
+                if self.bare and len(wanted) < len(columns):
+                    stamps = self.bare.stamps(before, cells.num_rows)
+                    cells = cells.add_column(0, self.bare.time, stamps)
                 if cells.num_rows:
                     yield Rows(number, before, cells)
                 before += cells.num_rows
@@ -105,7 +131,7 @@ class Table:
         if isinstance(source, pa.Table):
             yield from source.select(columns).to_batches(max_chunksize=ROWS)
             return
-        with _explained(source):
+        with _explained(source, header=self.bare is None):
             if _is_parquet(source):
                 # buffered as it goes, where Arrow would rather hold all of the file
                 how = {"pre_buffer": False, "buffer_size": BUFFER, "read_dictionary": words}
@@ -113,7 +139,10 @@ class Table:
                     yield from file.iter_batches(ROWS, columns=columns, use_threads=False)
             else:
                 names = list(self._columns(number))
-                with _stream(source) as stream, _csv(stream, names, columns) as reader:
+                with (
+                    _stream(source) as stream,
+                    _csv(stream, names, columns, self.bare) as reader,
+                ):
                     yield from reader
 
     @cached_property
@@ -128,14 +157,34 @@ class Table:
         return f"{self.names[part]}, row {row + 1}"
 
 
-def open_table(path: str) -> Table:
+def _bare(reading: Reading) -> Bare | None:
+    if reading.header and reading.time and reading.first and reading.freq:
+        return Bare(reading.header, reading.time, reading.first, reading.freq)
+    return None
+
+
+def _values_alone(path: Path) -> bool:
+    """Whether the first line of a text holds numbers, where others have names."""
+    if _is_parquet(path):
+        return False
+    with _explained(path, header=False), _stream(path) as stream:
+        line = stream.readline().decode("utf-8", "replace")
+    return all(re.fullmatch(NUMBER, cell.strip()) for cell in line.split(","))
+
+
+def open_table(path: str, reading: Reading = NOTHING_SAID) -> Table:
     """The table in a file, in the files of a folder, or in those that a pattern matches.
 
-    Raises UnavailableError when there is none.
+    `reading` names the columns of a text that has neither header nor stamps. Raises
+    UnavailableError when there is none.
     """
     place = Path(path).expanduser()
     if place.is_file():
-        return Table(str(place), (str(place),), (place,))
+        table = Table(str(place), (str(place),), (place,))
+        bare = _bare(reading)
+        if bare and _values_alone(place):
+            table = replace(table, bare=bare)
+        return table
     if place.is_dir():
         files = [
             file
@@ -185,13 +234,20 @@ def _stream(path: Path) -> Any:
 
 
 def _csv(
-    stream: Any, names: list[str] | None = None, wanted: list[str] | None = None
+    stream: Any,
+    names: list[str] | None = None,
+    wanted: list[str] | None = None,
+    bare: Bare | None = None,
 ) -> pa.csv.CSVStreamingReader:
     """The reader of a CSV text; of the columns `wanted`, as text, if all their `names` are told."""
+    if bare and wanted == []:
+        wanted = list(bare.columns[:1])  # without any there would be no rows to count
     return pa.csv.open_csv(
         stream,
         # One thread, as only then a wrong row is told by its number.
-        read_options=pa.csv.ReadOptions(use_threads=False, block_size=BLOCK),
+        read_options=pa.csv.ReadOptions(
+            use_threads=False, block_size=BLOCK, column_names=bare and bare.columns
+        ),
         convert_options=pa.csv.ConvertOptions(
             column_types=dict.fromkeys(names or (), pa.string()), include_columns=wanted
         ),
@@ -201,8 +257,9 @@ def _csv(
 class _explained:  # noqa: N801 - reads as a verb
     """What Arrow and the system say about a file, in our words."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, header: bool) -> None:
         self.path = path
+        self.header = header
 
     def __enter__(self) -> None:
         return None
@@ -218,7 +275,7 @@ class _explained:  # noqa: N801 - reads as a verb
                 raise DataError(f"{path}: not a whole Parquet file: {error}") from None
             with _stream(path) as stream:
                 check_text(stream.read(4 * BLOCK), path)
-            raise DataError(f"{path}: {csv_error(str(error), header=True)}") from None
+            raise DataError(f"{path}: {csv_error(str(error), self.header)}") from None
         if isinstance(error, OSError):
             raise StorageError(f"{path}: cannot be read: {error.strerror}") from None
 

@@ -8,16 +8,17 @@ says. Nothing is ever filled: a missing value is NaN.
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from forecaster.datasets.calendar import normalise_freq
-from forecaster.datasets.grid import Grid, Step, infer_step
+from forecaster.datasets.dataset import Dataset
+from forecaster.datasets.grid import Grid, RowGrid, Step, Steps, infer_step
 from forecaster.datasets.items import Items
 from forecaster.datasets.reader.attributes import Attributes
 from forecaster.datasets.reader.cells import to_numbers
@@ -26,13 +27,10 @@ from forecaster.datasets.reader.files import Rows, Table, frame_table, open_tabl
 from forecaster.datasets.reader.roles import Roles
 from forecaster.datasets.reader.survey import Found, Ids, Survey
 from forecaster.datasets.reader.values import CHUNK, Values, allocate
-from forecaster.datasets.reading import Reading
+from forecaster.datasets.reading import NOTHING_SAID, Reading
 from forecaster.datasets.seasons import infer_seasons
 from forecaster.datasets.series import Series, quoted, separator_hint
 from forecaster.errors import DataError, UsageError
-
-ANY = Reading()
-"""Nothing is said, all is found."""
 
 FILE = "file"
 """The id of a series that has a file to itself: what `id` is called where no column has it."""
@@ -41,29 +39,7 @@ _PANEL = "y"
 """What the one column of a panel is called that was wide."""
 
 
-@dataclass(frozen=True)
-class Own:
-    """A file as it was read: the facts about it, its series, and what was inferred.
-
-    `seasons` has the main one first, (1,) where none shows; `columns` are the targets, then the
-    past covariates, as in `series`; `said` are sentences for the user; `counts` plain JSON.
-    """
-
-    name: str
-    time: str
-    timezone: Literal["UTC", "naive"]
-    freq: str
-    seasons: tuple[int, ...]
-    columns: tuple[str, ...]
-    targets: tuple[str, ...]
-    id: tuple[str, ...]
-    panel: bool
-    series: Series
-    said: tuple[str, ...]
-    counts: dict[str, Any]
-
-
-def read(path: str, reading: Reading = ANY) -> Own:
+def read(path: str, reading: Reading = NOTHING_SAID) -> Dataset:
     """The series in a CSV or Parquet file, in the files of a folder, or in those of a pattern.
 
     Files without an id column are the series of a panel where their times overlap, and consecutive
@@ -71,63 +47,55 @@ def read(path: str, reading: Reading = ANY) -> Own:
     `id` is FILE; an id of that name asks for this. Raises UnavailableError where there is
     no file, DataError for what does not fit, with the flag that would accept it.
     """
-    table = open_table(path)
     place = Path(path).expanduser().absolute()
     named = place if place.exists() else place.parent
-    return _Reader(table, reading).read(_stem(named.name) or "data")
+    return Reader(open_table(path, reading), reading).read(_stem(named.name) or "data")
 
 
 def history(
     source: "str | Path | pd.DataFrame",
     reading: Reading,
     *,
-    timezone: Literal["UTC", "naive"],
     where: str = "the history",
     most: int | None = None,
-) -> Own:
+) -> Dataset:
     """The same reading of other rows, few perhaps, by the facts of a trained model.
 
-    `reading` names the time column, the targets and the step; columns that it does not name are
-    ignored. Stamps without a zone are UTC where those of the model were. Raises DataError as `read`
+    `reading` is that of the model's data, complete; columns that it does not name are ignored.
+    Stamps without a zone are UTC where those of the model were. Raises DataError as `read`
     does, where stamps carry a zone though those of the model did not, and for more than `most`
     values between the first and the last stamps of the series.
     """
-    if not (reading.time and reading.targets and reading.freq):
-        raise ValueError(f"{reading} leaves out the time column, the targets or the step")
+    if not (reading.time and reading.targets and reading.freq and reading.timezone):
+        raise ValueError(f"{reading} leaves out the time column, the targets, the step or the zone")
     if isinstance(source, pd.DataFrame):
         table = frame_table(source, reading.time, where)
     elif not isinstance(source, str | Path):
         raise UsageError(f"{where}: expected a DataFrame or a file, got {type(source).__name__}")
     else:
-        table = open_table(str(source))
-    reading = replace(reading, seasons=reading.seasons or (1,))
-    return _Reader(table, reading, timezone, most).read(where)
+        table = open_table(str(source), reading)
+    return Reader(table, replace(reading, seasons=reading.seasons or (1,)), most).read(where)
 
 
-class _Reader:
-    """One reading of one table."""
+class Reader:
+    """One reading of one table; with a time zone `reading` is complete, and nothing is found."""
 
-    def __init__(
-        self,
-        table: Table,
-        reading: Reading,
-        timezone: Literal["UTC", "naive"] | None = None,
-        most: int | None = None,
-    ) -> None:
+    def __init__(self, table: Table, reading: Reading, most: int | None = None) -> None:
         self.table = table
         self.where = table.where
-        self.timezone = timezone
+        self.timezone = reading.timezone
         self.most = most
         self.said: list[str] = []
         self.several = bool(reading.id)
+        self.named = bool(reading.targets)
         files = all(isinstance(part, Path) for part in table.parts)
         self.file_id = FILE if files and FILE not in table.columns else None
         if hint := separator_hint(table.columns):
             raise DataError(f"{self.where}: one column, '{table.columns[0]}'.{hint}")
         self.roles = Roles(table, self.file_id, self.said)
-        self.reading = self.roles.find(reading, told=timezone is not None)
+        self.reading = self.roles.find(reading, told=self.timezone is not None)
         self.clock = find_clock(table, self.time)
-        if timezone == "naive":
+        if self.timezone == "naive":
             self.clock.local = True
 
     @property
@@ -137,17 +105,22 @@ class _Reader:
 
     # The rows, twice: once for their stamps, once for their values.
 
-    def read(self, name: str) -> Own:
+    def read(self, name: str) -> Dataset:
         said = self.reading
         ids = Ids(() if said.id == (self.file_id,) else said.id)
         survey = self._survey(ids)
         step = self._step(survey)
         first, last = int(survey.first.min()), int(survey.last.max())
         stamps = survey.sampled[1]
-        grid = Grid.over(step, first, last, stamps, survey.rows, self.where, self.most)
-        self.several = bool(said.id) or self._files_overlap(survey, grid)
-        item_of, names = self._order(ids)
-        items = self._items(names, item_of, survey, grid)
+        grid: Steps
+        if said.policy == "rows":
+            grid = RowGrid(step.freq, survey.stamps)
+            item_of, items = np.zeros(len(self.table.parts), np.int64), Items.single(survey.rows)
+        else:
+            grid = Grid.over(step, first, last, stamps, survey.rows, self.where, self.most)
+            self.several = bool(said.id) or self._files_overlap(survey, grid)
+            item_of, names = self._order(ids)
+            items = self._items(names, item_of, survey, grid)
         columns = (*said.targets, *said.past_covariates)
         cells = Values(
             int(items.bounds[-1]), len(columns) + len(said.future_covariates),
@@ -187,23 +160,27 @@ class _Reader:
         }
         seasons = said.seasons or self._seasons(series, targets)
         self._say_counts(counts)
-        return Own(
-            name=name,
-            time=self.time,
-            timezone=self.timezone or ("UTC" if self.clock.zoned else "naive"),
+        complete = replace(
+            said,
+            id=said.id or ((FILE,) if self.several else ()),
             freq=step.freq,
             seasons=seasons,
-            columns=columns,
-            targets=targets,
-            id=said.id or ((FILE,) if self.several else ()),
-            panel=self.several or bool(said.panel),
+            panel=bool(said.panel),
+            timezone=self.timezone or ("UTC" if self.clock.zoned else "naive"),
+        )
+        return Dataset(
+            name=name,
+            reading=complete,
             series=series,
+            targets=targets,
+            features="MS" if len(columns) > len(targets) else "S" if self.named else "M",
+            main_target=targets[0],
             said=tuple(self.said),
             counts=counts,
         )
 
     def _survey(self, ids: Ids) -> Survey:
-        survey = Survey()
+        survey = Survey(keep=self.reading.policy == "rows")
         for rows in self.table.rows([self.time, *ids.columns], ids.columns):
             codes, stamps = ids.codes(rows, self.table), self.clock.read(rows, self.table)
             early = survey.add(codes, stamps)
@@ -279,7 +256,7 @@ class _Reader:
         ids: Ids,
         item_of: NDArray[np.int64],
         items: Items,
-        grid: Grid,
+        grid: Steps,
         found: dict[str, Found],
         static: Attributes,
     ) -> None:
@@ -324,7 +301,7 @@ class _Reader:
 
     # What is irregular.
 
-    def _gaps(self, cells: Values, items: Items, grid: Grid) -> Found:
+    def _gaps(self, cells: Values, items: Items, grid: Steps) -> Found:
         gaps = int(len(cells.seen) - cells.seen.sum())
         if not gaps:
             return Found()
@@ -333,7 +310,7 @@ class _Reader:
         stamp = grid.times[items.places[item] + row - items.bounds[item]]
         return Found(gaps, f"{stamp}" + (f" of '{items.names[item]}'" if self.several else ""))
 
-    def _judge(self, survey: Survey, found: dict[str, Found], gaps: Found, grid: Grid) -> None:
+    def _judge(self, survey: Survey, found: dict[str, Found], gaps: Found, grid: Steps) -> None:
         """Raise DataError where the policy does not let the irregularities pass."""
         unsorted = Found(survey.unsorted, survey.first_unsorted)
         duplicates, differing, off = found["duplicates"], found["differing"], found["off"]
@@ -347,7 +324,10 @@ class _Reader:
             (off, f"stamps that do not fit a step of {grid.freq}"),
         ]
         policy = self.reading.policy
-        refused = {"error": [*by_sort, *by_resample], "sort": by_resample, "resample": []}[policy]
+        refused = {
+            "error": [*by_sort, *by_resample], "sort": by_resample, "resample": [],
+            "rows": by_sort[:1],
+        }[policy]  # fmt: skip
         complaints = [
             f"{name}: {what.count} (the first is {what.first})"
             for what, name in refused
@@ -371,7 +351,7 @@ class _Reader:
         ways = f"{apart} {remedy}." if apart else f" {remedy}.{hint}"
         raise DataError(f"{self.where}: {'; '.join(complaints)}.{ways}")
 
-    def _check_known(self, known: NDArray[np.floating[Any]], items: Items, grid: Grid) -> None:
+    def _check_known(self, known: NDArray[np.floating[Any]], items: Items, grid: Steps) -> None:
         for place, column in enumerate(self.reading.future_covariates):
             holes = np.isnan(known[:, place])
             if holes.any():

@@ -59,14 +59,16 @@ class Ids:
 
 @dataclass
 class Survey:
-    """What the stamps of a table tell, series by series."""
+    """What the stamps of a table tell, series by series; with `keep` all of them are kept."""
 
+    keep: bool = False
     first: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     last: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     latest: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     rows: int = 0
     unsorted: int = 0
     first_unsorted: str = ""
+    kept: list[NDArray[np.int64]] = field(default_factory=list)
     sample: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = field(default_factory=list)
 
     def add(self, codes: NDArray[np.int64], stamps: NDArray[np.int64]) -> int | None:
@@ -78,6 +80,8 @@ class Survey:
             self.last = np.append(self.last, np.full(more, none))
             self.latest = np.append(self.latest, np.full(more, none))
         self._sample(codes, stamps)
+        if self.keep:
+            self.kept.append(stamps)
         self.rows += len(codes)
         early = None
         ordered = bool((stamps[1:] >= stamps[:-1]).all()) and stamps[0] >= self.latest.max()
@@ -99,6 +103,11 @@ class Survey:
         np.minimum.at(self.first, codes, stamps)
         np.maximum.at(self.last, codes, stamps)
         return early
+
+    @property
+    def stamps(self) -> NDArray[np.int64]:
+        """All stamps, in the order of the rows."""
+        return np.concatenate(self.kept)
 
     @property
     def sampled(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

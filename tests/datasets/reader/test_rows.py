@@ -1,6 +1,7 @@
 import gzip
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -81,12 +82,17 @@ def same(one, other):
     assert (one.freq, one.seasons, one.targets) == (other.freq, other.seasons, other.targets)
 
 
+def told(source, reading, timezone):
+    """Read as a model reads, that knows the zone, too."""
+    return history(source, replace(reading, timezone=timezone))
+
+
 class TestWide:
     def test_everything_is_inferred_and_said(self, tmp_path):
         own = read(put(tmp_path, wide().assign(note="fine")))
         assert (own.name, own.time, own.freq, own.timezone) == ("sales", "when", "h", "naive")
         assert own.columns == own.targets == ("a", "b")
-        assert (own.id, own.panel, own.series.items) == ((), False, None)
+        assert (own.id, own.series.items) == ((), None)
         assert own.seasons == (1,), "60 rows hold not two days before the last 30 %"
         assert (own.series.values == wide()[["a", "b"]].to_numpy()).all()
         assert list(own.series.times) == list(wide()["when"])
@@ -155,7 +161,6 @@ class TestLong:
         own = read(put(tmp_path, long()), Reading(future_covariates=("promo",), static=("shop",)))
         items = own.series.items
         assert items is not None
-        assert own.panel
         assert (own.id, own.time, own.columns) == (("unique_id",), "ds", ("y",))
         assert list(items.names) == ["s0", "s1", "s2"]
         assert items.bounds.tolist() == [0, 20, 50, 75]
@@ -202,9 +207,9 @@ class TestLong:
         coded = long().astype({"unique_id": "category", "shop": "category"})
         same(read(put(tmp_path, coded, "coded.parquet"), reading), plain)
         facts = Reading(time="ds", id=("unique_id",), targets=("y",), static=("shop",), freq="h")
-        again = history(coded, facts, timezone="naive")
+        again = told(coded, facts, "naive")
         assert again.series.digest == plain.series.digest
-        some = history(coded[coded["unique_id"] != "s1"], facts, timezone="naive").series
+        some = told(coded[coded["unique_id"] != "s1"], facts, "naive").series
         assert some.items is not None
         assert list(some.items.names) == ["s0", "s2"]
         assert some.static["shop"].tolist() == ["north", "north"]
@@ -252,7 +257,7 @@ class TestLong:
             read(put(tmp_path, melted, "long.csv")),
         )
         same(*pair)
-        assert pair[0].panel
+        assert pair[0].reading.panel
         assert pair[0].columns == ("y",)
 
     def test_the_series_of_a_wide_panel_begin_and_end_with_their_values(self, tmp_path):
@@ -298,14 +303,14 @@ class TestFiles:
         assert own.series.values[:, 0].tolist() == [10] * ROWS + [0] * ROWS
         assert (own.name, own.id) == (tmp_path.name, ("file",))
         facts = Reading(time="when", id=("file",), targets=("a", "b"), freq="h")
-        assert history(tmp_path, facts, timezone="naive").series.digest == own.series.digest
-        alone = history(tmp_path / "tokyo.csv", facts, timezone="naive").series
+        assert told(tmp_path, facts, "naive").series.digest == own.series.digest
+        alone = told(tmp_path / "tokyo.csv", facts, "naive").series
         assert alone.items is not None
         assert list(alone.items.names) == ["tokyo"]
         frame = pd.concat([wide().assign(a=i, file=n) for i, n in ((0, "tokyo"), (10, "oslo"))])
-        assert history(frame, facts, timezone="naive").series.digest == own.series.digest
+        assert told(frame, facts, "naive").series.digest == own.series.digest
         with pytest.raises(DataError, match="column 'file' not found"):
-            history(wide(), facts, timezone="naive")
+            told(wide(), facts, "naive")
         said = "2 files of overlapping times: each is a series, called by its file."
         assert said in own.said
 
@@ -582,26 +587,26 @@ class TestHistory:
     def test_a_frame_and_a_file_are_read_alike(self, tmp_path):
         trained = read(put(tmp_path, long()))
         for source in (long(), put(tmp_path, long()), tmp_path / "sales.csv"):
-            again = history(source, self.FACTS, timezone="naive")
+            again = told(source, self.FACTS, "naive")
             assert again.series.digest == trained.series.digest
             assert again.said == ()
 
     def test_few_rows_are_enough(self):
         facts = Reading(time="when", targets=("a",), past_covariates=("b",), freq="h")
-        own = history(wide(1), facts, timezone="naive")
+        own = told(wide(1), facts, "naive")
         assert own.series.values.tolist() == [[0, 0]]
         assert own.columns == ("a", "b")
-        indexed = history(wide(3).set_index("when"), facts, timezone="naive")
+        indexed = told(wide(3).set_index("when"), facts, "naive")
         assert len(indexed.series.times) == 3
 
     def test_stamps_of_another_kind_are_refused(self):
         frame = long().assign(ds=long()["ds"].dt.tz_localize("UTC"))
         with pytest.raises(DataError, match="with a time zone"):
-            history(frame, self.FACTS, timezone="naive")
+            told(frame, self.FACTS, "naive")
 
     def test_stamps_without_a_zone_are_utc_where_those_of_the_model_were(self):
         zoned = long().assign(ds=long()["ds"].dt.tz_localize("UTC").dt.tz_convert("Asia/Tokyo"))
-        both = [history(frame, self.FACTS, timezone="UTC") for frame in (long(), zoned)]
+        both = [told(frame, self.FACTS, "UTC") for frame in (long(), zoned)]
         same(*both)
         assert [own.timezone for own in both] == ["UTC", "UTC"]
 
@@ -609,11 +614,11 @@ class TestHistory:
         frame = long().astype({"y": object})
         frame.loc[4, "y"] = "x"
         with pytest.raises(DataError, match=r"the history, row 5 .*expected a number, got 'x'"):
-            history(frame, self.FACTS, timezone="naive")
+            told(frame, self.FACTS, "naive")
 
     def test_facts_must_be_whole(self):
         with pytest.raises(ValueError, match="leaves out"):
-            history(long(), Reading(), timezone="naive")
+            told(long(), Reading(), "naive")
 
 
 @settings(max_examples=60, deadline=None)

@@ -1,0 +1,102 @@
+"""A data card as a reading: what a file of one's own leaves to be found, a card says."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from forecaster.datasets.calendar import fixed_step
+from forecaster.datasets.card import REGULAR, Card, Irregular
+from forecaster.datasets.dataset import Dataset, Features
+from forecaster.datasets.fetch import locate
+from forecaster.datasets.reader.files import open_table
+from forecaster.datasets.reader.rows import Reader
+from forecaster.datasets.reading import NOTHING_SAID, Reading
+from forecaster.errors import DataError, UsageError
+from forecaster.lookup import did_you_mean
+
+
+def read_card(
+    card: Card,
+    path: Path | None = None,
+    said: Reading = NOTHING_SAID,
+    features: Features | None = None,
+) -> Dataset:
+    """The data set of `card`, from `path` or from where `fetch.locate` finds it.
+
+    All its columns are read and checked; `said` and `features` choose among them, and by default
+    all are predicted from all. Raises UsageError for a column that is not there or has two roles,
+    DataError for what does not fit the card.
+    """
+    _check_roles(card, said)
+    file = locate(card, path)
+    reading = card_reading(card, file)
+    if said.policy != "error" and reading.policy == "error":
+        reading = replace(reading, policy=said.policy)
+    found = Reader(open_table(str(file), reading), reading).read(card.name)
+    _check_regular(card, found)
+    series, ahead = found.series, said.future_covariates
+    others = tuple(name for name in card.columns if name not in ahead)
+    features = features or ("MS" if said.targets or said.past_covariates else "M")
+    targets = others if features == "M" else said.targets or (card.target,)
+    read = {
+        "M": others, "S": targets, "MS": (*targets, *(said.past_covariates or others)),
+    }[features]  # fmt: skip
+    columns = tuple(name for name in others if name in read) if features == "MS" else read
+    return replace(
+        found,
+        series=series.with_known(columns, ahead),
+        whole=series,
+        targets=targets,
+        features=features,
+        main_target=card.target if card.target in targets else targets[0],
+        split=card.split,
+    )
+
+
+def card_reading(card: Card, file: Path) -> Reading:
+    """How the file of a card is read; complete, so that nothing is found out."""
+    bare = card.source_of(file).bare
+    return Reading(
+        time=card.time,
+        targets=card.columns,
+        freq=card.freq,
+        seasons=card.seasons,
+        panel=False,
+        policy="error" if card.irregular == REGULAR else "rows",
+        timezone=card.timezone,
+        header=() if bare is None else bare.columns or card.columns,
+        first=None if bare is None else bare.first.isoformat(),
+    )
+
+
+def _check_roles(card: Card, said: Reading) -> None:
+    named = [*said.targets, *said.past_covariates, *said.future_covariates]
+    for name in named:
+        if name not in card.columns:
+            hint = did_you_mean(name, card.columns)
+            raise UsageError(
+                f"{card.name} has no column '{name}'.{hint} It has {', '.join(card.columns)}."
+            )
+        if named.count(name) > 1:
+            raise UsageError(f"the column '{name}' of {card.name} is given two roles")
+
+
+def _check_regular(card: Card, found: Dataset) -> None:
+    """Raise DataError unless stamps depart from the step exactly as the card says."""
+    step = fixed_step(card.freq)
+    if card.irregular == REGULAR or step is None:
+        return
+    apart = np.diff(found.series.times.asi8)
+    counts, off = np.divmod(apart, step // pd.Timedelta(1, "us"))
+    there = Irregular(
+        repeated=int((counts == 0).sum()), missing=int(np.maximum(counts - 1, 0).sum())
+    )
+    if there != card.irregular or off.any():
+        raise DataError(
+            f"{found.series.source}: the card counts {card.irregular.repeated} repeated and "
+            f"{card.irregular.missing} missing stamps, but the file has {there.repeated} and "
+            f"{there.missing}, and {int((off != 0).sum())} that do not fit a step of {card.freq}; "
+            "it is not the file of the card."
+        )
