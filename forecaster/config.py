@@ -398,21 +398,26 @@ V = TypeVar("V", bound=_Values)
 
 
 class _Asked(_Values):
-    """The values that somebody asks for here and now: the data card must be there."""
+    """The values that somebody asks for here and now: what they name must be there."""
 
-    @field_validator("data")
-    @classmethod
-    def _is_known(cls, data: DataConfig) -> DataConfig:
+    @model_validator(mode="after")
+    def _names_are_known(self) -> Self:
+        from forecaster.attention import CATALOGUE, SYNONYMS
         from forecaster.datasets import card_names
 
-        if not data.is_file:
-            try:
-                find(dict.fromkeys(card_names()), data.name, "data set")
-            except UsageError as error:
-                hint = " A file of your own has a name ending in .csv, .csv.gz, .parquet or .pq."
-                sentence = f"{error}{hint if '.' in data.name else ''}"
-                raise _RuleError(sentence, "data.name") from None
-        return data
+        name, attn = self.data.name, self.attn.get("name") if isinstance(self.attn, dict) else None
+        try:
+            place = "data.name"
+            if not self.data.is_file:
+                find(dict.fromkeys(card_names()), name, "data set")
+            place = "attn.name"
+            if isinstance(attn, str):
+                find(dict.fromkeys(CATALOGUE), attn, "attention", SYNONYMS)
+        except UsageError as error:
+            hint = " A file of your own has a name ending in .csv, .csv.gz, .parquet or .pq."
+            dotted = place == "data.name" and "." in name
+            raise _RuleError(f"{error}{hint if dotted else ''}", place) from None
+        return self
 
 
 class RunConfig(_Values):

@@ -4,72 +4,82 @@ One file is one mechanism, but for `base` (the contract) and `plugins` (mechanis
 packages). `common/` holds what several mechanisms share.
 
 To add one: write its file (docstring with the formula, pure function, module), import it here and
-give it an entry in `ATTENTIONS`. The name in the table is the name on the command line.
+give it an entry in `ATTENTIONS`. Its name there is that on the command line, and with underscores
+that of its file. Classes and functions are imported when they are first used, so that a list of
+names costs no torch.
 """
 
-from forecaster.attention.aft_conv import AFTConvAttention, aft_conv_attention, aft_conv_kernel
-from forecaster.attention.aft_full import AFTFullAttention, aft_attention
-from forecaster.attention.aft_local import AFTLocalAttention, aft_local_attention
-from forecaster.attention.aft_simple import AFTSimpleAttention, aft_simple_attention
-from forecaster.attention.base import (
-    About,
-    Attention,
-    AttentionChoice,
-    AttentionPlan,
-    Effective,
-    Place,
-    Role,
-)
-from forecaster.attention.common.multihead import MultiHeadAttention
-from forecaster.attention.diff import (
-    DifferentialAttention,
-    differential_attention,
-    lambda_init,
-)
-from forecaster.attention.fastformer import FastformerAttention, additive_attention
-from forecaster.attention.fixed import FixedAttention, fixed_attention
-from forecaster.attention.flash import MixedChunkAttention, mixed_chunk_attention
-from forecaster.attention.full import FullAttention, full_attention
-from forecaster.attention.gau import GatedAttentionUnit, relu_squared_attention
-from forecaster.attention.logsparse import (
-    LogSparseAttention,
-    log_sparse_attention,
-    log_sparse_offsets,
-)
-from forecaster.attention.lsh import LSHAttention, lsh_attention, lsh_buckets
-from forecaster.attention.mean import MeanAttention, mean_attention
-from forecaster.attention.none import NoAttention
-from forecaster.attention.plugins import Catalogue
-from forecaster.attention.prob import ProbSparseAttention, prob_counts, prob_sparse_attention
-from forecaster.attention.single import SingleHeadAttention, single_head_attention
-from forecaster.attention.strided import StridedAttention, strided_attention
-from forecaster.attention.topk import TopKAttention, topk_attention
+from collections.abc import Mapping, MutableMapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-ATTENTIONS: dict[str, type[Attention]] = {
-    "full": FullAttention,
-    "prob": ProbSparseAttention,
-    "logsparse": LogSparseAttention,
-    "lsh": LSHAttention,
-    "strided": StridedAttention,
-    "fixed": FixedAttention,
-    "topk": TopKAttention,
-    "single": SingleHeadAttention,
-    "fastformer": FastformerAttention,
-    "gau": GatedAttentionUnit,
-    "flash": MixedChunkAttention,
-    "diff": DifferentialAttention,
-    "aft-full": AFTFullAttention,
-    "aft-local": AFTLocalAttention,
-    "aft-simple": AFTSimpleAttention,
-    "aft-conv": AFTConvAttention,
-    "mean": MeanAttention,
-    "none": NoAttention,
-}
+from forecaster.attention.plugins import Catalogue, Table
 
-CONTROLS = tuple(name for name, kind in ATTENTIONS.items() if kind.about.weights == "nothing")
-"""What a comparison holds the others against; in a measurement they dominate nothing."""
+if TYPE_CHECKING:
+    from forecaster.attention.aft_conv import AFTConvAttention, aft_conv_attention, aft_conv_kernel
+    from forecaster.attention.aft_full import AFTFullAttention, aft_attention
+    from forecaster.attention.aft_local import AFTLocalAttention, aft_local_attention
+    from forecaster.attention.aft_simple import AFTSimpleAttention, aft_simple_attention
+    from forecaster.attention.base import (
+        About,
+        Attention,
+        AttentionChoice,
+        AttentionPlan,
+        Effective,
+        Place,
+        Role,
+    )
+    from forecaster.attention.common.multihead import MultiHeadAttention
+    from forecaster.attention.diff import (
+        DifferentialAttention,
+        differential_attention,
+        lambda_init,
+    )
+    from forecaster.attention.fastformer import FastformerAttention, additive_attention
+    from forecaster.attention.fixed import FixedAttention, fixed_attention
+    from forecaster.attention.flash import MixedChunkAttention, mixed_chunk_attention
+    from forecaster.attention.full import FullAttention, full_attention
+    from forecaster.attention.gau import GatedAttentionUnit, relu_squared_attention
+    from forecaster.attention.logsparse import (
+        LogSparseAttention,
+        log_sparse_attention,
+        log_sparse_offsets,
+    )
+    from forecaster.attention.lsh import LSHAttention, lsh_attention, lsh_buckets
+    from forecaster.attention.mean import MeanAttention, mean_attention
+    from forecaster.attention.none import NoAttention
+    from forecaster.attention.prob import ProbSparseAttention, prob_counts, prob_sparse_attention
+    from forecaster.attention.single import SingleHeadAttention, single_head_attention
+    from forecaster.attention.strided import StridedAttention, strided_attention
+    from forecaster.attention.topk import TopKAttention, topk_attention
 
-CATALOGUE = Catalogue(ATTENTIONS)
+    CONTROLS: tuple[str, ...]
+    """What a comparison holds the others against; in a measurement they dominate nothing."""
+
+ATTENTIONS: "MutableMapping[str, type[Attention]]" = Table(
+    {
+        "full": "FullAttention",
+        "prob": "ProbSparseAttention",
+        "logsparse": "LogSparseAttention",
+        "lsh": "LSHAttention",
+        "strided": "StridedAttention",
+        "fixed": "FixedAttention",
+        "topk": "TopKAttention",
+        "single": "SingleHeadAttention",
+        "fastformer": "FastformerAttention",
+        "gau": "GatedAttentionUnit",
+        "flash": "MixedChunkAttention",
+        "diff": "DifferentialAttention",
+        "aft-full": "AFTFullAttention",
+        "aft-local": "AFTLocalAttention",
+        "aft-simple": "AFTSimpleAttention",
+        "aft-conv": "AFTConvAttention",
+        "mean": "MeanAttention",
+        "none": "NoAttention",
+    }
+)
+
+CATALOGUE: "Mapping[str, type[Attention]]" = Catalogue(ATTENTIONS)
 """`ATTENTIONS` and what other installed packages offer: what --attn takes."""
 
 # What people also call them; only suggested, and only if the table holds what is meant.
@@ -141,3 +151,14 @@ __all__ = [
     "strided_attention",
     "topk_attention",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "CONTROLS":
+        return tuple(each for each in ATTENTIONS if ATTENTIONS[each].about.weights == "nothing")
+    files = (each.replace("-", "_") for each in ATTENTIONS)
+    for file in ("base", "common.multihead", *files) if name in __all__ else ():
+        module = import_module(f"{__name__}.{file}")
+        if hasattr(module, name):
+            return getattr(module, name)
+    raise AttributeError(f"module '{__name__}' has no attribute '{name}'")

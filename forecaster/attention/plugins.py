@@ -1,4 +1,4 @@
-"""Mechanisms of other packages, added by an entry point in the group `forecaster.attentions`:
+"""Mechanisms by name: ours, and those of other packages by the group `forecaster.attentions`:
 
     [project.entry-points."forecaster.attentions"]
     mine = "my_package:MyAttention"
@@ -6,13 +6,14 @@
 The class derives from `forecaster.attention.Attention`; its name can then stand after --attn.
 """
 
+from collections import UserDict
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any
 
-from forecaster.attention.base import Attention
 from forecaster.errors import UsageError
 
 GROUP = "forecaster.attentions"
@@ -33,19 +34,32 @@ def allowing(names: Collection[str]) -> Iterator[None]:
         _ALLOWED.reset(token)
 
 
-class Catalogue(Mapping[str, type[Attention]]):
+class Table(UserDict[str, Any]):
+    """Classes by name. What is still the name of a class is imported when it is asked for."""
+
+    def __getitem__(self, name: str) -> Any:
+        kind = self.data[name]
+        if isinstance(kind, str):
+            module = import_module(f"forecaster.attention.{name.replace('-', '_')}")
+            kind = self.data[name] = getattr(module, kind)
+        return kind
+
+
+class Catalogue(Mapping[str, Any]):
     """Our table and, after it, what other packages offer; theirs is imported when asked for.
 
     An entry point cannot replace a name of the table. Within `allowing`, only what it names is
     imported from other packages; UsageError for the rest.
     """
 
-    def __init__(self, table: Mapping[str, type[Attention]]) -> None:
+    def __init__(self, table: Mapping[str, Any]) -> None:
         self.table = table
 
-    def __getitem__(self, name: str) -> type[Attention]:
+    def __getitem__(self, name: str) -> Any:
         if name in self.table:
             return self.table[name]
+        from forecaster.attention.base import Attention
+
         entry = self._offered()[name]
         package = entry.dist.name if entry.dist else entry.value
         allowed = _ALLOWED.get()

@@ -216,6 +216,12 @@ class TestWrongNames:
             (("train", "--data", "x.xlsb"), "A file of your own has a name ending in .csv"),
             (("train", "--config", "defualt"), "no configuration 'defualt'"),
             (("train", "--set", "trian.lr=1"), "unknown key 'trian'. Did you mean 'train'?"),
+            (
+                ("train", "--attn", "fulll"),
+                "--attn: unknown attention 'fulll'. Did you mean 'full'?",
+            ),
+            (("train", "--attn", "Informer"), "Did you mean 'prob'?"),
+            (("attentions", "--names", "porb"), "Did you mean 'prob'?"),
             (("config", "--set", "train.rl=1"), "unknown key 'train.rl'. Did you mean 'lr'?"),
             (("config", "--epochs", "0"), "--epochs: train.epochs: "),
             (("train", "--season", "24,x"), "--season wants numbers with commas"),
