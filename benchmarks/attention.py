@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from training import RESULTS
 
-from forecaster import bench, resources
+from forecaster import bench, machine
 from forecaster.bench import Conditions, Shape
 
 SHAPES = {
@@ -45,22 +45,22 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=60.0, help="seconds for one call")
     arguments = parser.parse_args()
     names = bench.choose(arguments.attn)
-    device = resources.device(arguments.device)
+    device = machine.device(arguments.device)
     dtype = "bfloat16" if device == "cuda" else "float32"
     kinds = [
         Conditions(causal, arguments.threads, device, dtype, arguments.limit)
         for causal in (False, True)
     ]
-    machine = "cuda" if device == "cuda" else f"{arguments.threads}-threads"
+    where = "cuda" if device == "cuda" else f"{arguments.threads}-threads"
     if arguments.curves:
         lengths = bench.read_lengths("96:16384")
         for how in kinds:
             document = bench.curves(names, lengths, Shape(0), how)
-            keep(f"curves-{machine}{'-causal' if how.causal else ''}", document)
+            keep(f"curves-{where}{'-causal' if how.causal else ''}", document)
     else:
         document = {"kind": "attention", **bench.about(kinds[0])}
         rows = [row for shape in arguments.shape for how in kinds for row in at(shape, names, how)]
-        keep(f"attention-{machine}", document | {"rows": rows})
+        keep(f"attention-{where}", document | {"rows": rows})
 
 
 def at(shape: str, names: list[str], how: Conditions) -> list[dict[str, Any]]:

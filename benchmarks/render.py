@@ -16,7 +16,7 @@ from statistics import mean, stdev
 from typing import Any, get_args
 
 from forecaster.evaluate import Verdict
-from forecaster.evaluate.figures import METRICS, Cost, IntervalMetric, Metric, Place, shown, whole
+from forecaster.evaluate.figures import METRICS, Cost, IntervalMetric, Metric, Where, shown, whole
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = (
@@ -28,7 +28,7 @@ DOCUMENTS = (
     "docs/comparison.md",
     "docs/serving.md",
 )
-Row = dict[str, Any]
+Result = dict[str, Any]
 BOTH = (False, True)  # not causal and causal
 GROUP = ("data", "horizon", "regime", "linear")  # of a comparison: only the attention varies
 HORIZONS = (96, 192, 336, 720)
@@ -45,7 +45,7 @@ PUBLISHED = {
 """The best means over HORIZONS that we know of, by the rule of the look-back, as published."""
 
 
-def results(kind: str) -> list[Row]:
+def results(kind: str) -> list[Result]:
     """The finished measurements of one kind, in the order of their file names."""
     files = sorted((ROOT / "benchmarks" / "results").glob("*.json"))
     rows = [json.loads(file.read_text()) for file in files]
@@ -54,7 +54,7 @@ def results(kind: str) -> list[Row]:
 
 def training() -> str:
     """Every trained cell, seeds joined, the best floor beside it."""
-    cells: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
+    cells: dict[tuple[Any, ...], list[Result]] = defaultdict(list)
     for row in results("training"):
         key = ("config", "data", "features", "horizon", "past", "attn")
         cells[tuple(row[name] for name in key)].append(row)
@@ -76,7 +76,7 @@ def training() -> str:
     return "\n".join(lines)
 
 
-def _coverage(rows: list[Row], form: str) -> str:
+def _coverage(rows: list[Result], form: str) -> str:
     """The metrics of a form's 80 and 95 % intervals, means over seeds."""
     cells = []
     for name in ("80", "95"):
@@ -90,7 +90,7 @@ def _coverage(rows: list[Row], form: str) -> str:
 
 def means() -> str:
     """Means over the four usual horizons, a table for each rule of the look-back."""
-    cells: dict[tuple[Any, ...], dict[int, dict[int, Row]]] = defaultdict(dict)
+    cells: dict[tuple[Any, ...], dict[int, dict[int, Result]]] = defaultdict(dict)
     for row in results("training"):
         key = tuple(row[name] for name in ("data", "past", "config", "features", "attn"))
         cells[key].setdefault(row["seed"], {})[row["horizon"]] = row
@@ -127,7 +127,7 @@ def means() -> str:
 
 def floors() -> str:
     """The floors of every data set and horizon that was measured."""
-    shown: dict[tuple[Any, ...], Row] = {}
+    shown: dict[tuple[Any, ...], Result] = {}
     for row in results("training"):
         shown.setdefault((row["data"], row["horizon"], row["past"]), row)
     lines = [f"| data | T | floor | {_labels()} | chosen |", "| --- | --- | --- | --- | --- |"]
@@ -176,7 +176,7 @@ def attention() -> str:
     return "\n\n".join(tables)
 
 
-def _attention(rows: list[Row]) -> str:
+def _attention(rows: list[Result]) -> str:
     shapes = list(dict.fromkeys(row["shape"] for row in rows))
     names = list(dict.fromkeys(row["attn"] for row in rows))
     timed = [s for s in shapes if any("ratio" in row for row in rows if row["shape"] == s)]
@@ -212,7 +212,7 @@ def comparison() -> str:
     }
     parts = []
     for document in results("comparison"):
-        groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
+        groups: dict[tuple[Any, ...], list[Result]] = defaultdict(list)
         for row in document["rows"]:
             groups[tuple(row[key] for key in GROUP)].append(row)
         for group, rows in groups.items():
@@ -222,7 +222,7 @@ def comparison() -> str:
     return "\n\n".join(parts) or "No grid's figures are kept here yet."
 
 
-def _group(row: Row) -> str:
+def _group(row: Result) -> str:
     path = "with" if row["linear"] else "without"
     costs = [_head(metric) for metric in shown(Cost, "tables")]
     return (
@@ -236,7 +236,7 @@ def _group(row: Row) -> str:
     )
 
 
-def _compared(row: Row, cells: list[Row]) -> str:
+def _compared(row: Result, cells: list[Result]) -> str:
     error = mean(cell["mse"] for cell in cells)
     parts = [
         f"{row['attn']}{' (full)' if row['is_full'] else ''}",
@@ -249,7 +249,7 @@ def _compared(row: Row, cells: list[Row]) -> str:
     return f"| {' | '.join(parts)} |"
 
 
-def _verdict(against: Row | None) -> str:
+def _verdict(against: Result | None) -> str:
     if against is None:
         return "–"
     if against["low"] is None:
@@ -278,7 +278,7 @@ def serving() -> str:
     return "\n".join([*lines, *map(_made_by, results("serving"))])
 
 
-def _by_alone(row: Row) -> str:
+def _by_alone(row: Result) -> str:
     if "p50_ms_by_alone" not in row:
         return ""
     if row["at_once"] == 1:
@@ -311,7 +311,7 @@ def overload() -> str:
     return "\n".join([*lines, *map(_made_by, results("overload"))])
 
 
-def _made_by(row: Row) -> str:
+def _made_by(row: Result) -> str:
     return (
         f"\n`{row['command']}`: {row['hardware']}, commit {row['commit'][:9]}; the service was "
         f"ready {row['ready_seconds']:.1f} s after its start."
@@ -342,9 +342,9 @@ def metrics() -> str:
     """What a forecast is measured by."""
     lines = ["| metric | | unit | better | shown in |", "| --- | --- | --- | --- | --- |"]
     for metric in METRICS:
-        places = ", ".join(place for place in get_args(Place) if place in metric.places)
+        where = ", ".join(each for each in get_args(Where) if each in metric.shown_in)
         lines.append(
-            f"| `{metric.name}` | {metric.label} | {metric.unit} | {metric.better} | {places} |"
+            f"| `{metric.name}` | {metric.label} | {metric.unit} | {metric.better} | {where} |"
         )
     return "\n".join(lines)
 
@@ -417,17 +417,17 @@ def _labels() -> str:
     return " / ".join(metric.label for metric in whole("tables"))
 
 
-def _metrics(row: Row) -> str:
+def _metrics(row: Result) -> str:
     """The metrics of one forecast."""
     return " / ".join(metric.text(row.get(metric.name)) for metric in whole("tables"))
 
 
-def _spreads(rows: list[Row]) -> str:
+def _spreads(rows: list[Result]) -> str:
     """Their means, and standard deviations where there are several rows."""
     return " / ".join(_spread(rows, metric) for metric in whole("tables"))
 
 
-def _spread(rows: list[Row], metric: Metric) -> str:
+def _spread(rows: list[Result], metric: Metric) -> str:
     values = [row[metric.name] for row in rows if row.get(metric.name) is not None]
     if len(values) < len(rows):
         return metric.missing
@@ -435,7 +435,7 @@ def _spread(rows: list[Row], metric: Metric) -> str:
     return metric.text(mean(values)) + spread
 
 
-def _mean(rows: list[Row], metric: Metric) -> str:
+def _mean(rows: list[Result], metric: Metric) -> str:
     """The mean of what is known."""
     values = [row[metric.name] for row in rows if row.get(metric.name) is not None]
     return _as_document(metric, mean(values) if values else None)

@@ -19,10 +19,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from forecaster import resources
+from forecaster import machine
 from forecaster.evaluate import SHARES, percent
 from forecaster.evaluate.figures import IntervalMetric, shown, whole
-from forecaster.machine import hardware
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -88,7 +87,7 @@ def kept(result: dict[str, Any], label: str, command: list[str], seconds: float)
         "config_digest": digest(config),
         "data_digest": about["data_digest"],
         "commit": about["commit"],
-        "hardware": hardware(resources.device(config["device"])),
+        "hardware": machine.hardware(machine.device(config["device"])),
         "command_seconds": round(seconds, 1),
         "train_seconds": round(result["train"]["seconds"], 1),
         "validation_mse": result["validation_mse"],

@@ -14,7 +14,7 @@ from typing import Any
 
 from forecaster import resources
 from forecaster.attention import CONTROLS
-from forecaster.bench.cells import MARGIN, Row, dominated_by
+from forecaster.bench.cells import TIE_SHARE, Document, Measurement, dominated_by
 from forecaster.bench.cores import YARDSTICK
 from forecaster.bench.display import title
 from forecaster.errors import DataError, StorageError, UnavailableError, UsageError
@@ -123,7 +123,7 @@ class Advice:
         own, others = able[0], able[1:]
         why = "it is the fastest"
         if any(other.milliseconds < own.milliseconds for other in others):
-            why = f"none is faster by {MARGIN:.0%}, and it is the lightest of those as fast"
+            why = f"none is faster by {TIE_SHARE:.0%}, and it is the lightest of those as fast"
         than = "; ".join(f"{other.attn} {other.figures()}" for other in others[:3])
         rest = f" The next: {than}." if others else " No other is left."
         names = ",".join(candidate.attn for candidate in able[:3])
@@ -171,7 +171,7 @@ def advise(
     able = [candidate for candidate in candidates if candidate.eligible]
     choice = None
     if able:
-        as_fast = [c for c in able if c.milliseconds <= able[0].milliseconds * (1 + MARGIN)]
+        as_fast = [c for c in able if c.milliseconds <= able[0].milliseconds * (1 + TIE_SHARE)]
         choice = min(as_fast, key=lambda c: _last_if_none(c.mib)).attn
     candidates.sort(key=lambda candidate: (candidate.attn != choice, not candidate.eligible))
     return Advice(
@@ -218,7 +218,7 @@ def _measure(length: int) -> str:
     return f"forecaster bench attention --length 96:{max(length, 97)}"
 
 
-def _read(file: Path) -> tuple[Row, Path]:
+def _read(file: Path) -> tuple[Document, Path]:
     try:
         document = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
@@ -230,7 +230,7 @@ def _read(file: Path) -> tuple[Row, Path]:
     return document, file
 
 
-def _newest(length: int, device: str) -> tuple[Row, Path]:
+def _newest(length: int, device: str) -> tuple[Document, Path]:
     """The newest curves of this machine, those first that cover the length."""
     folder = resources.cache() / "bench"
     here = _machine(hardware(device))
@@ -248,20 +248,20 @@ def _newest(length: int, device: str) -> tuple[Row, Path]:
             f"`{_measure(length)}`, or name a file with --curves"
         )
 
-    def merit(item: tuple[Row, Path]) -> tuple[bool, float]:
+    def merit(item: tuple[Document, Path]) -> tuple[bool, float]:
         lengths = _lengths(item[0])
         return lengths[0] <= length <= lengths[-1], item[1].stat().st_mtime
 
     return max(found, key=merit)
 
 
-def _lengths(document: Row) -> list[int]:
+def _lengths(document: Document) -> list[int]:
     return sorted({row["length"] for row in document["rows"]})
 
 
 def _at(
-    document: Row, length: int, file: Path
-) -> tuple[list[Row], tuple[int, int] | None, dict[str, str]]:
+    document: Document, length: int, file: Path
+) -> tuple[list[Measurement], tuple[int, int] | None, dict[str, str]]:
     """Time and memory of each type at a length; which lengths lie around it; what is missing."""
     lengths = _lengths(document)
     if not lengths or not lengths[0] <= length <= lengths[-1]:
@@ -273,7 +273,7 @@ def _at(
     low = max(each for each in lengths if each <= length)
     high = min(each for each in lengths if each >= length)
     known = {(row["attn"], row["length"]): row for row in document["rows"]}
-    rows: list[Row] = []
+    rows: list[Measurement] = []
     missing: dict[str, str] = {}
     for attn in dict.fromkeys(row["attn"] for row in document["rows"]):
         if attn in (YARDSTICK, *CONTROLS):
@@ -283,7 +283,7 @@ def _at(
         if reasons:
             missing[attn] = reasons[0]
             continue
-        row: Row = {"attn": attn, "length": length}
+        row: Measurement = {"attn": attn, "length": length}
         for key in ("milliseconds", "mib"):
             if all(key in end for end in ends):
                 row[key] = _between(low, high, length, *(max(end[key], PAGE) for end in ends))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from forecaster import resources
+from forecaster import machine, resources
 from forecaster.bundle import Bundle
 from forecaster.config import Loaded
 from forecaster.datasets import Windows, load_card
@@ -56,7 +56,7 @@ def run(loaded: Loaded, say: Say, show: Callable[[dict[str, Any]], None]) -> Res
     from forecaster.train import fit
 
     problem = make_problem(*find_data(loaded, say))
-    config, device = problem.config, resources.device(problem.config.device)
+    config, device = problem.config, machine.device(problem.config.device)
     train, stopping = problem.training(device), problem.stopping(device)
     model = problem.build_model()
     name = f"{config.data.label}-{config.window.horizon}-{config.attn.name}-s{config.seed}"

@@ -1,4 +1,4 @@
-"""The machine: its processor or GPU, its cores, and the memory that a call takes."""
+"""The machine: its device, processor and cores, and the memory that a call takes."""
 
 import ctypes
 import os
@@ -11,7 +11,27 @@ from typing import TypeVar
 
 import torch
 
+from forecaster.errors import UnavailableError, UsageError
+
 Result = TypeVar("Result")
+
+
+def device(name: str) -> str:
+    """ "cpu" or "cuda"; "auto" takes CUDA where there is one.
+
+    Raises UnavailableError when CUDA is asked for and this torch sees none, UsageError for
+    another name.
+    """
+    if name not in ("auto", "cpu", "cuda"):
+        raise UsageError(f"unknown device '{name}'. Known: auto, cpu, cuda.")
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda" and not torch.cuda.is_available():
+        raise UnavailableError(
+            "device=cuda: this torch sees no CUDA device. Use device=cpu, or install the CUDA "
+            "build of torch (README, Installing torch)."
+        )
+    return name
 
 
 def hardware(device: str = "cpu", threads: int | None = None) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from forecaster import frames, resources
+from forecaster import frames, machine
 from forecaster.bundle import Bundle, Schema, is_bundle, load
 from forecaster.datasets import Items, Scaler
 from forecaster.datasets.items import id_parts
@@ -41,7 +41,7 @@ class Forecaster:
 
     def __init__(self, bundle: Bundle, device: str = "auto") -> None:
         self.bundle = bundle
-        self.device = resources.device(device)
+        self.device = machine.device(device)
         self.model = bundle.build().to(self.device)
         self.runner = Runner(self.model, self.device)
 

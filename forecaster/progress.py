@@ -12,8 +12,8 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-Report = Callable[[str, float], None]
-"""Takes what is under way, and how many steps are done since the last report."""
+Advance = Callable[[str, float], None]
+"""Takes what is under way, and how many steps are done since the last call."""
 
 Say = Callable[[str], None]
 """Takes a sentence for the person who waits."""
@@ -38,8 +38,8 @@ class Bar:
         self._progress = Progress(title, BarColumn(), *beside, console=console, transient=True)
         self._task = self._progress.add_task("", total=total, completed=done)
 
-    def report(self, what: str, done: float) -> None:
-        """Move the bar; see Report."""
+    def advance(self, what: str, done: float) -> None:
+        """Move the bar; see Advance."""
         self._progress.update(self._task, description=what, advance=done)
 
     def line(self, text: str) -> None:

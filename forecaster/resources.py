@@ -1,11 +1,11 @@
-"""What the installation and the machine offer: configs, cards, the cache, the device."""
+"""What the installation offers: configs, cards, the cache, its commit."""
 
 import os
 import re
 import subprocess
 from pathlib import Path
 
-from forecaster.errors import ForecasterError, UnavailableError, UsageError
+from forecaster.errors import ForecasterError
 
 PACKAGE = Path(__file__).resolve().parent
 CHECKOUT = PACKAGE.parent
@@ -58,26 +58,6 @@ def tracking_uri() -> str:
 def without_password(uri: str) -> str:
     """An address to show to people."""
     return uri if uri.startswith("sqlite:") else re.sub(r"//.*@", "//***@", uri)
-
-
-def device(name: str) -> str:
-    """ "cpu" or "cuda"; "auto" takes CUDA where there is one.
-
-    Raises UnavailableError when CUDA is asked for and this torch sees none, UsageError for
-    another name.
-    """
-    import torch
-
-    if name not in ("auto", "cpu", "cuda"):
-        raise UsageError(f"unknown device '{name}'. Known: auto, cpu, cuda.")
-    if name == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    if name == "cuda" and not torch.cuda.is_available():
-        raise UnavailableError(
-            "device=cuda: this torch sees no CUDA device. Use device=cpu, or install the CUDA "
-            "build of torch (README, Installing torch)."
-        )
-    return name
 
 
 def commit() -> str:

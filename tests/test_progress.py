@@ -13,7 +13,7 @@ class Terminal(io.StringIO):
 
 def work() -> None:
     with Bar("baking", 4, 1) as bar:
-        bar.report("bread", 1)
+        bar.advance("bread", 1)
         bar.line("[one] is done")
 
 

@@ -2,10 +2,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-import torch
 
 from forecaster import resources
-from forecaster.errors import ForecasterError, UnavailableError, UsageError
+from forecaster.errors import ForecasterError
 
 
 class TestFolders:
@@ -30,24 +29,6 @@ class TestFolders:
         assert resources.cache().name == "forecaster"
         assert not resources.cache().exists(), "asking makes no folder"
         assert Path.home() != resources.cache().parent
-
-
-class TestDevice:
-    @pytest.mark.parametrize(("cuda", "auto"), [(True, "cuda"), (False, "cpu")])
-    def test_auto_takes_cuda_where_there_is_one(self, cuda, auto, monkeypatch):
-        monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
-        assert resources.device("auto") == auto
-        assert resources.device("cpu") == "cpu"
-
-    def test_cuda_that_is_not_there(self, monkeypatch):
-        monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-        with pytest.raises(UnavailableError, match=r"sees no CUDA device. Use device=cpu"):
-            resources.device("cuda")
-
-    @pytest.mark.parametrize("name", ["gpu", "CUDA", "cuda:0", ""])
-    def test_another_name(self, name):
-        with pytest.raises(UsageError, match=f"unknown device '{name}'. Known: auto, cpu, cuda"):
-            resources.device(name)
 
 
 @pytest.mark.parametrize(

@@ -32,16 +32,19 @@ from forecaster.bench.cores import CORES, YARDSTICK, call_fused
 from forecaster.errors import ForecasterError, UsageError
 from forecaster.lookup import find
 from forecaster.machine import hardware, memory_rise
-from forecaster.progress import Bar, Report
+from forecaster.progress import Advance, Bar
 from forecaster.resources import commit
 from forecaster.workers import FailedError, Worker
 
-MARGIN, SLACK_MIB = 0.1, 1.0
+TIE_SHARE, TIE_MIB = 0.1, 1.0
 """Nearer than this, times and memories count as equal."""
 WARM_UP = 64  # steps of a first small call that is not measured
 PATIENCE = 300.0  # seconds for a process to start, or for a GPU to compile
 
-Row = dict[str, Any]
+Measurement = dict[str, Any]
+"""Of one function at one length: its figures, or why there are none."""
+Document = dict[str, Any]
+"""Measurements with what is needed to make them again, as it is kept."""
 
 
 @dataclass(frozen=True)
@@ -102,17 +105,17 @@ def measure(
     names: Sequence[str],
     shape: Shape,
     how: Conditions,
-    report: Report = lambda what, done: None,
+    advance: Advance = lambda what, done: None,
     timed: bool = True,
     skip: Mapping[str, str] = {},
-) -> list[Row]:
+) -> list[Measurement]:
     """One row for SDPA and each name: milliseconds and MiB with their ratios to SDPA's.
 
     `memory` is in multiples of the bytes of q, k, v and output. A row without figures has the
     reason in `skipped`; `skip` gives reasons known before. `timed=False` leaves the time out.
-    `report` is told of two steps for each name, memory and time.
+    `advance` is told of two steps for each name, memory and time.
     """
-    rows: dict[str, Row] = {}
+    rows: dict[str, Measurement] = {}
     repetitions: dict[str, int] = {}
     elements = shape.batch * shape.heads * shape.length * shape.width
     inputs_and_output = 4 * elements * getattr(torch, how.dtype).itemsize
@@ -121,7 +124,7 @@ def measure(
         if name in skip:
             rows[name]["skipped"] = skip[name]
             continue
-        report(f"memory of {name}", 0)
+        advance(f"memory of {name}", 0)
         try:
             with Worker(_first_call).ask(name, shape, how) as worker:
                 worker.receive(PATIENCE)
@@ -130,13 +133,13 @@ def measure(
             rows[name]["skipped"] = str(failure).splitlines()[0]
             continue
         finally:
-            report(f"memory of {name}", 1)
+            advance(f"memory of {name}", 1)
         repetitions[name] = _repetitions(seconds, how.limit)
         if peak is not None:
             figures = {"mib": round(peak / 2**20, 3), "memory": round(peak / inputs_and_output, 3)}
             rows[name].update(figures)
     if timed and repetitions:
-        for name, times in _times(repetitions, shape, how, report).items():
+        for name, times in _times(repetitions, shape, how, advance).items():
             milliseconds = round(1e3 * median(times), 4)
             rows[name].update(milliseconds=milliseconds, repetitions=len(times))
     yardstick = rows[YARDSTICK]
@@ -147,19 +150,19 @@ def measure(
     return list(rows.values())
 
 
-def curves(names: Sequence[str], lengths: Sequence[int], shape: Shape, how: Conditions) -> Row:
+def curves(names: Sequence[str], lengths: Sequence[int], shape: Shape, how: Conditions) -> Document:
     """All names at all lengths, the one of `shape` aside, with a bar on a terminal: a document.
 
     It holds the rows of `measure` with `dominated_by`, and what is needed to measure them again.
     """
     document = about(how) | {"kind": "curves", **asdict(shape), **asdict(how)}
     del document["length"]
-    rows: list[Row] = []
+    rows: list[Measurement] = []
     skip: dict[str, str] = {}
     with Bar("measuring", 2 * len(lengths) * (len(names) + 1)) as bar:
         for length in lengths:
             begun = time.monotonic()
-            new = measure(names, replace(shape, length=length), how, bar.report, skip=skip)
+            new = measure(names, replace(shape, length=length), how, bar.advance, skip=skip)
             for row in new:
                 row["dominated_by"] = dominated_by(row, new)
                 if "skipped" in row:
@@ -169,11 +172,11 @@ def curves(names: Sequence[str], lengths: Sequence[int], shape: Shape, how: Cond
     return document | {"rows": rows}
 
 
-def dominated_by(row: Row, rows: Iterable[Row]) -> list[str]:
+def dominated_by(row: Measurement, rows: Iterable[Measurement]) -> list[str]:
     """The types that are clearly faster and clearly lighter than `row` at the same length."""
 
-    def better(other: Row, key: str, slack: float = 0.0) -> bool:
-        return key in row and other.get(key, math.inf) + slack < row[key] / (1 + MARGIN)
+    def better(other: Measurement, key: str, slack: float = 0.0) -> bool:
+        return key in row and other.get(key, math.inf) + slack < row[key] / (1 + TIE_SHARE)
 
     return [
         other["attn"]
@@ -181,11 +184,11 @@ def dominated_by(row: Row, rows: Iterable[Row]) -> list[str]:
         if other["length"] == row["length"]
         and other["attn"] not in (YARDSTICK, *CONTROLS)
         and better(other, "milliseconds")
-        and better(other, "mib", SLACK_MIB)
+        and better(other, "mib", TIE_MIB)
     ]
 
 
-def about(how: Conditions) -> Row:
+def about(how: Conditions) -> Document:
     """Where and on which code something is measured."""
     return {
         "hardware": hardware(how.device, how.threads),
@@ -211,7 +214,7 @@ def _every_call(repetitions: dict[str, int], shape: Shape, how: Conditions) -> I
 
 
 def _times(
-    repetitions: dict[str, int], shape: Shape, how: Conditions, report: Report
+    repetitions: dict[str, int], shape: Shape, how: Conditions, advance: Advance
 ) -> dict[str, list[float]]:
     times: dict[str, list[float]] = {name: [] for name in repetitions}
     with Worker(_every_call).ask(repetitions, shape, how) as worker:
@@ -224,7 +227,7 @@ def _times(
                 ) from None
             times[name].append(seconds)
             done = len(times[name])
-            report(f"time of {name}, {done} of {repetitions[name]}", done == repetitions[name])
+            advance(f"time of {name}, {done} of {repetitions[name]}", done == repetitions[name])
     return times
 
 

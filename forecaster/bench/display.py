@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from forecaster.attention.base import Family
-from forecaster.bench.cells import MARGIN, SLACK_MIB, Row
+from forecaster.bench.cells import TIE_MIB, TIE_SHARE, Document, Measurement
 from forecaster.bench.cores import CORES, YARDSTICK
 from forecaster.errors import StorageError
 
@@ -21,7 +21,7 @@ COLOURS = ("#c2410c", "#0369a1", "#15803d", "#7e22ce", "#84cc16", "#be185d")
 INK, MUTED = "#0f172a", "#cbd5e1"
 
 
-def tables(document: Row) -> str:
+def tables(document: Document) -> str:
     """The times, the memory, which choices are dominated, and what was not measured."""
     rows = {(row["attn"], row["length"]): row for row in document["rows"]}
     names = list(dict.fromkeys(row["attn"] for row in document["rows"]))
@@ -35,8 +35,8 @@ def tables(document: Row) -> str:
             lines.append(f"{name:<12}{line}".rstrip())
     lines += [
         "",
-        f"* dominated: another type is faster and needs less memory, each by {MARGIN:.0%} and "
-        f"{SLACK_MIB:g} MiB at least",
+        f"* dominated: another type is faster and needs less memory, each by {TIE_SHARE:.0%} and "
+        f"{TIE_MIB:g} MiB at least",
         "! even full attention is. The controls and SDPA do not count; what a forecast gains from",
         "  an attention is another question.",
     ]
@@ -48,7 +48,7 @@ def tables(document: Row) -> str:
     return "\n".join(lines)
 
 
-def title(document: Row) -> str:
+def title(document: Document) -> str:
     """What was measured, in a line."""
     return (
         f"forward and backward{', causal' if document['causal'] else ''}, "
@@ -57,7 +57,7 @@ def title(document: Row) -> str:
     )
 
 
-def figure(document: Row) -> "Figure":
+def figure(document: Document) -> "Figure":
     """Time (above) and memory (below) against length, a column for each family of types.
 
     The other families stay visible in grey, SDPA is the dashed line. What is below the resolution
@@ -81,7 +81,7 @@ def figure(document: Row) -> "Figure":
     return result
 
 
-def _draw_family(axis: "Axes", rows: list[Row], key: str, family: str) -> None:
+def _draw_family(axis: "Axes", rows: list[Measurement], key: str, family: str) -> None:
     lengths = sorted({row["length"] for row in rows})
     axis.set_xscale("log", base=2)
     axis.set_yscale("log")
@@ -132,7 +132,7 @@ def _apart(heights: list[float], least: float) -> list[float]:
     return placed
 
 
-def save(document: Row, folder: Path) -> tuple[Path, Path]:
+def save(document: Document, folder: Path) -> tuple[Path, Path]:
     """Write the document as JSON and its picture as PNG; the names say machine and shape.
 
     Raises StorageError when the folder cannot be written.
@@ -158,5 +158,5 @@ def _figures(value: float | None) -> str:
     return f"{value:.3g}" if value < 1000 else f"{value:.0f}"
 
 
-def _mark(row: Row) -> str:
+def _mark(row: Measurement) -> str:
     return "!" if "full" in row["dominated_by"] else "*" if row["dominated_by"] else " "

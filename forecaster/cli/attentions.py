@@ -90,12 +90,12 @@ def bench_attention(
     import torch
 
     from forecaster import bench as measure
-    from forecaster import resources
+    from forecaster import machine, resources
 
     names, lengths = measure.choose(attn), measure.read_lengths(length)
     if width % 2:
         raise UsageError(f"--width must be even, because diff halves it, got {width}")
-    where = resources.device(device or "auto")
+    where = machine.device(device or "auto")
     how = measure.Conditions(
         causal=causal,
         threads=threads or torch.get_num_threads(),
@@ -137,7 +137,7 @@ def advise(
     Example: forecaster advise --lookback 4096 --budget-ms 5 --memory 2GiB
     """
     from forecaster import advise as adviser
-    from forecaster import resources
+    from forecaster import machine
 
     if budget_ms is not None and not 0 < budget_ms < float("inf"):
         raise UsageError(f"--budget-ms must be a positive number, got {budget_ms:g}")
@@ -146,7 +146,7 @@ def advise(
         budget_ms,
         None if memory is None else adviser.read_memory(memory),
         curves=curves,
-        device=resources.device(device or "auto"),
+        device=machine.device(device or "auto"),
     )
     if as_json:
         print_json(advice.to_dict())

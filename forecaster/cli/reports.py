@@ -117,10 +117,10 @@ def report(
 
         page = of_grid(grid, command)
     else:
-        from forecaster import resources
+        from forecaster import machine
         from forecaster.report.runs import of_runs
 
-        page = of_runs(runs or [], command, resources.device(device or "auto"))
+        page = of_runs(runs or [], command, machine.device(device or "auto"))
     size = write(page, output)
     if as_json:
         print_json({"file": str(output), "bytes": size})

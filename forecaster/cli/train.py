@@ -38,11 +38,11 @@ def evaluate(model: Model, device: Device = None, as_json: AsJson = False) -> No
 
     Example: forecaster evaluate --model forecaster-ETTh1-M-all-336
     """
-    from forecaster import resources
+    from forecaster import machine
     from forecaster.judge import rejudge
     from forecaster.predict import load_bundle
 
-    test = rejudge(load_bundle(model), resources.device(device or "auto")).to_dict()
+    test = rejudge(load_bundle(model), machine.device(device or "auto")).to_dict()
     if as_json:
         print_json(test)
     else:

@@ -99,7 +99,7 @@ def run(grid: Grid, say: Say, *, jobs: int, tracked: bool, command: str) -> Outc
                 else:
                     outcome = done[cell.name] = tracker.add(outcome)
                 line, to_go = pace.line(cell, outcome)
-                bar.report(to_go, 1)
+                bar.advance(to_go, 1)
                 bar.line(line)
             cells = [done[cell.name] for cell in grid.cells if cell.name in done]
             if cells:

@@ -23,7 +23,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from forecaster import resources
 from forecaster.compare.grid import Cell, Data, amounts_to_full, tokens
 from forecaster.datasets import Windows
 from forecaster.errors import StorageError, UsageError
@@ -31,6 +30,7 @@ from forecaster.evaluate import Score, all_floors, score
 from forecaster.evaluate.figures import measure
 from forecaster.experiment import parameters, summarise
 from forecaster.judge import errors_of, forecast_with
+from forecaster.machine import device as find_device
 from forecaster.machine import hardware, memory_rise
 from forecaster.model import ForecastModel
 from forecaster.problem import Problem, make_problem
@@ -105,7 +105,7 @@ def train(shared: Shared, cell: Cell) -> Finished:
     begun = time.monotonic()
     problem = make_problem(cell.config, shared.data[cell.data])
     config = problem.config
-    device = resources.device(config.device)
+    device = find_device(config.device)
     train, validation = problem.training(device), problem.validation(device)
     order = EpochOrder(len(train), config.train.batch, config.train.stride, cell.seed)
     between = max(1, len(order) // config.train.checks)

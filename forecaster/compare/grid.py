@@ -39,7 +39,7 @@ from forecaster.problem import Problem, find_data, make_problem
 
 REFERENCES = ("full", *CONTROLS)
 """What stands in every table."""
-MARGIN = 0.05
+BUDGET_MARGIN = 0.05
 """How far the parameters may differ from those with full attention."""
 LINEAR = "linear"
 """The linear path: the model's option, and how the names of its parameters begin."""
@@ -213,12 +213,12 @@ def _group(
 
     budget = _parameters(_variant(problem("full"), linear=False))
     for attn in definition.attentions():
-        posed = problem(attn)
-        has_path = LINEAR in posed.config.model.options
-        inner, count = _within(_variant(posed, linear=False), budget)
+        made = problem(attn)
+        has_path = LINEAR in made.config.model.options
+        inner, count = _within(_variant(made, linear=False), budget)
         for linear in protocol.regimes[regime].linear if has_path else [False]:
             for seed in definition.each_seed():
-                config = _variant(posed, linear, inner, seed, protocol.steps).config
+                config = _variant(made, linear, inner, seed, protocol.steps).config
                 parts = [attn, horizon, regime, _path(linear), f"s{seed}"]
                 if definition.data[1:]:
                     parts = [dataset.name, *parts]
@@ -226,7 +226,7 @@ def _group(
                     name="-".join(map(str, parts)),
                     attn=attn, data=dataset.name, horizon=horizon, regime=regime, linear=linear,
                     seed=seed, config=config, steps=protocol.steps, parameters=count,
-                    within_budget=abs(count - budget) <= MARGIN * budget,
+                    within_budget=abs(count - budget) <= BUDGET_MARGIN * budget,
                 )  # fmt: skip
 
 

@@ -14,11 +14,11 @@ from forecaster.evaluate.metrics import Score, average
 
 By = Literal["all", "step", "column", "item"]
 """One value for a whole forecast, or one for each step ahead, target, or series of a panel."""
-Place = Literal["terminal", "columns", "tracker", "report", "grid", "tables"]
+Where = Literal["terminal", "columns", "tracker", "report", "grid", "tables"]
 """`terminal`: beside the floors, for which it is measured too; `columns`: there in the line of each
 target; `report` and `grid`: a page of forecaster report, a table of forecaster compare; `tables`:
 those of the documents, from benchmarks/results/."""
-EVERYWHERE: frozenset[Place] = frozenset(get_args(Place))
+EVERYWHERE: frozenset[Where] = frozenset(get_args(Where))
 WHOLE: frozenset[By] = frozenset(get_args(By))
 
 
@@ -78,7 +78,7 @@ class Metric:
     form: str
     unit: str
     better: Literal["lower", "higher", "nominal"] = "lower"
-    places: frozenset[Place] = EVERYWHERE
+    shown_in: frozenset[Where] = EVERYWHERE
     missing: str = "–"
     short: str = ""
     document: tuple[str, str] | None = None
@@ -141,85 +141,85 @@ METRICS: tuple[Metric, ...] = (
     ErrorMetric(
         name="mse", label="MSE", form="{:.4f}", unit="variances of the training rows",
         of=lambda errors, by: errors.mean("squared", by),
-        places=EVERYWHERE - {"columns"},
+        shown_in=EVERYWHERE - {"columns"},
     ),
     ErrorMetric(
         name="mae", label="MAE", form="{:.4f}", unit="standard deviations of the training rows",
         of=lambda errors, by: errors.mean("absolute", by),
-        places=EVERYWHERE - {"columns"},
+        shown_in=EVERYWHERE - {"columns"},
     ),
     ErrorMetric(
         name="rmse_units", label="RMSE", form="{:.4g} in units", unit="the target's",
         of=lambda errors, by: np.sqrt(errors.in_units("squared", 2)),
-        by=frozenset({"column"}), places=frozenset({"tracker"}),
+        by=frozenset({"column"}), shown_in=frozenset({"tracker"}),
     ),
     ErrorMetric(
         name="mae_units", label="MAE", form="{:.4g} in units", unit="the target's",
         of=lambda errors, by: errors.in_units("absolute", 1),
-        by=frozenset({"column"}), places=frozenset({"columns", "tracker"}),
+        by=frozenset({"column"}), shown_in=frozenset({"columns", "tracker"}),
     ),
     ErrorMetric(
         name="mase", label="MASE", form="{:.3f}", unit="errors of the seasonal naive", of=_mase,
         by=frozenset({"all", "column", "item"}), missing="undefined (constant)",
-        places=frozenset({"columns", "tracker", "report"}),
+        shown_in=frozenset({"columns", "tracker", "report"}),
     ),
     IntervalMetric(
         name="coverage", label="covered", form="{:.1%}", unit="share of the values",
         better="nominal", document=("covered", "{:.0%}"),
         of=lambda ends: (ends.low <= ends.truth) & (ends.truth <= ends.high),
-        places=EVERYWHERE - {"columns", "grid"},
+        shown_in=EVERYWHERE - {"columns", "grid"},
     ),
     IntervalMetric(
         name="width", label="width", form="{:.3f}", unit="standard deviations of the training rows",
         of=lambda ends: ends.high - ends.low,
-        places=frozenset({"terminal", "tracker", "report"}),
+        shown_in=frozenset({"terminal", "tracker", "report"}),
     ),
     IntervalMetric(
         name="width_units", label="width", form="{:.4g} in units", unit="the target's",
         of=lambda ends: (ends.high - ends.low) * ends.std,
-        by=frozenset({"column"}), places=frozenset({"tracker"}),
+        by=frozenset({"column"}), shown_in=frozenset({"tracker"}),
     ),
     QuantileMetric(
         name="crps", label="CRPS", form="{:.3f}", unit="standard deviations of the training rows",
-        of=_crps, places=frozenset({"terminal", "tracker"}),
+        of=_crps, shown_in=frozenset({"terminal", "tracker"}),
     ),
     Cost(
         name="train_seconds", label="train s", form="{:.1f}", unit="s", short="train s",
-        document=("train", "{:.0f} s"), places=EVERYWHERE - {"terminal", "columns"},
+        document=("train", "{:.0f} s"), shown_in=EVERYWHERE - {"terminal", "columns"},
     ),
     Cost(
         name="windows_per_second", label="windows/s", form="{:.0f}", unit="1/s", better="higher",
-        short="win/s", places=EVERYWHERE - {"terminal", "columns"},
+        short="win/s", shown_in=EVERYWHERE - {"terminal", "columns"},
     ),
     Cost(
         name="inference_ms", label="inference ms", form="{:.2f}", unit="ms", short="ms",
-        document=("forecast", "{:.1f} ms"), places=EVERYWHERE - {"terminal", "columns"},
+        document=("forecast", "{:.1f} ms"), shown_in=EVERYWHERE - {"terminal", "columns"},
     ),
     Cost(
         name="peak_mib", label="memory MiB", form="{:.1f}", unit="MiB", short="MiB",
-        document=("MiB", "{:.0f}"), places=EVERYWHERE - {"terminal", "columns"},
+        document=("MiB", "{:.0f}"), shown_in=EVERYWHERE - {"terminal", "columns"},
     ),
 )  # fmt: skip
 
 Kind = TypeVar("Kind", bound=Metric)
 
 
-def shown(kind: type[Kind], place: Place | None = None) -> list[Kind]:
+def shown(kind: type[Kind], where: Where | None = None) -> list[Kind]:
     """The metrics of a kind that are shown at a place, or all of them, in their order."""
     found = [metric for metric in METRICS if isinstance(metric, kind)]
-    return [metric for metric in found if place is None or place in metric.places]
+    return [metric for metric in found if where is None or where in metric.shown_in]
 
 
-def whole(place: Place | None = None) -> list[ErrorMetric]:
+def whole(where: Where | None = None) -> list[ErrorMetric]:
     """Those of them that give one value for a whole forecast."""
-    return [metric for metric in shown(ErrorMetric, place) if "all" in metric.by]
+    return [metric for metric in shown(ErrorMetric, where) if "all" in metric.by]
 
 
-def measure(errors: Errors, by: By = "all", place: Place | None = None) -> dict[str, Any]:
+def measure(errors: Errors, by: By = "all", where: Where | None = None) -> dict[str, Any]:
     """The metrics of a forecast by name, in plain JSON types: None for what is not defined."""
     return {
         metric.name: plain(metric.of(errors, by))
-        for metric in shown(ErrorMetric, place)
+        for metric in shown(ErrorMetric, where)
         if by in metric.by
     }
 

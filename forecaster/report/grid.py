@@ -296,8 +296,8 @@ def _lags(
         for group, cell in chosen:
             attn = cell.facts["attn"]
             problem = problems[str(cell.folder)]
-            bar.report(attn, 0)
-            profile = _profile(cell, problem, lambda step, attn=attn: bar.report(attn, step))
+            bar.advance(attn, 0)
+            profile = _profile(cell, problem, lambda step, attn=attn: bar.advance(attn, step))
             title = f"{_short(group)}: {attn}"
             chart = lag_chart(title, profile, problem.dataset.seasons[0])
             if chart is None:

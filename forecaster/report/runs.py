@@ -22,7 +22,7 @@ from forecaster.machine import hardware
 from forecaster.model import ForecastModel
 from forecaster.predict import load_bundle
 from forecaster.problem import Problem, reopen
-from forecaster.progress import Bar, Report
+from forecaster.progress import Advance, Bar
 from forecaster.report.page import Chart, Page, Section, Table
 from forecaster.report.parts import (
     EXAMPLES,
@@ -96,7 +96,7 @@ def of_runs(sources: Sequence[str], command: str, device: str) -> Page:
     with Bar("judging", steps) as bar:
         runs = []
         for name, source, bundle in zip(names, sources, bundles, strict=True):
-            runs.append(_judge(name, source, bundle, device, bar.report))
+            runs.append(_judge(name, source, bundle, device, bar.advance))
             test = runs[-1].evaluation.model
             bar.line(f"{name}: test MSE {test.mse:.4f} on {test.windows} windows")
     groups: dict[object, list[Judged]] = {}
@@ -132,16 +132,16 @@ def of_runs(sources: Sequence[str], command: str, device: str) -> Page:
     )  # fmt: skip
 
 
-def _judge(name: str, source: str, bundle: Bundle, device: str, report: Report) -> Judged:
+def _judge(name: str, source: str, bundle: Bundle, device: str, advance: Advance) -> Judged:
     problem = reopen(bundle)
     model = bundle.build()
-    report(f"{name}, all test windows", 0)
+    advance(f"{name}, all test windows", 0)
     evaluation = judge(problem, model, device, bundle.intervals)
-    report(f"{name}, speed and memory", 1)
+    advance(f"{name}, speed and memory", 1)
     cost = inference(bundle)
-    report(f"{name}, lags", 1)
+    advance(f"{name}, lags", 1)
     windows = problem.test(device)
-    profile = lag_profile(model, windows, report=lambda step: report(f"{name}, lags", step))
+    profile = lag_profile(model, windows, report=lambda step: advance(f"{name}, lags", step))
     examples = _examples(name, problem, model, evaluation.model, device)
     return Judged(name, source, bundle, problem, evaluation, cost, profile, examples)
 

@@ -192,7 +192,7 @@ class EpochReport(Callback):
         self, trainer: pl.Trainer, module: pl.LightningModule, outputs: Any, batch: Any, index: int
     ) -> None:
         self.windows += len(batch.target)
-        self.bar.report("", len(batch.target))
+        self.bar.advance("", len(batch.target))
 
     def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         assert isinstance(module, ForecastModule)

@@ -6,7 +6,7 @@ import pytest
 from forecaster import resources
 from forecaster.attention import ATTENTIONS, Effective
 from forecaster.compare.grid import (
-    MARGIN,
+    BUDGET_MARGIN,
     amounts_to_full,
     define,
     differences,
@@ -115,7 +115,7 @@ class TestResolve:
             assert counts.setdefault((cell.regime, cell.attn), count) == count
         for cell in grid.cells:
             full = counts[cell.regime, "full"]
-            assert cell.within_budget == (abs(cell.parameters / full - 1) <= MARGIN)
+            assert cell.within_budget == (abs(cell.parameters / full - 1) <= BUDGET_MARGIN)
             near = cell.attn not in ("gau", "flash") and not cell.attn.startswith("aft-")
             assert cell.within_budget or not near
         assert not all(cell.within_budget for cell in grid.cells), "some cannot be brought there"
