@@ -29,8 +29,8 @@ class Runner:
 
     There is one graph for each power of two of windows up to LARGEST, with missing values or
     without, captured when it is first wanted; a batch is filled up with its last window. `graphs`
-    is False on a CPU, where an attention of the model stalls (`About.stalls`), and where capturing
-    has failed, of which a RuntimeWarning tells.
+    is False on a CPU, with an attention that stalls (`About.stalls`), and after a capture has
+    failed: a RuntimeWarning then says why.
     """
 
     def __init__(self, model: ForecastModel, device: str) -> None:
@@ -181,7 +181,7 @@ class Cuda:
 
 
 def never_waits(model: torch.nn.Module) -> bool:
-    """Whether each attention of the model says that it never looks at values to go on."""
+    """Whether no attention of the model stalls."""
     kinds = {type(module) for module in model.modules() if isinstance(module, Attention)}
     return not any(kind.about.stalls for kind in kinds)
 

@@ -84,9 +84,8 @@ Call = tuple[Callable[..., Tensor], dict[str, Tensor]]
 class Core:
     """How a mechanism's function is called when it is measured or drawn.
 
-    `build(q, k, v, draw, **options)` gives the call for tensors (B, H, L, E). Options stand for
-    those of the function; without them they are the module's defaults. `family` is the mechanism's
-    place in the plots.
+    `build(q, k, v, draw, **options)` gives the call for tensors (B, H, L, E). The function gets the
+    options, or the module's defaults. `family` is the mechanism's place in the plots.
     """
 
     family: Family
@@ -94,7 +93,7 @@ class Core:
 
     @classmethod
     def plain(cls, family: Family, function: Callable[..., Tensor]) -> "Core":
-        """Of a function that takes q, k and v."""
+        """The core of a function that takes just q, k and v."""
 
         def build(q: Tensor, k: Tensor, v: Tensor, draw: Draw, **options: Any) -> Call:
             return partial(function, **options), {"q": q, "k": k, "v": v}

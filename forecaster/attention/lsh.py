@@ -153,7 +153,7 @@ def draw_rotations(H: int, E: int, n_hashes: int, R: int, seed: int) -> Tensor:
 
 
 def _call(q: Tensor, k: Tensor, v: Tensor, draw: Draw, n_hashes: int = 2, **options: Any) -> Call:
-    # half the rounds of the module, as measured from the first
+    # two rounds are half the module's default, and what has always been measured
     return partial(lsh_attention, n_hashes=n_hashes, **options), {"qk": q, "v": v}
 
 
