@@ -210,16 +210,12 @@ class _OptionError(ValueError):
         self.known = known
 
 
-def _choose_attention(value: Any) -> Any:
-    from forecaster.attention import CATALOGUE, SYNONYMS
-
-    return _choose(value, CATALOGUE, "attention", SYNONYMS)
-
-
-def _choose(
-    value: Any, table: Mapping[str, Any], kind: str, synonyms: Mapping[str, str] = {}
-) -> Any:
+def _choose(value: Any, kind: Literal["attention", "model"]) -> Any:
     """Complete `{name, options...}` with the defaults of the named constructor."""
+    from forecaster.attention import CATALOGUE, SYNONYMS
+    from forecaster.model import SKELETONS
+
+    table: Mapping[str, Any] = CATALOGUE if kind == "attention" else SKELETONS
     if isinstance(value, Choice):
         return value
     fields = dict(value) if isinstance(value, dict) else {"name": value}
@@ -228,7 +224,7 @@ def _choose(
         got = "no name" if wanted is None else _short(wanted)
         raise ValueError(f"expected the name of a known {kind} ({', '.join(table)}), got {got}")
     try:
-        name, constructor = find(table, wanted, kind, synonyms)
+        name, constructor = find(table, wanted, kind, SYNONYMS)
     except UsageError as error:
         raise ValueError(str(error)) from None
     model = option_model(constructor, name)
@@ -248,16 +244,14 @@ class ModelChoice(Choice):
     @model_validator(mode="before")
     @classmethod
     def _complete(cls, value: Any) -> Any:
-        from forecaster.model import SKELETONS
-
-        return _choose(value, SKELETONS, "model")
+        return _choose(value, "model")
 
 
 class AttentionOption(Choice):
     @model_validator(mode="before")
     @classmethod
     def _complete(cls, value: Any) -> Any:
-        return _choose_attention(value)
+        return _choose(value, "attention")
 
     def choice(self) -> "AttentionChoice":
         from forecaster.attention import AttentionChoice
@@ -275,11 +269,11 @@ class AttnConfig(AttentionOption):
     @classmethod
     def _complete(cls, value: Any) -> Any:
         if not isinstance(value, dict):
-            return _choose_attention(value)
+            return _choose(value, "attention")
         roles = {key: value[key] for key in ROLES if key in value}
         own = {key: item for key, item in value.items() if key not in roles}
         try:
-            return {**_choose_attention(own), **roles}
+            return {**_choose(own, "attention"), **roles}
         except _OptionError as error:
             error.known += ROLES
             raise
@@ -517,17 +511,19 @@ def load(
             meant = f"FORECASTER_{parts[1]}__{parts[2]}"
             raise ConfigError(f"unknown variable {name}. Did you mean {meant}?")
     path = _file(file, flags.get("data"))
-    exported = [
-        (name.removeprefix("FORECASTER_").lower().replace("__", "."), f"${name}", text)
-        for name, text in sorted(environment.items())
-        if ENVIRONMENT.fullmatch(name)
-    ]
-    given = [_assignment(item) for item in sets]
     layers = (
         *_layers(path),
-        [(key, origin, _parse(text, origin, ConfigError)) for key, origin, text in exported],
         [
-            *[(key, origin, _parse(text, origin, UsageError)) for key, origin, text in given],
+            (
+                name.removeprefix("FORECASTER_").lower().replace("__", "."),
+                f"${name}",
+                _parse(text, f"${name}", ConfigError),
+            )
+            for name, text in sorted(environment.items())
+            if ENVIRONMENT.fullmatch(name)
+        ],
+        [
+            *map(_assignment, sets),
             *[(FLAGS[flag].path, option(flag), value) for flag, value in flags.items()],
         ],
     )
@@ -542,11 +538,11 @@ def load(
     return Loaded(_validate(RunConfig, values, origins, str(path)), origins)
 
 
-def _assignment(item: str) -> tuple[str, str, str]:
+def _assignment(item: str) -> tuple[str, str, Any]:
     key, equals, text = item.partition("=")
     if not equals or not all(key.strip().split(".")):
         raise UsageError(f"--set wants KEY=VALUE such as window.horizon=96, got '{item}'")
-    return key.strip(), f"--set {item}", text
+    return key.strip(), f"--set {item}", _parse(text, f"--set {item}", UsageError)
 
 
 def _file(file: str | None, data: str | None) -> Path:
@@ -556,18 +552,17 @@ def _file(file: str | None, data: str | None) -> Path:
     if file is None:
         own = folder / f"{data}.yaml"
         return own if data is not None and own.is_file() else folder / "default.yaml"
-    return _find(file, Path())
+    return find_file(file, "configuration", folder)
 
 
-def _find(name: str, beside: Path) -> Path:
-    """A file, seen from the folder `beside`, or a name in configs/."""
-    folder = resources.configs()
+def find_file(name: str, kind: str, folder: Path, beside: Path = Path()) -> Path:
+    """A YAML file, seen from the folder `beside`, or a name in `folder`. Raises UsageError."""
     for path in (beside / name, folder / f"{name}.yaml"):
         if path.is_file():
             return path
     names = sorted(path.stem for path in folder.glob("*.yaml"))
     raise UsageError(
-        f"no configuration '{name}': it is neither a file nor one of {', '.join(names)}."
+        f"no {kind} '{name}': it is neither a file nor one of {', '.join(names)}."
         f"{did_you_mean(name, names)}"
     )
 
@@ -587,7 +582,7 @@ def _layers(path: Path, above: tuple[Path, ...] = ()) -> list[list[tuple[str, st
             f"{path}: base: expected a name in configs/ or a file, got {_short(base)}"
         )
     try:
-        found = _find(base, path.parent)
+        found = find_file(base, "configuration", resources.configs(), path.parent)
     except UsageError as error:
         raise ConfigError(f"{path}: base: {error}") from None
     files = (*above, path)

@@ -1,7 +1,6 @@
 """List, measure and choose attentions."""
 
 import json
-import shlex
 import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
@@ -9,7 +8,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import typer
 
 from forecaster.cli.options import AsJson, Device
-from forecaster.cli.output import print_json, row, say
+from forecaster.cli.output import command, print_json, row, say
 from forecaster.errors import UnavailableError, UsageError
 
 bench = typer.Typer(help="Measure on this machine.", no_args_is_help=True)
@@ -105,7 +104,7 @@ def bench_attention(
     )
     shape = measure.Shape(lengths[0], batch, heads, width)
     document = measure.curves(names, lengths, shape, how)
-    document = {"command": shlex.join(["forecaster", *sys.argv[1:]]), **document}
+    document = {"command": command(), **document}
     files = measure.save(document, output or resources.cache() / "bench")
     if as_json:
         print_json(document)

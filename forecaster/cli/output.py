@@ -1,6 +1,7 @@
 """What the commands say: results on stdout and in files, all else on stderr."""
 
 import json
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,11 @@ from forecaster.errors import StorageError, UsageError
 
 def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
+
+
+def command() -> str:
+    """The command as it was typed, to keep beside what it made."""
+    return shlex.join(["forecaster", *sys.argv[1:]])
 
 
 def nothing(told: object) -> None:

@@ -1,14 +1,12 @@
 """Compare attention types; write about runs and grids."""
 
-import shlex
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from forecaster.cli.options import MODEL, AsJson, Config, Device, Set, can_be_models
-from forecaster.cli.output import print_json, say
+from forecaster.cli.output import command, print_json, say
 from forecaster.errors import ForecasterError, UsageError
 from forecaster.flags import names, numbers, parse
 
@@ -71,7 +69,7 @@ def compare(
         say,
         jobs=min(jobs or cores, cores),
         tracked=tracked,
-        command=shlex.join(["forecaster", *sys.argv[1:]]),
+        command=command(),
     )
     if as_json:
         print_json(outcome.to_dict())
@@ -111,16 +109,15 @@ def report(
         )
     from forecaster.report import write
 
-    command = shlex.join(["forecaster", *sys.argv[1:]])
     if grid:
         from forecaster.report.grid import of_grid
 
-        page = of_grid(grid, command)
+        page = of_grid(grid, command())
     else:
         from forecaster import machine
         from forecaster.report.runs import of_runs
 
-        page = of_runs(runs or [], command, machine.device(device or "auto"))
+        page = of_runs(runs or [], command(), machine.device(device or "auto"))
     size = write(page, output)
     if as_json:
         print_json({"file": str(output), "bytes": size})

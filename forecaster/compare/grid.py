@@ -13,7 +13,6 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
@@ -26,6 +25,7 @@ from forecaster.config import (
     Positive,
     RunConfig,
     Section,
+    find_file,
     leaves,
     load,
     load_dict,
@@ -138,15 +138,8 @@ class Grid:
 
 def read(wanted: str) -> tuple[str, dict[str, Any]]:
     """The name and the values of a grid: a name in configs/grids or a YAML file."""
-    folder = resources.configs() / "grids"
-    for path in (Path(wanted), folder / f"{wanted}.yaml"):
-        if path.is_file():
-            return path.stem, read_yaml(path)
-    names = sorted(path.stem for path in folder.glob("*.yaml"))
-    raise UsageError(
-        f"no grid '{wanted}': it is neither a file nor one of {', '.join(names)}."
-        f"{did_you_mean(wanted, names)}"
-    )
+    path = find_file(wanted, "grid", resources.configs() / "grids")
+    return path.stem, read_yaml(path)
 
 
 def define(values: Mapping[str, Any], changes: Mapping[str, Any], where: str) -> Definition:

@@ -23,6 +23,7 @@ class TestReport:
         from forecaster.report import runs as of
 
         monkeypatch.setattr(of, "of_runs", lambda names, command, on: Page(command, str(names), []))
+        Path("two words").mkdir()
         status, out, _ = run("report", "one", "two words", "--device", "cpu")
         assert (status, out) == (0, "report.html\n")
         text = Path("report.html").read_text()
