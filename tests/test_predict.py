@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 import textwrap
@@ -9,6 +10,9 @@ import pandas as pd
 import pytest
 import torch
 
+from forecaster.bundle import Bundle
+from forecaster.config import load
+from forecaster.datasets import load_card, locate
 from forecaster.errors import (
     BundleError,
     DataError,
@@ -19,6 +23,7 @@ from forecaster.errors import (
 )
 from forecaster.intervals import Intervals
 from forecaster.predict import Forecaster, ask_tracker, load_bundle
+from forecaster.problem import find_data, make_problem
 from tests.bundles import COLUMNS, SEASON, unsaved
 
 CYCLE = np.array([[10.0, -3.5, 400.0], [20.0, 0.25, 300.0], [15.0, 7.0, 100.0], [5.0, 1.0, 250.0]])
@@ -319,3 +324,66 @@ def test_it_is_the_one_import() -> None:
     assert forecaster.Forecaster is Forecaster
     with pytest.raises(AttributeError, match="forcaster"):
         forecaster.forcaster  # noqa: B018
+
+
+class TestCards:
+    """A bundle of a card forecasts from the file that it was trained on, and from a stretch."""
+
+    def untrained(self, name, path, folder):
+        sets = ["window.past=1 cycle", "model.parts=1", "model.width=4"]
+        sets += [f"data.path={path}"] if path else []
+        problem = make_problem(
+            *find_data(load(None, sets, {"data": name, "horizon": 5}, {}), lambda text: None)
+        )
+        weights = dict(problem.build_model().state_dict())
+        about = {"name": problem.name, "refit": False, "intervals": "none"}
+        bundle = Bundle(problem.config, problem.schema, weights, {}, about)
+        return Forecaster(bundle.save(folder / "bundle"), "cpu")
+
+    def check(self, name, file, forecaster, folder, header=True):
+        ahead = forecaster.predict(file)
+        assert ahead.shape == (5, 1 + len(load_card(name).columns))
+        assert np.isfinite(ahead[list(load_card(name).columns)].to_numpy()).all()
+        if header:
+            lines = file.read_text().splitlines()
+            stretch = folder / "stretch.csv"
+            past = forecaster.bundle.past
+            for first in (1, len(lines) // 2, len(lines) - past):
+                stretch.write_text("\n".join([lines[0], *lines[first : first + past], ""]))
+                assert np.isfinite(forecaster.predict(stretch).iloc[:, 1:].to_numpy()).all()
+            numbers = ahead.iloc[:, 1:].to_numpy()
+            np.testing.assert_array_equal(forecaster.predict(stretch).iloc[:, 1:], numbers)
+
+    @pytest.mark.data
+    @pytest.mark.parametrize(
+        "name",
+        [
+            *("ETTh1", "ETTh2", "ETTm1", "ETTm2", "electricity-client0-OT", "electricity-mean"),
+            *("exchange_rate", "traffic-sensor0", "vic_elec", "weather"),
+        ],
+    )
+    def test_of_each_card(self, name, tmp_path):
+        file = locate(load_card(name))
+        self.check(name, file, self.untrained(name, None, tmp_path), tmp_path)
+
+    @pytest.mark.data
+    def test_of_the_rates_without_header_and_stamps(self, tmp_path):
+        card = load_card("exchange_rate")
+        file = Path(os.environ["FORECASTER_DATA"]) / card.sources[1].files[0]
+        forecaster = self.untrained(card.name, file, tmp_path)
+        self.check(card.name, file, forecaster, tmp_path, header=False)
+        with_header = locate(card.model_copy(update={"sources": card.sources[:1]}))
+        pd.testing.assert_frame_equal(forecaster.predict(with_header), forecaster.predict(file))
+
+    @pytest.mark.parametrize("name", ["electricity", "traffic"])
+    def test_of_the_wide_sets_in_both_forms(self, name, tmp_path):
+        card = load_card(name)
+        values = np.random.default_rng(0).random((400, len(card.columns))).round(3)
+        frame = pd.DataFrame(values, columns=list(card.columns))
+        bare = tmp_path / f"{name}.txt.gz"
+        frame.to_csv(bare, header=False, index=False)
+        forecaster = self.untrained(name, bare, tmp_path)
+        self.check(name, bare, forecaster, tmp_path, header=False)
+        frame.insert(0, card.time, pd.date_range("2016-07-01 02:00", periods=400, freq=card.freq))
+        frame.to_csv(tmp_path / f"{name}.csv", index=False)
+        self.check(name, tmp_path / f"{name}.csv", forecaster, tmp_path)
