@@ -1,0 +1,315 @@
+"""The forms in which stamps are written, and the moments they mean: microseconds since 1970.
+
+A form is a pattern whose named groups are the parts of a stamp (year, month, ..., zone). All cells
+of one form are converted together, and no form is guessed: `clock` decides which one a file has.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from forecaster.datasets.reader.cells import is_text, trimmed
+
+SECOND = 1_000_000
+_EPOCHS = {"s": SECOND, "ms": 1000, "us": 1, "ns": 0}  # microseconds in one, 0 for less
+_SECONDS = 100_000_000, 4_102_444_800
+"""Seconds since 1970 that can be meant, from 1973 to 2100: those of another unit are others."""
+
+_NAMES = (
+    "january", "february", "march", "april", "may", "june", "july", "august", "september",
+    "october", "november", "december",
+)  # fmt: skip
+_MONTHS = pa.array([*_NAMES, *(name[:3] for name in _NAMES), "sept"])
+_MONTH_OF = np.array([*range(1, 13), *range(1, 13), 9])
+_CLOCK = (
+    r"(?P<hour>\d{1,2})"
+    r"(?:[:h](?P<minute>\d{2})(?::(?P<second>\d{2})(?:[.,](?P<fraction>\d{1,9}))?)?)?"
+    r"(?:\s*(?P<half>[ap])\.?m\.?)?"
+)
+_ZONE = r"(?:\s*(?P<zone>z|utc|gmt|[+-]\d{2}(?::?\d{2})?))?"
+_TIME = rf"(?:(?:\s*t|,?\s+){_CLOCK}{_ZONE})?"
+_DIGITS = r"[t ]?(?P<hour>\d{2})(?::?(?P<minute>\d{2})(?::?(?P<second>\d{2}))?)?"
+_YEAR = r"(?P<year>(?:1[5-9]|2[0-2])\d{2})"
+_SHORT = r"(?P<year>\d{4}|\d{2})"
+_MONTH = r"(?P<month>\d{1,2})"
+_DAY = r"(?P<day>\d{1,2})"
+_NAME = r"(?P<name>[a-z]{3,9})\.?"
+_NTH = rf"{_DAY}(?:st|nd|rd|th)?"
+_WEEKDAY = r"(?:(?:mon|tue|wed|thu|fri|sat|sun)[a-z]*\.?,?\s+)?"
+_GAP = r"[-/ .,]*"
+_COUNT = r"\d+(?:\.\d*)?(?:e\+?\d+)?"
+
+
+@dataclass(frozen=True)
+class Form:
+    """A form of stamps: how messages describe it, and its pattern, in small letters."""
+
+    words: str
+    pattern: str
+    number: bool = False
+    """Whether a number may be written so, and mean something else."""
+
+
+FORMS = {
+    "iso": Form("with the year first", rf"(?P<year>\d{{4}})[-/]{_MONTH}(?:[-/]{_DAY}{_TIME})?"),
+    "day-first": Form("with the day first", rf"{_DAY}[-/.]{_MONTH}[-/.]{_SHORT}{_TIME}"),
+    "month-first": Form("with the month first", rf"{_MONTH}[-/.]{_DAY}[-/.]{_SHORT}{_TIME}"),
+    "year-first": Form("with the year first", rf"{_SHORT}[-/.]{_MONTH}[-/.]{_DAY}{_TIME}"),
+    "day-name-year": Form(
+        "as day, month's name and year", rf"{_WEEKDAY}{_NTH}{_GAP}{_NAME}{_GAP}{_SHORT}{_TIME}"
+    ),
+    "name-day-year": Form(
+        "as month's name, day and year",
+        rf"{_WEEKDAY}{_NAME}{_GAP}{_NTH}(?:,\s*|[-/ ]+)(?P<year>\d{{4}}){_TIME}",
+    ),
+    "year-name-day": Form(
+        "as year, month's name and day",
+        rf"(?P<year>\d{{4}}){_GAP}{_NAME}(?:{_GAP}{_DAY}{_TIME})?",
+    ),
+    "name-year": Form("as month's name and year", rf"{_NAME}{_GAP}{_SHORT}"),
+    "year-quarter": Form("as year and quarter", rf"{_YEAR}[-/:_ ]*q(?P<quarter>\d)"),
+    "quarter-year": Form("as quarter and year", rf"q(?P<quarter>\d)[-/:_, ]*{_YEAR}"),
+    "year-week": Form("as year and ISO week", rf"{_YEAR}[-/:_ ]*w(?P<week>\d{{1,2}})"),
+    "year-month": Form("as year and month", rf"{_YEAR}[-/:_ ]*m{_MONTH}"),
+    "compact": Form(
+        "as digits, the year first",
+        rf"{_YEAR}(?P<month>\d{{2}})(?:(?P<day>\d{{2}})(?:{_DIGITS}{_ZONE})?)?",
+        number=True,
+    ),
+    "year": Form("as years", _YEAR, number=True),
+    "epoch-s": Form("as seconds since 1970, in UTC", _COUNT, number=True),
+    "epoch-ms": Form("as milliseconds since 1970, in UTC", _COUNT, number=True),
+    "epoch-us": Form("as microseconds since 1970, in UTC", _COUNT, number=True),
+    "epoch-ns": Form("as nanoseconds since 1970, in UTC", _COUNT, number=True),
+}
+"""Every form that is read, by its name. The first that fits is the more usual one."""
+
+
+class Moments(NamedTuple):
+    """What some stamps mean, each (N,): microseconds since 1970, in UTC where it has a zone; where
+    it is no stamp of the form, the first is of no use and `good` is false."""
+
+    times: NDArray[np.int64]
+    good: NDArray[np.bool_]
+    zoned: NDArray[np.bool_]
+
+
+def as_words(cells: pa.Array) -> pa.Array:
+    """Cells that are not of a type for stamps as text; null where there is no value."""
+    if pa.types.is_floating(cells.type):
+        whole = pc.all(pc.equal(pc.fill_null(cells, 0), pc.floor(pc.fill_null(cells, 0)))).as_py()
+        cells = cells.cast(pa.int64()) if whole else cells
+    if is_text(cells.type):
+        return trimmed(cells)
+    try:
+        return trimmed(cells.cast(pa.string()))
+    except pa.ArrowNotImplementedError:  # lists and the like, which messages show
+        return pa.array([None if cell is None else str(cell) for cell in cells.to_pylist()])
+
+
+def different(cells: pa.Array) -> pa.Array:
+    """The different cells of a column as text, those with a value."""
+    if isinstance(cells, pa.ChunkedArray):
+        cells = cells.combine_chunks()
+    if pa.types.is_dictionary(cells.type):
+        cells = cells.dictionary_decode()
+    return as_words(cells.unique()).drop_null()
+
+
+def matches(words: pa.Array, form: str) -> NDArray[np.bool_]:
+    """Which of some words (N,), none of them null, are written in a form, be they dates or not."""
+    pattern = f"^(?:{FORMS[form].pattern})$"
+    found = pc.match_substring_regex(pc.utf8_lower(words), pattern)
+    return found.to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+
+
+def moments(words: pa.Array, form: str) -> Moments:
+    """What words (N,), none of them null, mean as stamps of a form."""
+    if form.startswith("epoch-"):
+        return _epoch(words, form)
+    if form == "iso" and (quick := _quick(words)) is not None:
+        return quick
+    fields = pc.extract_regex(pc.utf8_lower(words), f"^(?:{FORMS[form].pattern})$")
+    return _Parts(fields).moments()
+
+
+def _quick(words: pa.Array) -> Moments | None:
+    """The usual ISO stamps, all with a zone or all without, or None."""
+    for zone in (None, "UTC"):
+        try:
+            times = pc.cast(words, pa.timestamp("us", zone))
+        except pa.ArrowInvalid:
+            continue
+        size = len(words)
+        zoned = np.full(size, zone is not None)
+        return Moments(times.cast(pa.int64()).to_numpy(), np.ones(size, bool), zoned)
+    return None
+
+
+def _epoch(words: pa.Array, form: str) -> Moments:
+    known = matches(words, form)
+    numbers = pc.if_else(pa.array(known), words, "0")
+    try:
+        counts = numbers.cast(pa.int64()).to_numpy()
+    except pa.ArrowInvalid:
+        counts = numbers.cast(pa.float64()).to_numpy()
+    length = _EPOCHS[form.removeprefix("epoch-")]
+    low, high = (bound * SECOND for bound in _SECONDS)
+    if length:
+        good = known & (counts >= low // length) & (counts < high // length)
+        times = np.round(np.where(good, counts, 0) * length)
+    else:
+        good = known & (counts >= low * 1000) & (counts < high * 1000)
+        times = np.where(good, counts, 0) // 1000
+    return Moments(times.astype(np.int64), good, np.ones(len(words), bool))
+
+
+class _Parts:
+    """The parts of stamps as numbers, from the groups of a pattern."""
+
+    def __init__(self, fields: pa.StructArray) -> None:
+        self.fields = fields
+        self.there = {field.name for field in fields.type}
+
+    def moments(self) -> Moments:
+        good = self.fields.is_valid().to_numpy(zero_copy_only=False)
+        years, month, day = self._years(), self._month(), self.number("day", 1)
+        good &= (month >= 1) & (month <= 12) & (years >= 1)
+        months = (years - 1970) * 12 + np.clip(month, 1, 12) - 1
+        starts = months.astype("M8[M]").astype("M8[D]")
+        days = starts + (day - 1)
+        good &= days.astype("M8[M]").astype(np.int64) == months  # the month has such a day
+        if "week" in self.there:
+            first, after = _first_monday(years), _first_monday(years + 1)
+            days = first + (7 * (self.number("week", 1) - 1)).astype("m8[D]")
+            good &= (days >= first) & (days < after)
+        times, valid = self._clock()
+        shift, zoned = self._zone()
+        times += days.astype("M8[us]").astype(np.int64) - shift
+        return Moments(times, good & valid, zoned)
+
+    def _years(self) -> NDArray[np.int64]:
+        years = self.number("year", 1970)
+        if "year" not in self.there:
+            return years
+        short = np.asarray(pc.equal(pc.utf8_length(self.text("year")), 2).fill_null(False))
+        return np.where(short, years + np.where(years < 69, 2000, 1900), years)
+
+    def _month(self) -> NDArray[np.int64]:
+        if "name" in self.there:
+            return months(self.text("name"))
+        if "quarter" in self.there:
+            quarter = self.number("quarter", 1)
+            return np.where((quarter >= 1) & (quarter <= 4), quarter * 3 - 2, 0)
+        return self.number("month", 1)
+
+    def _clock(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Microseconds since midnight, and whether there is such a time; 24:00 ends a day."""
+        hour, minute, second = (self.number(name, 0) for name in ("hour", "minute", "second"))
+        good = (minute < 60) & (second < 60)
+        if "half" in self.there:
+            half = self.text("half")
+            twelve = np.asarray(pc.greater(pc.utf8_length(half), 0).fill_null(False))
+            good &= ~twelve | ((hour >= 1) & (hour <= 12))
+            later = np.asarray(pc.equal(half, "p").fill_null(False))
+            hour = np.where(twelve, hour % 12 + 12 * later, hour)
+        times = ((hour * 60 + minute) * 60 + second) * SECOND
+        if "fraction" in self.there:
+            fraction = self.text("fraction").cast(pa.string())
+            padded = pc.binary_join_element_wise(fraction, "000000", "")
+            digits = pc.utf8_slice_codeunits(padded, 0, 6).fill_null("0")
+            times = times + digits.cast(pa.int64()).to_numpy()
+        return times, good & (times <= 86_400 * SECOND)
+
+    def _zone(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Microseconds by which the clocks are ahead of UTC, and whether that is told."""
+        if "zone" not in self.there:
+            size = len(self.fields)
+            return np.zeros(size, np.int64), np.zeros(size, bool)
+        coded = self.text("zone").fill_null("").dictionary_encode()
+        places = coded.indices.to_numpy()
+        names = coded.dictionary.to_pylist()
+        shifts = np.array([_ahead(name) for name in names], np.int64)
+        return shifts[places], np.array([name != "" for name in names], bool)[places]
+
+    def text(self, name: str) -> pa.Array:
+        return pc.struct_field(self.fields, name)
+
+    def number(self, name: str, default: int) -> NDArray[np.int64]:
+        """A part of each stamp, `default` where it is left out."""
+        if name not in self.there:
+            return np.full(len(self.fields), default, np.int64)
+        text = self.text(name)
+        text = pc.if_else(pc.equal(text, ""), str(default), text).fill_null(str(default))
+        return text.cast(pa.int64()).to_numpy()  # type: ignore[no-any-return]
+
+
+def _first_monday(years: NDArray[np.int64]) -> NDArray[np.datetime64]:
+    """The Mondays of the first ISO weeks of years, which have 4 January."""
+    fourth = (years - 1970).astype("M8[Y]").astype("M8[D]") + 3
+    weekday = (fourth.astype(np.int64) + 3) % 7  # day 0 was a Thursday
+    mondays: NDArray[np.datetime64] = fourth - weekday.astype("m8[D]")
+    return mondays
+
+
+def _ahead(zone: str) -> int:
+    """Microseconds by which a clock with such an offset is ahead of UTC."""
+    if not zone or zone[0] not in "+-":
+        return 0
+    hours, minutes = int(zone[1:3]), int(zone[-2:]) if len(zone) > 3 else 0
+    return (hours * 60 + minutes) * 60 * SECOND * (1 if zone[0] == "+" else -1)
+
+
+def are_clocks(words: pa.Array) -> NDArray[np.bool_]:
+    """Which words, none of them null, are a time of day such as 13:30, without a date."""
+    small = pc.utf8_lower(words)
+    parts = (pc.match_substring_regex(small, part) for part in (f"^{_CLOCK}$", "[:hm]"))
+    return pc.and_(*parts).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+
+
+def clocks(cells: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Times of day (N,) in microseconds since midnight, and which cells are none."""
+    if pa.types.is_time(cells.type):
+        spans = cells.cast(pa.time64("us")).cast(pa.int64())
+        return spans.fill_null(0).to_numpy(), cells.is_valid().to_numpy(zero_copy_only=False)
+    fields = pc.extract_regex(pc.utf8_lower(as_words(cells)), f"^{_CLOCK}$")
+    found = _Parts(fields).moments()
+    return found.times, found.good
+
+
+def months(words: pa.Array) -> NDArray[np.int64]:
+    """The months (N,) that words name, 0 for any other word."""
+    place = pc.index_in(pc.utf8_lower(words), _MONTHS).fill_null(-1).to_numpy()
+    return np.where(place < 0, 0, _MONTH_OF[place])
+
+
+def evenly(times: NDArray[np.int64]) -> bool:
+    """Whether sorted stamps without repetitions, at least three, are one step apart.
+
+    A step is a fixed length or a number of whole months.
+    """
+    if len(times) < 3:
+        return False
+    if np.ptp(np.diff(times)) == 0:
+        return True
+    days = times.view("M8[us]")
+    months = days.astype("M8[M]")
+    rest = days - months.astype("M8[us]")
+    return bool(np.ptp(np.diff(months.astype(np.int64))) == 0 and (rest == rest[0]).all())
+
+
+def names_a_month(word: str) -> bool:
+    """Whether the first name in a word, beside that of a weekday, is a month's in English."""
+    fields = pc.extract_regex(pa.array([word.lower()]), rf"^{_WEEKDAY}[^a-z]*{_NAME}")
+    return bool(months(pc.struct_field(fields, "name"))[0])
+
+
+def date(time: int) -> str:
+    """A moment as a person says its date."""
+    stamp = pd.Timestamp(time, unit="us")
+    return f"{stamp.day} {stamp:%B} {stamp.year}"

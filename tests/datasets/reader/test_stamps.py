@@ -1,0 +1,165 @@
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from forecaster.datasets.reader.stamps import (
+    FORMS,
+    are_clocks,
+    as_words,
+    clocks,
+    date,
+    evenly,
+    matches,
+    moments,
+    months,
+)
+
+MEANS = [
+    ("iso", "2020-01-31", "2020-01-31"),
+    ("iso", "2020-1-5 7:00", "2020-01-05 07:00"),
+    ("iso", "2020/01/31T05", "2020-01-31 05:00"),
+    ("iso", "2020-01", "2020-01-01"),
+    ("iso", "2020-01-31 05:06:07.25", "2020-01-31 05:06:07.25"),
+    ("iso", "2020-01-31 05:06:07,123456789", "2020-01-31 05:06:07.123456"),
+    ("iso", "2020-01-31 12:30 AM", "2020-01-31 00:30"),
+    ("iso", "2020-01-31 24:00", "2020-02-01"),
+    ("day-first", "31/01/2020", "2020-01-31"),
+    ("day-first", "1.2.20 7:05", "2020-02-01 07:05"),
+    ("day-first", "31/01/2020, 05:00:00", "2020-01-31 05:00"),
+    ("month-first", "1/31/2020 0:00", "2020-01-31"),
+    ("month-first", "1/7/20 1:05 PM", "2020-01-07 13:05"),
+    ("month-first", "1/7/69 12 p.m.", "1969-01-07 12:00"),
+    ("month-first", "1/7/68", "2068-01-07"),
+    ("year-first", "20-01-31 05:00", "2020-01-31 05:00"),
+    ("year-first", "2020.01.31", "2020-01-31"),
+    ("day-name-year", "1-Jan-2020", "2020-01-01"),
+    ("day-name-year", "31st January 2020 05:00", "2020-01-31 05:00"),
+    ("day-name-year", "Fri, 31 Jan 2020 05:00:00 GMT", "2020-01-31 05:00"),
+    ("day-name-year", "05Sept20", "2020-09-05"),
+    ("name-day-year", "January 5, 2020", "2020-01-05"),
+    ("name-day-year", "Jan 5 2020 3:00 pm", "2020-01-05 15:00"),
+    ("year-name-day", "2020 January 5", "2020-01-05"),
+    ("year-name-day", "2020-Jan", "2020-01-01"),
+    ("name-year", "Jan 2020", "2020-01-01"),
+    ("name-year", "Dec-20", "2020-12-01"),
+    ("year-quarter", "1998 Q1", "1998-01-01"),
+    ("year-quarter", "1998Q4", "1998-10-01"),
+    ("quarter-year", "Q2 1998", "1998-04-01"),
+    ("year-week", "2020-W53", "2020-12-28"),
+    ("year-week", "2021W01", "2021-01-04"),
+    ("year-month", "2020M07", "2020-07-01"),
+    ("compact", "202001", "2020-01-01"),
+    ("compact", "20200131", "2020-01-31"),
+    ("compact", "2020013105", "2020-01-31 05:00"),
+    ("compact", "20200131T050607Z", "2020-01-31 05:06:07"),
+    ("year", "1821", "1821-01-01"),
+    ("epoch-s", "1577836800", "2020-01-01"),
+    ("epoch-s", "1577836800.5", "2020-01-01 00:00:00.5"),
+    ("epoch-ms", "1577836800001", "2020-01-01 00:00:00.001"),
+    ("epoch-us", "1577836800000001", "2020-01-01 00:00:00.000001"),
+    ("epoch-ns", "1577836800000001000", "2020-01-01 00:00:00.000001"),
+]
+
+
+@pytest.mark.parametrize(("form", "word", "stamp"), MEANS)
+def test_what_stamps_mean(form, word, stamp):
+    found = moments(pa.array([word, "x"]), form)
+    assert found.good.tolist() == [True, False]
+    assert pd.Timestamp(int(found.times[0]), unit="us") == pd.Timestamp(stamp)
+
+
+def test_every_form_has_an_example():
+    assert {form for form, _, _ in MEANS} == set(FORMS)
+
+
+@pytest.mark.parametrize(
+    ("form", "word"),
+    [
+        ("iso", "2020-02-30"),
+        ("iso", "2020-13-01"),
+        ("iso", "2020-01-01 24:01"),
+        ("iso", "2020-01-01 13:00 PM"),
+        ("iso", "2020-01-01 05:60"),
+        ("day-first", "01/13/2020"),
+        ("month-first", "13/01/2020"),
+        ("day-name-year", "5 mai 2020"),
+        ("year-quarter", "1998 Q5"),
+        ("year-week", "2021 W53"),
+        ("compact", "20200231"),
+        ("compact", "12345678"),
+        ("year", "12"),
+        ("epoch-s", "12"),
+        ("epoch-s", "9999999999"),
+        ("epoch-ms", "1577836800"),
+    ],
+)
+def test_what_no_stamp_is(form, word):
+    assert not moments(pa.array([word, word]), form).good.any()
+
+
+@pytest.mark.parametrize(
+    ("word", "stamp"),
+    [
+        ("2020-01-01T05:00Z", "2020-01-01 05:00"),
+        ("2020-01-01 05:00 UTC", "2020-01-01 05:00"),
+        ("2020-01-01 05:00 GMT", "2020-01-01 05:00"),
+        ("2020-01-01 05:00 +01:00", "2020-01-01 04:00"),
+        ("2020-01-01 05:00:00-0230", "2020-01-01 07:30"),
+        ("2020-01-01 05:00+01", "2020-01-01 04:00"),
+        ("1/1/2020 05:00 +01:00", "2020-01-01 04:00"),
+    ],
+)
+def test_stamps_with_a_zone_are_utc(word, stamp):
+    form = "iso" if word.startswith("2020") else "month-first"
+    found = moments(pa.array([word]), form)
+    assert found.zoned.tolist() == found.good.tolist() == [True]
+    assert pd.Timestamp(int(found.times[0]), unit="us") == pd.Timestamp(stamp)
+
+
+def test_stamps_of_one_column_are_told_one_by_one():
+    found = moments(pa.array(["2020-01-01 05:00", "2020-01-01T05:00Z", "2020-1-32"]), "iso")
+    assert found.good.tolist() == [True, True, False]
+    assert found.zoned.tolist() == [False, True, False]
+
+
+def test_a_form_is_a_pattern_before_it_is_a_date():
+    assert matches(pa.array(["13/13/2020", "2020-01-01"]), "day-first").tolist() == [True, False]
+
+
+@pytest.mark.parametrize("kind", ["string", "large_string"])
+def test_words_and_numbers_are_alike(kind):
+    assert as_words(pa.array([20200101, None])).to_pylist() == ["20200101", None]
+    assert as_words(pa.array([20200101.0, np.nan], from_pandas=True)).to_pylist()[0] == "20200101"
+    assert as_words(pa.array([" 1 ", "NA"], kind)).to_pylist() == ["1", None]
+    assert as_words(pa.array([[1], None])).to_pylist() == ["[1]", None]
+
+
+def test_times_of_day():
+    words = pa.array(["5:00", "05:30:15", "1 PM", "13h30", "5", "25:00", "2020-01-01 05:00"])
+    assert are_clocks(words).tolist() == [True, True, True, True, False, True, False]
+    spans, good = clocks(words)
+    assert good.tolist() == [True, True, True, True, True, False, False]
+    assert (spans[:4] // 1_000_000).tolist() == [18000, 19815, 46800, 48600]
+    spans, good = clocks(pa.array([18_000], pa.time32("s")))
+    assert (spans.tolist(), good.tolist()) == ([18_000_000_000], [True])
+
+
+def test_names_of_months():
+    assert months(pa.array(["Jan", "DECEMBER", "sept", "mai", None])).tolist() == [1, 12, 9, 0, 0]
+
+
+def test_even_stamps_are_one_step_or_whole_months_apart():
+    def even(*stamps):
+        return evenly(np.array(stamps, "M8[us]").astype(np.int64))
+
+    assert even("2020-01-01", "2020-01-02", "2020-01-03")
+    assert even("2020-01-01", "2020-02-01", "2020-03-01")
+    assert even("2020-01-15T05", "2020-04-15T05", "2020-07-15T05")
+    assert not even("2020-01-01", "2020-01-02")
+    assert not even("2020-01-01", "2020-01-02", "2020-01-04")
+    assert not even("2020-01-01", "2020-02-02", "2020-03-01")
+
+
+def test_a_date_as_people_say_it():
+    assert date(pd.Timestamp("2020-02-01").value // 1000) == "1 February 2020"
