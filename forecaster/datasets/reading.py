@@ -29,11 +29,25 @@ class Text:
 
 
 @dataclass(frozen=True)
+class Stamps:
+    """How the stamps of a file are written.
+
+    `form` is a name in `reader.stamps.FORMS`; `parts` tells for each further time column what it
+    counts, by a name in `reader.parts.PARTS`.
+    """
+
+    form: str
+    parts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Reading:
     """What is said about a file; what is not said is found, and the reader fills it in.
 
     `time` and `id` name columns: the stamps, and the series that a row of a long file belongs to,
-    told by one column or by several together.
+    told by one column or by several together. Where several columns tell the time together, `time`
+    names them with commas; once that is found, `time_columns` has them, and `time` is what the one
+    column of a forecast is called. `stamps` tells how they are written.
     `targets` are to be predicted; `past_covariates` are known up to now, `future_covariates` for
     the steps to come as well; `static` attributes belong to a series as a whole. `freq` is the time
     step, `seasons` its cycles in steps. With `panel` every target column of a wide file becomes a
@@ -65,6 +79,8 @@ class Reading:
     timezone: Timezone | None = None
     header: tuple[str, ...] = ()
     first: str | None = None
+    time_columns: tuple[str, ...] = ()
+    stamps: Stamps | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""

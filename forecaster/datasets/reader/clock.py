@@ -1,11 +1,11 @@
-"""How the stamps of a table are written, and what they say: microseconds since 1970.
+"""How the stamps of a table are written, found over all of it, and what they say.
 
 Stamps with a time zone are converted to UTC; stamps without one keep the clock of their source.
 """
 
 import re
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pandas as pd
@@ -13,187 +13,311 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from forecaster.datasets.reader.cells import is_text, trimmed
+from forecaster.datasets.reader import stamps
+from forecaster.datasets.reader.cells import NUMBER
 from forecaster.datasets.reader.files import Rows, Table
+from forecaster.datasets.reader.parts import Column, find_parts, later
+from forecaster.datasets.reader.stamps import FORMS, as_words, different, matches, moments
+from forecaster.datasets.reading import Reading, Stamps
 from forecaster.errors import DataError
 
-_YEAR_FIRST = r"^\s*\d{4}[-/](?:0?[1-9]|1[0-2])(?:[-/]\d{1,2}(?:\D.*)?)?$"
-_YEAR_LAST = r"^\s*(\d{1,2})[-/.](\d{1,2})[-/.](\d{4})(.*)$"
-_ZONE = r":\d\d.*(?:[Zz]|[+-]\d\d(?::?\d\d)?)\s*$"
 DAYLIGHT_SAVING = (
     " Local time with daylight saving does this; stamps in UTC or with their offset do not."
 )
 """What may be said where naive stamps repeat or leave gaps."""
 
+USUAL = ("ds", "date", "datetime", "timestamp", "time")
+"""What time columns are called, the more usual name first."""
+
+COUNTED = (*USUAL, "ts", "epoch", "unix", "unixtime", "year", "quarter", "month", "day")
+"""What time columns of whole numbers are called."""
+
+ORDERS = ("day-first", "month-first", "year-first")
+"""The forms that only differ in the order of day, month and year."""
+
+_EXAMPLE = "2016-07-01 00:00:00"
+
+
+def time_columns(reading: Reading, columns: Sequence[str]) -> tuple[str, ...]:
+    """The columns of a table that tell the time: one, or several together.
+
+    Where a model has several, a table with the one column of its forecasts will do.
+    """
+    time, several = reading.time, reading.time_columns
+    if time is None:
+        return ()
+    if several and ({*several} <= {*columns} or time not in columns):
+        return several
+    if time in columns or "," not in time:
+        return (time,)
+    return tuple(name if name in columns else name.strip() for name in time.split(","))
+
 
 @dataclass
 class Clock:
-    """How the stamps of a table are written: year first, or day or month; with a zone or not.
+    """How the stamps in the `columns` of a table are written: with a zone or not, and `stamps`.
 
-    Stamps with a zone are converted to UTC, those without one keep the clock of their source.
-    `zoned` is told by the first stamps that are read; where they have to be `local`, none has a
-    zone.
+    `name` is what a forecast calls its stamps. `zoned` is told by the first stamps that are read;
+    where they have to be `local`, none has a zone.
     """
 
-    column: str
-    first: Literal["year", "day", "month"] = "year"
+    name: str
+    columns: tuple[str, ...]
+    stamps: Stamps
     zoned: bool | None = None
     local: bool = False
+    example: str = field(default="", repr=False)
 
     def read(self, rows: Rows, table: Table) -> NDArray[np.int64]:
         """The stamps of some rows, in microseconds since 1970."""
-        cells = rows.cells[self.column]
-        name = table.names[rows.file]
-        if cells.null_count or not (
-            is_text(cells.type) or pa.types.is_timestamp(cells.type) or pa.types.is_date(cells.type)
-        ):
-            return self._slow(cells, rows, name)
-        if is_text(cells.type):
-            coded = cells.dictionary_encode()
-            parsed = _iso(self._year_first(coded.dictionary))
-            if parsed is None:
-                return self._slow(cells, rows, name)
-            zoned, cells = parsed.type.tz is not None, parsed.take(coded.indices)
-        else:
+        times = self._first(rows, table)
+        for column, part in zip(self.columns[1:], self.stamps.parts, strict=True):
+            times = later(times, Column(rows, table, column), part)
+        return times
+
+    def told(self, reading: Reading) -> Reading:
+        """A reading that says what was found."""
+        several = self.columns if self.columns[1:] else ()
+        return replace(reading, time=self.name, time_columns=several, stamps=self.stamps)
+
+    def shown(self, rows: Rows, row: int) -> str:
+        """A stamp as it is written."""
+        return " ".join(str(rows.cells[column][row]) for column in self.columns)
+
+    def _first(self, rows: Rows, table: Table) -> NDArray[np.int64]:
+        at = Column(rows, table, self.columns[0])
+        cells = at.cells
+        if _is_typed(cells.type) and not cells.null_count:
             zoned = pa.types.is_timestamp(cells.type) and cells.type.tz is not None
-        self._check_zone(zoned, rows, name)
-        stamps = pc.cast(cells, pa.timestamp("us", "UTC" if zoned else None), safe=False)
-        return stamps.cast(pa.int64()).to_numpy()  # type: ignore[no-any-return]
-
-    def _slow(self, cells: pa.Array, rows: Rows, name: str) -> NDArray[np.int64]:
-        if is_text(cells.type):
-            cells = self._year_first(trimmed(cells))
-        column = cells.to_pandas().rename(self.column)
-        times = parse_times(column, name, rows.before)
-        self._check_zone(times.tz is not None, rows, name)
-        return times.asi8
-
-    def _year_first(self, cells: pa.Array) -> pa.Array:
-        if self.first == "year" or not is_text(cells.type):
-            return cells
-        order = r"\3-\2-\1\4" if self.first == "day" else r"\3-\1-\2\4"
-        return pc.replace_substring_regex(cells, _YEAR_LAST, order)
-
-    def _check_zone(self, zoned: bool, rows: Rows, name: str) -> None:
-        if self.local and zoned:
+            self._check_zone(zoned, at)
+            times = pc.cast(cells, pa.timestamp("us", "UTC" if zoned else None), safe=False)
+            return times.cast(pa.int64()).to_numpy()  # type: ignore[no-any-return]
+        coded = cells if pa.types.is_dictionary(cells.type) else cells.dictionary_encode()
+        words = as_words(coded.dictionary)
+        empty = pc.is_null(words.take(coded.indices)) if words.null_count else pc.is_null(cells)
+        if pc.any(empty).as_py():
+            row = rows.before + int(pc.index(empty, True).as_py()) + 1
+            count = int(pc.sum(empty).as_py())
             raise DataError(
-                f"{name}, row {rows.before + 1}, column '{self.column}': a stamp with a time zone, "
-                "but those of this data set have none: give the local time of their source, "
-                "without a zone."
+                f"{at.name}: empty stamps in column '{at.column}': {count}, the first in row {row}."
+            )
+        if words.null_count:  # no cell has them
+            words = words.fill_null("")
+        found = moments(words, self.stamps.form)
+        places: NDArray[np.int64] = coded.indices.cast(pa.int64()).to_numpy()
+        if not found.good.all() and not (good := found.good[places]).all():
+            row = int(good.argmin())
+            at.wrong(row, _complaint(words[places[row]].as_py(), self))
+        zoned = found.zoned[places]
+        if zoned.any() and not zoned.all():
+            row = int((zoned != zoned[0]).argmax())
+            at.wrong(
+                row,
+                f"'{cells[row]}', but row {rows.before + 1} has '{cells[0]}': either all stamps "
+                "carry a time zone or none does",
+            )
+        self._check_zone(bool(zoned.any()), at)
+        return found.times[places]
+
+    def _check_zone(self, zoned: bool, at: Column) -> None:
+        if self.local and zoned:
+            at.wrong(
+                0,
+                "a stamp with a time zone, but those of this data set have none: give the local "
+                "time of their source, without a zone",
             )
         if self.zoned is None:
             self.zoned = zoned
         elif self.zoned != zoned:
-            raise DataError(
-                f"{name}, row {rows.before + 1}, column '{self.column}': a stamp "
-                f"{'with' if zoned else 'without'} a time zone, but the rows before have stamps "
-                f"{'without' if zoned else 'with'}: either all carry one or none does."
+            at.wrong(
+                0,
+                f"a stamp {'with' if zoned else 'without'} a time zone, but the rows before have "
+                f"stamps {'without' if zoned else 'with'}: either all carry one or none does",
             )
 
 
-def _iso(text: pa.Array) -> pa.Array | None:
-    """Stamps in the usual form, or None."""
-    for kind in (pa.timestamp("us"), pa.timestamp("us", "UTC")):
-        try:
-            return pc.cast(text, kind)
-        except pa.ArrowInvalid:
-            continue
-    return None
+def find_clock(
+    table: Table, reading: Reading, trained: bool = False, said: list[str] | None = None
+) -> Clock:
+    """How the stamps of a table are written, by all of them where the first do not tell.
 
-
-def find_clock(table: Table, column: str) -> Clock:
-    """How the stamps in `column` are written.
-
-    Days come before months, or months before days, only where the stamps themselves decide it.
-    Raises DataError where they do not.
+    What `reading` says about it holds; where a model was `trained` by it and this table is written
+    otherwise, that is found anew. `said` gets sentences about what is not plain. Raises DataError
+    where the stamps may mean two things, and for what is no stamp.
     """
-    sample = table.sample[column].combine_chunks()
-    if pa.types.is_dictionary(sample.type):
-        sample = sample.dictionary_decode()
-    if not is_text(sample.type) or not _matches(sample, _YEAR_LAST):
-        return Clock(column)
-    days = {0: "", 1: ""}  # a stamp of which this number can only be a day
-    shown = ""
-    for rows in table.rows([column]):
-        for stamp in rows.cells[column].unique().drop_null().to_pylist():
-            parts = re.match(_YEAR_LAST, stamp)
-            if parts is None:
-                raise DataError(
-                    f"{table.names[rows.file]}, column '{column}': '{stamp}' is written otherwise "
-                    f"than '{sample.drop_null()[0]}'; expected one form, best the year first."
-                )
-            shown = shown or stamp
-            for place in days:
-                if int(parts[place + 1]) > 12:
-                    days[place] = days[place] or stamp
-    if days[0] and days[1]:
+    said = [] if said is None else said
+    first, *others = columns = time_columns(reading, table.columns)
+    told = reading.stamps
+    form = _find_form(table, first, told, trained, said)
+    if not others:
+        example = next(iter(different(table.sample[first]).to_pylist()), "")
+        return Clock(first, columns, Stamps(form), example=example)
+    parts = find_parts(table, form, others, told.parts if told else (), said)
+    name = first
+    if form == "year":
+        name = reading.time if reading.time_columns and reading.time else "time"
+    return Clock(name, columns, Stamps(form, parts))
+
+
+# The form of the stamps.
+
+
+def _is_typed(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_timestamp(kind) or pa.types.is_date(kind))
+
+
+def _find_form(
+    table: Table, column: str, told: Stamps | None, trained: bool, said: list[str]
+) -> str:
+    kind = table.sample[column].type
+    words = different(table.sample[column])
+    if _is_typed(kind) or not len(words):
+        return "iso"
+    shares = {
+        name: float((moments(words, name).good if form.number else matches(words, name)).mean())
+        for name, form in FORMS.items()
+    }
+    if told and shares[told.form] >= 0.5:
+        wrong = "" if told.form == "iso" else _Try(table, column, [told.form]).wrong[told.form]
+        if not wrong:
+            return told.form
+        if not trained:
+            raise DataError(
+                f"{table.where}, column '{column}': '{wrong}' is no date "
+                f"{FORMS[told.form].words}, as --stamps {told.form} says."
+            )
+    elif told and not trained:
         raise DataError(
-            f"{table.where}, column '{column}': '{days[0]}' has the day first, '{days[1]}' the "
-            "month; write all stamps with the year first, such as 2016-07-01."
+            f"{table.where}, column '{column}': '{words[0]}' is not written "
+            f"{FORMS[told.form].words}, as --stamps {told.form} says."
         )
-    if not days[0] and not days[1]:
+    best = max(shares.values())
+    if best < 0.5:
+        sample = table.sample[column]
+        row = next(row for row, cell in enumerate(sample) if cell.is_valid)
         raise DataError(
-            f"{table.where}, column '{column}': '{shown}' may have the day or the month first, and "
-            "no stamp of the file tells which; write them with the year first, such as 2016-07-01."
+            f"{table.names[0]}, row {row + 1}, column '{column}': {_complaint(str(sample[row]))}."
         )
-    return Clock(column, "day" if days[0] else "month")
+    forms = [name for name, share in shares.items() if share == best]
+    form, reason = forms[0], ""
+    if form != "iso" and len(forms) > 1:
+        form, reason = _decide(table, column, forms, trained)
+    example = words[0].as_py()
+    if told:
+        said.append(
+            f"Stamps are written otherwise than those of the training: {FORMS[form].words}, such "
+            f"as '{example}'."
+        )
+    elif form != "iso":
+        meant = moments(words[:1], form)
+        stamp = f" is {pd.Timestamp(int(meant.times[0]), unit='us')}" if meant.good[0] else ""
+        if not re.search(r"\d{4}", example):
+            reason += " Years of two digits are those from 1969 to 2068."
+        said.append(f"Stamps are written {FORMS[form].words}: '{example}'{stamp}.{reason}")
+    return form
+
+
+class _Try:
+    """All stamps of a table, taken as some forms: what is `wrong` with each, and its moments."""
+
+    def __init__(self, table: Table, column: str, forms: Sequence[str]) -> None:
+        self.wrong = dict.fromkeys(forms, "")
+        times: dict[str, list[NDArray[np.int64]]] = {form: [] for form in forms}
+        for rows in table.rows([column]):
+            words = different(rows.cells[column])
+            written = np.zeros(len(words), bool)  # what is no stamp at all is told by its row
+            for form in forms:
+                written |= matches(words, form)
+            for form in forms:
+                found = moments(words, form)
+                if (bad := written & ~found.good).any():
+                    self.wrong[form] = self.wrong[form] or words[int(bad.argmax())].as_py()
+                if len(forms) > 1 and not self.wrong[form]:
+                    times[form] = [np.unique(np.concatenate([*times[form], found.times[written]]))]
+        self.even = {form: stamps.evenly(*found) for form, found in times.items() if found}
+
+
+def _decide(table: Table, column: str, forms: list[str], trained: bool) -> tuple[str, str]:
+    """The one of several forms that all stamps have, and a sentence where their spacing told."""
+    tried = _Try(table, column, forms)
+    where = f"{table.where}, column '{column}'"
+    good = [form for form in forms if not tried.wrong[form]]
+    even = [form for form in good if tried.even[form]]
+    usual = [form for form in good if form != "year-first"]
+    if len(good) == 1 or (len(usual) == 1 and even != ["year-first"]):
+        return (usual or good)[0], ""
+    if len(even) == 1 or (len(even) == 2 and even[1] == "year-first"):
+        return even[0], " Only so are they evenly spaced."
+    if not good:
+        (one, first), (other, second) = [*tried.wrong.items()][:2]
+        for word in (first, second):
+            if not any(moments(pa.array([word]), form).good[0] for form in forms):
+                raise DataError(f"{where}: there is no such day as '{word}'.")
+        raise DataError(
+            f"{where}: '{second}' is written {FORMS[one].words}, '{first}' {FORMS[other].words}; "
+            "write all stamps with the year first, such as 2016-07-01."
+        )
+    unsure = usual or good
+    for shown in different(table.sample[column]):
+        means = {form: int(moments(pa.array([shown]), form).times[0]) for form in unsure}
+        if len({*means.values()}) > 1:
+            break
+    ways = " or ".join(f"--stamps {form}" for form in unsure if form in ORDERS)
+    raise DataError(
+        f"{where}: '{shown}' is {' or '.join(stamps.date(time) for time in means.values())}, and "
+        "no stamp of the file tells which"
+        + (f": {ways} does." if ways and not trained else ".")
+        + " Stamps with the year first, such as 2016-07-01, need no guess."
+    )
+
+
+def _complaint(word: str, clock: Clock | None = None) -> str:
+    """What is wrong with a word that should be a stamp, of the form of others if there is one."""
+    if re.search(r":\d\d(.*\d)?\s*([A-Za-z]{3,5}|\[?[A-Za-z]+/[A-Za-z_]+\]?)$", word):
+        return (
+            f"'{word}' ends in a time zone by name; expected none, UTC, GMT, Z or an offset such "
+            "as +01:00, as names do not tell summer from winter time"
+        )
+    named = re.search(r"\d", word) and re.search(r"[^\W\d_]{3,}", word)
+    if named and not stamps.names_a_month(word):
+        return (
+            f"expected a stamp such as {_EXAMPLE} or with the name of a month in English, such as "
+            f"1 Jan 2016, got '{word}'"
+        )
+    if clock:
+        form, one = clock.stamps.form, pa.array([word])
+        if matches(one, form)[0] and not FORMS[form].number:
+            return (
+                f"expected a stamp written {FORMS[form].words}; there is no such date or time as "
+                f"'{word}'"
+            )
+        if any(moments(one, name).good[0] for name in FORMS):
+            return (
+                f"'{word}' is written otherwise than '{clock.example}'; expected one form, best "
+                "the year first"
+            )
+    if re.match(NUMBER, word):
+        return (
+            f"expected a stamp such as {_EXAMPLE}, got the number {word}, which is neither a date "
+            "in digits, such as 20160701, nor seconds, milliseconds or microseconds since 1970 "
+            "(from 1973 to 2100)"
+        )
+    return f"expected a stamp with the year first, such as {_EXAMPLE}, got '{word}'"
 
 
 def stamp_share(text: pa.Array) -> float:
     """Which part of some words, none of them null, are written as stamps of one form."""
-    patterns = (_YEAR_FIRST, _YEAR_LAST)
-    return max(float(pc.mean(pc.match_substring_regex(text, p)).as_py()) for p in patterns)
+    return max(float(matches(text, name).mean()) for name, form in FORMS.items() if not form.number)
+
+
+def counts_time(name: str, cells: pa.Array) -> bool:
+    """Whether a column of whole numbers is called like a time and holds stamps of one form."""
+    words = different(cells)
+    return name.strip().lower() in COUNTED and any(
+        bool(moments(words, each).good.all()) for each, form in FORMS.items() if form.number
+    )
 
 
 def is_stamp(text: str) -> bool:
     """Whether a word is written as a stamp is."""
-    return any(re.match(pattern, text) for pattern in (_YEAR_FIRST, _YEAR_LAST))
-
-
-def _matches(text: pa.Array, pattern: str) -> bool:
-    found = pc.match_substring_regex(text.drop_null(), pattern)
-    return len(found) > 0 and float(pc.mean(found).as_py()) >= 0.5
-
-
-def parse_times(column: "pd.Series[Any]", where: str, before: int = 0) -> pd.DatetimeIndex:
-    """The stamps in microseconds, in UTC where they carry a zone and naive where they do not.
-
-    `before` rows of the file precede those of `column`. Raises DataError naming the first wrong
-    one.
-    """
-    name = column.name
-    if column.isna().any():
-        row = int(column.isna().to_numpy().argmax()) + before + 1
-        raise DataError(
-            f"{where}: empty stamps in column '{name}': {int(column.isna().sum())}, "
-            f"the first in row {row}."
-        )
-    if isinstance(column.dtype, pd.DatetimeTZDtype) or column.dtype.kind == "M":
-        times = pd.DatetimeIndex(column)
-    elif column.dtype.kind in "iufb":
-        raise DataError(
-            f"{where}, row {before + 1}, column '{name}': expected a stamp such as "
-            f"2016-07-01 00:00:00, got the number {column.iloc[0]}."
-        )
-    else:
-        text = column.astype(str)
-        zoned = text.str.contains(_ZONE, regex=True).to_numpy(dtype=bool)
-        if zoned.any() and not zoned.all():
-            row = int((zoned != zoned[0]).argmax())
-            raise DataError(
-                f"{where}, row {before + row + 1}, column '{name}': '{text.iloc[row]}', but row "
-                f"{before + 1} has '{text.iloc[0]}': either all stamps carry a time zone or none "
-                "does."
-            )
-        parsed = pd.to_datetime(text, format="ISO8601", errors="coerce", utc=bool(zoned.all()))
-        wrong = (parsed.isna() | ~text.str.match(r"\s*\d")).to_numpy(dtype=bool)
-        if wrong.any():
-            row = int(wrong.argmax())
-            raise DataError(
-                f"{where}, row {before + row + 1}, column '{name}': expected a stamp with the year "
-                f"first, such as 2016-07-01 00:00:00, got '{text.iloc[row]}'."
-            )
-        times = pd.DatetimeIndex(parsed)
-    if times.tz is not None:
-        times = times.tz_convert("UTC")
-    return pd.DatetimeIndex(times.as_unit("us"), name=None)
+    return stamp_share(pa.array([text])) > 0

@@ -8,8 +8,9 @@ import pyarrow.compute as pc
 from forecaster.datasets.reader.cells import FLAG, NUMBER, is_text, trimmed
 from forecaster.datasets.reader.clock import stamp_share
 from forecaster.datasets.reader.files import Table
+from forecaster.datasets.reader.stamps import are_clocks
 
-Kind: TypeAlias = Literal["number", "flag", "stamp", "text", "empty", "other"]
+Kind: TypeAlias = Literal["number", "flag", "stamp", "clock", "text", "empty", "other"]
 
 
 def kinds(table: Table) -> dict[str, Kind]:
@@ -29,6 +30,8 @@ def _kind(cells: pa.Array) -> Kind:
         return "number"
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
         return "stamp"
+    if pa.types.is_time(kind):
+        return "clock"
     if not is_text(kind):
         return "other"
     text = trimmed(cells).drop_null()
@@ -44,4 +47,6 @@ def _kind(cells: pa.Array) -> Kind:
         return "flag"
     if stamp_share(text) >= 0.5:
         return "stamp"
+    if are_clocks(text).mean() >= 0.5:
+        return "clock"
     return "text"

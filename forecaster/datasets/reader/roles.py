@@ -7,9 +7,17 @@ from itertools import combinations
 
 import pyarrow as pa
 
-from forecaster.datasets.reader.clock import is_stamp
+from forecaster.datasets.reader.clock import (
+    COUNTED,
+    USUAL,
+    Clock,
+    counts_time,
+    is_stamp,
+    time_columns,
+)
 from forecaster.datasets.reader.files import ROWS, Table
 from forecaster.datasets.reader.kinds import Kind, kinds
+from forecaster.datasets.reader.parts import counts_part, fills_days, in_order
 from forecaster.datasets.reading import Reading
 from forecaster.datasets.series import missing_columns, quoted
 from forecaster.errors import DataError, UsageError
@@ -17,7 +25,6 @@ from forecaster.errors import DataError, UsageError
 _IDS = ("unique_id", "item_id", "series_id", "id", "series")
 MOST_WORDY = 8
 """Columns of words that are tried in twos and threes."""
-_TIMES = ("ds", "date", "datetime", "timestamp", "time")
 
 
 class Roles:
@@ -44,7 +51,7 @@ class Roles:
         """
         table = self.table
         named = [
-            *([] if said.time is None else [said.time]),
+            *time_columns(said, table.columns),
             *(name for name in said.id if name != self.file_id),
             *said.targets, *said.past_covariates, *said.future_covariates, *said.static,
         ]  # fmt: skip
@@ -61,12 +68,12 @@ class Roles:
             )
         if told:
             return said
-        time = said.time or self._time(named)
-        found = said.id or (() if said.panel else self._id([*named, time]))
-        filled = replace(said, time=time, id=found)
+        times = time_columns(said, table.columns) or (self._time(named),)
+        found = said.id or (() if said.panel else self._id(named, times))
+        filled = replace(said, time=said.time or times[0], id=found)
         if not said.targets:
-            return replace(filled, targets=self._targets(filled))
-        left_out = [name for name in table.columns if name not in {*named, time, *found}]
+            return replace(filled, targets=self._targets(filled, times))
+        left_out = [name for name in table.columns if name not in {*named, *times, *found}]
         if left_out:
             self.said.append(
                 f"Left out, having no role: {quoted(left_out)}. --past-covariates reads a column."
@@ -76,7 +83,11 @@ class Roles:
     def _time(self, named: Sequence[str]) -> str:
         table = self.table
         found = [n for n in table.columns if self.kinds[n] == "stamp" and n not in named]
-        usual = [name for name in _TIMES for column in found if column.lower() == name]
+        usual = [name for name in USUAL for column in found if column.lower() == name]
+        if not found:
+            numbers = [n for n in table.columns if self.kinds[n] == "number" and n not in named]
+            found = [name for name in numbers if counts_time(name, table.sample[name])]
+            usual = [name for name in COUNTED for column in found if column.lower() == name]
         if len(found) > 1 and usual:
             found = [column for column in found if column.lower() == usual[0]]
         if len(found) != 1:
@@ -93,49 +104,62 @@ class Roles:
         self.said.append(f"The time is column '{found[0]}'.")
         return found[0]
 
-    def _id(self, named: Sequence[str]) -> tuple[str, ...]:
+    def _id(self, named: Sequence[str], times: Sequence[str]) -> tuple[str, ...]:
         table = self.table
-        free = [name for name in table.columns if name not in named]
+        free = [name for name in table.columns if name not in {*named, *times}]
         for usual in _IDS:
             for name in free:
                 if name.lower() == usual and self._repeats([name]):
                     self.said.append(f"The rows of a series share column '{name}'.")
                     return (name,)
         words = [name for name in free if self.kinds[name] == "text"]
-        time = named[-1]
         if len(table.parts) > 1 or len(words) != 1:
             return ()
-        if self._repeats([time]) and not self._repeats([time, words[0]]):
+        if self._repeats(times) and not self._repeats([*times, words[0]]):
             self.said.append(
                 f"Stamps repeat, once for each '{words[0]}': the rows of a series share it."
             )
             return (words[0],)
         return ()
 
-    def ways_apart(self, time: str) -> str:
-        """A sentence about the columns that tell the rows of one stamp apart, "" without any.
+    def ways_apart(self, clock: Clock, ids: Sequence[str]) -> tuple[str, bool]:
+        """A sentence about the columns that tell the rows of one stamp apart, "" without any, and
+        whether one of them is the time of day.
 
-        They are as few as can be, of words or, if they name most of their series at most of the
-        stamps, of whole numbers. The first rows decide.
+        They are as few as can be: times of day, words or, if they name most of their series at most
+        of the stamps, whole numbers. The first rows decide.
         """
-        free = [name for name in self.table.columns if name != time]
+        times, year = clock.columns, clock.stamps.form == "year"
+        free = [name for name in self.table.columns if name not in {*times, *ids}]
+        clocks = [name for name in free if counts_part(name, self.table.sample[name])]
+        finer = in_order(clocks, year)
         words = [name for name in free if self.kinds[name] == "text"]
-        codes = [name for name in free if self.kinds[name] == "number"]
-        rows = self._first_rows([time, *words, *codes])
-        stamps = len(rows[time].unique())
-        few = {name: count for name in (*words, *codes) if (count := len(rows[name].unique())) > 1}
+        codes = [n for n in free if self.kinds[n] == "number" and n not in clocks]
+        taken = [*times, *(name for name in ids if name in self.table.columns)]
+        rows = self._first_rows([*taken, *clocks, *words, *codes])
+        stamps = rows.select(taken).group_by(taken).aggregate([]).num_rows
+        few = {n: count for n in (*words, *codes) if (count := len(rows[n].unique())) > 1}
         words = [name for name in words if few.get(name, len(rows)) * 2 <= len(rows)]
         codes = [n for n in codes if n in few and few[n] * stamps <= 2 * len(rows)]
-        tries: list[tuple[str, ...]] = [(name,) for name in (*words, *codes)]
+        tries = [*finer, *((name,) for name in (*words, *codes))]
+        tries += [(*parts, name) for parts in finer for name in (*words, *codes)]
         tries += [pair for size in (2, 3) for pair in combinations(words[:MOST_WORDY], size)]
         for columns in tries:
-            if not _repeats(rows, [time, *columns]):
+            if not _repeats(rows, [*taken, *columns]):
+                parts = [name for name in columns if name in clocks]
+                names = [name for name in columns if name not in clocks]
+                ways = [f"--time {','.join([*times, *parts])} reads the whole time"] * bool(parts)
+                hours = not parts and not names[1:] and fills_days(rows[names[0]])
+                if hours:
+                    ways = [f"--time {','.join([*times, *names])} if it counts the hours of a day"]
+                if names:
+                    ways.append(f"--id {','.join([*ids, *names])} makes each a series")
                 together = "together " if columns[1:] else ""
                 return (
                     f" {quoted(columns)} {together}{'tell' if columns[1:] else 'tells'} the rows of"
-                    f" one stamp apart: --id {','.join(columns)} makes each a series."
-                )
-        return ""
+                    f" one stamp apart: {', '.join(ways)}."
+                ), bool(parts) or hours
+        return "", False
 
     def _first_rows(self, columns: Sequence[str]) -> pa.Table:
         """About ROWS rows of some columns."""
@@ -151,10 +175,10 @@ class Roles:
         """Whether values of these columns together stand in several of the first rows."""
         return _repeats(self.table.sample, columns)
 
-    def _targets(self, said: Reading) -> tuple[str, ...]:
+    def _targets(self, said: Reading, times: Sequence[str]) -> tuple[str, ...]:
         table = self.table
         taken = {
-            said.time, *said.id, *said.past_covariates, *said.future_covariates, *said.static,
+            *times, *said.id, *said.past_covariates, *said.future_covariates, *said.static,
         }  # fmt: skip
         free = [name for name in table.columns if name not in taken]
         index = [n for n in free if n in ("", "Unnamed: 0") or n.startswith("__index_level_")]

@@ -93,8 +93,10 @@ class Reader:
         if hint := separator_hint(table.columns):
             raise DataError(f"{self.where}: one column, '{table.columns[0]}'.{hint}")
         self.roles = Roles(table, self.file_id, self.said)
-        self.reading = self.roles.find(reading, told=self.timezone is not None)
-        self.clock = find_clock(table, self.time)
+        trained = self.timezone is not None
+        self.reading = self.roles.find(reading, told=trained)
+        self.clock = find_clock(table, self.reading, trained, self.said)
+        self.reading = self.clock.told(self.reading)
         if self.timezone == "naive":
             self.clock.local = True
 
@@ -181,7 +183,7 @@ class Reader:
 
     def _survey(self, ids: Ids) -> Survey:
         survey = Survey(keep=self.reading.policy == "rows")
-        for rows in self.table.rows([self.time, *ids.columns], ids.columns):
+        for rows in self.table.rows([*self.clock.columns, *ids.columns], ids.columns):
             codes, stamps = ids.codes(rows, self.table), self.clock.read(rows, self.table)
             early = survey.add(codes, stamps)
             if early is not None and not survey.first_unsorted:
@@ -262,7 +264,7 @@ class Reader:
     ) -> None:
         said, table = self.reading, self.table
         numbers = [*said.targets, *said.past_covariates, *said.future_covariates]
-        wanted = [self.time, *ids.columns, *numbers, *said.static]
+        wanted = [*self.clock.columns, *ids.columns, *numbers, *said.static]
         shift = items.bounds[:-1] - items.places
         for rows in table.rows(wanted, ids.columns):
             stamps = self.clock.read(rows, table)
@@ -294,7 +296,7 @@ class Reader:
 
         def complain(row: int, what: str) -> DataError:
             place = self.table.row(rows.file, rows.before + row)
-            stamp = rows.cells[self.time][row]
+            stamp = self.clock.shown(rows, row)
             return DataError(f"{place} ({stamp}), column '{column}': {what}")
 
         return to_numbers(rows.cells[column], complain)
@@ -333,7 +335,12 @@ class Reader:
             for what, name in refused
             if what.count
         ]
+        apart, hours, hint = "", False, ""
+        if duplicates.count and (complaints or (policy == "resample" and not self.timezone)):
+            apart, hours = self.roles.ways_apart(self.clock, self.reading.id)
         if not complaints:
+            if hours:
+                self.said.append(f"Averaging loses the time of day.{apart}")
             return
         if differing.count or off.count:
             remedy = (
@@ -341,14 +348,12 @@ class Reader:
             )
         else:
             remedy = "--policy sort orders the rows, drops repetitions and leaves gaps missing"
-        apart = hint = ""
         if duplicates.count and not self.reading.id and not self.several:
-            apart = self.roles.ways_apart(self.time)
             hint = " If the file holds several series, --id names the columns that tell them apart."
         local = not self.clock.zoned and grid.step is not None and grid.step < 86_400_000_000
         if local and (gaps.count or duplicates.count):
             hint += DAYLIGHT_SAVING
-        ways = f"{apart} {remedy}." if apart else f" {remedy}.{hint}"
+        ways = f" {remedy}.{hint}" if not apart else apart if hours else f"{apart} {remedy}."
         raise DataError(f"{self.where}: {'; '.join(complaints)}.{ways}")
 
     def _check_known(self, known: NDArray[np.floating[Any]], items: Items, grid: Steps) -> None:
@@ -375,7 +380,8 @@ class Reader:
         return seasons
 
     def _say_counts(self, counts: dict[str, Any]) -> None:
-        if self.clock.zoned and not self.timezone:
+        counted = self.clock.stamps.form.startswith("epoch")  # which has been said
+        if self.clock.zoned and not self.timezone and not counted:
             self.said.append("Stamps carry a time zone: taken as UTC.")
         for kind, what in {
             "snapped": "Stamps that miss their step by less than a tenth of it, and count as on it",

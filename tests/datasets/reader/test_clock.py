@@ -1,30 +1,287 @@
+import re
+
+import numpy as np
 import pandas as pd
 import pytest
 
-from forecaster.datasets.reader.clock import find_clock
+from forecaster.datasets.calendar import future_times
+from forecaster.datasets.reader import history, read
+from forecaster.datasets.reader.clock import counts_time, find_clock, is_stamp, time_columns
 from forecaster.datasets.reader.files import frame_table
+from forecaster.datasets.reading import Reading, Stamps
+from forecaster.errors import DataError
+
+HOURS = pd.date_range("2019-12-25", periods=400, freq="h")
+DAYS = pd.date_range("2019-12-25", periods=400, freq="D")
+MONTHS = pd.date_range("2015-01-01", periods=60, freq="MS")
+QUARTERS = pd.date_range("1998-01-01", periods=40, freq="QS")
+YEARS = pd.date_range("1960-01-01", periods=40, freq="YS")
+WEEKS = pd.date_range("2015-01-05", periods=60, freq="W-MON")
+
+FORMS = {
+    "%Y-%m-%d %H:%M:%S": HOURS,
+    "%Y-%m-%dT%H:%M:%SZ": HOURS,
+    "%Y-%m-%d %H:%M UTC": HOURS,
+    "%Y-%m-%d %I:%M %p": HOURS,
+    "%-m/%-d/%Y %-H:%M": HOURS,
+    "%d.%m.%Y %H:%M": HOURS,
+    "%-m/%-d/%y": DAYS,
+    "%d/%m/%y %I:%M %p": HOURS,
+    "%y-%m-%d %H:%M": HOURS,
+    "%d-%b-%Y": DAYS,
+    "%b %d, %Y": DAYS,
+    "%Y %B %-d": DAYS,
+    "%d-%b-%y %H:%M": HOURS,
+    "%b %Y": MONTHS,
+    "%b-%y": MONTHS,
+    "%Y-%m": MONTHS,
+    "%Y%m%d": DAYS,
+    "%Y%m%d%H": HOURS,
+    "%Y%m": MONTHS,
+    "%Y": YEARS,
+    "%G-W%V": WEEKS,
+    "%Y Q": QUARTERS,
+    "%YQ": QUARTERS,
+    "Q %Y": QUARTERS,
+    "s": HOURS,
+    "ms": HOURS,
+    "us": HOURS,
+}
+"""How stamps may be written, by a pattern: Q is the quarter, a unit counts since 1970."""
 
 
-@pytest.mark.parametrize(
-    "column",
-    [
-        pd.date_range("2020", periods=3, freq="h"),
-        pd.date_range("2020", periods=3, freq="h").as_unit("ns"),
-        pd.date_range("2020", periods=3, freq="h").astype(str),
-        pd.date_range("2020", periods=3, freq="h").astype(object),
-        ["2020-1-1", "2020/01/01 01:00", "2020-01-01T02"],
-        ["01.01.2020 0:00:00", "01.01.2020 1:00:00", "13.01.2020 2:00:00"],
-        ["1/1/2020", "1/1/2020 01:00", "1/13/2020 02:00"],
-        pd.date_range("2020", periods=3, freq="h", tz="UTC").tz_convert("Asia/Tokyo"),
-        ["2020-01-01T00:00Z", "2020-01-01T00:00-01:00", "2020-01-01T00:00-02:00"],
-    ],
-)
-def test_stamps_of_many_kinds(column):
-    table = frame_table(pd.DataFrame({"t": column}), "t", "here")
-    clock = find_clock(table, "t")
-    (rows,) = table.rows(["t"])
-    hours = clock.read(rows, table) // 3_600_000_000
-    assert (hours - hours[0]).tolist()[:2] == [0, 1]
-    assert str(pd.Timestamp(int(hours[0]), unit="h")) == "2020-01-01 00:00:00"
-    zoned = getattr(column, "tz", None) is not None or str(column[0]).endswith("Z")
-    assert clock.zoned == zoned
+def written(times, form):
+    if form in ("s", "ms", "us"):
+        return times.as_unit(form).asi8.astype(str).tolist()
+    return [stamp.strftime(form.replace("Q", f"Q{stamp.quarter}")) for stamp in times]
+
+
+def put(folder, stamps, name="x.csv", column="time", **others):
+    table = pd.DataFrame({column: stamps, **others})
+    table["v"] = np.arange(len(table)) % 7 + 0.5
+    table.to_csv(folder / name, index=False)
+    return str(folder / name)
+
+
+class TestForms:
+    @pytest.mark.parametrize(("form", "times"), FORMS.items(), ids=FORMS)
+    def test_a_file_and_every_stretch_of_it(self, tmp_path, form, times):
+        stamps = written(times, form)
+        own = read(put(tmp_path, stamps))
+        assert own.time == "time"
+        assert list(own.series.times) == list(times)
+        assert future_times(own.series.times[-1], 3, own.freq)[0] == times.shift(1)[-1]
+        if len({*np.diff(times.asi8)}) == 1:
+            assert own.freq == times.freqstr
+        for first, last in ((0, 2), (190, 195), (30, 40)):
+            part = slice(first, last) if last < len(times) else slice(5, 8)
+            file = put(tmp_path, stamps[part], "part.csv")
+            again = history(file, own.reading)
+            assert list(again.series.times) == list(times[part])
+            assert again.said == ()
+
+    @pytest.mark.parametrize("form", ["%Y%m%d", "%Y", "s"])
+    def test_numbers_of_a_frame_and_of_parquet(self, tmp_path, form):
+        times = YEARS if form == "%Y" else DAYS
+        for kind in ("int64", "float64"):
+            frame = pd.DataFrame({"time": np.array(written(times, form)).astype(kind), "v": 1.5})
+            frame.loc[0, "v"] = 2
+            frame.to_parquet(tmp_path / "x.parquet")
+            assert list(read(str(tmp_path / "x.parquet")).series.times) == list(times)
+            facts = Reading(time="time", targets=("v",), freq=times.freqstr, timezone="UTC")
+            assert list(history(frame, facts).series.times) == list(times)
+
+    @pytest.mark.parametrize(
+        ("form", "sentence"),
+        [
+            ("%m/%d/%Y", "with the month first: '12/25/2019' is 2019-12-25 00:00:00."),
+            ("%d/%m/%y", "with the day first: '25/12/19' is 2019-12-25 00:00:00. Years of two "
+             "digits are those from 1969 to 2068."),
+            ("s", "as seconds since 1970, in UTC: '1577232000' is 2019-12-25 00:00:00."),
+            ("%Y%m%d", "as digits, the year first: '20191225' is 2019-12-25 00:00:00."),
+        ],
+    )  # fmt: skip
+    def test_what_is_not_plain_is_said(self, tmp_path, form, sentence):
+        said = read(put(tmp_path, written(DAYS, form))).said
+        assert f"Stamps are written {sentence}" in said
+        assert ("Stamps carry a time zone: taken as UTC." in said) is False
+
+    def test_counts_since_1970_are_utc(self, tmp_path):
+        own = read(put(tmp_path, written(HOURS, "ms"), column="ts"))
+        assert (own.time, own.timezone, own.freq) == ("ts", "UTC", "h")
+
+    @pytest.mark.parametrize(
+        "column",
+        [
+            pd.date_range("2020", periods=3, freq="h"),
+            pd.date_range("2020", periods=3, freq="h").as_unit("ns"),
+            pd.date_range("2020", periods=3, freq="h").astype(str),
+            pd.date_range("2020", periods=3, freq="h").astype(object),
+            ["2020-1-1", "2020/01/01 01:00", "2020-01-01T02"],
+            ["01.01.2020 0:00:00", "01.01.2020 1:00:00", "13.01.2020 2:00:00"],
+            ["1/1/2020", "1/1/2020 01:00", "1/13/2020 02:00"],
+            pd.date_range("2020", periods=3, freq="h", tz="UTC").tz_convert("Asia/Tokyo"),
+            ["2020-01-01T00:00Z", "2020-01-01T00:00-01:00", "2020-01-01T00:00-02:00"],
+            pd.Series(["2020-01-01", "2020-01-01 01:00", "2020-01-01 02:00"], dtype="category"),
+        ],
+    )
+    def test_columns_of_a_frame(self, column):
+        table = frame_table(pd.DataFrame({"t": column}), "t", "here")
+        clock = find_clock(table, Reading(time="t"))
+        (rows,) = table.rows(["t"])
+        hours = clock.read(rows, table) // 3_600_000_000
+        assert (hours - hours[0]).tolist()[:2] == [0, 1]
+        assert str(pd.Timestamp(int(hours[0]), unit="h")) == "2020-01-01 00:00:00"
+        zoned = getattr(column, "tz", None) is not None or str(column[0]).endswith("Z")
+        assert clock.zoned == zoned
+
+
+class TestOrder:
+    def order(self, stamps, told=None):
+        said: list[str] = []
+        table = frame_table(pd.DataFrame({"t": stamps}), "t", "here")
+        return find_clock(table, Reading(time="t", stamps=told), said=said).stamps.form, said
+
+    def test_a_late_stamp_decides(self, tmp_path, monkeypatch):
+        monkeypatch.setattr("forecaster.datasets.reader.files.SAMPLE", 5)
+        stamps = ["01/02/2020"] * 9 + ["02/13/2020"]
+        assert self.order(stamps)[0] == "month-first"
+
+    @pytest.mark.parametrize(
+        ("form", "times", "order"),
+        [
+            ("%d/%m/%Y", MONTHS[:20], "day-first"),
+            ("%m/%d/%Y", MONTHS[:20], "month-first"),
+            ("%d/%m/%Y %H:%M", pd.date_range("2020-01-03", periods=60, freq="h"), "day-first"),
+            ("%m/%d/%y %H:%M", pd.date_range("2020-01-03", periods=60, freq="h"), "month-first"),
+            ("%y/%m/%d %H:%M", pd.date_range("2020-01-03", periods=60, freq="h"), "year-first"),
+        ],
+    )  # fmt: skip
+    def test_the_spacing_decides(self, form, times, order):
+        found, said = self.order(times.strftime(form))
+        assert found == order
+        assert "Only so are they evenly spaced." in said[0]
+
+    @pytest.mark.parametrize("form", ["%d/%m/%Y", "%d/%m/%y"])
+    def test_days_that_may_be_months_are_refused_and_can_be_told(self, form):
+        stamps = pd.date_range("2020-01-01", periods=12).strftime(form)
+        message = (
+            f"'{stamps[1]}' is 2 January 2020 or 1 February 2020, and no stamp of the file tells "
+            "which: --stamps day-first or --stamps month-first does."
+        )
+        with pytest.raises(DataError, match=re.escape(message)):
+            self.order(stamps)
+        for order in ("day-first", "month-first"):
+            assert self.order(stamps, Stamps(order)) == (order, [])
+
+    def test_what_is_told_has_to_fit(self):
+        with pytest.raises(DataError, match=r"'13/01/2020' is no date with the month first, as --"):
+            self.order(["12/01/2020", "13/01/2020"], Stamps("month-first"))
+        with pytest.raises(DataError, match=r"'2020-01-01' is not written with the day first, as"):
+            self.order(["2020-01-01", "2020-01-02"], Stamps("day-first"))
+
+    def test_both_orders_in_one_file(self):
+        message = "'13/02/2020' is written with the day first, '02/14/2020' with the month first"
+        with pytest.raises(DataError, match=re.escape(message)):
+            self.order(["13/02/2020", "02/14/2020"])
+        with pytest.raises(DataError, match="there is no such day as '31/02/2020'"):
+            self.order(["30/01/2020", "31/02/2020"])
+
+
+class TestOtherFiles:
+    """A file that is written otherwise than the one that the model was trained on."""
+
+    @pytest.fixture
+    def kept(self, tmp_path):
+        return read(put(tmp_path, written(DAYS, "%m/%d/%Y"))).reading
+
+    def test_what_is_plain_is_found_anew_and_said(self, tmp_path, kept):
+        for form, words in (
+            ("%Y-%m-%d", "with the year first, such as '2020-01-24'"),
+            ("%d/%m/%Y", "with the day first, such as '24/01/2020'"),
+            ("%d %b %Y", "as day, month's name and year, such as '24 Jan 2020'"),
+        ):
+            file = put(tmp_path, written(DAYS[30:40], form), "next.csv")
+            again = history(file, kept)
+            assert list(again.series.times) == list(DAYS[30:40])
+            assert again.said == (
+                f"Stamps are written otherwise than those of the training: {words}.",
+            )
+
+    def test_stamps_by_their_type_are_no_other_form(self, kept):
+        frame = pd.DataFrame({"time": DAYS[:9], "v": range(9)})
+        assert history(frame, kept).said == ()
+
+    def test_what_is_not_plain_is_refused(self, tmp_path, kept):
+        (tmp_path / "a").mkdir()
+        iso = read(put(tmp_path, written(DAYS, "%Y-%m-%d"))).reading
+        file = put(tmp_path, written(DAYS[10:16], "%m/%d/%Y"), "next.csv")
+        assert len(history(file, kept).series.times) == 6
+        with pytest.raises(DataError, match=r"no stamp of the file tells which\. Stamps with"):
+            history(file, iso)
+
+
+class TestWrong:
+    @pytest.mark.parametrize(
+        ("stamps", "message"),
+        [
+            (["2020-01-01"] * 3 + ["01/02/2020"],
+             "row 4, column 'time': '01/02/2020' is written otherwise than '2020-01-01'"),
+            (["20200101", "20200102", "2020-01-03"], "row 3, column 'time': '2020-01-03' is writ"),
+            (["20200101", "20200102", "20200132"], "row 3, column 'time': expected a stamp such"),
+            (["Jan 2020", "Feb 2020", "2020-03-01"], "'2020-03-01' is written otherwise than 'Jan"),
+            (["5 mai 2020", "6 mai 2020"], "with the name of a month in English, such as 1 Jan 20"),
+            (["2020-01-01 05:00 CET"] * 2, "'2020-01-01 05:00 CET' ends in a time zone by name"),
+            (["2020-01-01T05:00[Europe/Berlin]"] * 2, "ends in a time zone by name; expected none"),
+            (["1", "2"], "got the number 1, which is neither a date in digits"),
+            (["2020-01-01", "2020-02-30"], "there is no such date or time as '2020-02-30'"),
+            (["soon", "later"], "row 1, column 'time': expected a stamp with the year first"),
+        ],
+    )  # fmt: skip
+    def test_stamps_that_cannot_be_read(self, tmp_path, stamps, message):
+        with pytest.raises(DataError, match=re.escape(message)):
+            read(put(tmp_path, stamps), Reading(time="time"))
+
+    def test_a_form_that_changes_far_below(self, tmp_path, monkeypatch):
+        monkeypatch.setattr("forecaster.datasets.reader.files.SAMPLE", 5)
+        stamps = written(DAYS, "%d/%m/%Y")[:20] + written(DAYS, "%Y-%m-%d")[20:]
+        with pytest.raises(DataError, match=r"row 21, .*'2020-01-14' is written otherwise than '2"):
+            read(put(tmp_path, stamps))
+
+
+class TestTheTimeColumn:
+    @pytest.mark.parametrize("name", ["ts", "Timestamp", "epoch", "date", "year"])
+    def test_numbers_are_the_time_where_they_are_called_so(self, tmp_path, name):
+        stamps = written(YEARS, "%Y") if name == "year" else written(DAYS, "s")
+        own = read(put(tmp_path, stamps, column=name))
+        assert (own.time, own.targets) == (name, ("v",))
+
+    def test_other_numbers_are_not(self, tmp_path):
+        with pytest.raises(DataError, match="no column holds stamps"):
+            read(put(tmp_path, written(DAYS, "s"), column="load"))
+        with pytest.raises(DataError, match="no column holds stamps"):
+            read(put(tmp_path, range(100), column="time"))
+        own = read(put(tmp_path, written(DAYS, "%Y-%m-%d"), column="when", ts=written(DAYS, "s")))
+        assert (own.time, own.targets) == ("when", ("ts", "v"))
+
+    def test_which_numbers_count_time(self):
+        table = frame_table(pd.DataFrame({"a": [20200101, 20200102], "b": [1, 2]}), "t", "here")
+        assert counts_time("Date", table.sample["a"])
+        assert not counts_time("sold", table.sample["a"])
+        assert not counts_time("date", table.sample["b"])
+
+    def test_a_header_that_is_a_stamp(self):
+        assert is_stamp("Jan 2020")
+        assert not is_stamp("2020")
+        assert not is_stamp("time")
+
+    def test_several_columns_by_name(self):
+        columns = ["Date", "Hour", "a, b", "v"]
+        assert time_columns(Reading(), columns) == ()
+        assert time_columns(Reading(time="Date"), columns) == ("Date",)
+        assert time_columns(Reading(time="Date, Hour"), columns) == ("Date", "Hour")
+        assert time_columns(Reading(time="a, b"), columns) == ("a, b",)
+        kept = Reading(time="Date", time_columns=("Date", "Hour"))
+        assert time_columns(kept, columns) == ("Date", "Hour")
+        assert time_columns(kept, ["Date", "v"]) == ("Date",)
+        assert time_columns(kept, ["v"]) == ("Date", "Hour")

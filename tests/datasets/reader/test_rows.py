@@ -523,8 +523,14 @@ class TestWrong:
             ("t,a\n2020-01-01,1\n", "no series has two stamps"),
             ("t,a\n2020-01-01,1\n,2\n2020-01-03,1\n", "empty stamps in column 't': 1, the first"),
             ("t,a\n2020-01-01,1\nsoon,2\n2020-01-03,1\n", "row 2, column 't': expected a stamp"),
-            ("t,a\n01/02/2020,1\n02/02/2020,2\n", "'01/02/2020' may have the day or the month"),
-            ("t,a\n13/02/2020,1\n02/14/2020,2\n", "has the day first, '02/14/2020' the month"),
+            (
+                "t,a\n01/02/2020,1\n02/02/2020,2\n",
+                "'01/02/2020' is 1 February 2020 or 2 January 2020, and no",
+            ),
+            (
+                "t,a\n13/02/2020,1\n02/14/2020,2\n",
+                "with the day first, '02/14/2020' with the month",
+            ),
         ],
     )
     def test_files_that_do_not_fit(self, tmp_path, text, message):

@@ -1,0 +1,198 @@
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from forecaster.datasets.reader import history, read
+from forecaster.datasets.reader.files import frame_table
+from forecaster.datasets.reader.parts import counts_part, fills_days, in_order
+from forecaster.datasets.reading import Reading
+from forecaster.errors import DataError
+
+HOURS = pd.date_range("2019-12-25", periods=400, freq="h")
+HALVES = pd.date_range("2019-12-25", periods=400, freq="30min")
+DAY = HALVES.strftime("%d/%m/%Y")
+
+
+def put(folder, name="x.csv", **columns):
+    table = pd.DataFrame(columns)
+    table["v"] = np.arange(len(table)) % 7 + 0.5
+    table.to_csv(folder / name, index=False)
+    return str(folder / name)
+
+
+FORMS = {
+    "hour from 0": (HOURS, {"Hour": HOURS.hour}),
+    "hour from 1": (HOURS, {"Hour": (HOURS - pd.Timedelta("1h")).hour + 1}),
+    "clock": (HALVES, {"Time": HALVES.strftime("%H:%M")}),
+    "clock with seconds": (HALVES, {"Time": HALVES.strftime("%H:%M:%S")}),
+    "half a day": (HALVES, {"Time": HALVES.strftime("%I:%M %p")}),
+    "half-hours from 1": (HALVES, {"Period": HALVES.hour * 2 + HALVES.minute // 30 + 1}),
+    "half-hours from 0": (HALVES, {"n": HALVES.hour * 2 + HALVES.minute // 30}),
+    "digits": (HALVES, {"HHMM": HALVES.hour * 100 + HALVES.minute}),
+    "minutes of the day": (HALVES, {"minutes": HALVES.hour * 60 + HALVES.minute}),
+    "hour and minute": (HALVES, {"hr": HALVES.hour, "min": HALVES.minute}),
+}
+
+
+class TestDates:
+    @pytest.mark.parametrize("form", FORMS)
+    def test_a_date_and_the_time_of_day(self, tmp_path, form):
+        times, columns = FORMS[form]
+        days = times - pd.Timedelta("1h") if form == "hour from 1" else times
+        whole = {"Date": days.strftime("%d/%m/%Y"), **columns}
+        reading = Reading(time=",".join(whole))
+        own = read(put(tmp_path, **whole), reading)
+        assert (own.time, own.freq, own.targets) == ("Date", times.freqstr, ("v",))
+        assert list(own.series.times) == list(times)
+        assert any(f"Column '{name}' counts " in said for name in columns for said in own.said)
+
+        stretch = {name: cells[7:11] for name, cells in whole.items()}
+        again = history(put(tmp_path, **stretch), own.reading)
+        assert (list(again.series.times), again.said) == (list(times[7:11]), ())
+        forecast = put(tmp_path, Date=times[7:11])
+        again = history(forecast, own.reading)
+        assert (list(again.series.times), again.time) == (list(times[7:11]), "Date")
+
+    def test_the_end_of_a_day_is_hour_24(self, tmp_path):
+        _, columns = FORMS["hour from 1"]
+        assert columns["Hour"].max() == 24
+        own = read(put(tmp_path, Date=["2020-01-01"] * 2, Hour=[23, 24]), Reading(time="Date,Hour"))
+        assert own.series.times[-1] == pd.Timestamp("2020-01-02")
+        assert "Column 'Hour' counts hours, 24 being the next day's 0." in own.said
+
+    def test_another_way_to_tell_the_hour(self, tmp_path):
+        hours = {"Date": HOURS.strftime("%Y-%m-%d"), "Hour": HOURS.hour}
+        own = read(put(tmp_path, **hours), Reading(time="Date,Hour"))
+        clock = {**hours, "Hour": HOURS.strftime("%H:%M")}
+        again = history(put(tmp_path, **clock), own.reading)
+        assert list(again.series.times) == list(HOURS)
+        assert again.said == ("Column 'Hour' counts hours and minutes, such as 13:30.",)
+
+    def test_a_panel(self, tmp_path):
+        table = {
+            "Date": [*HOURS.strftime("%Y-%m-%d")] * 2, "Hour": [*HOURS.hour] * 2,
+            "zone": ["a"] * 400 + ["b"] * 400,
+        }  # fmt: skip
+        own = read(put(tmp_path, **table), Reading(time="Date,Hour"))
+        assert (own.id, own.freq, len(own.series.times)) == (("zone",), "h", 400)
+
+
+class TestYears:
+    def test_year_month_day_and_hour(self, tmp_path):
+        whole = {"Year": HOURS.year, "Month": HOURS.month, "Day": HOURS.day, "Hour": HOURS.hour}
+        own = read(put(tmp_path, **whole), Reading(time="Year,Month,Day,Hour"))
+        assert (own.time, own.targets, own.freq) == ("time", ("v",), "h")
+        assert list(own.series.times) == list(HOURS)
+        stretch = {name: cells[3:5] for name, cells in whole.items()}
+        for part in (stretch, {"time": HOURS[3:5]}):
+            again = history(put(tmp_path, **part), own.reading)
+            assert list(again.series.times) == list(HOURS[3:5])
+
+    def test_days(self, tmp_path):
+        days = pd.date_range("2020-02-20", periods=30)
+        own = read(
+            put(tmp_path, YEAR=days.year, MO=days.month, DY=days.day), Reading(time="YEAR,MO,DY")
+        )
+        assert list(own.series.times) == list(days)
+
+    @pytest.mark.parametrize("form", ["%m", "%b", "%B"])
+    def test_months(self, tmp_path, form):
+        months = pd.date_range("2020-01-01", periods=30, freq="MS")
+        file = put(tmp_path, year=months.year, month=months.strftime(form))
+        own = read(file, Reading(time="year,month"))
+        assert (list(own.series.times), own.freq) == (list(months), "MS")
+
+    def test_quarters(self, tmp_path):
+        quarters = pd.date_range("2020-01-01", periods=30, freq="QS")
+        file = put(tmp_path, year=quarters.year, quarter=quarters.quarter)
+        assert read(file, Reading(time="year,quarter")).freq == "QS-JAN"
+
+
+class TestWrong:
+    @pytest.mark.parametrize(
+        ("columns", "message"),
+        [
+            ({"Date": ["2020-01-01"] * 2, "Hour": [1, 2500]},
+             "column 'Hour': values such as 1, 2500 add nothing to the time that the columns"),
+            ({"Date": ["2020-01-01"] * 2, "Time": ["05:00", "25:00"]},
+             "row 2, column 'Time': expected a time such as 13:30, got '25:00'."),
+            ({"Date": ["2020-01-01"] * 2, "x": ["a", "b"]},
+             "column 'x': values such as a, b add nothing to the time"),
+            ({"Date": ["2020-01-01 05:00"] * 2, "Hour": [5, 6]},
+             "row 1, column 'Hour': it counts hours, 24 being the next day's 0, but the columns "
+             "before it already tell 2020-01-01 05:00:00."),
+            ({"Date": ["2020-01-01"] * 2, "Day": [1, 2]}, "column 'Day': values such as 1, 2 add"),
+            ({"Year": [2020, 2021], "Month": [1, 2], "Day": [31, 31]},
+             "row 2, column 'Day': February 2021 has no day 31."),
+            ({"Month": [1, 2], "Year": [2020, 2020]}, "got the number 1, which is neither a date"),
+            ({"Date": ["2020-01-01"] * 3, "Hour": [1, None, 3]}, "row 2, column 'Hour': expected"),
+        ],
+    )  # fmt: skip
+    def test_what_is_no_time_together(self, tmp_path, columns, message):
+        with pytest.raises(DataError, match=re.escape(message)):
+            read(put(tmp_path, **columns), Reading(time=",".join(columns)))
+
+    def test_a_column_that_is_not_there(self, tmp_path):
+        with pytest.raises(DataError, match="column 'Hour' not found"):
+            read(put(tmp_path, Date=["2020-01-01"]), Reading(time="Date,Hour"))
+
+
+class TestRepeatedStamps:
+    """Whoever has the time in several columns is told so."""
+
+    @pytest.mark.parametrize(
+        ("columns", "option"),
+        [
+            ({"Date": HOURS.strftime("%Y-%m-%d"), "Hour": HOURS.hour}, "--time Date,Hour reads"),
+            ({"Date": HOURS.strftime("%Y-%m-%d"), "Hour": HOURS.hour + 1}, "--time Date,Hour rea"),
+            ({"Date": HOURS.strftime("%d.%m.%y"), "Zeit": HOURS.strftime("%H:%M")},
+             "--time Date,Zeit reads"),
+            ({"Date": HOURS.strftime("%Y-%m-%d"), "Stunde": HOURS.hour},
+             "--time Date,Stunde if it counts the hours of a day, --id Stunde makes each a series"),
+            ({"Date": DAY, "Hour": HALVES.hour, "Minute": HALVES.minute},
+             "--time Date,Hour,Minute reads"),
+            ({"Year": HOURS.year, "Month": HOURS.month, "Day": HOURS.day, "Hour": HOURS.hour},
+             "--time Year,Month,Day,Hour reads"),
+            ({"Date": [*HOURS.strftime("%Y-%m-%d")] * 2, "Hour": [*HOURS.hour] * 2,
+              "zone": ["a"] * 400 + ["b"] * 400},
+             "--time Date,Hour reads the whole time, --id zone makes each a series"),
+        ],
+    )  # fmt: skip
+    def test_the_columns_are_named_and_averaging_is_not(self, tmp_path, columns, option):
+        with pytest.raises(DataError, match="repeated stamps") as caught:
+            read(put(tmp_path, **columns))
+        assert option in str(caught.value)
+        assert "resample" not in str(caught.value)
+
+    def test_an_id_of_numbers_is_named_before_averaging(self, tmp_path):
+        days = [*pd.date_range("2020-01-01", periods=50).strftime("%Y-%m-%d")] * 3
+        with pytest.raises(DataError) as caught:
+            read(put(tmp_path, Date=days, store=np.repeat([3, 7, 9], 50)))
+        message = str(caught.value)
+        assert 0 < message.index("--id store makes each a series") < message.index("resample")
+
+    def test_averaging_by_order_is_done_and_its_loss_is_said(self, tmp_path):
+        file = put(tmp_path, Date=HOURS.strftime("%Y-%m-%d"), Hour=HOURS.hour)
+        own = read(file, Reading(policy="resample", targets=("v",)))
+        assert own.freq == "D"
+        assert any("Averaging loses the time of day. 'Hour' tells" in said for said in own.said)
+
+
+def test_which_columns_tell_the_time_of_day():
+    columns = {"Hour": [1, 2], "Time": ["1:00", "2:00"], "sold": [1, 2], "hour": [0.5, 1.5]}
+    sample = frame_table(pd.DataFrame(columns), "t", "here").sample
+    found = [name for name in columns if counts_part(name, sample[name])]
+    assert found == ["Hour", "Time"]
+    day = frame_table(pd.DataFrame({"n": range(24), "m": range(2, 26)}), "t", "here").sample
+    assert [fills_days(day[name]) for name in ("n", "m")] == [True, False]
+
+
+def test_from_coarse_to_fine():
+    assert in_order(["hour", "Day", "month"], year=True) == [
+        ("month",), ("month", "Day"), ("month", "Day", "hour"),
+    ]  # fmt: skip
+    assert in_order(["minute", "day", "Hour"], year=False) == [
+        ("Hour",), ("minute",), ("Hour", "minute"),
+    ]  # fmt: skip
