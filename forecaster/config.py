@@ -32,7 +32,7 @@ from pydantic import (
 
 from forecaster import resources
 from forecaster.errors import ConfigError, ForecasterError, StorageError, UsageError
-from forecaster.flags import FLAGS, Device, Features, Policy, option
+from forecaster.flags import FLAGS, Device, Features, Order, Policy, option
 from forecaster.lookup import canonical, did_you_mean, find, option_model
 from forecaster.resources import names_a_file
 
@@ -92,7 +92,9 @@ class DataConfig(Section):
     holidays: str | None = None
     """A region whose public holidays the calendar knows: DE, or AU-VIC."""
     time: str | None = None
-    """The time column of a file; by default found."""
+    """The time column of a file, or several with commas (Date,Hour); by default found."""
+    stamps: Order | None = None
+    """What comes first in stamps such as 01/02/2020; by default found, where the file tells."""
     id: str | None = None
     """The columns of a file that name the series of each row, with commas; by default found."""
     panel: bool | None = None
@@ -131,7 +133,7 @@ class DataConfig(Section):
     @model_validator(mode="after")
     def _a_card_knows(self) -> "DataConfig":
         if not self.is_file:
-            for name in ("time", "id", "panel", "freq", "seasons", "static"):
+            for name in ("time", "stamps", "id", "panel", "freq", "seasons", "static"):
                 if getattr(self, name):
                     raise _RuleError(
                         f"data.{name} says how to read a file of your own, but data.name="

@@ -14,6 +14,7 @@ T = TypeVar("T")
 
 Features = Literal["M", "S", "MS"]
 Policy = Literal["error", "sort", "resample"]
+Order = Literal["day-first", "month-first", "year-first"]
 Device = Literal["auto", "cpu", "cuda"]
 
 
@@ -82,7 +83,12 @@ FLAGS = {
     "features": Flag(
         "data.features", "M: all to all; S: the target alone; MS: all to the target.", Features
     ),
-    "time": Flag("data.time", "The time column of a file."),
+    "time": Flag("data.time", "The time column of a file, or several, such as Date,Hour."),
+    "stamps": Flag(
+        "data.stamps",
+        "What comes first in stamps such as 01/02/2020, where they do not tell.",
+        Order,
+    ),
     "id": Flag("data.id", "The columns of a file that name its series, with commas."),
     "freq": Flag("data.freq", "The time step of a file: 15min, h, D, W-MON, MS."),
     "season": Flag(

@@ -22,6 +22,7 @@ from forecaster.datasets import (
     Windows,
     load_card,
 )
+from forecaster.datasets.reading import Stamps
 from forecaster.datasets.series import quoted
 from forecaster.datasets.sizes import sizes
 from forecaster.errors import DataError, UnavailableError, UsageError
@@ -262,6 +263,7 @@ def open_data(data: DataConfig, reading: Reading | None = None) -> Dataset:
 
     said = Reading(
         time=data.time,
+        stamps=None if data.stamps is None else Stamps(data.stamps),
         id=tuple(data.ids),
         targets=tuple(data.targets),
         past_covariates=tuple(data.past_covariates),

@@ -81,6 +81,7 @@ class TestPrecedence:
             ("future_covariates", ["price", "rain"]),
             ("static", ["kind"]),
             ("time", "when"),
+            ("stamps", "day-first"),
             ("id", "shop"),
             ("freq", "D"),
             ("season", [7, 365]),
