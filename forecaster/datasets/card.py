@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import PurePath, PurePosixPath
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import (
     AfterValidator,
@@ -21,6 +21,7 @@ from pydantic import (
 
 from forecaster import lookup, resources
 from forecaster.datasets.calendar import normalise_freq
+from forecaster.datasets.items import End
 from forecaster.errors import ConfigError, DataError
 
 
@@ -54,13 +55,32 @@ Columns = Annotated[tuple[str, ...], BeforeValidator(_names), Field(min_length=1
 Fraction = Annotated[float, Field(gt=0, lt=1)]
 
 
+Part: TypeAlias = Literal["train", "validation", "test"]
+
+
 @dataclass(frozen=True)
 class Borders:
-    """The rows at which the training, validation and test part end (each exclusive)."""
+    """The steps at which the training, validation and test part end (each exclusive).
+
+    `each` are those of each series of a panel, where they differ; then the others are the last.
+    """
 
     train: int
     validation: int
     test: int
+    each: tuple[tuple[int, int, int], ...] = ()
+
+    @property
+    def parts(self) -> dict[Part, tuple[End, End]]:
+        """The steps [first, last) of each part."""
+        train, validation, test = (
+            tuple(zip(*self.each, strict=True))
+            if self.each
+            else (self.train, self.validation, self.test)
+        )
+        return {
+            "train": (0, train), "validation": (train, validation), "test": (validation, test)
+        }  # fmt: skip
 
 
 class _Facts(BaseModel):

@@ -2,13 +2,19 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
 
 from forecaster.datasets.card import Borders
+from forecaster.datasets.items import Items
 from forecaster.errors import DataError
 
 TRAIN, TEST = 0.7, 0.2
 FEWEST = 8
 """Training windows, at least."""
+LATE = 0.1
+"""Which share of the series of a panel may begin after the training part."""
 
 
 @dataclass(frozen=True)
@@ -26,38 +32,115 @@ def sizes(steps: int, horizon: int, seasons: Sequence[int], past: int | None, wh
     at most two thirds of what training has room for, in whole cycles of the main season. Raises
     DataError with the arithmetic and the longest horizon that fits.
     """
-    borders = _borders(steps, horizon)
+    train, validation, test = _ends(steps, horizon)
     least = past or seasons[0]
-    if not _fits(borders, horizon, least):
-        longest = max(
-            (t for t in range(1, min(horizon, steps)) if _fits(_borders(steps, t), t, least)),
-            default=0,
-        )
-        way_out = (
-            f"The longest horizon that fits is {longest}: --horizon {longest}."
-            if longest
-            else f"No horizon fits a look-back of {least}; bring more rows, or a shorter "
-            + ("--lookback." if past else "--season.")
-        )
-        raise DataError(
-            f"{where}: {steps} steps are too few for a horizon of {horizon}: validation takes "
-            f"{borders.validation - borders.train} and test {borders.test - borders.validation}, "
-            f"each holding at least one window; of the {max(0, borders.train)} left for training, "
-            f"{FEWEST} windows of {least} + {horizon} steps need {FEWEST - 1 + least + horizon}. "
-            f"{way_out}"
-        )
+    if not _fits(train, horizon, least):
+        raise DataError(_too_few(steps, horizon, least, past, where))
     if past is None:
-        wanted = max(2 * horizon, 2 * max(seasons))
-        room = max(least, (borders.train - horizon) * 2 // 3)
-        past = min(wanted, room) // seasons[0] * seasons[0]
-    return Sizes(borders, past)
+        past = _look_back(train, horizon, seasons)
+    return Sizes(Borders(train, validation, test), past)
 
 
-def _borders(steps: int, horizon: int) -> Borders:
+def panel_sizes(
+    items: Items,
+    steps: int,
+    horizon: int,
+    seasons: Sequence[int],
+    past: int | None,
+    split: Literal["calendar", "series"] | None,
+    where: str,
+) -> tuple[Sizes, str]:
+    """The sizes of a panel on a grid of `steps`, cut at one date or each series by its length.
+
+    Where `split` leaves it open, at one date, unless a part were without a window or more than LATE
+    of the series began after the training part: then the second value says so.
+    """
+    if split == "series":
+        return _own_sizes(items, horizon, seasons, past, where), ""
+    common = None
+    try:
+        common = sizes(steps, horizon, seasons, past, where)
+        why_not = _why_not(items, common, horizon)
+    except DataError:
+        if split == "calendar":
+            raise
+        why_not = f"the {steps} steps of the time grid would be too few"
+    if split is None and why_not:
+        try:
+            return _own_sizes(items, horizon, seasons, past, where), (
+                f"Cut at one date, {why_not}: each series is cut by its own length instead. "
+                "--split calendar keeps to one date."
+            )
+        except DataError:
+            if common is None:
+                raise
+    assert common is not None
+    return common, ""
+
+
+def _why_not(items: Items, found: Sizes, horizon: int) -> str:
+    """What speaks against a cut at one date; "" where nothing does."""
+    for part, steps in found.borders.parts.items():
+        if not items.windows(found.past, horizon, *steps)[1].any():
+            return f"the {part} part would hold no window of {found.past} + {horizon} steps"
+    late = int((items.rows_before(found.borders.train) == 0).sum())
+    if late > LATE * len(items):
+        return f"{late:,} of {len(items):,} series would begin after the training part"
+    return ""
+
+
+def _own_sizes(
+    items: Items, horizon: int, seasons: Sequence[int], past: int | None, where: str
+) -> Sizes:
+    """Parts of 70, 10 and 20 % of the length of each series, and a look-back for most of them."""
+    least = past or seasons[0]
+    lengths, which = np.unique(items.lengths, return_inverse=True)
+    ends = np.array([_ends(int(length), horizon) for length in lengths])[which].clip(min=0)
+    room = ends[:, 0] - least - horizon + 1
+    if room[room > 0].sum() < FEWEST:
+        called = f"{where}, its longest series"
+        raise DataError(_too_few(int(lengths[-1]), horizon, least, past, called))
+    if past is None:
+        past = _look_back(int(np.median(ends[room > 0, 0])), horizon, seasons)
+        if np.maximum(ends[:, 0] - past - horizon + 1, 0).sum() < FEWEST:
+            past = least
+    each = [(row[0], row[1], row[2]) for row in (ends + items.places[:, None]).tolist()]
+    train, validation, test = map(max, zip(*each, strict=True))
+    return Sizes(Borders(train, validation, test, tuple(each)), past)
+
+
+def _look_back(train: int, horizon: int, seasons: Sequence[int]) -> int:
+    wanted = max(2 * horizon, 2 * max(seasons))
+    room = max(seasons[0], (train - horizon) * 2 // 3)
+    return min(wanted, room) // seasons[0] * seasons[0]
+
+
+def _too_few(steps: int, horizon: int, least: int, past: int | None, where: str) -> str:
+    """The arithmetic, and the longest horizon that fits."""
+    train, validation, test = _ends(steps, horizon)
+    longest = max(
+        (t for t in range(1, min(horizon, steps)) if _fits(_ends(steps, t)[0], t, least)), default=0
+    )
+    way_out = (
+        f"The longest horizon that fits is {longest}: --horizon {longest}."
+        if longest
+        else f"No horizon fits a look-back of {least}; bring more rows, or a shorter "
+        + ("--lookback." if past else "--season.")
+    )
+    return (
+        f"{where}: {steps} steps are too few for a horizon of {horizon}: validation takes "
+        f"{validation - train} and test {test - validation}, each holding at least one window; of "
+        f"the {max(0, train)} left for training, {FEWEST} windows of {least} + {horizon} steps "
+        f"need {FEWEST - 1 + least + horizon}. {way_out}"
+    )
+
+
+def _ends(steps: int, horizon: int) -> tuple[int, int, int]:
+    """Where the parts end."""
     test = max(horizon, int(steps * TEST))
     validation = max(horizon, steps - int(steps * TRAIN) - int(steps * TEST))
-    return Borders(steps - test - validation, steps - test, steps)
+    return steps - test - validation, steps - test, steps
 
 
-def _fits(borders: Borders, horizon: int, past: int) -> bool:
-    return borders.train >= FEWEST - 1 + past + horizon
+def _fits(train: int, horizon: int, past: int) -> bool:
+    return train >= FEWEST - 1 + past + horizon

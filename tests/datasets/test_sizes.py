@@ -1,7 +1,8 @@
+import numpy as np
 import pytest
 
-from forecaster.datasets import Borders
-from forecaster.datasets.sizes import FEWEST, sizes
+from forecaster.datasets import Borders, Items
+from forecaster.datasets.sizes import FEWEST, panel_sizes, sizes
 from forecaster.errors import DataError
 
 
@@ -46,3 +47,54 @@ def test_hopeless_lengths_get_a_plain_no():
 def test_a_horizon_beyond_all_bounds_is_refused_at_once():
     with pytest.raises(DataError, match="longest horizon that fits is 123"):
         sizes(400, 10**12, (24,), None, "x.csv")
+
+
+def panel(lengths, places):
+    names = [str(number) for number in range(len(lengths))]
+    return Items(names, np.r_[0, np.cumsum(lengths)], np.array(places))
+
+
+def cut(items, horizon=10, split=None, past=None):
+    steps = int((items.places + items.lengths).max())
+    return panel_sizes(items, steps, horizon, (7,), past, split, "x.csv")
+
+
+def test_a_panel_is_cut_at_one_date_where_that_gives_all_parts():
+    items = panel([200, 140, 150], [0, 60, 0])
+    found, why = cut(items)
+    assert (found, why) == (sizes(200, 10, (7,), None, "x.csv"), "")
+
+
+def test_series_of_different_years_are_cut_by_their_own_lengths():
+    items = panel([365, 365, 366, 365], [0, 365, 730, 1096])
+    found, why = cut(items)
+    assert "1 of 4 series would begin after the training part: each series is cut by" in why
+    assert found.borders == Borders(
+        1096 + 255, 1096 + 292, 1461,
+        ((255, 292, 365), (620, 657, 730), (730 + 256, 730 + 293, 1096), (1351, 1388, 1461)),
+    )  # fmt: skip
+    assert found.past == 14
+    assert cut(items, split="series") == (found, "")
+    forced, why = cut(items, split="calendar")
+    assert (forced.borders.train, why) == (1022, "")
+
+
+def test_a_part_without_a_window_cuts_each_series_by_itself():
+    items = panel([400, 100, 100, 100], [0, 0, 0, 0])
+    assert cut(items)[1] == ""
+    _, why = cut(panel([100, 100, 100, 400], [0, 0, 0, 0]), past=50, horizon=60)
+    assert why == ""
+    late = panel([100, 100, 100], [0, 0, 100])
+    assert "the validation part would hold no window of 50 + 12 steps" in cut(late, 12, past=50)[1]
+    common, why = cut(late, 12, past=60)
+    assert (common.borders.each, why) == ((), ""), "their own lengths are too short as well"
+
+
+def test_the_look_back_fits_most_series_of_their_own_lengths():
+    items = panel([100] * 5 + [700, 960, 20, 5], [0] * 9)
+    found, _ = cut(items, horizon=20, split="series")
+    assert found.past == 21, "two thirds of what 70 of 100 steps leave beside the horizon"
+    counts = [items.windows(21, 20, *steps)[1] for steps in found.borders.parts.values()]
+    assert [int((count > 0).sum()) for count in counts] == [7, 7, 7]
+    with pytest.raises(DataError, match=r"x.csv, its longest series: 9 steps are too few"):
+        cut(panel([9, 8, 7, 5], [0, 5, 5, 5]), horizon=4, split="series", past=1)
