@@ -1,6 +1,7 @@
 """What a file of one's own holds and what training would make of it, before any training."""
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -8,7 +9,9 @@ from numpy.typing import NDArray
 
 from forecaster.datasets.card import Borders
 from forecaster.datasets.dataset import Dataset
-from forecaster.errors import DataError
+from forecaster.datasets.items import Items
+from forecaster.datasets.oddities import Oddity
+from forecaster.datasets.series import Series
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -19,10 +22,16 @@ SHOWN = 6
 POINTS = 1500
 """Places along the time axis of the picture; what shares one is drawn from least to most."""
 
-PARTS = ("train", "validation", "test")
+MARKED = {
+    "sentinel": "mark of a missing value", "outlier": "outlier", "jump": "jump",
+    "stuck": "stuck value", "shift": "shifted level",
+}  # fmt: skip
+"""What the picture marks, in words."""
 
 
-def report(dataset: Dataset, horizon: int, past: int, borders: Borders) -> dict[str, Any]:
+def report(
+    dataset: Dataset, horizon: int, past: int, borders: Borders, oddities: Sequence[Oddity] = ()
+) -> dict[str, Any]:
     """Plain JSON about a file that is read: columns and roles, times, gaps, windows, memory.
 
     `borders` are steps of the time grid. The bytes are those of the values as read and of the
@@ -30,13 +39,11 @@ def report(dataset: Dataset, horizon: int, past: int, borders: Borders) -> dict[
     """
     series, counts = dataset.series, dataset.counts
     times = [str(stamp) for stamp in series.times[[0, -1]]]
-    lengths = [len(series.times)] if series.items is None else series.items.lengths
+    items = series.items or Items.single(len(series.times))
     windows = {
-        part: _windows(dataset, horizon, past, first, last)
-        for part, first, last in zip(PARTS, (0, borders.train, borders.validation),
-                                     (borders.train, borders.validation, borders.test), strict=True)
-    }  # fmt: skip
-    ends = (borders.train, borders.validation, borders.test)
+        part: items.windows(past, horizon, *steps)[1] for part, steps in borders.parts.items()
+    }
+    ends = {"train": borders.train, "validation": borders.validation, "test": borders.test}
     return {
         "name": dataset.name,
         "source": series.source,
@@ -47,19 +54,26 @@ def report(dataset: Dataset, horizon: int, past: int, borders: Borders) -> dict[
         },
         "seasons": list(dataset.seasons),
         "series": {
-            "count": len(lengths), "shortest": int(min(lengths)), "longest": int(max(lengths)),
+            "count": len(items), "shortest": int(min(items.lengths)),
+            "longest": int(max(items.lengths)),
         },
         "irregular": {
             kind: counts[kind]
             for kind in ("unsorted", "duplicates", "differing", "snapped", "off", "gaps")
         },
+        "split": "series" if borders.each else "calendar",
         "parts": {
-            part: {"last": str(series.times[end - 1]), "windows": windows[part]}
-            for part, end in zip(PARTS, ends, strict=True)
+            part: {
+                "last": None if borders.each else str(series.times[ends[part] - 1]),
+                "windows": int(counts.sum()),
+                "series": int((counts > 0).sum()),
+            }
+            for part, counts in windows.items()
         },
         "look_back": past,
         "horizon": horizon,
         "bytes": _bytes(dataset, borders),
+        "oddities": [oddity.to_dict() for oddity in oddities],
         "said": list(dataset.said),
     }  # fmt: skip
 
@@ -83,8 +97,11 @@ def text(found: dict[str, Any]) -> str:
         lines.append(f"column      {name}: {', '.join([column['role'], *remarks])}")
     irregular = [f"{kind} {count:,}" for kind, count in found["irregular"].items() if count]
     lines.append(f"irregular   {', '.join(irregular) or 'nothing'}")
+    lines += [f"look here   {oddity['text']}" for oddity in found["oddities"]]
     for part, facts in parts.items():
-        lines.append(f"{part:<11} to {facts['last']}: {facts['windows']:,} windows")
+        end = "by length" if facts["last"] is None else f"to {facts['last']}"
+        those = f" of {facts['series']:,} series" * (series["count"] > 1)
+        lines.append(f"{part:<11} {end}: {facts['windows']:,} windows{those}")
     lines.append(f"windows     {found['look_back']} steps back, {found['horizon']} ahead")
     sizes = {key: f"{size / 2**20:,.0f} MiB" for key, size in found["bytes"].items()}
     lines.append(
@@ -112,24 +129,17 @@ def _columns(dataset: Dataset) -> dict[str, dict[str, Any]]:
     return columns | {name: {"role": role} for role, names in roles.items() for name in names}
 
 
-def _windows(dataset: Dataset, horizon: int, past: int, first: int, last: int) -> int:
-    """The windows whose targets lie in steps [first, last), 0 where none fits."""
-    import torch
-
-    from forecaster.datasets.windows import Windows
-
-    nothing = torch.zeros(1, 1)
-    try:
-        return len(
-            Windows(
-                values=nothing.expand(len(dataset.series.values), 1),
-                calendar=nothing.expand(len(dataset.series.times), 1),
-                past=past, horizon=horizon, first=first, last=last, targets=(0,),
-                items=dataset.series.items,
-            )
-        )  # fmt: skip
-    except DataError:
-        return 0
+def advice(found: dict[str, Any]) -> str:
+    """What to do about parts without a window; "" where there are none."""
+    empty = [part for part, facts in found["parts"].items() if not facts["windows"]]
+    if not empty:
+        return ""
+    by_series = ", --split series" * (found["series"]["count"] > 1 and found["split"] == "calendar")
+    return (
+        f"{found['source']}: no window of {found['look_back']} + {found['horizon']} steps fits "
+        f"into {' and '.join(empty)}; what helps: a shorter --horizon or --lookback{by_series}, or "
+        "more rows."
+    )
 
 
 def _bytes(dataset: Dataset, borders: Borders) -> dict[str, int]:
@@ -148,47 +158,119 @@ def _bytes(dataset: Dataset, borders: Borders) -> dict[str, int]:
     }
 
 
-def figure(dataset: Dataset, borders: Borders) -> "Figure":
-    """The series over time, with the borders of the parts: some targets, or some of a panel."""
+class _Curve(NamedTuple):
+    """A column, of one series of a panel perhaps: the rows [first, last) of the table, the steps of
+    the grid from `place` on, and the steps at which training and validation end."""
+
+    name: str
+    column: int
+    first: int
+    last: int
+    place: int
+    ends: tuple[int, int]
+
+
+def figure(dataset: Dataset, borders: Borders, oddities: Sequence[Oddity] = ()) -> "Figure":
+    """The series over time, with the borders of the parts and what stands out.
+
+    Some targets, or some series of a panel: those that stand out first. Values that stand out are
+    not joined with the others, and lie at the edge where they are far.
+    """
     from matplotlib.figure import Figure
 
-    series = dataset.series
-    if series.items is None:
-        chosen = _spread(len(dataset.targets))
-        curves = [(dataset.targets[c], 0, series.values[:, c]) for c in chosen]
-        left_out = len(dataset.targets) - len(chosen)
+    series, items = dataset.series, dataset.series.items
+    targets = [o for o in oddities if o.column in dataset.targets]
+    if items is None:
+        count, odd = len(dataset.targets), [dataset.targets.index(o.column) for o in targets]
     else:
-        items = series.items
-        chosen = _spread(len(items))
-        curves = [
-            (items.names[i], int(items.places[i]),
-             series.values[items.bounds[i] : items.bounds[i + 1], 0])
-            for i in chosen
-        ]  # fmt: skip
-        left_out = len(items) - len(chosen)
-    picture = Figure(figsize=(9, 1 + 1.5 * len(curves)), layout="constrained")
+        count = len(items)
+        rows = [first for o in targets for first, _ in o.spans]
+        odd = (np.searchsorted(items.bounds, rows, side="right") - 1).tolist()
+    chosen = _spread(count, odd)
+    curves = []
+    for number in chosen:
+        ends = borders.each[number][:2] if borders.each else (borders.train, borders.validation)
+        if items is None:
+            column = dataset.columns.index(dataset.targets[number])
+            curve = _Curve(dataset.targets[number], column, 0, len(series.values), 0, ends)
+        else:
+            first, last = items.bounds[number : number + 2].tolist()
+            place = int(items.places[number])
+            curve = _Curve(items.names[number], 0, first, last, place, ends)
+        curves.append(curve)
+    picture = Figure(figsize=(9, 1.3 + 1.5 * len(curves)), layout="constrained")
     axes = picture.subplots(len(curves), 1, sharex=True, squeeze=False)[:, 0]
-    for axis, (name, place, values) in zip(axes, curves, strict=True):
-        at, low, high = _envelope(np.asarray(values, dtype=np.float64))
-        stamps = series.times[place + at]
-        axis.fill_between(stamps, low, high, linewidth=0.8, color="C0")
-        for end in (borders.train, borders.validation):
-            axis.axvline(series.times[end], color="0.4", linestyle="--", linewidth=0.8)
-        axis.set_title(name, loc="left", fontsize="small")
+    marks: dict[str, Any] = {}
+    for axis, curve in zip(axes, curves, strict=True):
+        own = [o for o in targets if o.column == dataset.columns[curve.column]]
+        marks |= _draw(axis, series, curve, own)
     axes[0].set_xlim(series.times[0], series.times[-1])
-    for part, begin in zip(PARTS, (0, borders.train, borders.validation), strict=True):
+    first = curves[0]
+    for part, begin in zip(borders.parts, (first.place, *first.ends), strict=True):
         axes[0].annotate(
-            part, (series.times[begin], 0), xycoords=("data", "axes fraction"), xytext=(3, 3),
+            part, (series.times[begin], 0), xycoords=("data", "axes fraction"),
+            xytext=(3, 12 if part == "validation" else 3),
             textcoords="offset points", fontsize="x-small", color="0.4",
         )  # fmt: skip
-    more = f", and {left_out:,} more" if left_out else ""
+    if marks:
+        picture.legend(
+            [*marks.values()], [MARKED[kind] for kind in marks], loc="outside lower center",
+            ncols=len(marks), fontsize="x-small", frameon=False,
+        )  # fmt: skip
+    more = f", and {count - len(curves):,} more" if count > len(curves) else ""
     picture.suptitle(f"{dataset.name}: {len(curves)} series{more}", fontsize="medium")
     return picture
 
 
-def _spread(count: int) -> list[int]:
-    """At most SHOWN places of so many, evenly spread."""
-    return sorted({int(place) for place in np.linspace(0, count - 1, min(count, SHOWN))})
+def _draw(axis: Any, series: Series, curve: _Curve, oddities: Sequence[Oddity]) -> dict[str, Any]:
+    """One curve with what stands out in it; what was marked, by kind."""
+    values = np.array(series.values[curve.first : curve.last, curve.column], dtype=np.float64)
+    spans = {
+        oddity.kind: [
+            (first - curve.first, min(last, curve.last) - curve.first)
+            for each in oddities
+            for first, last in each.spans
+            if each.kind == oddity.kind and curve.first <= first < curve.last
+        ]
+        for oddity in oddities
+    }
+    apart = [row for kind in ("sentinel", "outlier") for row, _ in spans.get(kind, ())]
+    there = values[apart]
+    values[apart] = np.nan
+    at, low, high = _envelope(values)
+    stamps = series.times[curve.place : curve.place + len(values)]
+    axis.fill_between(stamps[at], low, high, linewidth=0.8, color="C0")
+    for end in curve.ends:
+        axis.axvline(series.times[min(end, len(series.times) - 1)], color="0.4", linestyle="--",
+                     linewidth=0.8)  # fmt: skip
+    axis.set_title(curve.name, loc="left", fontsize="small")
+    bottom, top = axis.get_ylim()
+    marks: dict[str, Any] = {}
+    for kind, own in spans.items():
+        if not own:
+            continue
+        rows = [row for row, _ in own]
+        if kind in ("sentinel", "outlier"):
+            level = np.clip(there[[apart.index(row) for row in rows]], bottom, top)
+            marks[kind] = axis.scatter(
+                stamps[rows], level, s=18, marker={"sentinel": "x", "outlier": "+"}[kind],
+                color="C3", linewidth=1, zorder=3, clip_on=False,
+            )  # fmt: skip
+        elif kind == "jump":
+            marks[kind] = axis.vlines(stamps[rows], 0, 1, color="C3", linestyle=":", linewidth=1.2,
+                                      transform=axis.get_xaxis_transform())  # fmt: skip
+        else:
+            color, alpha = ("C1", 0.6) if kind == "stuck" else ("C3", 0.12)
+            widths = [(stamps[row], stamps[end - 1] - stamps[row]) for row, end in own]
+            marks[kind] = axis.broken_barh(widths, (0, 1), color=color, alpha=alpha, linewidth=1,
+                                           transform=axis.get_xaxis_transform())  # fmt: skip
+    return marks
+
+
+def _spread(count: int, first: Sequence[int] = ()) -> list[int]:
+    """At most SHOWN places of so many: `first`, then others evenly spread."""
+    others = np.linspace(0, count - 1, min(count, SHOWN)).astype(int).tolist()
+    return sorted([*dict.fromkeys([*first, *others])][: min(count, SHOWN)])
 
 
 def _envelope(

@@ -32,7 +32,7 @@ from pydantic import (
 
 from forecaster import resources
 from forecaster.errors import ConfigError, ForecasterError, StorageError, UsageError
-from forecaster.flags import FLAGS, Device, Features, Order, Policy, option
+from forecaster.flags import FLAGS, Device, Features, Order, Policy, Split, option
 from forecaster.lookup import canonical, did_you_mean, find, option_model
 from forecaster.resources import names_a_file
 
@@ -103,6 +103,9 @@ class DataConfig(Section):
     """The time step of a file; by default found."""
     seasons: list[Positive] = []
     """Steps of the cycles of a file, the main one first; by default found."""
+    split: Split | None = None
+    """Cut a panel at one date, or each series by its own length; by default at one date where that
+    leaves no part empty."""
     policy: Policy = "error"
     """What to do about a file's gaps, repeated and unsorted stamps (docs/data.md)."""
 
@@ -133,7 +136,8 @@ class DataConfig(Section):
     @model_validator(mode="after")
     def _a_card_knows(self) -> "DataConfig":
         if not self.is_file:
-            for name in ("time", "stamps", "id", "panel", "freq", "seasons", "static"):
+            named = ("time", "stamps", "id", "panel", "freq", "seasons", "static", "split")
+            for name in named:
                 if getattr(self, name):
                     raise _RuleError(
                         f"data.{name} says how to read a file of your own, but data.name="

@@ -11,6 +11,7 @@ from forecaster import machine, resources
 from forecaster.bundle import Bundle
 from forecaster.config import Loaded
 from forecaster.datasets import Windows, load_card
+from forecaster.datasets.oddities import sentences
 from forecaster.errors import StorageError
 from forecaster.evaluate import score
 from forecaster.judge import draw, find_intervals, flat_metrics, forecast_with, judge
@@ -55,7 +56,9 @@ def run(loaded: Loaded, say: Say, show: Callable[[dict[str, Any]], None]) -> Res
     from forecaster import track
     from forecaster.train import fit
 
-    problem = make_problem(*find_data(loaded, say))
+    problem = make_problem(*find_data(loaded, say), say)
+    for sentence in sentences(problem.oddities):
+        say(sentence)
     config, device = problem.config, machine.device(problem.config.device)
     train, stopping = problem.training(device), problem.stopping(device)
     model = problem.build_model()

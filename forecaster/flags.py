@@ -15,6 +15,7 @@ T = TypeVar("T")
 Features = Literal["M", "S", "MS"]
 Policy = Literal["error", "sort", "resample"]
 Order = Literal["day-first", "month-first", "year-first"]
+Split = Literal["calendar", "series"]
 Device = Literal["auto", "cpu", "cuda"]
 
 
@@ -100,6 +101,9 @@ FLAGS = {
         "data.policy",
         "What to do about gaps, repeated and unsorted stamps; see docs/data.md.",
         Policy,
+    ),
+    "split": Flag(
+        "data.split", "Cut a panel at one date, or each series by its own length.", Split
     ),
     "holidays": Flag(
         "data.holidays", "Public holidays for the calendar: a country or state, AU-VIC."

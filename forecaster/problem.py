@@ -22,9 +22,11 @@ from forecaster.datasets import (
     Windows,
     load_card,
 )
+from forecaster.datasets.items import End
+from forecaster.datasets.oddities import Oddity, find_oddities
 from forecaster.datasets.reading import Stamps
 from forecaster.datasets.series import quoted
-from forecaster.datasets.sizes import sizes
+from forecaster.datasets.sizes import panel_sizes, sizes
 from forecaster.errors import DataError, UnavailableError, UsageError
 from forecaster.model import ForecastModel
 from forecaster.progress import Say
@@ -49,15 +51,15 @@ class Problem:
     def schema(self) -> Schema:
         """With the scalers of the training rows."""
         series, items, known = self.series, self.series.items, self.series.known_columns
-        last, (past, _, _) = self.borders.train, self.config.window.lengths()
-        rows: Any = slice(0, last)
+        (_, last), (past, _, _) = self.borders.parts["train"], self.config.window.lengths()
+        rows: Any = slice(0, self.borders.train)
         if items is None:
             scaler = Scaler.fit(series.values[rows], series.columns)
         else:
             scaler = Scaler.fit_items(series.values, items, last, past, series.columns)
             if series.known is not None:
                 steps = np.arange(len(series.values)) - np.repeat(items.bounds[:-1], items.lengths)
-                rows = steps + np.repeat(items.places, items.lengths) < last
+                rows = steps < np.repeat(items.rows_before(last), items.lengths)
         names, reading = () if items is None else tuple(items.names), self.dataset.reading
         return Schema(
             columns=series.columns,
@@ -90,6 +92,11 @@ class Problem:
         """The target that is shown where there is room for one."""
         return self.dataset.main_target
 
+    @cached_property
+    def oddities(self) -> tuple[Oddity, ...]:
+        """What stands out among the values."""
+        return find_oddities(self.series, self.borders)
+
     def refitted(self) -> "Problem":
         """The same problem with every row a training row, for weights that go to work."""
         steps = len(self.series.times)
@@ -113,7 +120,7 @@ class Problem:
                 )
         self._narrow(self.schema.scaler.transform(series.values))
 
-    def windows(self, first: int, last: int, device: str) -> Windows:
+    def windows(self, first: End, last: End, device: str) -> Windows:
         """The windows whose targets lie in steps [first, last) of the grid, scaled.
 
         Of one series the rows at and after `last` are cut off first, so that nothing can look at
@@ -121,7 +128,7 @@ class Problem:
         """
         series, schema, known = self.series, self.schema, self.schema.known
         past, _, horizon = self.config.window.lengths()
-        if series.items is None:
+        if isinstance(last, int) and series.items is None:
             values = self._narrow(schema.scaler.transform(series.values[:last]))
             covariates = None if series.known is None else known.scaled(series.known[:last])
             calendar = schema.calendar(series.times[:last])
@@ -178,24 +185,51 @@ class Problem:
         return narrow
 
     def training(self, device: str) -> Windows:
-        return self.windows(0, self.borders.train, device)
+        return self.windows(*self.borders.parts["train"], device)
 
     def validation(self, device: str) -> Windows:
-        windows = self.windows(self.borders.train, self.borders.validation, device)
-        return windows.spaced(MOST)
+        return self.windows(*self.borders.parts["validation"], device).spaced(MOST)
 
     @property
     def half(self) -> int:
         """The row that halves validation: rows before it stop training, the others calibrate."""
         return (self.borders.train + self.borders.validation) // 2
 
+    @cached_property
+    def _halves(self) -> dict[str, tuple[End, End]]:
+        """The steps of validation that stop training, and those that calibrate.
+
+        Where series are cut by their own lengths, those whose part cannot hold two windows take
+        turns: one stops, the next calibrates.
+        """
+        (first, last), half = self.borders.parts["validation"], self.half
+        middle: End = half
+        if self.borders.each and self.series.items is not None:
+            past, _, horizon = self.config.window.lengths()
+            begin, end = np.asarray(first), np.asarray(last)
+            short = end - begin < 2 * horizon
+            turns = short & (self.series.items.windows(past, horizon, first, last)[1] > 0)
+            stops = np.where(np.cumsum(turns) % 2 == 1, end, begin)
+            middle = tuple(np.where(short, stops, (begin + end) // 2).tolist())
+        return {"stop": (first, middle), "calibrate": (middle, last)}
+
     @property
     def uncalibrated(self) -> str:
         """Why nothing is calibrated, and all of validation stops training; "" where it is."""
         if not self.config.intervals.calibrate:
             return "intervals.calibrate is false"
+        past, _, horizon = self.config.window.lengths()
+        if self.borders.each and self.series.items is not None:
+            if all(
+                self.series.items.windows(past, horizon, *steps)[1].any()
+                for steps in self._halves.values()
+            ):
+                return ""
+            return (
+                f"one series alone has a window of {horizon} steps in its validation part, which "
+                "stops training; two are needed, or a validation part of twice the horizon"
+            )
         stop, rest = self.half - self.borders.train, self.borders.validation - self.half
-        horizon = self.config.window.horizon
         if horizon <= min(stop, rest):
             return ""
         return (
@@ -206,17 +240,16 @@ class Problem:
 
     def stopping(self, device: str) -> Windows:
         """The validation windows that stop training."""
-        last = self.borders.validation if self.uncalibrated else self.half
-        return self.windows(self.borders.train, last, device)
+        steps = self.borders.parts["validation"] if self.uncalibrated else self._halves["stop"]
+        return self.windows(*steps, device)
 
     def calibrating(self, device: str) -> Windows:
         """The validation windows that do not, where intervals are calibrated."""
-        return self.windows(self.half, self.borders.validation, device).spaced(MOST)
+        return self.windows(*self._halves["calibrate"], device).spaced(MOST)
 
     def test(self, device: str) -> Windows:
         """Read by the evaluation alone, after training."""
-        windows = self.windows(self.borders.validation, self.borders.test, device)
-        return windows.spaced(MOST)
+        return self.windows(*self.borders.parts["test"], device).spaced(MOST)
 
     def build_model(self) -> ForecastModel:
         """The untrained model, a function of the configuration and its seed alone."""
@@ -280,8 +313,11 @@ def open_data(data: DataConfig, reading: Reading | None = None) -> Dataset:
     return read_card(card, data.path, said, data.features)
 
 
-def make_problem(config: RunConfig, dataset: Dataset) -> Problem:
-    """Resolve what depends on the data: look-back, start, features, columns, borders."""
+def make_problem(config: RunConfig, dataset: Dataset, say: Say = lambda _: None) -> Problem:
+    """Resolve what depends on the data: look-back, start, features, columns, borders.
+
+    `say` gets a sentence where the series of a panel are cut by their own lengths by themselves.
+    """
     data, window, series = config.data, config.window, dataset.series
     features, targets = data.features or dataset.features, dataset.targets
     if config.intervals.online and series.items is not None:
@@ -294,7 +330,14 @@ def make_problem(config: RunConfig, dataset: Dataset) -> Problem:
         past = int(past.split()[0]) * dataset.seasons[0]
     if dataset.split is None or past == "auto":
         wanted = None if past == "auto" else int(past)
-        found = sizes(steps, window.horizon, dataset.seasons, wanted, where)
+        if series.items is None:
+            found = sizes(steps, window.horizon, dataset.seasons, wanted, where)
+        else:
+            found, why = panel_sizes(
+                series.items, steps, window.horizon, dataset.seasons, wanted, data.split, where
+            )
+            if why:
+                say(why)
         past, borders = found.past, found.borders
     if dataset.split is not None:
         borders = dataset.split.borders(steps, where)
@@ -311,6 +354,7 @@ def make_problem(config: RunConfig, dataset: Dataset) -> Problem:
                 update={
                     "features": features,
                     "target": None if features == "M" else ",".join(targets),
+                    "split": "series" if borders.each else data.split,
                 }
             ),
             "window": window.model_copy(update={"past": past, "start": start}),

@@ -4,8 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from forecaster.check import POINTS, figure, report, text
+from forecaster.check import POINTS, advice, figure, report, text
 from forecaster.datasets.card import Borders
+from forecaster.datasets.oddities import find_oddities
 from forecaster.datasets.reader import read
 from forecaster.datasets.reader import values as values_module
 from forecaster.datasets.reading import Reading
@@ -81,6 +82,12 @@ def test_a_panel(tmp_path, monkeypatch):
 def test_a_part_without_a_window_is_told(tmp_path):
     found = report(wide(tmp_path), 30, 20, BORDERS)
     assert [each["windows"] for each in found["parts"].values()] == [91, 0, 11]
+    assert advice(found) == (
+        f"{tmp_path}/sales.csv: no window of 20 + 30 steps fits into validation; what helps: a "
+        "shorter --horizon or --lookback, or more rows."
+    )
+    assert advice(report(wide(tmp_path), 10, 20, BORDERS)) == ""
+    assert "--lookback, --split series, or" in advice(report(panel(tmp_path), 30, 20, BORDERS))
 
 
 def test_the_picture_shows_the_borders_and_a_sample(tmp_path):
@@ -92,6 +99,51 @@ def test_the_picture_shows_the_borders_and_a_sample(tmp_path):
         assert len(axis.lines) == 2
         borders = pd.to_datetime([line.get_xdata()[0] for line in axis.lines])
         assert list(borders) == [TIMES[140], TIMES[160]]
+    picture.savefig(tmp_path / "picture.png")
+
+
+def test_series_cut_by_their_own_lengths_have_their_own_borders(tmp_path):
+    each = tuple((140 - i, 160 - i, 200) for i in range(8))
+    borders = Borders(140, 160, 200, each)
+    found = report(panel(tmp_path), 10, 20, borders)
+    assert found["split"] == "series"
+    assert found["parts"]["test"] == {"last": None, "windows": 8 * 31 + 28, "series": 8}
+    assert "validation  by length: 88 windows of 8 series" in text(found)
+    picture = figure(panel(tmp_path), borders)
+    for number, axis in enumerate(picture.axes):
+        item = int(axis.get_title("left")[1:])
+        assert item == [0, 1, 2, 4, 5, 7][number]
+        ends = pd.to_datetime([line.get_xdata()[0] for line in axis.lines])
+        assert list(ends) == [TIMES[140 - item], TIMES[160 - item]]
+
+
+def test_what_stands_out_is_told_and_marked(tmp_path):
+    values = 50 + np.random.default_rng(0).normal(0, 1, 1000)
+    table = pd.DataFrame({f"c{i}": values for i in range(9)})
+    table.insert(0, "when", pd.date_range("2020-01-01", periods=1000, freq="h"))
+    table.loc[[5, 50], "c8"] = -9999
+    table.loc[300:360, "c8"] = 51
+    table.loc[500, "c8"] = 99
+    table.loc[600:, "c8"] += 40
+    table.to_csv(tmp_path / "odd.csv", index=False)
+    own, borders = read(str(tmp_path / "odd.csv")), Borders(590, 690, 1000)
+    oddities = find_oddities(own.series, borders)
+    kinds = ["sentinel", "stuck", "outlier", "jump", "shift", "shift"]
+    assert [oddity.kind for oddity in oddities] == kinds
+    found = report(own, 10, 20, borders, oddities)
+    assert json.loads(json.dumps(found))["oddities"][2] == {
+        "kind": "outlier", "column": "c8", "count": 1, "where": "2020-01-21 20:00:00",
+        "text": oddities[2].text,
+    }  # fmt: skip
+    assert f"look here   {oddities[0].text}" in text(found)
+    picture = figure(own, borders, oddities)
+    titles = [axis.get_title("left") for axis in picture.axes]
+    assert titles == ["c0", "c1", "c3", "c4", "c6", "c8"], "what stands out is drawn"
+    low, high = picture.axes[-1].get_ylim()
+    assert 40 < low < high < 110, "a mark of missing values does not flatten the curve"
+    assert [len(axis.collections) for axis in picture.axes] == [1, 1, 1, 1, 1, 6]
+    (legend,) = picture.legends
+    assert len(legend.get_texts()) == 5
     picture.savefig(tmp_path / "picture.png")
 
 

@@ -240,6 +240,67 @@ def test_columns_as_series_are_those_of_the_long_form():
         np.testing.assert_allclose(wide_ahead[name], own["y"], rtol=1e-9)
 
 
+def years() -> pd.DataFrame:
+    """Four series of different years."""
+    parts = [
+        pd.DataFrame(
+            {
+                "farm": f"f{year}",
+                "day": pd.date_range(f"{year}-01-01", periods=ROWS, freq="D"),
+                "milk": wave(year),
+            }
+        )
+        for year in range(2020, 2024)
+    ]
+    return pd.concat(parts, ignore_index=True)
+
+
+def test_series_of_different_years_are_cut_by_their_own_lengths():
+    years().to_csv("farms.csv", index=False)
+    said: list[str] = []
+    own = {"data": "farms.csv", "id": "farm", "horizon": HORIZON}
+    loaded = load(None, list(SMALL), own, {})
+    problem = make_problem(*find_data(loaded, lambda _: None), said.append)
+    (sentence,) = said
+    assert sentence.startswith("Cut at one date, 1 of 4 series would begin after the training")
+    assert problem.config.data.split == "series"
+    counts = [len(part("cpu")) for part in (problem.training, problem.validation, problem.test)]
+    assert counts == [4 * (140 - 14 - 5 + 1), 4 * (20 - 5 + 1), 4 * (40 - 5 + 1)]
+    values = problem.series.values.reshape(4, ROWS)
+    np.testing.assert_allclose(problem.schema.scaler.mean[:, 0], values[:, :140].mean(axis=1))
+    test = problem.test("cpu")
+    item, row, step = test.origin(36)
+    assert (item, row) == (1, ROWS + 160)
+    assert problem.series.times[step] == pd.Timestamp("2021-01-01") + pd.Timedelta(160, "D")
+    stop, rest = problem.stopping("cpu"), problem.calibrating("cpu")
+    assert (len(stop), len(rest)) == (4 * (10 - 5 + 1), 4 * (10 - 5 + 1))
+
+    _, forecaster = trained("farms.csv", id="farm")
+    assert bundle.load(Path("bundle")).config.data.split == "series"
+    first = judge.judge(problem, forecaster.model, "cpu", forecaster.bundle.intervals)
+    assert judge.rejudge(bundle.load(Path("bundle")), "cpu") == first.to_dict()
+    assert len(forecaster.predict("farms.csv")) == 4 * HORIZON
+
+
+def test_series_of_many_lengths_take_turns_to_stop_and_to_calibrate():
+    lengths = [30, 40, 35, 30, 12, 60, 100, 3]
+    parts = [
+        pd.DataFrame({"unique_id": i, "ds": TIMES[:n], "y": wave(i, rows=n)})
+        for i, n in enumerate(lengths)
+    ]
+    pd.concat(parts).to_csv("m4.csv", index=False)
+    problem, _ = trained("m4.csv", "window.past=auto", split="series")
+    assert problem.config.window.past == 7, "a week, which most series have room for"
+    assert problem.uncalibrated == ""
+    windows = [problem.stopping("cpu"), problem.calibrating("cpu"), problem.validation("cpu")]
+    stop, rest, both = ({part.origin(n)[0] for n in range(len(part))} for part in windows)
+    assert stop == {0, 2, 5, 6}
+    assert rest == {1, 3, 6}
+    assert both == stop | rest
+    with pytest.raises(DataError, match=r"m4, its longest series: 100 steps are too few"):
+        trained("m4.csv", split="series", horizon=60)
+
+
 def test_a_folder_of_files_is_a_panel():
     Path("shops").mkdir()
     for name in "ab":

@@ -8,7 +8,7 @@ import typer
 from forecaster import resources
 from forecaster.cli.options import AsJson, Asked, configured
 from forecaster.cli.output import draw, nothing, print_json, say
-from forecaster.errors import UsageError
+from forecaster.errors import DataError, UsageError
 from forecaster.flags import FLAGS
 
 app = typer.Typer(help="The data sets that are known by name.", no_args_is_help=True)
@@ -99,14 +99,17 @@ def data_check(
     from forecaster import check
     from forecaster.problem import find_data, make_problem
 
-    problem = make_problem(*find_data(loaded, nothing if as_json else say))
-    dataset = problem.dataset
+    tell = nothing if as_json else say
+    problem = make_problem(*find_data(loaded, tell), tell)
+    dataset, borders, oddities = problem.dataset, problem.borders, problem.oddities
     past, _, steps = problem.config.window.lengths()
-    found = check.report(dataset, steps, past, problem.borders)
+    found = check.report(dataset, steps, past, borders, oddities)
     drawn = picture or Path(f"{dataset.name}-check.png")
-    draw(check.figure(dataset, problem.borders), drawn)
+    draw(check.figure(dataset, borders, oddities), drawn)
     if as_json:
         print_json({**found, "picture": str(drawn)})
-        return
-    print(check.text(found))
-    print(f"picture     {drawn}")
+    else:
+        print(check.text(found))
+        print(f"picture     {drawn}")
+    if advice := check.advice(found):
+        raise DataError(advice)

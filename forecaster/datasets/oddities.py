@@ -5,21 +5,20 @@ part. Each test compares a column with itself, by order statistics, and would ra
 wrong. Nothing is changed: what is found is said.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from forecaster.datasets.items import Items
+from forecaster.datasets.card import Borders
+from forecaster.datasets.items import End, Items
 from forecaster.datasets.series import Series
 
 Kind: TypeAlias = Literal["sentinel", "stuck", "outlier", "jump", "shift"]
 Numbers: TypeAlias = NDArray[np.float64]
 Spans: TypeAlias = list[tuple[int, int]]
-Ends: TypeAlias = int | NDArray[np.int64]
-"""The step at which a part ends, or that of each series of a panel."""
 
 MARKS = (-99, -999, -9999, -99999, -999999, 999, 9999, 99999, 999999, -32768, 32767, 65535)
 """Numbers that stand for a missing value in many files."""
@@ -42,6 +41,8 @@ SHORTEST = 24
 """Steps for which a stuck value stays, at least."""
 SAMPLE = 2**16
 """Values of a part, evenly spaced, that tell its level."""
+MOST_SAID = 20
+"""Sentences about oddities."""
 KEPT = 1000
 """Spans of one oddity that are kept, to be drawn."""
 
@@ -65,15 +66,26 @@ class Oddity:
         return {name: getattr(self, name) for name in ("kind", "column", "count", "where", "text")}
 
 
-def find_oddities(series: Series, train: Ends, validation: Ends) -> tuple[Oddity, ...]:
+def find_oddities(series: Series, borders: Borders) -> tuple[Oddity, ...]:
     """What stands out in each column of a series; of a panel, in at most MOST_ITEMS of its series.
 
-    `train` and `validation` are the steps of the grid at which these parts end.
+    `borders` are those of its parts.
     """
     return tuple(
         oddity
         for place in range(len(series.columns))
-        for oddity in _Column(series, place).oddities(train, validation)
+        for oddity in _Column(series, place).oddities(borders)
+    )
+
+
+def sentences(oddities: Sequence[Oddity]) -> list[str]:
+    """The first MOST_SAID of the texts, and how many more there are."""
+    texts = [oddity.text for oddity in oddities[:MOST_SAID]]
+    more = len(oddities) - MOST_SAID
+    return (
+        [*texts, f"{more:,} more such sentences: forecaster data check --json."]
+        if more > 0
+        else texts
     )
 
 
@@ -89,7 +101,7 @@ class _Column:
         self.marks: dict[int, Spans] = {}
         self.marks = self._find_marks()
 
-    def oddities(self, train: Ends, validation: Ends) -> Iterator[Oddity]:
+    def oddities(self, borders: Borders) -> Iterator[Oddity]:
         for mark, spans in self.marks.items():
             first = f"{'first ' * (len(spans) > 1)}at {self._where(spans[0][0])}"
             what = f"{mark} stands there {_times(len(spans))}, {first}, far from all other values"
@@ -113,8 +125,9 @@ class _Column:
         if jumps:
             what = f"the level jumps {_times(len(jumps))}"
             yield self._oddity("jump", jumps, f"{what}, {self._first(jumps)}")
-        yield from self._shift("validation", train, train, validation)
-        yield from self._shift("test", train, validation, len(self.series.times))
+        for part, steps in borders.parts.items():
+            if part != "train":
+                yield from self._shift(part, borders.parts["train"][1], *steps)
 
     def _oddity(self, kind: Kind, spans: Spans, what: str) -> Oddity:
         name = self.series.columns[self.place]
@@ -167,7 +180,7 @@ class _Column:
             and max(low - mark, mark - high) > width * (1 if len(spans) > 1 else 10)
         }
 
-    def _shift(self, part: str, train: Ends, begin: Ends, end: Ends) -> Iterator[Oddity]:
+    def _shift(self, part: str, train: End, begin: End, end: End) -> Iterator[Oddity]:
         """A part of which most lies outside of where 98 % of the training values lie."""
         spans = []
         what = ""
@@ -224,10 +237,12 @@ def unusual_changes(values: Numbers) -> tuple[list[int], list[int]]:
         return [], []
     outliers, jumps = set(), []
     for row in map(int, np.flatnonzero(changes > FAR * usual)):
-        before, after = values[max(0, row + 1 - AROUND) : row + 1], values[row + 1 :][:AROUND]
+        first = max(0, row + 1 - AROUND)
+        before, after = values[first : row + 1], values[row + 1 : row + 1 + AROUND]
         if abs(np.nanmedian(after) - np.nanmedian(before)) <= changes[row] / 2:
-            off = np.abs(values[row : row + 2] - np.nanmedian(np.r_[before, after]))
-            outliers.add(row + int(off.argmax()))
+            around = np.r_[before, after]
+            off = np.abs(around - np.nanmedian(around)) > changes[row] / 2
+            outliers |= {first + int(place) for place in np.flatnonzero(off)}
         elif changes[row] > JUMP * usual:
             jumps.append(row + 1)
     return sorted(outliers), jumps

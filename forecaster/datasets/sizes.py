@@ -83,7 +83,8 @@ def _why_not(items: Items, found: Sizes, horizon: int) -> str:
     for part, steps in found.borders.parts.items():
         if not items.windows(found.past, horizon, *steps)[1].any():
             return f"the {part} part would hold no window of {found.past} + {horizon} steps"
-    late = int((items.rows_before(found.borders.train) == 0).sum())
+    long = items.lengths >= found.past + horizon
+    late = int((long & (items.rows_before(found.borders.train) == 0)).sum())
     if late > LATE * len(items):
         return f"{late:,} of {len(items):,} series would begin after the training part"
     return ""

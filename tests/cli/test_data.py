@@ -1,5 +1,7 @@
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import yaml
 
 
@@ -16,3 +18,28 @@ class TestLists:
         status, file, _ = run("data", "fetch", "vic_elec")
         assert status == 0
         assert Path(file.strip()).name == "vic_elec.csv"
+
+
+class TestCheck:
+    def test_a_part_without_a_window_ends_with_what_to_do(self, run):
+        parts = [
+            pd.DataFrame(
+                {
+                    "farm": str(year),
+                    "day": pd.date_range(f"{year}-01-01", periods=90),
+                    "milk": np.arange(90) % 7,
+                }
+            )
+            for year in (2020, 2021, 2022)
+        ]
+        pd.concat(parts).to_csv("farms.csv", index=False)
+        options = ("data", "check", "farms.csv", "--id", "farm", "--horizon", "5")
+        status, out, err = run(*options, "--lookback", "20")
+        assert status == 0
+        assert "each series is cut by its own length instead" in err
+        assert "validation  by length: 18 windows of 3 series" in out
+        status, out, err = run(*options, "--lookback", "80", "--split", "calendar")
+        assert status == 65
+        assert "train       to" in out
+        assert "no window of 80 + 5 steps fits into validation" in err
+        assert "--split series" in err

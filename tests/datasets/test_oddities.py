@@ -2,7 +2,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from forecaster.datasets import Items, Series
+from forecaster.datasets import Borders, Items, Series
 from forecaster.datasets.oddities import MOST_ITEMS, find_oddities
 
 ROWS = 3000
@@ -16,7 +16,7 @@ def find(values, train=2100, validation=2400):
     series = Series(
         np.asarray(values, float)[:, None], TIMES[: len(values)], ("load",), "h", "here"
     )
-    return find_oddities(series, train, validation)
+    return find_oddities(series, Borders(train, validation, len(values)))
 
 
 def changed(rows, to, values=LOAD):
@@ -98,12 +98,13 @@ def test_the_series_of_a_panel_are_looked_at_one_by_one(monkeypatch):
     values = np.r_[LOAD, 100 * LOAD, changed([50], 500) - 1000]
     items = Items(("a", "b", "c"), np.array([0, ROWS, 2 * ROWS, 3 * ROWS]), np.zeros(3, np.int64))
     series = Series(values[:, None], TIMES, ("y",), "h", "here", items)
-    (outlier,) = find_oddities(series, 2100, 2400)
+    (outlier,) = find_oddities(series, Borders(2100, 2400, ROWS))
     assert outlier.where == f"{TIMES[50]} of 'c'"
     later = values.copy()
     later[2 * ROWS - 500 : 2 * ROWS] += 9999
-    ends = np.array([2100, 2500, 2100]), np.array([2400, 2900, 2400])
-    found = find_oddities(Series(later[:, None], TIMES, ("y",), "h", "here", items), *ends)
+    each = ((2100, 2400, ROWS), (2500, 2900, ROWS), (2100, 2400, ROWS))
+    borders = Borders(2500, 2900, ROWS, each)
+    found = find_oddities(Series(later[:, None], TIMES, ("y",), "h", "here", items), borders)
     assert [each.kind for each in found] == ["outlier", "jump", "shift", "shift"]
     assert "in 1 of 3 series most validation values lie outside" in found[2].text
     assert found[2].spans == ((ROWS + 2500, ROWS + 2900),)
@@ -115,5 +116,6 @@ def test_of_a_large_panel_some_series_are_looked_at():
     values = np.arange(float(count * rows))[:, None]
     values[:rows] = -99999
     values[rows : 2 * rows] = -999999  # of a series that is left out
-    (mark,) = find_oddities(Series(values, TIMES[:rows], ("y",), "h", "here", items), 7, 8)
+    series = Series(values, TIMES[:rows], ("y",), "h", "here", items)
+    (mark,) = find_oddities(series, Borders(7, 8, 10))
     assert mark.count == rows
