@@ -8,20 +8,11 @@ from forecaster.bench.cells import (
     curves,
     measure,
     read_lengths,
-)
+)  # fmt: skip
 from forecaster.bench.cores import CORES
 from forecaster.bench.display import figure, save, tables
 
 __all__ = [
-    "CORES",
-    "Conditions",
-    "Shape",
-    "about",
-    "choose",
-    "curves",
-    "figure",
-    "measure",
-    "read_lengths",
-    "save",
-    "tables",
-]
+    "CORES", "Conditions", "Shape", "about", "choose", "curves", "figure", "measure",
+    "read_lengths", "save", "tables",
+]  # fmt: skip

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from filelock import FileLock, Timeout
 
 from forecaster.compare import table
-from forecaster.compare.cell import FACTS, Finished, Shared, read, train
+from forecaster.compare.cell import FACTS, Finished, Shared, read, train, write_json
 from forecaster.compare.grid import Cell, Definition, Grid, define, differences, resolve
 from forecaster.compare.grid import read as read_grid
 from forecaster.errors import ForecasterError, StorageError, UnavailableError, UsageError
@@ -133,7 +133,7 @@ def _enter(folder: Path, grid: Grid) -> str | None:
     for leftover in folder.glob("cells/.*"):
         shutil.rmtree(leftover)
     if not file.exists():
-        _write(file, new)
+        write_json(file, new)
         return None
     try:
         old = json.loads(file.read_text())
@@ -148,15 +148,6 @@ def _enter(folder: Path, grid: Grid) -> str | None:
             f"{shown}{more}\nGive this one a --name of its own, or remove the folder."
         )
     return parent
-
-
-def _write(file: Path, document: dict[str, Any]) -> None:
-    temporary = file.with_name(f".{file.name}")
-    try:
-        temporary.write_text(json.dumps(document, indent=1) + "\n")
-        temporary.replace(file)
-    except OSError as error:
-        raise StorageError(f"{file} could not be written: {error}") from error
 
 
 def _known(folder: Path, grid: Grid, cell: Cell) -> Finished | None:
@@ -244,7 +235,7 @@ def _tracker(
         document = json.loads(json.dumps(grid.to_dict()))
         if run.id != parent:
             run.text("grid.json", json.dumps(document, indent=1))
-            _write(folder / "grid.json", {**document, "mlflow_run_id": run.id})
+            write_json(folder / "grid.json", {**document, "mlflow_run_id": run.id})
         yield _Tracker(grid, run, say)
 
 

@@ -26,7 +26,8 @@ import torch
 from forecaster.compare.grid import Cell, Data, amounts_to_full, tokens
 from forecaster.datasets import Windows
 from forecaster.errors import StorageError, UsageError
-from forecaster.evaluate import Score, all_floors, score
+from forecaster.evaluate import all_floors, score
+from forecaster.evaluate.examples import examples
 from forecaster.evaluate.figures import measure
 from forecaster.experiment import parameters, summarise
 from forecaster.judge import errors_of, forecast_with
@@ -78,12 +79,7 @@ class Finished:
     def note(self, **facts: Any) -> "Finished":
         """The cell with more facts, on disk too."""
         noted = Finished(self.folder, {**self.facts, **facts})
-        temporary = self.folder / f".{FACTS}"
-        try:
-            temporary.write_text(_json(noted.facts))
-            temporary.replace(self.folder / FACTS)
-        except OSError as error:
-            raise StorageError(f"{self.folder / FACTS} could not be written: {error}") from error
+        write_json(self.folder / FACTS, noted.facts)
         return noted
 
 
@@ -127,7 +123,7 @@ def train(shared: Shared, cell: Cell) -> Finished:
     test = problem.test(device)
     scored = score(forecast_with(model), test)
     errors = errors_of(problem, train, scored)
-    examples, shown = _examples(model, test, scored)
+    picked = examples(forecast_with(model), test, scored)
     facts: dict[str, Any] = {
         "attn": cell.attn,
         "data": cell.data,
@@ -153,7 +149,7 @@ def train(shared: Shared, cell: Cell) -> Finished:
         **measure(errors),
         "by_step": measure(errors, "step"),
         "floors": _floors(problem, train, validation, test),
-        "examples": shown,
+        "examples": {name: example.number for name, example in picked.items()},
         "inference_ms": _inference_ms(model, test, device),
         "peak_mib": _peak_mib(model, train, config.train.batch, device),
         "hardware": hardware(device, 1),
@@ -163,38 +159,13 @@ def train(shared: Shared, cell: Cell) -> Finished:
     }
     facts["seconds"] = time.monotonic() - begun
     weights = {name: tensor.cpu().contiguous() for name, tensor in model.state_dict().items()}
-    arrays = {"by_window": scored.by_window, **examples}
+    arrays = {"by_window": scored.by_window}
+    for name, example in picked.items():
+        parts = {part: getattr(example, part) for part in ("past", "truth", "forecast")}
+        arrays |= {f"{name}.{part}": values for part, values in parts.items()}
     if scored.steps is not None:
         arrays["steps"] = scored.steps
     return _write(shared.folder / cell.name, facts, arrays, weights)
-
-
-def _examples(
-    model: ForecastModel, test: Windows, scored: Score
-) -> tuple[dict[str, np.ndarray], dict[str, int]]:
-    """The best, the median and the worst window as arrays, and their numbers from 0.
-
-    Missing values are nan.
-    """
-    order = np.argsort(scored.by_window, kind="stable")
-    order = order[: np.count_nonzero(~np.isnan(scored.by_window))]
-    shown = {"best": order[0], "median": order[len(order) // 2], "worst": order[-1]}
-    arrays = {}
-    for name, number in shown.items():
-        batch = test.batch(torch.tensor([int(number)]))
-        with torch.inference_mode():
-            forecast = forecast_with(model)(batch)
-        past, truth = batch.past, batch.target
-        if batch.observed is not None and batch.target_observed is not None:
-            past = past.masked_fill(~batch.observed, torch.nan)
-            truth = truth.masked_fill(~batch.target_observed, torch.nan)
-        for part, values in (
-            ("past", past[..., list(test.targets)]),
-            ("truth", truth),
-            ("forecast", forecast),
-        ):
-            arrays[f"{name}.{part}"] = values[0].cpu().numpy()
-    return arrays, {name: int(number) for name, number in shown.items()}
 
 
 _known_floors: dict[tuple[Any, ...], dict[str, dict[str, Any]]] = {}
@@ -258,7 +229,7 @@ def _write(
     temporary = folder.with_name(f".{folder.name}-{os.getpid()}")
     try:
         temporary.mkdir(parents=True)
-        (temporary / FACTS).write_text(_json(facts))
+        write_json(temporary / FACTS, facts)
         save_arrays({k: np.ascontiguousarray(v) for k, v in arrays.items()}, temporary / ARRAYS)
         save_weights(weights, temporary / WEIGHTS)
         shutil.rmtree(folder, ignore_errors=True)
@@ -268,5 +239,11 @@ def _write(
     return Finished(folder, facts)
 
 
-def _json(facts: dict[str, Any]) -> str:
-    return json.dumps(facts, indent=1, allow_nan=False) + "\n"
+def write_json(file: Path, document: dict[str, Any]) -> None:
+    """A file that is there whole or as it was before. Raises StorageError."""
+    temporary = file.with_name(f".{file.name}")
+    try:
+        temporary.write_text(json.dumps(document, indent=1, allow_nan=False) + "\n")
+        temporary.replace(file)
+    except OSError as error:
+        raise StorageError(f"{file} could not be written: {error}") from error

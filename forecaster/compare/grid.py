@@ -33,6 +33,7 @@ from forecaster.config import (
 )
 from forecaster.datasets import Dataset
 from forecaster.errors import ConfigError, UsageError
+from forecaster.experiment import parameters
 from forecaster.lookup import did_you_mean, find
 from forecaster.model import ForecastModel
 from forecaster.problem import Problem, find_data, make_problem
@@ -204,7 +205,7 @@ def _group(
         config = load(protocol.config, sets, flags).config
         return make_problem(config.model_copy(update={"data": data}), dataset)
 
-    budget = _parameters(_variant(problem("full"), linear=False))
+    budget = parameters(_variant(problem("full"), linear=False).build_model())
     for attn in definition.attentions():
         made = problem(attn)
         has_path = LINEAR in made.config.model.options
@@ -249,18 +250,14 @@ def _within(problem: Problem, budget: int) -> tuple[int | None, int]:
 
     The number is affine in the width; None where the model has no such option.
     """
-    count = _parameters(problem)
+    count = parameters(problem.build_model())
     width = problem.config.model.options.get("feed_forward")
     if width is None:
         return None, count
-    slope = _parameters(_variant(problem, linear=False, inner=width + 1)) - count
+    slope = parameters(_variant(problem, linear=False, inner=width + 1).build_model()) - count
     if slope > 0:
         width = max(1, width + round((budget - count) / slope))
-    return width, _parameters(_variant(problem, linear=False, inner=width))
-
-
-def _parameters(problem: Problem) -> int:
-    return sum(parameter.numel() for parameter in problem.build_model().parameters())
+    return width, parameters(_variant(problem, linear=False, inner=width).build_model())
 
 
 def amounts_to_full(attn: str, model: ForecastModel) -> bool:

@@ -140,7 +140,7 @@ def _table(found: list[Row]) -> str:
         f"{heading(first)}, {seeds} seed{'s' if seeds > 1 else ''}",
         f"best floor: {first['best_floor']} {first['floor_mse']:.4f}",
         f"{'':<10}{_across(errors, [metric.label for metric in errors])}{'params':>9} "
-        f"{_across(costs, [metric.short or metric.label for metric in costs])}"
+        f"{_across(costs, [metric.head for metric in costs])}"
         f"{'skill':>8}  vs none  vs full",
     ]
     for row in found:
@@ -159,7 +159,7 @@ def _table(found: list[Row]) -> str:
 def _across(metrics: Sequence[Metric], cells: Sequence[str]) -> str:
     """A cell for each metric, in the width of its column."""
     return "".join(
-        f"{cell:>{17 if isinstance(metric, ErrorMetric) else max(7, len(metric.short) + 2)}}"
+        f"{cell:>{17 if isinstance(metric, ErrorMetric) else max(7, len(metric.head) + 2)}}"
         for metric, cell in zip(metrics, cells, strict=True)
     )
 

@@ -5,7 +5,7 @@ added there, with its definition, is shown at all its places.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
 import numpy as np
@@ -65,7 +65,7 @@ class Ends(NamedTuple):
     std: np.ndarray
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Metric:
     """`form` prints a value, `missing` stands for one that is not defined.
 
@@ -77,11 +77,17 @@ class Metric:
     label: str
     form: str
     unit: str
+    _: KW_ONLY
     better: Literal["lower", "higher", "nominal"] = "lower"
     shown_in: frozenset[Where] = EVERYWHERE
     missing: str = "–"
     short: str = ""
     document: tuple[str, str] | None = None
+
+    @property
+    def head(self) -> str:
+        """Of a narrow column."""
+        return self.short or self.label
 
     def text(self, value: float | None) -> str:
         known = value is not None and np.isfinite(value)
@@ -137,68 +143,41 @@ def known_mean(values: np.ndarray, axis: int | None = None) -> np.ndarray:
     return average(values, ~np.isnan(values), axis)
 
 
+SCALED, SQUARED = (f"{what} of the training rows" for what in ("standard deviations", "variances"))
+TARGETS, FORECASTS = frozenset[By]({"column"}), EVERYWHERE - {"columns"}
+COSTS = FORECASTS - {"terminal"}
 METRICS: tuple[Metric, ...] = (
-    ErrorMetric(
-        name="mse", label="MSE", form="{:.4f}", unit="variances of the training rows",
-        of=lambda errors, by: errors.mean("squared", by),
-        shown_in=EVERYWHERE - {"columns"},
-    ),
-    ErrorMetric(
-        name="mae", label="MAE", form="{:.4f}", unit="standard deviations of the training rows",
-        of=lambda errors, by: errors.mean("absolute", by),
-        shown_in=EVERYWHERE - {"columns"},
-    ),
-    ErrorMetric(
-        name="rmse_units", label="RMSE", form="{:.4g} in units", unit="the target's",
-        of=lambda errors, by: np.sqrt(errors.in_units("squared", 2)),
-        by=frozenset({"column"}), shown_in=frozenset({"tracker"}),
-    ),
-    ErrorMetric(
-        name="mae_units", label="MAE", form="{:.4g} in units", unit="the target's",
-        of=lambda errors, by: errors.in_units("absolute", 1),
-        by=frozenset({"column"}), shown_in=frozenset({"columns", "tracker"}),
-    ),
-    ErrorMetric(
-        name="mase", label="MASE", form="{:.3f}", unit="errors of the seasonal naive", of=_mase,
-        by=frozenset({"all", "column", "item"}), missing="undefined (constant)",
-        shown_in=frozenset({"columns", "tracker", "report"}),
-    ),
-    IntervalMetric(
-        name="coverage", label="covered", form="{:.1%}", unit="share of the values",
-        better="nominal", document=("covered", "{:.0%}"),
-        of=lambda ends: (ends.low <= ends.truth) & (ends.truth <= ends.high),
-        shown_in=EVERYWHERE - {"columns", "grid"},
-    ),
-    IntervalMetric(
-        name="width", label="width", form="{:.3f}", unit="standard deviations of the training rows",
-        of=lambda ends: ends.high - ends.low,
-        shown_in=frozenset({"terminal", "tracker", "report"}),
-    ),
-    IntervalMetric(
-        name="width_units", label="width", form="{:.4g} in units", unit="the target's",
-        of=lambda ends: (ends.high - ends.low) * ends.std,
-        by=frozenset({"column"}), shown_in=frozenset({"tracker"}),
-    ),
-    QuantileMetric(
-        name="crps", label="CRPS", form="{:.3f}", unit="standard deviations of the training rows",
-        of=_crps, shown_in=frozenset({"terminal", "tracker"}),
-    ),
-    Cost(
-        name="train_seconds", label="train s", form="{:.1f}", unit="s", short="train s",
-        document=("train", "{:.0f} s"), shown_in=EVERYWHERE - {"terminal", "columns"},
-    ),
-    Cost(
-        name="windows_per_second", label="windows/s", form="{:.0f}", unit="1/s", better="higher",
-        short="win/s", shown_in=EVERYWHERE - {"terminal", "columns"},
-    ),
-    Cost(
-        name="inference_ms", label="inference ms", form="{:.2f}", unit="ms", short="ms",
-        document=("forecast", "{:.1f} ms"), shown_in=EVERYWHERE - {"terminal", "columns"},
-    ),
-    Cost(
-        name="peak_mib", label="memory MiB", form="{:.1f}", unit="MiB", short="MiB",
-        document=("MiB", "{:.0f}"), shown_in=EVERYWHERE - {"terminal", "columns"},
-    ),
+    ErrorMetric("mse", "MSE", "{:.4f}", SQUARED, shown_in=FORECASTS,
+                of=lambda errors, by: errors.mean("squared", by)),
+    ErrorMetric("mae", "MAE", "{:.4f}", SCALED, shown_in=FORECASTS,
+                of=lambda errors, by: errors.mean("absolute", by)),
+    ErrorMetric("rmse_units", "RMSE", "{:.4g} in units", "the target's", by=TARGETS,
+                of=lambda errors, by: np.sqrt(errors.in_units("squared", 2)),
+                shown_in=frozenset({"tracker"})),
+    ErrorMetric("mae_units", "MAE", "{:.4g} in units", "the target's", by=TARGETS,
+                of=lambda errors, by: errors.in_units("absolute", 1),
+                shown_in=frozenset({"columns", "tracker"})),
+    ErrorMetric("mase", "MASE", "{:.3f}", "errors of the seasonal naive", by=WHOLE - {"step"},
+                of=_mase, missing="undefined (constant)",
+                shown_in=frozenset({"columns", "tracker", "report"})),
+    IntervalMetric("coverage", "covered", "{:.1%}", "share of the values", better="nominal",
+                   of=lambda ends: (ends.low <= ends.truth) & (ends.truth <= ends.high),
+                   document=("covered", "{:.0%}"), shown_in=FORECASTS - {"grid"}),
+    IntervalMetric("width", "width", "{:.3f}", SCALED, of=lambda ends: ends.high - ends.low,
+                   shown_in=FORECASTS - {"grid", "tables"}),
+    IntervalMetric("width_units", "width", "{:.4g} in units", "the target's", by=TARGETS,
+                   of=lambda ends: (ends.high - ends.low) * ends.std,
+                   shown_in=frozenset({"tracker"})),
+    QuantileMetric("crps", "CRPS", "{:.3f}", SCALED, of=_crps,
+                   shown_in=frozenset({"terminal", "tracker"})),
+    Cost("train_seconds", "train s", "{:.1f}", "s", document=("train", "{:.0f} s"),
+         shown_in=COSTS),
+    Cost("windows_per_second", "windows/s", "{:.0f}", "1/s", better="higher", short="win/s",
+         shown_in=COSTS),
+    Cost("inference_ms", "inference ms", "{:.2f}", "ms", short="ms",
+         document=("forecast", "{:.1f} ms"), shown_in=COSTS),
+    Cost("peak_mib", "memory MiB", "{:.1f}", "MiB", short="MiB", document=("MiB", "{:.0f}"),
+         shown_in=COSTS),
 )  # fmt: skip
 
 Kind = TypeVar("Kind", bound=Metric)

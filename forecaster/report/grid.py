@@ -16,6 +16,7 @@ from forecaster.compare.cell import ARRAYS, WEIGHTS, Finished
 from forecaster.config import load_dict
 from forecaster.errors import DataError, UnavailableError
 from forecaster.evaluate import Verdict
+from forecaster.evaluate.examples import Example
 from forecaster.evaluate.figures import Cost, shown, whole
 from forecaster.evaluate.lags import LagProfile, lag_profile
 from forecaster.lookup import did_you_mean
@@ -25,14 +26,13 @@ from forecaster.report.page import Chart, Page, Section, Table
 from forecaster.report.parts import (
     FRONTIER,
     LAGS,
-    PICKED,
     Entry,
-    example_chart,
     figure,
     frontier_chart,
     interval,
     lag_chart,
     step_chart,
+    window_chart,
 )
 
 Group = list[table.Row]
@@ -245,33 +245,12 @@ def _examples(group: Group, cells: Cells, problems: dict[str, Problem]) -> Itera
 
     cell = cells[_key(min(group, key=validation))][0]
     problem, facts = problems[str(cell.folder)], cell.facts
-    schema = problem.schema
-    column = problem.main_target
-    place = schema.targets.index(column)
-    errors, test = cell.by_window(), problem.test("cpu")
-    history = min(test.past, max(test.horizon, 2 * problem.dataset.seasons[0]))
+    test, errors = problem.test("cpu"), cell.by_window()
+    name = f"{_short(group)}: {facts['attn']}, seed {facts['seed']}"
     with safe_open(cell.folder / ARRAYS, framework="numpy") as file:
-        for kind in PICKED:
-            number = facts["examples"][kind]
-            item, _, step = test.origin(number)
-            scaler = schema.target_scaler.at(np.array([item]), 2)
-            past, truth, forecast = (
-                scaler.inverse(file.get_tensor(f"{kind}.{part}").astype(float))
-                for part in ("past", "truth", "forecast")
-            )
-            caption = (
-                f"{_short(group)}: {facts['attn']}, seed {facts['seed']}, {kind} of {len(test)} "
-                f"windows: MSE {errors[number]:.4f} over all columns; forecast from "
-                f"{problem.series.times[step]}"
-            )
-            yield example_chart(
-                caption,
-                caption,
-                past[-history:, place],
-                truth[:, place],
-                forecast[:, place],
-                column,
-            )
+        for kind, number in facts["examples"].items():
+            parts = (file.get_tensor(f"{kind}.{part}") for part in ("past", "truth", "forecast"))
+            yield window_chart(name, problem, test, kind, Example(number, *parts), errors)
 
 
 def _shows_lags(group: Group, groups: Sequence[Group]) -> bool:

@@ -6,7 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from forecaster.datasets import Windows
+from forecaster.evaluate.examples import Example
 from forecaster.evaluate.lags import LagProfile
+from forecaster.problem import Problem
 from forecaster.report.charts import (
     KINDS,
     Line,
@@ -18,9 +21,6 @@ from forecaster.report.charts import (
 from forecaster.report.page import Chart
 
 Array = NDArray[np.floating]
-
-PICKED = ("best", "median", "worst")
-"""The windows whose forecasts are drawn, by the error of the model itself."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +105,28 @@ def example_chart(
     ]
     svg = line_chart(curves, title, "steps from the last known one", y, marks=[0])
     return Chart(svg, caption, [(curve.kind, curve.name) for curve in curves])
+
+
+def window_chart(
+    name: str, problem: Problem, test: Windows, kind: str, example: Example, errors: Array
+) -> Chart:
+    """A test window of the main target in units; `errors` are those of all windows (n,)."""
+    item, _, step = test.origin(example.number)
+    scaler = problem.schema.target_scaler.at(np.array([item]), 2)
+    column = problem.main_target
+    place = problem.schema.targets.index(column)
+    past, truth, forecast = (
+        scaler.inverse(values.astype(float))[:, place]
+        for values in (example.past, example.truth, example.forecast)
+    )
+    caption = (
+        f"{name}, {kind} of {len(test)} windows: MSE {errors[example.number]:.4f} over all "
+        f"columns; forecast from {problem.series.times[step]}"
+    )
+    if problem.series.items is not None:
+        caption += f", series {problem.series.items.names[item]}"
+    history = min(test.past, max(test.horizon, 2 * problem.dataset.seasons[0]))
+    return example_chart(caption, caption, past[-history:], truth, forecast, column)
 
 
 def lag_chart(name: str, profile: LagProfile, season: int) -> Chart | None:

@@ -7,19 +7,18 @@ from itertools import combinations
 from pathlib import Path
 
 import numpy as np
-import torch
 import yaml
 
 from forecaster.bench.inference import TOGETHER, Inference, inference
 from forecaster.bundle import Bundle
-from forecaster.evaluate import SHARES, Evaluation, Score, Verdict, percent
+from forecaster.evaluate import SHARES, Evaluation, Verdict, percent
 from forecaster.evaluate.display import table
+from forecaster.evaluate.examples import examples
 from forecaster.evaluate.figures import Cost, IntervalMetric, measure, shown, whole
 from forecaster.evaluate.lags import LagProfile, lag_profile
 from forecaster.experiment import parameters
 from forecaster.judge import forecast_with, judge
 from forecaster.machine import hardware
-from forecaster.model import ForecastModel
 from forecaster.predict import load_bundle
 from forecaster.problem import Problem, reopen
 from forecaster.progress import Advance, Bar
@@ -28,14 +27,13 @@ from forecaster.report.parts import (
     EXAMPLES,
     FRONTIER,
     LAGS,
-    PICKED,
     Entry,
-    example_chart,
     frontier_chart,
     interval,
     lag_chart,
     lag_map,
     step_chart,
+    window_chart,
 )
 
 
@@ -142,46 +140,11 @@ def _judge(name: str, source: str, bundle: Bundle, device: str, advance: Advance
     advance(f"{name}, lags", 1)
     windows = problem.test(device)
     profile = lag_profile(model, windows, report=lambda step: advance(f"{name}, lags", step))
-    examples = _examples(name, problem, model, evaluation.model, device)
-    return Judged(name, source, bundle, problem, evaluation, cost, profile, examples)
-
-
-def _examples(
-    name: str, problem: Problem, model: ForecastModel, score: Score, device: str
-) -> list[Chart]:
-    """The best, the median and the worst window of one column, in units."""
-    test, schema = problem.test(device), problem.schema
-    order = np.argsort(score.by_window, kind="stable")
-    order = order[: np.count_nonzero(~np.isnan(score.by_window))]
-    numbers = [int(order[0]), int(order[len(order) // 2]), int(order[-1])]
-    with torch.inference_mode():
-        batch = test.batch(torch.tensor(numbers, device=device))
-        scaled = forecast_with(model)(batch).double().cpu().numpy()
-    forecasts = schema.target_scaler.at(batch.item, 3).inverse(scaled)
-    column = problem.main_target
-    place, target = schema.columns.index(column), schema.targets.index(column)
-    history = min(test.past, max(test.horizon, 2 * problem.dataset.seasons[0]))
-    charts = []
-    for kind, number, forecast in zip(PICKED, numbers, forecasts, strict=True):
-        item, row, step = test.origin(number)
-        values = problem.series.values[:, place]
-        caption = (
-            f"{name}, {kind} of {len(test)} windows: MSE {score.by_window[number]:.4f} over all "
-            f"columns; forecast from {problem.series.times[step]}"
-        )
-        if problem.series.items is not None:
-            caption += f", series {problem.series.items.names[item]}"
-        charts.append(
-            example_chart(
-                caption,
-                caption,
-                values[row - history : row],
-                values[row : row + test.horizon],
-                forecast[:, target],
-                column,
-            )
-        )
-    return charts
+    charts = [
+        window_chart(name, problem, windows, kind, example, evaluation.model.by_window)
+        for kind, example in examples(forecast_with(model), windows, evaluation.model).items()
+    ]
+    return Judged(name, source, bundle, problem, evaluation, cost, profile, charts)
 
 
 def _table(runs: Sequence[Judged]) -> Table:
