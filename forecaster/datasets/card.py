@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import PurePath, PurePosixPath
-from typing import Annotated, Any, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import (
     AfterValidator,
@@ -21,8 +21,10 @@ from pydantic import (
 
 from forecaster import lookup, resources
 from forecaster.datasets.calendar import normalise_freq
-from forecaster.datasets.items import End
 from forecaster.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from forecaster.datasets.items import End
 
 
 def _freq(text: str) -> str:
@@ -71,7 +73,7 @@ class Borders:
     each: tuple[tuple[int, int, int], ...] = ()
 
     @property
-    def parts(self) -> dict[Part, tuple[End, End]]:
+    def parts(self) -> "dict[Part, tuple[End, End]]":
         """The steps [first, last) of each part."""
         train, validation, test = (
             tuple(zip(*self.each, strict=True))
