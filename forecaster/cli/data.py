@@ -86,7 +86,8 @@ def data_check(
     """Say what a file of your own holds, and what training would make of it.
 
     Columns and their roles, time step and seasons, gaps and missing values, the parts with their
-    windows, the memory of it all; and a picture. Takes the options of train and trains nothing.
+    windows, the memory of it all; a picture, and the command that trains on the file. Takes the
+    options of train and trains nothing.
 
     Example: forecaster data check sales.csv --target amount --horizon 96
     """
@@ -106,10 +107,17 @@ def data_check(
     found = check.report(dataset, steps, past, borders, oddities)
     drawn = picture or Path(f"{dataset.name}-check.png")
     draw(check.figure(dataset, borders, oddities), drawn)
+    advice = check.advice(found)
+    command = asked.command(
+        "train", data=file, time=dataset.time, id=dataset.id, freq=dataset.freq,
+        season=dataset.seasons, horizon=steps, lookback=past, split=problem.config.data.split,
+    )  # fmt: skip
     if as_json:
-        print_json({**found, "picture": str(drawn)})
+        print_json({**found, "picture": str(drawn), "command": "" if advice else command})
     else:
         print(check.text(found))
         print(f"picture     {drawn}")
-    if advice := check.advice(found):
+    if advice:
         raise DataError(advice)
+    if not as_json:
+        print(f"to train    {command}")

@@ -1,6 +1,7 @@
 """What several commands take: the options of the configuration, and some that are their own."""
 
 import inspect
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
@@ -61,6 +62,18 @@ class Asked:
         from forecaster import config
 
         return config.load(self.config, self.sets, {**self.flags, **also})
+
+    def command(self, name: str, **found: Any) -> str:
+        """The command `name` for a shell, with these options and `found` where they are silent."""
+        values = {**found, **self.flags}
+        given = [(flags.option(flag), values.get(flag)) for flag in FLAGS]
+        given += [("--config", self.config), *(("--set", each) for each in self.sets)]
+        texts = [
+            (option, ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value))
+            for option, value in given
+            if value not in (None, (), [])
+        ]
+        return shlex.join(["forecaster", name, *(part for pair in texts for part in pair)])
 
 
 def configured(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -1,3 +1,4 @@
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -43,3 +44,31 @@ class TestCheck:
         assert "train       to" in out
         assert "no window of 80 + 5 steps fits into validation" in err
         assert "--split series" in err
+
+    def test_it_ends_with_the_command_that_trains(self, run):
+        hours = np.arange(400)
+        table = pd.DataFrame(
+            {
+                "Date": pd.date_range("2024-01-01", periods=400, freq="h"),
+                " Grid load": 50 + 9 * np.sin(hours * np.pi / 12) + hours % 5,
+                "my wind": hours % 7,
+                "note": "x",
+            }
+        )
+        table.to_csv("the load.csv", index=False)
+        asked = ("--target", "Grid load", "--past-covariates", "my wind", "--set", "train.epochs=1")
+        status, out, err = run("data", "check", "the load.csv", "--horizon", "6", *asked)
+        assert status == 0
+        assert "The time is column 'Date'." in err
+        label, command = out.splitlines()[-1].split("    ", 1)
+        assert label == "to train"
+        assert command == (
+            "forecaster train --horizon 6 --data 'the load.csv' --target 'Grid load' "
+            "--past-covariates 'my wind' --time Date --freq h --season 24 --lookback 48 "
+            "--set train.epochs=1"
+        )
+        _, *options = shlex.split(command)[1:]
+        options.remove("--data")
+        status, again, err = run("data", "check", *options)
+        assert (status, again) == (0, out)
+        assert err == "Left out, having no role: 'note'. --past-covariates reads a column.\n"

@@ -50,6 +50,7 @@ class Roles:
         of two roles.
         """
         table = self.table
+        said = said if told else self._called(said)
         named = [
             *time_columns(said, table.columns),
             *(name for name in said.id if name != self.file_id),
@@ -79,6 +80,26 @@ class Roles:
                 f"Left out, having no role: {quoted(left_out)}. --past-covariates reads a column."
             )
         return filled
+
+    def _called(self, said: Reading) -> Reading:
+        """`said` with the names of the table, whose blanks at the ends nobody types."""
+        called: dict[str, str] = {}
+        for name in self.table.columns:
+            called.setdefault(name.strip(), name)
+        called |= {name: name for name in self.table.columns}
+
+        def all_of(names: Sequence[str]) -> tuple[str, ...]:
+            return tuple(called.get(name, name) for name in names)
+
+        return replace(
+            said,
+            time=said.time and called.get(said.time, said.time),
+            id=all_of(said.id),
+            targets=all_of(said.targets),
+            past_covariates=all_of(said.past_covariates),
+            future_covariates=all_of(said.future_covariates),
+            static=all_of(said.static),
+        )
 
     def _time(self, named: Sequence[str]) -> str:
         table = self.table

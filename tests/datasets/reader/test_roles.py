@@ -35,3 +35,9 @@ def test_a_model_tells_all_so_nothing_is_looked_for():
 def test_a_column_has_one_role():
     with pytest.raises(UsageError, match="column 'sold' is given two roles"):
         find(Reading(targets=("sold",), past_covariates=("sold",)))
+
+
+def test_blanks_around_a_name_need_not_be_typed():
+    table = frame_table(FRAME.rename(columns={"sold": " sold", "shop": "shop "}), "day", "here")
+    found = Roles(table, None, []).find(Reading(id=("shop",), targets=("sold",)), told=False)
+    assert (found.id, found.targets) == (("shop ",), (" sold",))
