@@ -1,10 +1,18 @@
 import json
 from dataclasses import replace
+from io import StringIO
+from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
+from forecaster.bundle import Bundle
+from forecaster.config import load
+from forecaster.datasets import future_times
+from forecaster.problem import find_data, make_problem
 from tests.bundles import COLUMNS, unsaved
+from tests.datasets.reader import test_clock, test_parts
 from tests.test_predict import history
 
 
@@ -68,3 +76,45 @@ class TestPredict:
         status, out, err = run("predict", "--model", tmp_path / "own")
         assert (status, err) == (0, f"history: {csv}\n")
         assert out.splitlines()[1].startswith("2026-03-01 16:00:00,10.0")
+
+
+class TestStretches:
+    """A model takes any stretch of its training file that is as long as its look-back."""
+
+    PAST = 8
+
+    def stretch(self, columns, times, run, reading):
+        table = pd.DataFrame(columns)
+        table["v"] = np.arange(len(table)) % 7 + 0.5
+        table.to_csv("sales.csv", index=False)
+        sets = [f"window.past={self.PAST}", "model.parts=1", "model.width=4"]
+        flags = {"data": "sales.csv", "target": "v", "season": [7], "horizon": 3, **reading}
+        problem = make_problem(*find_data(load(None, sets, flags, {}), lambda text: None))
+        weights = dict(problem.build_model().state_dict())
+        about = {"name": problem.name, "refit": False, "intervals": "none"}
+        Bundle(problem.config, problem.schema, weights, {}, about).save(Path("bundle"))
+        for first in (0, 3, len(times) - self.PAST):
+            table[first : first + self.PAST].to_csv("part.csv", index=False)
+            status, out, err = run("predict", "--model", "bundle", "--input", "part.csv")
+            assert (status, "otherwise" in err) == (0, False)
+            ahead = pd.read_csv(StringIO(out), parse_dates=[0])
+            expected = future_times(times[first + self.PAST - 1], 3, problem.schema.freq)
+            assert list(ahead.iloc[:, 0].dt.tz_localize(None)) == list(expected)
+        return ahead.columns[0]
+
+    @pytest.mark.parametrize("form", test_clock.FORMS)
+    def test_however_its_stamps_are_written(self, form, run):
+        times = test_clock.FORMS[form]
+        columns = {"time": test_clock.written(times, form)}
+        assert self.stretch(columns, times, run, {}) == "time"
+
+    @pytest.mark.parametrize("form", test_parts.FORMS)
+    def test_of_a_time_in_several_columns(self, form, run):
+        times, columns = test_parts.FORMS[form]
+        whole = {"Date": test_parts.days(times, form), **columns}
+        assert self.stretch(whole, times, run, {"time": ",".join(whole)}) == "Date"
+
+    def test_where_the_order_was_told(self, run):
+        times = pd.date_range("2020-01-01", "2020-01-13", freq="6h", inclusive="left").delete(9)
+        columns = {"time": times.strftime("%m/%d/%Y %H:%M")}
+        self.stretch(columns, times, run, {"stamps": "month-first", "policy": "sort"})

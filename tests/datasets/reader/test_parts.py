@@ -36,12 +36,16 @@ FORMS = {
 }
 
 
+def days(times, form):
+    """The dates beside the time of day: that of hour 24 is the day that it ends."""
+    return (times - pd.Timedelta(hours=int(form == "hour from 1"))).strftime("%d/%m/%Y")
+
+
 class TestDates:
     @pytest.mark.parametrize("form", FORMS)
     def test_a_date_and_the_time_of_day(self, tmp_path, form):
         times, columns = FORMS[form]
-        days = times - pd.Timedelta("1h") if form == "hour from 1" else times
-        whole = {"Date": days.strftime("%d/%m/%Y"), **columns}
+        whole = {"Date": days(times, form), **columns}
         reading = Reading(time=",".join(whole))
         own = read(put(tmp_path, **whole), reading)
         assert (own.time, own.freq, own.targets) == ("Date", times.freqstr, ("v",))
