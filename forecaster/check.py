@@ -114,7 +114,8 @@ def text(found: dict[str, Any]) -> str:
 
 def _columns(dataset: Dataset) -> dict[str, dict[str, Any]]:
     """Role by name; of the values how many are missing, and whether they are all one."""
-    columns: dict[str, dict[str, Any]] = {dataset.time: {"role": "time"}}
+    times = dataset.reading.time_columns or (dataset.time,)
+    columns: dict[str, dict[str, Any]] = {name: {"role": "time"} for name in times}
     columns |= {name: {"role": "id"} for name in dataset.id}
     for name in dataset.columns:
         columns[name] = {

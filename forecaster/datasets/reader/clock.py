@@ -218,31 +218,36 @@ def _find_form(
 
 
 class _Try:
-    """All stamps of a table, taken as some forms: what is `wrong` with each, and its moments."""
+    """The stamps of a table, taken as some forms: which is `wrong` for each, and whether others are
+    `even`. Only as many stamps are looked at as it takes to leave one form, or none."""
 
     def __init__(self, table: Table, column: str, forms: Sequence[str]) -> None:
         self.wrong = dict.fromkeys(forms, "")
+        self.good = list(forms)
         times: dict[str, list[NDArray[np.int64]]] = {form: [] for form in forms}
         for rows in table.rows([column]):
             words = different(rows.cells[column])
-            written = np.zeros(len(words), bool)  # what is no stamp at all is told by its row
-            for form in forms:
-                written |= matches(words, form)
-            for form in forms:
-                found = moments(words, form)
-                if (bad := written & ~found.good).any():
-                    self.wrong[form] = self.wrong[form] or words[int(bad.argmax())].as_py()
-                if len(forms) > 1 and not self.wrong[form]:
-                    times[form] = [np.unique(np.concatenate([*times[form], found.times[written]]))]
-        self.even = {form: stamps.evenly(*found) for form, found in times.items() if found}
+            found = {form: moments(words, form) for form in forms if not self.wrong[form]}
+            # What is no stamp at all will be told by its row.
+            written = np.logical_or.reduce([each.written for each in found.values()])
+            for form, each in found.items():
+                if (bad := written & ~each.good).any():
+                    self.wrong[form] = words[int(bad.argmax())].as_py()
+                times[form].append(each.times[written])
+            self.good = [form for form in forms if not self.wrong[form]]
+            if len(self.good) <= (len(forms) > 1):
+                break
+        several = self.good if self.good[1:] else []
+        self.even = [
+            form for form in several if stamps.evenly(np.unique(np.concatenate(times[form])))
+        ]
 
 
 def _decide(table: Table, column: str, forms: list[str], trained: bool) -> tuple[str, str]:
     """The one of several forms that all stamps have, and a sentence where their spacing told."""
     tried = _Try(table, column, forms)
     where = f"{table.where}, column '{column}'"
-    good = [form for form in forms if not tried.wrong[form]]
-    even = [form for form in good if tried.even[form]]
+    good, even = tried.good, tried.even
     usual = [form for form in good if form != "year-first"]
     if len(good) == 1 or (len(usual) == 1 and even != ["year-first"]):
         return (usual or good)[0], ""

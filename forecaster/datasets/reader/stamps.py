@@ -91,12 +91,15 @@ FORMS = {
 
 
 class Moments(NamedTuple):
-    """What some stamps mean, each (N,): microseconds since 1970, in UTC where it has a zone; where
-    it is no stamp of the form, the first is of no use and `good` is false."""
+    """What some stamps mean, each (N,): microseconds since 1970, in UTC where it has a zone.
+
+    Where `good` is false, there is no such moment; where `written` is, not even a stamp.
+    """
 
     times: NDArray[np.int64]
     good: NDArray[np.bool_]
     zoned: NDArray[np.bool_]
+    written: NDArray[np.bool_]
 
 
 def as_words(cells: pa.Array) -> pa.Array:
@@ -147,7 +150,8 @@ def _quick(words: pa.Array) -> Moments | None:
             continue
         size = len(words)
         zoned = np.full(size, zone is not None)
-        return Moments(times.cast(pa.int64()).to_numpy(), np.ones(size, bool), zoned)
+        good = np.ones(size, bool)
+        return Moments(times.cast(pa.int64()).to_numpy(), good, zoned, good)
     return None
 
 
@@ -166,7 +170,7 @@ def _epoch(words: pa.Array, form: str) -> Moments:
     else:
         good = known & (counts >= low * 1000) & (counts < high * 1000)
         times = np.where(good, counts, 0) // 1000
-    return Moments(times.astype(np.int64), good, np.ones(len(words), bool))
+    return Moments(times.astype(np.int64), good, np.ones(len(words), bool), known)
 
 
 class _Parts:
@@ -177,9 +181,9 @@ class _Parts:
         self.there = {field.name for field in fields.type}
 
     def moments(self) -> Moments:
-        good = self.fields.is_valid().to_numpy(zero_copy_only=False)
+        written = self.fields.is_valid().to_numpy(zero_copy_only=False)
         years, month, day = self._years(), self._month(), self.number("day", 1)
-        good &= (month >= 1) & (month <= 12) & (years >= 1)
+        good = written & (month >= 1) & (month <= 12) & (years >= 1)
         months = (years - 1970) * 12 + np.clip(month, 1, 12) - 1
         starts = months.astype("M8[M]").astype("M8[D]")
         days = starts + (day - 1)
@@ -191,7 +195,7 @@ class _Parts:
         times, valid = self._clock()
         shift, zoned = self._zone()
         times += days.astype("M8[us]").astype(np.int64) - shift
-        return Moments(times, good & valid, zoned)
+        return Moments(times, good & valid, zoned, written)
 
     def _years(self) -> NDArray[np.int64]:
         years = self.number("year", 1970)

@@ -14,6 +14,8 @@ def test_the_kinds_of_columns():
             "stamp": ["2020-01-01", "2020-1-2", "soon"],
             "day": ["13.1.2020", "14.1.2020", None],
             "time": pd.date_range("2020", periods=3),
+            "quarter": ["1998 Q1", "1998 Q2", None],
+            "clock": ["05:00", "6:00 PM", None],
             "text": ["a", "b", "1"],
             "empty": ["", "NA", None],
             "other": [[1], [2], [3]],
@@ -21,5 +23,6 @@ def test_the_kinds_of_columns():
     )
     found = kinds(frame_table(frame, "time", "here"))
     assert [*found.values()] == [
-        "number", "number", "flag", "flag", "stamp", "stamp", "stamp", "text", "empty", "other",
+        "number", "number", "flag", "flag", "stamp", "stamp", "stamp", "stamp", "clock",
+        "text", "empty", "other",
     ]  # fmt: skip
