@@ -94,6 +94,7 @@ def text(found: dict[str, Any]) -> str:
         missing = column.get("missing", 0)
         remarks = [f"{missing:,} values missing"] * bool(missing)
         remarks += ["constant"] * column.get("constant", False)
+        remarks += [f"one of {', '.join(column['words'])}"] if "words" in column else []
         lines.append(f"column      {name}: {', '.join([column['role'], *remarks])}")
     irregular = [f"{kind} {count:,}" for kind, count in found["irregular"].items() if count]
     lines.append(f"irregular   {', '.join(irregular) or 'nothing'}")
@@ -117,17 +118,21 @@ def _columns(dataset: Dataset) -> dict[str, dict[str, Any]]:
     times = dataset.reading.time_columns or (dataset.time,)
     columns: dict[str, dict[str, Any]] = {name: {"role": "time"} for name in times}
     columns |= {name: {"role": "id"} for name in dataset.id}
-    for name in dataset.columns:
+    reading = dataset.reading
+    for name in reading.read_from(dataset.columns):
         columns[name] = {
             "role": "target" if name in dataset.targets else "past covariate",
             "missing": dataset.counts["missing"][name],
             "constant": name in dataset.counts["constant"],
         }
     roles = {
-        "future covariate": dataset.series.known_columns,
+        "future covariate": reading.read_from(dataset.series.known_columns),
         "static": tuple(dataset.series.static),
     }
-    return columns | {name: {"role": role} for role, names in roles.items() for name in names}
+    columns |= {name: {"role": role} for role, names in roles.items() for name in names}
+    for name, words in reading.categories.items():
+        columns[name]["words"] = list(words)
+    return columns
 
 
 def advice(found: dict[str, Any]) -> str:

@@ -236,6 +236,16 @@ class Forecaster:
     @cached_property
     def example(self) -> "pd.DataFrame":
         """A made-up history that the model accepts: a wave of the main season around the mean."""
+        frame = self._example.copy()
+        for name, words in self.schema.reading.categories.items():
+            first, *others = self.schema.reading.read_as([name])
+            frame[first] = frame[first].map({1.0: words[0]})  # no value ahead stays none
+            frame = frame.rename(columns={first: name}).drop(columns=others)
+        return frame
+
+    @cached_property
+    def _example(self) -> "pd.DataFrame":
+        """The example with the columns of the model, those of a category's words apart."""
         import pandas as pd
 
         schema, past = self.schema, self.bundle.past
@@ -254,6 +264,9 @@ class Forecaster:
         if schema.known.scaler is not None:
             known = schema.known.scaler.mean + schema.known.scaler.std * wave
             frame[list(schema.known.columns)] = known.round(4)
+        for name in schema.reading.categories:
+            first, *others = schema.reading.read_as([name])
+            frame.loc[frame[first].notna(), [first, *others]] = [1.0] + [0.0] * len(others)
         for attribute in schema.known.attributes:
             frame[attribute.name] = attribute.words[0] if attribute.words else attribute.mean
         frame.insert(0, schema.time, times)
@@ -267,7 +280,7 @@ class Forecaster:
         units, (T, targets, 1 + levels). The service compares it with `Bundle.golden`."""
         import pandas as pd
 
-        frame, schema, past = self.example, self.schema, self.bundle.past
+        frame, schema, past = self._example, self.schema, self.bundle.past
         columns = [*schema.items[:1], *schema.columns[1:]] if schema.wide else [*schema.columns]
         covariates = frame[list(schema.known.columns)].to_numpy()[None]
         forecast, quantiles = self.forecast_quantiles(

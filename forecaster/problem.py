@@ -67,8 +67,10 @@ class Problem:
             reading=replace(
                 reading,
                 targets=names if reading.panel else self.targets,
-                past_covariates=tuple(c for c in series.columns if c not in self.targets),
-                future_covariates=known,
+                past_covariates=reading.read_from(
+                    [c for c in series.columns if c not in self.targets]
+                ),
+                future_covariates=reading.read_from(known),
                 static=tuple(series.static),
             ),
             scaler=scaler,

@@ -58,6 +58,19 @@ def test_a_wide_file(tmp_path):
     assert found["bytes"] == {"memory": 200 * 3 * 8, "mapped": 0, "scaled": 500 * 3 * 4}
 
 
+def test_columns_of_words_are_one_column_of_the_report(tmp_path):
+    table = pd.DataFrame({"when": TIMES, "a": np.arange(200.0), "sky": ["clear", "rain"] * 100})
+    table.loc[[3, 5], "sky"] = None
+    table.to_csv(tmp_path / "sky.csv", index=False)
+    roles = Reading(targets=("a",), past_covariates=("sky",))
+    found = report(read(str(tmp_path / "sky.csv"), roles), 10, 20, BORDERS)
+    assert found["columns"]["sky"] == {
+        "role": "past covariate", "missing": 2, "constant": False, "words": ["clear", "rain"],
+    }  # fmt: skip
+    assert "sky: past covariate, 2 values missing, one of clear, rain" in text(found)
+    assert "Missing values: 'sky' 2." in found["said"]
+
+
 def test_what_is_irregular_is_counted(tmp_path):
     found = report(wide(tmp_path, "sort"), 10, 20, BORDERS)
     assert found["irregular"] == {

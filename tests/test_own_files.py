@@ -194,6 +194,71 @@ def test_an_item_does_not_change_the_forecast_of_another():
         np.testing.assert_allclose(alone["sold"], own["sold"], rtol=1e-5)
 
 
+SKIES = np.array(["rain", "clear", "fog"])[np.random.default_rng(3).integers(0, 3, ROWS + HORIZON)]
+
+
+def weather() -> pd.DataFrame:
+    """What is sold depends on a sky that is known ahead and on a mood of which some is missing."""
+    table = wide()[["when", "amount"]]
+    table["amount"] += 20 * (SKIES[:ROWS] == "rain")
+    table["sky"], table["open"] = SKIES[:ROWS], np.where(np.arange(ROWS) % 7 == 6, "no", "yes")
+    table["mood"] = pd.Series(["good", "bad", None] * ROWS)[:ROWS]
+    return table
+
+
+@pytest.mark.parametrize("name", ["weather.csv", "weather.parquet"])
+def test_words_and_flags_are_covariates(name):
+    table = weather()
+    (table.to_csv if name.endswith("csv") else table.to_parquet)(name, index=False)
+    roles = {"past_covariates": ["mood"], "future_covariates": ["sky", "open"]}
+    problem, forecaster = trained(name, target="amount", **roles)
+    schema = problem.schema
+    assert schema.columns == ("amount", "mood=bad", "mood=good")
+    assert schema.known.columns == ("sky=clear", "sky=fog", "sky=rain", "open")
+    assert schema.reading.categories == {"mood": ("bad", "good"), "sky": ("clear", "fog", "rain")}
+    assert schema.reading.past_covariates == ("mood",)
+    assert schema.reading.future_covariates == ("sky", "open")
+    assert bundle.load(Path("bundle")).schema == schema
+    values, known = problem.series.values, problem.series.known
+    assert known is not None
+    assert (known[:, 2] == (SKIES[:ROWS] == "rain")).all()
+    assert (known[:, 3] == (np.arange(ROWS) % 7 != 6)).all()
+    assert np.isnan(values[2::3, 1:]).all()
+    assert (values[0::3, 1:] == [0, 1]).all()
+
+    future = pd.DataFrame({"when": NEXT, "sky": SKIES[ROWS:], "open": True})
+    ahead = forecaster.predict(table, future=future)
+    rows = pd.concat([table, future.assign(open="yes")])
+    assert ahead.equals(forecaster.predict(rows)), "a frame's flags are those of the file"
+    future.to_csv("future.csv", index=False)
+    assert ahead.equals(forecaster.predict(name, future="future.csv"))
+    other = future.assign(sky=["clear"] * HORIZON)
+    assert not ahead.equals(forecaster.predict(table, future=other))
+    assert len(forecaster.predict(forecaster.example)) == HORIZON
+    assert list(forecaster.example.columns) == ["when", "amount", "mood", "sky", "open"]
+    assert np.isfinite(forecaster.golden()).all()
+    with pytest.raises(
+        DataError, match=r"row 2 .*, column 'sky': 'hail' is none of the known .*fog"
+    ):
+        forecaster.predict(table, future=other.assign(sky=["fog", "hail", "fog", "fog", "fog"]))
+    with pytest.raises(
+        DataError, match=r"row 1 \(.*\), column 'mood': 'meh' is none of .*bad, good"
+    ):
+        forecaster.predict(table.assign(mood="meh"), future=future)
+
+
+def test_words_that_are_no_categories_are_refused():
+    table = weather()
+    table.to_csv("weather.csv", index=False)
+    with pytest.raises(DataError, match=r"'sky' \(such as 'fog'\) holds words, and only numbers"):
+        trained("weather.csv", target="sky")
+    table.assign(sky=[f"word {i}" for i in range(ROWS)]).to_csv("weather.csv", index=False)
+    with pytest.raises(
+        DataError, match=r"'sky' has more than 50 different words, such as 'word 0'"
+    ):
+        trained("weather.csv", target="amount", past_covariates=["sky"])
+
+
 def test_an_id_of_several_columns_comes_back_in_them():
     table = long().drop(columns=["promo"]).dropna()
     table["town"] = table["shop"].map({"a": "x", "b": "x", "c": "y"})
@@ -278,7 +343,7 @@ def test_series_of_different_years_are_cut_by_their_own_lengths():
     _, forecaster = trained("farms.csv", id="farm")
     assert bundle.load(Path("bundle")).config.data.split == "series"
     first = judge.judge(problem, forecaster.model, "cpu", forecaster.bundle.intervals)
-    assert judge.rejudge(bundle.load(Path("bundle")), "cpu") == first.to_dict()
+    assert judge.rejudge(bundle.load(Path("bundle")), "cpu").to_dict() == first.to_dict()
     assert len(forecaster.predict("farms.csv")) == 4 * HORIZON
 
 

@@ -100,6 +100,10 @@ class _Column:
         self.chosen = np.unique(np.linspace(0, count - 1, min(count, MOST_ITEMS)).astype(int))
         self.marks: dict[int, Spans] = {}
         self.marks = self._find_marks()
+        self.flag = all(
+            (np.isnan(values) | (values == 0) | (values == 1)).all()
+            for _, values in self._stretches()
+        )
 
     def oddities(self, borders: Borders) -> Iterator[Oddity]:
         for mark, spans in self.marks.items():
@@ -107,6 +111,8 @@ class _Column:
             what = f"{mark} stands there {_times(len(spans))}, {first}, far from all other values"
             remedy = f"--missing {mark} takes it as a missing value"
             yield self._oddity("sentinel", spans, f"{what}; {remedy}")
+        if self.flag:
+            return
         stuck: Spans = []
         outliers: Spans = []
         jumps: Spans = []

@@ -1,5 +1,6 @@
 """How a file is read: what is said about it, and what was found where nothing was said."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -59,7 +60,8 @@ class Reading:
 
     `timezone` is UTC where stamps carry a zone or count as UTC. `text` tells how a text file is
     written; one without a header has the columns `header`, one without stamps begins at `first`.
-    Cells like one of `missing` have no value.
+    Cells like one of `missing` have no value. `categories` are the words of covariates that hold
+    words: a column `sky` of clear and rain is read as `sky=clear` and `sky=rain`, 0 and 1.
 
     A model keeps the reading of its training file and reads the next file by it.
     """
@@ -76,11 +78,25 @@ class Reading:
     policy: Policy = "error"
     text: Text | None = None
     missing: tuple[str, ...] = ()
+    categories: dict[str, tuple[str, ...]] = field(default_factory=dict)
     timezone: Timezone | None = None
     header: tuple[str, ...] = ()
     first: str | None = None
     time_columns: tuple[str, ...] = ()
     stamps: Stamps | None = None
+
+    def read_as(self, columns: Sequence[str]) -> tuple[str, ...]:
+        """The columns of the series that these of the file become."""
+        parts = ([name] if name not in self.categories else self._parts(name) for name in columns)
+        return tuple(part for own in parts for part in own)
+
+    def read_from(self, columns: Sequence[str]) -> tuple[str, ...]:
+        """The columns of the file that these of the series come from."""
+        whole = {part: name for name in self.categories for part in self._parts(name)}
+        return tuple(dict.fromkeys(whole.get(name, name) for name in columns))
+
+    def _parts(self, name: str) -> list[str]:
+        return [f"{name}={word}" for word in self.categories[name]]
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""

@@ -39,6 +39,7 @@ def changed(rows, to, values=LOAD):
         np.where(DRAW.random(ROWS) < 0.05, DRAW.exponential(3, ROWS), 0),  # it seldom rains
         np.repeat(DRAW.random(ROWS // 50) < 0.5, 50) * 100 + DRAW.normal(size=ROWS),  # on and off
         DRAW.poisson(0.1, ROWS),
+        HOURS // 100 % 30 == 7,  # true or false
         DRAW.poisson(3, ROWS) * 33,  # 99 is a number like others
         LOAD[:90],
     ],

@@ -15,7 +15,7 @@ from forecaster.errors import DataError
 
 _NO_VALUE = pa.array(["", "NaN", "nan", "null", "NULL", "NA", "N/A", "n/a", "#N/A", "<NA>", "None"])
 NUMBER = r"^[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?$|^[-+]?(?i:inf|infinity)$"
-FLAG = r"^(?i:true|false)$"
+FLAG = r"^(?i:true|false|yes|no)$"
 
 
 def is_text(kind: pa.DataType) -> bool:
@@ -39,7 +39,7 @@ Complain: TypeAlias = Callable[[int, str], DataError]
 
 
 def to_numbers(cells: pa.Array, complain: Complain) -> NDArray[np.float64]:
-    """Cells as float64, NaN where there is no value; true and false are 1 and 0."""
+    """Cells as float64, NaN where there is no value; true and yes are 1, false and no are 0."""
     if pa.types.is_dictionary(cells.type):
         cells = cells.dictionary_decode()
     if is_text(cells.type):
@@ -63,7 +63,9 @@ def to_numbers(cells: pa.Array, complain: Complain) -> NDArray[np.float64]:
 def _careful(cells: pa.Array, complain: Complain) -> pa.Array:
     text = trimmed(cells)
     if pc.all(pc.match_substring_regex(text, FLAG)).as_py():
-        return pc.cast(pc.equal(pc.utf8_lower(text), "true"), pa.float64())
+        yes = pa.array(["true", "yes"], text.type)
+        flags = pc.cast(pc.is_in(pc.utf8_lower(text), yes), pa.float64())
+        return pc.if_else(pc.is_null(text), None, flags)
     good = pc.fill_null(pc.match_substring_regex(text, NUMBER), True)
     if not pc.all(good).as_py():
         row = int(pc.index(good, False).as_py())

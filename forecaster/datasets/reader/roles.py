@@ -69,6 +69,12 @@ class Roles:
             )
         if told:
             return said
+        wordy = [name for name in said.targets if self.kinds[name] == "text"]
+        if wordy:
+            raise DataError(
+                f"{self.where}: column {self._described(wordy[0])} holds words, and only numbers "
+                "can be predicted. --past-covariates reads it as categories."
+            )
         times = time_columns(said, table.columns) or (self._time(named),)
         found = said.id or (() if said.panel else self._id(named, times))
         filled = replace(said, time=said.time or times[0], id=found)
@@ -142,6 +148,12 @@ class Roles:
             )
             return (words[0],)
         return ()
+
+    def wordy(self, reading: Reading) -> list[str]:
+        """The covariates that hold words, whose words are not known."""
+        covariates = (*reading.past_covariates, *reading.future_covariates)
+        unknown = [] if reading.timezone else [n for n in covariates if n not in reading.categories]
+        return [name for name in unknown if self.kinds[name] == "text"]
 
     def ways_apart(self, clock: Clock, ids: Sequence[str]) -> tuple[str, bool]:
         """A sentence about the columns that tell the rows of one stamp apart, "" without any, and

@@ -21,7 +21,8 @@ from forecaster.datasets.dataset import Dataset
 from forecaster.datasets.grid import Grid, RowGrid, Step, Steps, infer_step
 from forecaster.datasets.items import Items
 from forecaster.datasets.reader.attributes import Attributes
-from forecaster.datasets.reader.cells import to_numbers
+from forecaster.datasets.reader.categories import Categories, indicators
+from forecaster.datasets.reader.cells import Complain, to_numbers
 from forecaster.datasets.reader.clock import DAYLIGHT_SAVING, find_clock
 from forecaster.datasets.reader.files import Rows, Table, frame_table, open_table
 from forecaster.datasets.reader.roles import Roles
@@ -111,6 +112,7 @@ class Reader:
         said = self.reading
         ids = Ids(() if said.id == (self.file_id,) else said.id)
         survey = self._survey(ids)
+        said = self.reading
         step = self._step(survey)
         first, last = int(survey.first.min()), int(survey.last.max())
         stamps = survey.sampled[1]
@@ -123,11 +125,9 @@ class Reader:
             self.several = bool(said.id) or self._files_overlap(survey, grid)
             item_of, names = self._order(ids)
             items = self._items(names, item_of, survey, grid)
-        columns = (*said.targets, *said.past_covariates)
-        cells = Values(
-            int(items.bounds[-1]), len(columns) + len(said.future_covariates),
-            said.policy == "resample",
-        )  # fmt: skip
+        columns = said.read_as([*said.targets, *said.past_covariates])
+        ahead = said.read_as(said.future_covariates)
+        cells = Values(int(items.bounds[-1]), len(columns) + len(ahead), said.policy == "resample")
         found = {kind: Found() for kind in ("duplicates", "differing", "snapped", "off")}
         static = Attributes(said.static, len(items), self.table, self.numbers)
         self._fill(cells, ids, item_of, items, grid, found, static)
@@ -143,14 +143,14 @@ class Reader:
             freq=step.freq,
             source=self.where,
             items=items if self.several else None,
-            known=known if said.future_covariates else None,
-            known_columns=said.future_covariates,
+            known=known if ahead else None,
+            known_columns=ahead,
             static=static.values,
         )
         if said.panel:
             series = _melt(series, len(said.targets))
             columns = series.columns
-        targets = columns[: len(columns) - len(said.past_covariates)]
+        targets = columns[: len(columns) - len(said.read_as(said.past_covariates))]
         counts = {
             "rows": survey.rows,
             "series": 1 if series.items is None else len(series.items),
@@ -158,7 +158,7 @@ class Reader:
             "unsorted": survey.unsorted,
             **{kind: what.count for kind, what in found.items()},
             "gaps": gaps.count,
-            **_columns(series),
+            **_columns(series, said),
         }
         seasons = said.seasons or self._seasons(series, targets)
         self._say_counts(counts)
@@ -183,14 +183,22 @@ class Reader:
 
     def _survey(self, ids: Ids) -> Survey:
         survey = Survey(keep=self.reading.policy == "rows")
-        for rows in self.table.rows([*self.clock.columns, *ids.columns], ids.columns):
+        said, categories = self.reading, Categories(self.roles.wordy(self.reading), self.where)
+        words = [*ids.columns, *categories.met]
+        for rows in self.table.rows([*self.clock.columns, *words], words):
             codes, stamps = ids.codes(rows, self.table), self.clock.read(rows, self.table)
             early = survey.add(codes, stamps)
             if early is not None and not survey.first_unsorted:
                 stamp = pd.Timestamp(int(stamps[early]), unit="us")
                 survey.first_unsorted = f"{self._row(rows, early)}: {stamp}"
+            categories.add(rows)
         if not survey.rows:
             raise DataError(f"{self.where}: no rows below the header; expected one per time step.")
+        self.reading = replace(said, categories=said.categories | categories.words)
+        self.said += [
+            f"Column '{column}' holds words, each a column of 0 and 1: {quoted(words)}."
+            for column, words in categories.words.items()
+        ]
         return survey
 
     def _step(self, survey: Survey) -> Step:
@@ -243,7 +251,8 @@ class Reader:
         places = grid.place(first)[0]
         lengths = grid.place(last)[0] - places + 1
         said = self.reading
-        width = len(said.targets) + len(said.past_covariates) + len(said.future_covariates)
+        named = (*said.targets, *said.past_covariates, *said.future_covariates)
+        width = len(said.read_as(named))
         if lengths.sum() > min(20 * survey.rows + 1_000_000, (self.most or sys.maxsize) // width):
             raise DataError(
                 f"{self.where}: {survey.rows:,} rows for {lengths.sum():,} steps of {grid.freq} "
@@ -270,9 +279,7 @@ class Reader:
             stamps = self.clock.read(rows, table)
             item = item_of[ids.codes(rows, table)]
             steps, missed = grid.place(stamps)
-            block = np.empty((len(stamps), len(numbers)))
-            for place, column in enumerate(numbers):
-                block[:, place] = self.numbers(rows, column)
+            block = np.column_stack([self.values(rows, column) for column in numbers])
             static.add(rows, item)
             again, differing = cells.put(shift[item] + steps, block)
             off = np.flatnonzero(np.abs(missed) > grid.tolerance)
@@ -291,15 +298,23 @@ class Reader:
         file = f"{Path(self.table.names[rows.file]).name}, " if len(self.table.parts) > 1 else ""
         return f"{file}row {rows.before + row + 1}"
 
+    def values(self, rows: Rows, column: str) -> NDArray[np.float64]:
+        """The cells (N,) of a column as numbers, or as indicators (N, words) of its words."""
+        if words := self.reading.categories.get(column):
+            return indicators(rows.cells[column], words, self._complain(rows, column))
+        return self.numbers(rows, column)
+
     def numbers(self, rows: Rows, column: str) -> NDArray[np.float64]:
         """The cells of a column as numbers."""
+        return to_numbers(rows.cells[column], self._complain(rows, column))
 
+    def _complain(self, rows: Rows, column: str) -> Complain:
         def complain(row: int, what: str) -> DataError:
             place = self.table.row(rows.file, rows.before + row)
             stamp = self.clock.shown(rows, row)
             return DataError(f"{place} ({stamp}), column '{column}': {what}")
 
-        return to_numbers(rows.cells[column], complain)
+        return complain
 
     # What is irregular.
 
@@ -357,7 +372,7 @@ class Reader:
         raise DataError(f"{self.where}: {'; '.join(complaints)}.{ways}")
 
     def _check_known(self, known: NDArray[np.floating[Any]], items: Items, grid: Steps) -> None:
-        for place, column in enumerate(self.reading.future_covariates):
+        for place, column in enumerate(self.reading.read_as(self.reading.future_covariates)):
             holes = np.isnan(known[:, place])
             if holes.any():
                 row = int(holes.argmax())
@@ -444,8 +459,8 @@ def _melt(series: Series, targets: int) -> Series:
     return replace(series, values=values, columns=(_PANEL, *others), items=items, known=known)
 
 
-def _columns(series: Series) -> dict[str, Any]:
-    """The missing values by column, and the constant columns."""
+def _columns(series: Series, reading: Reading) -> dict[str, Any]:
+    """The missing values by column of the file, and those columns that are constant."""
     width = len(series.columns)
     missing = np.zeros(width, np.int64)
     low, high = np.full(width, np.inf), np.full(width, -np.inf)
@@ -459,7 +474,9 @@ def _columns(series: Series) -> dict[str, Any]:
     if (low > high).any():
         column = series.columns[int((low > high).argmax())]
         raise DataError(f"{series.source}: column '{column}' has no value at all; leave it out.")
+    names = [reading.read_from([column])[0] for column in series.columns]
+    moving = {name for name, flat in zip(names, low == high, strict=True) if not flat}
     return {
-        "missing": dict(zip(series.columns, missing.tolist(), strict=True)),
-        "constant": [name for name, flat in zip(series.columns, low == high, strict=True) if flat],
+        "missing": dict(zip(names, missing.tolist(), strict=True)),
+        "constant": [name for name in dict.fromkeys(names) if name not in moving],
     }

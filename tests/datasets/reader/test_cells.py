@@ -17,6 +17,7 @@ def complain(row, what):
         (pa.array(["1", " 2.5 ", "-.5", "+3", "4.", "1e3"]), [1, 2.5, -0.5, 3, 4, 1000]),
         (pa.array(["true", "False", None]), [1, 0, None]),
         (pa.array([True, None]), [1, None]),
+        (pa.array(["yes", "No", "", "TRUE"]), [1, 0, None, 1]),
         (pa.array([1, None], pa.int8()), [1, None]),
         (pa.array(["1", "NA", "1"]).dictionary_encode(), [1, None, 1]),
         (pa.array([1.5, None, float("nan")], pa.float32()), [1.5, None, None]),
