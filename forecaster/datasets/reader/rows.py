@@ -205,6 +205,9 @@ class Reader:
         freq = self.reading.freq
         codes, stamps = survey.sampled
         if freq is None:
+            alone = survey.rows > len(survey.first) and (survey.first == survey.last).all()
+            if alone and (apart := self.roles.ways_apart(self.clock, self.reading.id)[0]):
+                raise DataError(f"{self.where}: no series has two different stamps.{apart}")
             step = infer_step(stamps, codes, self.where)
             self.said.append(f"The time step is {step.freq}.")
             return step

@@ -170,6 +170,15 @@ class TestRepeatedStamps:
         assert option in str(caught.value)
         assert "resample" not in str(caught.value)
 
+    def test_one_day_of_hours(self, tmp_path):
+        for columns in (
+            {"Date": ["2020-01-01"] * 24, "Hour": range(24)},
+            {"Year": [2020] * 24, "Month": [1] * 24, "Day": [3] * 24, "Hour": range(24)},
+        ):
+            message = f"no series has two different stamps.*--time {','.join(columns)} reads"
+            with pytest.raises(DataError, match=message):
+                read(put(tmp_path, **columns))
+
     def test_an_id_of_numbers_is_named_before_averaging(self, tmp_path):
         days = [*pd.date_range("2020-01-01", periods=50).strftime("%Y-%m-%d")] * 3
         with pytest.raises(DataError) as caught:
