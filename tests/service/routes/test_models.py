@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
+from forecaster.datasets import Reading
 from forecaster.predict import Forecaster
 from tests.service.toy import (
     COLUMNS,
@@ -21,13 +22,17 @@ from tests.service.toy import (
 
 def test_card_tells_what_a_client_needs(client: TestClient, folder: Path) -> None:
     (card,) = client.get("/models").json()["models"]
+    bundle = Forecaster.load(folder).bundle
+    reading = {**bundle.schema.reading.to_dict(), "targets": card["targets"]}
+    told = Reading.from_dict({**card.pop("reading"), "targets": card["targets"]})
+    assert told == Reading.from_dict(reading)
     assert card == {
         "name": NAME,
         "version": None,
         "alias": None,
         "run_id": "0" * 32,
         "attn": "prob",
-        "digest": Forecaster.load(folder).bundle.digest,
+        "digest": bundle.digest,
         "effective": "sparse",
         "device": "cpu",
         "graphs": False,
