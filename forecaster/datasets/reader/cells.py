@@ -4,7 +4,8 @@ Whatever is neither is a DataError that names file, row, column and value.
 """
 
 from collections.abc import Callable
-from typing import TypeAlias
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -13,9 +14,57 @@ from numpy.typing import NDArray
 
 from forecaster.errors import DataError
 
-_NO_VALUE = pa.array(["", "NaN", "nan", "null", "NULL", "NA", "N/A", "n/a", "#N/A", "<NA>", "None"])
+NO_VALUE = frozenset(
+    ["", "na", "n/a", "#na", "#n/a", "<na>", "nan", "-nan", "null", "none", "-", "--", "–", "—",
+     ".", "..", "?", ":"]
+)  # fmt: skip
+"""Marks of a missing value, in small letters."""
+
+_UNUSUAL = ("-", "--", "–", "—", ".", "..", "?", ":")
+_NO_VALUE = pa.array(
+    sorted({"NaN", *(form for m in NO_VALUE for form in (m, m.upper(), m.capitalize()))})
+)
 NUMBER = r"^[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?$|^[-+]?(?i:inf|infinity)$"
 FLAG = r"^(?i:true|false|yes|no)$"
+
+_BLANK = "[ \u00a0\u202f\u2009]"
+_MINUS = "[-+\u2212]"
+_SIGN = (
+    r"(?:%|[$€£¥₹₽₩₺₴₪₫฿₦₱¢]|(?:US|A|C|CA|AU|NZ|HK|S|R)\$|kr\.?|zł|Kč|Ft|Fr\."
+    "|USD|EUR|GBP|JPY|CHF|CNY|AUD|CAD|NZD|SEK|NOK|DKK|PLN|CZK|HUF|RON|BGN|ISK|INR|BRL|MXN|ARS|CLP"
+    "|COP|ZAR|KRW|SGD|HKD|TWD|THB|IDR|MYR|PHP|VND|TRY|ILS|RUB|UAH|SAR|AED|EGP|NGN|KES)"
+)
+_GROUPS = rf"[1-9]\d{{0,2}}(?:(?:{_BLANK}\d{{3}})+|(?:['’]\d{{3}})+"
+_OTHER = r"(?:[eE][-+]?\d+)?|(?i:inf|infinity)"
+_POINT = rf"(?:{_GROUPS}|(?:,\d{{3}})+)(?:\.\d*)?|(?:\d+\.?\d*|\.\d+){_OTHER})"
+_COMMA = rf"(?:{_GROUPS}|(?:\.\d{{3}})+)(?:,\d*)?|(?:\d+,?\d*|,\d+){_OTHER})"
+_FORMS = {".": f"^{_POINT}$", ",": f"^{_COMMA}$"}
+"""Numbers by their decimal sign, which they need not have."""
+_MARKS = {".": f"[,'’]|{_BLANK}", ",": f"[.'’]|{_BLANK}"}
+"""What may mark thousands, by the decimal sign."""
+
+LIKE_NUMBER = (
+    rf"(?P<minus>{_MINUS}?){_BLANK}?(?P<front>{_SIGN}?){_BLANK}?(?P<inner>{_MINUS}?){_BLANK}?"
+    rf"(?P<body>{_POINT}|{_COMMA}){_BLANK}?(?P<back>{_SIGN}?)"
+)
+"""A number in any form that is read."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """How the numbers of a column are written.
+
+    The `decimal` sign is "" where the file does not tell it; then a single point is one if
+    `pointed`. The `sign` is that of a currency or "%". Cells like one of `missing` have no value.
+    """
+
+    decimal: str = ""
+    pointed: bool = True
+    sign: str = ""
+    missing: tuple[str, ...] = ()
+
+
+PLAIN = Written()
 
 
 def is_text(kind: pa.DataType) -> bool:
@@ -28,31 +77,32 @@ def holds_text(kind: pa.DataType) -> bool:
     return is_text(kind.value_type if pa.types.is_dictionary(kind) else kind)
 
 
-def trimmed(text: pa.Array) -> pa.Array:
+def trimmed(text: pa.Array, missing: tuple[str, ...] = ()) -> pa.Array:
     """Words without the blanks around them; those that stand for no value are null."""
     text = pc.utf8_trim_whitespace(text)
-    return pc.if_else(pc.is_in(text, _NO_VALUE.cast(text.type)), None, text)
+    marks = pa.concat_arrays([_NO_VALUE, pa.array(missing, pa.string())])
+    return pc.if_else(pc.is_in(text, marks.cast(text.type)), None, text)
 
 
 Complain: TypeAlias = Callable[[int, str], DataError]
 """The error about a row (counted from 0 in the batch), given what is wrong with it."""
 
 
-def to_numbers(cells: pa.Array, complain: Complain) -> NDArray[np.float64]:
+def to_numbers(cells: pa.Array, complain: Complain, how: Written = PLAIN) -> NDArray[np.float64]:
     """Cells as float64, NaN where there is no value; true and yes are 1, false and no are 0."""
     if pa.types.is_dictionary(cells.type):
         cells = cells.dictionary_decode()
-    if is_text(cells.type):
-        try:
-            numbers = pc.cast(cells, pa.float64())
-        except pa.ArrowInvalid:
-            numbers = _careful(cells, complain)
-    else:
+    if not is_text(cells.type):
         try:
             numbers = pc.cast(cells, pa.float64(), safe=False)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-            numbers = _careful(pa.array([str(cell) for cell in cells]), complain)
+            numbers = _careful(pa.array([str(cell) for cell in cells]), complain, how)
+    elif (numbers := _plain(cells, how)) is None:
+        numbers = _careful(cells, complain, how)
     values: NDArray[np.float64] = numbers.to_numpy(zero_copy_only=False)
+    for mark in how.missing:
+        if (same := values == _number(mark)).any():
+            values = np.where(same, np.nan, values)
     infinite = np.isinf(values)
     if infinite.any():
         row = int(infinite.argmax())
@@ -60,17 +110,182 @@ def to_numbers(cells: pa.Array, complain: Complain) -> NDArray[np.float64]:
     return values
 
 
-def _careful(cells: pa.Array, complain: Complain) -> pa.Array:
-    text = trimmed(cells)
+def _number(mark: str) -> float:
+    try:
+        return float(mark)
+    except ValueError:
+        return np.nan
+
+
+def _plain(text: pa.Array, how: Written) -> pa.Array | None:
+    """Numbers as Arrow reads them, None where it cannot or must not."""
+    if how.sign == "%" or how.decimal == "," or not (how.decimal or how.pointed):
+        return None
+    try:
+        return pc.cast(text, pa.float64())
+    except pa.ArrowInvalid:
+        return None
+
+
+def _careful(cells: pa.Array, complain: Complain, how: Written) -> pa.Array:
+    text = trimmed(cells, how.missing)
     if pc.all(pc.match_substring_regex(text, FLAG)).as_py():
         yes = pa.array(["true", "yes"], text.type)
         flags = pc.cast(pc.is_in(pc.utf8_lower(text), yes), pa.float64())
         return pc.if_else(pc.is_null(text), None, flags)
-    good = pc.fill_null(pc.match_substring_regex(text, NUMBER), True)
+    if (numbers := _plain(text, how)) is not None:
+        return numbers
+    parts = pc.extract_regex(text, f"^{LIKE_NUMBER}$")
+    body = pc.struct_field(parts, "body")
+    decimal = how.decimal or _decimal(text, how, complain)
+    good = pc.fill_null(pc.match_substring_regex(body, _FORMS[decimal]), False)
+    good = pc.or_(pc.is_null(text), good)
     if not pc.all(good).as_py():
         row = int(pc.index(good, False).as_py())
-        raise complain(row, f"expected a number, got {cells[row].as_py()!r:.80}")
-    return pc.cast(text, pa.float64())
+        raise complain(row, _no_number(cells[row].as_py(), body[row].as_py(), decimal))
+    _check_signs(text, parts, how.sign, complain)
+    digits = pc.replace_substring_regex(body, _MARKS[decimal], "")
+    numbers = pc.cast(pc.replace_substring(digits, ",", "."), pa.float64())
+    minus = [
+        pc.match_substring_regex(pc.struct_field(parts, name), "[-\u2212]")
+        for name in ("minus", "inner")
+    ]
+    return pc.if_else(pc.xor(*minus), pc.negate(numbers), numbers)
+
+
+def _no_number(cell: str, body: str | None, decimal: str) -> str:
+    expected = f"expected a number, got {cell!r:.80}"
+    if body is None:
+        return expected
+    sign = {".": "point", ",": "comma"}[decimal]
+    return f"{expected}; the others have a {sign}. Correct it, or name the sign with --decimal"
+
+
+class Evidence(NamedTuple):
+    """Numbers that tell their decimal sign, the first of each kind, and one that does not."""
+
+    point: str = ""
+    comma: str = ""
+    unclear: str = ""
+
+
+def evidence(text: pa.Array, pointed: bool) -> Evidence:
+    """What the numbers among trimmed words tell of their decimal sign.
+
+    "1,234" tells nothing by itself. Beside whole numbers of at most three digits, and none of more,
+    its comma marks thousands where a point is usual for decimals, and the other way round.
+    """
+    body = pc.struct_field(pc.extract_regex(text, f"^{LIKE_NUMBER}$"), "body").drop_null()
+    point, comma = (pc.match_substring_regex(body, form) for form in _FORMS.values())
+    unclear = body.filter(pc.and_(pc.and_(point, comma), pc.match_substring_regex(body, "[.,]")))
+    found = Evidence(
+        _first(body.filter(pc.and_not(point, comma))),
+        _first(body.filter(pc.and_not(comma, point))),
+        _first(unclear),
+    )
+    if found.point or found.comma or not found.unclear:
+        return found
+    sign = found.unclear.strip("0123456789")
+    if not pc.all(pc.match_substring(unclear, sign)).as_py():
+        return found
+    if pointed and sign == ".":
+        return found._replace(point=found.unclear)
+    whole = body.filter(pc.match_substring_regex(body, r"^\d+$"))
+    if len(whole) and pc.max(pc.utf8_length(whole)).as_py() <= 3 and pointed == (sign == ","):
+        return found._replace(**{"point" if pointed else "comma": found.unclear})
+    return found
+
+
+class Learned(NamedTuple):
+    """What a column tells: the first examples of what it holds, "" or () where it has none.
+
+    `marked` marks thousands; `sign` is that of half of the numbers or more; `marks` stand for
+    missing values and are less usual than NA.
+    """
+
+    evidence: Evidence = Evidence()
+    marked: str = ""
+    sign: str = ""
+    marks: tuple[str, ...] = ()
+
+
+def learn(cells: pa.Array, how: Written) -> Learned:
+    """What the first cells of a column tell of how numbers are written."""
+    if (numbers := _plain(cells, how)) is not None:
+        return Learned(Evidence(_first(cells.filter(pc.match_substring(cells, ".")))))
+    text = trimmed(cells, how.missing)
+    numbers = _plain(text, how)
+    words = text.drop_null()
+    body = pc.struct_field(pc.extract_regex(words, f"^{LIKE_NUMBER}$"), "body")
+    if numbers is None and 2 * body.null_count > len(words):
+        return Learned()
+    if numbers is not None:
+        found = Evidence(_first(words.filter(pc.match_substring(words, "."))))
+    else:
+        found = evidence(words, how.pointed)
+    marks = pc.unique(pc.utf8_trim_whitespace(cells).filter(pc.is_null(text)))
+    unusual = (*_UNUSUAL, *how.missing)
+    decimal = how.decimal or ("," if found.comma and not found.point else ".")
+    body = body.filter(pc.match_substring_regex(body, _FORMS[decimal]))
+    return Learned(
+        found,
+        _first(body.filter(pc.match_substring_regex(body, _MARKS[decimal]))),
+        _common_sign(words),
+        tuple(mark for mark in marks.drop_null().to_pylist() if mark in unusual),
+    )
+
+
+def _common_sign(words: pa.Array) -> str:
+    signs = _signs(pc.extract_regex(words, f"^{LIKE_NUMBER}$")).drop_null()
+    for count in pc.value_counts(signs).to_pylist():
+        if count["values"] and 2 * count["counts"] >= len(signs):
+            return str(count["values"])
+    return ""
+
+
+def _signs(parts: pa.Array) -> pa.Array:
+    """The signs of some numbers, "" where they have none."""
+    front, back = (pc.struct_field(parts, name) for name in ("front", "back"))
+    return pc.binary_join_element_wise(front, back, pa.scalar("", front.type))
+
+
+def _check_signs(text: pa.Array, parts: pa.Array, usual: str, complain: Complain) -> None:
+    """Raise where a number has another sign than the others of its column."""
+    signs = _signs(parts)
+    for sign in pc.unique(signs.drop_null()).to_pylist():
+        if sign == usual or (usual != "%" and sign != "%" and not (sign and usual)):
+            usual = usual or sign
+            continue
+        wrong = pc.fill_null(pc.equal(signs, sign), False)
+        if usual == "%":  # nothing is no percent either
+            wrong = pc.and_not(wrong, pc.is_in(text, pa.array(["0", "0.0", "0,0"], text.type)))
+        if pc.any(wrong).as_py():
+            row = int(pc.index(wrong, True).as_py())
+            others = {"%": "are in percent", "": "have no sign"}.get(usual, f"are in {usual}")
+            raise complain(row, f"got '{text[row]}', but the other numbers {others}")
+
+
+def _decimal(text: pa.Array, how: Written, complain: Complain) -> str:
+    """The decimal sign by the numbers themselves. Raises where they leave it open."""
+    found = evidence(text, how.pointed)
+
+    def row(cell: str) -> int:
+        return int(pc.index(pc.match_substring(text, cell), True).as_py())
+
+    if found.point and found.comma:
+        later, other = sorted([found.point, found.comma], key=row)[::-1]
+        raise complain(row(later), f"'{later}', where '{other}' has the other decimal sign")
+    if found.unclear and not (found.point or found.comma):
+        whole, part = found.unclear.replace(",", ".").split(".")
+        raise complain(
+            row(found.unclear),
+            f"'{found.unclear}' may be {whole}{part} or {whole}.{part}; --decimal names the sign",
+        )
+    return "," if found.comma else "."
+
+
+def _first(words: pa.Array) -> str:
+    return words[0].as_py() if len(words) else ""
 
 
 def to_words(cells: pa.Array) -> tuple[list[str], NDArray[np.int64]]:

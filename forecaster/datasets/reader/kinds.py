@@ -5,7 +5,7 @@ from typing import Literal, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from forecaster.datasets.reader.cells import FLAG, NUMBER, is_text, trimmed
+from forecaster.datasets.reader.cells import FLAG, LIKE_NUMBER, is_text, trimmed
 from forecaster.datasets.reader.clock import stamp_share
 from forecaster.datasets.reader.files import Table
 from forecaster.datasets.reader.stamps import are_clocks
@@ -37,11 +37,16 @@ def _kind(cells: pa.Array) -> Kind:
     text = trimmed(cells).drop_null()
     if len(text) == 0:
         return "empty"
+    try:
+        pc.cast(text, pa.float64())
+        return "number"
+    except pa.ArrowInvalid:
+        pass
 
     def share(pattern: str) -> float:
         return float(pc.mean(pc.match_substring_regex(text, pattern)).as_py())
 
-    if share(NUMBER) >= 0.5:
+    if share(f"^{LIKE_NUMBER}$") >= 0.5:
         return "number"
     if share(FLAG) == 1:
         return "flag"

@@ -3,7 +3,7 @@ import re
 import pyarrow as pa
 import pytest
 
-from forecaster.datasets.reader.cells import to_numbers
+from forecaster.datasets.reader.cells import Written, learn, to_numbers
 from forecaster.errors import DataError
 
 
@@ -34,7 +34,7 @@ def test_cells_as_numbers(cells, expected):
 @pytest.mark.parametrize(
     ("cells", "message"),
     [
-        (pa.array(["1", "1,5"]), "row 2: expected a number, got '1,5'"),
+        (pa.array(["1", "1.5", "x"]), "row 3: expected a number, got 'x'"),
         (pa.array(["", "0x1"]), "row 2: expected a number, got '0x1'"),
         (pa.array(["true", "1"]), "row 1: expected a number, got 'true'"),
         (pa.array([1.0, float("-inf")]), "row 2: expected a finite number, got -inf"),
@@ -46,3 +46,82 @@ def test_cells_that_are_no_numbers(cells, message):
     with pytest.raises(DataError, match=re.escape(message)) as caught:
         to_numbers(cells, complain)
     assert len(str(caught.value)) < 200
+
+
+POINT, COMMA = Written(decimal="."), Written(decimal=",")
+OPEN = Written(pointed=False)
+"""The numbers of a text that is not separated by commas, and does not tell its decimal sign."""
+
+
+@pytest.mark.parametrize(
+    ("cells", "how", "expected"),
+    [
+        (["1,5", "-2,25", ",5", "3", "1e2"], COMMA, [1.5, -2.25, 0.5, 3, 100]),
+        (["1.234,5", "1.234.567", "12"], COMMA, [1234.5, 1234567, 12]),
+        (["1,234.5", "1,234,567", "12", ".5"], POINT, [1234.5, 1234567, 12, 0.5]),
+        (["1 234,5", "1\u00a0234\u202f567", "1'234,5"], COMMA, [1234.5, 1234567, 1234.5]),
+        (["1'234.5", "1’234"], POINT, [1234.5, 1234]),
+        (["1,500"], POINT, [1500]),
+        (["1,500"], COMMA, [1.5]),
+        (["1,5", "1,500", "7"], OPEN, [1.5, 1.5, 7]),
+        (["1.5", "1.500", "7"], OPEN, [1.5, 1.5, 7]),
+        (["1.500", "7", "12"], OPEN, [1500, 7, 12]),
+        (["1,500", "7", "12"], Written(), [1500, 7, 12]),
+        (["1.500", "7", "12"], Written(), [1.5, 7, 12]),
+        (["$1.50", "$ 2", "-$3", "$-4", "US$5"], Written(sign="$"), None),
+        (["$1.50", "$ 2", "-$3", "$-4", "5"], Written(sign="$"), [1.5, 2, -3, -4, 5]),
+        (["1,50 €", "2€", "\u22123 €"], OPEN, [1.5, 2, -3]),
+        (["EUR 5", "6 EUR"], Written(sign="EUR"), [5, 6]),
+        (["5 %", "0", "7.5%", "-"], Written(sign="%"), [5, 0, 7.5, None]),
+        (["-", "--", ".", "..", "?", "n/a", "NULL", "#N/A", "None", "1"], POINT, [None] * 9 + [1]),
+        (["-9999", "-9999.0", "gap", "1"], Written(missing=("-9999", "gap")), [None] * 3 + [1]),
+        (["-9999,0", "1,5"], Written(",", missing=("-9999",)), [None, 1.5]),
+    ],
+)  # fmt: skip
+def test_numbers_in_other_forms(cells, how, expected):
+    if expected is None:
+        with pytest.raises(
+            DataError, match="row 5: got 'US\\$5', but the other numbers are in \\$"
+        ):
+            to_numbers(pa.array(cells), complain, how)
+        return
+    for kind in (pa.string(), pa.large_string()):
+        numbers = to_numbers(pa.array(cells, kind), complain, how)
+        assert [None if n != n else n for n in numbers.tolist()] == expected
+
+
+def test_marks_of_missing_values_among_numbers():
+    cells, how = pa.array([1, -9999, None]), Written(missing=("-9999",))
+    assert to_numbers(cells, complain, how).tolist()[0] == 1
+    assert [n != n for n in to_numbers(cells, complain, how)] == [False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("cells", "how", "message"),
+    [
+        (["2", "12,345"], OPEN, "row 2: '12,345' may be 12345 or 12.345; --decimal names the sign"),
+        (["1,234"], Written(), "row 1: '1,234' may be 1234 or 1.234; --decimal names the sign"),
+        (["1.234"], OPEN, "row 1: '1.234' may be 1234 or 1.234; --decimal names the sign"),
+        (["1,5", "1.5"], OPEN, "row 2: '1.5', where '1,5' has the other decimal sign"),
+        (["1.5", "1,5"], POINT, "row 2: expected a number, got '1,5'; the others have a point"),
+        (["1,5", "1.5"], COMMA, "row 2: expected a number, got '1.5'; the others have a comma"),
+        (["1,23,456"], POINT, "row 1: expected a number, got '1,23,456'"),
+        (["0,123"], POINT, "row 1: expected a number, got '0,123'"),
+        (["12 34"], COMMA, "row 1: expected a number, got '12 34'"),
+        (["5", "5 %"], POINT, "row 2: got '5 %', but the other numbers have no sign"),
+        (["5", "5 %"], Written(sign="%"), "row 1: got '5', but the other numbers are in percent"),
+        (["$5", "€5"], POINT, "row 2: got '€5', but the other numbers are in $"),
+        (["5 km"], POINT, "row 1: expected a number, got '5 km'"),
+    ],
+)  # fmt: skip
+def test_numbers_that_would_be_a_guess(cells, how, message):
+    with pytest.raises(DataError, match=re.escape(message)):
+        to_numbers(pa.array(cells), complain, how)
+
+
+def test_what_a_column_tells():
+    learned = learn(pa.array(["1.234,5 €", "-", "7 €", "?"]), OPEN)
+    assert learned.evidence == ("", "1.234,5", "")
+    assert (learned.marked, learned.sign, learned.marks) == ("1.234,5", "€", ("-", "?"))
+    assert not any(learn(pa.array(["a", "b", "1.5"]), OPEN).evidence)
+    assert learn(pa.array(["1", "2.5"]), Written()).evidence.point == "2.5"

@@ -9,6 +9,7 @@ def test_the_kinds_of_columns():
         {
             "number": ["1", "2", "x"],
             "real": [1.5, None, 2],
+            "price": ["1.234,5 €", "-", "7"],
             "flag": ["true", "FALSE", None],
             "yes": [True, False, True],
             "stamp": ["2020-01-01", "2020-1-2", "soon"],
@@ -23,6 +24,6 @@ def test_the_kinds_of_columns():
     )
     found = kinds(frame_table(frame, "time", "here"))
     assert [*found.values()] == [
-        "number", "number", "flag", "flag", "stamp", "stamp", "stamp", "stamp", "clock",
+        "number", "number", "number", "flag", "flag", "stamp", "stamp", "stamp", "stamp", "clock",
         "text", "empty", "other",
     ]  # fmt: skip
