@@ -1,45 +1,51 @@
-"""Files of rows, read through Arrow some rows at a time: CSV and Parquet, one or many.
+"""Tables of rows in files, one or many, read some rows at a time.
 
 A table is read as often as needed and never held as a whole. Rows are counted from 1 in each file,
-without the header.
+below the header.
 """
 
 import glob
 import gzip
 import re
-import zlib
-from codecs import BOM_UTF8
+import zipfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from pathlib import Path
+from functools import cached_property, partial
+from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
+from urllib.parse import unquote
 
 import pandas as pd
 import pyarrow as pa
-import pyarrow.csv
-import pyarrow.parquet
 
-from forecaster.datasets.reader.cells import NUMBER
-from forecaster.datasets.reading import NOTHING_SAID, Reading
-from forecaster.datasets.series import quoted, separator_hint
-from forecaster.errors import DataError, StorageError, UnavailableError
-
-SUFFIXES = (".csv", ".csv.gz", ".parquet", ".pq")
-"""The files that are taken from a folder."""
-
-ROWS = 2**19
-"""Rows of a Parquet file that are looked at together."""
-
-BUFFER = 2**20
-"""Bytes of a column of it that are fetched together."""
-
-BLOCK = 2**24
-"""Bytes of a CSV file that are looked at together."""
+from forecaster.datasets.reader.cells import Learned, Written, is_text, learn, to_numbers
+from forecaster.datasets.reader.dialect import SEPARATORS
+from forecaster.datasets.reader.formats import (
+    Frame,
+    Part,
+    Source,
+    TextFile,
+    Workbook,
+    check_size,
+    explained,
+    open_part,
+)
+from forecaster.datasets.reading import NOTHING_SAID, Reading, Text
+from forecaster.datasets.series import quoted
+from forecaster.errors import DataError, UnavailableError
+from forecaster.resources import DOCUMENTS, SUFFIXES, TABLES
 
 SAMPLE = 10_000
 """Rows from which the kinds of the columns are told."""
+
+FILES = 20
+"""Files of which the first rows may tell how numbers are written."""
+
+DATES = ("year", "quarter", "month", "week", "day", "date", "hour", "part")
+"""Keys of folders that part the rows of a series, and name none."""
+
+_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 class Rows(NamedTuple):
@@ -52,15 +58,14 @@ class Rows(NamedTuple):
 
 @dataclass(frozen=True)
 class Bare:
-    """The columns of a text of values alone, and the stamps of its rows: from `first` on."""
+    """The stamps of a text that has none: from `first` on."""
 
-    columns: tuple[str, ...]
     time: str
     first: str
     freq: str
 
     def stamps(self, before: int, count: int) -> pa.Array:
-        """The stamps of so many rows after the first ones."""
+        """Those of so many rows after the first ones."""
         times = pd.date_range(self.first, periods=before + count, freq=self.freq, unit="us")
         return pa.array(times[before:])
 
@@ -69,141 +74,414 @@ class Bare:
 class Table:
     """The rows of some files, or of a frame, that have the same columns.
 
-    `where` is what messages call the whole, `names` what they call each part. `bare` says what a
-    text without a header and without stamps leaves out.
+    `where` is what messages call the whole. What the `reading` says of texts stands; that of a
+    model decides only what the files themselves leave open.
     """
 
     where: str
-    names: tuple[str, ...]
-    parts: tuple[Path | pa.Table, ...]
-    bare: Bare | None = None
+    parts: tuple[Part, ...]
+    reading: Reading = NOTHING_SAID
+
+    @property
+    def told(self) -> bool:
+        """Whether the reading is that of a model, or of a card: complete."""
+        return self.reading.timezone is not None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What messages call each part."""
+        return tuple(part.name for part in self.parts)
+
+    @property
+    def in_files(self) -> bool:
+        """Whether the parts are files."""
+        return not isinstance(self.parts[0], Frame)
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
         """The columns of all parts, in the order of the first. Raises DataError if they differ."""
-        first, *others = [self._columns(part) for part in range(len(self.parts))]
+        if self.joined:
+            return tuple(dict.fromkeys(name for part in self._all for name in part))
+        first, *others = self._all
         for name, columns in zip(self.names[1:], others, strict=True):
             if differing := sorted({*first} ^ {*columns}):
                 raise DataError(
                     f"{name} has other columns than {self.names[0]}: {quoted(differing)} "
                     f"{'stand' if differing[1:] else 'stands'} in only one of them. Files that are "
-                    "read together have the same columns."
+                    "read together have the same columns, or the same time column and one more "
+                    "each."
                 )
         return first
 
-    def _columns(self, part: int) -> tuple[str, ...]:
-        names = self._schema(part).names
-        twice = [name for name, times in Counter(names).items() if times > 1]
-        if twice:
-            raise DataError(f"{self.names[part]}: column '{twice[0]}' stands there twice.")
-        return tuple(names)
+    @cached_property
+    def joined(self) -> bool:
+        """Whether the parts share their time column, and bring one column of values each."""
+        shared = {*self._all[0]}.intersection(*self._all)
+        several = len(self.parts) > 1 and all(len(columns) == 2 for columns in self._all)
+        apart = len({*self.alone}) == len(self.parts)
+        time = self.reading.time in (None, *shared) and not self.reading.id
+        return several and len(shared) == 1 and apart and time
 
-    def _schema(self, part: int) -> pa.Schema:
-        source = self.parts[part]
-        if isinstance(source, pa.Table):
-            return source.schema
-        with _explained(source, header=self.bare is None):
-            if _is_parquet(source):
-                return pa.parquet.read_schema(source)
-            with _stream(source) as stream, _csv(stream, bare=self.bare) as reader:
-                schema = reader.schema
-        if self.bare:
-            return schema.insert(0, pa.field(self.bare.time, pa.timestamp("us")))
-        return schema
+    @property
+    def alone(self) -> tuple[str, ...]:
+        """The column that each part brings, where they are joined."""
+        shared = {*self._all[0]}.intersection(*self._all)
+        return tuple(name for columns in self._all for name in columns if name not in shared)
+
+    def having(self, reading: Reading) -> "Table":
+        """The table without the parts of which nothing is read, where parts are joined."""
+        if not self.joined:
+            return self
+        read = {*reading.targets, *reading.past_covariates, *reading.future_covariates}
+        pairs = zip(self.parts, self.alone, strict=True)
+        return replace(self, parts=tuple(part for part, name in pairs if name in read))
+
+    @cached_property
+    def _all(self) -> list[tuple[str, ...]]:
+        """The columns of each part, its stamps where they are told, and its keys."""
+        bare = [self._bare(number) for number in range(len(self.parts))]
+        return [
+            tuple(dict.fromkeys([*([told.time] if told else []), *own, *part.keys]))
+            for told, own, part in zip(bare, self._own, self.parts, strict=True)
+        ]
+
+    @cached_property
+    def keys(self) -> tuple[str, ...]:
+        """The columns that folders are called by."""
+        return tuple(self.parts[0].keys)
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The keys of folders that tell series apart."""
+        several = {
+            name for name in self.keys if len({part.keys.get(name) for part in self.parts}) > 1
+        }
+        return tuple(name for name in self.keys if name in several and name.lower() not in DATES)
+
+    @cached_property
+    def _own(self) -> list[dict[str, str]]:
+        """The columns in each part: what they are called, and how the part itself writes it."""
+        known: dict[tuple[str, ...], dict[str, str]] = {}
+        for part in self.parts:
+            if part.names not in known:
+                known[part.names] = self._called(part.names)
+        return [known[part.names] for part in self.parts]
+
+    def _called(self, names: Sequence[str]) -> dict[str, str]:
+        """Names without the blanks around them, unless asked for with them or needed to differ."""
+        said = self.reading
+        times = said.time_columns or ([] if said.time is None else [said.time])
+        asked = {
+            *times, *said.id, *said.targets, *said.past_covariates, *said.future_covariates,
+            *said.static,
+        }  # fmt: skip
+        without = {name.strip(): name for name in asked}
+        twice = Counter(name.strip() for name in names)
+        return {
+            name if name in asked or twice[bare] > 1 else without.get(bare, bare): name
+            for name, bare in ((name, name.strip()) for name in names)
+        }
 
     def rows(self, columns: Sequence[str], words: Sequence[str] = ()) -> Iterator[Rows]:
         """All rows of `columns`, those in `words` as dictionaries where that spares work."""
         for number in range(len(self.parts)):
-            before = 0
-            wanted = [name for name in columns if self.bare is None or name != self.bare.time]
-            for cells in self._batches(number, wanted, list(words)):
-                if self.bare and len(wanted) < len(columns):
-                    stamps = self.bare.stamps(before, cells.num_rows)
-                    cells = cells.add_column(0, self.bare.time, stamps)
-                if cells.num_rows:
-                    yield Rows(number, before, cells)
-                before += cells.num_rows
+            yield from self._rows(number, columns, words)
 
-    def _batches(
-        self, number: int, columns: list[str], words: list[str]
-    ) -> Iterator[pa.RecordBatch]:
-        source = self.parts[number]
-        if isinstance(source, pa.Table):
-            yield from source.select(columns).to_batches(max_chunksize=ROWS)
-            return
-        with _explained(source, header=self.bare is None):
-            if _is_parquet(source):
-                # buffered as it goes, where Arrow would rather hold all of the file
-                how = {"pre_buffer": False, "buffer_size": BUFFER, "read_dictionary": words}
-                with pa.parquet.ParquetFile(source, **how) as file:
-                    yield from file.iter_batches(ROWS, columns=columns, use_threads=False)
-            else:
-                names = list(self._columns(number))
-                with (
-                    _stream(source) as stream,
-                    _csv(stream, names, columns, self.bare) as reader,
-                ):
-                    yield from reader
+    def _rows(
+        self, number: int, columns: Sequence[str], words: Sequence[str] = ()
+    ) -> Iterator[Rows]:
+        part, own, bare = self.parts[number], self._own[number], self._bare(number)
+        inside = {name: own[name] for name in columns if name in own}
+        wanted = [*inside.values()] or [*own.values()][:1]  # without any there are no rows to count
+        before = 0
+        for cells in part.batches(wanted, [own[name] for name in words if name in own]):
+            count = cells.num_rows
+            if [*cells.schema.names] != [*columns]:
+                found = [
+                    cells[own[name]]
+                    if name in own
+                    else bare.stamps(before, count)
+                    if bare and name == bare.time
+                    else pa.repeat(pa.scalar(part.keys.get(name), pa.string()), count)
+                    for name in columns
+                ]
+                cells = pa.RecordBatch.from_arrays(found, names=list(columns))
+            if count:
+                yield Rows(number, before, cells)
+            before += count
 
     @cached_property
     def sample(self) -> pa.Table:
         """The first rows. Raises DataError when there are none."""
-        for rows in self.rows(self.columns):
-            return pa.Table.from_batches([rows.cells.slice(0, SAMPLE)])
+        if self.joined:
+            parts = [self._first_rows(number) for number in range(len(self.parts))]
+            rows = min(part.num_rows for part in parts)
+            columns = {name: part[name][:rows] for part in parts for name in part.column_names}
+            return pa.table({name: columns[name] for name in self.columns})
+        for number in range(len(self.parts)):
+            if (sample := self._first_rows(number)).num_rows:
+                return sample
         raise DataError(f"{self.where}: no rows below the header; expected one per time step.")
+
+    def _first_rows(self, number: int) -> pa.Table:
+        for rows in self._rows(number, self._all[number]):
+            return pa.Table.from_batches([rows.cells.slice(0, SAMPLE)])
+        return pa.table({name: pa.array([], pa.string()) for name in self._all[number]})
+
+    def _bare(self, number: int) -> Bare | None:
+        """The stamps of a part that has none, of which the reading knows."""
+        part, said = self.parts[number], self.reading
+        if isinstance(part, TextFile) and part.head.bare and said.time and said.first and said.freq:
+            return Bare(said.time, said.first, said.freq)
+        return None
 
     def row(self, part: int, row: int) -> str:
         """How messages name a row, counted from 0."""
         return f"{self.names[part]}, row {row + 1}"
 
+    # How it is written.
 
-def _bare(reading: Reading) -> Bare | None:
-    if reading.header and reading.time and reading.first and reading.freq:
-        return Bare(reading.header, reading.time, reading.first, reading.freq)
-    return None
+    def how(self, column: str) -> Written:
+        """How the numbers of a column are written."""
+        sign = self._signs.get(column, "")
+        return Written(self._decimal, self._pointed, sign, self.reading.missing)
+
+    @property
+    def text(self) -> Text | None:
+        """How the text is written, None where none was read; whole when its rows were read."""
+        part = self._first_text
+        if part is None:
+            return self.reading.text
+        marked = next((found.marked for found in self._learned.values() if found.marked), "")
+        return replace(
+            part.head.text,
+            encoding=part.encoding,
+            decimal=self._decimal,
+            thousands=marked.lstrip("0123456789")[:1],
+            footer=len(part.footer),
+            signs=self._signs,
+        )
+
+    def said(self) -> list[str]:
+        """Sentences about how the files are written, where that is not as usual."""
+        text, before = self.text, self.reading.text
+        said = []
+        if self._first_text is not None and text is not None:
+            said = _otherwise(text, before) if self.told and before else _forms(text)
+        if self.joined:
+            said.append(f"{len(self.parts)} files have their times in common: they are joined.")
+        files = [part for part in self.parts if isinstance(part, TextFile)]
+        for where, lines in (
+            ("above", [line for file in files for line in file.head.left_out]),
+            ("below", [line for file in files for line in file.footer]),
+        ):
+            if lines:
+                said.append(
+                    f"Lines {where} the rows, left out: {len(lines)}, such as '{lines[0]:.60}'."
+                )
+        for file in files:
+            if isinstance(file, Workbook) and len(file.sheets) > 1:
+                said.append(f"{file.name} has the sheets {quoted(file.sheets)}: the first is read.")
+        return said if self.told else said + self._cells()
+
+    def _cells(self) -> list[str]:
+        """Sentences about cells of which more is read than digits."""
+        said = []
+        for name, found in self._learned.items():
+            if found.marked:
+                number = to_numbers(pa.array([found.marked]), DataError, self.how(name))[0]
+                said.append(f"Marks of thousands are left out: '{found.marked}' is {number:g}.")
+                break
+        percent = [name for name, sign in self._signs.items() if sign == "%"]
+        if percent:
+            said.append(f"Percent signs are left out, so that 5 % is 5: {quoted(percent)}.")
+        for currency in {sign: None for sign in self._signs.values() if sign != "%"}:
+            names = [name for name, sign in self._signs.items() if sign == currency]
+            said.append(f"The sign {currency} is left out: {quoted(names)}.")
+        marks = dict.fromkeys(mark for found in self._learned.values() for mark in found.marks)
+        if marks:
+            said.append(f"Cells that count as missing: {quoted([*marks])}.")
+        return said
+
+    @cached_property
+    def _first_text(self) -> TextFile | None:
+        for part in self.parts:
+            if isinstance(part, TextFile) and not isinstance(part, Workbook):
+                return part
+        return None
+
+    @property
+    def _pointed(self) -> bool:
+        """Whether "1.234" has decimals where no other number tells."""
+        text = self._first_text
+        return text is None or text.head.text.separator == ","
+
+    @cached_property
+    def _learned(self) -> dict[str, Learned]:
+        """What the first rows tell of how the numbers of each column are written."""
+        how = Written(self._said_decimal, self._pointed, missing=self.reading.missing)
+        learned: dict[str, Learned] = {}
+        for number in range(1 if self.joined else min(FILES, len(self.parts))):
+            sample = self._first_rows(number) if number else self.sample
+            for name in sample.column_names:
+                cells = sample[name].combine_chunks()
+                if is_text(cells.type) and name not in self.keys:
+                    found = learn(cells, how)
+                    learned[name] = found if any(found.evidence) else learned.get(name, found)
+            if any(found.evidence.point or found.evidence.comma for found in learned.values()):
+                break
+        return learned
+
+    @cached_property
+    def _decimal(self) -> str:
+        """The decimal sign of the numbers, "" where they do not tell it or tell both."""
+        if said := self._said_decimal:
+            return said
+        points = any(found.evidence.point for found in self._learned.values())
+        commas = any(found.evidence.comma for found in self._learned.values())
+        if self.told and self.reading.text and not points and not commas:
+            return self.reading.text.decimal
+        return "" if points == commas else "." if points else ","
+
+    @property
+    def _said_decimal(self) -> str:
+        text = self.reading.text
+        return text.decimal if text and not self.told else ""
+
+    @cached_property
+    def _signs(self) -> dict[str, str]:
+        """The signs of currencies and percent, by column."""
+        if self.told and self.reading.text:
+            return self.reading.text.signs
+        return {name: found.sign for name, found in self._learned.items() if found.sign}
 
 
-def _values_alone(path: Path) -> bool:
-    """Whether the first line of a text holds numbers, where others have names."""
-    if _is_parquet(path):
-        return False
-    with _explained(path, header=False), _stream(path) as stream:
-        line = stream.readline().decode("utf-8", "replace")
-    return all(re.fullmatch(NUMBER, cell.strip()) for cell in line.split(","))
+def _forms(text: Text) -> list[str]:
+    said = []
+    if text.encoding != "utf-8":
+        said.append(f"The text is not in UTF-8 and is read as {_name(text.encoding)}.")
+    if text.separator != ",":
+        said.append(f"Fields are separated by {SEPARATORS.get(text.separator, text.separator)}.")
+    if text.decimal == ",":
+        said.append("Numbers have a decimal comma.")
+    return said
+
+
+def _otherwise(text: Text, before: Text) -> list[str]:
+    said = []
+    if before.separator not in ("", text.separator):
+        names = [SEPARATORS.get(one, one) for one in (text.separator, before.separator)]
+        said.append(f"Fields are separated by {names[0]}, in the training file by {names[1]}.")
+    if before.decimal and text.decimal not in ("", before.decimal):
+        said.append(f"Decimals have '{text.decimal}', in the training file '{before.decimal}'.")
+    return said
+
+
+def _name(encoding: str) -> str:
+    return {"cp1252": "Windows-1252", "latin-1": "Latin-1"}.get(encoding, "UTF-16")
 
 
 def open_table(path: str, reading: Reading = NOTHING_SAID) -> Table:
     """The table in a file, in the files of a folder, or in those that a pattern matches.
 
-    `reading` names the columns of a text that has neither header nor stamps. Raises
-    UnavailableError when there is none.
+    A zip file is like a folder. Raises UnavailableError when there is no file.
     """
     place = Path(path).expanduser()
-    if place.is_file():
-        table = Table(str(place), (str(place),), (place,))
-        bare = _bare(reading)
-        if bare and _values_alone(place):
-            table = replace(table, bare=bare)
-        return table
     if place.is_dir():
-        files = [
-            file
-            for file in sorted(place.iterdir())
-            if file.name.lower().endswith(SUFFIXES) and not file.name.startswith(".")
-        ]
-        if not files:
+        sources = _in_folder(place)
+        if not sources:
             raise UnavailableError(
-                f"the folder {place} holds no data file; expected {', '.join(SUFFIXES)}."
+                f"the folder {place} holds no data file; expected {', '.join(SUFFIXES)}, or "
+                "folders such as year=2024 with such files."
             )
+    elif place.is_file():
+        sources = _in_file(place)
     else:
         files = [Path(file) for file in sorted(glob.glob(str(place))) if Path(file).is_file()]
         if not files:
             what = "matches no file" if glob.has_magic(str(place)) else "does not exist"
             raise UnavailableError(f"the data file {place} {what}.")
-    return Table(str(place), tuple(map(str, files)), tuple(files))
+        sources = [source for file in files for source in _in_file(file)]
+    parts: list[Part] = []
+    like = None
+    for source in sources:
+        parts.append(open_part(source, reading, like))
+        if like is None and isinstance(parts[-1], TextFile):
+            like = parts[-1]
+    return Table(str(place), tuple(parts), reading)
 
 
-def frame_table(frame: pd.DataFrame, time: str, where: str) -> Table:
+def _in_folder(folder: Path, keys: Mapping[str, str | None] = {}) -> list[Source]:
+    """The data files of a folder, or of the folders in it that are called by keys (year=2024)."""
+    inside = sorted(folder.iterdir(), key=lambda path: _natural(path.name))
+    names = data_files([path.name for path in inside if path.is_file()])
+    if names:
+        return [source for name in sorted(names) for source in _in_file(folder / name, keys)]
+    return [
+        source
+        for path in inside
+        if path.is_dir() and "=" in path.name
+        for source in _in_folder(path, {**keys, **_keys(path.name)})
+    ]
+
+
+def data_files(names: Sequence[str]) -> list[str]:
+    """The names of tables; of files that may be tables where there is none."""
+    seen = [name for name in names if not PurePosixPath(name).name.startswith((".", "_"))]
+    return [name for name in seen if name.lower().endswith(TABLES)] or [
+        name for name in seen if name.lower().endswith(DOCUMENTS)
+    ]
+
+
+def _keys(*folders: str) -> dict[str, str | None]:
+    """The keys that folders are called by."""
+    parts = [folder.partition("=") for folder in folders if "=" in folder]
+    return {key: None if value == _NULL else unquote(value) for key, _, value in parts}
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """A name by which 10 comes after 9."""
+    return [
+        (int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)
+    ]
+
+
+def _in_file(path: Path, keys: Mapping[str, str | None] = {}) -> list[Source]:
+    """A file, or the data files in one that is a zip file."""
+    source = Source(str(path), partial(path.open, "rb"), path, keys)
+    if source.magic.startswith(b"\x1f\x8b") or path.suffix.lower() == ".gz":
+        return [Source(str(path), partial(gzip.open, path), None, keys)]
+    if not source.magic.startswith(b"PK\3\4") and path.suffix.lower() != ".zip":
+        return [source]
+    with explained(str(path)), zipfile.ZipFile(path) as archive:
+        members = {file.filename: file for file in archive.infolist() if not file.is_dir()}
+    if "[Content_Types].xml" in members:  # a workbook
+        return [source]
+    names = data_files([name for name in members if "__MACOSX" not in name])
+    if not names:
+        raise UnavailableError(f"{path} holds no data file; expected {', '.join(SUFFIXES)}.")
+    if any(members[name].flag_bits & 1 for name in names):
+        raise DataError(f"{path}: it has a password; unpack it yourself.")
+    check_size(sum(members[name].file_size for name in names), str(path))
+    return [
+        Source(
+            f"{path}/{name}",
+            partial(_member, path, name),
+            keys={**keys, **_keys(*PurePosixPath(name).parts[:-1])},
+        )
+        for name in sorted(names, key=_natural)
+    ]
+
+
+def _member(path: Path, name: str) -> Any:
+    with zipfile.ZipFile(path) as archive:
+        file = archive.open(name)
+    return gzip.open(file) if name.lower().endswith(".gz") else file
+
+
+def frame_table(
+    frame: pd.DataFrame, time: str, where: str, reading: Reading = NOTHING_SAID
+) -> Table:
     """The table in a frame; a DatetimeIndex takes the place of a column `time` that is missing."""
     if time not in frame.columns and isinstance(frame.index, pd.DatetimeIndex):
         frame = frame.rename_axis(time).reset_index()
@@ -212,7 +490,7 @@ def frame_table(frame: pd.DataFrame, time: str, where: str) -> Table:
         twice = next(name for name, times in Counter(frame.columns).items() if times > 1)
         raise DataError(f"{where}: column '{twice}' stands there twice.")
     table = pa.table({name: _column(column) for name, column in columns.items()})
-    return Table(where, (where,), (table,))
+    return Table(where, (Frame(where, table),), reading)
 
 
 def _column(column: "pd.Series[Any]") -> pa.Array:
@@ -223,86 +501,3 @@ def _column(column: "pd.Series[Any]") -> pa.Array:
         return pa.array(column, from_pandas=True)
     except (pa.ArrowException, TypeError):  # cells of several types: as text, so each can be named
         return pa.array([None if pd.isna(cell) else str(cell) for cell in column], pa.string())
-
-
-def _is_parquet(path: Path) -> bool:
-    return path.suffix.lower() in {".parquet", ".pq"}
-
-
-def _stream(path: Path) -> Any:
-    return gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb")
-
-
-def _csv(
-    stream: Any,
-    names: list[str] | None = None,
-    wanted: list[str] | None = None,
-    bare: Bare | None = None,
-) -> pa.csv.CSVStreamingReader:
-    """The reader of a CSV text; of the columns `wanted`, as text, if all their `names` are told."""
-    if bare and wanted == []:
-        wanted = list(bare.columns[:1])  # without any there would be no rows to count
-    return pa.csv.open_csv(
-        stream,
-        # One thread, as only then a wrong row is told by its number.
-        read_options=pa.csv.ReadOptions(
-            use_threads=False, block_size=BLOCK, column_names=bare and bare.columns
-        ),
-        convert_options=pa.csv.ConvertOptions(
-            column_types=dict.fromkeys(names or (), pa.string()), include_columns=wanted
-        ),
-    )
-
-
-class _explained:  # noqa: N801 - reads as a verb
-    """What Arrow and the system say about a file, in our words."""
-
-    def __init__(self, path: Path, header: bool) -> None:
-        self.path = path
-        self.header = header
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        path = self.path
-        if isinstance(error, gzip.BadGzipFile | EOFError | zlib.error):
-            raise DataError(f"{path}: not a whole gzip file: {error}") from None
-        if isinstance(error, pa.ArrowException) or (
-            isinstance(error, OSError) and error.strerror is None
-        ):
-            if _is_parquet(path):
-                raise DataError(f"{path}: not a whole Parquet file: {error}") from None
-            with _stream(path) as stream:
-                check_text(stream.read(4 * BLOCK), path)
-            raise DataError(f"{path}: {csv_error(str(error), self.header)}") from None
-        if isinstance(error, OSError):
-            raise StorageError(f"{path}: cannot be read: {error.strerror}") from None
-
-
-def check_text(data: bytes, path: Path) -> None:
-    """Raise DataError unless the bytes of a file are text in UTF-8."""
-    try:
-        if not data.isascii():  # a quick look, which copies nothing
-            data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise DataError(
-            f"{path}, line {line}: byte 0x{data[error.start]:02x} is not UTF-8. "
-            "Expected a CSV file in UTF-8 (or a Parquet file named *.parquet)."
-        ) from None
-    if not data[:1000].removeprefix(BOM_UTF8).strip() and not data.removeprefix(BOM_UTF8).strip():
-        raise DataError(f"{path}: the file is empty; expected a header and rows.")
-
-
-def csv_error(text: str, header: bool) -> str:
-    """What Arrow says of a wrong CSV text, in our words."""
-    match = re.search(r"Row #(\d+): Expected (\d+) columns, got (\d+): (.*)", text, re.DOTALL)
-    if match is None:
-        return f"not a CSV table: {text}"
-    row, expected, got, cells = match.groups()
-    return (
-        f"row {int(row) - header}: expected {expected} fields as in the "
-        f"{'header' if header else 'card'}, got {got}: "
-        f"{cells.strip()[:80]!r}{separator_hint([cells] if expected == '1' else [])}"
-    )

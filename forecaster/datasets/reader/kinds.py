@@ -15,10 +15,13 @@ Kind: TypeAlias = Literal["number", "flag", "stamp", "clock", "text", "empty", "
 
 def kinds(table: Table) -> dict[str, Kind]:
     """What each column holds, by the first rows; `empty` where they have no value in it."""
-    return {name: _kind(table.sample[name].combine_chunks()) for name in table.columns}
+    return {
+        name: _kind(table.sample[name].combine_chunks(), table.reading.missing)
+        for name in table.columns
+    }
 
 
-def _kind(cells: pa.Array) -> Kind:
+def _kind(cells: pa.Array, missing: tuple[str, ...]) -> Kind:
     if pa.types.is_dictionary(cells.type):
         cells = cells.dictionary_decode()
     kind = cells.type
@@ -34,7 +37,7 @@ def _kind(cells: pa.Array) -> Kind:
         return "clock"
     if not is_text(kind):
         return "other"
-    text = trimmed(cells).drop_null()
+    text = trimmed(cells, missing).drop_null()
     if len(text) == 0:
         return "empty"
     try:

@@ -15,7 +15,8 @@ from forecaster.datasets.reader.clock import (
     is_stamp,
     time_columns,
 )
-from forecaster.datasets.reader.files import ROWS, Table
+from forecaster.datasets.reader.files import Table
+from forecaster.datasets.reader.formats import ROWS
 from forecaster.datasets.reader.kinds import Kind, kinds
 from forecaster.datasets.reader.parts import counts_part, fills_days, in_order
 from forecaster.datasets.reading import Reading
@@ -50,7 +51,6 @@ class Roles:
         of two roles.
         """
         table = self.table
-        said = said if told else self._called(said)
         named = [
             *time_columns(said, table.columns),
             *(name for name in said.id if name != self.file_id),
@@ -87,26 +87,6 @@ class Roles:
             )
         return filled
 
-    def _called(self, said: Reading) -> Reading:
-        """`said` with the names of the table, whose blanks at the ends nobody types."""
-        called: dict[str, str] = {}
-        for name in self.table.columns:
-            called.setdefault(name.strip(), name)
-        called |= {name: name for name in self.table.columns}
-
-        def all_of(names: Sequence[str]) -> tuple[str, ...]:
-            return tuple(called.get(name, name) for name in names)
-
-        return replace(
-            said,
-            time=said.time and called.get(said.time, said.time),
-            id=all_of(said.id),
-            targets=all_of(said.targets),
-            past_covariates=all_of(said.past_covariates),
-            future_covariates=all_of(said.future_covariates),
-            static=all_of(said.static),
-        )
-
     def _time(self, named: Sequence[str]) -> str:
         table = self.table
         found = [n for n in table.columns if self.kinds[n] == "stamp" and n not in named]
@@ -139,6 +119,9 @@ class Roles:
                 if name.lower() == usual and self._repeats([name]):
                     self.said.append(f"The rows of a series share column '{name}'.")
                     return (name,)
+        if groups := tuple(name for name in table.groups if name in free):
+            self.said.append(f"The rows of a series share a folder: {quoted(groups)}.")
+            return groups
         words = [name for name in free if self.kinds[name] == "text"]
         if len(table.parts) > 1 or len(words) != 1:
             return ()
@@ -215,7 +198,7 @@ class Roles:
         }  # fmt: skip
         free = [name for name in table.columns if name not in taken]
         index = [n for n in free if n in ("", "Unnamed: 0") or n.startswith("__index_level_")]
-        numbers = [n for n in free if self.kinds[n] == "number" and n not in index]
+        numbers = [n for n in free if self.kinds[n] == "number" and n not in (*index, *table.keys)]
         if said.id and "y" in numbers:
             numbers = ["y"]
         left_out = [self._described(n) for n in free if n not in numbers]

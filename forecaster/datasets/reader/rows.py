@@ -30,7 +30,7 @@ from forecaster.datasets.reader.survey import Found, Ids, Survey
 from forecaster.datasets.reader.values import CHUNK, Values, allocate
 from forecaster.datasets.reading import NOTHING_SAID, Reading
 from forecaster.datasets.seasons import infer_seasons
-from forecaster.datasets.series import Series, quoted, separator_hint
+from forecaster.datasets.series import Series, quoted
 from forecaster.errors import DataError, UsageError
 
 FILE = "file"
@@ -70,7 +70,7 @@ def history(
     if not (reading.time and reading.targets and reading.freq and reading.timezone):
         raise ValueError(f"{reading} leaves out the time column, the targets, the step or the zone")
     if isinstance(source, pd.DataFrame):
-        table = frame_table(source, reading.time, where)
+        table = frame_table(source, reading.time, where, reading)
     elif not isinstance(source, str | Path):
         raise UsageError(f"{where}: expected a DataFrame or a file, got {type(source).__name__}")
     else:
@@ -89,13 +89,11 @@ class Reader:
         self.said: list[str] = []
         self.several = bool(reading.id)
         self.named = bool(reading.targets)
-        files = all(isinstance(part, Path) for part in table.parts)
-        self.file_id = FILE if files and FILE not in table.columns else None
-        if hint := separator_hint(table.columns):
-            raise DataError(f"{self.where}: one column, '{table.columns[0]}'.{hint}")
+        self.file_id = FILE if table.in_files and FILE not in table.columns else None
         self.roles = Roles(table, self.file_id, self.said)
         trained = self.timezone is not None
         self.reading = self.roles.find(reading, told=trained)
+        self.table = table = table.having(self.reading)
         self.clock = find_clock(table, self.reading, trained, self.said)
         self.reading = self.clock.told(self.reading)
         if self.timezone == "naive":
@@ -168,6 +166,7 @@ class Reader:
             freq=step.freq,
             seasons=seasons,
             panel=bool(said.panel),
+            text=self.table.text,
             timezone=self.timezone or ("UTC" if self.clock.zoned else "naive"),
         )
         return Dataset(
@@ -177,7 +176,7 @@ class Reader:
             targets=targets,
             features="MS" if len(columns) > len(targets) else "S" if self.named else "M",
             main_target=targets[0],
-            said=tuple(self.said),
+            said=(*self.table.said(), *self.said),
             counts=counts,
         )
 
@@ -218,7 +217,7 @@ class Reader:
 
     def _files_overlap(self, survey: Survey, grid: Grid) -> bool:
         """Whether files without an id column are series of their own, not parts of one."""
-        if len(self.table.parts) == 1:
+        if len(self.table.parts) == 1 or self.table.joined:
             return False
         order = np.argsort(survey.first, kind="stable")
         overlap = bool((survey.first[order][1:] < survey.last[order][:-1]).any())
@@ -284,7 +283,8 @@ class Reader:
             steps, missed = grid.place(stamps)
             block = np.column_stack([self.values(rows, column) for column in numbers])
             static.add(rows, item)
-            again, differing = cells.put(shift[item] + steps, block)
+            told = self._told(rows, numbers) if table.joined else None
+            again, differing = cells.put(shift[item] + steps, block, told)
             off = np.flatnonzero(np.abs(missed) > grid.tolerance)
             snapped = np.flatnonzero((missed != 0) & (np.abs(missed) <= grid.tolerance))
             met = {"duplicates": again, "differing": differing, "snapped": snapped, "off": off}
@@ -295,6 +295,13 @@ class Reader:
                     owner = f" of '{items.names[item[first]]}'" if self.several else ""
                     row = self._row(rows, first)
                     found[kind].add(len(where), f"{row}: {stamp:%a %Y-%m-%d %H:%M:%S}{owner}")
+
+    def _told(self, rows: Rows, numbers: Sequence[str]) -> tuple[int, int]:
+        """The first and the last but one of the columns that rows of a joined file tell."""
+        column = self.table.alone[rows.file]
+        before = numbers[: numbers.index(column)]
+        first = len(self.reading.read_as(before))
+        return first, first + len(self.reading.read_as([column]))
 
     def _row(self, rows: Rows, row: int) -> str:
         """How a message that opens with the table names a row."""
@@ -309,7 +316,8 @@ class Reader:
 
     def numbers(self, rows: Rows, column: str) -> NDArray[np.float64]:
         """The cells of a column as numbers."""
-        return to_numbers(rows.cells[column], self._complain(rows, column))
+        complain = self._complain(rows, column)
+        return to_numbers(rows.cells[column], complain, self.table.how(column))
 
     def _complain(self, rows: Rows, column: str) -> Complain:
         def complain(row: int, what: str) -> DataError:

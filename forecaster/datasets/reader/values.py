@@ -43,19 +43,35 @@ def allocate(shape: tuple[int, int]) -> NDArray[np.floating[Any]]:
 
 
 class Values:
-    """Rows of values (N, C) by their places, each to be met once."""
+    """Rows of values (N, C) by their places, each to be met once.
+
+    Where rows tell only some columns, each is to be met once for these.
+    """
 
     def __init__(self, rows: int, columns: int, average: bool) -> None:
-        self.values = allocate((rows, columns))
-        self.seen = np.zeros(rows, dtype=bool)
+        self._begin(allocate((rows, columns)), average)
+
+    def _begin(self, values: NDArray[np.floating[Any]], average: bool) -> None:
+        self.values = values
+        self.seen = np.zeros(len(values), dtype=bool)
+        self.alone: dict[tuple[int, int], Values] = {}
         self.average = average
         self.sums: NDArray[np.floating[Any]] | None = None
         self.weights: NDArray[np.floating[Any]] | None = None
 
     def put(
-        self, places: NDArray[np.int64], block: NDArray[np.float64]
+        self,
+        places: NDArray[np.int64],
+        block: NDArray[np.float64],
+        told: tuple[int, int] | None = None,
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Store rows; which of them repeat one that was met, and which of these differ from it."""
+        """Store rows; which of them repeat one that was met, and which of these differ from it.
+
+        Where rows tell only some columns, `told` has the first and the one behind the last.
+        """
+        if told is not None:
+            self.seen[places] = True
+            return self._alone(*told).put(places, block[:, slice(*told)])
         fresh = ~self.seen[places]
         if (places[1:] <= places[:-1]).any():
             firsts = np.zeros(len(places), dtype=bool)
@@ -78,8 +94,16 @@ class Values:
             np.add.at(self.weights, places[again], ~np.isnan(here))
         return again, again[~same.all(axis=1)]
 
+    def _alone(self, first: int, last: int) -> "Values":
+        if (first, last) not in self.alone:
+            self.alone[first, last] = Values.__new__(Values)
+            self.alone[first, last]._begin(self.values[:, first:last], self.average)
+        return self.alone[first, last]
+
     def finish(self) -> None:
         """Average what shares a place, and leave NaN where nothing was put."""
+        for own in self.alone.values():
+            own.finish()
         for part in self.parts():
             if self.sums is not None and self.weights is not None:
                 there = ~np.isnan(self.values[part])

@@ -74,6 +74,8 @@ def test_a_good_file(tmp_path):
         GOOD.replace(":00,", ":00+00:00,"),
         GOOD.replace(",0,", ", 0 ,"),
         GOOD.replace("\n", ",x\n"),
+        GOOD.replace(",", ";"),
+        GOOD.encode("utf-16"),
     ],
     ids=[
         "bom",
@@ -86,6 +88,8 @@ def test_a_good_file(tmp_path):
         "+00",
         "spaces",
         "more",
+        "semicolons",
+        "utf-16",
     ],
 )
 def test_the_same_series_in_other_clothes(tmp_path, text):
@@ -106,7 +110,6 @@ def test_columns_in_any_order_come_back_in_the_order_asked(tmp_path):
         (b"\xef\xbb\xbf\r\n", "the file is empty"),
         ("date,a,b\n", "no rows below the header"),
         (cells(3, "12a,2.5"), f"row 3 ({STAMPS[2]}), column 'a': expected a number, got '12a'"),
-        (cells(3, '2,"2,5"'), f"row 3 ({STAMPS[2]}), column 'b': expected a number, got '2,5'"),
         (cells(2, "TRUE,1"), f"row 2 ({STAMPS[1]}), column 'a': expected a number, got 'TRUE'"),
         (cells(2, "1_0,1"), f"row 2 ({STAMPS[1]}), column 'a': expected a number, got '1_0'"),
         (cells(5, "inf,1"), f"row 5 ({STAMPS[4]}), column 'a': expected a finite number, got inf"),
@@ -142,15 +145,9 @@ def test_columns_in_any_order_come_back_in_the_order_asked(tmp_path):
             stamp(2, STAMPS[1] + "Z"),
             f"row 2, column 'date': '{STAMPS[1]}Z', but row 1 has '{STAMPS[0]}'",
         ),
-        (
-            GOOD.replace(",", ";"),
-            "one column, 'date;a;b'. The fields seem to be separated by semicolons",
-        ),
-        (GOOD.replace(",", "\t"), "separated by tabs"),
         (GOOD.replace("a,b", "a,c"), "column 'b' not found. Expected 'date', 'a', 'b'; got 'date'"),
         ("date,a,a,b\n2020-01-01,1,2,3\n", "column 'a' stands there twice"),
-        ("date,a,b\n2020-01-01 00:00,1,é\n".encode("latin-1"), "line 2: byte 0xe9 is not UTF-8"),
-        (GOOD.encode("utf-16"), "line 1: byte 0xff is not UTF-8"),
+        ("date,a,b\n2020-01-01 00:00,1,é\n".encode("latin-1"), "expected a number, got 'é'"),
     ],
 )
 def test_what_does_not_fit_is_named_by_file_row_column_and_value(tmp_path, text, message):

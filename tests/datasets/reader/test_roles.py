@@ -40,4 +40,4 @@ def test_a_column_has_one_role():
 def test_blanks_around_a_name_need_not_be_typed():
     table = frame_table(FRAME.rename(columns={"sold": " sold", "shop": "shop "}), "day", "here")
     found = Roles(table, None, []).find(Reading(id=("shop",), targets=("sold",)), told=False)
-    assert (found.id, found.targets) == (("shop ",), (" sold",))
+    assert (found.id, found.targets) == (("shop",), ("sold",))

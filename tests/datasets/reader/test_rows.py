@@ -186,7 +186,7 @@ class TestLong:
         rows = pd.concat([long().sample(frac=1, random_state=1), long().iloc[:5]])
         file = put(tmp_path, rows, "sales.parquet")
         whole = read(file, reading)
-        monkeypatch.setattr("forecaster.datasets.reader.files.ROWS", 7)
+        monkeypatch.setattr("forecaster.datasets.reader.formats.ROWS", 7)
         same(read(file, reading), whole)
 
     def test_the_id_may_have_any_name_and_type(self, tmp_path):
@@ -504,18 +504,18 @@ class TestWrong:
         [
             ("", "the file is empty"),
             ("t,a\n", "no rows below the header"),
-            (
-                "t;a\n2020-01-01;1,5\n",
-                "row 1: expected 1 fields as in the header, got 2: "
-                "'2020-01-01;1,5' The fields seem to be separated by semicolons",
-            ),
+            ("t;a\n2020-01-01;1,5\n", "no series has two stamps"),
             ("2020-01-01,1\n2020-01-02,2\n", "the first line holds a stamp, '2020-01-01'"),
-            ("t,p\n2020-01-01,$1\n2020-01-02,$2\n", "Other columns: 'p' (such as '$1'). --target"),
+            ("t,p\n2020-01-01,x1\n2020-01-02,x\n", "Other columns: 'p' (such as 'x1'). --target"),
             ("ds,unique_id,y\n2020-01-01,,1\n2020-01-01,,2\n", "row 1, column 'unique_id': no val"),
-            ("t;a\n2020-01-01;1\n", "The fields seem to be separated by semicolons"),
+            (
+                "t,a\n2020-01-01,1\n2020-01-02,1,5\n",
+                "A field that holds the separator needs quotes",
+            ),
             ("t,a\n2020-01-01,1\n2020-01-02\n", "row 2: expected 2 fields as in the header, got 1"),
-            ("t,a\n2020-01-01,é\n".encode("latin-1"), "line 2: byte 0xe9 is not UTF-8"),
-            ("t,a\n2020-01-01,1\n".encode("utf-16"), "line 1: byte 0xff is not UTF-8"),
+            ("t,ä\n".encode() + b"2020-01-01,\xe9\n" * 9999, "line 2: byte 0xe9 is not UTF-8, as"),
+            (b"\0\1\2\3" * 99, "bytes that are no text"),
+            (b"\xd0\xcf\x11\xe0" * 99, "save it as .xlsx"),
             ("t,a,a\n2020-01-01,1,2\n", "column 'a' stands there twice"),
             ("a,b\n1,2\n", "no column holds stamps such as 2016-07-01 00:00:00; name the time"),
             ("t,u,a\n2020-01-01,2020-01-01,2\n", "'t', 'u' all hold stamps"),
@@ -683,7 +683,7 @@ def test_resampling_is_that_of_pandas(tmp_path_factory, seed, series, kept, repe
     table.loc[random.random(len(table)) < holes, "y"] = np.nan
     file = put(tmp_path_factory.mktemp("generated"), table, "long.parquet")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("forecaster.datasets.reader.files.ROWS", batch)
+        patch.setattr("forecaster.datasets.reader.formats.ROWS", batch)
         own = read(file, Reading(id=("unique_id",), freq="h", policy="resample"))
     items = own.series.items
     assert items is not None

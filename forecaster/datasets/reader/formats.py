@@ -1,0 +1,445 @@
+"""The formats of data files: text, Parquet, Feather and Arrow, Excel, a frame; packed or not.
+
+Each part of a table has the names of its columns and yields its rows in batches. Which format a
+file has is told by its first bytes, and by its name where they tell nothing.
+"""
+
+import codecs
+import csv
+import gzip
+import io
+import re
+import zipfile
+import zlib
+from abc import ABC, abstractmethod
+from codecs import BOM_UTF8
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+from typing import IO, Any
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+from forecaster.datasets.reader.dialect import (
+    Head,
+    check_letters,
+    footer,
+    is_utf8,
+    read_head,
+    single_byte,
+)
+from forecaster.datasets.reading import Reading, Text
+from forecaster.errors import DataError, StorageError, UnavailableError
+
+LARGEST = 2**30
+"""Bytes that a packed file may unpack to."""
+
+ROWS = 2**19
+"""Rows that are looked at together."""
+
+BUFFER = 2**20
+"""Bytes of a column of a Parquet file that are fetched together."""
+
+BLOCK = 2**24
+"""Bytes of a text that are looked at together."""
+
+HEAD = 2**16
+"""Bytes by which it is found how a text is written, or more where they hold no three lines."""
+
+TAIL = 2**14
+"""Bytes in which the end of a text is looked for."""
+
+
+class Part(ABC):
+    """A file of a table, or a frame: `name` is what messages call it.
+
+    All its rows have the values in `keys`, by column: those that its folders are called by.
+    """
+
+    name: str
+    keys: Mapping[str, str | None] = {}
+
+    @property
+    @abstractmethod
+    def names(self) -> tuple[str, ...]:
+        """The columns, without the keys."""
+
+    @abstractmethod
+    def batches(self, columns: list[str], words: list[str]) -> Iterator[pa.RecordBatch]:
+        """The rows of some columns; those in `words` as dictionaries where that spares work."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A data file: on disk at `path`, or packed in another."""
+
+    name: str
+    open: Callable[[], Any]
+    path: Path | None = None
+    keys: Mapping[str, str | None] = field(default_factory=dict)
+
+    @cached_property
+    def magic(self) -> bytes:
+        """The first bytes, which tell the format."""
+        with explained(self.name), self.open() as stream:
+            return bytes(stream.read(8))
+
+    def whole(self) -> Any:
+        """What Arrow reads a binary file from."""
+        if self.path is not None:
+            return self.path
+        with self.open() as stream:
+            return pa.BufferReader(stream.read())
+
+
+def open_part(source: Source, reading: Reading, like: "TextFile | None") -> Part:
+    """The part of a table in a file; what is `like` another text need not be looked at again."""
+    part = _part(source, reading, like)
+    part.keys = source.keys
+    return part
+
+
+def _part(source: Source, reading: Reading, like: "TextFile | None") -> Part:
+    magic, name = source.magic, source.name.lower()
+    if magic.startswith(b"PAR1") or name.endswith((".parquet", ".pq")):
+        return ParquetFile(source)
+    if magic.startswith((b"ARROW1", b"\xff\xff\xff\xff")) or name.endswith((".feather", ".arrow")):
+        return ArrowFile(source)
+    if magic.startswith(b"\xd0\xcf\x11\xe0"):
+        raise DataError(
+            f"{source.name}: an old workbook of Excel, or one with a password; save it as .xlsx "
+            "without a password."
+        )
+    if magic.startswith(b"PK\3\4") or name.endswith(".xlsx"):
+        return Workbook(source, reading)
+    return TextFile(source.name, source.open, reading, like)
+
+
+class Frame(Part):
+    """The rows of a frame."""
+
+    def __init__(self, name: str, table: pa.Table) -> None:
+        self.name = name
+        self.table = table
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.table.column_names)
+
+    def batches(self, columns: list[str], words: list[str]) -> Iterator[pa.RecordBatch]:
+        yield from self.table.select(columns).to_batches(max_chunksize=ROWS)
+
+
+class ParquetFile(Part):
+    """The rows of a Parquet file."""
+
+    def __init__(self, source: Source) -> None:
+        self.name = source.name
+        self.source = source
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        with explained(self.name, "Parquet file"):
+            return _once(pa.parquet.read_schema(self.source.whole()).names, self.name)
+
+    def batches(self, columns: list[str], words: list[str]) -> Iterator[pa.RecordBatch]:
+        # buffered as it goes, where Arrow would rather hold all of the file
+        how = {"pre_buffer": False, "buffer_size": BUFFER, "read_dictionary": words}
+        with (
+            explained(self.name, "Parquet file"),
+            pa.parquet.ParquetFile(self.source.whole(), **how) as file,
+        ):
+            yield from file.iter_batches(ROWS, columns=columns, use_threads=False)
+
+
+class ArrowFile(Part):
+    """The rows of a Feather file, or of another file or stream in Arrow's format."""
+
+    def __init__(self, source: Source) -> None:
+        self.name = source.name
+        self.source = source
+        if source.magic.startswith(b"FEA1"):
+            raise DataError(f"{self.name}: Feather of version 1; write it again, as version 2.")
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        with explained(self.name, "Arrow file"), self._open() as reader:
+            return _once(reader.schema.names, self.name)
+
+    def batches(self, columns: list[str], words: list[str]) -> Iterator[pa.RecordBatch]:
+        wanted = [self.names.index(name) for name in columns]
+        with explained(self.name, "Arrow file"), self._open(wanted) as reader:
+            for batch in (
+                map(reader.get_batch, range(reader.num_record_batches))
+                if hasattr(reader, "get_batch")
+                else reader
+            ):
+                for begin in range(0, batch.num_rows, ROWS):
+                    yield batch.slice(begin, ROWS)
+
+    def _open(self, wanted: list[int] | None = None) -> Any:
+        whole = self.source.whole()
+        file = pa.memory_map(str(whole)) if isinstance(whole, Path) else whole
+        options = pa.ipc.IpcReadOptions(included_fields=wanted)
+        is_stream = self.source.magic.startswith(b"\xff\xff\xff\xff")
+        return (pa.ipc.open_stream if is_stream else pa.ipc.open_file)(file, options=options)
+
+
+class TextFile(Part):
+    """The rows of a text, with fields between separators."""
+
+    def __init__(
+        self,
+        name: str,
+        open_: Callable[[], Any],
+        reading: Reading,
+        like: "TextFile | None" = None,
+    ) -> None:
+        self.name = name
+        self.open = open_
+        self.reading = reading
+        self.like = like
+        self.beginning = b""
+        self.footer: list[str] = []
+        self.encoding = ""
+        self.ascii = True
+
+    @cached_property
+    def head(self) -> Head:
+        """How it is written."""
+        with explained(self.name), self.open() as stream:
+            data = stream.read(HEAD)
+            while data.count(b"\n") < 3 and len(data) < BLOCK and (more := stream.read(len(data))):
+                data += more
+            whole = not stream.read(1)
+        if self.like is not None and data.isascii():
+            there = self.like.head
+            if self.like.beginning and data.startswith(self.like.beginning):
+                self.encoding = there.text.encoding
+                return there
+        head = read_head(data, whole, self.name, self.reading)
+        self.encoding = head.text.encoding
+        self.ascii = data.isascii()
+        if self.encoding == "utf-8" and not data.startswith(BOM_UTF8):
+            self.beginning = data[: head.start]
+        return head
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        names = self.head.names
+        if sum(not name.strip() for name in names) > 1:  # separators behind the last name
+            names = tuple(n if n.strip() else f"column {i + 1}" for i, n in enumerate(names))
+        return _once(names, self.name)
+
+    def batches(self, columns: list[str], words: list[str]) -> Iterator[pa.RecordBatch]:
+        names = list(self.names)
+        names_in = "card" if self.head.bare else "header"
+        with (
+            explained(self.name, "CSV table", self._wrong_letter, names_in),
+            closing(_Body(self)) as stream,
+        ):
+            try:
+                reader = pa.csv.open_csv(
+                    stream,
+                    # One thread, as only then a wrong row is told by its number.
+                    pa.csv.ReadOptions(use_threads=False, block_size=BLOCK, column_names=names),
+                    pa.csv.ParseOptions(delimiter=self.head.text.separator),
+                    pa.csv.ConvertOptions(
+                        column_types=dict.fromkeys(names, pa.string()), include_columns=columns
+                    ),
+                )
+            except pa.ArrowInvalid as error:
+                if "Empty CSV file" in str(error):
+                    return
+                raise
+            with reader:
+                yield from reader
+
+    def _wrong_letter(self) -> None:
+        """Raise DataError for the first line that is not written as the lines before it."""
+        if not self.encoding.startswith("utf-16"):
+            with self.open() as stream:
+                check_letters(stream, self.encoding, self.name)
+
+
+class _Body:
+    """The bytes of the rows of a text, in UTF-8: a file that Arrow reads.
+
+    The lines above and below the rows are cut off. A text that seems to be UTF-8 but has a letter
+    of another kind first is read in the encoding of Windows.
+    """
+
+    closed = False
+
+    def __init__(self, text: TextFile) -> None:
+        self.text = text
+        self.skip = text.head.start
+        self.raw = text.open()
+        self.decoder = None if text.encoding == "utf-8" else _decoder(text.encoding)
+        self.ascii = text.ascii
+        self.buffer = b""
+        self.begun = self.ended = False
+        self.size = 0
+
+    def read(self, size: int) -> bytes:
+        """At most `size` bytes; none at the end."""
+        while not self.ended and len(self.buffer) < size + TAIL:
+            data = self._more(max(size, TAIL))
+            self.buffer += data
+            if self.skip and self.buffer:
+                cut = min(self.skip, len(self.buffer))
+                self.buffer = self.buffer[cut:]
+                self.skip -= cut
+        out, self.buffer = self.buffer[:size], self.buffer[size:]
+        return out
+
+    def _more(self, size: int) -> bytes:
+        data: bytes = self.raw.read(size)
+        self.size += len(data)
+        if isinstance(self.raw, gzip.GzipFile):
+            check_size(self.size, self.text.name)
+        first, self.begun = not self.begun, True
+        if first and self.decoder is None:
+            data = data.removeprefix(BOM_UTF8)
+        if self.decoder is None and self.ascii and not data.isascii():
+            self.ascii = False
+            if not is_utf8(data):
+                self.text.encoding = single_byte(data)
+                self.decoder = _decoder(self.text.encoding)
+        self.ended = not data
+        if self.decoder is not None:
+            letters = self.decoder.decode(data, final=self.ended)
+            data = (letters.removeprefix("\ufeff") if first else letters).encode()
+        if self.ended:
+            self._cut(data)
+            return b""
+        return data
+
+    def _cut(self, rest: bytes) -> None:
+        """Leave out what stands below the rows."""
+        self.buffer += rest
+        begin = max(0, len(self.buffer) - TAIL)
+        if begin:
+            begin = self.buffer.find(b"\n", begin) + 1
+        tail = self.buffer[begin:].decode(errors="surrogateescape")
+        end, self.text.footer = footer(tail, self.text.head, tail.endswith(("\n", "\r")))
+        self.buffer = self.buffer[:begin] + tail[:end].encode(errors="surrogateescape")
+
+    def close(self) -> None:
+        self.raw.close()
+        self.closed = True
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return False
+
+    def writable(self) -> bool:
+        return False
+
+
+def _decoder(encoding: str) -> codecs.IncrementalDecoder:
+    return codecs.getincrementaldecoder(encoding)()
+
+
+class Workbook(TextFile):
+    """The rows of the first sheet of a workbook of Excel."""
+
+    def __init__(self, source: Source, reading: Reading) -> None:
+        self.source = source
+        self.sheets: list[str] = []
+        reading = replace(reading, text=Text(separator=","), timezone=None)
+        super().__init__(source.name, self._open, reading)
+
+    def _open(self) -> IO[bytes]:
+        return io.BytesIO(self._text)
+
+    @cached_property
+    def _text(self) -> bytes:
+        """The first sheet as CSV."""
+        try:
+            import python_calamine as calamine
+        except ImportError:
+            raise UnavailableError(
+                f"{self.name}: a workbook of Excel is read by the package python-calamine; "
+                "install it with: pip install 'forecaster[excel]'. Or save the sheet as CSV."
+            ) from None
+        with explained(self.name, "workbook"), self.source.open() as stream:
+            data = stream.read()
+            files = zipfile.ZipFile(io.BytesIO(data)).infolist()
+            check_size(sum(file.file_size for file in files), self.name)
+            try:
+                book = calamine.load_workbook(io.BytesIO(data))
+                self.sheets = book.sheet_names
+                rows = book.get_sheet_by_index(0).to_python()
+            except calamine.CalamineError as error:
+                raise DataError(f"{self.name}: not a whole workbook: {error}") from None
+        text = io.StringIO(newline="")
+        csv.writer(text, lineterminator="\n").writerows([_cell(c) for c in row] for row in rows)
+        return text.getvalue().encode()
+
+
+def _cell(cell: Any) -> str:
+    """A cell of a workbook as text."""
+    if isinstance(cell, float) and cell.is_integer() and abs(cell) < 2**53:
+        return str(int(cell))  # Excel has no whole numbers
+    if isinstance(cell, datetime):
+        return cell.isoformat(" ")
+    if isinstance(cell, str):
+        return re.sub(r"\s*[\r\n]+\s*", " ", cell)
+    return str(cell)
+
+
+def _once(names: Sequence[str], where: str) -> tuple[str, ...]:
+    twice = [name for name, times in Counter(names).items() if times > 1]
+    if twice:
+        raise DataError(f"{where}: column '{twice[0]}' stands there twice.")
+    return tuple(names)
+
+
+def check_size(size: int, where: str) -> None:
+    """Raise DataError where a packed file is larger than data are."""
+    if size > LARGEST:
+        raise DataError(
+            f"{where}: unpacks to more than {LARGEST >> 20} MiB, which no data set here does; "
+            "unpack it yourself if you trust it."
+        )
+
+
+@contextmanager
+def explained(
+    name: str, what: str = "", look: Callable[[], None] | None = None, names: str = "header"
+) -> Iterator[None]:
+    """What Arrow and the system say about a file, in our words; `look` may know better."""
+    try:
+        yield
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise DataError(f"{name}: not a whole gzip file: {error}") from None
+    except zipfile.BadZipFile as error:
+        raise DataError(f"{name}: not a whole zip file: {error}") from None
+    except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
+        if isinstance(error, OSError) and error.strerror is not None:
+            raise StorageError(f"{name}: cannot be read: {error.strerror}") from None
+        if look is not None and (isinstance(error, UnicodeDecodeError) or "UTF8" in str(error)):
+            look()
+        raise DataError(f"{name}: {row_error(str(error), what, names)}") from None
+
+
+def row_error(text: str, what: str, names: str) -> str:
+    """What Arrow says of a wrong row, in our words; the `names` of its columns stand somewhere."""
+    match = re.search(r"Row #(\d+): Expected (\d+) columns, got (\d+): (.*)", text, re.DOTALL)
+    if match is None:
+        return f"not a whole {what}: {text}"
+    row, expected, got, cells = match.groups()
+    more = ". A field that holds the separator needs quotes." if int(got) > int(expected) else ""
+    return (
+        f"row {row}: expected {expected} fields as in the {names}, got {got}: "
+        f"{cells.strip()[:80]!r}{more}"
+    )
