@@ -1,15 +1,53 @@
+import gzip
+import io
+import zipfile
+
+import numpy as np
 import pandas as pd
 import pytest
 
-from forecaster.datasets.reader.files import frame_table, open_table
-from forecaster.errors import DataError
+from forecaster.datasets.reader import history, read
+from forecaster.datasets.reader.files import data_files, frame_table, open_table
+from forecaster.datasets.reading import Reading
+from forecaster.errors import DataError, UnavailableError
+from forecaster.resources import SUFFIXES, names_a_file
+
+TABLE = pd.DataFrame(
+    {
+        "t": pd.date_range("2020-01-01", periods=60, freq="h"),
+        "a": np.arange(60) / 7,
+        "b": np.arange(60) * 3,
+    }
+)
+
+
+@pytest.fixture
+def plain(tmp_path_factory):
+    file = tmp_path_factory.mktemp("plain") / "sales.csv"
+    TABLE.to_csv(file, index=False)
+    return read(str(file))
+
+
+def packed(file, members):
+    """Write a zip file of tables, bytes and texts."""
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, content in members.items():
+            if isinstance(content, pd.DataFrame):
+                buffer = io.BytesIO()
+                if name.endswith(".parquet"):
+                    content.to_parquet(buffer, index=False)
+                else:
+                    content.to_csv(buffer, index=False)
+                content = buffer.getvalue()
+            archive.writestr(name, content)
+    return str(file)
 
 
 def test_a_table_is_read_again_and_again_and_numbers_its_rows(tmp_path, monkeypatch):
     for name, rows in (("a.csv", 5), ("b.csv", 3)):
         pd.DataFrame({"x": range(rows), "y": "w"}).to_csv(tmp_path / name, index=False)
     (tmp_path / "notes.txt").write_text("not a table")
-    monkeypatch.setattr("forecaster.datasets.reader.files.BLOCK", 10)
+    monkeypatch.setattr("forecaster.datasets.reader.formats.BLOCK", 10)
     table = open_table(str(tmp_path))
     for _ in range(2):
         read = [(r.file, r.before, r.cells["x"].to_pylist()) for r in table.rows(["x"])]
@@ -26,3 +64,164 @@ def test_a_frame_names_what_it_cannot_give():
     frame = pd.DataFrame([[1, 2]], columns=["a", "a"])
     with pytest.raises(DataError, match="here: column 'a' stands there twice"):
         frame_table(frame, "t", "here")
+
+
+class TestNames:
+    def test_names_with_blanks_around_them(self, tmp_path):
+        TABLE.to_csv(tmp_path / "x.csv", index=False, header=["t", " a", "b "])
+        file = str(tmp_path / "x.csv")
+        assert read(file).columns == ("a", "b")
+        for name in ("a", " a"):
+            own = read(file, Reading(targets=(name,)))
+            assert own.columns == (name,)
+            facts = Reading(time="t", targets=(name,), freq="h", timezone="naive")
+            for blanks in (["t", "a", "b"], [" t", " a ", "b"]):
+                frame = TABLE.set_axis(blanks, axis=1)
+                assert history(frame, facts).columns == (name,)
+
+    def test_blanks_stay_where_names_need_them_to_differ(self, tmp_path):
+        TABLE.to_csv(tmp_path / "x.csv", index=False, header=["t", "a", " a"])
+        assert read(str(tmp_path / "x.csv")).columns == ("a", " a")
+
+
+class TestFolder:
+    def test_files_that_may_be_no_tables_do_not_count_beside_tables(self):
+        assert data_files(["a.csv", "b.txt", "c.xlsx", ".d.csv", "_e.csv"]) == ["a.csv"]
+        assert data_files(["a.md", "b.TXT", "c.xlsx"]) == ["b.TXT", "c.xlsx"]
+
+    def test_names_of_files(self):
+        for suffix in SUFFIXES:
+            assert names_a_file(f"sales{suffix}")
+            assert names_a_file(f"sales{suffix.upper()}")
+        assert not names_a_file("ETTh1")
+
+    def test_a_folder_without_data_says_what_is_wanted(self, tmp_path):
+        (tmp_path / "year").mkdir()
+        with pytest.raises(UnavailableError, match=r"holds no data file; .*\.xlsx.* year=2024"):
+            read(str(tmp_path))
+
+    @pytest.mark.parametrize("suffix", ["parquet", "csv"])
+    def test_folders_that_are_called_by_keys(self, tmp_path, plain, suffix):
+        for number, rows in TABLE.groupby(np.arange(len(TABLE)) // 6):
+            folder = tmp_path / f"day={rows['t'].iloc[0].day}" / f"part={number}"
+            folder.mkdir(parents=True)
+            if suffix == "csv":
+                rows.to_csv(folder / "x.csv", index=False)
+            else:
+                rows.to_parquet(folder / "x.parquet", index=False)
+        (tmp_path / "_SUCCESS").touch()
+        own = read(str(tmp_path))
+        assert own.series.digest == plain.series.digest
+        assert "10 files of times that follow one another: parts of one series." in own.said
+        ahead = read(str(tmp_path), Reading(targets=("a",), future_covariates=("day",)))
+        assert ahead.series.known is not None
+        assert ahead.series.known[:, 0].tolist() == TABLE["t"].dt.day.tolist()
+
+    def test_a_key_may_name_the_series(self, tmp_path):
+        for shop in ("b%20c", "a"):
+            (tmp_path / f"shop={shop}" / "year=2020").mkdir(parents=True)
+            TABLE.to_parquet(tmp_path / f"shop={shop}" / "year=2020" / "part-0.parquet")
+        own = read(str(tmp_path))
+        assert own.id == ("shop",)
+        assert own.series.items is not None
+        assert own.series.items.names == ("a", "b c")
+        assert own.columns == ("a", "b")
+        assert "The rows of a series share a folder: 'shop'." in own.said
+
+
+class TestJoined:
+    @pytest.mark.parametrize("packing", ["folder", "zip"])
+    def test_files_of_one_column_each_that_share_the_time(self, tmp_path, plain, packing):
+        columns = {f"{name}.csv": TABLE[["t", name]] for name in "ab"}
+        for name, table in columns.items():
+            table.to_csv(tmp_path / name, index=False)
+        path = str(tmp_path)
+        if packing == "zip":
+            path = packed(tmp_path / "x.zip", columns)
+        own = read(path)
+        assert own.series.digest == plain.series.digest
+        assert own.said[0] == "2 files have their times in common: they are joined."
+        panel = read(path, Reading(panel=True))
+        assert panel.series.items is not None
+        assert panel.series.items.names == ("a", "b")
+        again = history(path, own.reading)
+        assert again.series.digest == plain.series.digest
+
+    def test_their_times_may_differ(self, tmp_path):
+        TABLE[["t", "a"]].iloc[:50].to_csv(tmp_path / "a.csv", index=False)
+        TABLE[["t", "b"]].iloc[3:].to_csv(tmp_path / "b.csv", index=False)
+        own = read(str(tmp_path))
+        expected = TABLE[["a", "b"]].to_numpy(dtype=float)
+        expected[50:, 0] = expected[:3, 1] = np.nan
+        np.testing.assert_array_equal(own.series.values, expected)
+        assert own.counts["missing"] == {"a": 10, "b": 3}
+        alone = read(str(tmp_path), Reading(targets=("a",)))
+        assert alone.series.values[:, 0].tolist() == expected[:50, 0].tolist()
+
+    def test_what_repeats_is_told_of_each_file(self, tmp_path):
+        TABLE[["t", "a"]].to_csv(tmp_path / "a.csv", index=False)
+        twice = pd.concat([TABLE, TABLE.iloc[-1:].assign(b=0)])[["t", "b"]]
+        twice.to_csv(tmp_path / "b.csv", index=False)
+        with pytest.raises(DataError, match=r"repeated stamps: 1 \(the first is b.csv, row 61"):
+            read(str(tmp_path))
+        own = read(str(tmp_path), Reading(policy="resample"))
+        assert own.series.values[-1].tolist() == [59 / 7, 59 * 3 / 2]
+
+    @pytest.mark.parametrize("names", [("t,a", "u,b"), ("t,a", "t,a,b"), ("t,a,b", "t,c,d")])
+    def test_others_are_refused(self, tmp_path, names):
+        for number, header in enumerate(names):
+            row = ",".join(["2020-01-01", *"12"][: header.count(",") + 1])
+            (tmp_path / f"{number}.csv").write_text(f"{header}\n{row}\n")
+        with pytest.raises(DataError, match=r"1\.csv has other columns than .*0\.csv"):
+            read(str(tmp_path))
+
+
+class TestZip:
+    @pytest.mark.parametrize("name", ["sales.csv", "data/sales.csv", "sales.parquet"])
+    def test_one_file(self, tmp_path, plain, name):
+        members = {name: TABLE, "__MACOSX/._sales.csv": "x", "readme.md": "x", "notes.txt": "x"}
+        file = packed(tmp_path / "sales.zip", members)
+        assert read(file).series.digest == plain.series.digest
+
+    def test_a_packed_file_in_it(self, tmp_path, plain):
+        text = gzip.compress(TABLE.to_csv(index=False).encode())
+        file = packed(tmp_path / "sales.zip", {"sales.csv.gz": text})
+        assert read(file).series.digest == plain.series.digest
+
+    def test_several_are_like_a_folder(self, tmp_path):
+        file = packed(tmp_path / "x.zip", {"m/two.csv": TABLE, "m/one.csv": TABLE})
+        own = read(file)
+        assert own.series.items is not None
+        assert own.series.items.names == ("one", "two")
+        text = TABLE.to_csv(index=False).replace("\n2020-01-01 01:00:00,", "\nx,")
+        with pytest.raises(DataError, match=r"x\.zip/m/two\.csv, row 2, column 't'"):
+            read(packed(tmp_path / "x.zip", {"m/one.csv": TABLE, "m/two.csv": text}))
+
+    def test_keys_in_it(self, tmp_path):
+        halves = {f"shop={i}/x.csv": TABLE for i in (10, 9)}
+        own = read(packed(tmp_path / "x.zip", halves))
+        assert own.series.items is not None
+        assert own.series.items.names == ("9", "10")
+
+    def test_what_is_wrong_with_it(self, tmp_path, monkeypatch):
+        with pytest.raises(UnavailableError, match=r"x\.zip holds no data file; expected \.csv"):
+            read(packed(tmp_path / "x.zip", {"a.md": "x"}))
+        (tmp_path / "x.zip").write_bytes(b"PK\3\4" + b"x" * 99)
+        with pytest.raises(DataError, match=r"x\.zip: not a whole zip file"):
+            read(str(tmp_path / "x.zip"))
+        file = packed(tmp_path / "x.zip", {"a.csv": TABLE})
+        data = bytearray((tmp_path / "x.zip").read_bytes())
+        data[60] ^= 1
+        (tmp_path / "x.zip").write_bytes(data)
+        with pytest.raises(DataError, match=r"a\.csv: not a whole zip file: Bad CRC"):
+            read(file)
+        place = data.index(b"PK\1\2") + 8
+        data[60] ^= 1
+        data[place] |= 1
+        (tmp_path / "x.zip").write_bytes(data)
+        with pytest.raises(DataError, match=r"x\.zip: it has a password"):
+            read(file)
+        packed(tmp_path / "x.zip", {"a.csv": TABLE})
+        monkeypatch.setattr("forecaster.datasets.reader.formats.LARGEST", 999)
+        with pytest.raises(DataError, match=r"x\.zip: unpacks to more than"):
+            read(file)

@@ -1,0 +1,179 @@
+import gzip
+import sys
+import zipfile
+from datetime import datetime, timedelta
+from xml.sax.saxutils import escape
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.feather
+import pytest
+
+from forecaster.datasets.reader import read
+from forecaster.datasets.reading import Reading
+from forecaster.errors import DataError, UnavailableError
+
+TABLE = pd.DataFrame(
+    {
+        "t": pd.date_range("2020-01-01", periods=40, freq="h"),
+        "a": np.arange(40) / 7,
+        "b": np.arange(40) * 3,
+    }
+)
+
+
+def workbook(file, *sheets):
+    """Write a workbook of sheets of rows, as Excel stores it."""
+    space = "http://schemas.openxmlformats.org"
+    kind = f"{space}/officeDocument/2006/relationships"
+    main = f'xmlns="{space}/spreadsheetml/2006/main" xmlns:r="{kind}"'
+    numbers = range(1, len(sheets) + 1)
+
+    def cell(value):
+        if value is None:
+            return "<c/>"
+        if isinstance(value, datetime):
+            return f'<c s="1"><v>{(value - datetime(1899, 12, 30)) / timedelta(1)!r}</v></c>'
+        if isinstance(value, str):
+            return f'<c t="inlineStr"><is><t>{escape(value)}</t></is></c>'
+        return f"<c><v>{value!r}</v></c>"
+
+    parts = {
+        "[Content_Types].xml": f'<Types xmlns="{space}/package/2006/content-types"/>',
+        "_rels/.rels": f'<Relationships xmlns="{space}/package/2006/relationships"><Relationship '
+        f'Id="r" Type="{kind}/officeDocument" Target="xl/workbook.xml"/></Relationships>',
+        "xl/workbook.xml": f"<workbook {main}><sheets>"
+        + "".join(f'<sheet name="S{i}" sheetId="{i}" r:id="r{i}"/>' for i in numbers)
+        + "</sheets></workbook>",
+        "xl/_rels/workbook.xml.rels": f'<Relationships xmlns="{space}/package/2006/relationships">'
+        + "".join(
+            f'<Relationship Id="r{i}" Type="{kind}/worksheet" Target="worksheets/s{i}.xml"/>'
+            for i in numbers
+        )
+        + f'<Relationship Id="s" Type="{kind}/styles" Target="styles.xml"/></Relationships>',
+        "xl/styles.xml": f'<styleSheet {main}><cellXfs><xf numFmtId="0"/><xf numFmtId="22"/>'
+        "</cellXfs></styleSheet>",
+        **{
+            f"xl/worksheets/s{i}.xml": f"<worksheet {main}><sheetData>"
+            + "".join(f"<row>{''.join(map(cell, row))}</row>" for row in rows)
+            + "</sheetData></worksheet>"
+            for i, rows in enumerate(sheets, 1)
+        },
+    }
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, content in parts.items():
+            archive.writestr(name, content)
+    return str(file)
+
+
+def rows(table=TABLE):
+    return [[row.t.to_pydatetime(), row.a, row.b] for row in table.itertuples()]
+
+
+@pytest.fixture
+def plain(tmp_path):
+    (tmp_path / "plain").mkdir()
+    file = tmp_path / "plain" / "sales.csv"
+    TABLE.to_csv(file, index=False)
+    return read(str(file))
+
+
+@pytest.mark.parametrize("compression", ["uncompressed", "lz4", "zstd"])
+def test_feather(tmp_path, plain, compression):
+    file = tmp_path / "sales.feather"
+    pa.feather.write_feather(TABLE, str(file), compression=compression, chunksize=7)
+    own = read(str(file))
+    assert own.series.digest == plain.series.digest
+    assert read(str(file), Reading(targets=("b",))).series.values[:, 0].tolist() == [*TABLE["b"]]
+
+
+@pytest.mark.parametrize("writer", [pa.ipc.new_file, pa.ipc.new_stream])
+def test_arrow(tmp_path, plain, writer, monkeypatch):
+    monkeypatch.setattr("forecaster.datasets.reader.formats.ROWS", 9)
+    table = pa.Table.from_pandas(TABLE)
+    for name in ("sales.arrow", "sales"):
+        with writer(str(tmp_path / name), table.schema) as sink:
+            sink.write_table(table, max_chunksize=13)
+        assert read(str(tmp_path / name)).series.digest == plain.series.digest
+
+
+def test_the_first_bytes_tell_the_format(tmp_path, plain):
+    TABLE.to_parquet(tmp_path / "sales.data")
+    (tmp_path / "sales.csv").write_bytes(gzip.compress(TABLE.to_csv(index=False).encode()))
+    workbook(tmp_path / "sales.txt", [[*TABLE.columns], *rows()])
+    for name in ("sales.data", "sales.csv", "sales.txt"):
+        assert read(str(tmp_path / name)).series.digest == plain.series.digest
+
+
+def test_a_workbook(tmp_path, plain):
+    file = workbook(tmp_path / "sales.xlsx", [[*TABLE.columns], *rows()])
+    own = read(file)
+    assert own.series.digest == plain.series.digest
+    assert own.said[0] == "The time is column 't'."
+
+
+def test_a_workbook_as_people_write_them(tmp_path, plain):
+    sheet = [
+        ["Sales of 2020"], [None], [*TABLE.columns, "note"], [None, "MWh", "[EUR]", "a\nb"],
+        *([*row, "x, y"] for row in rows()),
+        ["Total", 1.5, 2, None], [None], ["Source: the shop"],
+    ]  # fmt: skip
+    file = workbook(tmp_path / "sales.xlsx", sheet, [["other"]])
+    own = read(file, Reading(targets=("a", "b")))
+    assert own.series.digest == plain.series.digest
+    assert own.said[:3] == (
+        "Lines above the rows, left out: 2, such as 'Sales of 2020,,,'.",
+        "Lines below the rows, left out: 2, such as 'Total,1.5,2,'.",
+        f"{file} has the sheets 'S1', 'S2': the first is read.",
+    )
+    sheet[6][1] = "x"
+    with pytest.raises(DataError, match=r"sales.xlsx, row 3 .*column 'a': expected a number"):
+        read(workbook(tmp_path / "sales.xlsx", sheet))
+
+
+def test_words_of_a_workbook_may_be_ids(tmp_path):
+    sheet = [["shop", "t", "y"], *([i, *row[:2]] for i in (7, 8) for row in rows())]
+    own = read(workbook(tmp_path / "a.xlsx", sheet), Reading(id=("shop",)))
+    assert own.series.items is not None
+    assert own.series.items.names == ("7", "8")
+
+
+def test_what_is_wrong_with_a_workbook(tmp_path, monkeypatch):
+    file = workbook(tmp_path / "a.xlsx", [[]])
+    with pytest.raises(DataError, match=r"a.xlsx: the file is empty"):
+        read(file)
+    (tmp_path / "b.xlsx").write_bytes(b"PK\3\4" + b"x" * 99)
+    with pytest.raises(DataError, match=r"b.xlsx: not a whole"):
+        read(str(tmp_path / "b.xlsx"))
+    (tmp_path / "c.xlsx").write_bytes(b"\xd0\xcf\x11\xe0" + b"x" * 99)
+    with pytest.raises(DataError, match=r"c.xlsx: an old workbook of Excel, or one with a passw"):
+        read(str(tmp_path / "c.xlsx"))
+    monkeypatch.setattr("forecaster.datasets.reader.formats.LARGEST", 999)
+    with pytest.raises(DataError, match=r"a.xlsx: unpacks to more than"):
+        read(file)
+    monkeypatch.setitem(sys.modules, "python_calamine", None)
+    with pytest.raises(UnavailableError, match=r"pip install 'forecaster\[excel\]'"):
+        read(file)
+
+
+@pytest.mark.parametrize("name", ["sales.feather", "sales.arrow", "sales.xlsx", "sales.parquet"])
+def test_half_a_file(tmp_path, name):
+    file = tmp_path / name
+    if name.endswith("xlsx"):
+        workbook(file, [[*TABLE.columns], *rows()])
+    elif name.endswith("parquet"):
+        TABLE.to_parquet(file)
+    else:
+        TABLE.to_feather(file)
+    file.write_bytes(file.read_bytes()[:-300])
+    with pytest.raises(DataError, match=rf"{name}: not a whole"):
+        read(str(file))
+
+
+def test_a_gzip_file_that_unpacks_to_too_much(tmp_path, monkeypatch):
+    file = tmp_path / "sales.csv.gz"
+    file.write_bytes(gzip.compress(TABLE.to_csv(index=False).encode()))
+    monkeypatch.setattr("forecaster.datasets.reader.formats.LARGEST", 999)
+    with pytest.raises(DataError, match="unpacks to more than"):
+        read(str(file))
