@@ -1,21 +1,14 @@
-"""What the installation and the machine offer: configs, cards, the cache, the device."""
+"""What the installation offers: configs, cards, the cache, its commit."""
 
 import os
 import re
 import subprocess
 from pathlib import Path
 
-from forecaster.errors import ForecasterError, UnavailableError, UsageError
+from forecaster.errors import ForecasterError
 
 PACKAGE = Path(__file__).resolve().parent
 CHECKOUT = PACKAGE.parent
-TABLES = (
-    ".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet", ".pq", ".feather", ".arrow",
-)  # fmt: skip
-"""What files of rows are called."""
-DOCUMENTS = (".txt", ".txt.gz", ".xlsx", ".zip")
-"""What files are called that may hold rows, and may not."""
-SUFFIXES = (*TABLES, *DOCUMENTS)
 TRACKING = "sqlite:///mlflow.db"
 """MLflow's store in the working directory."""
 
@@ -47,10 +40,17 @@ def cache() -> Path:
     return user_cache_path("forecaster")
 
 
+TABLES = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet", ".pq", ".feather", ".arrow")
+"""How the names of files of rows end."""
+DOCUMENTS = (".txt", ".txt.gz", ".xlsx", ".zip")
+"""How the names of files end that may hold rows, and may not."""
+SUFFIXES = (*TABLES, *DOCUMENTS)
+
+
 def names_a_file(text: str) -> bool:
     """Whether a name of data is that of a file, a folder or a pattern rather than of a card."""
-    named = re.search(r"[/\\*?]", text) or text.lower().endswith(SUFFIXES)
-    return bool(named) or Path(text).is_dir()
+    named = bool(re.search(r"[/\\*?]", text)) or text.lower().endswith(SUFFIXES)
+    return named or Path(text).is_dir()
 
 
 def tracking_uri() -> str:
@@ -61,26 +61,6 @@ def tracking_uri() -> str:
 def without_password(uri: str) -> str:
     """An address to show to people."""
     return uri if uri.startswith("sqlite:") else re.sub(r"//.*@", "//***@", uri)
-
-
-def device(name: str) -> str:
-    """ "cpu" or "cuda"; "auto" takes CUDA where there is one.
-
-    Raises UnavailableError when CUDA is asked for and this torch sees none, UsageError for
-    another name.
-    """
-    import torch
-
-    if name not in ("auto", "cpu", "cuda"):
-        raise UsageError(f"unknown device '{name}'. Known: auto, cpu, cuda.")
-    if name == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    if name == "cuda" and not torch.cuda.is_available():
-        raise UnavailableError(
-            "device=cuda: this torch sees no CUDA device. Use device=cpu, or install the CUDA "
-            "build of torch (README, Installing torch)."
-        )
-    return name
 
 
 def commit() -> str:
