@@ -98,7 +98,7 @@ class Client:
         def run(histories: frames.Histories, steps: int) -> np.ndarray:
             parameters = {"prediction_length": steps, "quantile_levels": levels}
             rows: list[list[Any]] = []
-            for part in _portions(histories, card):
+            for part in _portions(histories, card, known):
                 body = {"inputs": part, "parameters": parameters, "model": model}
                 answer = self._ask("POST", "/predict", json=body)
                 for each in answer["predictions"]:
@@ -112,7 +112,9 @@ class Client:
             return np.moveaxis(np.array(rows, dtype=np.float64), 1, -1)
 
         unknown: list[str] = []
-        question = frames.ask(_form(card), frame, horizon, levels, future, policy, where, say)
+        form = _form(card)
+        known = form.reading.read_as(card["future_covariates"])
+        question = frames.ask(form, frame, horizon, levels, future, policy, where, say)
         ahead = question.answer(run)
         if unknown:
             say(frames.own_scale(unknown))
@@ -188,17 +190,21 @@ def _form(card: dict[str, Any]) -> frames.Form:
     return frames.Form(reading, tuple(card["columns"]), card["look_back"], card["horizon"])
 
 
-def _portions(histories: frames.Histories, card: dict[str, Any]) -> Iterator[list[dict[str, Any]]]:
-    """The series as /predict takes them, some at a time."""
+def _portions(
+    histories: frames.Histories, card: dict[str, Any], known: Sequence[str]
+) -> Iterator[list[dict[str, Any]]]:
+    """The series as /predict takes them, some at a time; `known` are the columns known ahead."""
     count, past, width = histories.values.shape
-    names = card["future_covariates"]
-    numbers = past * width + (past + card["horizon"]) * len(names)
+    numbers = past * width + (past + card["horizon"]) * len(known)
     together = max(1, min(SERIES, NUMBERS // numbers))
     for first in range(0, count, together):
-        yield [_series(histories, i, card) for i in range(first, min(first + together, count))]
+        those = range(first, min(first + together, count))
+        yield [_series(histories, number, card, known) for number in those]
 
 
-def _series(histories: frames.Histories, number: int, card: dict[str, Any]) -> dict[str, Any]:
+def _series(
+    histories: frames.Histories, number: int, card: dict[str, Any], known: Sequence[str]
+) -> dict[str, Any]:
     """One series in the words of the interface."""
     values, name = histories.values[number], histories.items[number]
     cells = values.astype(object)
@@ -216,9 +222,9 @@ def _series(histories: frames.Histories, number: int, card: dict[str, Any]) -> d
         series["item_id"] = name
     if histories.covariates is not None:
         rows = histories.covariates[number].T.tolist()
-        known, past = dict(zip(card["future_covariates"], rows, strict=True)), card["look_back"]
-        series["past_covariates"] = {name: row[:past] for name, row in known.items()}
-        series["future_covariates"] = {name: row[past:] for name, row in known.items()}
+        pairs, past = [*zip(known, rows, strict=True)], card["look_back"]
+        series["past_covariates"] = {name: row[:past] for name, row in pairs}
+        series["future_covariates"] = {name: row[past:] for name, row in pairs}
     return series
 
 

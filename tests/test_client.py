@@ -70,6 +70,10 @@ def history(bundle: Bundle, rows: int = PAST + 5) -> pd.DataFrame:
         frame.iloc[rows:] = np.nan
         for name in schema.known.columns:
             frame[name] = rng.normal(size=len(frame))
+        for name, words in schema.reading.categories.items():
+            there = frame[schema.reading.read_as([name])[-1]].notna()
+            frame[name] = np.where(there, rng.choice(words, len(frame)), None)
+            frame = frame.drop(columns=list(schema.reading.read_as([name])))
         for attribute in schema.known.attributes:
             frame[attribute.name] = attribute.words[-1] if attribute.words else 120.0
         times = pd.date_range("2026-03-01", periods=len(frame), freq=schema.freq)

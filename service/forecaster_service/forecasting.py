@@ -12,7 +12,8 @@ import pandas as pd
 from pandas.tseries.frequencies import to_offset
 
 from forecaster.bundle import Schema
-from forecaster.datasets import normalise_freq
+from forecaster.datasets import Reading, normalise_freq
+from forecaster.datasets.reading import NOTHING_SAID
 from forecaster.errors import DataError, UsageError
 from forecaster.intervals import between
 from forecaster.lookup import did_you_mean
@@ -164,16 +165,15 @@ def at_levels(job: Job, done: Done[Forecast], forecaster: Forecaster) -> Done[Fo
 def example(forecaster: Forecaster) -> dict[str, Any]:
     """A request that the model accepts, with everything that it reads."""
     frame, schema, past = forecaster.example, forecaster.schema, forecaster.bundle.past
-    known, attributes = schema.known.columns, schema.known.attributes
+    attributes, read_from = schema.known.attributes, schema.reading.read_from
+    before, known = read_from(schema.past_only), read_from(schema.known.columns)
     columns = [schema.items[0]] if schema.wide else list(schema.targets)
     series = {
         "item_id": schema.items[0] if schema.items else "example",
         "start": frame[schema.time].iloc[0].isoformat(),
         "columns": list(schema.targets),
         "target": frame[columns][:past].to_numpy().tolist(),
-        "past_covariates": {
-            name: frame[name][:past].tolist() for name in (*schema.past_only, *known)
-        },
+        "past_covariates": {name: frame[name][:past].tolist() for name in (*before, *known)},
         "future_covariates": {name: frame[name][past:].tolist() for name in known},
         "static_covariates": {each.name: frame[each.name].tolist()[0] for each in attributes},
     }
@@ -223,6 +223,7 @@ def _series(
             "or a digit"
         )
         raise _RefusedError(("item_id",), message, "item_id")
+    series = _without_words(series, schema)
     rows, known = _history(series, schema, past), _known(series, forecaster)
     static = _static(series, schema)
     start, first = _times(series, len(rows), forecaster)
@@ -256,13 +257,35 @@ def in_rows(target: Any) -> bool:
     return target.ndim == 2 if isinstance(target, np.ndarray) else isinstance(target[0], list)
 
 
+def _without_words(series: SeriesInput, schema: Schema) -> SeriesInput:
+    """The series with each covariate of words as the columns of 0 and 1 that the model reads."""
+    reading, changed, needed = schema.reading, {}, schema.needs
+    for role in ("past_covariates", "future_covariates"):
+        given: dict[str, list[Any]] = getattr(series, role)
+        numbers: dict[str, list[Any]] = {}
+        for name, values in given.items():
+            words = reading.categories.get(name)
+            for row, value in enumerate(values if words or name in needed else ()):
+                if value is not None and (value not in words if words else type(value) is str):
+                    wanted = f"one of {_listed(words)}" if words else "a number"
+                    message = f"value {row + 1}: expected {wanted}"
+                    raise _RefusedError((role, name, row), message, "category")
+            if words is None:
+                numbers[name] = values
+                continue
+            for word, part in zip(words, reading.read_as([name]), strict=True):
+                numbers[part] = [None if each is None else float(each == word) for each in values]
+        changed[role] = numbers
+    return series.model_copy(update=changed) if reading.categories else series
+
+
 def _history(series: SeriesInput, schema: Schema, past: int) -> np.ndarray:
     """All rows (N, C) in the model's order of columns, NaN where missing."""
     given = series.past_covariates
     rows: Any = series.target  # an array, or lists
     _check_names(
         "past_covariates", given, schema.known.columns, "one value per row of target",
-        optional=schema.past_only,
+        optional=schema.past_only, reading=schema.reading,
     )  # fmt: skip
     apart = [name for name in schema.past_only if name in given]
     names = [name for name in schema.columns if name not in apart]
@@ -307,7 +330,8 @@ def _known(series: SeriesInput, forecaster: Forecaster) -> np.ndarray:
     bundle, ahead = forecaster.bundle, series.future_covariates
     names, past, horizon = bundle.schema.known.columns, bundle.past, bundle.horizon
     what = "one per step of the model's horizon, however short the prediction_length"
-    _check_names("future_covariates", ahead, names, f"{horizon} values each, {what}")
+    reading = bundle.schema.reading
+    _check_names("future_covariates", ahead, names, f"{horizon} values each, {what}", (), reading)
     _check_lengths("future_covariates", ahead, horizon, what)
     known = np.empty((past + horizon, len(names)))
     for column, name in enumerate(names):
@@ -340,20 +364,26 @@ def _static(series: SeriesInput, schema: Schema) -> dict[str, float | str]:
 
 def _check_names(
     role: str, given: Mapping[str, Any], needed: Sequence[str], what: str,
-    optional: Sequence[str] = (),
+    optional: Sequence[str] = (), reading: Reading = NOTHING_SAID,
 ) -> None:  # fmt: skip
-    """Raise _RefusedError unless all that is needed is given, and nothing that is not known."""
+    """Raise _RefusedError unless all that is needed is given, and nothing that is not known.
+
+    Columns of a `reading` are told by the names of the covariates that they come from.
+    """
     known = (*needed, *optional)
     if given and not known:
         message = f"this model takes no {role.replace('_', ' ')}"
         raise _RefusedError((role,), message, "no_covariates")
+    absent = reading.read_from([name for name in needed if name not in given])
     problems = []
     unknown = next((name for name in given if name not in known), None)
     if unknown is not None:
-        problems.append(f"there is another name.{did_you_mean(unknown[:64], known)}")
-    if missing := [name for name in needed if name not in given]:
-        problems.append(f"missing: {_listed(missing)}.")
+        hint = did_you_mean(unknown[:64], reading.read_from(known))
+        problems.append(f"there is another name.{hint}")
+    if absent:
+        problems.append(f"missing: {_listed(absent)}.")
     if problems:
+        needed, optional = reading.read_from(needed), reading.read_from(optional)
         names = [_listed(needed)] if needed else []
         names += [f"{_listed(optional)} unless target has them"] if optional else []
         message = f"expected {' and '.join(names)} ({what}); {' '.join(problems)}"

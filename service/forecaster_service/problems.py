@@ -217,7 +217,8 @@ def _flaw(error: Mapping[str, Any], form: type[BaseModel] | None) -> Flaw:
         place = inside[1:]
         location = location[: at + 1] + place
     elif set(field) & COVARIATES:  # followed by a name of the client's, and the place in a list
-        words, place = ("value",), tuple(part for part in inside[1:2] if isinstance(part, int))
+        numbers = [part for part in inside[1:3] if isinstance(part, int)]  # after their kind
+        words, place = ("value",), tuple(numbers[:1])
         plain = inside and _SAFE_KEY.fullmatch(str(inside[0]))
         location = location[: at + 1] + (inside[:1] + place if plain else ())
     if kind == "float_type":
@@ -226,6 +227,8 @@ def _flaw(error: Mapping[str, Any], form: type[BaseModel] | None) -> Flaw:
             text = "expected a number or a word"
         elif field == ("future_covariates",) and error["input"] is None:
             text = "null is no value: what is known ahead must be complete"
+    elif kind == "string_type" and set(field) & COVARIATES:
+        text = "expected a word, as the others are"
     elif kind == "finite_number":
         text = "expected a finite number"
     elif kind == "missing":

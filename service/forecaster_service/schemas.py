@@ -78,6 +78,12 @@ def _kind(value: Any) -> str:
     return "word" if isinstance(value, str) else "number"
 
 
+def _cells(values: Any) -> str:
+    """Which of the two kinds of covariate a list means to be."""
+    there = (value for value in values if value is not None) if isinstance(values, list) else ()
+    return "words" if isinstance(next(iter(there), None), str) else "numbers"
+
+
 Row: TypeAlias = Annotated[
     list[float | None], Field(fail_fast=True, min_length=1, max_length=MOST_COLUMNS)
 ]
@@ -90,8 +96,19 @@ Target: TypeAlias = Annotated[
     WrapValidator(_table),
 ]
 Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=256)]
+Word: TypeAlias = Annotated[str, Field(max_length=256)]
+PastCovariate: TypeAlias = Annotated[
+    Annotated[Past, Tag("numbers")]
+    | Annotated[list[Word | None], Field(fail_fast=True, min_length=1), Tag("words")],
+    Discriminator(_cells),
+]
+FutureCovariate: TypeAlias = Annotated[
+    Annotated[Future, Tag("numbers")]
+    | Annotated[list[Word], Field(fail_fast=True, min_length=1), Tag("words")],
+    Discriminator(_cells),
+]
 Attribute: TypeAlias = Annotated[
-    Annotated[float, Tag("number")] | Annotated[str, Field(max_length=256), Tag("word")],
+    Annotated[float, Tag("number")] | Annotated[Word, Tag("word")],
     Discriminator(_kind),
 ]
 Level: TypeAlias = Annotated[float, Field(gt=0, lt=1)]
@@ -113,11 +130,11 @@ class SeriesInput(Strict):
     columns: Annotated[list[Name], Field(fail_fast=True, max_length=MOST_COLUMNS)] | None = None
     """The names of the columns of `target`, in any order; by default the model's, in its order,
     without those in `past_covariates`."""
-    past_covariates: Annotated[dict[Name, Past], Field(max_length=MOST_COLUMNS)] = {}
+    past_covariates: Annotated[dict[Name, PastCovariate], Field(max_length=MOST_COLUMNS)] = {}
     """By name, one value per row of `target`: all covariates known ahead, complete in the
     look-back; and, where they are no columns of `target`, covariates of the past, null where
-    missing."""
-    future_covariates: Annotated[dict[Name, Future], Field(max_length=MOST_COLUMNS)] = {}
+    missing. A covariate of words has words that the model knows."""
+    future_covariates: Annotated[dict[Name, FutureCovariate], Field(max_length=MOST_COLUMNS)] = {}
     """By name, all covariates known ahead, complete: one value per step of the model's horizon,
     also where fewer steps are asked for."""
     static_covariates: Annotated[dict[Name, Attribute], Field(max_length=MOST_COLUMNS)] = {}

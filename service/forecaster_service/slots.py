@@ -230,8 +230,8 @@ def _describe(forecaster: Forecaster) -> tuple[ModelIdentity, ModelCard]:
         id_columns=list(schema.id),
         wide=schema.wide,
         targets=list(schema.targets),
-        past_covariates=list(schema.past_only),
-        future_covariates=list(schema.known.columns),
+        past_covariates=list(schema.reading.read_from(schema.past_only)),
+        future_covariates=list(schema.reading.read_from(schema.known.columns)),
         static_covariates=[
             StaticAttribute(name=each.name, words=list(each.words) or None)
             for each in schema.known.attributes

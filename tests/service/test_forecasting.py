@@ -1,5 +1,6 @@
 """Missing values, covariates, attributes and panels, for every kind of model."""
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from copy import deepcopy
@@ -164,6 +165,46 @@ class TestKnownAhead:
         client, forecaster, series = serve(kind)
         expected = forecaster.predict(forecaster.example)[list(forecaster.schema.targets)]
         np.testing.assert_array_equal(means(client, series)[0], expected.to_numpy())
+
+    def test_words_are_columns_of_0_and_1(self, serve: Serve) -> None:
+        client, forecaster, series = serve("words")
+        assert series["past_covariates"]["mood"] == ["bad"] * PAST
+        assert series["future_covariates"]["sky"] == ["clear"] * HORIZON
+        expected = forecaster.predict(forecaster.example)[["load"]]
+        np.testing.assert_array_equal(means(client, series)[0], expected.to_numpy())
+        other = deepcopy(series)
+        other["future_covariates"]["sky"][3] = "rain"
+        other["past_covariates"]["mood"][5:] = [None, "good"] * 9 + [None]
+        frame = forecaster.example.astype(object)
+        frame.loc[PAST + 3, "sky"] = "rain"
+        frame.loc[5 : PAST - 1, "mood"] = [None, "good"] * 9 + [None]
+        frame["load"] = frame["load"].astype(float)
+        expected = forecaster.predict(frame)[["load"]]
+        np.testing.assert_array_equal(means(client, other)[0], expected.to_numpy())
+
+    @pytest.mark.parametrize(
+        ("role", "change", "loc", "words"),
+        [
+            ("future", {"sky": ["clear"] * 5 + ["hail"]}, ["sky", 5], "value 6: .* clear, rain"),
+            ("future", {"sky": [1.0] * 6}, ["sky", 0], "value 1: expected one of clear, rain"),
+            ("future", {"sky": ["rain", None] * 3}, ["sky", 1], "value 2: expected a word"),
+            ("future", {"sky": ["rain", 1] * 3}, ["sky", 1], "value 2: expected a word"),
+            ("future", {"holiday": ["no"] * 6}, ["holiday", 0], "value 1: expected a number"),
+            ("past", {"holiday": [None] + ["no"] * 23}, ["holiday", 1], "value 2: .* a number"),
+            ("past", {"mood": ["meh"] * 24}, ["mood", 0], "expected one of bad, good"),
+            ("future", {"sky": None}, [], r"expected sky, holiday .* missing: sky\."),
+            ("future", {"skye": ["rain"] * 6}, [], "Did you mean 'sky'"),
+        ],
+    )
+    def test_words_that_do_not_fit_are_named(
+        self, serve: Serve, role: str, change: Body, loc: list[str | int], words: str
+    ) -> None:
+        client, _, series = serve("words")
+        given = {**series[f"{role}_covariates"], **change}
+        given = {name: values for name, values in given.items() if values is not None}
+        problem = refused(client, {**series, f"{role}_covariates": given})
+        assert problem["errors"][0]["loc"] == [f"{role}_covariates", *loc]
+        assert re.search(words, problem["errors"][0]["msg"])
 
     def test_it_matters_at_every_step_and_belongs_to_its_series(self, serve: Serve) -> None:
         client, _, series = serve("ahead")

@@ -193,7 +193,7 @@ def test_it_opens_with_the_example_of_the_model(
 
 
 @pytest.mark.parametrize("kind", [
-    "plain", "past", "panel", "two ids", "wide", "all", "median", "UTC", "MS",
+    "plain", "past", "words", "panel", "two ids", "wide", "all", "median", "UTC", "MS",
 ])  # fmt: skip
 def test_its_forecast_is_that_of_the_model(tab: Tab, kind: str, tmp_path: Path) -> None:
     others: dict[str, dict[str, Any]] = {

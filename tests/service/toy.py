@@ -37,6 +37,8 @@ AHEAD = Known(("holiday", "target"), Scaler((0.0, 20.0), (1.0, 5.0)))
 STATIC = Known(
     attributes=(Attribute("size", mean=100.0, std=20.0), Attribute("kind", ("in", "out")))
 )
+WORDS = {"mood": ("bad", "good"), "sky": ("clear", "rain")}
+SKY = Known(("sky=clear", "sky=rain", "holiday"), Scaler((0.5, 0.5, 0.0), (0.5, 0.5, 1.0)))
 ITEMS = ("Bern", "None", "../c d")
 METRICS = {
     "mse": 0.5, "mae": 0.4, "windows": 10,
@@ -48,6 +50,10 @@ KINDS: dict[str, dict[str, Any]] = {
     "holidays": {"columns": ("load",), "holidays": "AU-VIC"},
     "past": {"targets": ("Zürich °C",)},
     "ahead": {"columns": ("load",), "known": AHEAD},
+    "words": {
+        "columns": ("load", "mood=bad", "mood=good"), "targets": ("load",), "known": SKY,
+        "categories": WORDS,
+    },
     "panel": {"columns": ("load",), "id": ("town",), "items": ITEMS},
     "attributes": {"columns": ("load",), "id": ("town",), "items": ITEMS, "known": STATIC},
     "two ids": {
@@ -77,6 +83,7 @@ def make_bundle(
     wide: bool = False,
     known: Known = NOTHING_KNOWN,
     holidays: str | None = None,
+    categories: dict[str, tuple[str, ...]] | None = None,
 ) -> Bundle:
     """An Informer with ProbSparse attention that nobody trained, or our own model.
 
@@ -102,10 +109,14 @@ def make_bundle(
         mean = mean + 100 * np.arange(len(items))[:, None]
     reading = Reading(
         time="time", id=id, targets=items if wide else targets,
-        past_covariates=tuple(name for name in columns if name not in targets),
-        future_covariates=known.columns,
+        categories=categories or {},
         static=tuple(attribute.name for attribute in known.attributes),
         freq=freq, seasons=(24, 168), panel=wide, timezone=timezone,
+    )  # fmt: skip
+    past_only = [name for name in columns if name not in targets]
+    reading = replace(
+        reading, past_covariates=reading.read_from(past_only),
+        future_covariates=reading.read_from(known.columns),
     )  # fmt: skip
     scaler = Scaler(mean, np.full_like(mean, 2))
     schema = Schema(columns, targets, reading, scaler, items, known, holidays)

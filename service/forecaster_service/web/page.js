@@ -110,7 +110,9 @@ function buildRequest(csv, card, item, steps) {
   if (!columns.length) {
     throw new Refused(`none of the model's columns is there: expected ${card.columns.join(", ")}; got ${csv.columns.join(", ")}`);
   }
-  const cell = (row, name) => number(row["=" + source(name)], row.row, source(name));
+  const among = card.reading.categories;
+  const word = (text) => (MISSING.has((text || "").trim().toLowerCase()) ? null : text.trim());
+  const cell = (row, name) => (name in among ? word(row["=" + name]) : number(row["=" + source(name)], row.row, source(name)));
   let rows = long ? csv.rows.filter((row) => itemOf(row, card) === item) : csv.rows;
   if (card.wide) { // from its first to its last value, or to the last of what is known ahead
     const there = rows.map((row) => cell(row, card.targets[0]) !== null);
@@ -126,12 +128,13 @@ function buildRequest(csv, card, item, steps) {
   checkTimes(rows, stamps, first, time, card.freq);
   const part = (name, from, to) => rows.slice(from, to).map((row) => cell(row, name));
   const known = card.future_covariates.filter((name) => csv.columns.includes(name));
+  const wordy = card.past_covariates.filter((name) => name in among && csv.columns.includes(name));
   const attributes = card.static_covariates.filter(({ name }) => csv.columns.includes(name));
   const of = (names, values) => Object.fromEntries(names.map((name) => [name, values(name)]));
   const series = { start: stamps[first].trim().replace(" ", "T"), columns, target: target.slice(first, length) };
   if (item) series.item_id = item;
+  if (wordy.length || known.length) series.past_covariates = of([...wordy, ...known], (name) => part(name, first, length));
   if (known.length) {
-    series.past_covariates = of(known, (name) => part(name, first, length));
     series.future_covariates = of(known, (name) => part(name, length, rows.length));
   }
   if (attributes.length) {
