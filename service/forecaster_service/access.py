@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from forecaster_service import problems
-from forecaster_service.problems import Problem
+from forecaster_service import http_errors
+from forecaster_service.http_errors import HttpError
 from forecaster_service.settings import Settings
 
 OPEN = frozenset(
@@ -68,20 +68,20 @@ class Access:
         try:
             if scope["type"] == "http":
                 self._admit(scope)
-        except Problem as problem:
-            await problems.response(problem)(scope, receive, send)
+        except HttpError as error:
+            await http_errors.response(error)(scope, receive, send)
         else:
             await self.app(scope, receive, send)
 
     def _admit(self, scope: Scope) -> None:
         headers = dict(scope["headers"])
         if scope["method"] not in SAFE and _foreign(headers):
-            raise Problem(403, "pages of other hosts may not send requests to this service")
+            raise HttpError(403, "pages of other hosts may not send requests to this service")
         path = scope["path"].removeprefix(scope.get("root_path", ""))
         if path in OPEN or path.startswith(OPEN_FOLDERS):
             return
         if scope.get("state", {}).get("busy"):
-            raise Problem(503, "too many requests are at work; try again soon", retry=1)
+            raise HttpError(503, "too many requests are at work; try again soon", retry=1)
         client = (scope.get("client") or ("",))[0]
         if self.keys:
             client = self._name(headers.get(b"authorization", b""), client)
@@ -90,7 +90,7 @@ class Access:
             raise _too_often(f"more than {self.rates.full:g} requests in a minute", wait)
 
     def _name(self, given: bytes, address: str) -> str:
-        """Whose key it is. Raises Problem 401, or 429 after many wrong ones from an address.
+        """Whose key it is. Raises HttpError 401, or 429 after many wrong ones from an address.
 
         A right key is taken all the same: keys are too long to be guessed, and nobody is to be
         locked out by a neighbour.
@@ -108,13 +108,13 @@ class Access:
         raise _unauthorized("this key is not known here", ', error="invalid_token"')
 
 
-def _unauthorized(detail: str, error: str) -> Problem:
-    return Problem(401, detail, headers={"WWW-Authenticate": f'Bearer realm="forecaster"{error}'})
+def _unauthorized(detail: str, error: str) -> HttpError:
+    return HttpError(401, detail, headers={"WWW-Authenticate": f'Bearer realm="forecaster"{error}'})
 
 
-def _too_often(detail: str, wait: float) -> Problem:
+def _too_often(detail: str, wait: float) -> HttpError:
     seconds = ceil(wait)
-    return Problem(429, f"{detail}; try again in {seconds} s", retry=seconds)
+    return HttpError(429, f"{detail}; try again in {seconds} s", retry=seconds)
 
 
 def _foreign(headers: Mapping[bytes, bytes]) -> bool:
@@ -145,7 +145,7 @@ def describe(app: FastAPI, settings: Settings) -> None:
         for path, operations in schema["paths"].items():
             for operation in operations.values() if path not in OPEN else ():
                 operation["responses"] |= {
-                    str(status): told for status, told in problems.responses(*statuses).items()
+                    str(status): told for status, told in http_errors.responses(*statuses).items()
                 }
                 if settings.api_keys:
                     operation["security"] = [{"key": []}]

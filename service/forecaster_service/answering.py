@@ -21,8 +21,8 @@ from forecaster_service import forecasting
 from forecaster_service.batching import Done
 from forecaster_service.body import LARGE, in_thread_if, read
 from forecaster_service.forecasting import Forecast, Job
+from forecaster_service.http_errors import CLIENT_LEFT, HttpError, responses
 from forecaster_service.metrics import labels
-from forecaster_service.problems import CLIENT_LEFT, Problem, responses
 from forecaster_service.schemas import ModelIdentity
 from forecaster_service.store import store_of
 
@@ -64,7 +64,7 @@ async def answer(
 ) -> Response:
     """What the model called `name` answers: the JSON that `write` makes of the job of `prepare`.
 
-    Raises Problem where a step of it does, and 504 past the deadline.
+    Raises HttpError where a step of it does, and 504 past the deadline.
     """
     store = store_of(request)
     served = store.get(name)
@@ -85,7 +85,7 @@ async def answer(
 async def _result(work: Future[Done[Forecast]], request: Request, seconds: float) -> Done[Forecast]:
     """What `work` gives; it is cancelled when its client leaves or `seconds` have passed.
 
-    Raises Problem 504 at that time.
+    Raises HttpError 504 at that time.
     """
     result, left = wrap_future(work), ensure_future(_left(request))
     left.add_done_callback(lambda _: result.cancel())
@@ -94,11 +94,11 @@ async def _result(work: Future[Done[Forecast]], request: Request, seconds: float
             return await result
     except TimeoutError:
         detail = f"the forecast was not made within {seconds:g} s; try again later"
-        raise Problem(504, detail) from None
+        raise HttpError(504, detail) from None
     except CancelledError:
         if not left.done():  # it is the server that ends this
             raise
-        raise Problem(CLIENT_LEFT, "the client left") from None
+        raise HttpError(CLIENT_LEFT, "the client left") from None
     finally:
         result.cancel()
         left.cancel()

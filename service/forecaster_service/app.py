@@ -24,7 +24,7 @@ from starlette.middleware.body_limit import RequestBodyLimitMiddleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
-from forecaster_service import access, problems
+from forecaster_service import access, http_errors
 from forecaster_service.logs import Watch, new_id
 from forecaster_service.metrics import Metrics
 from forecaster_service.protocol import Connections
@@ -51,10 +51,10 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         lifespan=_lifespan,
     )
     app.state.settings, app.state.metrics = settings, measured
-    problems.install(app)
+    http_errors.install(app)
     access.describe(app, settings)
     for routes in (predict, invocations, kserve, models, health, metrics):
-        app.include_router(routes.router, responses=problems.responses(400))
+        app.include_router(routes.router, responses=http_errors.responses(400))
     app.include_router(page.router)
     return app
 
@@ -129,7 +129,7 @@ def _middleware(settings: Settings, measured: Metrics) -> list[Middleware]:
             CorrelationIdMiddleware, generator=new_id, validator=None, transformer=_request_id
         ),
         Middleware(Watch, metrics=measured),
-        Middleware(problems.ProblemResponses, details=details),
+        Middleware(http_errors.ErrorResponses, details=details),
         Middleware(TrustedHostMiddleware, allowed_hosts=hosts, www_redirect=False),
         Middleware(access.Access, settings=settings),
         Middleware(RequestBodyLimitMiddleware, max_body_size=settings.max_body_bytes),

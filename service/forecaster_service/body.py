@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
 from starlette.requests import ClientDisconnect
 
-from forecaster_service.problems import CLIENT_LEFT, Flaw, Problem, invalid
+from forecaster_service.http_errors import CLIENT_LEFT, Flaw, HttpError, invalid
 from forecaster_service.schemas import ARRAYS, MOST_COLUMNS
 from forecaster_service.settings import Settings
 
@@ -26,7 +26,7 @@ _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"(\s*:)?')
 def parse(data: bytes, settings: Settings, *, rows_are_objects: bool = False) -> Any:
     """The JSON value of a body; where its rows may be objects, they do not count as series.
 
-    Raises Problem: 400 for what is not JSON or has a key twice, 422 for more than the settings
+    Raises HttpError: 400 for what is not JSON or has a key twice, 422 for more than the settings
     allow. NaN and Infinity are read, so that the answer can tell where they stand.
     """
     # Reading is what costs, so the largest bodies are judged by counting bytes. A series is an
@@ -47,7 +47,7 @@ def parse(data: bytes, settings: Settings, *, rows_are_objects: bool = False) ->
     try:
         value = from_json(data)
     except ValueError as error:  # the message tells line and column, and quotes nothing
-        raise Problem(400, f"the body is not JSON in UTF-8: {error}") from None
+        raise HttpError(400, f"the body is not JSON in UTF-8: {error}") from None
     inputs = value.get("inputs") if isinstance(value, dict) and not rows_are_objects else None
     if isinstance(inputs, list) and len(inputs) > settings.max_series:
         raise _too_many("series", settings.max_series)
@@ -56,7 +56,7 @@ def parse(data: bytes, settings: Settings, *, rows_are_objects: bool = False) ->
     return value
 
 
-def _too_many(what: str, most: int) -> Problem:
+def _too_many(what: str, most: int) -> HttpError:
     message = f"expected at most {most:,} {what} in a request"
     return invalid([Flaw(loc=[], msg=message, type=f"too_many_{what}")])
 
@@ -76,7 +76,7 @@ def _keys(body: Any) -> int:
 
 def _distinct(pairs: list[tuple[str, Any]]) -> None:
     if len(dict(pairs)) < len(pairs):
-        raise Problem(400, "the body has an object with the same key twice")
+        raise HttpError(400, "the body has an object with the same key twice")
 
 
 async def read(
@@ -84,26 +84,26 @@ async def read(
 ) -> T:
     """The body as `kind`: application/json, not compressed.
 
-    Raises Problem where `parse` does, and 415 for another type; RequestValidationError for what is
-    no `kind`.
+    Raises HttpError where `parse` does, and 415 for another type; RequestValidationError for what
+    is no `kind`.
     """
     if request.headers.get("content-encoding", "identity").lower() != "identity":
-        raise Problem(
+        raise HttpError(
             415, "compressed bodies are not taken: send the JSON as it is",
             headers={"Accept-Encoding": "identity"},
         )  # fmt: skip
     given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if given != "application/json":
-        raise Problem(
+        raise HttpError(
             415, "expected the header Content-Type: application/json",
             headers={"Accept": "application/json"},
         )  # fmt: skip
     try:
         data = await request.body()
     except ClientDisconnect:
-        raise Problem(CLIENT_LEFT, "the client left") from None
+        raise HttpError(CLIENT_LEFT, "the client left") from None
     if not data:
-        raise Problem(400, "the body is empty: expected JSON")
+        raise HttpError(400, "the body is empty: expected JSON")
 
     def checked() -> T:
         value = parse(data, settings, rows_are_objects=rows_are_objects)

@@ -20,7 +20,7 @@ from forecaster.lookup import did_you_mean
 from forecaster.notices import NoticeCode
 from forecaster.predict import Forecaster
 from forecaster_service.batching import Done
-from forecaster_service.problems import Flaw, Location, invalid
+from forecaster_service.http_errors import Flaw, Location, invalid
 from forecaster_service.schemas import (
     FlatRequest,
     FullRequest,
@@ -42,7 +42,7 @@ Rows: TypeAlias = list[Any]
 
 
 @dataclass(frozen=True)
-class Place:
+class Destination:
     """Where a forecast belongs: its series' name, its first step, and the rank of its target."""
 
     item_id: str | None
@@ -67,7 +67,7 @@ class Job:
     """What the model is to do, and where its forecasts belong."""
 
     inputs: list[Inputs]
-    places: list[Place]
+    destinations: list[Destination]
     steps: int
     levels: list[float]
     notices: list[Notice]
@@ -80,13 +80,13 @@ class Job:
             for each in self.notices
         ]
 
-    def written(self, done: Done[Forecast]) -> Iterator[tuple[Place, Rows, dict[str, Rows]]]:
-        """Of each series, its place, the forecast, and the quantiles by level."""
-        for place, (forecast, quantiles) in zip(self.places, done.results, strict=True):
-            kept = (slice(self.steps), 0) if place.one_dimensional else slice(self.steps)
+    def written(self, done: Done[Forecast]) -> Iterator[tuple[Destination, Rows, dict[str, Rows]]]:
+        """Of each series, its destination, the forecast, and the quantiles by level."""
+        for destination, (forecast, quantiles) in zip(self.destinations, done.results, strict=True):
+            kept = (slice(self.steps), 0) if destination.one_dimensional else slice(self.steps)
             found = quantiles[kept]
             levels = {str(level): found[..., i].tolist() for i, level in enumerate(self.levels)}
-            yield place, forecast[kept].tolist(), levels
+            yield destination, forecast[kept].tolist(), levels
 
 
 class _RefusedError(Exception):
@@ -101,7 +101,7 @@ class _RefusedError(Exception):
 
 
 def prepare(request: FullRequest | FlatRequest, forecaster: Forecaster) -> Job:
-    """Fit a request to the model. Raises Problem 422 with everything that does not fit."""
+    """Fit a request to the model. Raises HttpError 422 with everything that does not fit."""
     full = isinstance(request, FullRequest)
     steps = request.parameters.prediction_length or forecaster.bundle.horizon
     levels = sorted(set(request.parameters.quantile_levels))
@@ -110,15 +110,15 @@ def prepare(request: FullRequest | FlatRequest, forecaster: Forecaster) -> Job:
         refused.flaw(("parameters",) if full else ())
         for refused in _refusals(request.parameters, forecaster, numbers)
     ]
-    inputs, places, notices = [], [], []
+    inputs, destinations, notices = [], [], []
     for number, series in enumerate(request.inputs):
         try:
-            found, place, surprises = _series(series, forecaster)
+            found, destination, surprises = _series(series, forecaster)
         except _RefusedError as refused:
             flaws.append(refused.flaw(("inputs", number) if full else ()))
             continue
         inputs.append(found)
-        places.append(place)
+        destinations.append(destination)
         where = number if full else None
         notices += [Notice(code=code, input=where, text=text) for code, text in surprises]
     if flaws:
@@ -128,7 +128,7 @@ def prepare(request: FullRequest | FlatRequest, forecaster: Forecaster) -> Job:
         notices.append(Notice(code=NoticeCode.MEDIAN, input=None, text=text))
     return Job(
         inputs=inputs,
-        places=places,
+        destinations=destinations,
         steps=steps,
         levels=levels,
         notices=notices,
@@ -214,7 +214,7 @@ def _refusals(
 
 def _series(
     series: SeriesInput, forecaster: Forecaster
-) -> tuple[Inputs, Place, list[tuple[NoticeCode, str]]]:
+) -> tuple[Inputs, Destination, list[tuple[NoticeCode, str]]]:
     """What the model reads of one series, where its forecast belongs, and what may surprise."""
     schema, past, name = forecaster.schema, forecaster.bundle.past, series.item_id
     if name is not None and name not in forecaster.places and not PLAIN_NAME.fullmatch(name):
@@ -249,7 +249,7 @@ def _series(
         text = f"the series is scaled by its own history: {why}"
         surprises.append((NoticeCode.OWN_SCALE, text))
     inputs = Inputs(name, rows, start, known, static)
-    return inputs, Place(name, first, not in_rows(series.target)), surprises
+    return inputs, Destination(name, first, not in_rows(series.target)), surprises
 
 
 def in_rows(target: Any) -> bool:

@@ -198,7 +198,7 @@ class TimeSeriesOutput(Answer):
     content: list[TimeSeriesForecast]
     """One forecast."""
     error: None
-    """Requests that fail are answered by a problem instead."""
+    """Requests that fail are answered by problem+json instead."""
 
 
 class TimeSeriesResponse(Answer):

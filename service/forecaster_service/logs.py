@@ -9,8 +9,8 @@ from asgi_correlation_id import correlation_id
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from structlog.typing import EventDict, FilteringBoundLogger, WrappedLogger
 
+from forecaster_service.http_errors import CLIENT_LEFT, HttpError, response
 from forecaster_service.metrics import Metrics, labels
-from forecaster_service.problems import CLIENT_LEFT, Problem, response
 
 PROBES = ("/livez", "/readyz", "/healthz", "/metrics")
 
@@ -78,8 +78,8 @@ class Watch:
         except Exception:
             self.log.exception("request failed")
             if not status:
-                problem = Problem(500, "an error of the service; its log tells more")
-                await response(problem)(scope, receive, watch)
+                error = HttpError(500, "an error of the service; its log tells more")
+                await response(error)(scope, receive, watch)
         finally:
             self._note(scope, CLIENT_LEFT if left else status, perf_counter() - began)
 

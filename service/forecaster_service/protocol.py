@@ -17,9 +17,9 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
+from forecaster_service.http_errors import HttpError, response
 from forecaster_service.logs import logger, new_id
 from forecaster_service.metrics import Metrics
-from forecaster_service.problems import Problem, response
 from forecaster_service.settings import Settings
 
 RATE = 2**16
@@ -211,20 +211,20 @@ class Protocol(HttpToolsProtocol):
             return
         waits = not self._answered()
         if not self.pipeline and not (waits and self.cycle.response_started):
-            self.transport.write(self._problem(status, detail))
+            self.transport.write(self._error(status, detail))
         if waits:
             self.cycle.disconnected = True
             self.cycle.message_event.set()
         self.transport.close()
         self._await_reader()
 
-    def _problem(self, status: int, detail: str) -> bytes:
+    def _error(self, status: int, detail: str) -> bytes:
         token = correlation_id.set(new_id())
         try:
             self.shared.log.info("refused", status=status, client=self.client and self.client[0])
             self.shared.closed.labels(str(status)).inc()
             headers = {"Connection": "close", "X-Request-ID": str(correlation_id.get())}
-            answer = response(Problem(status, detail, headers=headers))
+            answer = response(HttpError(status, detail, headers=headers))
         finally:
             correlation_id.reset(token)
         head = b"".join(b"%b: %b\r\n" % header for header in answer.raw_headers)

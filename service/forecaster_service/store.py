@@ -19,9 +19,9 @@ from forecaster.errors import ConfigError, DeviceLostError, ForecasterError
 from forecaster_service import forecasting
 from forecaster_service.batching import Batcher, Done, RefusedError
 from forecaster_service.forecasting import Forecast, Inputs, Job
+from forecaster_service.http_errors import HttpError
 from forecaster_service.logs import logger
 from forecaster_service.metrics import Metrics, labels
-from forecaster_service.problems import Problem
 from forecaster_service.schemas import FullRequest
 from forecaster_service.settings import Settings
 from forecaster_service.slots import (
@@ -114,21 +114,21 @@ class Store:
         logger().error("device lost", reason=reason)
 
     def ready(self) -> Served:
-        """The default model. Raises Problem 503 while there is none, and once the device is
+        """The default model. Raises HttpError 503 while there is none, and once the device is
         lost."""
         if self.lost:
-            raise Problem(503, self.lost, retry=60)
+            raise HttpError(503, self.lost, retry=60)
         if not self.slots:
-            raise Problem(503, UNNAMED, retry=60)
+            raise HttpError(503, UNNAMED, retry=60)
         return self._of(self.slots[0])
 
     def whole(self) -> list[Served]:
-        """All models. Raises Problem 503 while one is missing, and where `admit` does."""
+        """All models. Raises HttpError 503 while one is missing, and where `admit` does."""
         self.admit()
         return [self._of(slot) for slot in self.slots]
 
     def get(self, name: str | None) -> Served:
-        """The model called `name`, of several the first. Raises Problem 404 naming those there
+        """The model called `name`, of several the first. Raises HttpError 404 naming those there
         are, and 503 where it may be one that is missing."""
         if name is None or self.lost or not self.slots:
             return self.ready()
@@ -138,15 +138,15 @@ class Store:
             for slot in self.slots:
                 self._of(slot)
             known = "; ".join(" = ".join(each.names) for each in served)
-            raise Problem(404, f"no such model here; there is {known}")
+            raise HttpError(404, f"no such model here; there is {known}")
         if len({each.identity.name for each in found}) > 1:
             names = ", ".join(each.identity.name for each in found)
-            raise Problem(404, f"several models are called so, say which: {names}")
+            raise HttpError(404, f"several models are called so, say which: {names}")
         return found[0]
 
     def admit(self) -> Served:
-        """A model, if more can be asked now. Raises Problem 503 when there is none or the queue is
-        full, and once the device is lost."""
+        """A model, if more can be asked now. Raises HttpError 503 when there is none or the queue
+        is full, and once the device is lost."""
         served = next((slot.served for slot in self.slots if slot.served), None)
         if served is None or self.lost:
             return self.ready()
@@ -156,7 +156,7 @@ class Store:
 
     def submit(self, served: Served, job: Job) -> Future[Done[Forecast]]:
         """Queue a job for its model; quantiles, where wanted, are at the model's own levels, so
-        that requests for other ones share a batch. Raises Problem 503 when there is no room."""
+        that requests for other ones share a batch. Raises HttpError 503 when there is no room."""
         levels = served.forecaster.levels if job.levels else ()
         key, call = (served.identity.digest, levels), partial(self._run, served, levels)
         try:
@@ -168,7 +168,7 @@ class Store:
         self, served: Served, levels: Sequence[float], inputs: Sequence[Inputs]
     ) -> list[Forecast]:
         if self.lost:
-            raise Problem(503, self.lost, retry=60)
+            raise HttpError(503, self.lost, retry=60)
         began = perf_counter()
         if served.forecaster.device == "cpu":
             alone = self.batcher.alone()
@@ -180,7 +180,7 @@ class Store:
         except DeviceLostError as error:
             self.lose(str(error))
             _leave(error.exit_code)
-            raise Problem(503, self.lost, retry=60) from None
+            raise HttpError(503, self.lost, retry=60) from None
         if forecasts is None:  # no longer in the handler, which keeps the memory of what failed
             # met by the batcher, which tries again in halves, and by the client of a single series
             raise _busy("the device is out of memory")
@@ -193,7 +193,7 @@ class Store:
         if slot.served is None:
             number = self.slots.index(slot) + 1
             which = f"model {number} of {len(self.slots)}: " if len(self.slots) > 1 else ""
-            raise Problem(503, which + slot.reason, retry=2 if slot.loading else 60)
+            raise HttpError(503, which + slot.reason, retry=2 if slot.loading else 60)
         return slot.served
 
     def _watch(self) -> None:
@@ -216,7 +216,7 @@ class Store:
         try:
             served = self._load(slot)
         except Exception as error:
-            slot.failed = None if isinstance(error, Problem) else state
+            slot.failed = None if isinstance(error, HttpError) else state
             slot.failures += 1
             pause = self.settings.poll_seconds * 2.0 ** min(slot.failures, 30)
             slot.again = monotonic() + min(pause, RARELY)
@@ -239,7 +239,7 @@ class Store:
         self.metrics.failures.inc()
         if slot.served is None:
             slot.reason = for_clients(error)
-        foreseen = isinstance(error, ForecasterError | Problem)
+        foreseen = isinstance(error, ForecasterError | HttpError)
         kept = slot.served and slot.served.identity.digest
         logger().error(
             "model failed", source=slot.source, kept=kept, reason=str(error),
@@ -290,8 +290,8 @@ def _threads_and_batch(settings: Settings) -> tuple[int, int]:
     return settings.threads or threads, settings.max_batch or batch
 
 
-def _busy(reason: str) -> Problem:
-    return Problem(503, f"{reason}; try again soon", retry=1)
+def _busy(reason: str) -> HttpError:
+    return HttpError(503, f"{reason}; try again soon", retry=1)
 
 
 def _leave(status: int) -> None:

@@ -16,7 +16,7 @@ from fastapi.testclient import TestClient
 from forecaster.errors import DeviceLostError
 from forecaster.predict import Forecaster
 from forecaster_service import forecasting, store
-from forecaster_service.problems import Problem
+from forecaster_service.http_errors import HttpError
 from forecaster_service.schemas import FullRequest
 from tests.service.processes import Server, free_port, running, wait_for
 from tests.service.toy import NAME, start
@@ -85,7 +85,7 @@ class TestLostDevice:
             assert client.get("/readyz").status_code == 503
             assert client.get("/livez").status_code == 200
             queued = client.app.state.store.submit(served, job)  # type: ignore[attr-defined]
-            with pytest.raises(Problem, match=GONE):
+            with pytest.raises(HttpError, match=GONE):
                 queued.result(60)
         assert ended.wait(60)
         assert ended.status == 70

@@ -21,8 +21,8 @@ from forecaster.errors import UnavailableError
 from forecaster.predict import Forecaster
 from forecaster_service import forecasting
 from forecaster_service.batching import RefusedError
+from forecaster_service.http_errors import HttpError
 from forecaster_service.metrics import Metrics
-from forecaster_service.problems import Problem
 from forecaster_service.schemas import FullRequest
 from forecaster_service.settings import Settings
 from forecaster_service.slots import RARELY, Served
@@ -76,8 +76,8 @@ def stored(*sources: Path | str, **settings: Any) -> Iterator[Store]:
     store.close()
 
 
-def refused(store: Store, name: str | None = None) -> Problem:
-    with pytest.raises(Problem) as caught:
+def refused(store: Store, name: str | None = None) -> HttpError:
+    with pytest.raises(HttpError) as caught:
         store.get(name)
     return caught.value
 
@@ -145,7 +145,7 @@ class TestNames:
         with stored(folder, tmp_path / "two") as store:
             assert store.get(None).names == (NAME,)
             assert store.status == "failed"
-            with pytest.raises(Problem, match=f"model 2 of 2: two models are called {NAME}"):
+            with pytest.raises(HttpError, match=f"model 2 of 2: two models are called {NAME}"):
                 store.whole()
 
     def test_versions_and_aliases_tell_them_apart(self, folder: Path, registry: Registry) -> None:
@@ -169,7 +169,7 @@ class TestNames:
                 problem = refused(store, name)
                 assert problem.status_code == 503
                 assert problem.detail.startswith("model 1 of 2: the model could not be found")
-            with pytest.raises(Problem, match="could not be found"):
+            with pytest.raises(HttpError, match="could not be found"):
                 store.whole()
 
 

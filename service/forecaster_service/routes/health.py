@@ -5,7 +5,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 
-from forecaster_service.problems import Problem, responses
+from forecaster_service.http_errors import HttpError, responses
 from forecaster_service.schemas import Status, Version
 from forecaster_service.store import store_of
 
@@ -29,7 +29,7 @@ async def readyz(
     store = store_of(request)
     models = store.whole()
     if store.draining:
-        raise Problem(503, "the service is ending", retry=10)
+        raise HttpError(503, "the service is ending", retry=10)
     if verbose is None:
         return Status(status="ready")
     names = (

@@ -25,7 +25,7 @@ from forecaster_service.foreign import (
     ScoringRequest,
     SplitScoring,
 )
-from forecaster_service.problems import Flaw, Location, Problem, invalid, responses
+from forecaster_service.http_errors import Flaw, HttpError, Location, invalid, responses
 from forecaster_service.routes.health import readyz
 from forecaster_service.schemas import ModelIdentity, Status
 from forecaster_service.settings import Settings
@@ -75,7 +75,7 @@ router.include_router(scoring)
 
 
 def _prepare(body: Scoring, settings: Settings, forecaster: Forecaster) -> Asked:
-    """Read the table. Raises Problem 422 for what does not fit the model or the limits."""
+    """Read the table. Raises HttpError 422 for what does not fit the model or the limits."""
     horizon, levels = body.params.horizon, body.params.quantile_levels
     try:
         forecaster.check_levels(levels)
@@ -86,9 +86,9 @@ def _prepare(body: Scoring, settings: Settings, forecaster: Forecaster) -> Asked
         targets = len(forecaster.schema.targets)
         series, numbers = len(question.items), question.steps * targets * len(levels)
         if series > settings.max_series:
-            raise Problem(422, f"expected at most {settings.max_series:,} series, got {series:,}")
+            raise HttpError(422, f"expected at most {settings.max_series:,} series, got {series:,}")
         if series * numbers > MOST_QUANTILES:
-            raise Problem(
+            raise HttpError(
                 422,
                 f"these are {series * numbers:,} quantiles, but one answer has at most "
                 f"{MOST_QUANTILES:,}: ask for fewer levels, steps or series",
@@ -97,7 +97,7 @@ def _prepare(body: Scoring, settings: Settings, forecaster: Forecaster) -> Asked
     except ForecasterError as error:
         detail = str(error)  # with names of the table
         more = " ..." if len(detail) > MOST_WORDS else ""
-        raise Problem(422, detail[:MOST_WORDS] + more) from None
+        raise HttpError(422, detail[:MOST_WORDS] + more) from None
     return Asked(inputs, [], question.steps, list(question.levels), [], question)
 
 
@@ -112,7 +112,7 @@ def _inputs(question: frames.Question) -> Iterator[Inputs]:
 
 
 def _frame(body: Scoring) -> pd.DataFrame:
-    """The table of a request. Raises Problem 422 unless it is a full rectangle."""
+    """The table of a request. Raises HttpError 422 unless it is a full rectangle."""
     if isinstance(body, SplitScoring):
         columns, rows = body.dataframe_split.columns, body.dataframe_split.data
         for number, row in enumerate(rows):
@@ -134,11 +134,11 @@ def _frame(body: Scoring) -> pd.DataFrame:
     names = list(dict.fromkeys(name for row in table for name in row))
     if len(names) * len(table) > MOST_CELLS:
         message = f"{len(names):,} names in {len(table):,} rows are more than {MOST_CELLS:,} cells"
-        raise Problem(422, message)
+        raise HttpError(422, message)
     return pd.DataFrame(table, columns=names)
 
 
-def _ragged(location: Location, message: str) -> Problem:
+def _ragged(location: Location, message: str) -> HttpError:
     return invalid([Flaw(loc=list(location), msg=message, type="ragged")])
 
 

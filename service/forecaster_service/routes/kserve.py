@@ -18,7 +18,7 @@ from forecaster_service.foreign import (
     TimeSeriesRequest,
     TimeSeriesResponse,
 )
-from forecaster_service.problems import Flaw, Problem, invalid
+from forecaster_service.http_errors import Flaw, HttpError, invalid
 from forecaster_service.schemas import FullRequest, ModelIdentity, Parameters, SeriesInput
 
 STEPS = {
@@ -78,12 +78,12 @@ def _prepare(body: TimeSeriesRequest, forecaster: Forecaster) -> Job:
     )
     try:
         return forecasting.prepare(request, forecaster)
-    except Problem as problem:
+    except HttpError as error:
         renamed = [
             flaw.model_copy(update={"loc": [NAMES.get(str(part), part) for part in flaw.loc]})
-            for flaw in problem.errors
+            for flaw in error.errors
         ]
-        raise invalid(renamed, problem.count) from None
+        raise invalid(renamed, error.count) from None
 
 
 def _write(
@@ -95,13 +95,15 @@ def _write(
     request_id: str,
 ) -> bytes:
     outputs: list[TimeSeriesOutput] = []
-    for series, (place, forecast, quantiles) in zip(body.inputs, job.written(done), strict=True):
+    for series, (destination, forecast, quantiles) in zip(
+        body.inputs, job.written(done), strict=True
+    ):
         content = TimeSeriesForecast(
             type=series.type,
             name=series.name,
             mean_forecast=forecast,
             frequency=series.frequency,
-            start_timestamp=place.start,
+            start_timestamp=destination.start,
             quantiles=quantiles or None,
         )
         outputs.append(

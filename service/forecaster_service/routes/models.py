@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Request
 
 from forecaster_service import forecasting
-from forecaster_service.problems import responses
+from forecaster_service.http_errors import responses
 from forecaster_service.schemas import FullRequest, Models
 from forecaster_service.store import store_of
 

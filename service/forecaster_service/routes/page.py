@@ -7,7 +7,7 @@ from fastapi import APIRouter
 from fastapi import Path as PathParameter
 from fastapi.responses import FileResponse
 
-from forecaster_service.problems import Problem
+from forecaster_service.http_errors import HttpError
 
 WEB = Path(__file__).resolve().parent.parent / "web"
 POLICY = (
@@ -35,5 +35,5 @@ async def page() -> FileResponse:
 async def file(name: Annotated[str, PathParameter(max_length=64)]) -> FileResponse:
     """What the page loads."""
     if name not in FILES:
-        raise Problem(404, "the page has no such file")
+        raise HttpError(404, "the page has no such file")
     return FileResponse(WEB / name, headers=HEADERS)

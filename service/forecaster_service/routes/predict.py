@@ -41,12 +41,12 @@ def _write(
     """The response as JSON."""
     schema = forecaster.schema
     predictions = []
-    for place, forecast, quantiles in job.written(done):
+    for destination, forecast, quantiles in job.written(done):
         numbers: dict[str, Any] = {forecaster.kind: forecast}
         if quantiles:
             numbers["quantiles"] = quantiles
         prediction = Prediction.model_construct(  # ours: checked by the tests, not each time
-            item_id=place.item_id, start=place.start, freq=schema.freq,
+            item_id=destination.item_id, start=destination.start, freq=schema.freq,
             columns=list(schema.targets), **numbers,
         )  # fmt: skip
         predictions.append(prediction)

@@ -1,7 +1,7 @@
 """Every error leaves as application/problem+json (RFC 9457), small, and without what came in.
 
-`Problem` is raised where a request is refused; `install` makes an app answer with it, and
-`ProblemResponses` rewrites the plain-text errors of middleware that answers by itself.
+`HttpError` is raised where a request is refused; `install` makes an app answer with it, and
+`ErrorResponses` rewrites the plain-text errors of middleware that answers by itself.
 """
 
 import re
@@ -70,7 +70,7 @@ class ProblemDetails(BaseModel):
     """How many there are in all."""
 
 
-class Problem(HTTPException):
+class HttpError(HTTPException):
     """A refused request: status, a sentence for a person, where it is wrong, and in how many
     seconds the client may try again, where that helps."""
 
@@ -88,8 +88,8 @@ class Problem(HTTPException):
         self.errors, self.count = errors, count
 
 
-def invalid(errors: Sequence[Flaw], count: int | None = None) -> Problem:
-    """The problem of a request that is JSON but not a forecast that can be made.
+def invalid(errors: Sequence[Flaw], count: int | None = None) -> HttpError:
+    """The error of a request that is JSON but not a forecast that can be made.
 
     `count` is how many errors there are, where not all are given.
     """
@@ -99,30 +99,30 @@ def invalid(errors: Sequence[Flaw], count: int | None = None) -> Problem:
         f"[{part}]" if isinstance(part, int) else f".{part}" for part in errors[0].loc
     ).removeprefix(".")
     detail = f"{where + ': ' if where else ''}{errors[0].msg}{more}"
-    return Problem(422, detail, errors, count=count)
+    return HttpError(422, detail, errors, count=count)
 
 
-def response(problem: HTTPException) -> JSONResponse:
-    """The problem as an answer."""
-    errors = list(getattr(problem, "errors", ()))
+def response(error: HTTPException) -> JSONResponse:
+    """The error as an answer."""
+    errors = list(getattr(error, "errors", ()))
     details = ProblemDetails(
-        title=_phrase(problem.status_code),
-        status=problem.status_code,
-        detail=problem.detail,
+        title=_phrase(error.status_code),
+        status=error.status_code,
+        detail=error.detail,
         instance=f"urn:x-request-id:{correlation_id.get()}",
         errors=errors[:MOST_ERRORS] or None,
-        error_count=getattr(problem, "count", 0) or None,
+        error_count=getattr(error, "count", 0) or None,
     )
     return JSONResponse(
         details.model_dump(exclude_none=True),
-        problem.status_code,
-        dict(problem.headers or {}),
+        error.status_code,
+        dict(error.headers or {}),
         MEDIA_TYPE,
     )
 
 
 def install(app: FastAPI) -> None:
-    """Make every error that a route of `app` raises a problem, in /openapi.json too."""
+    """Answer every error that a route of `app` raises so, and tell it in /openapi.json."""
 
     async def refused(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, HTTPException)
@@ -137,7 +137,7 @@ def install(app: FastAPI) -> None:
         return response(invalid(flaws, len(errors)))
 
     async def unusable_data(request: Request, error: Exception) -> JSONResponse:
-        return response(Problem(422, str(error)))
+        return response(HttpError(422, str(error)))
 
     app.add_exception_handler(HTTPException, refused)
     app.add_exception_handler(RequestValidationError, invalid_body)
@@ -155,7 +155,7 @@ def install(app: FastAPI) -> None:
 
 
 def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """What a route says in /openapi.json of the problems that it may answer with."""
+    """What a route says in /openapi.json of the errors that it may answer with."""
     content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
     return {
         status: {"description": HTTPStatus(status).phrase, "content": content}
@@ -163,8 +163,8 @@ def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     }
 
 
-class ProblemResponses:
-    """ASGI middleware: an error of the app that is not a problem yet becomes one.
+class ErrorResponses:
+    """ASGI middleware: an error of the app that is not problem+json yet becomes it.
 
     `details` has our words for some statuses. After a 413 the connection is closed, for the rest
     of the body is not read.
@@ -187,7 +187,7 @@ class ProblemResponses:
                 if replaced:
                     detail = self.details.get(status, _phrase(status))
                     close = {"Connection": "close"} if status == 413 else None
-                    await response(Problem(status, detail, headers=close))(scope, receive, send)
+                    await response(HttpError(status, detail, headers=close))(scope, receive, send)
             if not replaced:
                 await send(message)
 
