@@ -19,10 +19,12 @@ key. Strictly causal. The paper states the fraction as Σ (e^w − 1) e^k v over
 very negative. The authors published no code, and 1e-6 is ours.
 """
 
+from typing import Unpack
+
 import torch
 from torch import Tensor, nn
 
-from forecaster.attention.base import About, Call, Core, Draw, Effective, Place, SelfAttention
+from forecaster.attention.base import About, Call, Core, Draw, Effective, Place, Seen, SelfAttention
 from forecaster.attention.common.aft import gated
 from forecaster.attention.common.banded import banded_mean
 from forecaster.attention.common.kernels import at_least_one, check_visibility
@@ -99,11 +101,9 @@ class AFTConvAttention(SelfAttention, MultiHeadAttention):
         self.kernel_gain = nn.Parameter(torch.zeros(place.heads))
         self.kernel_offset = nn.Parameter(torch.zeros(place.heads))
 
-    def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, *, causal: bool, key_mask: Tensor | None
-    ) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, **seen: Unpack[Seen]) -> Tensor:
         kernel = aft_conv_kernel(self.raw_kernel, self.kernel_gain, self.kernel_offset)
-        return aft_conv_attention(q, k, v, kernel, causal=causal, key_mask=key_mask)
+        return aft_conv_attention(q, k, v, kernel, **seen)
 
     def amounts_to(self) -> Effective:
         heads, window = self.raw_kernel.shape

@@ -22,15 +22,15 @@ again; a single row subtracts its largest k + w and is always exact.
 """
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from forecaster.attention.base import About, Call, Core, Draw, Effective, Place
+from forecaster.attention.base import About, Call, Core, Draw, Effective, Place, Seen
 from forecaster.attention.common.aft import RANK, check_features, gated, position_factors
-from forecaster.attention.common.kernels import accumulator, refuse_mix
+from forecaster.attention.common.kernels import accumulator, outside_graphs, refuse_mix
 from forecaster.attention.common.multihead import MultiHeadAttention
 from forecaster.attention.common.prefix import STEEP, softmax_weights
 from forecaster.shapes import Bool, Float
@@ -74,10 +74,8 @@ def aft_attention(
         keys = keys.masked_fill(hidden, torch.finfo(kind).min)
         values = values.masked_fill(hidden, 0.0)
         real = _fold((~hidden).to(kind).expand_as(k), groups)
-    average = _BiasedMean.apply
-    if torch.compiler.is_compiling():  # it chooses by values: not for a graph
-        average = torch.compiler.disable(average)
-    folded = average(  # type: ignore[no-untyped-call]
+    average = outside_graphs(_BiasedMean.apply)  # it chooses by values
+    folded = average(
         _fold(keys, groups), _fold(values, groups), real, causal, *(b.to(kind) for b in biases)
     )
     B, _, _, E = v.shape
@@ -108,9 +106,7 @@ class AFTFullAttention(MultiHeadAttention):
         self.query_positions = position_factors(place.query_length)
         self.key_positions = position_factors(place.key_length)
 
-    def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, *, causal: bool, key_mask: Tensor | None
-    ) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, **seen: Unpack[Seen]) -> Tensor:
         L, S = q.shape[2], k.shape[2]
         if self.place.query_length < L or self.place.key_length < S:
             raise ValueError(
@@ -119,7 +115,7 @@ class AFTFullAttention(MultiHeadAttention):
                 "longer lengths"
             )
         factors = self.query_positions[:L], self.key_positions[:S]
-        return aft_attention(q, k, v, factors, causal=causal, key_mask=key_mask)
+        return aft_attention(q, k, v, factors, **seen)
 
     def amounts_to(self) -> Effective:
         L, S = self.place.query_length, self.place.key_length

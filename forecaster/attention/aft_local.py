@@ -18,12 +18,13 @@ one that is no longer used) and has no causal form.
 
 import math
 from functools import partial
+from typing import Unpack
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from forecaster.attention.base import About, Call, Core, Draw, Effective, Place, SelfAttention
+from forecaster.attention.base import About, Call, Core, Draw, Effective, Place, Seen, SelfAttention
 from forecaster.attention.common.aft import check_features, gated, position_factors
 from forecaster.attention.common.banded import banded_mean, diagonals
 from forecaster.attention.common.kernels import at_least_one, refuse_mix
@@ -92,13 +93,9 @@ class AFTLocalAttention(SelfAttention, MultiHeadAttention):
         self.query_factors = position_factors(place.query_length)
         self.key_factors = position_factors(place.query_length)
 
-    def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, *, causal: bool, key_mask: Tensor | None
-    ) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, **seen: Unpack[Seen]) -> Tensor:
         band = self.band_bias(q.shape[2])
-        return aft_local_attention(
-            q, k, v, band, window=self.window, causal=causal, key_mask=key_mask
-        )
+        return aft_local_attention(q, k, v, band, window=self.window, **seen)
 
     def band_bias(self, length: int) -> Float[Tensor, "L taps"]:
         """w for `length` steps as `aft_local_attention` wants it, without the L x L products.

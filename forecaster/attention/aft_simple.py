@@ -12,13 +12,13 @@ Public code exponentiates k as it is and overflows beyond 88 in float32; here th
 is subtracted first.
 """
 
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from forecaster.attention.base import About, Core, Effective, Place
+from forecaster.attention.base import About, Core, Effective, Place, Seen
 from forecaster.attention.common.aft import check_features, gated
 from forecaster.attention.common.kernels import accumulator, refuse_mix
 from forecaster.attention.common.multihead import MultiHeadAttention
@@ -70,10 +70,8 @@ class AFTSimpleAttention(MultiHeadAttention):
         super().__init__(place)
         refuse_mix(place.mix, "attention 'aft-simple'")
 
-    def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, *, causal: bool, key_mask: Tensor | None
-    ) -> Tensor:
-        return aft_simple_attention(q, k, v, causal=causal, key_mask=key_mask)
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, **seen: Unpack[Seen]) -> Tensor:
+        return aft_simple_attention(q, k, v, **seen)
 
     def amounts_to(self) -> Effective:
         return Effective(

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypedDict, Unpack
 
 from torch import Tensor, nn
 
@@ -18,6 +18,13 @@ from forecaster.errors import UsageError
 from forecaster.shapes import Bool, Float
 
 Role = Literal["encoder", "decoder", "cross"]
+
+
+class Seen(TypedDict):
+    """Which keys a query sees, as `Attention.forward` takes it."""
+
+    causal: bool
+    key_mask: Tensor | None
 
 
 @dataclass(frozen=True)
@@ -159,9 +166,7 @@ class Attention(nn.Module, ABC):
         return context
 
     @abstractmethod
-    def compute(
-        self, query: Tensor, context: Tensor, *, causal: bool, key_mask: Tensor | None
-    ) -> Tensor:
+    def compute(self, query: Tensor, context: Tensor, **seen: Unpack[Seen]) -> Tensor:
         """What `forward` returns, from arguments that fit."""
 
     @abstractmethod

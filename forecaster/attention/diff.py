@@ -22,14 +22,14 @@ replaces NaN scores by 0; here nothing hides an overflow.
 import math
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from forecaster.attention.base import About, Attention, Call, Core, Draw, Effective, Place
-from forecaster.attention.common.kernels import accumulator, check_inputs
+from forecaster.attention.base import About, Attention, Call, Core, Draw, Effective, Place, Seen
+from forecaster.attention.common.kernels import accumulator, check_inputs, outside_graphs
 from forecaster.attention.common.multihead import merge_heads, split_heads
 from forecaster.attention.common.tiles import HIDDEN
 from forecaster.attention.full import full_attention
@@ -86,14 +86,10 @@ def differential_attention(
     if key_mask is not None:
         hidden = torch.zeros(key_mask.shape, dtype=kind).masked_fill_(~key_mask, HIDDEN)
         hidden = hidden.repeat_interleave(H, 0)[:, None]
-    attend = _Difference.apply
-    if torch.compiler.is_compiling():  # a graph would write out the loops over blocks
-        attend = torch.compiler.disable(attend)
+    attend = outside_graphs(_Difference.apply)  # loops over blocks
     with torch.autocast("cpu", enabled=False):
         qkv = [x.to(kind).reshape(B * H, *x.shape[2:]) for x in (q1, k1, q2, k2, v)]
-        out: Tensor = attend(  # type: ignore[no-untyped-call]
-            *qkv, lam.expand(B, H).flatten(), scale, causal, hidden
-        )
+        out: Tensor = attend(*qkv, lam.expand(B, H).flatten(), scale, causal, hidden)
     out = out.view(B, H, L, -1).to(v.dtype)
     if key_mask is not None:
         seen = key_mask.cumsum(1) if causal else key_mask.sum(1, keepdim=True)
@@ -134,18 +130,14 @@ class DifferentialAttention(Attention):
         self.lambda_keys = nn.Parameter(0.1 * torch.randn(2, E // 2))
         self.norm = nn.RMSNorm(E, eps=1e-5)
 
-    def compute(
-        self, query: Tensor, context: Tensor, *, causal: bool, key_mask: Tensor | None
-    ) -> Tensor:
+    def compute(self, query: Tensor, context: Tensor, **seen: Unpack[Seen]) -> Tensor:
         heads = self.place.heads
         q = split_heads(self.query_projection(query), heads)
         k = split_heads(self.key_projection(context), heads)
         v = split_heads(self.value_projection(context), heads)
         (q1, q2), (k1, k2) = q.chunk(2, dim=3), k.chunk(2, dim=3)
         start = lambda_init(self.place.depth)
-        out = differential_attention(
-            q1, k1, q2, k2, v, lam=self._lambda() + start, causal=causal, key_mask=key_mask
-        )
+        out = differential_attention(q1, k1, q2, k2, v, lam=self._lambda() + start, **seen)
         out = (1 - start) * self.norm(out.to(self.norm.weight.dtype))
         projected: Tensor = self.out_projection(merge_heads(out, self.place.mix))
         return projected

@@ -21,14 +21,14 @@ The authors add −10000 to the scores of padded steps, so a series of padding a
 padded steps have no weight and such a series has u = 0.
 """
 
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from forecaster.attention.base import About, Call, Core, Draw, Effective, Place, SelfAttention
+from forecaster.attention.base import About, Call, Core, Draw, Effective, Place, Seen, SelfAttention
 from forecaster.attention.common.kernels import accumulator, check_inputs, check_probability
 from forecaster.attention.common.multihead import merge_heads, split_heads
 from forecaster.attention.common.prefix import prefix_softmax_mean
@@ -110,9 +110,7 @@ class FastformerAttention(SelfAttention):
                 nn.init.normal_(module.weight, std=0.02)
                 nn.init.zeros_(module.bias)
 
-    def compute(
-        self, query: Tensor, context: Tensor, *, causal: bool, key_mask: Tensor | None
-    ) -> Tensor:
+    def compute(self, query: Tensor, context: Tensor, **seen: Unpack[Seen]) -> Tensor:
         projected: Tensor = self.query_projection(query)
         q, k = (split_heads(x, self.place.heads) for x in (projected, self.key_projection(query)))
         v = q
@@ -126,8 +124,7 @@ class FastformerAttention(SelfAttention):
             self.key_score.weight,
             query_bias=self.query_score.bias,
             key_bias=self.key_score.bias,
-            causal=causal,
-            key_mask=key_mask,
+            **seen,
         )
         out = self.out_projection(merge_heads(u, self.place.mix))
         return F.dropout(out, self.dropout, self.training) + projected

@@ -22,11 +22,12 @@ import math
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
+from typing import Unpack
 
 import torch
 from torch import Tensor
 
-from forecaster.attention.base import About, Call, Core, Draw, Effective, Place, SelfAttention
+from forecaster.attention.base import About, Call, Core, Draw, Effective, Place, Seen, SelfAttention
 from forecaster.attention.common.flex import flex_pattern, suits_flex
 from forecaster.attention.common.kernels import at_least_one
 from forecaster.attention.common.multihead import MultiHeadAttention
@@ -154,18 +155,15 @@ class FixedAttention(SelfAttention, MultiHeadAttention):
         _check_summary(self.stride, self.summary)
         self.distinct_heads = distinct_heads
 
-    def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, *, causal: bool, key_mask: Tensor | None
-    ) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, **seen: Unpack[Seen]) -> Tensor:
         return fixed_attention(
             q,
             k,
             v,
             stride=self.stride,
             summary=self.summary,
-            causal=causal,
             distinct_heads=self.distinct_heads,
-            key_mask=key_mask,
+            **seen,
         )
 
     def amounts_to(self) -> Effective:

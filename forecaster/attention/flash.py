@@ -22,13 +22,13 @@ The paper's formula shows no λ. lucidrains' port has 1/n, but 1/C when causal, 
 import math
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from forecaster.attention.base import About, Call, Core, Draw, Effective, Place
+from forecaster.attention.base import About, Call, Core, Draw, Effective, Place, Seen
 from forecaster.attention.common.gated import (
     GammaInit,
     GatedUnit,
@@ -155,7 +155,7 @@ class MixedChunkAttention(GatedUnit):
         )
         self.chunk_size, self.linear_scale = chunk_size, linear_scale
 
-    def attend(self, copies: Tensor, v: Tensor, *, causal: bool, key_mask: Tensor | None) -> Tensor:
+    def attend(self, copies: Tensor, v: Tensor, **seen: Unpack[Seen]) -> Tensor:
         quad_q, lin_q, quad_k, lin_k = copies.split(1, dim=1)
         return mixed_chunk_attention(
             quad_q,
@@ -164,10 +164,9 @@ class MixedChunkAttention(GatedUnit):
             lin_k,
             v,
             chunk_size=self.chunk_size,
-            causal=causal,
             bias=self.relative_bias().unfold(0, self.chunk_size, 1).flip(0),
             linear_scale=self.linear_scale,
-            key_mask=key_mask,
+            **seen,
         )
 
     def amounts_to(self) -> Effective:

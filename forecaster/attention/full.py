@@ -9,9 +9,11 @@ padded causal batch needs an L x S mask, and on a CPU dropout of weights needs t
 Strictly causal. The authors of Informer mask, then scale inside the softmax; that is the same.
 """
 
+from typing import Unpack
+
 from torch import Tensor
 
-from forecaster.attention.base import About, Core, Effective, Place
+from forecaster.attention.base import About, Core, Effective, Place, Seen
 from forecaster.attention.common.kernels import (
     check_inputs,
     check_probability,
@@ -63,11 +65,9 @@ class FullAttention(MultiHeadAttention):
         super().__init__(place)
         self.dropout = check_probability(dropout=dropout)
 
-    def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, *, causal: bool, key_mask: Tensor | None
-    ) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, **seen: Unpack[Seen]) -> Tensor:
         dropout_p = self.dropout if self.training else 0.0
-        return full_attention(q, k, v, causal=causal, key_mask=key_mask, dropout_p=dropout_p)
+        return full_attention(q, k, v, **seen, dropout_p=dropout_p)
 
     def amounts_to(self) -> Effective:
         return Effective("full", full=True)

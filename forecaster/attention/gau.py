@@ -18,13 +18,13 @@ starts as wide as the learned one, where the appendix starts its factors at N(0,
 
 import math
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from forecaster.attention.base import About, Call, Core, Draw, Effective, Place
+from forecaster.attention.base import About, Call, Core, Draw, Effective, Place, Seen
 from forecaster.attention.common.gated import (
     GammaInit,
     GatedUnit,
@@ -139,7 +139,7 @@ class GatedAttentionUnit(GatedUnit):
         self.normalizer: Normalizer = normalizer
         check_one_of(Normalizer, normalizer=normalizer)
 
-    def attend(self, copies: Tensor, v: Tensor, *, causal: bool, key_mask: Tensor | None) -> Tensor:
+    def attend(self, copies: Tensor, v: Tensor, **seen: Unpack[Seen]) -> Tensor:
         if copies.shape[2] > self.relative_bias.length:
             raise ValueError(
                 f"the relative bias of {type(self).__name__} was built for at most "
@@ -150,10 +150,9 @@ class GatedAttentionUnit(GatedUnit):
             q,
             k,
             v,
-            causal=causal,
             relative_bias=self.relative_bias(),
             normalizer=self.normalizer,
-            key_mask=key_mask,
+            **seen,
         )
 
     def amounts_to(self) -> Effective:

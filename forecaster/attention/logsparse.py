@@ -26,16 +26,21 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from forecaster.attention.base import About, Core, Effective, Place, SelfAttention
+from forecaster.attention.base import About, Core, Effective, Place, Seen, SelfAttention
 from forecaster.attention.common.flex import flex_pattern, suits_flex
-from forecaster.attention.common.kernels import accumulator, at_least_one, visible_keys
+from forecaster.attention.common.kernels import (
+    accumulator,
+    at_least_one,
+    outside_graphs,
+    visible_keys,
+)
 from forecaster.attention.common.multihead import merge_heads, split_heads
 from forecaster.attention.common.patterns import check_self_inputs, masked_attention, pattern_mask
 from forecaster.attention.common.tiles import HIDDEN, softmax_part, softmax_part_backward
@@ -119,11 +124,9 @@ def log_sparse_attention(
     if suits_flex(q, v, key_mask):
         return flex_pattern(q, k, v, pattern, scale)
     real = visible_keys(False, key_mask)
-    attend = _LogSparse.apply
-    if torch.compiler.is_compiling():  # a graph would write out the loops over chunks and distances
-        attend = torch.compiler.disable(attend)
+    attend = outside_graphs(_LogSparse.apply)  # loops over chunks and distances
     kind = accumulator(q.dtype)
-    out: Tensor = attend(  # type: ignore[no-untyped-call]
+    out: Tensor = attend(
         *(_with_whole_rows(x.to(kind)) for x in (q, k, v)),
         None if real is None else real[:, 0],
         pattern,
@@ -167,11 +170,10 @@ class LogSparseAttention(SelfAttention):
         self.value_projection = nn.Linear(place.width, place.width)
         self.out_projection = nn.Linear(place.width, place.width)
 
-    def compute(
-        self, query: Tensor, context: Tensor, *, causal: bool, key_mask: Tensor | None
-    ) -> Tensor:
+    def compute(self, query: Tensor, context: Tensor, **seen: Unpack[Seen]) -> Tensor:
+        key_mask = seen["key_mask"]
         steps = query if key_mask is None else query.masked_fill(~key_mask[..., None], 0.0)
-        before = self.kernel_size - 1 if causal else self.kernel_size // 2
+        before = self.kernel_size - 1 if seen["causal"] else self.kernel_size // 2
         steps = F.pad(steps.mT, (before, self.kernel_size - 1 - before))
         out = log_sparse_attention(
             split_heads(self.query_projection(steps).mT, self.place.heads),
@@ -180,8 +182,7 @@ class LogSparseAttention(SelfAttention):
             sub_len=self.sub_len,
             local_len=self.local_len,
             dense_prefix=self.dense_prefix,
-            causal=causal,
-            key_mask=key_mask,
+            **seen,
         )
         projected: Tensor = self.out_projection(merge_heads(out, self.place.mix))
         return projected

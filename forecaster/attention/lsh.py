@@ -32,16 +32,21 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from forecaster.attention.base import About, Call, Core, Draw, Effective, Place, SelfAttention
+from forecaster.attention.base import About, Call, Core, Draw, Effective, Place, Seen, SelfAttention
 from forecaster.attention.common.draws import DrawingAttention
-from forecaster.attention.common.kernels import accumulator, at_least_one, check_inputs
+from forecaster.attention.common.kernels import (
+    accumulator,
+    at_least_one,
+    check_inputs,
+    outside_graphs,
+)
 from forecaster.attention.common.multihead import merge_heads, split_heads
 from forecaster.attention.common.slices import slices
 from forecaster.attention.common.tiles import HIDDEN, softmax_part, softmax_part_backward
@@ -99,10 +104,9 @@ def lsh_attention(
 
     kind = accumulator(qk.dtype)
     pattern = _Pattern(order, bucket_size, key_mask, causal, deduplicate, scale)
-    attend = _Tiles.apply if not one_chunk and L > _DENSE else _Dense.apply
-    if torch.compiler.is_compiling():  # private operators and loops over series: not for a graph
-        attend = torch.compiler.disable(attend)
-    out: Tensor = attend(qk.to(kind), v.to(kind), pattern)  # type: ignore[no-untyped-call]
+    # with private operators and loops over series
+    attend = outside_graphs((_Tiles if not one_chunk and L > _DENSE else _Dense).apply)
+    out: Tensor = attend(qk.to(kind), v.to(kind), pattern)
     if key_mask is not None:
         out = out.masked_fill(~key_mask[:, None, :, None], 0.0)
     return out.to(v.dtype)
@@ -201,9 +205,7 @@ class LSHAttention(SelfAttention, DrawingAttention):
             rotations = draw_rotations(*sizes, self.draw_seed(0, *what))
         self.register_buffer("rotations", rotations)
 
-    def compute(
-        self, query: Tensor, context: Tensor, *, causal: bool, key_mask: Tensor | None
-    ) -> Tensor:
+    def compute(self, query: Tensor, context: Tensor, **seen: Unpack[Seen]) -> Tensor:
         L = query.shape[1]
         n_hashes = self.n_hashes if self.training else self.eval_hashes
         out = lsh_attention(
@@ -211,12 +213,11 @@ class LSHAttention(SelfAttention, DrawingAttention):
             split_heads(self.value_projection(context), self.place.heads),
             bucket_size=self.bucket_size,
             n_hashes=n_hashes,
-            causal=causal,
             rotations=self._rotations(L, n_hashes),
             n_buckets=bucket_counts(L, self.bucket_size, self.n_buckets),
             scale=self.scale,
             deduplicate=self.deduplicate,
-            key_mask=key_mask,
+            **seen,
         )
         projected: Tensor = self.out_projection(merge_heads(out, self.place.mix))
         return projected

@@ -6,9 +6,11 @@ The control that says what the weights of an attention are worth: it moves infor
 time like the others but cannot choose. Time and memory O(L·E). Strictly causal.
 """
 
+from typing import Unpack
+
 from torch import Tensor, nn
 
-from forecaster.attention.base import About, Attention, Core, Effective, Place
+from forecaster.attention.base import About, Attention, Core, Effective, Place, Seen
 from forecaster.attention.common.kernels import check_inputs, visible_count, visible_sum
 from forecaster.attention.common.multihead import merge_heads, split_heads
 from forecaster.shapes import Bool, Float
@@ -43,12 +45,10 @@ class MeanAttention(Attention):
         self.value_projection = nn.Linear(place.width, place.width)
         self.out_projection = nn.Linear(place.width, place.width)
 
-    def compute(
-        self, query: Tensor, context: Tensor, *, causal: bool, key_mask: Tensor | None
-    ) -> Tensor:
+    def compute(self, query: Tensor, context: Tensor, **seen: Unpack[Seen]) -> Tensor:
         q, k = (split_heads(x, self.place.heads) for x in (query, context))
         v = split_heads(self.value_projection(context), self.place.heads)
-        out = mean_attention(q, k, v, causal=causal, key_mask=key_mask)
+        out = mean_attention(q, k, v, **seen)
         projected: Tensor = self.out_projection(merge_heads(out, self.place.mix))
         return projected
 

@@ -4,9 +4,11 @@ The control that says what attention is worth at all: a mechanism that does not 
 nothing. No parameters, no time, no memory; strictly causal.
 """
 
+from typing import Unpack
+
 from torch import Tensor
 
-from forecaster.attention.base import About, Attention, Effective, Place
+from forecaster.attention.base import About, Attention, Effective, Place, Seen
 from forecaster.attention.common.kernels import refuse_mix
 
 
@@ -19,9 +21,7 @@ class NoAttention(Attention):
         super().__init__(place)
         refuse_mix(place.mix, "attention 'none'")
 
-    def compute(
-        self, query: Tensor, context: Tensor, *, causal: bool, key_mask: Tensor | None
-    ) -> Tensor:
+    def compute(self, query: Tensor, context: Tensor, **seen: Unpack[Seen]) -> Tensor:
         return query.new_zeros(query.shape)
 
     def amounts_to(self) -> Effective:

@@ -25,13 +25,13 @@ generator; here an evaluated module always uses the same sample.
 
 import math
 import warnings
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from forecaster.attention.base import About, Core, Effective, Place
+from forecaster.attention.base import About, Core, Effective, Place, Seen
 from forecaster.attention.common.draws import DrawingAttention
 from forecaster.attention.common.kernels import (
     accumulator,
@@ -162,18 +162,15 @@ class ProbSparseAttention(DrawingAttention, MultiHeadAttention):
         sample = None if u >= L else draw_sample(L, S, U, self.draw_seed(0, L, S, factor))
         self.register_buffer("sample", sample)
 
-    def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, *, causal: bool, key_mask: Tensor | None
-    ) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, **seen: Unpack[Seen]) -> Tensor:
         return prob_sparse_attention(
             q,
             k,
             v,
             factor=self.factor,
-            causal=causal,
             sample_index=self._sample(q.shape[2], k.shape[2]),
             variant=self.variant,
-            key_mask=key_mask,
+            **seen,
             dropout_p=self.dropout if self.training else 0.0,
         )
 

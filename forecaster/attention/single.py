@@ -16,11 +16,13 @@ authors' further gate of the values, off in their published model, is not built;
 dropout of q and v.
 """
 
+from typing import Unpack
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from forecaster.attention.base import About, Attention, Call, Core, Draw, Effective, Place
+from forecaster.attention.base import About, Attention, Call, Core, Draw, Effective, Place, Seen
 from forecaster.attention.common.kernels import refuse_mix
 from forecaster.attention.full import full_attention
 from forecaster.shapes import Bool, Float
@@ -74,14 +76,12 @@ class SingleHeadAttention(Attention):
             nn.init.normal_(layer.weight, std=0.1 * D**-0.5)
             nn.init.zeros_(layer.bias)
 
-    def compute(
-        self, query: Tensor, context: Tensor, *, causal: bool, key_mask: Tensor | None
-    ) -> Tensor:
+    def compute(self, query: Tensor, context: Tensor, **seen: Unpack[Seen]) -> Tensor:
         q = self._normalise(self.query_projection(query)) * self.query_gate.sigmoid()
         k, v = context * self.key_gate.sigmoid(), context * self._value_scale()
         kind = q.dtype  # autocast may have lowered it
         q, k, v = (x.to(kind)[:, None] for x in (q, k, v))
-        return single_head_attention(q, k, v, causal=causal, key_mask=key_mask)[:, 0]
+        return single_head_attention(q, k, v, **seen)[:, 0]
 
     def amounts_to(self) -> Effective:
         return Effective(

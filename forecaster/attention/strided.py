@@ -21,12 +21,12 @@ import math
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, Unpack
 
 import torch
 from torch import Tensor
 
-from forecaster.attention.base import About, Call, Core, Draw, Effective, Place, SelfAttention
+from forecaster.attention.base import About, Call, Core, Draw, Effective, Place, Seen, SelfAttention
 from forecaster.attention.common.flex import flex_pattern, suits_flex
 from forecaster.attention.common.kernels import at_least_one, check_one_of
 from forecaster.attention.common.multihead import MultiHeadAttention
@@ -141,13 +141,9 @@ class StridedAttention(SelfAttention, MultiHeadAttention):
             raise ValueError("heads='split' needs at least 2 heads to share out, got 1")
         self.heads = heads
 
-    def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, *, causal: bool, key_mask: Tensor | None
-    ) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, **seen: Unpack[Seen]) -> Tensor:
         def see(pattern: Keys, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            return strided_attention(
-                q, k, v, stride=self.stride, causal=causal, pattern=pattern, key_mask=key_mask
-            )
+            return strided_attention(q, k, v, stride=self.stride, pattern=pattern, **seen)
 
         if self.heads != "split":
             return see(self._pattern(), q, k, v)

@@ -23,15 +23,20 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from forecaster.attention.base import About, Core, Effective, Place
-from forecaster.attention.common.kernels import accumulator, at_least_one, check_inputs
+from forecaster.attention.base import About, Core, Effective, Place, Seen
+from forecaster.attention.common.kernels import (
+    accumulator,
+    at_least_one,
+    check_inputs,
+    outside_graphs,
+)
 from forecaster.attention.common.multihead import MultiHeadAttention
 from forecaster.attention.common.slices import slices
 from forecaster.attention.full import full_attention
@@ -71,11 +76,9 @@ def topk_attention(
         hidden = torch.zeros(key_mask.shape, dtype=kind, device=q.device)
         hidden = hidden.masked_fill_(~key_mask, -math.inf)[:, None, None]
     scores = _Scores(topk, causal, hidden, q.shape[3] ** -0.5 if scale is None else scale)
-    attend = _TopK.apply
-    if torch.compiler.is_compiling():  # it chooses by values: not for a graph
-        attend = torch.compiler.disable(attend)
+    attend = outside_graphs(_TopK.apply)  # it chooses by values
     with torch.autocast(q.device.type, enabled=False):
-        out: Tensor = attend(q.to(kind), k.to(kind), v.to(kind), scores)  # type: ignore[no-untyped-call]
+        out: Tensor = attend(q.to(kind), k.to(kind), v.to(kind), scores)
     return out.to(kept)
 
 
@@ -93,10 +96,8 @@ class TopKAttention(MultiHeadAttention):
         at_least_one(topk=topk)
         self.topk = topk
 
-    def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, *, causal: bool, key_mask: Tensor | None
-    ) -> Tensor:
-        return topk_attention(q, k, v, topk=self.topk, causal=causal, key_mask=key_mask)
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, **seen: Unpack[Seen]) -> Tensor:
+        return topk_attention(q, k, v, topk=self.topk, **seen)
 
     def amounts_to(self) -> Effective:
         S = self.place.key_length

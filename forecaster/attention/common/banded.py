@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
-from forecaster.attention.common.kernels import accumulator
+from forecaster.attention.common.kernels import accumulator, outside_graphs
 from forecaster.attention.common.slices import slices
 from forecaster.attention.common.tiles import HIDDEN
 from forecaster.shapes import Bool, Float
@@ -51,10 +51,8 @@ def banded_mean(
     s − t = low, low + 1, ..., low + taps − 1, where low <= 0; the last is >= 0, and 0 if causal.
     G is 1 or H; N is L, or 1 for biases that are the same for every query.
     """
-    mean = _banded_mean
-    if torch.compiler.is_compiling():  # a choice by values, views that overlap: not for a graph
-        mean = torch.compiler.disable(mean)
-    return mean(k, v, band, low, causal, key_mask)
+    # a choice by values, views that overlap
+    return outside_graphs(_banded_mean)(k, v, band, low, causal, key_mask)  # type: ignore[no-any-return]
 
 
 def _banded_mean(

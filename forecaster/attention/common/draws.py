@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from forecaster.attention.base import Attention, Place
+from forecaster.attention.common.kernels import outside_graphs
 
 
 class DrawingAttention(Attention):
@@ -35,11 +36,9 @@ class DrawingAttention(Attention):
         self, function: Callable[..., Tensor], *sizes: int, what: tuple[object, ...]
     ) -> Tensor:
         """`function(*sizes, seed)` with a seed of its own in training, that of draw 0 else."""
-        if torch.compiler.is_compiling():
-            # Hashing and counting are not for a graph. (As a decorator it costs a second's import.)
-            drawn: Tensor = torch.compiler.disable(self._draw)(function, sizes, what)
-            return drawn
-        return self._draw(function, sizes, what)
+        # it hashes and counts (a decorator would cost a second's import)
+        drawn: Tensor = outside_graphs(self._draw)(function, sizes, what)
+        return drawn
 
     def _draw(
         self, function: Callable[..., Tensor], sizes: tuple[int, ...], what: tuple[object, ...]

@@ -15,13 +15,13 @@ of the feed-forward; here that is the option `gau_replaces_ffn`, so that layers 
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
-from typing import Literal
+from typing import Literal, Unpack
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from forecaster.attention.base import Place, SelfAttention
+from forecaster.attention.base import Place, Seen, SelfAttention
 from forecaster.attention.common.kernels import accumulator, at_least_one, check_one_of
 from forecaster.shapes import Float
 
@@ -67,20 +67,18 @@ class GatedUnit(SelfAttention):
         self.beta = nn.Parameter(torch.zeros(copies, key_width))
         self.relative_bias = RelativeBias(bias_length, key_width)
 
-    def compute(
-        self, query: Tensor, context: Tensor, *, causal: bool, key_mask: Tensor | None
-    ) -> Tensor:
+    def compute(self, query: Tensor, context: Tensor, **seen: Unpack[Seen]) -> Tensor:
         gate = F.silu(self.gate_projection(query))
         v = F.silu(self.value_projection(query))
         z = F.silu(self.shared_projection(query))
         copies = z[:, None] * self.gamma[:, None] + self.beta[:, None]
         if self.rotary:
             copies = rotate(copies, torch.arange(copies.shape[2], device=copies.device))
-        out = self.attend(copies.to(v.dtype), v[:, None], causal=causal, key_mask=key_mask)
+        out = self.attend(copies.to(v.dtype), v[:, None], **seen)
         return saturate(self.out_projection(saturate(gate * out[:, 0])))
 
     @abstractmethod
-    def attend(self, copies: Tensor, v: Tensor, *, causal: bool, key_mask: Tensor | None) -> Tensor:
+    def attend(self, copies: Tensor, v: Tensor, **seen: Unpack[Seen]) -> Tensor:
         """The mechanism: copies (B, copies, L, s), v (B, 1, L, e) -> (B, 1, L, e)."""
 
     def feed_forward(self) -> nn.Module | None:

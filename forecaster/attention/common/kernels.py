@@ -1,7 +1,8 @@
 """Pieces shared by several mechanisms: argument checks, the fused softmax kernel, prefix sums."""
 
 import math
-from typing import get_args
+from collections.abc import Callable
+from typing import Any, get_args
 
 import torch
 import torch.nn.functional as F
@@ -10,6 +11,11 @@ from torch import Tensor
 from forecaster.shapes import Bool, Float
 
 _BLOCK = 32  # steps per triangular matmul of a prefix sum
+
+
+def outside_graphs(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same, for what torch.compile should call and not trace."""
+    return torch.compiler.disable(function) if torch.compiler.is_compiling() else function
 
 
 def at_least_one(**arguments: int) -> None:

@@ -5,10 +5,11 @@ heads are merged in the same order before W_o.
 """
 
 from abc import abstractmethod
+from typing import Unpack
 
 from torch import Tensor, nn
 
-from forecaster.attention.base import Attention, Place
+from forecaster.attention.base import Attention, Place, Seen
 from forecaster.shapes import Float
 
 
@@ -38,19 +39,15 @@ class MultiHeadAttention(Attention):
         self.value_projection = nn.Linear(place.width, place.width)
         self.out_projection = nn.Linear(place.width, place.width)
 
-    def compute(
-        self, query: Tensor, context: Tensor, *, causal: bool, key_mask: Tensor | None
-    ) -> Tensor:
+    def compute(self, query: Tensor, context: Tensor, **seen: Unpack[Seen]) -> Tensor:
         heads = self.place.heads
         q = split_heads(self.query_projection(query), heads)
         k = split_heads(self.key_projection(context), heads)
         v = split_heads(self.value_projection(context), heads)
-        out = self.attend(q, k, v, causal=causal, key_mask=key_mask)
+        out = self.attend(q, k, v, **seen)
         projected: Tensor = self.out_projection(merge_heads(out, self.place.mix))
         return projected
 
     @abstractmethod
-    def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, *, causal: bool, key_mask: Tensor | None
-    ) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, **seen: Unpack[Seen]) -> Tensor:
         """The mechanism on (B, H, L, E), (B, H, S, E), (B, H, S, E) -> (B, H, L, E)."""

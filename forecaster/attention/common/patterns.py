@@ -19,6 +19,7 @@ from torch.autograd.function import once_differentiable
 from forecaster.attention.common.kernels import (
     accumulator,
     check_inputs,
+    outside_graphs,
     softmax_attention,
     visible_keys,
 )
@@ -149,10 +150,8 @@ def tiled_attention(
     """
     L = q.shape[2]
     strip = Strip(q.shape[0], L, -(-(L + margin) // block) * block, margin)
-    attend = _Tiled.apply
-    if torch.compiler.is_compiling():  # a graph would lose gradients added to views of windows
-        attend = torch.compiler.disable(attend)
-    out: Tensor = attend(q, k, v, key_mask, strip, parts(strip), scale)  # type: ignore[no-untyped-call]
+    attend = outside_graphs(_Tiled.apply)  # they would lose gradients added to views of windows
+    out: Tensor = attend(q, k, v, key_mask, strip, parts(strip), scale)
     return out
 
 

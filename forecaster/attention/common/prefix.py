@@ -15,13 +15,14 @@ and nothing can overflow or vanish, whatever the scores.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from forecaster.attention.common.kernels import outside_graphs
 from forecaster.shapes import Bool, Float
 
 LOWEST = -80.0
@@ -49,10 +50,10 @@ def prefix_softmax_mean(
         score = score.masked_fill(hidden, torch.finfo(score.dtype).min)
         value = value.masked_fill(hidden, 0.0)
         real = key_mask[:, :, None, None].to(value.dtype)
-    average = _PrefixSoftmaxMean.apply
-    if score.device.type == "cpu" and torch.compiler.is_compiling():
-        average = torch.compiler.disable(average)  # it chooses by values: not for a graph
-    mean: Tensor = average(score, value, real)  # type: ignore[no-untyped-call]
+    average: Callable[..., Tensor] = _PrefixSoftmaxMean.apply
+    if score.device.type == "cpu":
+        average = outside_graphs(average)  # it chooses by values
+    mean: Tensor = average(score, value, real)
     return mean
 
 
