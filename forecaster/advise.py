@@ -1,8 +1,6 @@
 """Which attention fits a budget of time and memory, by curves measured with `forecaster bench`.
 
-Between measured lengths both are read off straight lines in log-log, in which powers of the length
-are straight; beyond them nothing is said. Speed says nothing about accuracy, and the advice says
-so.
+Between measured lengths both are read off straight lines in log-log; beyond them nothing is said.
 """
 
 import json
@@ -74,11 +72,8 @@ class Advice:
 
     @property
     def budget(self) -> str:
-        parts = [
-            f"{value:g} {unit}"
-            for value, unit in ((self.budget_ms, "ms"), (self.memory_mib, "MiB"))
-            if value is not None
-        ]
+        budgets = ((self.budget_ms, "ms"), (self.memory_mib, "MiB"))
+        parts = [f"{value:g} {unit}" for value, unit in budgets if value is not None]
         return " and ".join(parts) or "none given"
 
     def text(self) -> str:
@@ -144,11 +139,9 @@ def advise(
 ) -> Advice:
     """The fastest attention within the budget that is not dominated; of equals the lightest.
 
-    `lookback` is the length of the sequence in tokens; the budget is for one layer, forward and
-    backward. `curves`: a file of `forecaster bench attention`, else the newest of this machine and
-    `device` in the user's cache that covers the length. Dominated is what another type beats
-    clearly in time and memory both (bench.dominated_by). Raises UnavailableError where nothing was
-    measured at or around that length.
+    `lookback` is in tokens; the budget is for one layer, forward and backward. `curves`: a file of
+    `forecaster bench attention`, else the newest of this machine and `device` in the user's cache
+    that covers the length. Raises UnavailableError where nothing was measured at or around it.
     """
     document, file = _read(curves) if curves else _newest(lookback, device)
     rows, between, missing = _at(document, lookback, file)

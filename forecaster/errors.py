@@ -21,14 +21,10 @@ class ForecasterError(Exception):
 
 
 class UsageError(ForecasterError):
-    """The command line names something that does not exist or does not fit together."""
-
     exit_code = 2
 
 
 class ConfigError(ForecasterError):
-    """A configuration file or environment variable holds a wrong key, type or combination."""
-
     exit_code = 78
 
 
@@ -43,14 +39,10 @@ class BundleError(DataError):
 
 
 class UnavailableError(ForecasterError):
-    """A data set, a model or a server that was named cannot be had."""
-
     exit_code = 69
 
 
 class StorageError(ForecasterError):
-    """A file could not be written or read."""
-
     exit_code = 74
 
 

@@ -152,10 +152,7 @@ def own_scale(names: Sequence[str]) -> Notice:
 
 
 def _read(
-    source: pd.DataFrame | str | Path,
-    reading: "Reading",
-    where: str,
-    most: int | None = None,
+    source: pd.DataFrame | str | Path, reading: "Reading", where: str, most: int | None = None
 ) -> "Dataset":
     from forecaster.datasets.reader import history
 

@@ -23,13 +23,11 @@ def conformal_offsets(errors: np.ndarray, levels: Sequence[float]) -> np.ndarray
     errors, levels above 1/2 take number ceil(a (n + 1)), so that a new value lies at or below with
     probability a at least; levels below 1/2 take number floor(a (n + 1)), so that it lies below
     with probability a at most; 1/2 takes the middle of both. A level that n errors cannot back gets
-    an infinite offset. Errors that are nan, of values that are missing, do not count: n is smaller
-    where they are.
+    an infinite offset. Errors that are nan, of values that are missing, do not count.
 
     That probability holds where old and new errors are exchangeable. Those of overlapping windows
-    are not: neighbours share all but one of their targets, so n of them tell about as much as n / T
-    would, and a drift between calibration and use is not seen at all. What the test split says
-    about the coverage is therefore part of the result.
+    are not, n of them tell about as much as n / T would; the coverage on the test split is
+    therefore part of the result.
     """
     errors = np.sort(errors, axis=0)  # nan last
     n = (~np.isnan(errors[..., 0])).sum(axis=0)

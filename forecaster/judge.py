@@ -23,13 +23,7 @@ from forecaster.evaluate import (
     percent,
     sides,
 )
-from forecaster.evaluate.figures import (
-    ErrorMetric,
-    Errors,
-    IntervalMetric,
-    QuantileMetric,
-    shown,
-)
+from forecaster.evaluate.figures import ErrorMetric, Errors, IntervalMetric, QuantileMetric, shown
 from forecaster.intervals import Intervals
 from forecaster.model import ForecastModel
 from forecaster.problem import Problem, reopen

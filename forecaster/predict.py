@@ -200,21 +200,19 @@ class Forecaster:
     ) -> "pd.DataFrame":
         """The future of a history, or of each series of a panel, from the step after its last row.
 
-        history: a frame or a file with the columns that the model names, in any order, of the same
-        form as the one that it was trained on: the time column (or a DatetimeIndex), the id column
-        of a long panel, the values, covariates and attributes; at least `past` rows of each series,
-        of which the newest are used; missing values are masked. future: where the model has
-        covariates known ahead, a frame or a file of them for the steps of the horizon; without it
-        they are taken from rows that follow the history, one per step, without a value. policy:
-        what to do about gaps, repeated and unsorted stamps, by default as in training.
+        history: a frame or a file with the columns that the model names, in any order, of the form
+        of the one that it was trained on; at least `past` rows of each series, of which the newest
+        are used; missing values are masked. future: where the model has covariates known ahead, a
+        frame or a file of them for the steps of the horizon; without it they are taken from rows
+        that follow the history, one per step, without a value. policy: what to do about gaps,
+        repeated and unsorted stamps, by default as in training.
 
         Returns the time column and one column per target (per series of a wide panel; with the id
-        column before them of a long one), `horizon` rows of each series, at most what the model was
-        trained for, and by default that; behind each target its quantiles at `levels`, in columns
+        columns before them of a long one), `horizon` rows of each series, at most and by default
+        what the model was trained for; behind each target its quantiles at `levels`, in columns
         such as "load 0.1". Raises DataError naming what is missing, `where` being what it calls the
         history, and UsageError as `check_levels` does. `say` gets sentences about what is irregular
-        or missing, and a `Notice` with the code `own_scale` about series that training did not
-        know.
+        or missing, and a `Notice` (`own_scale`) about series that training did not know.
         """
         levels = sorted(set(levels))
 

@@ -4,13 +4,7 @@ import sys
 from collections.abc import Callable
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    Progress,
-    ProgressColumn,
-    TaskProgressColumn,
-    TimeElapsedColumn,
-)
+from rich.progress import BarColumn, Progress, ProgressColumn, TaskProgressColumn, TimeElapsedColumn
 
 Advance = Callable[[str, float], None]
 """Takes what is under way, and how many steps are done since the last call."""

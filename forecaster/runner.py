@@ -29,8 +29,7 @@ class Runner:
 
     There is one graph for each power of two of windows up to LARGEST, with missing values or
     without, captured when it is first wanted; a batch is filled up with its last window. `graphs`
-    is False on a CPU, with an attention that stalls (`About.stalls`), and after a capture has
-    failed: a RuntimeWarning then says why.
+    is False on a CPU, with an attention that stalls, and after a capture failed (RuntimeWarning).
     """
 
     def __init__(self, model: ForecastModel, device: str) -> None:

@@ -1,9 +1,8 @@
 """What MLflow remembers of a run, and the way back from its registry to a bundle.
 
 The store is `track.uri` of the configuration, else $MLFLOW_TRACKING_URI, else sqlite:///mlflow.db
-in the working directory. Everything goes through a client with that address, so MLflow's global
-state (active run, tracking URI) stays as it was. MLflow's chatter and telemetry are off unless the
-environment says otherwise.
+in the working directory. Everything goes through a client with that address: MLflow's global state
+stays as it was. Its chatter and telemetry are off unless the environment says otherwise.
 
     python -m forecaster.track download MODEL FOLDER    copy the bundle of MODEL to FOLDER and
                                                         print its origin as JSON
@@ -42,14 +41,7 @@ os.environ |= {
 from filelock import FileLock
 from mlflow import MlflowClient
 from mlflow.artifacts import download_artifacts, list_artifacts
-from mlflow.entities import (
-    Dataset,
-    DatasetInput,
-    InputTag,
-    LoggedModelOutput,
-    Metric,
-    Param,
-)
+from mlflow.entities import Dataset, DatasetInput, InputTag, LoggedModelOutput, Metric, Param
 from mlflow.exceptions import MlflowException
 from mlflow.models import Model, ModelSignature
 from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
@@ -355,14 +347,15 @@ def resolve(references: Sequence[str]) -> list[dict[str, str]]:
     the reason why there is none. Raises UnavailableError when the store cannot be used."""
     uri = tracking_uri()
     client = _client(uri, existing=True)
-    origins = []
     with _explained(uri):
-        for reference in references:
-            try:
-                origins.append(_location(client, **model_reference(reference))[1])
-            except UsageError as error:
-                origins.append({"error": str(error)})
-    return origins
+        return [_origin(client, reference) for reference in references]
+
+
+def _origin(client: MlflowClient, reference: str) -> dict[str, str]:
+    try:
+        return _location(client, **model_reference(reference))[1]
+    except UsageError as error:
+        return {"error": str(error)}
 
 
 def champions() -> list[str]:

@@ -30,11 +30,7 @@ if TYPE_CHECKING:
         Role,
     )
     from forecaster.attention.common.multihead import MultiHeadAttention
-    from forecaster.attention.diff import (
-        DifferentialAttention,
-        differential_attention,
-        lambda_init,
-    )
+    from forecaster.attention.diff import DifferentialAttention, differential_attention, lambda_init
     from forecaster.attention.fastformer import FastformerAttention, additive_attention
     from forecaster.attention.fixed import FixedAttention, fixed_attention
     from forecaster.attention.flash import MixedChunkAttention, mixed_chunk_attention
@@ -98,59 +94,19 @@ SYNONYMS = {
 }
 
 __all__ = [
-    "ATTENTIONS",
-    "CATALOGUE",
-    "CONTROLS",
-    "SYNONYMS",
-    "AFTConvAttention",
-    "AFTFullAttention",
-    "AFTLocalAttention",
-    "AFTSimpleAttention",
-    "About",
-    "Attention",
-    "AttentionChoice",
-    "AttentionPlan",
-    "DifferentialAttention",
-    "Effective",
-    "FastformerAttention",
-    "FixedAttention",
-    "FullAttention",
-    "GatedAttentionUnit",
-    "LSHAttention",
-    "LogSparseAttention",
-    "MeanAttention",
-    "MixedChunkAttention",
-    "MultiHeadAttention",
-    "NoAttention",
-    "Place",
-    "ProbSparseAttention",
-    "Role",
-    "SingleHeadAttention",
-    "StridedAttention",
-    "TopKAttention",
-    "additive_attention",
-    "aft_attention",
-    "aft_conv_attention",
-    "aft_conv_kernel",
-    "aft_local_attention",
-    "aft_simple_attention",
-    "differential_attention",
-    "fixed_attention",
-    "full_attention",
-    "lambda_init",
-    "log_sparse_attention",
-    "log_sparse_offsets",
-    "lsh_attention",
-    "lsh_buckets",
-    "mean_attention",
-    "mixed_chunk_attention",
-    "prob_counts",
-    "prob_sparse_attention",
-    "relu_squared_attention",
-    "single_head_attention",
-    "strided_attention",
-    "topk_attention",
-]
+    "ATTENTIONS", "CATALOGUE", "CONTROLS", "SYNONYMS", "AFTConvAttention", "AFTFullAttention",
+    "AFTLocalAttention", "AFTSimpleAttention", "About", "Attention", "AttentionChoice",
+    "AttentionPlan", "DifferentialAttention", "Effective", "FastformerAttention",
+    "FixedAttention", "FullAttention", "GatedAttentionUnit", "LSHAttention",
+    "LogSparseAttention", "MeanAttention", "MixedChunkAttention", "MultiHeadAttention",
+    "NoAttention", "Place", "ProbSparseAttention", "Role", "SingleHeadAttention",
+    "StridedAttention", "TopKAttention", "additive_attention", "aft_attention",
+    "aft_conv_attention", "aft_conv_kernel", "aft_local_attention", "aft_simple_attention",
+    "differential_attention", "fixed_attention", "full_attention", "lambda_init",
+    "log_sparse_attention", "log_sparse_offsets", "lsh_attention", "lsh_buckets",
+    "mean_attention", "mixed_chunk_attention", "prob_counts", "prob_sparse_attention",
+    "relu_squared_attention", "single_head_attention", "strided_attention", "topk_attention",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -14,9 +14,8 @@ with bias 0. Each head learns its kernel in the form
 with the biased variance, so at the start it is AFT-simple with one key for all features of a head.
 
 Time O(L·window·D), memory O(L·D). It is never full attention, because no query is compared with a
-key. Strictly causal. The paper states the fraction as Σ (e^w − 1) e^k v over the kernel plus
-Σ e^k v over all, which is the same sum; taken so it would subtract nearly equal numbers where w is
-very negative. The authors published no code, and 1e-6 is ours.
+key. Strictly causal. The authors published no code, and 1e-6 is ours; their form of the fraction
+would subtract nearly equal numbers where w is very negative.
 """
 
 from typing import Unpack

@@ -14,11 +14,9 @@ never an L x S x E object, nor with the factors an L x S one. With w = 0 it is a
 never full attention, because no query is compared with a key. Strictly causal (the paper's masked
 form).
 
-There is no official code. Public ports learn a dense w without factors and overflow for k > 88 in
-float32, or subtract the maximum of w over the queries, which does not cancel. Here the largest k
-and the largest w of the row are subtracted, for a range of rows at once. A range in which a sum
-would be lost beside them (k or w spread over more than 40 or so among its keys) is halved and done
-again; a single row subtracts its largest k + w and is always exact.
+There is no official code. The largest k and the largest w of the row are subtracted, for a range of
+rows at once. A range in which a sum would be lost beside them (k or w spread over more than 40 or
+so among its keys) is halved and done again; a single row subtracts its largest k + w and is exact.
 """
 
 from collections.abc import Iterator

@@ -11,9 +11,7 @@ tables (L, 128) drawn from N(0, 0.01²), L being the length of the place.
 Time O(L·window·D), memory O(L·D). It is never full attention, because no query is compared with a
 key; with window 1 and w = 0 it is AFT-simple, with window >= L AFT-full. Strictly causal.
 
-The authors published no code. The public aft-pytorch overflows for keys above 88, learns a dense
-L x L table without factors, makes its table anew in every forward pass (so that an optimiser trains
-one that is no longer used) and has no causal form.
+The authors published no code.
 """
 
 import math

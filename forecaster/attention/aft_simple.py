@@ -8,8 +8,7 @@ So each feature has its own softmax over time, and the query only gates what com
 causal one and the same vector for all steps. Time and memory O(L·E). It is never full attention,
 because no query is compared with a key. Strictly causal (the paper's masked form).
 
-Public code exponentiates k as it is and overflows beyond 88 in float32; here the largest visible k
-is subtracted first.
+The largest visible k is subtracted first, so that nothing overflows.
 """
 
 from typing import Any, Unpack

@@ -59,15 +59,13 @@ class Place:
 class About:
     """What a mechanism says of itself, to people who choose one and to the rest of the library.
 
-    `paper` and `year` name the source. `cost` is the time of one layer as a formula in the letters
-    of forecaster/shapes.py. `causal` says how far the masked form keeps the future out, and whether
-    it is the paper's or ours. `random` names what is drawn, if anything is. `weights` names what
-    the weights depend on: the content of the series, the positions alone, or nothing.
+    `cost` is the time of one layer in the letters of forecaster/shapes.py. `causal` says how far
+    the masked form keeps the future out, and whether it is ours. `random` names what is drawn,
+    `weights` what the weights depend on.
 
     `stalls` is True where the mechanism looks at values to choose how to go on: the host then waits
-    for the GPU, and a CUDA graph cannot hold the mechanism. `no_export` says why torch.export
-    cannot trace the module in evaluation and without gradients; it is empty where it can. A class
-    that does not declare these two counts as one that stalls and cannot be exported.
+    for the GPU, and a CUDA graph cannot hold it. `no_export` says why torch.export cannot trace the
+    module in evaluation; it is empty where it can. Both are assumed of a class that is silent.
     """
 
     paper: str = "none"

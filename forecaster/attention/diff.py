@@ -13,10 +13,7 @@ has a bias. Features h·2d .. (h+1)·2d of W_q and W_k hold the pair of head h, 
 
 Weights of a row sum to 1 − λ and may be negative. With λ = 0 it is full attention before the norm.
 Time O(L·S·D), memory O(L·D): blocks of rows, computed again in the backward pass unless the series
-is short. Strictly causal.
-
-The authors also rotate q and k by position; here the embedding tells positions. Their code
-replaces NaN scores by 0; here nothing hides an overflow.
+is short. Strictly causal. The authors also rotate q and k by position; here the embedding does it.
 """
 
 import math
@@ -28,9 +25,9 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from forecaster.attention.base import About, Attention, Call, Core, Draw, Effective, Place, Seen
+from forecaster.attention.base import About, Call, Core, Draw, Effective, Place, Seen
 from forecaster.attention.common.kernels import accumulator, check_inputs, outside_graphs
-from forecaster.attention.common.multihead import merge_heads, split_heads
+from forecaster.attention.common.multihead import MultiHeadAttention
 from forecaster.attention.common.tiles import HIDDEN
 from forecaster.attention.full import full_attention
 from forecaster.shapes import Bool, Float
@@ -105,7 +102,7 @@ def _call(q: Tensor, k: Tensor, v: Tensor, draw: Draw) -> Call:
     return differential_attention, tensors
 
 
-class DifferentialAttention(Attention):
+class DifferentialAttention(MultiHeadAttention):
     """`differential_attention` between projections without bias, each head normalised by itself."""
 
     about = About(
@@ -115,32 +112,23 @@ class DifferentialAttention(Attention):
     core = Core("every pair of steps", _call)
 
     def __init__(self, place: Place) -> None:
-        super().__init__(place)
         D, E = place.width, place.head_width
         if E % 2:
             raise ValueError(
                 "differential attention halves each head and wants an even head width, got "
                 f"width={D}, heads={place.heads}, thus heads of width {E}"
             )
-        self.query_projection = nn.Linear(D, D, bias=False)
-        self.key_projection = nn.Linear(D, D, bias=False)
-        self.value_projection = nn.Linear(D, D, bias=False)
-        self.out_projection = nn.Linear(D, D, bias=False)
+        super().__init__(place, bias=False)
         self.lambda_queries = nn.Parameter(0.1 * torch.randn(2, E // 2))
         self.lambda_keys = nn.Parameter(0.1 * torch.randn(2, E // 2))
         self.norm = nn.RMSNorm(E, eps=1e-5)
 
-    def compute(self, query: Tensor, context: Tensor, **seen: Unpack[Seen]) -> Tensor:
-        heads = self.place.heads
-        q = split_heads(self.query_projection(query), heads)
-        k = split_heads(self.key_projection(context), heads)
-        v = split_heads(self.value_projection(context), heads)
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, **seen: Unpack[Seen]) -> Tensor:
         (q1, q2), (k1, k2) = q.chunk(2, dim=3), k.chunk(2, dim=3)
         start = lambda_init(self.place.depth)
         out = differential_attention(q1, k1, q2, k2, v, lam=self._lambda() + start, **seen)
-        out = (1 - start) * self.norm(out.to(self.norm.weight.dtype))
-        projected: Tensor = self.out_projection(merge_heads(out, self.place.mix))
-        return projected
+        normed: Tensor = (1 - start) * self.norm(out.to(self.norm.weight.dtype))
+        return normed
 
     def amounts_to(self) -> Effective:
         start = lambda_init(self.place.depth)
@@ -153,9 +141,8 @@ class DifferentialAttention(Attention):
         queries, keys = (
             x.to(accumulator(x.dtype)) for x in (self.lambda_queries, self.lambda_keys)
         )
-        first, second = (queries * keys).sum(1).exp().unbind()
-        difference: Tensor = first - second
-        return difference
+        exponentials = (queries * keys).sum(1).exp()
+        return exponentials[0] - exponentials[1]
 
 
 class _Difference(torch.autograd.Function):
@@ -208,9 +195,8 @@ class _Difference(torch.autograd.Function):
         (N, L, _), S = q1.shape, k1.shape[1]
         pairs, rows = _block_size(N, L, S, map_of.causal)
         scratch = v.new_empty(4, pairs * rows * S)
-        grad_q1, grad_k1, grad_q2, grad_k2, grad_v, grad_lam = (
-            torch.empty_like(x) for x in (q1, k1, q2, k2, v, lam)
-        )
+        grads = [torch.empty_like(x) for x in (q1, k1, q2, k2, v, lam)]
+        grad_q1, grad_k1, grad_q2, grad_k2, grad_v, grad_lam = grads
         factor = map_of.scale * torch.stack([torch.ones_like(lam), -lam])[..., None, None]
         for n in _parts(N, pairs):
             sums = [_SumOverQueries(x[n], rows == L) for x in (grad_k1, grad_k2, grad_v)]
@@ -236,7 +222,7 @@ class _Difference(torch.autograd.Function):
                 sums[2].add(_difference(p1, p2, lam[n], scratch[3]), grad[n, i])
             for total in sums:
                 total.finish()
-        return grad_q1, grad_k1, grad_q2, grad_k2, grad_v, grad_lam, None, None, None
+        return *grads, None, None, None
 
 
 @dataclass(frozen=True)

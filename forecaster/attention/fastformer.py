@@ -17,8 +17,7 @@ prefix softmax means, g_t over i <= t and κ_t over the p_i = g_i ⊙ k_i with i
 meets the global query known at its own time. That is strictly causal and linear; its last row is
 not the row without causal.
 
-The authors add −10000 to the scores of padded steps, so a series of padding alone gets a mean; here
-padded steps have no weight and such a series has u = 0.
+Padded steps have no weight; a series of padding alone has u = 0, where the authors' has a mean.
 """
 
 from typing import Any, Unpack

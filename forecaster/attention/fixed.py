@@ -8,14 +8,13 @@ j (if causal: j <= i) in
 
     out_i = Σ_j softmax_j(q_i·k_j / √E) v_j        over the keys that it sees
 
-Where strided attention suits a series with a period, this suits one without: what is known of a
-block is gathered in its summary, for all to read. Time O(L·(l + c·L/l)·E), memory O(L·(l + E)).
-It is full attention when l >= L or c = l. Strictly causal; without `causal` it is ours, the paper
-is causal throughout.
+Where strided attention suits a series with a period, this suits one without. Time
+O(L·(l + c·L/l)·E), memory O(L·(l + E)). It is full attention when l >= L or c = l. Strictly causal;
+without `causal` it is ours, the paper is causal throughout.
 
 With `distinct_heads` head h reads another part of the block, l - c(t+1) <= j mod l < l - ct for
 t = h mod ⌊l/c⌋, which the paper found better than one part for all. The paper has l = 128 or 256
-and c = 8, 16 or 32. The authors' code knows this pattern in units of 32 steps only.
+and c = 8, 16 or 32.
 """
 
 import math

@@ -15,8 +15,7 @@ Time O(L·C·(s + e) + L·s·e) for s features of the keys and e of the values; 
 (s x e) sum per chunk. Strictly causal. It is full attention in no setting; with one chunk and
 λ = 0 it is the squared ReLU of gau.
 
-The paper's formula shows no λ. lucidrains' port has 1/n, but 1/C when causal, which
-`linear_scale` can restore.
+The paper's formula shows no λ; `linear_scale` sets another.
 """
 
 import math
@@ -107,14 +106,7 @@ def _call(q: Tensor, k: Tensor, v: Tensor, draw: Draw, chunk_size: int = 256) ->
 class MixedChunkAttention(GatedUnit):
     """The unit around `mixed_chunk_attention`, with a learned relative bias within the chunk.
 
-    Args:
-        chunk_size: C, steps of a chunk.
-        key_width: s, width of queries and keys; even.
-        expansion: e / D, width of gate and values in widths of the model.
-        gamma_init: centre of γ at the start, "one" or the "paper"'s 0.
-        rotary: encode positions in queries and keys.
-        linear_scale: λ, 1/n when None.
-        gau_replaces_ffn: stack a second unit in place of the layer's feed-forward.
+    `chunk_size` is C, `linear_scale` λ (None: 1/n); `GatedUnit` tells the others.
     """
 
     about = About(

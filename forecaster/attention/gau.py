@@ -11,9 +11,8 @@ Time O(L·S·(s + e)) for s features of the keys and e of the values; memory O(L
 weights at a time, computed again for the gradient. The rows are not normalised, so causal rows
 keep the n of the whole series. Strictly causal. It is full attention in no setting.
 
-The authors divide by the longest possible length; here n is the actual one, without padding, so
-padding changes nothing. lucidrains' port divides b by n as well. The relative bias above M = 512
-starts as wide as the learned one, where the appendix starts its factors at N(0, 0.02²).
+The authors divide by the longest possible length; here n is the actual one, so padding changes
+nothing. The relative bias above M = 512 starts as wide as the learned one.
 """
 
 import math
@@ -95,13 +94,7 @@ def _call(q: Tensor, k: Tensor, v: Tensor, draw: Draw) -> Call:
 class GatedAttentionUnit(GatedUnit):
     """The unit around `relu_squared_attention`, with a learned relative bias.
 
-    Args:
-        key_width: s, width of queries and keys; even.
-        expansion: e / D, width of gate and values in widths of the model.
-        normalizer: what the scores are divided by, see the module.
-        gamma_init: centre of γ at the start, "one" or the "paper"'s 0.
-        rotary: encode positions in queries and keys.
-        gau_replaces_ffn: stack a second unit in place of the layer's feed-forward.
+    `normalizer` is what the scores are divided by, see the module; `GatedUnit` tells the others.
     """
 
     about = About(
@@ -147,12 +140,7 @@ class GatedAttentionUnit(GatedUnit):
             )
         q, k = copies.split(1, dim=1)
         return relu_squared_attention(
-            q,
-            k,
-            v,
-            relative_bias=self.relative_bias(),
-            normalizer=self.normalizer,
-            **seen,
+            q, k, v, relative_bias=self.relative_bias(), normalizer=self.normalizer, **seen
         )
 
     def amounts_to(self) -> Effective:
@@ -172,13 +160,7 @@ class _ReluSquared(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        bias: Tensor | None,
-        scale: Tensor,
-        causal: bool,
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, scale: Tensor, causal: bool
     ) -> Tensor:
         ctx.save_for_backward(q, k, v, bias, scale)
         ctx.causal = causal

@@ -16,10 +16,8 @@ Strictly causal. The form that is not causal is our extension: d = |i − j|, an
 are centred.
 
 The authors' code lets the first (L // S')·2·⌈log2 S'⌉ rows see their whole past; `dense_prefix`
-= p adds every pair with i, j < p and so reproduces that, but is 0 by default, because the pattern
-of a row should not depend on how long the series is. Their mask also leaves out the row itself
-where the window meets the start of the series, and for L < S' it hides all from row 0, whose
-softmax then spreads over the future; here a row always sees itself.
+= p adds every pair with i, j < p and so reproduces that. Their mask hides some rows from
+themselves, and for L < S' hides all from row 0; here a row always sees itself.
 """
 
 import math
@@ -138,9 +136,8 @@ def log_sparse_attention(
 class LogSparseAttention(SelfAttention):
     """Multi-head `log_sparse_attention` whose q and k are convolutions of `kernel_size` steps.
 
-    Without a `sub_len` the default `local_len` is that of the length of the place, whatever comes,
-    and masked steps enter the convolutions as zeros, as do the steps beyond the ends of a series:
-    so padding a series changes nothing.
+    Without a `sub_len` the default `local_len` is that of the length of the place, whatever comes.
+    Masked steps enter the convolutions as zeros, like those beyond the ends of a series.
     """
 
     about = About(
@@ -198,9 +195,8 @@ class LogSparseAttention(SelfAttention):
 class _LogSparse(torch.autograd.Function):
     """Near keys in tiles along the diagonal, far distances one by one, merged exactly.
 
-    A far distance is one score for each row. A row is a softmax over those and z', the log-sum-exp
-    of its scores in the tile; its values are the far ones and the output of the tile. The backward
-    pass computes the scores anew: only the output and the z of all scores are kept for it.
+    A row is a softmax over one score for each far distance and z', the log-sum-exp of its scores in
+    the tile. The backward pass computes the scores anew from the output and the z of all scores.
     """
 
     @staticmethod

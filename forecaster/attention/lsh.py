@@ -21,11 +21,9 @@ keys, and strictly causal. Else it is not: the buckets of the future move the bo
 Hashing is a selection and carries no gradient.
 
 A pair seen in several rounds counts several times, as in the authors' code (trax);
-`deduplicate=True` counts it once, as the appendix of the paper does. The authors and others set
-the score of a step with itself to about −1e5; here that step is left out, and added back where it
-is alone: the same for scores of any sensible size, without what −1e5 costs in precision. Some
-later code multiplies scores by E**-0.5 on top of the unit keys; `scale` does that. Others draw the
-rotations from the global generator; here an evaluated module always uses the same.
+`deduplicate=True` counts it once, as the appendix of the paper does. The authors set the score of a
+step with itself to about −1e5; here that step is left out, and added back where it is alone, which
+costs no precision. Later code often multiplies scores by E**-0.5 on top; `scale` does that.
 """
 
 import math
@@ -75,9 +73,9 @@ def lsh_attention(
 ) -> Float[Tensor, "B H L Ev"]:
     """LSH attention of queries `qk`, whose directions are the keys; see the module for the formula.
 
-    `rotations` (E, n_hashes, R), or (H, E, n_hashes, R) for heads of their own; without them they
-    are drawn from `seed`. `n_buckets` is 2R, or an even pair whose sum is 2R. `key_mask` True is a
-    real step. Raises ValueError when sizes or options do not fit.
+    `rotations` (E, n_hashes, R) or (H, E, n_hashes, R), by default drawn from `seed`. `n_buckets`
+    is 2R, or an even pair whose sum is 2R. `key_mask` True is a real step. Raises ValueError when
+    sizes or options do not fit.
     """
     check_inputs(qk, qk, v, causal, key_mask)
     at_least_one(bucket_size=bucket_size, n_hashes=n_hashes)
@@ -164,10 +162,8 @@ def _call(q: Tensor, k: Tensor, v: Tensor, draw: Draw, n_hashes: int = 2, **opti
 class LSHAttention(SelfAttention, DrawingAttention):
     """Multi-head `lsh_attention` between W_qk, W_v and W_o that owns its rotations.
 
-    In evaluation (with `eval_hashes` rounds, `n_hashes` when None) the rotations are a function of
-    `seed`, depth and role of the place, L and the options; for the length of the place they are a
-    buffer and thus in the state dict. In training every forward draws anew; the state dict counts
-    the draws, so a resumed training draws on where it stopped.
+    In evaluation there are `eval_hashes` rounds, `n_hashes` when None. The rotations for the length
+    of the place are a buffer; common/draws.py tells how all are drawn.
     """
 
     about = About(

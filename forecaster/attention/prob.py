@@ -18,9 +18,7 @@ or lazy query sees does not. M is a selection and carries no gradient.
 
 `variant="informer2020"` gives what the authors' code computes: the measure subtracts Σ_a / S
 (with a key mask: / the number of real keys) instead of the mean, and causal lazy rows are the sum
-of the past, not its mean. The paper has means in both places, and sums grow with the position, so
-"paper" is the default. Their code also draws the sample anew in evaluation, from the global
-generator; here an evaluated module always uses the same sample.
+of the past, which grows with the position, not its mean.
 """
 
 import math
@@ -128,10 +126,8 @@ def prob_sparse_attention(
 class ProbSparseAttention(DrawingAttention, MultiHeadAttention):
     """Multi-head `prob_sparse_attention` that owns its key sample.
 
-    In evaluation the sample is a function of `seed`, depth and role of the place, L, S and
-    `factor`; for the lengths of the place it is a buffer and thus in the state dict. In training
-    every forward draws anew; the state dict counts the draws, so a resumed training draws on
-    where it stopped. `dropout` of the active rows' weights acts in training only.
+    The sample for the lengths of the place is a buffer; common/draws.py tells how all are drawn.
+    `dropout` of the active rows' weights acts in training only.
     """
 
     about = About(
@@ -241,12 +237,8 @@ def draw_sample(L: int, S: int, U: int, seed: int) -> Tensor:
 
 
 def _check_sample(sample: Tensor, L: int, S: int) -> None:
-    if (
-        sample.ndim != 2
-        or sample.shape[0] != L
-        or not sample.shape[1]
-        or sample.is_floating_point()
-    ):
+    whole = sample.ndim == 2 and sample.shape[0] == L and sample.shape[1]
+    if not whole or sample.is_floating_point():
         raise ValueError(
             f"sample_index must hold integers of shape (L, U) with L = {L}, got {sample.dtype} "
             f"of shape {tuple(sample.shape)}"
@@ -273,15 +265,13 @@ def _measure(
     sampled_scores = _SampledScores(sample, k.shape[2], kind)
     for part in slices(B, H, sample.numel(), at_once):
         scores = sampled_scores(q[part].to(kind), k[part].to(kind))
-        count: int | Tensor = sample.shape[1] if variant == "paper" else k.shape[2]
-        if key_mask is not None:
+        if key_mask is None:
+            mean = scores.sum(3) / (sample.shape[1] if variant == "paper" else k.shape[2])
+        else:
             seen = key_mask[part[0]][:, None, sample]
             real = seen if variant == "paper" else key_mask[part[0], None, None]
-            count = real.sum(3).clamp_(min=1)
-            mean = scores.masked_fill(~seen, 0.0).sum(3) / count
+            mean = scores.masked_fill(~seen, 0.0).sum(3) / real.sum(3).clamp_(min=1)
             scores = scores.masked_fill_(~seen, -math.inf)
-        else:
-            mean = scores.sum(3) / count
         torch.sub(scores.amax(3), mean, out=measure[part])
     return measure
 
@@ -290,8 +280,7 @@ class _SampledScores:
     """(B, H, L, U) products of q (B, H, L, E) with the sampled ones of k (B, H, S, E).
 
     On a CPU one sparse product for all B·H pairs: row n·L + i of the pattern holds the keys
-    n·S + sample[i]. The pattern of the last number of pairs is kept, and its values are the
-    result, overwritten by the next call.
+    n·S + sample[i]. The values of the pattern are the result, overwritten by the next call.
     """
 
     def __init__(self, sample: Tensor, keys: int, dtype: torch.dtype) -> None:

@@ -11,9 +11,8 @@ a_q, a_k, a_v (D,) start at 0; W_q and W_1 (2D, D) start as N(0, (0.1/√D)²), 
 the LayerNorm (eps 1e-12, in half precision 1e-5) as 1 and 0. So g starts near ±0.025: the block is
 almost silent at first and the residual path carries the signal. g does not depend on the input.
 
-Time O(L·S·D), memory O(L·D). The core is full attention with one head. Strictly causal. The
-authors' further gate of the values, off in their published model, is not built; nor is their
-dropout of q and v.
+Time O(L·S·D), memory O(L·D). The core is full attention with one head. Strictly causal. Neither
+the authors' further gate of the values nor their dropout of q and v is built.
 """
 
 from typing import Unpack

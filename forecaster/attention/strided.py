@@ -7,10 +7,9 @@ sections 4.2 and 4.3. With the stride l and the distance d = i - j >= 0, query i
 
     out_i = Σ_j softmax_j(q_i·k_j / √E) v_j        over the keys that it sees
 
-Without `causal`, d = |i - j|: that is ours, the paper is causal throughout. Two layers of merged
-attention carry a step of the past to any later one. Time O(L·(l + L/l)·E), which is O(L·√L·E) at
-l = √L, the default; memory O(L·(l + E)). Merged and local attention are full attention when
-l >= L, and merged attention when l = 1. Strictly causal.
+Without `causal`, d = |i - j|: that is ours, the paper is causal throughout. Time O(L·(l + L/l)·E),
+which is O(L·√L·E) at l = √L, the default; memory O(L·(l + E)). Merged and local attention are full
+attention when l >= L, and merged attention when l = 1. Strictly causal.
 
 The paper's local set ends with step i - l, that of the authors' code with i - l + 1, as here;
 merged attention sees step i - l anyway. The paper's three ways to share the two sets out among

@@ -7,16 +7,12 @@ section 3.
     out_i = Σ_j softmax_j(s_ij) v_j      over the visible keys with s_ij >= t_i
 
 Keys that tie with the k-th are all kept, so the result does not depend on an order; a query that
-sees fewer than k keys keeps them all. The default k = 8 is the paper's. It is full attention when
-k >= S. Strictly causal: what is invisible is taken out before the selection. The gradient goes
-through the kept keys alone, for t_i is a constant.
+sees fewer than k keys keeps them all. The default k = 8 is the paper's, and each head selects for
+itself. It is full attention when k >= S. Strictly causal: what is invisible is taken out before the
+selection. The gradient goes through the kept keys alone, for t_i is a constant.
 
-Every score is computed once: time O(L·S·E). They are looked at in blocks of rows, and only the kept
-ones live on: memory O(L·(E + k)). Rows with ties are computed again, densely; they are rare unless
-keys repeat exactly.
-
-The authors' TensorFlow branch selects k·H keys over all heads of a query; here, as in the paper,
-each head selects for itself.
+Time O(L·S·E), memory O(L·(E + k)): scores are looked at in blocks of rows, and only the kept ones
+live on. Rows with ties, which are rare unless keys repeat exactly, are computed again, densely.
 """
 
 import math
@@ -258,8 +254,7 @@ def _select(scores: Tensor, topk: int) -> tuple[Tensor, Tensor, bool]:
 def _select_by_rounds(scores: Tensor, topk: int) -> tuple[Tensor, Tensor, bool]:
     """`_select` for short rows, where `topk` is slow: mark the largest, `topk` times.
 
-    Equal scores are marked together, so a row without ties ends with `topk` marks. The others, and
-    those that see fewer keys, are given to `topk`.
+    Equal scores are marked together: rows that do not end with `topk` marks are given to `topk`.
     """
     far = torch.finfo(scores.dtype).max / 4
     rest, mark = scores.clone(), torch.empty_like(scores)
@@ -291,8 +286,8 @@ def _select_by_topk(scores: Tensor, topk: int) -> tuple[Tensor, Tensor, bool]:
 def _largest(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """The `count` largest along the last axis, falling, and their indices, as `topk` gives them.
 
-    In long rows they are sought in the `count` groups with the largest maxima, where they must be;
-    a row that rises from end to end would else take `topk` ten times as long.
+    In long rows they are sought in the `count` groups with the largest maxima, where they must be:
+    that is up to ten times as fast.
     """
     keys = scores.shape[-1]
     groups = keys // _GROUP

@@ -3,14 +3,12 @@
 One cell is one function at one shape: forward and backward of random q, k, v laid out as
 projections leave them, with gradients for all tensors it takes.
 
-- Memory: in a fresh process for each cell, so that no allocator hides anything: how far the
-  resident peak rises above the state before the first call (on Linux; on a GPU the peak of torch's
-  allocator), output and gradients included.
+- Memory: in a fresh process for each cell: how far the resident peak rises above the state before
+  the first call (on Linux; on a GPU the peak of torch's allocator), output and gradients included.
 - Time: all functions of a shape in turns in one process, medians. With one thread it is processor
   time, so that a busy machine does little harm, with more it is wall time, on a GPU CUDA events.
 
-A call that exceeds the limit is stopped; that function is not measured at longer lengths either,
-and the result says so.
+A function whose call exceeds the limit is not measured at longer lengths either.
 """
 
 import math

@@ -109,15 +109,11 @@ def _draw_family(axis: "Axes", rows: list[Measurement], key: str, family: str) -
     low, high = (math.log(y) for y in axis.get_ylim())
     heights = _apart([math.log(y) for _, _, y, _ in ends], 0.045 * (high - low))
     for (name, x, y, colour), height in zip(ends, heights, strict=True):
+        to, line = (lengths[-1] * room**0.25, math.exp(height)), {"color": colour, "lw": 0.5}
         axis.annotate(
-            name,
-            (x, y),
-            xytext=(lengths[-1] * room**0.25, math.exp(height)),
-            color=colour,
-            fontsize=9,
-            va="center",
-            arrowprops={"arrowstyle": "-", "color": colour, "lw": 0.5},
-        )
+            name, (x, y), to, color=colour, fontsize=9, va="center",
+            arrowprops={"arrowstyle": "-", **line},
+        )  # fmt: skip
 
 
 def _apart(heights: list[float], least: float) -> list[float]:

@@ -5,10 +5,7 @@ from forecaster.model.informer import Informer
 from forecaster.model.quantiles import QuantileSpread, pinball_loss
 from forecaster.model.tokens import TokenInformer
 
-SKELETONS: dict[str, type[ForecastModel]] = {
-    "informer": Informer,
-    "tokens": TokenInformer,
-}
+SKELETONS: dict[str, type[ForecastModel]] = {"informer": Informer, "tokens": TokenInformer}
 
 __all__ = [
     "SKELETONS", "ForecastModel", "Informer", "QuantileSpread", "Task", "TokenInformer",

@@ -11,10 +11,10 @@ class CycleAverage(nn.Module):
 
     weights[h, q, i] = softmax_i(query[h, q] . key[h, i, phase(q)] / sqrt(E) + bias[h, q, i]) over
     the cycles i; heads are mixed by learned scalars that start at 1/H. Queries are learned, and
-    with `stateful` they also follow the state of their token. All of it starts at zero, so all
-    weights start equal: before training the forecast is the mean of the past cycles. The weight of
-    a value that was not observed goes to the others; where none was, the average is 0. Queries are
-    kept as (future cycles, parts): G and R below. Ours.
+    with `stateful` they also follow the state of their token. All of it starts at zero: before
+    training the forecast is the mean of the past cycles. The weight of a value that was not
+    observed goes to the others; where none was, the average is 0. Queries are kept as (future
+    cycles, parts): G and R below. Ours.
     """
 
     def __init__(

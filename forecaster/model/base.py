@@ -16,11 +16,10 @@ from forecaster.model.quantiles import QuantileSpread
 class Task:
     """The shape of the problem that a model is built for.
 
-    `columns` C input columns, `targets` the positions of the predicted ones among them, `past` P,
-    `start` the known steps that open the decoder (Informer's label_len), `horizon` T,
-    `calendar` calendar features, `season` the steps of one main cycle, `phase` the weights (F,)
-    that tell a step's place in it from the calendar (datasets.calendar.phase_weights), if any do,
-    `covariates` how many known features follow those of the calendar: F = calendar + covariates.
+    `columns` C, `targets` the positions of the predicted ones among them, `past` P, `start` the
+    known steps that open the decoder (Informer's label_len), `horizon` T, `season` the steps of one
+    main cycle, `phase` the weights (F,) that tell a step's place in it from the calendar, if any
+    do (datasets.calendar.phase_weights). F = `calendar` + `covariates` features are known.
     """
 
     columns: int
@@ -36,8 +35,7 @@ class Task:
 
 class ForecastModel(nn.Module, ABC):
     """Base of the skeletons; `spread` is the quantile head of those that are trained for one, and
-    `targets` (K,) has the positions of the task, on the device of the model: an index by a list
-    would be copied there each time, for which the host waits."""
+    `targets` (K,) has the positions of the task, on the device of the model."""
 
     targets: Tensor
 
@@ -49,11 +47,7 @@ class ForecastModel(nn.Module, ABC):
 
     @abstractmethod
     def forward(
-        self,
-        past: Tensor,
-        past_known: Tensor,
-        future_known: Tensor,
-        observed: Tensor | None = None,
+        self, past: Tensor, past_known: Tensor, future_known: Tensor, observed: Tensor | None = None
     ) -> Tensor:
         """Forecast `horizon` steps at once.
 
@@ -64,11 +58,7 @@ class ForecastModel(nn.Module, ABC):
         """
 
     def quantiles(
-        self,
-        past: Tensor,
-        past_known: Tensor,
-        future_known: Tensor,
-        observed: Tensor | None = None,
+        self, past: Tensor, past_known: Tensor, future_known: Tensor, observed: Tensor | None = None
     ) -> Tensor:
         """What `forward` forecasts, with its quantiles where the model has a head for them.
 

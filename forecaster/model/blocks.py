@@ -1,5 +1,7 @@
 """Layers that skeletons are made of: encoder and decoder layers, distilling."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Literal
 
 import torch
@@ -21,7 +23,22 @@ class FeedForward(nn.Sequential):
         super().__init__(nn.Linear(width, inner), act, nn.Dropout(dropout), nn.Linear(inner, width))
 
 
-class EncoderLayer(nn.Module):
+class Residual(nn.Module):
+    """Base of the layers: their dropout, and whether a norm stands before its step (`pre`)."""
+
+    def __init__(self, dropout: float, norm: Literal["post", "pre"]) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+        self.pre = norm == "pre"
+
+    def add(self, x: Tensor, norm: nn.Module, step: Callable[[Tensor], Tensor]) -> Tensor:
+        """x and what a step makes of it."""
+        if self.pre:
+            return x + self.dropout(step(norm(x)))  # type: ignore[no-any-return]
+        return norm(x + self.dropout(step(x)))  # type: ignore[no-any-return]
+
+
+class EncoderLayer(Residual):
     """Self-attention and feed-forward with residuals; the norm after (Informer) or before.
 
     Steps that `key_mask` does not call real are attended to by none.
@@ -35,28 +52,22 @@ class EncoderLayer(nn.Module):
         activation: Activation = "gelu",
         norm: Literal["post", "pre"] = "post",
     ) -> None:
-        super().__init__()
+        super().__init__(dropout, norm)
         width = attention.place.width
         self.attention = attention
-        self.feed_forward = attention.feed_forward() or FeedForward(
-            width, inner, dropout, activation
-        )
+        ffn = attention.feed_forward()
+        self.feed_forward = ffn or FeedForward(width, inner, dropout, activation)
         self.norm_attention = nn.LayerNorm(width)
         self.norm_feed_forward = nn.LayerNorm(width)
-        self.dropout = nn.Dropout(dropout)
-        self.pre = norm == "pre"
 
     def forward(
         self, x: Float[Tensor, "b l d"], key_mask: Bool[Tensor, "b l"] | None = None
     ) -> Float[Tensor, "b l d"]:
-        if self.pre:
-            x = x + self.dropout(self.attention(self.norm_attention(x), key_mask=key_mask))
-            return x + self.dropout(self.feed_forward(self.norm_feed_forward(x)))  # type: ignore[no-any-return]
-        x = self.norm_attention(x + self.dropout(self.attention(x, key_mask=key_mask)))
-        return self.norm_feed_forward(x + self.dropout(self.feed_forward(x)))  # type: ignore[no-any-return]
+        x = self.add(x, self.norm_attention, partial(self.attention, key_mask=key_mask))
+        return self.add(x, self.norm_feed_forward, self.feed_forward)
 
 
-class DecoderLayer(nn.Module):
+class DecoderLayer(Residual):
     """Masked self-attention, cross-attention to the encoder, feed-forward; norms as above.
 
     `key_mask` and `memory_mask` say which steps of its own and of the encoder are real.
@@ -72,18 +83,16 @@ class DecoderLayer(nn.Module):
         norm: Literal["post", "pre"] = "post",
         causal: bool = True,
     ) -> None:
-        super().__init__()
+        super().__init__(dropout, norm)
         width = attention.place.width
         self.attention = attention
         self.cross = cross
-        self.feed_forward = attention.feed_forward() or FeedForward(
-            width, inner, dropout, activation
-        )
+        ffn = attention.feed_forward()
+        self.feed_forward = ffn or FeedForward(width, inner, dropout, activation)
         self.norm_attention = nn.LayerNorm(width)
         self.norm_cross = nn.LayerNorm(width)
         self.norm_feed_forward = nn.LayerNorm(width)
-        self.dropout = nn.Dropout(dropout)
-        self.pre, self.causal = norm == "pre", causal
+        self.causal = causal
 
     def forward(
         self,
@@ -92,28 +101,19 @@ class DecoderLayer(nn.Module):
         key_mask: Bool[Tensor, "b l"] | None = None,
         memory_mask: Bool[Tensor, "b s"] | None = None,
     ) -> Float[Tensor, "b l d"]:
-        def attend(x: Tensor) -> Tensor:
-            seen = self.attention(x, causal=self.causal, key_mask=key_mask)
-            return self.dropout(seen)  # type: ignore[no-any-return]
-
-        def cross(x: Tensor) -> Tensor:
-            return self.dropout(self.cross(x, memory, key_mask=memory_mask))  # type: ignore[no-any-return]
-
-        if self.pre:
-            x = x + attend(self.norm_attention(x))
-            x = x + cross(self.norm_cross(x))
-            return x + self.dropout(self.feed_forward(self.norm_feed_forward(x)))  # type: ignore[no-any-return]
-        x = self.norm_attention(x + attend(x))
-        x = self.norm_cross(x + cross(x))
-        return self.norm_feed_forward(x + self.dropout(self.feed_forward(x)))  # type: ignore[no-any-return]
+        attend = partial(self.attention, causal=self.causal, key_mask=key_mask)
+        cross = partial(self.cross, context=memory, key_mask=memory_mask)
+        x = self.add(x, self.norm_attention, attend)
+        x = self.add(x, self.norm_cross, cross)
+        return self.add(x, self.norm_feed_forward, self.feed_forward)
 
 
 class Distil(nn.Module):
     """Halve the sequence between encoder layers (Zhou et al. 2021, eq. 5).
 
-    Convolution, batch norm (absent from the equation, present in the authors' code), ELU and a
-    max-pool of stride 2: L becomes ceil(L/2). A step that is not real adds nothing and wins no
-    maximum; one that comes out is real if any that went into its maximum is.
+    Convolution, batch norm (in the authors' code, not in the equation), ELU and a max-pool of
+    stride 2: L becomes ceil(L/2). A step that is not real adds nothing and wins no maximum; one
+    that comes out is real if any that went into its maximum is.
     """
 
     def __init__(self, width: int) -> None:

@@ -10,12 +10,10 @@ from forecaster.shapes import Float
 class KnownEffect(nn.Module):
     """A small network from what is known of a step to its value, one number per target.
 
-    Taken away from the past of the targets and added to their forecast, so that what is left to
-    the model is free of it. Starts at zero. It reads the step's calendar and covariates together,
-    so that one may change what another means (warmth at noon is not warmth at night), and the mean
-    of the covariates over the last cycle up to the step, for what acts slowly. Ours, after
-    regression whose errors another model forecasts (Hyndman and Athanasopoulos, Forecasting:
-    Principles and Practice, 3rd ed., ch. 10).
+    Starts at zero. It reads the step's calendar and covariates together (warmth at noon is not
+    warmth at night), and the mean of the covariates over the last cycle up to the step, for what
+    acts slowly. Ours, after regression whose errors another model forecasts (Hyndman and
+    Athanasopoulos, Forecasting: Principles and Practice, 3rd ed., ch. 10).
     """
 
     def __init__(

@@ -89,10 +89,9 @@ class WindowNorm(nn.Module):
 class CyclePrior(nn.Module):
     """The mean cycle of the training rows, column by column: taken away, and added to the forecast.
 
-    A short look-back cannot know the usual shape of a cycle; the training rows do. The phase of a
-    step is read from its calendar features, floor(sum_f weights_f (feature_f + 1/2)) modulo the
-    season. The idea of a cycle kept outside the window is CycleNet's (Lin et al., NeurIPS 2024,
-    sec. 3.1), which learns it; ours is the plain mean, `fit` once before training.
+    The phase of a step is read from its calendar features, floor(sum_f weights_f (feature_f + 1/2))
+    modulo the season. CycleNet (Lin et al., NeurIPS 2024, sec. 3.1) learns such a cycle; ours is
+    the plain mean, `fit` once before training.
     """
 
     weights: Tensor

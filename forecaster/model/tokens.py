@@ -1,30 +1,30 @@
 """The Informer's frame over tokens of one's choice, starting from what needs no training.
 
-Long seasonal series repeat, and the untrained mean of the last cycles is a forecast that few
-models beat. With its defaults this skeleton starts exactly there and learns only what improves on
-it. Its parts, each of which can be left out or replaced:
+Long seasonal series repeat, and few models beat the mean of the last cycles. With its defaults this
+skeleton starts exactly there and learns only what improves on it. Its parts, each of which can be
+left out or replaced:
 
-- `tokens`: what a token is. `point`: a time step (Informer, Zhou et al., AAAI 2021); `patch`: some
-  steps (PatchTST, Nie et al., ICLR 2023, sec. 3.1); `cycle`: a season or an equal part of one;
-  `series`: the whole past of a column, so that columns attend to columns (iTransformer, Liu et
-  al., ICLR 2024, sec. 3.1). Past and future are cut alike.
+- `tokens`: `point`: a time step (Informer, Zhou et al., AAAI 2021); `patch`: some steps (PatchTST,
+  Nie et al., ICLR 2023, sec. 3.1); `cycle`: a season or an equal part of one; `series`: the whole
+  past of a column, so that columns attend to columns (iTransformer, Liu et al., ICLR 2024,
+  sec. 3.1). Past and future are cut alike.
 - `channels`: every column a sequence of its own, all sharing the weights (PatchTST, sec. 3.1), or
   all columns in each token.
 - `normalise`, `centre`, `shrink`, `prior`: what a window is freed of first (normalise.py).
-- An encoder over the past tokens with any attention.
-- A decoder over the future tokens, answered in one pass (Informer, sec. 4.2): the last known
-  tokens open it, placeholders with learned positions follow, then `decoder_layers` layers of
-  masked self-attention and cross-attention. Without layers a query is a learned vector. Where a
-  token is a series, it opens with those of the target columns, and nothing is masked.
+- An encoder over the past tokens, and a decoder over the future tokens, answered in one pass
+  (Informer, sec. 4.2): the last known tokens open it, placeholders with learned positions follow,
+  then `decoder_layers` layers of masked self-attention and cross-attention. Without layers a query
+  is a learned vector. Where a token is a series, it opens with those of the target columns, and
+  nothing is masked.
 - `output`: `written` from the decoder's state; or the `average` of raw past cycles that the
   queries choose (average.py); or both, the written part starting at zero.
 - `linear`: a map from past to future, started at zero (DLinear, Zeng et al., AAAI 2023, without
   its decomposition).
 - `calendar`: tokens, past and future, know their place in the calendar.
 
-Where covariates are known ahead, their effect is taken away from the past and added to the
-forecast (covariates.py). What is missing stands at its window's centre and has no weight in the
-average; a token of which nothing was observed is attended to by none.
+The effect of covariates known ahead is taken from the past and added to the forecast
+(covariates.py). What is missing stands at its window's centre and has no weight in the average; a
+token of which nothing was observed is attended to by none.
 """
 
 from collections.abc import Iterable, Mapping

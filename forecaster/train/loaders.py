@@ -13,10 +13,9 @@ class EpochOrder(Sampler[Tensor]):
     """Shuffled batches of window numbers; a pure function of the seed and the epoch.
 
     With `stride` n an epoch uses every n-th window, from an offset drawn for that epoch, but two
-    windows at least. Where more than `most` would be left it uses one of each run of ever so many
-    windows, drawn for that epoch. Every epoch has the same number of steps and uses all its
-    windows: what does not fill a batch is spread over the others, so no batch is too small for
-    batch norm.
+    windows at least; where more than `most` would be left, one of each run of ever so many windows.
+    Every epoch has the same number of steps and uses all its windows: what does not fill a batch is
+    spread over the others, so no batch is too small for batch norm.
     """
 
     def __init__(

@@ -30,9 +30,9 @@ class ForecastModule(pl.LightningModule):
     """Trains a ForecastModel on batches of windows.
 
     A loss that is not finite is noted with its step on the device, without waiting for it, and
-    ends the run at the next validation or end of epoch (`raise_if_diverged`). Losses and
-    validation errors are computed in 32 bits, whatever the model trains in. What stops training,
-    `validation_stop`, is the MSE, and the pinball loss where the model has a quantile head.
+    ends the run at the next validation or end of epoch (`raise_if_diverged`). Losses are computed
+    in 32 bits, whatever the model trains in. What stops training, `validation_stop`, is the MSE, or
+    the pinball loss where the model has a quantile head.
     """
 
     first_bad_step: Tensor

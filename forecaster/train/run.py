@@ -166,9 +166,8 @@ class KeepEarliest(Callback):
 
     def on_validation_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         assert isinstance(module, ForecastModule)
-        stop, mse = (
-            float(trainer.callback_metrics[f"validation_{name}"]) for name in ("stop", "mse")
-        )
+        figures = trainer.callback_metrics
+        stop, mse = float(figures["validation_stop"]), float(figures["validation_mse"])
         self.best = min(self.best, stop)
         limit = self.best * (1 + self.tolerance)
         self.near = [check for check in self.near if check.stop <= limit]

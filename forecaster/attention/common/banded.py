@@ -3,10 +3,9 @@
     m_t = Σ_s e^(k_s + w_ts) ⊙ v_s / Σ_s e^(k_s + w_ts)       per feature; causal: s <= t
     w_ts = band[t, s − t − low] where that column exists, else 0
 
-It is computed as a plain fraction: e^k relative to the largest k of its feature, once; then one
-matmul with e^w for each tile of queries and the keys near it, plus sums of whole blocks for the
-keys further away. Nothing is subtracted, so nothing cancels. With x = (e^k v, e^k), y = W x and
-m = y₁ / y₂ the gradient has the same form, W being turned so that it is read from the keys:
+It is a plain fraction: e^k relative to the largest k of its feature, then one matmul with e^w for
+each tile of queries and the keys near it, plus sums of whole blocks for the keys further away. With
+x = (e^k v, e^k), y = W x and m = y₁ / y₂ the gradient has the same form, W read from the keys:
 
     ∂y = (∂m / y₂, −m ∂m / y₂)                  ∂x = Wᵀ ∂y          ∂W = ∂y xᵀ
     ∂v = e^k ∂x₁                                ∂k = e^k (v ∂x₁ + ∂x₂)
@@ -106,8 +105,7 @@ class _Layout(NamedTuple):
     """How `length` queries are cut into `tiles` of `size`.
 
     A tile meets the block of keys beside it, `before` blocks earlier and `after` later, which hold
-    the offsets s − t of the band, `low` to `high`. Other blocks are seen if `past` and `future` say
-    so.
+    the offsets s − t of the band, `low` to `high`; other blocks only if `past` or `future`.
     """
 
     length: int

@@ -1,9 +1,8 @@
 """What an attention draws at random: the same in every evaluation, anew in every training step.
 
-Nothing is drawn from the global generator. The seed of a draw is a hash of the option `seed`, of
-the depth and role of the place, of the sizes and options that shape what is drawn, and of the
-number of the draw. Draw 0 is the one of evaluation; training counts on from 1, and the count is in
-the state dict, so a resumed training draws on where it stopped.
+Nothing is drawn from the global generator. A seed is a hash of the option `seed`, depth and role of
+the place, the sizes and options that shape what is drawn, and the number of the draw: 0 in
+evaluation; training counts on from 1, in the state dict, so a resumed one draws on.
 """
 
 import hashlib

@@ -7,10 +7,9 @@ Hua et al., "Transformer Quality in Linear Time", ICML 2022, section 2 and the a
     out = (U ⊙ attend(copies, V)) W_o
 
 One head. All projections have a bias. γ starts at 1 + N(0, 0.02²) and β at 0. The authors' γ starts
-at N(0, 0.02²) (`gamma_init="paper"`), with which queries and keys are so small that their gradient
-lies below Adam's epsilon: the unit then learns through its bias alone. The norm and the residual
-path around the unit belong to the layer that holds it. In the paper a second unit stands in place
-of the feed-forward; here that is the option `gau_replaces_ffn`, so that layers stay comparable.
+at N(0, 0.02²) (`gamma_init="paper"`): the gradient of queries and keys then lies below Adam's
+epsilon, and the unit learns through its bias alone. The norm and the residual path belong to the
+layer. In the paper a second unit replaces the feed-forward, here with `gau_replaces_ffn` alone.
 """
 
 from abc import abstractmethod
@@ -35,7 +34,10 @@ class GatedUnit(SelfAttention):
     """Base of the units: gate, values, and affine copies of one narrow projection.
 
     `copies` is their number; `bias_length` is the M of the relative bias. `second` builds the unit
-    that replaces the feed-forward; None leaves the feed-forward.
+    that replaces the feed-forward; None leaves the feed-forward. The options of both units are
+    `key_width` (s, even), `expansion` (e / D), `gamma_init` (the centre of γ at the start, 1 for
+    "one" and 0 for "paper"), `rotary` (whether queries and keys know their position) and
+    `gau_replaces_ffn` (whether there is a second unit).
     """
 
     def __init__(
@@ -152,9 +154,8 @@ def scores_at_once(x: Tensor) -> int:
 def stacks(scores: int, *tensors: Tensor) -> Iterator[tuple[slice, list[Tensor]]]:
     """Tensors (B, H, ...) as views (pairs, ...) of the series and heads to be taken together.
 
-    They are as many as may be held when each has so many scores: heads of one series, or series
-    with one head, because these lie in memory as a batched matmul wants them. The slice tells
-    which heads they are.
+    As many as may be held when each has so many scores: heads of one series, or series with one
+    head, as a batched matmul wants them in memory. The slice tells which heads they are.
     """
     count = max(1, scores_at_once(tensors[0]) // scores)
     if tensors[0].shape[1] == 1:

@@ -88,8 +88,7 @@ def softmax_attention(
     """One call of the fused kernel; `visible` (True: takes part) and `causal` exclude each other.
 
     A row that sees nothing is 0 and passes no gradient on; `may_be_empty=False` says that there is
-    none. Unequal widths are padded with zeros, because the fused kernels want equal ones and torch
-    would else build the L x S matrix.
+    none. Unequal widths are padded with zeros: torch would else build the L x S matrix.
     """
     width, value_width = q.shape[3], v.shape[3]
     scale = width**-0.5 if scale is None else scale
@@ -114,8 +113,8 @@ def softmax_attention(
 def visible_keys(causal: bool, key_mask: Tensor | None) -> Tensor | None:
     """The (B, 1, 1 or S, S) bool mask of a padded batch, None when there is nothing to mask.
 
-    On a CPU a mask without False counts as none: the unmasked kernel is quicker, and looking is
-    free there. On a GPU the host would wait for the device, and a trace has no values.
+    On a CPU a mask without False counts as none: the unmasked kernel is quicker. On a GPU the host
+    would wait for the device to look, and a trace has no values.
     """
     if key_mask is None:
         return None
@@ -143,8 +142,7 @@ def accumulator(dtype: torch.dtype) -> torch.dtype:
 def prefix_sum(x: Float[Tensor, "B H L E"], reverse: bool = False) -> Float[Tensor, "B H L E"]:
     """Sum over the steps up to (`reverse`: from) each step, in float32 at least.
 
-    On a CPU: triangular matmuls over blocks plus the carried block sums, quicker than `cumsum`
-    along an inner axis. Heads lie side by side, as a projection leaves them.
+    On a CPU triangular matmuls over blocks, quicker than `cumsum` along an inner axis.
     """
     B, H, L, E = x.shape
     x = x.to(accumulator(x.dtype))

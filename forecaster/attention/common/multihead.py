@@ -1,7 +1,7 @@
 """Queries, keys and values from (B, L, D), and the way back: what most mechanisms share.
 
-W_q, W_k, W_v and W_o are linear maps D -> D with bias. Feature h*E + e belongs to head h, and the
-heads are merged in the same order before W_o.
+W_q, W_k, W_v and W_o are linear maps D -> D. Feature h*E + e belongs to head h, and the heads are
+merged in the same order before W_o.
 """
 
 from abc import abstractmethod
@@ -21,8 +21,8 @@ def split_heads(x: Float[Tensor, "B L D"], heads: int) -> Float[Tensor, "B {head
 def merge_heads(x: Float[Tensor, "B H L E"], mix: bool = False) -> Float[Tensor, "B L D"]:
     """(B, H, L, E) -> (B, L, H*E).
 
-    `mix` reads the same numbers in another order: row r of a series then holds consecutive times
-    of one head instead of all heads of one time. Informer2020 does so in its decoder.
+    With `mix`, as in Informer2020's decoder, a row holds consecutive times of one head instead of
+    all heads of one time.
     """
     if mix:
         return x.reshape(x.shape[0], x.shape[2], -1)
@@ -32,12 +32,13 @@ def merge_heads(x: Float[Tensor, "B H L E"], mix: bool = False) -> Float[Tensor,
 class MultiHeadAttention(Attention):
     """Base of the mechanisms that map projected q, k, v to an output of the same layout."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Place, bias: bool = True) -> None:
         super().__init__(place)
-        self.query_projection = nn.Linear(place.width, place.width)
-        self.key_projection = nn.Linear(place.width, place.width)
-        self.value_projection = nn.Linear(place.width, place.width)
-        self.out_projection = nn.Linear(place.width, place.width)
+        D = place.width
+        self.query_projection = nn.Linear(D, D, bias)
+        self.key_projection = nn.Linear(D, D, bias)
+        self.value_projection = nn.Linear(D, D, bias)
+        self.out_projection = nn.Linear(D, D, bias)
 
     def compute(self, query: Tensor, context: Tensor, **seen: Unpack[Seen]) -> Tensor:
         heads = self.place.heads

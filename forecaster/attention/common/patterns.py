@@ -1,9 +1,8 @@
 """Attention over a fixed pattern of visible keys, in two ways that give the same numbers.
 
-A pattern says which query sees which key. Short series take one call of the fused kernel with the
-pattern as a mask (`masked_attention`). Long ones take dense tiles that together hold every visible
-key once (`tiled_attention`): a mechanism names them as `Part`s, which are merged by their
-log-sum-exp (forecaster/attention/common/tiles.py).
+Short series take one call of the fused kernel with the pattern as a mask (`masked_attention`). Long
+ones take dense tiles that together hold every visible key once (`tiled_attention`): a mechanism
+names them as `Part`s, which are merged by their log-sum-exp (tiles.py).
 """
 
 from abc import ABC, abstractmethod

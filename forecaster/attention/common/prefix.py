@@ -3,15 +3,14 @@
     y_t = Σ_{s<=t} e^(a_s) x_s / Σ_{s<=t} e^(a_s)
 
 Steps are cut into chunks; F_c is the largest score up to the end of chunk c. Inside a chunk both
-sums are a triangular matmul over e^(a_s − F_c). What came before the chunk arrives through a scan
-over the sums of whole chunks, in which every factor is e^(F_b − F_c) <= 1 for b < c. The gradient
-runs the same way from the end, g = ∂y and d_t the lower sum:
+sums are a triangular matmul over e^(a_s − F_c); what came before arrives through a scan over the
+sums of chunks, with factors e^(F_b − F_c) <= 1. The gradient runs the same way from the end, g = ∂y
+and d_t the lower sum:
 
     ∂x_s = e^(a_s) Σ_{t>=s} g_t / d_t        ∂a_s = e^(a_s) Σ_{t>=s} (g_t / d_t)·(x_s − y_t)
 
 Where scores rise so steeply within a chunk that a d_t is lost beside e^(F_c), those steps are done
-again in chunks of one step. Then F_c is the largest score that the step sees, d_t is at least 1,
-and nothing can overflow or vanish, whatever the scores.
+again in chunks of one step: d_t is then at least 1, and nothing can overflow or vanish.
 """
 
 import math

@@ -9,15 +9,14 @@ and the gradient through one part needs only the merged o and z, for P = e^(s - 
 
     ∂v = Pᵀ g        ∂s = P ⊙ (g vᵀ − g·o)        ∂q = scale ∂s k        ∂k = scale ∂sᵀ q
 
-which is what the backward pass of the fused kernel computes when it is given the merged o and z.
-That kernel returns z only through private operators; they are called here and nowhere else, and
-public operations that give the same numbers stand in for them everywhere but on a CPU.
+as the backward pass of the fused kernel has it, given the merged o and z. That kernel returns z
+only through private operators, which are called here alone; public operations that give the same
+numbers stand in for them everywhere but on a CPU.
 """
 
 import math
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 HIDDEN = -1e30
@@ -92,16 +91,6 @@ def merge(o1: Tensor, z1: Tensor, o2: Tensor, z2: Tensor) -> tuple[Tensor, Tenso
     behind = z2 - z
     weight = behind.clamp(min=-80.0).exp_() * (behind > -80.0)  # exp is slow where it underflows
     return torch.lerp(o1, o2, weight[..., None].to(o1.dtype)), z
-
-
-def hide(q: Tensor, k: Tensor, v: Tensor, real: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """q, k, v with one coordinate more, which lowers the scores of keys that are not `real`.
-
-    `real` is bool and broadcasts to k without its last axis. For tiles that would else want a bias
-    for every series; the scale must be positive. Cut the last coordinate off outputs and gradients.
-    """
-    hidden = (HIDDEN * (~real).to(k.dtype)).expand(k.shape[:-1])[..., None]
-    return F.pad(q, (0, 1), value=1.0), torch.cat([k, hidden], dim=-1), F.pad(v, (0, 1))
 
 
 def _is_fused(q: Tensor, v: Tensor) -> bool:
