@@ -14,7 +14,7 @@ from forecaster import resources
 from forecaster.attention import CONTROLS
 from forecaster.bench.cells import TIE_SHARE, Document, Measurement, dominated_by
 from forecaster.bench.cores import YARDSTICK
-from forecaster.bench.display import title
+from forecaster.bench.display import digits, title
 from forecaster.errors import DataError, StorageError, UnavailableError, UsageError
 from forecaster.machine import hardware
 
@@ -43,7 +43,7 @@ class Candidate:
         return not self.over and not self.dominated_by
 
     def figures(self) -> str:
-        return f"{_digits(self.milliseconds)} ms, {_digits(self.mib)} MiB"
+        return f"{digits(self.milliseconds)} ms, {digits(self.mib, 'unknown')} MiB"
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,6 @@ class Advice:
         return " and ".join(parts) or "none given"
 
     def text(self) -> str:
-        """For a terminal."""
         lines = [
             f"attention over {self.lookback} tokens: {self.conditions}",
             f"measured on {self.hardware}: {self.curves}",
@@ -101,11 +100,10 @@ class Advice:
             names, more = candidate.dominated_by[:2], len(candidate.dominated_by) - 2
             rest = f" and {more} more" if more > 0 else ""
             remarks.append(f"dominated by {', '.join(names)}{rest}")
-        figures = f"{_digits(candidate.milliseconds):>9}{_digits(candidate.mib):>9}"
+        figures = f"{digits(candidate.milliseconds):>9}{digits(candidate.mib, 'unknown'):>9}"
         return f"{word:<5}{candidate.attn:<13}{figures}  {'; '.join(remarks)}".rstrip()
 
     def reason(self) -> str:
-        """Why this one, or why none, in words."""
         if self.choice is None:
             fastest = min(self.candidates, key=lambda candidate: candidate.milliseconds)
             lightest = min(self.candidates, key=lambda candidate: _last_if_none(candidate.mib))
@@ -191,19 +189,11 @@ def read_memory(text: str) -> float:
     return float(match[1]) * UNITS[match[2]]
 
 
-def _digits(value: float | None) -> str:
-    """Three digits that count."""
-    if value is None:
-        return "unknown"
-    return f"{value:.3g}" if value < 1000 else f"{value:.0f}"
-
-
 def _last_if_none(value: float | None) -> float:
     return math.inf if value is None else value
 
 
 def _machine(text: str) -> str:
-    """The processor or GPU, without threads and versions."""
     return re.split(r", (?:\d+ threads|torch )", text)[0]
 
 
@@ -224,7 +214,6 @@ def _read(file: Path) -> tuple[Document, Path]:
 
 
 def _newest(length: int, device: str) -> tuple[Document, Path]:
-    """The newest curves of this machine, those first that cover the length."""
     folder = resources.cache() / "bench"
     here = _machine(hardware(device))
     found = [_read(file) for file in folder.glob("*.json")]

@@ -67,32 +67,26 @@ class Schema:
 
     @property
     def time(self) -> str:
-        """The time column."""
         return self.reading.time or ""
 
     @property
     def timezone(self) -> Timezone:
-        """Whether stamps are UTC, or keep the clock of their source."""
         return self.reading.timezone or "naive"
 
     @property
     def freq(self) -> str:
-        """The time step."""
         return self.reading.freq or ""
 
     @property
     def seasons(self) -> tuple[int, ...]:
-        """The cycles in steps, the main one first."""
         return self.reading.seasons
 
     @property
     def id(self) -> tuple[str, ...]:
-        """The columns that name the series of a panel."""
         return self.reading.id
 
     @property
     def wide(self) -> bool:
-        """Whether the series of a panel are columns of a file."""
         return bool(self.reading.panel)
 
     @property
@@ -103,7 +97,6 @@ class Schema:
 
     @property
     def past_only(self) -> tuple[str, ...]:
-        """The columns that are read but not forecast."""
         return tuple(name for name in self.columns if name not in self.targets)
 
     def calendar(self, times: "pd.DatetimeIndex") -> "NDArray[np.float32]":
@@ -122,7 +115,6 @@ class Schema:
         return self.scaler.select(self.target_positions)
 
     def task(self, past: int, start: int, horizon: int) -> Task:
-        """The shape of the problem for a model with these lengths."""
         return Task(
             columns=len(self.columns),
             targets=self.target_positions,
@@ -236,7 +228,6 @@ class Bundle:
 
 
 def versions() -> dict[str, str]:
-    """The packages that a bundle depends on."""
     return {name: version(name) for name in ("forecaster", "torch", "numpy", "pandas")}
 
 
@@ -314,7 +305,6 @@ def _check_format(folder: Path, about_json: bytes, manifest: bytes) -> None:
 
 
 def is_bundle(folder: Path) -> bool:
-    """Whether the folder looks like a bundle."""
     return (folder / MANIFEST).is_file()
 
 
@@ -328,7 +318,6 @@ def _digest(manifest: bytes) -> str:
 
 
 def _line(name: str, data: bytes) -> bytes:
-    """The line of the manifest for a file."""
     return f"{hashlib.sha256(data).hexdigest()}  {name}\n".encode()
 
 

@@ -169,7 +169,6 @@ class Client:
 
 
 def _names(card: dict[str, Any]) -> set[str]:
-    """What a model may be called."""
     name, alias, version = card["name"], card["alias"], card["version"]
     aliases = {alias, f"{name}@{alias}"} if alias else set()
     versions = {version, f"{name}/{version}"} if version else set()

@@ -18,7 +18,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -114,12 +114,10 @@ class DataConfig(Section):
 
     @property
     def targets(self) -> list[str]:
-        """The names in `target`."""
         return _names(self.target)
 
     @property
     def ids(self) -> list[str]:
-        """The names in `id`."""
         return _names(self.id)
 
     @model_validator(mode="after")
@@ -154,7 +152,6 @@ class DataConfig(Section):
 
 
 def _names(text: str | None) -> list[str]:
-    """The names in a text with commas."""
     return [name.strip() for name in (text or "").split(",") if name.strip()]
 
 
@@ -188,8 +185,14 @@ class Choice(BaseModel):
     """A class by name, with its options beside the name."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
+    kind: ClassVar[Literal["attention", "model"]]
 
     name: str
+
+    @model_validator(mode="before")
+    @classmethod
+    def _complete(cls, value: Any) -> Any:
+        return _choose(value, cls.kind)
 
     @property
     def options(self) -> dict[str, Any]:
@@ -236,17 +239,11 @@ def _tuples(value: Any) -> Any:
 
 
 class ModelChoice(Choice):
-    @model_validator(mode="before")
-    @classmethod
-    def _complete(cls, value: Any) -> Any:
-        return _choose(value, "model")
+    kind = "model"
 
 
 class AttentionOption(Choice):
-    @model_validator(mode="before")
-    @classmethod
-    def _complete(cls, value: Any) -> Any:
-        return _choose(value, "attention")
+    kind = "attention"
 
     def choice(self) -> "AttentionChoice":
         from forecaster.attention import AttentionChoice
@@ -423,9 +420,8 @@ class RunConfig(_Values):
         from forecaster.model import SKELETONS
 
         if attn.cross is not None and issubclass(CATALOGUE[attn.cross.name], SelfAttention):
-            able = [
-                name for name, kind in ATTENTIONS.items() if not issubclass(kind, SelfAttention)
-            ]
+            kinds = ATTENTIONS.items()
+            able = [name for name, kind in kinds if not issubclass(kind, SelfAttention)]
             raise _RuleError(
                 f"{attn.cross.name} relates a series to itself and has no cross form; those that "
                 f"have one: {', '.join(able)}",
@@ -461,7 +457,6 @@ class RunConfig(_Values):
         return model
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON types, defaults included; `load_dict` reads it back."""
         return self.model_dump(mode="json")
 
     def flat(self) -> dict[str, str]:
@@ -506,22 +501,16 @@ def load(
             meant = f"FORECASTER_{parts[1]}__{parts[2]}"
             raise ConfigError(f"unknown variable {name}. Did you mean {meant}?")
     path = _file(file, flags.get("data"))
-    layers = (
-        *_layers(path),
+    layers = _layers(path)
+    chosen = [(name, text) for name, text in environment.items() if ENVIRONMENT.fullmatch(name)]
+    layers.append(
         [
-            (
-                name.removeprefix("FORECASTER_").lower().replace("__", "."),
-                f"${name}",
-                _parse(text, f"${name}", ConfigError),
-            )
-            for name, text in sorted(environment.items())
-            if ENVIRONMENT.fullmatch(name)
-        ],
-        [
-            *map(_assignment, sets),
-            *[(FLAGS[flag].path, option(flag), value) for flag, value in flags.items()],
-        ],
+            (_dotted(name), f"${name}", _parse(text, f"${name}", ConfigError))
+            for name, text in sorted(chosen)
+        ]
     )
+    named = [(FLAGS[flag].path, option(flag), value) for flag, value in flags.items()]
+    layers.append([*map(_assignment, sets), *named])
     values: dict[str, Any] = {
         name: {"name": _Values.model_fields[name].default} for name in ("model", "attn")
     }
@@ -531,6 +520,10 @@ def load(
             _put(values, origins, key, origin, value)
     _validate(_Asked, values, origins, str(path))
     return Loaded(_validate(RunConfig, values, origins, str(path)), origins)
+
+
+def _dotted(variable: str) -> str:
+    return variable.removeprefix("FORECASTER_").lower().replace("__", ".")
 
 
 def _assignment(item: str) -> tuple[str, str, Any]:

@@ -127,7 +127,6 @@ def _announce(name: str, problem: Problem, model: ForecastModel, device: str, sa
 
 
 def _about(problem: Problem, model: ForecastModel) -> dict[str, Any]:
-    """What the bundle says of its origin."""
     borders = problem.borders
     return {
         "name": problem.name,
@@ -142,7 +141,6 @@ def _about(problem: Problem, model: ForecastModel) -> dict[str, Any]:
 def _notes(
     loaded: Loaded, problem: Problem, model: ForecastModel, device: str
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """The parameters and the tags of the run in the tracker."""
     config, data = problem.config, loaded.config.data
     wanted = config.data.name if config.data.is_file else load_card(data.name).name
     found = {
@@ -177,7 +175,6 @@ def _folder(name: str) -> Path:
 
 
 def _training(fitted: "Fit", train: Windows, say: Say) -> dict[str, Any]:
-    """What the training came to."""
     say(
         f"trained {fitted.epochs} epochs in {fitted.seconds:.0f} s "
         f"({fitted.windows_per_second:.0f} windows/s); kept the weights after "
@@ -223,5 +220,4 @@ def summarise(effective: dict[str, str]) -> str:
 
 
 def parameters(model: ForecastModel) -> int:
-    """How many numbers are trained."""
     return sum(parameter.numel() for parameter in model.parameters())

@@ -34,7 +34,6 @@ class Flag:
 
 
 def numbers(text: str) -> list[int]:
-    """Numbers from 1 on, with commas between."""
     parts = text.split(",")
     if not all(part.strip().isdecimal() and int(part) for part in parts):
         raise ValueError("numbers with commas, such as 96,336")
@@ -42,7 +41,6 @@ def numbers(text: str) -> list[int]:
 
 
 def names(text: str) -> list[str]:
-    """Names with commas between."""
     return [part.strip() for part in text.split(",")]
 
 

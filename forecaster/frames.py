@@ -146,7 +146,6 @@ def ask(
 
 
 def own_scale(names: Sequence[str]) -> Notice:
-    """What `say` gets of series that training did not know."""
     text = f"Scaled by its own history, as training did not know it: {quoted(names)}."
     return Notice(NoticeCode.OWN_SCALE, text)
 

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 
 def forecast_with(model: ForecastModel) -> Callable[[Batch], Tensor]:
-    """The model as the evaluation calls it."""
     return lambda batch: model(*batch.inputs)
 
 
@@ -86,7 +85,6 @@ def judge(
 
 
 def errors_of(problem: Problem, train: Windows, found: Score) -> Errors:
-    """What the metrics of a forecast are made of."""
     naive = naive_mae(train, problem.dataset.seasons[0])
     return Errors(found, np.atleast_2d(problem.schema.target_scaler.std), naive)
 
@@ -150,7 +148,6 @@ def floor_metrics(floors: dict[str, dict[str, Any]]) -> dict[str, Any]:
 
 
 def tracked_name(floor: str) -> str:
-    """The name of a floor as the tracker takes it."""
     return floor.replace(", ", "_").replace(" ", "_")
 
 

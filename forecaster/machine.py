@@ -48,7 +48,6 @@ def hardware(device: str = "cpu", threads: int | None = None) -> str:
 
 
 def cores() -> int:
-    """The processor cores that this process may use."""
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 

@@ -166,7 +166,6 @@ class Forecaster:
 
     @property
     def form(self) -> frames.Form:
-        """What its histories are like."""
         schema = self.schema
         return frames.Form(schema.reading, schema.columns, self.bundle.past, self.bundle.horizon)
 

@@ -24,12 +24,10 @@ def _folder(inside: str, beside: str) -> Path:
 
 
 def configs() -> Path:
-    """The folder of the configurations that come with forecaster."""
     return _folder("_configs", "configs")
 
 
 def cards() -> Path:
-    """The folder of the data cards."""
     return _folder("_cards", "data/cards")
 
 

@@ -102,8 +102,6 @@ class Runner:
 
 @dataclass(frozen=True)
 class _Graph:
-    """What `replay` reads and writes."""
-
     inputs: list[Tensor]
     replay: Callable[[], None]
     output: Tensor

@@ -148,12 +148,10 @@ class Run:
             self._client.log_batch(self.id, metrics=metrics, synchronous=True)
 
     def figure(self, name: str, figure: "Figure") -> None:
-        """Save a plot as the artifact plots/NAME.png."""
         with _explained(self.uri):
             self._client.log_figure(self.id, figure, f"plots/{_key(name).replace('/', '_')}.png")
 
     def text(self, name: str, text: str) -> None:
-        """Save a text as the artifact NAME."""
         with _explained(self.uri):
             self._client.log_text(self.id, text, name)
 
@@ -359,7 +357,6 @@ def _origin(client: MlflowClient, reference: str) -> dict[str, str]:
 
 
 def champions() -> list[str]:
-    """The registered names of forecaster that have a champion."""
     uri = tracking_uri()
     client = _client(uri, existing=True)
     with _explained(uri):
@@ -371,7 +368,6 @@ def _registry(uri: str) -> str:
 
 
 def _database(uri: str) -> Path | None:
-    """The file of a local sqlite store."""
     _, prefix, path = uri.partition("sqlite:///")
     return Path(path.partition("?")[0]).absolute() if prefix and path else None
 
@@ -419,7 +415,6 @@ def _client(uri: str, existing: bool = False) -> MlflowClient:
 
 @contextmanager
 def _explained(uri: str) -> Iterator[None]:
-    """Turn what MLflow raises into errors of ours."""
     try:
         yield
     except MlflowException as error:
@@ -545,7 +540,6 @@ def _location_in_run(client: MlflowClient, run: str, part: str | None) -> str:
 
 
 def _champion(client: MlflowClient, name: str) -> Any:
-    """The model version with the alias, or None."""
     number = client.get_registered_model(name).aliases.get(CHAMPION)
     return None if number is None else client.get_model_version(name, number)
 

@@ -156,7 +156,6 @@ class _Rows(NamedTuple):
 
     @property
     def keys(self) -> int:
-        """How many keys the range sees."""
         return self.stop if self.causal else self.k.shape[1]
 
     @property

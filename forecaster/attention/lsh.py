@@ -43,6 +43,7 @@ from forecaster.attention.common.kernels import (
     accumulator,
     at_least_one,
     check_inputs,
+    empty_heads_last,
     outside_graphs,
 )
 from forecaster.attention.common.multihead import merge_heads, split_heads
@@ -233,7 +234,6 @@ class LSHAttention(SelfAttention, DrawingAttention):
         )
 
     def _rotations(self, L: int, n_hashes: int) -> Tensor | None:
-        """The rotations of this forward; None where they would not matter."""
         if self.bucket_size >= L:
             return None
         if not self.training and self.place.query_length == L:
@@ -261,7 +261,6 @@ class _Pattern:
 
     @property
     def chunks(self) -> int:
-        """Chunks of one round."""
         return math.ceil(self.order.shape[3] / self.bucket_size)
 
     @property
@@ -271,7 +270,6 @@ class _Pattern:
 
     @property
     def tile_scores(self) -> int:
-        """Scores of one series and head."""
         return self.order.shape[2] * self.chunks * 2 * self.bucket_size**2
 
     def parts(self, scores: int) -> Iterator[tuple[slice, slice]]:
@@ -291,7 +289,7 @@ class _Dense(torch.autograd.Function):
     def forward(ctx: Any, qk: Tensor, v: Tensor, pattern: _Pattern) -> Tensor:
         B, H, L, _ = qk.shape
         bias = _DenseBias(pattern, qk.dtype)
-        out, z, inverse = _like(v), qk.new_empty(B, H, L), qk.new_empty(B, H, L, 1)
+        out, z, inverse = empty_heads_last(v), qk.new_empty(B, H, L), qk.new_empty(B, H, L, 1)
         for part in pattern.parts(L * L):
             q = qk[part]
             inverse[part] = _inverse_lengths(q)
@@ -311,7 +309,7 @@ class _Dense(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
         qk, v, out, z, inverse = ctx.saved_tensors
         pattern: _Pattern = ctx.pattern
-        grad_qk, grad_v = _like(qk), _like(v)
+        grad_qk, grad_v = empty_heads_last(qk), empty_heads_last(v)
         for part in pattern.parts(qk.shape[2] ** 2):
             q, g, own = qk[part], grad[part], None
             if pattern.may_leave_alone:
@@ -387,7 +385,7 @@ class _Tiles(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, qk: Tensor, v: Tensor, pattern: _Pattern) -> Tensor:
-        out, ctx.rounds = _like(v), []
+        out, ctx.rounds = empty_heads_last(v), []
         for part in pattern.parts(pattern.tile_scores):
             tiles = _Tiling(pattern, part, qk.dtype)
             q, x = tiles.sort(qk[part]), tiles.sort(v[part])
@@ -410,7 +408,7 @@ class _Tiles(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
         qk, v, out = ctx.saved_tensors
         pattern: _Pattern = ctx.pattern
-        grad_qk, grad_v = _like(qk), _like(v)
+        grad_qk, grad_v = empty_heads_last(qk), empty_heads_last(v)
         parts = zip(pattern.parts(pattern.tile_scores), ctx.rounds, strict=True)
         for part, (z, weights, alone) in parts:
             tiles = _Tiling(pattern, part, qk.dtype)
@@ -539,12 +537,6 @@ def _log(count: Tensor, deduplicate: bool) -> Tensor:
     if deduplicate:
         return hidden.mul_(HIDDEN)
     return count.clamp_(min=1.0).log_().add_(hidden, alpha=HIDDEN)
-
-
-def _like(x: Tensor) -> Tensor:
-    """Empty, of the shape of x (B, H, L, E), with the heads side by side in memory."""
-    B, H, L, E = x.shape
-    return x.new_empty(B, L, H, E).transpose(1, 2)
 
 
 def _columns(n_buckets: Buckets) -> list[int]:

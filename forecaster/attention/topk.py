@@ -214,7 +214,6 @@ def _cut(qkv: Sequence[Tensor], block: Block) -> list[Tensor]:
 
 
 def _dense(qkv: Sequence[Tensor], block: Block, scores_of: _Scores) -> Tensor:
-    """The attention of the queries of a block, whatever ties."""
     q, k, v = qkv
     scores = scores_of(q, k, block)
     least = torch.finfo(scores.dtype).min  # -inf would make NaN of a row that sees nothing
@@ -276,7 +275,6 @@ def _select_by_rounds(scores: Tensor, topk: int) -> tuple[Tensor, Tensor, bool]:
 
 
 def _select_by_topk(scores: Tensor, topk: int) -> tuple[Tensor, Tensor, bool]:
-    """`_select` for rows of any length."""
     values, keys = _largest(scores, topk + 1)
     last, beyond = values[..., topk - 1], values[..., topk]
     tied = (last == beyond) & (beyond > -math.inf)

@@ -187,7 +187,6 @@ def dominated_by(row: Measurement, rows: Iterable[Measurement]) -> list[str]:
 
 
 def about(how: Conditions) -> Document:
-    """Where and on which code something is measured."""
     return {
         "hardware": hardware(how.device, how.threads),
         "commit": commit(),

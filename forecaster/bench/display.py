@@ -31,7 +31,7 @@ def tables(document: Document) -> str:
         lines += ["", f"{heading:<12}" + "".join(f"{length:>8} " for length in lengths).rstrip()]
         for name in names:
             cells = (rows[name, length] for length in lengths)
-            line = "".join(f"{_figures(row.get(key)):>8}{_mark(row)}" for row in cells)
+            line = "".join(f"{digits(row.get(key)):>8}{_mark(row)}" for row in cells)
             lines.append(f"{name:<12}{line}".rstrip())
     lines += [
         "",
@@ -49,7 +49,6 @@ def tables(document: Document) -> str:
 
 
 def title(document: Document) -> str:
-    """What was measured, in a line."""
     return (
         f"forward and backward{', causal' if document['causal'] else ''}, "
         f"batch {document['batch']}, {document['heads']} heads of {document['width']}, "
@@ -147,10 +146,10 @@ def save(document: Document, folder: Path) -> tuple[Path, Path]:
     return files
 
 
-def _figures(value: float | None) -> str:
-    """Three digits that count, or a dash."""
+def digits(value: float | None, missing: str = "–") -> str:
+    """Three digits that count, or `missing`."""
     if value is None:
-        return "–"
+        return missing
     return f"{value:.3g}" if value < 1000 else f"{value:.0f}"
 
 

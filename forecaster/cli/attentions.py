@@ -229,7 +229,6 @@ def _type(annotation: Any) -> str:
 
 
 def _setting(value: Any) -> str:
-    """A value as --set takes it."""
     return str(value) if isinstance(value, str) else json.dumps(value)
 
 

@@ -14,7 +14,6 @@ def say(text: str) -> None:
 
 
 def command() -> str:
-    """The command as it was typed, to keep beside what it made."""
     return shlex.join(["forecaster", *sys.argv[1:]])
 
 

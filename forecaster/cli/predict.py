@@ -86,7 +86,6 @@ def predict(
 
 
 def _own_history(bundle: "Bundle") -> str:
-    """The file that a model was trained on."""
     from forecaster.datasets import load_card, locate
 
     data = bundle.config.data
@@ -94,7 +93,6 @@ def _own_history(bundle: "Bundle") -> str:
 
 
 def _levels(text: str) -> list[float]:
-    """Numbers with commas between."""
     try:
         return [float(level) for level in text.split(",")]
     except ValueError:

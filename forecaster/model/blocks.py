@@ -123,7 +123,6 @@ class Distil(nn.Module):
 
     @staticmethod
     def length(length: int) -> int:
-        """The length after distilling `length` steps."""
         return (length - 1) // 2 + 1
 
     def forward(
@@ -139,7 +138,6 @@ class Distil(nn.Module):
 
     @staticmethod
     def real(key_mask: Bool[Tensor, "b l"]) -> Bool[Tensor, "b half"]:
-        """Which of the steps that come out are real."""
         return _pool(key_mask[:, None].to(torch.get_default_dtype()))[:, 0] > 0
 
 

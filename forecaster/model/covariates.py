@@ -32,7 +32,6 @@ class KnownEffect(nn.Module):
     def forward(
         self, past_known: Float[Tensor, "b p f"], future_known: Float[Tensor, "b t f"]
     ) -> tuple[Float[Tensor, "b p k"], Float[Tensor, "b t k"]]:
-        """The effect in the past and ahead."""
         known = torch.cat([past_known, future_known], dim=1)
         sums = known[..., self.calendar :].cumsum(dim=1)
         before = F.pad(sums, (0, 0, self.season, 0))[:, : sums.shape[1]]

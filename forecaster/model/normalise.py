@@ -80,7 +80,6 @@ class WindowNorm(nn.Module):
         centre: Float[Tensor, "b k 1"],
         scale: Float[Tensor, "b k 1"],
     ) -> Float[Tensor, "b k t"]:
-        """The forecast of the targets on the scale that the window had."""
         if self.shrink is not None:
             centre = centre * torch.sigmoid(-self.shrink)[:, None]
         return forecast * scale + centre

@@ -341,7 +341,6 @@ class Cut:
         return window.reshape(b, c, self.past, self.steps).transpose(1, 2).flatten(2)
 
     def merge(self, tokens: Float[Tensor, "sequences m v"]) -> Float[Tensor, "b k t"]:
-        """The forecast of each target from the tokens of the future."""
         if self.series:
             return tokens
         targets = len(self.targets)

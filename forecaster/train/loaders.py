@@ -78,8 +78,6 @@ def one_of_each(windows: int, stride: int, generator: torch.Generator) -> Tensor
 
 
 class WindowBatches(Dataset[Batch]):
-    """Windows whose item at an index tensor is a whole batch."""
-
     def __init__(self, windows: Windows) -> None:
         self.windows = windows
 

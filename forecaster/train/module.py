@@ -70,7 +70,6 @@ class ForecastModule(pl.LightningModule):
         self.loss_sum.zero_()
 
     def mean_loss(self) -> float:
-        """Mean loss over the steps of this epoch so far."""
         total, steps = self.loss_sum.tolist()
         return float(total / max(steps, 1))
 

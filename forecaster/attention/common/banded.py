@@ -25,7 +25,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
-from forecaster.attention.common.kernels import accumulator, outside_graphs
+from forecaster.attention.common.kernels import accumulator, empty_heads_last, outside_graphs
 from forecaster.attention.common.slices import slices
 from forecaster.attention.common.tiles import HIDDEN
 from forecaster.shapes import Bool, Float
@@ -252,7 +252,7 @@ class _BandedMean(torch.autograd.Function):
     def forward(
         ctx: Any, k: Tensor, v: Tensor, band: Tensor, top: Tensor, layout: _Layout, masked: bool
     ) -> Tensor:
-        mean, below = _empty_like(v), _empty_like(k)
+        mean, below = empty_heads_last(v), empty_heads_last(k)
         weights = _fill(band.exp(), layout, far=1.0, unseen=0.0)
         kept = []
         steps = [_by_step(x, len(band)) for x in (k, v, top, mean, below)]
@@ -280,7 +280,7 @@ class _BandedMean(torch.autograd.Function):
         v, band, mean, below, *kept = ctx.saved_tensors
         G, layout, turned = len(band), ctx.layout, ctx.layout.turned()
         weights = _fill(_turn(band, layout).exp(), turned, far=1.0, unseen=0.0)
-        grad_k, grad_v = _empty_like(below), _empty_like(v)
+        grad_k, grad_v = empty_heads_last(below), empty_heads_last(v)
         seen = (layout.before + 1 + layout.after) * layout.size
         grad_tiles = band.new_zeros(G, layout.tiles, layout.size, seen)
         steps = [_by_step(x, G) for x in (v, mean, below, grad, grad_k, grad_v)]
@@ -317,11 +317,6 @@ def _parts(k: Tensor, v: Tensor, G: int) -> list[tuple[slice, ...]]:
     one = k.shape[2:].numel() + v.shape[2:].numel()
     everything = slice(None)
     return [(everything, everything, *part) for part in slices(B, H // G, G * one, _AT_ONCE)]
-
-
-def _empty_like(x: Tensor) -> Tensor:
-    """For (B, H, L, E), with the heads side by side in memory, as projections leave them."""
-    return x.new_empty(x.transpose(1, 2).shape).transpose(1, 2)
 
 
 def _by_step(x: Tensor, G: int) -> Tensor:

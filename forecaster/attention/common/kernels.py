@@ -139,6 +139,11 @@ def accumulator(dtype: torch.dtype) -> torch.dtype:
     return torch.promote_types(dtype, torch.float32)
 
 
+def empty_heads_last(x: Tensor) -> Tensor:
+    """For (B, H, L, E), with the heads side by side in memory, as projections leave them."""
+    return x.new_empty(x.transpose(1, 2).shape).transpose(1, 2)
+
+
 def prefix_sum(x: Float[Tensor, "B H L E"], reverse: bool = False) -> Float[Tensor, "B H L E"]:
     """Sum over the steps up to (`reverse`: from) each step, in float32 at least.
 
