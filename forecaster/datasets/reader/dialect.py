@@ -189,6 +189,12 @@ class _Line:
         self.full = len(self.fields) == width and not self.blank and not self.comment
         self.shapes = [shape(field) for field in self.fields]
 
+    @property
+    def title(self) -> bool:
+        """Whether words stand alone in it, as spreadsheets write a title above a table."""
+        there = [field.strip() for field in self.fields if field.strip()]
+        return len(self.fields) > 1 and len(there) == 1 and not there[0][0].isdigit()
+
     def starts(self, pattern: "re.Pattern[str]") -> int | None:
         """1 + the place of the first field that is not empty, if it is such a word."""
         for place, field in enumerate(self.fields):
@@ -283,7 +289,8 @@ def _typed(rows: Sequence[_Line]) -> dict[int, Shape]:
 
 def _header(rows: Sequence[_Line], where: str) -> tuple[int, int, tuple[str, ...]]:
     """The places of the header and of the first row, and the names of the columns."""
-    place = next((i for i, row in enumerate(rows) if row.full), None)
+    full = [i for i, row in enumerate(rows) if row.full]
+    place = next((i for i in full if not rows[i].title), full[0] if full else None)
     if place is None:
         raise DataError(f"{where}: comments alone; expected a header and rows.")
     typed = _typed([row for row in rows[place + 1 :] if row.full] or [rows[place]])
@@ -300,11 +307,11 @@ def _header(rows: Sequence[_Line], where: str) -> tuple[int, int, tuple[str, ...
                 )
     above = [place]
     for i in range(place + 1, len(rows)):
-        if rows[i].full and rows[i].fits(
-            {at: s for at, s in typed.items() if s == "stamp"} or typed
-        ):
+        row = rows[i]
+        stamps: dict[int, Shape] = {at: kind for at, kind in typed.items() if kind == "stamp"}
+        if row.full and not row.title and row.fits(stamps or typed):
             break
-        above += [i] * rows[i].full
+        above += [i] * row.full
     timed = [
         i for i in above if any(_TIMES.fullmatch(name.strip().lower()) for name in rows[i].fields)
     ]

@@ -108,6 +108,11 @@ ROWS = "region,t,y\n" + "".join(f"{r},{day},1\n" for r in ("A b", "Total") for d
         ("#,t,y\n" + "".join(f"{i},{day},{i}\n" for i, day in enumerate(DAYS)), 12),
         ("date,0,1\n" + PLAIN.partition("\n")[2], 12),
         ("Station,X\nLat,52.5\ntime,y\n[UTC],MW\n" + "".join(f"{d},1.5\n" for d in DAYS), 12),
+        (
+            "Export of plant 7,,\nMade on 3.8.2023,,\nt,y,z\n,kW,%\n"
+            + "".join(f"{day},1.5,2\n" for day in DAYS),
+            12,
+        ),
         ("t,y,,\n,,,\n" + "".join(f"{d},1.5,,\n" for d in DAYS) + ",,,\n,,,\n", 12),
     ],
 )
