@@ -92,6 +92,8 @@ class DataConfig(Section):
     """The time step of a file; by default found."""
     seasons: list[Positive] = []
     """Steps of the cycles of a file, the main one first; by default found."""
+    missing: list[str | int | float] = []
+    """Marks that stand for a missing value, besides empty cells and usual ones such as NA."""
     split: Split | None = None
     """Cut a panel at one date, or each series by its own length; by default at one date where that
     leaves no part empty."""

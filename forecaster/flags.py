@@ -99,6 +99,9 @@ FLAGS = {
         "What to do about gaps, repeated and unsorted stamps; see docs/data.md.",
         Policy,
     ),
+    "missing": Flag(
+        "data.missing", "Marks of missing values, with commas, such as -9999.", read=names
+    ),
     "split": Flag(
         "data.split", "Cut a panel at one date, or each series by its own length.", Split
     ),

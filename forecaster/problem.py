@@ -308,6 +308,7 @@ def open_data(data: DataConfig, reading: Reading | None = None) -> Dataset:
         seasons=tuple(data.seasons),
         panel=data.panel,
         policy=data.policy,
+        missing=tuple(map(str, data.missing)),
     )
     if data.is_file:
         return read(data.name, reading or said)

@@ -86,6 +86,7 @@ class TestPrecedence:
             ("freq", "D"),
             ("season", [7, 365]),
             ("policy", "sort"),
+            ("missing", ["-9999", "?"]),
             ("split", "series"),
             ("holidays", "AU-VIC"),
         ],

@@ -194,6 +194,30 @@ def test_an_item_does_not_change_the_forecast_of_another():
         np.testing.assert_allclose(alone["sold"], own["sold"], rtol=1e-5)
 
 
+@pytest.mark.parametrize("name", ["sales.csv", "sales.parquet"])
+def test_marks_of_missing_values_are_as_empty_cells(name):
+    table = wide()
+    table.loc[[5, 7, 80, 150], "amount"] = -9999
+    table["visitors"] = table["visitors"].round().astype(int).mask(np.arange(ROWS) % 50 == 3, -1)
+    (table.to_csv if name.endswith("csv") else table.to_parquet)(name, index=False)
+    said: list[str] = []
+    asked = {"data": name, "horizon": HORIZON, "missing": ["-9999", "-1"]}
+    problem = make_problem(*find_data(load(None, list(SMALL), asked, {}), said.append))
+    assert "Missing values: 'amount' 4, 'visitors' 4." in said
+    assert "Seasons of 7 steps show." in said
+    assert problem.oddities == ()
+    _, forecaster = trained(name, missing=["-9999", "-1"])
+    assert forecaster.schema.reading.missing == ("-9999", "-1")
+    again = table.assign(amount=table["amount"].mask(table["amount"] == -9999))
+    assert forecaster.predict(name).equals(forecaster.predict(again))
+    from_list = make_problem(*find_data(load(None, ["data.missing=[-9999, -1]", *SMALL],
+        {"data": name, "horizon": HORIZON}, {}), print))  # fmt: skip
+    assert from_list.digest == problem.digest
+    (first, *_) = make_problem(*find_data(load(None, list(SMALL), asked | {"missing": None}, {}),
+        print)).oddities  # fmt: skip
+    assert "--missing -9999 takes it" in first.text
+
+
 SKIES = np.array(["rain", "clear", "fog"])[np.random.default_rng(3).integers(0, 3, ROWS + HORIZON)]
 
 

@@ -31,7 +31,7 @@ def read_card(
     """
     _check_roles(card, said)
     file = locate(card, path)
-    reading = card_reading(card, file)
+    reading = replace(card_reading(card, file), missing=said.missing)
     if said.policy != "error" and reading.policy == "error":
         reading = replace(reading, policy=said.policy)
     found = Reader(open_table(str(file), reading), reading).read(card.name)

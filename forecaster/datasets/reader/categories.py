@@ -16,14 +16,15 @@ from forecaster.errors import DataError
 class Categories:
     """The different words of some columns, as they are met."""
 
-    def __init__(self, columns: Sequence[str], where: str) -> None:
+    def __init__(self, columns: Sequence[str], missing: tuple[str, ...], where: str) -> None:
+        self.missing = missing
         self.where = where
         self.met: dict[str, set[str]] = {column: set() for column in columns}
 
     def add(self, rows: Rows) -> None:
         """Take in some rows. Raises DataError for more than MOST_WORDS words in a column."""
         for column, met in self.met.items():
-            met |= {*_words(rows.cells[column])[0]}
+            met |= {*_words(rows.cells[column], self.missing)[0]}
             if len(met) > MOST_WORDS:
                 raise DataError(
                     f"{self.where}: column '{column}' has more than {MOST_WORDS} different words, "
@@ -37,9 +38,11 @@ class Categories:
         return {column: tuple(sorted(met)) for column, met in self.met.items()}
 
 
-def indicators(cells: pa.Array, words: Sequence[str], complain: Complain) -> NDArray[np.float64]:
+def indicators(
+    cells: pa.Array, words: Sequence[str], missing: tuple[str, ...], complain: Complain
+) -> NDArray[np.float64]:
     """Cells (N,) as 0 and 1 (N, words), NaN where there is none; another word is a complaint."""
-    met, places = _words(cells)
+    met, places = _words(cells, missing)
     known = {word: place for place, word in enumerate(words)}
     unknown = [word for word in met if word not in known]
     if unknown:
@@ -50,5 +53,5 @@ def indicators(cells: pa.Array, words: Sequence[str], complain: Complain) -> NDA
     return rows
 
 
-def _words(cells: pa.Array) -> tuple[list[str], NDArray[np.int64]]:
-    return to_words(trimmed(cells.cast(pa.string())))
+def _words(cells: pa.Array, missing: tuple[str, ...]) -> tuple[list[str], NDArray[np.int64]]:
+    return to_words(trimmed(cells.cast(pa.string()), missing))

@@ -182,7 +182,10 @@ class Reader:
 
     def _survey(self, ids: Ids) -> Survey:
         survey = Survey(keep=self.reading.policy == "rows")
-        said, categories = self.reading, Categories(self.roles.wordy(self.reading), self.where)
+        said, categories = (
+            self.reading,
+            Categories(self.roles.wordy(self.reading), self.reading.missing, self.where),
+        )
         words = [*ids.columns, *categories.met]
         for rows in self.table.rows([*self.clock.columns, *words], words):
             codes, stamps = ids.codes(rows, self.table), self.clock.read(rows, self.table)
@@ -311,7 +314,8 @@ class Reader:
     def values(self, rows: Rows, column: str) -> NDArray[np.float64]:
         """The cells (N,) of a column as numbers, or as indicators (N, words) of its words."""
         if words := self.reading.categories.get(column):
-            return indicators(rows.cells[column], words, self._complain(rows, column))
+            missing, complain = self.reading.missing, self._complain(rows, column)
+            return indicators(rows.cells[column], words, missing, complain)
         return self.numbers(rows, column)
 
     def numbers(self, rows: Rows, column: str) -> NDArray[np.float64]:
