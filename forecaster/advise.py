@@ -10,13 +10,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from forecaster import resources
 from forecaster.attention import CONTROLS
 from forecaster.bench.cells import TIE_SHARE, Document, Measurement, dominated_by
 from forecaster.bench.cores import YARDSTICK
 from forecaster.bench.display import digits, title
 from forecaster.errors import DataError, StorageError, UnavailableError, UsageError
-from forecaster.machine import hardware
+from forecaster.machine import processor
 
 PAGE = 4096 / 2**20
 """MiB below which memory cannot be measured."""
@@ -51,7 +53,8 @@ class Advice:
     """The choice, None where nothing fits, and the figures behind it.
 
     `candidates`: the choice, then what else could be taken, then the others, each by time.
-    `between`: the measured lengths that were interpolated, if any.
+    `between`: the measured lengths that were interpolated, if any. `same_machine` is None where
+    the curves do not name their processor, as older files do not.
     """
 
     choice: str | None
@@ -65,7 +68,7 @@ class Advice:
     hardware: str
     conditions: str
     command: str | None
-    same_machine: bool
+    same_machine: bool | None
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -82,8 +85,9 @@ class Advice:
             f"measured on {self.hardware}: {self.curves}",
         ]
         if not self.same_machine:
+            what = "may not be" if self.same_machine is None else "is not"
             lines.append(
-                "which is not this machine: measure here with `forecaster bench attention`"
+                f"which {what} this machine: measure here with `forecaster bench attention`"
             )
         if self.between:
             low, high = self.between
@@ -177,7 +181,7 @@ def advise(
         hardware=document["hardware"],
         conditions=title(document),
         command=document.get("command"),
-        same_machine=_machine(document["hardware"]) == _machine(hardware(document["device"])),
+        same_machine=_same_machine(document),
     )
 
 
@@ -193,8 +197,13 @@ def _last_if_none(value: float | None) -> float:
     return math.inf if value is None else value
 
 
-def _machine(text: str) -> str:
-    return re.split(r", (?:\d+ threads|torch )", text)[0]
+def _same_machine(document: Document) -> bool | None:
+    """Whether the curves are of this processor or GPU; None where they do not name theirs."""
+    if "processor" not in document:
+        return None
+    if document["device"] == "cuda" and not torch.cuda.is_available():
+        return False
+    return bool(document["processor"] == processor(document["device"]))
 
 
 def _measure(length: int) -> str:
@@ -215,19 +224,16 @@ def _read(file: Path) -> tuple[Document, Path]:
 
 def _newest(length: int, device: str) -> tuple[Document, Path]:
     folder = resources.cache() / "bench"
-    here = _machine(hardware(device))
     found = [_read(file) for file in folder.glob("*.json")]
     found = [
         (document, file)
         for document, file in found
-        if _machine(document["hardware"]) == here
-        and document["device"] == device
-        and not document["causal"]
+        if document["device"] == device and not document["causal"] and _same_machine(document)
     ]
     if not found:
         raise UnavailableError(
-            f"no curves measured on this machine ({here}) in {folder}: measure them first with "
-            f"`{_measure(length)}`, or name a file with --curves"
+            f"no curves measured on this machine ({processor(device)}) in {folder}: measure them "
+            f"first with `{_measure(length)}`, or name a file with --curves"
         )
 
     def merit(item: tuple[Document, Path]) -> tuple[bool, float]:

@@ -34,17 +34,22 @@ def device(name: str) -> str:
     return name
 
 
-def hardware(device: str = "cpu", threads: int | None = None) -> str:
-    """Processor and threads, or the GPU, with the version of torch."""
+def processor(device: str = "cpu") -> str:
+    """The name of the processor, or of the GPU."""
     if device == "cuda":
-        return f"{torch.cuda.get_device_name()}, torch {torch.__version__}"
-    name = platform.processor() or platform.machine()
+        return torch.cuda.get_device_name()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
         names = re.findall(r"^model name\s*: (.*)", cpuinfo.read_text(), re.MULTILINE)
-        name = names[0].strip() if names else name
-    threads = threads or torch.get_num_threads()
-    return f"{name}, {threads} threads, torch {torch.__version__}"
+        if names:
+            return str(names[0]).strip()
+    return platform.processor() or platform.machine()
+
+
+def hardware(device: str = "cpu", threads: int | None = None) -> str:
+    """The processor and its threads, or the GPU, with the version of torch."""
+    used = "" if device == "cuda" else f", {threads or torch.get_num_threads()} threads"
+    return f"{processor(device)}{used}, torch {torch.__version__}"
 
 
 def cores() -> int:

@@ -9,9 +9,10 @@ from forecaster import advise as module
 from forecaster import resources
 from forecaster.advise import PAGE, advise, read_memory
 from forecaster.errors import DataError, StorageError, UnavailableError, UsageError
-from forecaster.machine import hardware
+from forecaster.machine import hardware, processor
 
-HERE = hardware("cpu", 1)
+RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
+
 AT_100 = {  # milliseconds and MiB
     "SDPA": (0.1, 0.1), "mean": (0.1, 0.1), "full": (40.0, 10.0), "prob": (10.0, 20.0),
     "lsh": (20.0, 30.0), "single": (9.5, 25.0), "gau": (100.0, 4.0),
@@ -25,8 +26,9 @@ def document(lengths: dict[int, dict[str, tuple[float, float]]], **changes: Any)
         for attn, (ms, mib) in figures.items()
     ]
     return {
-        "kind": "curves", "hardware": HERE, "causal": False, "batch": 1, "heads": 8, "width": 64,
-        "dtype": "float32", "device": "cpu", "rows": rows, "command": "forecaster bench attention",
+        "kind": "curves", "hardware": hardware("cpu", 1), "processor": processor(),
+        "causal": False, "batch": 1, "heads": 8, "width": 64, "dtype": "float32", "device": "cpu",
+        "rows": rows, "command": "forecaster bench attention",
     } | changes  # fmt: skip
 
 
@@ -140,7 +142,7 @@ def test_the_text(curves: Any) -> None:
     lines = advise(100, 45.0, 22.0, curves=file).text().splitlines()
     assert lines == [
         "attention over 100 tokens: forward and backward, batch 1, 8 heads of 64, float32",
-        f"measured on {HERE}: {file}",
+        f"measured on {hardware('cpu', 1)}: {file}",
         "budget: 45 ms and 22 MiB",
         "",
         "                         ms      MiB",
@@ -173,10 +175,26 @@ def test_it_is_plain_json(curves: Any) -> None:
 
 
 def test_another_machine_is_said(curves: Any) -> None:
-    file = curves(hardware="Abacus 9, 2 threads, torch 2.13.0")
-    advice = advise(100, curves=file)
-    assert not advice.same_machine
-    assert "which is not this machine" in advice.text()
+    advice = advise(100, curves=curves(processor="Abacus 9", hardware="Abacus 9, torch 2"))
+    assert advice.same_machine is False
+    assert "measured on Abacus 9, torch 2: " in advice.text()
+    assert "which is not this machine: measure here" in advice.text()
+
+
+def test_a_gpu_that_is_not_here_is_another_machine(
+    curves: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert advise(100, curves=curves(device="cuda")).same_machine is False
+
+
+def test_curves_that_do_not_name_their_processor() -> None:
+    """Older ones have a sentence alone; no sentence decides which machine it was."""
+    advice = advise(100, curves=RESULTS / "curves-1-threads.json")
+    assert advice.choice is not None
+    assert advice.same_machine is None
+    assert "measured on AMD EPYC, 1 threads, torch 2.13.0+cpu: " in advice.text()
+    assert "which may not be this machine: measure here" in advice.text()
 
 
 class TestCache:
@@ -196,7 +214,7 @@ class TestCache:
 
     @pytest.mark.parametrize(
         "changes",
-        [{"hardware": "Abacus 9, 1 threads, torch 2"}, {"causal": True}, {"device": "cuda"}],
+        [{"processor": "Abacus 9"}, {"causal": True}, {"device": "cuda"}],
     )
     def test_what_was_measured_otherwise_does_not_count(self, curves: Any, changes: Any) -> None:
         curves(name="bench/other.json", **changes)

@@ -29,7 +29,7 @@ from forecaster.attention.base import Call
 from forecaster.bench.cores import CORES, YARDSTICK, call_fused
 from forecaster.errors import ForecasterError, UsageError
 from forecaster.lookup import find
-from forecaster.machine import hardware, memory_rise
+from forecaster.machine import hardware, memory_rise, processor
 from forecaster.progress import Advance, Bar
 from forecaster.resources import commit
 from forecaster.workers import FailedError, Worker
@@ -189,6 +189,7 @@ def dominated_by(row: Measurement, rows: Iterable[Measurement]) -> list[str]:
 def about(how: Conditions) -> Document:
     return {
         "hardware": hardware(how.device, how.threads),
+        "processor": processor(how.device),
         "commit": commit(),
         "load_before": round(os.getloadavg()[0], 2),
     }

@@ -132,7 +132,9 @@ def save(document: Document, folder: Path) -> tuple[Path, Path]:
 
     Raises StorageError when the folder cannot be written.
     """
-    where = document["hardware"].partition(", torch")[0]
+    where = document["processor"]
+    if document["device"] == "cpu":
+        where += f" {document['threads']} threads"
     shape = "B{batch}-H{heads}-E{width}-{dtype}".format(**document)
     name = f"attention {where} {shape}{' causal' if document['causal'] else ''}"
     name = re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")

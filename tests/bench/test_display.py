@@ -29,8 +29,11 @@ def document() -> dict[str, Any]:
     rows[1]["dominated_by"] = ["prob"]
     rows[2]["dominated_by"] = ["full", "mean"]
     rows[-1] = {"attn": "mean", "length": 16384, "skipped": "failed: X", "dominated_by": []}
-    about = {"hardware": "Chip (R), 2 threads, torch 2", "batch": 1, "heads": 8, "width": 64}
-    return {**about, "causal": True, "dtype": "float32", "rows": rows}
+    return {
+        "hardware": "Chip (R), 2 threads, torch 2", "processor": "Chip (R)", "device": "cpu",
+        "threads": 2, "batch": 1, "heads": 8, "width": 64, "causal": True, "dtype": "float32",
+        "rows": rows,
+    }  # fmt: skip
 
 
 class TestReport:
@@ -73,6 +76,9 @@ class TestReport:
         assert json.loads(data.read_text()) == document
         assert picture.read_bytes().startswith(b"\x89PNG")
         assert picture.stem == data.stem
+        document |= {"processor": "Card 9", "device": "cuda"}
+        data, _ = bench.save(document, tmp_path)
+        assert data.name == "attention-Card-9-B1-H8-E64-float32-causal.json"
 
     def test_a_folder_that_cannot_be_written(
         self, document: dict[str, Any], tmp_path: Path
