@@ -25,7 +25,13 @@ import numpy as np
 import torch
 
 from forecaster.config import RunConfig, load_dict
-from forecaster.datasets import Known, Scaler, calendar_features, calendar_names, phase_weights
+from forecaster.datasets import (
+    KnownInputs,
+    Scaler,
+    calendar_features,
+    calendar_names,
+    phase_weights,
+)
 from forecaster.datasets.calendar import holiday_feature
 from forecaster.datasets.reading import Reading, Timezone
 from forecaster.errors import BundleError, ConfigError, StorageError, UsageError
@@ -62,7 +68,7 @@ class Schema:
     reading: Reading
     scaler: Scaler
     items: tuple[str, ...] = ()
-    known: Known = field(default_factory=Known)
+    known: KnownInputs = field(default_factory=KnownInputs)
     holidays: str | None = None
 
     @property
@@ -139,7 +145,7 @@ class Schema:
         made = {
             "reading": Reading.from_dict(state["reading"]),
             "scaler": Scaler.from_dict(state["scaler"]),
-            "known": Known.from_dict(state["known"]),
+            "known": KnownInputs.from_dict(state["known"]),
         }
         lists = {key: tuple(value) for key, value in state.items() if isinstance(value, list)}
         return cls(**{**state, **lists, **made})

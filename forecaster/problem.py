@@ -15,7 +15,7 @@ from forecaster.datasets import (
     Borders,
     Dataset,
     Items,
-    Known,
+    KnownInputs,
     Reading,
     Scaler,
     Series,
@@ -75,7 +75,7 @@ class Problem:
             ),
             scaler=scaler,
             items=names,
-            known=Known.fit(series, rows),
+            known=KnownInputs.fit(series, rows),
             holidays=self.config.data.holidays,
         )
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from forecaster.datasets.dataset import Dataset
     from forecaster.datasets.fetch import locate
     from forecaster.datasets.items import Items
-    from forecaster.datasets.known import Known
+    from forecaster.datasets.known import KnownInputs
     from forecaster.datasets.reading import Reading
     from forecaster.datasets.scaling import Scaler
     from forecaster.datasets.series import Series
@@ -31,7 +31,7 @@ __all__ = [
     "Card",
     "Dataset",
     "Items",
-    "Known",
+    "KnownInputs",
     "Reading",
     "Scaler",
     "Series",
@@ -52,7 +52,7 @@ _MODULES = {
     **dict.fromkeys(("Borders", "Card", "card_names", "load_card"), "card"),
     "locate": "fetch",
     "Items": "items",
-    "Known": "known",
+    "KnownInputs": "known",
     "Scaler": "scaling",
     "Dataset": "dataset",
     "Reading": "reading",

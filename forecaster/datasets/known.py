@@ -71,8 +71,9 @@ def _word(value: Any) -> str:
 
 
 @dataclass(frozen=True)
-class Known:
-    """Covariates known ahead with their scaler, and static attributes."""
+class KnownInputs:
+    """What a model is told of a step ahead of time, besides its calendar: future covariates, with
+    their scaler, and static attributes."""
 
     columns: tuple[str, ...] = ()
     scaler: Scaler | None = None

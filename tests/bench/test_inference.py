@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from forecaster.bench.inference import inference
-from forecaster.datasets import Known, Scaler
+from forecaster.datasets import KnownInputs, Scaler
 from forecaster.errors import ForecasterError
 from tests.bundles import unsaved
 
@@ -18,7 +18,7 @@ def test_a_longer_look_back_takes_more_memory() -> None:
 
 def test_covariates_are_given() -> None:
     bundle = unsaved()
-    schema = replace(bundle.schema, known=Known(("warmth",), Scaler((0.0,), (1.0,))))
+    schema = replace(bundle.schema, known=KnownInputs(("warmth",), Scaler((0.0,), (1.0,))))
     model = bundle.config.build_model(schema.task(*bundle.config.window.lengths()))
     assert model.task.covariates == 1
     assert inference(replace(bundle, schema=schema, weights=model.state_dict())).milliseconds > 0

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from forecaster.datasets import Series
-from forecaster.datasets.known import MOST_WORDS, Attribute, Known
+from forecaster.datasets.known import MOST_WORDS, Attribute, KnownInputs
 from forecaster.errors import DataError
 
 
@@ -15,7 +15,7 @@ def series(**more) -> Series:
 
 
 def test_covariates_are_scaled_by_the_training_rows():
-    known = Known.fit(
+    known = KnownInputs.fit(
         series(known=np.array([[1.0], [3.0], [50.0], [9.0]]), known_columns=("t",)), slice(0, 2)
     )
     assert known.width == 1
@@ -24,11 +24,11 @@ def test_covariates_are_scaled_by_the_training_rows():
 
 def test_words_become_one_feature_each_and_numbers_one():
     static = {"kind": np.array(["b", "a", "b"]), "size": np.array([1.0, 2.0, 3.0])}
-    known = Known.fit(series(static=static), slice(None))
+    known = KnownInputs.fit(series(static=static), slice(None))
     assert known.width == 3
     encoded = known.encode({"size": [2.0], "kind": ["b"]})
     assert encoded.tolist() == [[0, 1, 0]]
-    again = Known.from_dict(json.loads(json.dumps(known.to_dict())))
+    again = KnownInputs.from_dict(json.loads(json.dumps(known.to_dict())))
     assert again == known
 
 
@@ -38,8 +38,11 @@ def test_a_word_may_come_as_a_number():
 
 
 def test_nothing_known_has_no_width():
-    known = Known.fit(series(), slice(None))
-    assert (known.width, known) == (0, Known.from_dict(json.loads(json.dumps(known.to_dict()))))
+    known = KnownInputs.fit(series(), slice(None))
+    assert (known.width, known) == (
+        0,
+        KnownInputs.from_dict(json.loads(json.dumps(known.to_dict()))),
+    )
 
 
 def test_what_cannot_be_encoded_is_told():
@@ -49,6 +52,6 @@ def test_what_cannot_be_encoded_is_told():
     with pytest.raises(DataError, match="'size': expected a finite number"):
         size.encode(["large"])
     with pytest.raises(DataError, match="attribute 'size' is missing"):
-        Known(attributes=(kind, size)).encode({"kind": ["a"]})
+        KnownInputs(attributes=(kind, size)).encode({"kind": ["a"]})
     with pytest.raises(DataError, match="51 different words"):
         Attribute.fit("name", np.array([f"w{i}" for i in range(MOST_WORDS + 1)]))

@@ -11,7 +11,7 @@ from forecaster.attention import ProbSparseAttention, plugins
 from forecaster.attention.plugins import GROUP
 from forecaster.bundle import Bundle
 from forecaster.config import load_dict
-from forecaster.datasets import Known, Scaler
+from forecaster.datasets import KnownInputs, Scaler
 from forecaster.datasets.known import Attribute
 from forecaster.errors import (
     BundleError,
@@ -65,13 +65,13 @@ def unbuilt(bundle: Bundle) -> Forecaster:
         (KINDS["panel"], {**KINDS["panel"], "items": ITEMS[:1]}, "2 of 3 series are unknown"),
         (
             KINDS["attributes"],
-            {**KINDS["attributes"], "known": Known(attributes=(
+            {**KINDS["attributes"], "known": KnownInputs(attributes=(
                 Attribute("size"), Attribute("kind", ("in", "at", "by"))))},
             "static attribute kind: words are unknown now",
         ),
         (
             KINDS["attributes"],
-            {**KINDS["attributes"], "known": Known(attributes=(
+            {**KINDS["attributes"], "known": KnownInputs(attributes=(
                 Attribute("size", ("s", "m")), Attribute("kind", ("in", "out"))))},
             "static attributes: .*'size': 'a number'.* became .*'size': 'a word'",
         ),
@@ -93,12 +93,12 @@ def test_what_would_not_suit_the_clients_of_a_model(
         ({**KINDS["panel"], "items": ITEMS[:2]}, KINDS["panel"]),
         (
             KINDS["attributes"],
-            {**KINDS["attributes"], "known": Known(attributes=(
+            {**KINDS["attributes"], "known": KnownInputs(attributes=(
                 Attribute("size", mean=3.0), Attribute("kind", ("at", "in", "out"))))},
         ),
         (
             KINDS["ahead"],
-            {**KINDS["ahead"], "known": Known(AHEAD.columns, Scaler((1.0, 2.0), (3.0, 4.0)))},
+            {**KINDS["ahead"], "known": KnownInputs(AHEAD.columns, Scaler((1.0, 2.0), (3.0, 4.0)))},
         ),
         ({"columns": ("load",)}, KINDS["holidays"]),
     ],

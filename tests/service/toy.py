@@ -16,7 +16,7 @@ from fastapi.testclient import TestClient
 
 from forecaster.bundle import Bundle, Schema
 from forecaster.config import load_dict
-from forecaster.datasets import Known, Reading, Scaler
+from forecaster.datasets import KnownInputs, Reading, Scaler
 from forecaster.datasets.known import Attribute
 from forecaster.errors import UnavailableError
 from forecaster.intervals import Intervals
@@ -24,7 +24,7 @@ from forecaster.predict import keep
 from forecaster_service.app import create_app
 from forecaster_service.settings import Settings
 
-NOTHING_KNOWN = Known()
+NOTHING_KNOWN = KnownInputs()
 NAME = "forecaster-toy-M-all-6"
 PAST, HORIZON = 24, 6
 COLUMNS = ("load", "wind", "Zürich °C")
@@ -33,12 +33,12 @@ MODELS = {
     "large": {"name": "informer", "width": 16, "heads": 2, "feed_forward": 2**13},
     "tokens": {"name": "tokens", "parts": 2, "width": 4, "feed_forward": 4},
 }
-AHEAD = Known(("holiday", "target"), Scaler((0.0, 20.0), (1.0, 5.0)))
-STATIC = Known(
+AHEAD = KnownInputs(("holiday", "target"), Scaler((0.0, 20.0), (1.0, 5.0)))
+STATIC = KnownInputs(
     attributes=(Attribute("size", mean=100.0, std=20.0), Attribute("kind", ("in", "out")))
 )
 WORDS = {"mood": ("bad", "good"), "sky": ("clear", "rain")}
-SKY = Known(("sky=clear", "sky=rain", "holiday"), Scaler((0.5, 0.5, 0.0), (0.5, 0.5, 1.0)))
+SKY = KnownInputs(("sky=clear", "sky=rain", "holiday"), Scaler((0.5, 0.5, 0.0), (0.5, 0.5, 1.0)))
 ITEMS = ("Bern", "None", "../c d")
 METRICS = {
     "mse": 0.5, "mae": 0.4, "windows": 10,
@@ -63,7 +63,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "wide, past": {"columns": ("y", "wind"), "targets": ("y",), "items": ITEMS, "wide": True},
     "all": {
         "targets": ("wind", "load"), "id": ("town",), "items": ITEMS,
-        "known": Known(AHEAD.columns, AHEAD.scaler, STATIC.attributes), "holidays": "AU-VIC",
+        "known": KnownInputs(AHEAD.columns, AHEAD.scaler, STATIC.attributes), "holidays": "AU-VIC",
     },
 }  # fmt: skip
 """What the bundles are like that a service may be given."""
@@ -81,7 +81,7 @@ def make_bundle(
     model: str = "informer",
     id: tuple[str, ...] = (),
     wide: bool = False,
-    known: Known = NOTHING_KNOWN,
+    known: KnownInputs = NOTHING_KNOWN,
     holidays: str | None = None,
     categories: dict[str, tuple[str, ...]] | None = None,
 ) -> Bundle:
