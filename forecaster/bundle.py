@@ -58,9 +58,8 @@ class Schema:
     """What a model reads and writes, in the names and units of the user.
 
     `reading` is how the training file was read, and the next one will be; `scaler` belongs to
-    `columns`, in their order; `items` are the series of a panel that were trained on, columns of a
-    file where it is `wide`; `known` is what else is known of a step ahead of time; `holidays` a
-    region whose public holidays the calendar knows.
+    `columns`; `items` are the series of a panel that were trained on, columns of a file where it is
+    `wide`; `known` is what else is known of a step ahead of time.
     """
 
     columns: tuple[str, ...]

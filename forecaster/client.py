@@ -78,12 +78,10 @@ class Client:
     ) -> "pd.DataFrame":
         """What `Forecaster.predict` answers to the same arguments, computed by the service.
 
-        frame: a history of the form that the model was trained on, a frame or a file; `model` a
-        name, by default that of the first. A large panel goes in several requests. Raises
-        DataError for what does not fit, UsageError for a horizon or levels that the model does
-        not have, UnavailableError when there is no answer; in the service's words where it was
-        the one to find out. `say` gets sentences about what is irregular, missing or unknown, as
-        `Forecaster.predict` says them.
+        `model` is a name, by default that of the first. A large panel goes in several requests.
+        Raises DataError for what does not fit, UsageError for a horizon or levels that the model
+        does not have, UnavailableError when there is no answer; in the service's words where it was
+        the one to find out.
         """
         levels = sorted(set(levels))
         if not all(0 < level < 1 for level in levels):

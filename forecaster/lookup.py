@@ -1,9 +1,7 @@
 """Get things by name, and read options from the constructor that takes them.
 
-`find` is the one place that says "did you mean". `model_reference` reads the names of models that
-are kept in MLflow. `option_model` turns the keyword-only
-parameters of a constructor into a strict pydantic model, so an option is declared once:
-in the signature of the class that uses it.
+`option_model` turns the keyword-only parameters of a constructor into a strict pydantic model, so
+an option is declared once: in the signature of the class that uses it.
 """
 
 import difflib

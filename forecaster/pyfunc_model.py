@@ -27,14 +27,11 @@ class Model(PythonModel):  # type: ignore[misc]  # MLflow is not type-checked he
         model_input: pd.DataFrame,
         params: dict[str, Any] | None = None,
     ) -> pd.DataFrame:
-        """`model_input`: the time column, the id column of a long panel and the model's columns, at
-        least the look-back of rows of each series; missing values are masked. For a model with
-        covariates known ahead, rows for the steps of its horizon follow, without other values.
+        """`model_input` is a history for `Forecaster.predict`, which tells what it may hold.
 
         `params["horizon"]`: how many steps, at most those trained for; `params["quantile_levels"]`:
-        which quantiles to give beside the forecast. Returns what `Forecaster.predict` does. What is
-        wrong with the input comes back as MlflowException, so that the server answers with our
-        sentence and status 400.
+        which quantiles to give beside the forecast. What is wrong with the input comes back as
+        MlflowException, so that the server answers with our sentence and status 400.
         """
         params = params or {}
         horizon, levels = params.get("horizon"), params.get("quantile_levels", ())

@@ -67,12 +67,10 @@ def commit() -> str:
         return "unknown"
     git = ["git", "-C", str(CHECKOUT)]
     try:
-        head = subprocess.run(
-            [*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True
-        )
-        state = subprocess.run(
-            [*git, "status", "--porcelain", "-uno"], capture_output=True, text=True, check=True
+        head, state = (
+            subprocess.run([*git, *words], capture_output=True, text=True, check=True).stdout
+            for words in (("rev-parse", "HEAD"), ("status", "--porcelain", "-uno"))
         )
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
-    return head.stdout.strip() + ("-dirty" if state.stdout.strip() else "")
+    return head.strip() + ("-dirty" if state.strip() else "")

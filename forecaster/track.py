@@ -217,7 +217,9 @@ class Run:
                 code_paths=[str(PACKAGE)],
                 signature=ModelSignature(_schema(example), _schema(forecast), ParamSchema(params)),
                 input_example=example,
-                pip_requirements=[f"{name}=={_release(name)}" for name in REQUIREMENTS],
+                pip_requirements=[
+                    f"{each}=={version(each).partition('+')[0]}" for each in REQUIREMENTS
+                ],
             )
             self._client.log_model_artifacts(model.model_id, str(path))
             self._client.finalize_logged_model(model.model_id, "READY")
@@ -228,9 +230,8 @@ class Run:
     ) -> Registration:
         """Register the logged model `model` as the next version of `name`.
 
-        `score` is its validation error, and `task` what makes scores comparable (data digest,
-        borders). In a local sqlite store the alias champion goes to the better one of the same
-        task; elsewhere it is left alone.
+        `score` is its validation error, `task` what makes scores comparable. In a local sqlite
+        store the alias champion goes to the better one of the same task; else it is left alone.
         """
         local = _database(_registry(self.uri)) is not None
         with _explained(self.uri), _locked(_registry(self.uri)):
@@ -252,7 +253,8 @@ class Run:
                     f"python -c \"import mlflow; mlflow.MlflowClient('{shown}').{move}\""
                 )
                 return Registration(name, number, champion=False, sentence=sentence)
-            champion = _champion(self._client, name)
+            now = self._client.get_registered_model(name).aliases.get(CHAMPION)
+            champion = None if now is None else self._client.get_model_version(name, now)
             wins, reason = _contest(score, task, champion)
             if wins:
                 self._client.set_registered_model_alias(name, CHAMPION, number)
@@ -318,11 +320,10 @@ def download(reference: str, folder: Path) -> dict[str, str]:
     """Copy the files of a bundle out of MLflow; returns its origin in the registry.
 
     The origin has "name", "version" and "source", where its files lie, and "alias" when that
-    decided; it is empty for runs and models.
-
-    `reference`: a run id; a registered NAME (its champion, else its newest version), NAME@alias
-    or NAME/version; the same as models:/... or runs:/... Raises UsageError for what does not
-    exist, naming what does, and UnavailableError when the store cannot be used.
+    decided; it is empty for runs and models. `reference`: a run id; a registered NAME (its
+    champion, else its newest version), NAME@alias or NAME/version; the same as models:/... or
+    runs:/... Raises UsageError for what does not exist, naming what does, and UnavailableError when
+    the store cannot be used.
     """
     parts = model_reference(reference)
     uri = tracking_uri()
@@ -539,11 +540,6 @@ def _location_in_run(client: MlflowClient, run: str, part: str | None) -> str:
     return str(max(wanted, key=lambda model: model.creation_timestamp).artifact_location)
 
 
-def _champion(client: MlflowClient, name: str) -> Any:
-    number = client.get_registered_model(name).aliases.get(CHAMPION)
-    return None if number is None else client.get_model_version(name, number)
-
-
 def _contest(score: float, task: Mapping[str, str], champion: Any) -> tuple[bool, str]:
     """Whether a model with this score takes the place of the champion, and why."""
     if not math.isfinite(score):
@@ -591,10 +587,6 @@ def _key(name: str) -> str:
 
 def _cut(text: str, longest: int) -> str:
     return text if len(text) <= longest else f"{text[: longest - 1]}…"
-
-
-def _release(name: str) -> str:
-    return version(name).partition("+")[0]
 
 
 def main(arguments: list[str]) -> int:

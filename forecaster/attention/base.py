@@ -1,8 +1,7 @@
 """The contract that every attention fulfils, and how one is chosen.
 
 An attention is a pure function on (B, H, L, E) tensors and a thin module around it that owns
-projections, gates, biases and seeds. The skeleton of the model gives the module its `Place`;
-the keyword-only arguments of its constructor are its options.
+projections, gates, biases and seeds. The keyword-only arguments of its constructor are its options.
 """
 
 from abc import ABC, abstractmethod
@@ -57,7 +56,7 @@ class Place:
 
 @dataclass(frozen=True)
 class About:
-    """What a mechanism says of itself, to people who choose one and to the rest of the library.
+    """What a mechanism says of itself.
 
     `cost` is the time of one layer in the letters of forecaster/shapes.py. `causal` says how far
     the masked form keeps the future out, and whether it is ours. `random` names what is drawn,

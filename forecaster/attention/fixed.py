@@ -32,6 +32,7 @@ from forecaster.attention.common.kernels import at_least_one
 from forecaster.attention.common.multihead import MultiHeadAttention
 from forecaster.attention.common.patterns import (
     Part,
+    SelfPart,
     Strip,
     check_self_inputs,
     masked_attention,
@@ -186,7 +187,7 @@ def _is_full(L: int, stride: int, summary: int) -> bool:
 
 
 @dataclass(frozen=True)
-class _Own(Part):
+class _Own(SelfPart):
     """Every block by itself; if not causal, without its summary, which all blocks read."""
 
     patterns: tuple[FixedPattern, ...]
@@ -194,12 +195,6 @@ class _Own(Part):
 
     def queries(self, strip: Tensor) -> Tensor:
         return strip.view(-1, self.patterns[0].stride, *strip.shape[1:]).transpose(1, 2)
-
-    def keys(self, strip: Tensor) -> Tensor:
-        return self.queries(strip)
-
-    def add_keys(self, strip: Tensor, tiles: Tensor) -> None:
-        self.queries(strip).add_(tiles)
 
     def visible(self, real: Tensor) -> Tensor:
         seen = self.keys(real[:, :1])

@@ -328,8 +328,7 @@ class _Dense(torch.autograd.Function):
 class _DenseBias:
     """[part] is (b, h, L, L): ln of how often each query sees each key, HIDDEN for never or itself.
 
-    Queries in the same chunks see the same. Where there are few combinations of chunks, counts are
-    taken between combinations and then copied for the steps.
+    Where there are few combinations of chunks, counts are taken between them and then copied.
     """
 
     def __init__(self, pattern: _Pattern, dtype: torch.dtype) -> None:

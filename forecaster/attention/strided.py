@@ -31,6 +31,7 @@ from forecaster.attention.common.kernels import at_least_one, check_one_of
 from forecaster.attention.common.multihead import MultiHeadAttention
 from forecaster.attention.common.patterns import (
     Part,
+    SelfPart,
     Strip,
     check_self_inputs,
     masked_attention,
@@ -217,7 +218,7 @@ class _Local(Part):
 
 
 @dataclass(frozen=True)
-class _Column(Part):
+class _Column(SelfPart):
     """All steps of equal remainder by the stride: with heads side by side a view of the strip."""
 
     strip: Strip
@@ -227,12 +228,6 @@ class _Column(Part):
     def queries(self, strip: Tensor) -> Tensor:
         shape = self.strip.batch, -1, self.stride * strip.shape[1], *strip.shape[2:]
         return self.strip.series(strip).view(shape).transpose(1, 2)
-
-    def keys(self, strip: Tensor) -> Tensor:
-        return self.queries(strip)
-
-    def add_keys(self, strip: Tensor, tiles: Tensor) -> None:
-        self.queries(strip).add_(tiles)
 
     def visible(self, real: Tensor) -> Tensor:
         return self.keys(real)[:, :, None]

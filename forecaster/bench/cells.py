@@ -110,8 +110,8 @@ def measure(
     """One row for SDPA and each name: milliseconds and MiB with their ratios to SDPA's.
 
     `memory` is in multiples of the bytes of q, k, v and output. A row without figures has the
-    reason in `skipped`; `skip` gives reasons known before. `timed=False` leaves the time out.
-    `advance` is told of two steps for each name, memory and time.
+    reason in `skipped`; `skip` gives reasons known before. `advance` is told of two steps for each
+    name, memory and time.
     """
     rows: dict[str, Measurement] = {}
     repetitions: dict[str, int] = {}
@@ -149,10 +149,8 @@ def measure(
 
 
 def curves(names: Sequence[str], lengths: Sequence[int], shape: Shape, how: Conditions) -> Document:
-    """All names at all lengths, the one of `shape` aside, with a bar on a terminal: a document.
-
-    It holds the rows of `measure` with `dominated_by`, and what is needed to measure them again.
-    """
+    """All names at all lengths, the one of `shape` aside, with a bar on a terminal: a document with
+    the rows of `measure`, their `dominated_by`, and what is needed to measure them again."""
     document = about(how) | {"kind": "curves", **asdict(shape), **asdict(how)}
     del document["length"]
     rows: list[Measurement] = []

@@ -4,9 +4,8 @@ Encoder over the past with distilling between layers, optionally as a stack of e
 shorter ends of the past (sec. 4.1); decoder fed with the last `start` known steps followed by
 `horizon` zeros, whose one forward pass yields the whole forecast (sec. 4.2).
 
-Where we differ from the authors' code: the decoder's heads are merged properly (`mix=True`
-restores their reinterpretation of heads as time), position tables have the length they need, and
-the circular padding is 1 on every version of torch.
+Unlike the authors' code we merge the decoder's heads properly (`mix=True` restores their
+reinterpretation of heads as time), and position tables have the length they need.
 """
 
 import torch

@@ -33,11 +33,11 @@ class WindowNorm(nn.Module):
     """Each column of each window about its own centre, in units of its own standard deviation.
 
     Both are those of the observed values; what is missing becomes 0, the centre. Where nothing of
-    the last cycle was observed, the centre is the window's mean; where nothing at all, 0. The last
-    value is the last one observed. The scale is sd + 0.01. The level may fall back towards the
-    training mean (which is 0) by a share sigmoid(s) that each target column learns, 2 % at first.
-    After RevIN (Kim et al., ICLR 2022) without its affine map; centring on the last value is
-    NLinear's (Zeng et al., AAAI 2023); the last cycle as centre and the shrinking level are ours.
+    the last cycle was observed, the centre is the window's mean; where nothing at all, 0. The scale
+    is sd + 0.01. The level may fall back towards the training mean (which is 0) by a share
+    sigmoid(s) that each target column learns, 2 % at first. After RevIN (Kim et al., ICLR 2022)
+    without its affine map; centring on the last value is NLinear's (Zeng et al., AAAI 2023); the
+    last cycle as centre and the shrinking level are ours.
     """
 
     def __init__(self, kind: Normalise, centre: Centre, season: int, targets: int, shrink: bool):

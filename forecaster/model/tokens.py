@@ -48,23 +48,17 @@ Output = Literal["average", "written", "both"]
 
 
 class TokenInformer(ForecastModel):
-    """Encoder-decoder over tokens.
+    """Encoder-decoder over tokens; the module tells of the options that are not told of here.
 
     Args:
-        tokens: point, patch, cycle or series.
         patch: steps of a token, where tokens are patches.
         parts: tokens per cycle, where tokens are cycles; must divide the season, and is by default
             the largest number up to 4 that does.
-        channels: separate or mixed; by default separate, but mixed where a token is a series or
-            some column is no target, which can be seen by mixing alone.
-        normalise: window, or none.
-        centre: what a window is centred on: the mean of its last cycle, its last value, or its
-            mean.
+        channels: by default separate, but mixed where a token is a series or some column is no
+            target, which can be seen by mixing alone.
+        centre: the mean of a window's last cycle, its last value, or its mean.
         shrink: learn, per column, how far the level falls back to the training mean.
         prior: take the training rows' mean cycle away first.
-        output: average, written or both.
-        linear: add the zero-started linear path from past to future.
-        calendar: let tokens know their place in the calendar.
         width: D, width of a token.
         heads: H, attention heads.
         feed_forward: inner width of the feed-forward layers.

@@ -38,9 +38,9 @@ HINTS = (
 class Fit:
     """What a training came to.
 
-    `best_epoch` is the point on the path whose weights the model now has, as a fraction of
-    epochs (0: as it was before training); `validation_mse` was measured there, on the windows
-    used for checks. `windows_per_second` counts training windows and the time of the checks.
+    `best_epoch` is when the weights were what the model now has (a fraction; 0: before training);
+    `validation_mse` was measured there, on the windows used for checks. `windows_per_second` counts
+    training windows and the time of the checks.
     """
 
     validation_mse: float | None
@@ -65,9 +65,9 @@ def fit(
     """Train `model` in place and leave it on `device`, in eval mode.
 
     Training lasts at most `epochs` (a fraction is allowed), by default those of `config`. With
-    `validation` it stops early and the best weights are restored, or, with a tolerance, the
-    earliest that are nearly as good; those before the first step count. Without it the last ones
-    stay. Raises DivergedError when a loss, a validation error or the final weights are not finite.
+    `validation` it stops early and the weights that `KeepEarliest` chose are restored; without it
+    the last ones stay. Raises DivergedError when a loss, a validation error or the final weights
+    are not finite.
     """
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     pl.seed_everything(seed, verbose=False)
@@ -153,7 +153,7 @@ class Check:
 class KeepEarliest(Callback):
     """Remember the earliest weights whose validation is within a tolerance of the best.
 
-    With a tolerance of 0 those are the best. The weights before the first step count, too. Choosing
+    The weights before the first step count, too.
     the simplest candidate that is nearly as good as the best is the idea of the one-standard-error
     rule (Hastie, Tibshirani and Friedman, The Elements of Statistical Learning, sec. 7.10): what
     was trained less is nearer to its start.

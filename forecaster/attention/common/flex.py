@@ -1,7 +1,6 @@
 """Attention over a fixed pattern of visible keys on a GPU: torch's FlexAttention.
 
-It compiles one kernel for a predicate on positions and skips the blocks in which nothing is
-visible. Block masks are made by a compiled builder, which never holds the L x L mask, and kept.
+Block masks are made by a compiled builder, which never holds the L x L mask, and kept.
 """
 
 from collections.abc import Callable

@@ -131,6 +131,16 @@ class Part(ABC):
         """
 
 
+class SelfPart(Part):
+    """A part whose keys stand where its queries stand."""
+
+    def keys(self, strip: Tensor) -> Tensor:
+        return self.queries(strip)
+
+    def add_keys(self, strip: Tensor, tiles: Tensor) -> None:
+        self.queries(strip).add_(tiles)
+
+
 def tiled_attention(
     q: Float[Tensor, "B H L E"],
     k: Float[Tensor, "B H L E"],
@@ -145,7 +155,7 @@ def tiled_attention(
     """Softmax attention over the keys of all parts; a query that sees none gives 0.
 
     `block` divides the padded length of a series on the strip from which `parts` cuts; `margin` is
-    how far a part reaches beyond a series. Parts that run one after the other keep no L x L.
+    how far a part reaches beyond a series.
     """
     L = q.shape[2]
     strip = Strip(q.shape[0], L, -(-(L + margin) // block) * block, margin)
