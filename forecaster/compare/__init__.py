@@ -194,7 +194,6 @@ class _Tracker:
             return cell
 
     def text(self, name: str, text: str) -> None:
-        """Save a text with the grid's run."""
         try:
             if self.run is not None:
                 self.run.text(name, text)

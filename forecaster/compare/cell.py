@@ -84,7 +84,6 @@ class Finished:
 
 
 def read(folder: Path) -> Finished:
-    """The finished cell in a folder."""
     file = folder / FACTS
     try:
         return Finished(folder, json.loads(file.read_text()))

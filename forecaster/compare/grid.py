@@ -225,11 +225,7 @@ def _group(
 
 
 def _variant(
-    problem: Problem,
-    linear: bool,
-    inner: int | None = None,
-    seed: int = 0,
-    patience: int = 1,
+    problem: Problem, linear: bool, inner: int | None = None, seed: int = 0, patience: int = 1
 ) -> Problem:
     """The problem with or without the linear path, which takes its learning rate along."""
     values = problem.config.to_dict()

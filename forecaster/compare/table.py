@@ -35,18 +35,15 @@ def rows(cells: Sequence[Finished]) -> list[Row]:
     too few windows) and the verdict; it is empty for the reference itself, and for a type that
     amounts to full attention.
     """
-    groups: dict[tuple[Any, ...], dict[str, list[Finished]]] = defaultdict(
-        lambda: defaultdict(list)
-    )
+    Found = dict[str, list[Finished]]
+    groups: defaultdict[tuple[Any, ...], Found] = defaultdict(lambda: defaultdict(list))
     for cell in cells:
         groups[tuple(cell.facts[key] for key in GROUP)][cell.facts["attn"]].append(cell)
-    order = list(CATALOGUE)
+    place = {name: number for number, name in enumerate(CATALOGUE)}
     return [
         _row(found[attn], found)
         for _, found in sorted(groups.items(), key=lambda item: _place(item[0]))
-        for attn in sorted(
-            found, key=lambda name: order.index(name) if name in order else len(order)
-        )
+        for attn in sorted(found, key=lambda name: place.get(name, len(place)))
     ]
 
 
@@ -87,9 +84,8 @@ def compare(own: Sequence[Finished], other: Sequence[Finished]) -> dict[str, Any
     """The paired difference over test windows, averaged over the seeds that both have.
 
     Empty when they share none. Blocks of the bootstrap are as long as the horizon, because windows
-    nearer than that overlap. The interval holds for these test windows and, with several seeds, for
-    seeds not tried: its two arms grow, as independent errors do, by the half-width of Student's
-    interval of the mean of the seeds' differences. From one seed it is about these two models only.
+    nearer than that overlap. With several seeds the interval holds for seeds not tried, too: its
+    arms grow by the half-width of Student's interval of the mean of the seeds' differences.
     """
     mine = {cell.facts["seed"]: cell for cell in own}
     theirs = {cell.facts["seed"]: cell for cell in other}
@@ -124,7 +120,6 @@ def text(rows: Sequence[Row]) -> str:
 
 
 def heading(row: Row) -> str:
-    """What all rows of a group share."""
     return (
         f"{row['data']}, T = {row['horizon']}, {row['regime']} ({row['tokens']} tokens), "
         f"{'with' if row['linear'] else 'without'} the linear path; {row['steps']} steps, "
@@ -157,7 +152,6 @@ def _table(found: list[Row]) -> str:
 
 
 def _across(metrics: Sequence[Metric], cells: Sequence[str]) -> str:
-    """A cell for each metric, in the width of its column."""
     return "".join(
         f"{cell:>{17 if isinstance(metric, ErrorMetric) else max(7, len(metric.head) + 2)}}"
         for metric, cell in zip(metrics, cells, strict=True)

@@ -75,7 +75,6 @@ class Evaluation:
         return Errors(score, np.atleast_2d(self.scaler.std), self.naive)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON types."""
         model = self.errors(self.model)
         by_column = measure(model, "column")
         return {

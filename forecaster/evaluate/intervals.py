@@ -236,7 +236,6 @@ def sides(share: float) -> tuple[float, float]:
 
 
 def percent(share: float) -> str:
-    """0.8 -> "80"."""
     return f"{100 * share:g}"
 
 

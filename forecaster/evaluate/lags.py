@@ -2,9 +2,8 @@
 
 The profile is the absolute gradient of the forecast with respect to the inputs (input-gradient
 saliency, Simonyan, Vedaldi and Zisserman, arXiv:1312.6034, sec. 3), ordered by how many steps
-before the forecast step an input lies. An attention map would be read differently for each
-mechanism, and some have none; the gradient is what the whole model makes of its past. It says
-what a small change of an input would change, not how much the input helps.
+before the forecast step an input lies. It says what a small change of an input would change, not
+how much the input helps.
 """
 
 from collections.abc import Callable
@@ -60,7 +59,7 @@ def lag_profile(
 
     Each window is asked for one predicted column, the columns taking turns, and answers with its
     gradient to all input columns. That is one backward pass per horizon step; `report` is told
-    that a step is done. The model is left in eval mode, its weights' gradients untouched.
+    that a step is done. The model is left in eval mode.
     """
     model = model.eval()
     chosen = torch.linspace(0, len(windows) - 1, min(count, len(windows))).round().long()

@@ -58,9 +58,8 @@ class Score:
     @property
     def by_step(self) -> tuple[np.ndarray, np.ndarray]:
         """MSE and MAE of each step ahead, (T,) each."""
-        squared, absolute = (
-            average(errors, self.observed, axis=1) for errors in (self.squared, self.absolute)
-        )
+        found = (average(errors, self.observed, axis=1) for errors in (self.squared, self.absolute))
+        squared, absolute = found
         return squared, absolute
 
     def against(self, other: "Score") -> tuple[float, float]:
@@ -189,16 +188,15 @@ def paired_interval(
 ) -> tuple[float, float]:
     """The 95 % interval of the mean of paired differences of windows by block bootstrap.
 
-    `steps` (n,) say where on the time grid the windows begin; None: one after another. Windows
-    that begin at the same step, of a panel's many series, are taken together as one point in time,
-    since what moves one series may move them all; those whose difference is nan are left out.
+    `steps` (n,) say where on the time grid the windows begin; None: one after another. Windows that
+    begin at the same step, of a panel's many series, are taken together as one point in time; those
+    whose difference is nan are left out.
 
     Windows overlap, so neighbours are not independent: circular blocks of `block` windows are
-    drawn (Politis and Romano 1992). A test split holds few of them (7.6 for 2545 windows of 336
-    steps), and from so few the plain bootstrap interval is too narrow: it covered the truth in
-    80 % of simulated splits of that size, and in 60 % at three blocks. It is therefore widened
-    from the normal to Student's t distribution with one degree of freedom less than blocks, which
-    gave 87 % and 94 %. With less than two blocks nothing can be said: (-inf, inf).
+    drawn (Politis and Romano 1992). From few blocks the plain bootstrap interval is too narrow: it
+    covered the truth in 80 % of simulated splits of 7.6 blocks, and in 60 % at three. It is
+    therefore widened from the normal to Student's t distribution with one degree of freedom less
+    than blocks, which gave 87 % and 94 %. With less than two: (-inf, inf).
     """
     difference, block = _time_line(difference, block, steps)
     n = len(difference)

@@ -188,17 +188,14 @@ def _pool(matrix: NDArray[np.float64], most: int) -> NDArray[np.float64]:
 
 
 def _roomy(label: str, values: NDArray[np.float64], from_zero: bool = False) -> Axis:
-    """An axis with some room around the values."""
     low, high = float(values.min()), float(values.max())
     room = 0.06 * (high - low) or 0.5 * abs(high) or 1.0
     return Axis(label, 0.0 if from_zero else low - room, high + room)
 
 
 def _frame(title: str, across: Axis, up: Axis) -> ET.Element:
-    """The drawing with its grid, ticks and labels."""
     svg = ET.Element(
-        "svg",
-        {"viewBox": f"0 0 {WIDTH} {HEIGHT}", "role": "img", "aria-label": title},
+        "svg", {"viewBox": f"0 0 {WIDTH} {HEIGHT}", "role": "img", "aria-label": title}
     )
     bottom, right = HEIGHT - BOTTOM, WIDTH - RIGHT
     for tick in up.ticks():

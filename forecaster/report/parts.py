@@ -10,14 +10,7 @@ from forecaster.datasets import Windows
 from forecaster.evaluate.examples import Example
 from forecaster.evaluate.lags import LagProfile
 from forecaster.problem import Problem
-from forecaster.report.charts import (
-    KINDS,
-    Line,
-    Point,
-    heat_map,
-    line_chart,
-    scatter_chart,
-)
+from forecaster.report.charts import KINDS, Line, Point, heat_map, line_chart, scatter_chart
 from forecaster.report.page import Chart
 
 Array = NDArray[np.floating]
@@ -150,7 +143,6 @@ def lag_chart(name: str, profile: LagProfile, season: int) -> Chart | None:
 
 
 def lag_map(name: str, profile: LagProfile) -> Chart:
-    """The lag profile by step of the horizon."""
     title = f"Lag profile of {name} by step"
     svg = heat_map(profile.matrix, title, "lag in steps", "step of the horizon")
     return Chart(svg, f"{name}: the same for each step ahead.")

@@ -174,7 +174,6 @@ def _table(runs: Sequence[Judged]) -> Table:
 
 
 def _amounts(runs: Sequence[Judged]) -> list[str]:
-    """What each attention really is at its lengths."""
     return [
         f"{run.name}: attention {run.bundle.config.attn.name} amounts to: "
         f"{run.bundle.about['attn_effective']}."
