@@ -123,7 +123,7 @@ class DataConfig(Section):
         return _names(self.id)
 
     @model_validator(mode="after")
-    def _a_card_knows(self) -> "DataConfig":
+    def _fits_together(self) -> "DataConfig":
         if not self.is_file:
             named = ("time", "stamps", "id", "panel", "freq", "seasons", "static", "split")
             for name in named:
@@ -139,10 +139,6 @@ class DataConfig(Section):
                 "is a file already",
                 "data.path",
             )
-        return self
-
-    @model_validator(mode="after")
-    def _target_is_used(self) -> "DataConfig":
         if self.features == "M" and self.target is not None:
             raise _RuleError(
                 f"data.target={self.target} names one column, but data.features=M predicts "

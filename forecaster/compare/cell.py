@@ -38,6 +38,7 @@ from forecaster.problem import Problem, make_problem
 
 CALLS = 30
 """Forecasts of one window whose median time is kept."""
+IDENTITY = ("attn", "data", "horizon", "regime", "linear", "seed")
 FACTS, ARRAYS, WEIGHTS = "cell.json", "arrays.safetensors", "model.safetensors"
 
 
@@ -124,12 +125,7 @@ def train(shared: Shared, cell: Cell) -> Finished:
     errors = errors_of(problem, train, scored)
     picked = examples(forecast_with(model), test, scored)
     facts: dict[str, Any] = {
-        "attn": cell.attn,
-        "data": cell.data,
-        "horizon": cell.horizon,
-        "regime": cell.regime,
-        "linear": cell.linear,
-        "seed": cell.seed,
+        **{key: getattr(cell, key) for key in IDENTITY},
         "config": config.to_dict(),
         "config_digest": cell.digest,
         "data_digest": problem.digest,

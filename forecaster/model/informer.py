@@ -23,14 +23,11 @@ class Informer(ForecastModel):
     """Encoder-decoder over time steps.
 
     Args:
-        width: D, width of the model.
-        heads: H, attention heads.
+        width, heads: D and H.
         feed_forward: inner width of the feed-forward layers.
         encoder_layers: layers of the encoder; several numbers make a stack of encoders, the
             i-th reading the last P / 2^i steps with that many layers.
-        decoder_layers: layers of the decoder.
         dropout: probability everywhere but inside the attention weights.
-        activation: of the feed-forward layers.
         distil: halve the sequence between encoder layers.
         mix: reinterpret heads as time in the decoder's self-attention, as the authors' code does.
     """

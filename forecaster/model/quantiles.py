@@ -15,12 +15,7 @@ class QuantileSpread(nn.Module):
     the median outwards, so quantiles never cross (after the incremental quantile functions of Park
     et al., AISTATS 2022); sd is the standard deviation of the column's observed values in the
     window plus 0.01, and its power is learned per column. They start as those of a normal
-    distribution of half the training standard deviation. Ours.
-
-    Args:
-        levels: rising, 0.5 among them.
-        horizon: T.
-        targets: K.
+    distribution of half the training standard deviation. `levels` rise and hold 0.5. Ours.
     """
 
     def __init__(self, levels: tuple[float, ...], horizon: int, targets: int) -> None:

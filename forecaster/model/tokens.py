@@ -59,11 +59,9 @@ class TokenInformer(ForecastModel):
         centre: the mean of a window's last cycle, its last value, or its mean.
         shrink: learn, per column, how far the level falls back to the training mean.
         prior: take the training rows' mean cycle away first.
-        width: D, width of a token.
-        heads: H, attention heads.
+        width, heads: D and H.
         feed_forward: inner width of the feed-forward layers.
-        encoder_layers: layers of the encoder.
-        decoder_layers: layers of the decoder; 0 leaves learned queries.
+        decoder_layers: 0 leaves learned queries.
         dropout: probability outside the attention weights.
     """
 
