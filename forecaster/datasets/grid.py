@@ -104,7 +104,7 @@ def _months(times: pd.DatetimeIndex) -> str | None:
 
 
 @dataclass(frozen=True, eq=False)
-class Grid:
+class TimeGrid:
     """The steps of `freq` from that of the stamp `first` to that of `last`, in microseconds.
 
     Stamps of a fixed step may miss their place by `tolerance` microseconds; the grid passes through
@@ -128,7 +128,7 @@ class Grid:
         rows: int,
         where: str,
         most: int | None = None,
-    ) -> "Grid":
+    ) -> "TimeGrid":
         """The grid of stamps between `first` and `last`, by a `sample` of them.
 
         Raises DataError where it would have far more steps than the table has `rows`, or more than
@@ -204,7 +204,7 @@ class Grid:
         return places, stamps - self._steps[places]
 
 
-class RowGrid:
+class RowSteps:
     """Steps that are the rows themselves, each with the stamp it has.
 
     For a file whose rows count as one step apart whatever their stamps say.
@@ -230,4 +230,4 @@ class RowGrid:
         return places, np.zeros_like(places)
 
 
-Steps: TypeAlias = Grid | RowGrid
+Steps: TypeAlias = TimeGrid | RowSteps

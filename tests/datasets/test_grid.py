@@ -2,7 +2,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from forecaster.datasets.grid import Grid, infer_step
+from forecaster.datasets.grid import TimeGrid, infer_step
 from forecaster.errors import DataError
 
 
@@ -65,7 +65,7 @@ def grid(times, freq=None):
     step = step_of(times)
     if freq is not None:
         step = step.__class__(freq, step.usual)
-    return Grid.over(step, int(asi8.min()), int(asi8.max()), asi8, len(asi8), "here")
+    return TimeGrid.over(step, int(asi8.min()), int(asi8.max()), asi8, len(asi8), "here")
 
 
 @pytest.mark.parametrize("freq", ["7min", "h", "D", "B", "W-THU", "2W-SUN", "ME", "QS-FEB"])

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from forecaster.datasets.calendar import normalise_freq
 from forecaster.datasets.dataset import Dataset
-from forecaster.datasets.grid import Grid, RowGrid, Step, Steps, infer_step
+from forecaster.datasets.grid import RowSteps, Step, Steps, TimeGrid, infer_step
 from forecaster.datasets.items import Items
 from forecaster.datasets.reader.attributes import Attributes
 from forecaster.datasets.reader.categories import Categories, indicators
@@ -116,10 +116,10 @@ class Reader:
         stamps = survey.sampled[1]
         grid: Steps
         if said.policy == "rows":
-            grid = RowGrid(step.freq, survey.stamps)
+            grid = RowSteps(step.freq, survey.stamps)
             item_of, items = np.zeros(len(self.table.parts), np.int64), Items.single(survey.rows)
         else:
-            grid = Grid.over(step, first, last, stamps, survey.rows, self.where, self.most)
+            grid = TimeGrid.over(step, first, last, stamps, survey.rows, self.where, self.most)
             self.several = bool(said.id) or self._files_overlap(survey, grid)
             item_of, names = self._order(ids)
             items = self._items(names, item_of, survey, grid)
@@ -218,7 +218,7 @@ class Reader:
         usual = int(np.median(apart[apart > 0])) if (apart > 0).any() else np.iinfo(np.int64).max
         return Step(normalise_freq(freq), usual)
 
-    def _files_overlap(self, survey: Survey, grid: Grid) -> bool:
+    def _files_overlap(self, survey: Survey, grid: TimeGrid) -> bool:
         """Whether files without an id column are series of their own, not parts of one."""
         if len(self.table.parts) == 1 or self.table.joined:
             return False
@@ -247,7 +247,7 @@ class Reader:
         return item_of, [names[place] for place in order]
 
     def _items(
-        self, names: list[str], item_of: NDArray[np.int64], survey: Survey, grid: Grid
+        self, names: list[str], item_of: NDArray[np.int64], survey: Survey, grid: TimeGrid
     ) -> Items:
         first = np.full(len(names), np.iinfo(np.int64).max)
         last = np.full(len(names), np.iinfo(np.int64).min)
