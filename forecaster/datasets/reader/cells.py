@@ -169,11 +169,12 @@ class Evidence(NamedTuple):
     unclear: str = ""
 
 
-def evidence(text: pa.Array, pointed: bool) -> Evidence:
+def evidence(text: pa.Array, pointed: bool | None) -> Evidence:
     """What the numbers among trimmed words tell of their decimal sign.
 
-    "1,234" tells nothing by itself. Beside whole numbers of at most three digits, and none of more,
-    its comma marks thousands where a point is usual for decimals, and the other way round.
+    "1,234" tells nothing by itself, nor beside others where `pointed` is None. Beside whole numbers
+    of at most three digits, and none of more, its comma marks thousands where a point is usual for
+    decimals, and the other way round.
     """
     body = pc.struct_field(pc.extract_regex(text, f"^{LIKE_NUMBER}$"), "body").drop_null()
     point, comma = (pc.match_substring_regex(body, form) for form in _FORMS.values())
@@ -183,7 +184,7 @@ def evidence(text: pa.Array, pointed: bool) -> Evidence:
         _first(body.filter(pc.and_not(comma, point))),
         _first(unclear),
     )
-    if found.point or found.comma or not found.unclear:
+    if found.point or found.comma or not found.unclear or pointed is None:
         return found
     sign = found.unclear.strip("0123456789")
     if not pc.all(pc.match_substring(unclear, sign)).as_py():
@@ -199,12 +200,13 @@ def evidence(text: pa.Array, pointed: bool) -> Evidence:
 class Learned(NamedTuple):
     """What a column tells: the first examples of what it holds, "" or () where it has none.
 
-    `marked` marks thousands; `sign` is that of half of the numbers or more; `marks` stand for
-    missing values and are less usual than NA.
+    `marked` are numbers with marks of thousands if decimals have a point, and if they have a comma;
+    `sign` is that of half of the numbers or more; `marks` stand for missing values and are less
+    usual than NA.
     """
 
     evidence: Evidence = Evidence()
-    marked: str = ""
+    marked: tuple[str, str] = ("", "")
     sign: str = ""
     marks: tuple[str, ...] = ()
 
@@ -222,14 +224,23 @@ def learn(cells: pa.Array, how: Written) -> Learned:
     if numbers is not None:
         found = Evidence(_first(words.filter(pc.match_substring(words, "."))))
     else:
-        found = evidence(words, how.pointed)
+        found = evidence(words, None if how.decimal else how.pointed)
     marks = pc.unique(pc.utf8_trim_whitespace(cells).filter(pc.is_null(text)))
     unusual = (*_UNUSUAL, *how.missing)
-    decimal = how.decimal or ("," if found.comma and not found.point else ".")
-    body = body.filter(pc.match_substring_regex(body, _FORMS[decimal]))
+    point, comma = (
+        _first(
+            body.filter(
+                pc.and_(
+                    pc.match_substring_regex(body, _FORMS[decimal]),
+                    pc.match_substring_regex(body, _MARKS[decimal]),
+                )
+            )
+        )
+        for decimal in _MARKS
+    )
     return Learned(
         found,
-        _first(body.filter(pc.match_substring_regex(body, _MARKS[decimal]))),
+        (point, comma),
         _common_sign(words),
         tuple(mark for mark in marks.drop_null().to_pylist() if mark in unusual),
     )

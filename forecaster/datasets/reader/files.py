@@ -241,10 +241,11 @@ class Table:
 
     # How it is written.
 
-    def how(self, column: str) -> Written:
-        """How the numbers of a column are written."""
-        sign = self._signs.get(column, "")
-        return Written(self._decimal, self._pointed, sign, self.reading.missing)
+    def how(self, column: str, part: int = 0) -> Written:
+        """How a part writes the numbers of a column."""
+        separator, sign = self._separator(part), self._signs.get(column, "")
+        decimal = self._decimals.get(separator, "")
+        return Written(decimal, separator == ",", sign, self.reading.missing)
 
     @property
     def text(self) -> Text | None:
@@ -252,11 +253,11 @@ class Table:
         part = self._first_text
         if part is None:
             return self.reading.text
-        marked = next((found.marked for found in self._learned.values() if found.marked), "")
+        marked = next((marked for _, _, marked in self._marked), "")
         return replace(
             part.head.text,
             encoding=part.encoding,
-            decimal=self._decimal,
+            decimal=self._decimals.get(part.head.text.separator, ""),
             thousands=marked.lstrip("0123456789")[:1],
             footer=len(part.footer),
             signs=self._signs,
@@ -287,18 +288,18 @@ class Table:
     def _cells(self) -> list[str]:
         """Sentences about cells of which more is read than digits."""
         said = []
-        for name, found in self._learned.items():
-            if found.marked:
-                number = to_numbers(pa.array([found.marked]), DataError, self.how(name))[0]
-                said.append(f"Marks of thousands are left out: '{found.marked}' is {number:g}.")
-                break
+        for name, decimal, marked in self._marked:
+            how = Written(decimal, sign=self._signs.get(name, ""))
+            number = to_numbers(pa.array([marked]), DataError, how)[0]
+            said.append(f"Marks of thousands are left out: '{marked}' is {number:g}.")
+            break
         percent = [name for name, sign in self._signs.items() if sign == "%"]
         if percent:
             said.append(f"Percent signs are left out, so that 5 % is 5: {quoted(percent)}.")
         for currency in {sign: None for sign in self._signs.values() if sign != "%"}:
             names = [name for name, sign in self._signs.items() if sign == currency]
             said.append(f"The sign {currency} is left out: {quoted(names)}.")
-        marks = dict.fromkeys(mark for found in self._learned.values() for mark in found.marks)
+        marks = dict.fromkeys(mark for _, _, found in self._found for mark in found.marks)
         if marks:
             said.append(f"Cells that count as missing: {quoted([*marks])}.")
         return said
@@ -310,50 +311,76 @@ class Table:
                 return part
         return None
 
-    @property
-    def _pointed(self) -> bool:
-        """Whether "1.234" has decimals where no other number tells."""
-        text = self._first_text
-        return text is None or text.head.text.separator == ","
+    def _separator(self, number: int) -> str:
+        """What separates the fields of a part, a comma where nothing does.
+
+        Files of one separator have one decimal sign. Where it is a comma, "1.234" has decimals if
+        no other number tells.
+        """
+        part = self.parts[number]
+        return part.head.text.separator if isinstance(part, TextFile) else ","
 
     @cached_property
-    def _learned(self) -> dict[str, Learned]:
-        """What the first rows tell of how the numbers of each column are written."""
-        how = Written(self._said_decimal, self._pointed, missing=self.reading.missing)
-        learned: dict[str, Learned] = {}
-        for number in range(1 if self.joined else min(FILES, len(self.parts))):
-            sample = self._first_rows(number) if number else self.sample
+    def _learned(self) -> dict[str, dict[str, Learned]]:
+        """What the first rows tell of how numbers are written, by separator and column."""
+        looked: Counter[str] = Counter()
+        learned: dict[str, dict[str, Learned]] = {}
+        for number in range(len(self.parts)):
+            separator = self._separator(number)
+            known = learned.setdefault(separator, {})
+            clear = any(found.evidence.point or found.evidence.comma for found in known.values())
+            if not self.joined and (clear or looked[separator] == FILES):
+                continue
+            looked[separator] += 1
+            how = Written(self._told_decimal(separator), separator == ",", "", self.reading.missing)
+            sample = self._first_rows(number) if number or self.joined else self.sample
             for name in sample.column_names:
                 cells = sample[name].combine_chunks()
                 if is_text(cells.type) and name not in self.keys:
                     found = learn(cells, how)
-                    learned[name] = found if any(found.evidence) else learned.get(name, found)
-            if any(found.evidence.point or found.evidence.comma for found in learned.values()):
-                break
+                    known[name] = found if any(found.evidence) else known.get(name, found)
         return learned
 
     @cached_property
-    def _decimal(self) -> str:
-        """The decimal sign of the numbers, "" where they do not tell it or tell both."""
-        if said := self._said_decimal:
-            return said
-        points = any(found.evidence.point for found in self._learned.values())
-        commas = any(found.evidence.comma for found in self._learned.values())
-        if self.told and self.reading.text and not points and not commas:
-            return self.reading.text.decimal
-        return "" if points == commas else "." if points else ","
+    def _found(self) -> list[tuple[str, str, Learned]]:
+        """What is learned of the columns, with separator and name."""
+        return [(sep, *one) for sep, known in self._learned.items() for one in known.items()]
 
     @property
-    def _said_decimal(self) -> str:
+    def _marked(self) -> list[tuple[str, str, str]]:
+        """Numbers with marked thousands, one for each column that has such, and their decimals."""
+        marked = []
+        for separator, name, found in self._found:
+            decimal = self._decimals[separator] or ("," if found.evidence.comma else ".")
+            if example := found.marked[decimal == ","]:
+                marked.append((name, decimal, example))
+        return marked
+
+    @cached_property
+    def _decimals(self) -> dict[str, str]:
+        """The decimal sign by separator, "" where the numbers do not tell it or tell both."""
+        signs = {}
+        for separator, known in self._learned.items():
+            points = any(found.evidence.point for found in known.values())
+            commas = any(found.evidence.comma for found in known.values())
+            told = self._told_decimal(separator)
+            if told and (not self.told or not (points or commas)):
+                signs[separator] = told
+            else:
+                signs[separator] = "" if points == commas else "." if points else ","
+        return signs
+
+    def _told_decimal(self, separator: str) -> str:
+        """The decimal sign of the training file for files of its separator; or the one named."""
         text = self.reading.text
-        return text.decimal if text and not self.told else ""
+        return text.decimal if text and (not self.told or text.separator == separator) else ""
 
     @cached_property
     def _signs(self) -> dict[str, str]:
         """The signs of currencies and percent, by column."""
         if self.told and self.reading.text:
             return self.reading.text.signs
-        return {name: found.sign for name, found in self._learned.items() if found.sign}
+        return {name: found.sign for _, name, found in self._found if found.sign}
 
 
 def _forms(text: Text) -> list[str]:

@@ -321,7 +321,7 @@ class Reader:
     def numbers(self, rows: Rows, column: str) -> NDArray[np.float64]:
         """The cells of a column as numbers."""
         complain = self._complain(rows, column)
-        return to_numbers(rows.cells[column], complain, self.table.how(column))
+        return to_numbers(rows.cells[column], complain, self.table.how(column, rows.file))
 
     def _complain(self, rows: Rows, column: str) -> Complain:
         def complain(row: int, what: str) -> DataError:

@@ -166,6 +166,35 @@ def test_the_next_file_is_read_alike(tmp_path):
         assert (own.series.values[:, 0].tolist(), own.said) == (values, ())
 
 
+def test_the_sign_of_the_training_file_stands_where_no_number_tells(tmp_path):
+    quoted = put(tmp_path, GUESS.replace(";", ","))
+    own = history(quoted, known(separator=",", decimal=","))
+    assert (own.series.values[:, 0].tolist(), own.said) == ([1500, 2250], ())
+
+
+@pytest.mark.parametrize("text", [GUESS, GUESS.replace(".", ",")])
+def test_no_number_is_guessed_where_the_separator_is_another(tmp_path, text):
+    with pytest.raises(DataError, match=r"'1[.,]500' may be 1500 or 1\.500"):
+        history(put(tmp_path, text), known(separator=",", decimal="."))
+
+
+def test_files_of_two_separators_have_a_decimal_sign_each(tmp_path):
+    put(tmp_path, "t;a\n2020-01-01;0,5\n2020-01-02;2,5\n", "a.csv")
+    put(tmp_path, GUESS.replace(";", ","), "b.csv")
+    own = read(str(tmp_path))
+    assert own.series.values[:, 0].tolist() == [0.5, 2.5, 1.5, 2.25]
+    put(tmp_path, "t,a\n2020-01-01,0.5\n2020-01-02,2.5\n", "a.csv")
+    put(tmp_path, GUESS.replace(".", ","), "b.csv")
+    with pytest.raises(DataError, match=r"b\.csv, row 1 .*'1,500' may be 1500 or 1\.500"):
+        read(str(tmp_path))
+
+
+def test_marks_are_said_also_where_another_column_tells_the_sign(tmp_path):
+    own = read(put(tmp_path, "t;a;b\n2020-01-01;1.500;0,5\n2020-01-02;2.250;1,5\n"))
+    assert own.series.values[:, 0].tolist() == [1500, 2250]
+    assert "Marks of thousands are left out: '1.500' is 1500." in own.said
+
+
 def test_the_next_file_may_be_written_otherwise(tmp_path):
     reading = known(separator=";", decimal=",")
     own = history(put(tmp_path, PLAIN), reading)
