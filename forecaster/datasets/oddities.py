@@ -190,10 +190,10 @@ class _Column:
         """A part of which most lies outside of where 98 % of the training values lie."""
         spans = []
         what = ""
+        ends = [self.items.rows_before(step) for step in (train, begin, end)]
         for item in self.chosen:
-            first, length = int(self.items.bounds[item]), int(self.items.lengths[item])
-            ends = (np.broadcast_to(step, len(self.items))[item] for step in (train, begin, end))
-            seen, *rows = (int(np.clip(step - self.items.places[item], 0, length)) for step in ends)
+            first = int(self.items.bounds[item])
+            seen, *rows = (int(before[item]) for before in ends)
             usual = self._values(first, first + seen, 1 + seen // SAMPLE)
             new = self._values(first + rows[0], first + rows[1], 1 + (rows[1] - rows[0]) // SAMPLE)
             usual, new = usual[~np.isnan(usual)], new[~np.isnan(new)]

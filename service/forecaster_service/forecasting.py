@@ -13,6 +13,7 @@ from pandas.tseries.frequencies import to_offset
 
 from forecaster.bundle import Schema
 from forecaster.datasets import Reading, normalise_freq
+from forecaster.datasets.items import id_parts
 from forecaster.datasets.reading import NOTHING_SAID
 from forecaster.errors import DataError, UsageError
 from forecaster.intervals import between
@@ -217,7 +218,8 @@ def _series(
 ) -> tuple[Inputs, Destination, list[tuple[NoticeCode, str]]]:
     """What the model reads of one series, where its forecast belongs, and what may surprise."""
     schema, past, name = forecaster.schema, forecaster.bundle.past, series.item_id
-    if name is not None and name not in forecaster.places and not PLAIN_NAME.fullmatch(name):
+    parts = [] if name is None or name in forecaster.places else id_parts(name, len(schema.id))
+    if not all(PLAIN_NAME.fullmatch(part) for part in parts):
         message = (
             "expected at most 128 letters, digits, spaces and _ . : @ -, beginning with a letter "
             "or a digit"

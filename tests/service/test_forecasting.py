@@ -379,6 +379,15 @@ def test_series_of_different_contents_run_together(serve: Serve) -> None:
         np.testing.assert_allclose(each["mean"], alone, rtol=1e-5, atol=1e-5)
 
 
+def test_a_new_series_of_two_columns_has_plain_parts(serve: Serve) -> None:
+    client, _, series = serve("two ids")
+    answer = ask(client, {**series, "item_id": "South / Basel"})
+    assert answer["predictions"][0]["item_id"] == "South / Basel"
+    for name in ("South / a/b", "South/Basel", "South / "):
+        problem = refused(client, {**series, "item_id": name})
+        assert problem["errors"][0]["loc"] == ["item_id"]
+
+
 @pytest.mark.parametrize("role", ["past_covariates", "future_covariates", "static_covariates"])
 def test_a_model_without_covariates_takes_none(serve: Serve, role: str) -> None:
     client, _, series = serve("plain")
