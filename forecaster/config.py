@@ -459,7 +459,8 @@ class RunConfig(_Values):
 
     def flat(self) -> dict[str, str]:
         """Dotted names and values as text, for tables and trackers."""
-        return {key: _text(value) for key, value in leaves(self.to_dict())}
+        named = leaves(self.to_dict())
+        return {key: "" if value is None else str(value) for key, value in named}
 
 
 def load_dict(values: Mapping[str, Any], where: str) -> RunConfig:
@@ -724,7 +725,3 @@ def _validate(
 
 def _short(value: Any) -> str:
     return reprlib.repr(value)
-
-
-def _text(value: Any) -> str:
-    return "" if value is None else str(value)

@@ -129,22 +129,11 @@ class MixedChunkAttention(GatedUnit):
     ) -> None:
         refuse_mix(place.mix, "attention 'flash'")
         at_least_one(chunk_size=chunk_size)
-        options: dict[str, Any] = {
-            "key_width": key_width,
-            "expansion": expansion,
-            "gamma_init": gamma_init,
-            "rotary": rotary,
-        }
-        again = partial(
-            type(self), place, chunk_size=chunk_size, linear_scale=linear_scale, **options
-        )
         super().__init__(
-            place,
-            copies=4,
-            bias_length=chunk_size,
-            second=again if gau_replaces_ffn else None,
-            **options,
-        )
+            place, copies=4, bias_length=chunk_size, key_width=key_width,
+            expansion=expansion, gamma_init=gamma_init, rotary=rotary,
+            gau_replaces_ffn=gau_replaces_ffn, chunk_size=chunk_size, linear_scale=linear_scale,
+        )  # fmt: skip
         self.chunk_size, self.linear_scale = chunk_size, linear_scale
 
     def attend(self, copies: Tensor, v: Tensor, **seen: Unpack[Seen]) -> Tensor:

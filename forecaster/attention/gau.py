@@ -16,7 +16,6 @@ nothing. The relative bias above M = 512 starts as wide as the learned one.
 """
 
 import math
-from functools import partial
 from typing import Any, Literal, Unpack
 
 import torch
@@ -115,20 +114,11 @@ class GatedAttentionUnit(GatedUnit):
         gau_replaces_ffn: bool = False,
     ) -> None:
         refuse_mix(place.mix, "attention 'gau'")
-        options: dict[str, Any] = {
-            "key_width": key_width,
-            "expansion": expansion,
-            "gamma_init": gamma_init,
-            "rotary": rotary,
-        }
-        again = partial(type(self), place, normalizer=normalizer, **options)
         super().__init__(
-            place,
-            copies=2,
-            bias_length=place.key_length,
-            second=again if gau_replaces_ffn else None,
-            **options,
-        )
+            place, copies=2, bias_length=place.key_length, key_width=key_width,
+            expansion=expansion, gamma_init=gamma_init, rotary=rotary,
+            gau_replaces_ffn=gau_replaces_ffn, normalizer=normalizer,
+        )  # fmt: skip
         self.normalizer: Normalizer = normalizer
         check_one_of(Normalizer, normalizer=normalizer)
 

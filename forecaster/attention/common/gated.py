@@ -13,8 +13,9 @@ layer. In the paper a second unit replaces the feed-forward, here with `gau_repl
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
-from typing import Literal, Unpack
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, Literal, Unpack
 
 import torch
 import torch.nn.functional as F
@@ -33,11 +34,10 @@ _SPREAD = 0.02  # standard deviation of γ and of the relative bias at the start
 class GatedUnit(SelfAttention):
     """Base of the units: gate, values, and affine copies of one narrow projection.
 
-    `copies` is their number; `bias_length` is the M of the relative bias. `second` builds the unit
-    that replaces the feed-forward; None leaves the feed-forward. The options of both units are
-    `key_width` (s, even), `expansion` (e / D), `gamma_init` (the centre of γ at the start, 1 for
-    "one" and 0 for "paper"), `rotary` (whether queries and keys know their position) and
-    `gau_replaces_ffn` (whether there is a second unit).
+    `copies` is their number; `bias_length` is the M of the relative bias; `own` are the options of
+    the subclass, for its second unit. The options of both are `key_width` (s, even), `expansion`
+    (e / D), `gamma_init` (the centre of γ at the start, 1 for "one" and 0 for "paper"), `rotary`
+    (whether queries and keys know their position) and `gau_replaces_ffn`.
     """
 
     def __init__(
@@ -50,7 +50,8 @@ class GatedUnit(SelfAttention):
         expansion: int,
         gamma_init: GammaInit,
         rotary: bool,
-        second: "Callable[[], GatedUnit] | None",
+        gau_replaces_ffn: bool,
+        **own: Any,
     ) -> None:
         super().__init__(place)
         at_least_one(key_width=key_width, expansion=expansion)
@@ -58,7 +59,9 @@ class GatedUnit(SelfAttention):
             raise ValueError(f"key_width must be even, for its two halves, got {key_width}")
         check_one_of(GammaInit, gamma_init=gamma_init)
         self.rotary = rotary
-        self.second = second
+        options = {"gamma_init": gamma_init, "rotary": rotary, **own}
+        second = partial(type(self), place, key_width=key_width, expansion=expansion, **options)
+        self.second = second if gau_replaces_ffn else None
         inner = expansion * place.width
         self.gate_projection = nn.Linear(place.width, inner)
         self.value_projection = nn.Linear(place.width, inner)
