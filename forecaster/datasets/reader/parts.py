@@ -141,6 +141,12 @@ def find_parts(
             parts.append(told[place])
             continue
         part = _part(column, found, form, parts)
+        if part is None and (last := _longer_day(found)):
+            raise DataError(
+                f"{table.where}, column '{column}': it counts to {last}, as on the day on which "
+                "daylight saving ends; local time cannot tell the hour that is twice. Give stamps "
+                "in UTC or with their offset."
+            )
         if part is None:
             shown = ", ".join(sorted(found)[:3])
             raise DataError(
@@ -180,12 +186,22 @@ def _part(column: str, found: set[str], form: str, before: Sequence[str]) -> str
             return part if not calendar or form in ("year", "compact") else None
     if {"hour", "clock"} & {*before}:
         return "minute" if high <= 59 else None
+    if _longer_day(found) or (_plain(column) in _CALLED["hour"] and high < 100):
+        return None
     for part in ("hour", "1..48", "0..47", "1..96", "0..95"):
         if PARTS[part].first <= low and high <= PARTS[part].last:
             return part
     if high <= 2400 and (numbers % 100 < 60).all():
         return "hhmm"
     return "minutes" if high <= 1440 else None
+
+
+def _longer_day(found: set[str]) -> int:
+    """The last hour, half-hour or quarter-hour of a day of 25 hours, 0 if none of them is met."""
+    if not all(_NUMBER.match(word) for word in found):
+        return 0
+    numbers = {int(float(word)) for word in found}
+    return max(numbers) if numbers in ({*range(1, n + 1)} for n in (25, 50, 100)) else 0
 
 
 def later(times: NDArray[np.int64], at: Column, part: str) -> NDArray[np.int64]:

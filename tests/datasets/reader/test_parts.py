@@ -66,6 +66,19 @@ class TestDates:
         assert own.series.times[-1] == pd.Timestamp("2020-01-02")
         assert "Column 'Hour' counts hours, 24 being the next day's 0." in own.said
 
+    @pytest.mark.parametrize(("name", "last"), [("Hour", 25), ("n", 25), ("n", 50), ("n", 100)])
+    def test_a_day_of_25_hours_is_no_day_of_finer_steps(self, tmp_path, name, last):
+        counts = {name: [*range(1, last - last // 25 + 1), *range(1, last + 1)]}
+        stamps = ["2023-10-28"] * (last - last // 25) + ["2023-10-29"] * last
+        wrong = f"column '{name}': it counts to {last}, as on the day on which daylight saving ends"
+        with pytest.raises(DataError, match=wrong):
+            read(put(tmp_path, Date=stamps, **counts), Reading(time=f"Date,{name}", policy="sort"))
+
+    def test_hours_are_no_half_hours(self, tmp_path):
+        table = {"Date": ["2023-10-28"] * 3, "Hour": [1, 2, 30]}
+        with pytest.raises(DataError, match="expected hours"):
+            read(put(tmp_path, **table), Reading(time="Date,Hour"))
+
     def test_another_way_to_tell_the_hour(self, tmp_path):
         hours = {"Date": HOURS.strftime("%Y-%m-%d"), "Hour": HOURS.hour}
         own = read(put(tmp_path, **hours), Reading(time="Date,Hour"))
