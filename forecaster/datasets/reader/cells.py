@@ -101,7 +101,7 @@ def to_numbers(cells: pa.Array, complain: Complain, how: Written = PLAIN) -> NDA
         numbers = _careful(cells, complain, how)
     values: NDArray[np.float64] = numbers.to_numpy(zero_copy_only=False)
     for mark in how.missing:
-        if (same := values == _number(mark)).any():
+        if (same := values == _number(mark, how.decimal)).any():
             values = np.where(same, np.nan, values)
     infinite = np.isinf(values)
     if infinite.any():
@@ -110,17 +110,21 @@ def to_numbers(cells: pa.Array, complain: Complain, how: Written = PLAIN) -> NDA
     return values
 
 
-def _number(mark: str) -> float:
+def _number(mark: str, decimal: str) -> float:
     try:
-        return float(mark)
+        return float(mark.replace(",", ".") if decimal == "," else mark)
     except ValueError:
         return np.nan
 
 
 def _plain(text: pa.Array, how: Written) -> pa.Array | None:
     """Numbers as Arrow reads them, None where it cannot or must not."""
-    if how.sign == "%" or how.decimal == "," or not (how.decimal or how.pointed):
+    if how.sign == "%" or not (how.decimal or how.pointed):
         return None
+    if how.decimal == ",":
+        if pc.any(pc.match_substring(text, ".")).as_py():
+            return None
+        text = pc.replace_substring(text, ",", ".")
     try:
         return pc.cast(text, pa.float64())
     except pa.ArrowInvalid:

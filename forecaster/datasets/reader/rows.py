@@ -6,6 +6,7 @@ one grid of time steps; what is irregular about it is counted and refused, or re
 says. Nothing is ever filled: a missing value is NaN.
 """
 
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -240,7 +241,7 @@ class Reader:
         """The item of each series as it was met, and the names of the items, in order."""
         if not self.several:
             return np.zeros(len(self.table.parts), np.int64), [""]
-        names = list(ids.names) if ids.columns else [_stem(name) for name in self.table.names]
+        names = list(ids.names) if ids.columns else _apart(self.table.names)
         order = _sorted(names)
         item_of = np.empty(len(names), np.int64)
         item_of[order] = np.arange(len(names))
@@ -432,6 +433,15 @@ class Reader:
 
 def _stem(name: str) -> str:
     return Path(name).name.split(".")[0]
+
+
+def _apart(files: Sequence[str]) -> list[str]:
+    """What the series are called that have a file each: as far as it takes to tell them apart."""
+    names = [_stem(file) for file in files]
+    if len({*names}) < len(names):
+        above = os.path.commonpath(files)
+        names = [Path(file).relative_to(above).as_posix() for file in files]
+    return names
 
 
 def _sorted(names: Sequence[str]) -> list[int]:

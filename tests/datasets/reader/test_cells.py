@@ -76,6 +76,9 @@ OPEN = Written(pointed=False)
         (["-", "--", ".", "..", "?", "n/a", "NULL", "#N/A", "None", "1"], POINT, [None] * 9 + [1]),
         (["-9999", "-9999.0", "gap", "1"], Written(missing=("-9999", "gap")), [None] * 3 + [1]),
         (["-9999,0", "1,5"], Written(",", missing=("-9999",)), [None, 1.5]),
+        (["-99,9", "-99,90", "1,5"], Written(",", missing=("-99,9",)), [None, None, 1.5]),
+        (["1.500", "2,5"], COMMA, [1500, 2.5]),
+        (["1,5", "-", "2"], COMMA, [1.5, None, 2]),
     ],
 )  # fmt: skip
 def test_numbers_in_other_forms(cells, how, expected):

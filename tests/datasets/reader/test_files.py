@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from forecaster.datasets.reader import history, read
+from forecaster.datasets.reader import FILE, history, read
 from forecaster.datasets.reader.files import data_files, frame_table, open_table
 from forecaster.datasets.reading import Reading
 from forecaster.errors import DataError, UnavailableError
@@ -225,3 +225,17 @@ class TestZip:
         monkeypatch.setattr("forecaster.datasets.reader.formats.LARGEST", 999)
         with pytest.raises(DataError, match=r"x\.zip: unpacks to more than"):
             read(file)
+
+
+@pytest.mark.parametrize(
+    "names", [("a.1.csv", "a.2.csv"), ("a.csv", "a.parquet"), ("x=1/a.csv", "x=2/a.csv")]
+)
+def test_two_series_never_have_one_name(tmp_path, names):
+    table = pd.DataFrame({"t": pd.date_range("2020-01-01", periods=4), "y": range(4)})
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        to = table.to_parquet if name.endswith("parquet") else table.to_csv
+        to(tmp_path / name, index=False)
+    items = read(str(tmp_path), Reading(id=(FILE,))).series.items
+    assert items is not None
+    assert items.names == names
