@@ -25,9 +25,19 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from forecaster import resources
 from forecaster.errors import ConfigError, ForecasterError, StorageError, UsageError
-from forecaster.flags import FLAGS, Device, Features, Order, Policy, Split, option
+from forecaster.flags import (
+    FLAGS,
+    Decimal,
+    Device,
+    Features,
+    Order,
+    Policy,
+    Separator,
+    Split,
+    option,
+)
 from forecaster.lookup import canonical, did_you_mean, find, option_model
-from forecaster.resources import names_a_file
+from forecaster.resources import SUFFIXES, names_a_file
 
 if TYPE_CHECKING:
     from forecaster.attention.base import AttentionChoice, AttentionPlan
@@ -60,6 +70,12 @@ class _RuleError(ValueError):
         self.places = places
 
 
+_OF_FILES = (
+    "time", "stamps", "decimal", "separator", "id", "panel", "freq", "seasons", "static", "split",
+)  # fmt: skip
+"""What says how to read a file of one's own, and is known of a card."""
+
+
 class DataConfig(Section):
     name: str = "ETTh1"
     """A data card, see `forecaster data`; or a CSV or Parquet file, a folder or a pattern."""
@@ -84,6 +100,10 @@ class DataConfig(Section):
     """The time column of a file, or several with commas (Date,Hour); by default found."""
     stamps: Order | None = None
     """What comes first in stamps such as 01/02/2020; by default found, where the file tells."""
+    decimal: Decimal | None = None
+    """The decimal sign of a text, as in 1.5 or 1,5; by default found, where the text tells."""
+    separator: Separator | None = None
+    """What is between the fields of a text; by default found."""
     id: str | None = None
     """The columns of a file that name the series of each row, with commas; by default found."""
     panel: bool | None = None
@@ -125,8 +145,7 @@ class DataConfig(Section):
     @model_validator(mode="after")
     def _fits_together(self) -> "DataConfig":
         if not self.is_file:
-            named = ("time", "stamps", "id", "panel", "freq", "seasons", "static", "split")
-            for name in named:
+            for name in _OF_FILES:
                 if getattr(self, name):
                     raise _RuleError(
                         f"data.{name} says how to read a file of your own, but data.name="
@@ -398,7 +417,7 @@ class _Asked(_Values):
             if isinstance(attn, str):
                 find(dict.fromkeys(CATALOGUE), attn, "attention", SYNONYMS)
         except UsageError as error:
-            hint = " A file of your own has a name ending in .csv, .csv.gz, .parquet or .pq."
+            hint = f" A file of your own has a name ending in {', '.join(SUFFIXES)}."
             dotted = place == "data.name" and "." in name
             raise _RuleError(f"{error}{hint if dotted else ''}", place) from None
         return self

@@ -15,6 +15,8 @@ T = TypeVar("T")
 Features = Literal["M", "S", "MS"]
 Policy = Literal["error", "sort", "resample"]
 Order = Literal["day-first", "month-first", "year-first"]
+Decimal = Literal[".", ","]
+Separator = Literal[",", ";", "|", "tab"]
 Split = Literal["calendar", "series"]
 Device = Literal["auto", "cpu", "cuda"]
 
@@ -87,6 +89,8 @@ FLAGS = {
         "What comes first in stamps such as 01/02/2020, where they do not tell.",
         Order,
     ),
+    "decimal": Flag("data.decimal", "The decimal sign of a text, where it does not tell.", Decimal),
+    "separator": Flag("data.separator", "What is between the fields of a text.", Separator),
     "id": Flag("data.id", "The columns of a file that name its series, with commas."),
     "freq": Flag("data.freq", "The time step of a file: 15min, h, D, W-MON, MS."),
     "season": Flag(

@@ -24,7 +24,7 @@ from forecaster.datasets import (
 )
 from forecaster.datasets.items import End
 from forecaster.datasets.oddities import Oddity, find_oddities
-from forecaster.datasets.reading import Stamps
+from forecaster.datasets.reading import Stamps, Text
 from forecaster.datasets.series import quoted
 from forecaster.datasets.sizes import panel_sizes, sizes
 from forecaster.errors import DataError, UnavailableError, UsageError
@@ -309,6 +309,10 @@ def open_data(data: DataConfig, reading: Reading | None = None) -> Dataset:
         panel=data.panel,
         policy=data.policy,
         missing=tuple(map(str, data.missing)),
+        text=Text(
+            separator={"tab": "\t"}.get(data.separator or "", data.separator or ""),
+            decimal=data.decimal or "",
+        ),
     )
     if data.is_file:
         return read(data.name, reading or said)

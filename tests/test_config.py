@@ -82,6 +82,8 @@ class TestPrecedence:
             ("static", ["kind"]),
             ("time", "when"),
             ("stamps", "day-first"),
+            ("decimal", ","),
+            ("separator", "tab"),
             ("id", "shop"),
             ("freq", "D"),
             ("season", [7, 365]),

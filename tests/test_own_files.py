@@ -528,3 +528,33 @@ def test_train_and_predict_from_the_command_line(capfd, monkeypatch):
     ).out
     assert "series      3, of 140 to 200 rows" in told
     assert Path("shops-check.png").stat().st_size > 5000
+
+
+def test_the_next_file_of_a_model_is_written_as_its_first():
+    """A German text, of which few rows do not tell whether 1.500 has decimals."""
+    table = wide().assign(visitors=wide()["visitors"].round() + 600)
+
+    def german(table: pd.DataFrame, file: str) -> str:
+        rows = table.assign(
+            when=table["when"].dt.strftime("%d.%m.%Y"),
+            visitors=table["visitors"].map("{:,.0f}".format).str.replace(",", "."),
+        )
+        text = rows.to_csv(index=False, sep=";", decimal=",")
+        Path(file).write_bytes(f"# Läden\n{text}Summe;1;2\n".encode("cp1252"))
+        return file
+
+    problem, forecaster = trained(german(table, "sales.csv"))
+    text = forecaster.bundle.schema.reading.text
+    assert text is not None
+    assert (text.encoding, text.separator, text.decimal, text.footer) == ("cp1252", ";", ",", 1)
+    np.testing.assert_array_equal(problem.series.values, table[["amount", "visitors"]])
+    few = table[-20:].assign(amount=table["amount"][-20:].round())
+    expected = forecaster.predict(few)
+    assert forecaster.predict(german(few, "next.csv")).equals(expected)
+    few.to_csv("next.csv", index=False)
+    assert forecaster.predict("next.csv").equals(expected)
+    with pytest.raises(DataError, match="may be 1500 or 1.500; name the decimal sign with --decima"):
+        Path("few.csv").write_text("t;a\n2024-01-01;1.500\n2024-01-02;1.500\n")
+        trained("few.csv")
+    problem, _ = find_data(load(None, [], {"data": "few.csv", "decimal": ","}, {}), print)
+    assert problem.data.decimal == ","

@@ -56,12 +56,14 @@ class Written:
 
     The `decimal` sign is "" where the file does not tell it; then a single point is one if
     `pointed`. The `sign` is that of a currency or "%". Cells like one of `missing` have no value.
+    `remedy` is what messages advise where the decimal sign is in doubt.
     """
 
     decimal: str = ""
     pointed: bool = True
     sign: str = ""
     missing: tuple[str, ...] = ()
+    remedy: str = "name the decimal sign with --decimal"
 
 
 PLAIN = Written()
@@ -146,7 +148,7 @@ def _careful(cells: pa.Array, complain: Complain, how: Written) -> pa.Array:
     good = pc.or_(pc.is_null(text), good)
     if not pc.all(good).as_py():
         row = int(pc.index(good, False).as_py())
-        raise complain(row, _no_number(cells[row].as_py(), body[row].as_py(), decimal))
+        raise complain(row, _no_number(cells[row].as_py(), body[row].as_py(), decimal, how.remedy))
     _check_signs(text, parts, how.sign, complain)
     digits = pc.replace_substring_regex(body, _MARKS[decimal], "")
     numbers = pc.cast(pc.replace_substring(digits, ",", "."), pa.float64())
@@ -157,12 +159,12 @@ def _careful(cells: pa.Array, complain: Complain, how: Written) -> pa.Array:
     return pc.if_else(pc.xor(*minus), pc.negate(numbers), numbers)
 
 
-def _no_number(cell: str, body: str | None, decimal: str) -> str:
+def _no_number(cell: str, body: str | None, decimal: str, remedy: str) -> str:
     expected = f"expected a number, got {cell!r:.80}"
     if body is None:
         return expected
     sign = {".": "point", ",": "comma"}[decimal]
-    return f"{expected}; the others have a {sign}. Correct it, or name the sign with --decimal"
+    return f"{expected}; the others have a {sign}. Correct it, or {remedy}"
 
 
 class Evidence(NamedTuple):
@@ -294,7 +296,7 @@ def _decimal(text: pa.Array, how: Written, complain: Complain) -> str:
         whole, part = found.unclear.replace(",", ".").split(".")
         raise complain(
             row(found.unclear),
-            f"'{found.unclear}' may be {whole}{part} or {whole}.{part}; --decimal names the sign",
+            f"'{found.unclear}' may be {whole}{part} or {whole}.{part}; {how.remedy}",
         )
     return "," if found.comma else "."
 

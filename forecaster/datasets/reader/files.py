@@ -245,14 +245,17 @@ class Table:
         """How a part writes the numbers of a column."""
         separator, sign = self._separator(part), self._signs.get(column, "")
         decimal = self._decimals.get(separator, "")
-        return Written(decimal, separator == ",", sign, self.reading.missing)
+        how = Written(decimal, separator == ",", sign, self.reading.missing)
+        if self.told:
+            return replace(how, remedy="write it with a decimal point and no marks of thousands")
+        return how
 
     @property
     def text(self) -> Text | None:
         """How the text is written, None where none was read; whole when its rows were read."""
         part = self._first_text
         if part is None:
-            return self.reading.text
+            return self.reading.text if self.told else None
         marked = next((marked for _, _, marked in self._marked), "")
         return replace(
             part.head.text,
@@ -378,8 +381,8 @@ class Table:
     @cached_property
     def _signs(self) -> dict[str, str]:
         """The signs of currencies and percent, by column."""
-        if self.told and self.reading.text:
-            return self.reading.text.signs
+        if self.told:
+            return self.reading.text.signs if self.reading.text else {}
         return {name: found.sign for _, name, found in self._found if found.sign}
 
 

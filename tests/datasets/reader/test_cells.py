@@ -102,9 +102,9 @@ def test_marks_of_missing_values_among_numbers():
 @pytest.mark.parametrize(
     ("cells", "how", "message"),
     [
-        (["2", "12,345"], OPEN, "row 2: '12,345' may be 12345 or 12.345; --decimal names the sign"),
-        (["1,234"], Written(), "row 1: '1,234' may be 1234 or 1.234; --decimal names the sign"),
-        (["1.234"], OPEN, "row 1: '1.234' may be 1234 or 1.234; --decimal names the sign"),
+        (["2", "12,345"], OPEN, "row 2: '12,345' may be 12345 or 12.345; name the decimal"),
+        (["1,234"], Written(), "row 1: '1,234' may be 1234 or 1.234; name the decimal"),
+        (["1.234"], OPEN, "row 1: '1.234' may be 1234 or 1.234; name the decimal"),
         (["1,5", "1.5"], OPEN, "row 2: '1.5', where '1,5' has the other decimal sign"),
         (["1.5", "1,5"], POINT, "row 2: expected a number, got '1,5'; the others have a point"),
         (["1,5", "1.5"], COMMA, "row 2: expected a number, got '1.5'; the others have a comma"),

@@ -145,7 +145,9 @@ GUESS = "t;a\n2020-01-01;1.500\n2020-01-02;2.250\n"
 
 def test_a_guess_is_refused_and_can_be_named(tmp_path):
     file = put(tmp_path, GUESS)
-    with pytest.raises(DataError, match=r"row 1 .*'1\.500' may be 1500 or 1\.500; --decimal"):
+    with pytest.raises(
+        DataError, match=r"row 1 .*'1\.500' may be 1500 or 1\.500; name the decimal sign with --dec"
+    ):
         read(file)
     for decimal, values in ((".", [1.5, 2.25]), (",", [1500, 2250])):
         own = read(file, Reading(text=Text(decimal=decimal)))
