@@ -78,7 +78,7 @@ _OF_FILES = (
 
 class DataConfig(Section):
     name: str = "ETTh1"
-    """A data card, see `forecaster data`; or a CSV or Parquet file, a folder or a pattern."""
+    """A data card, see `forecaster data`; or a file, a folder or a pattern."""
     otherwise: str | None = None
     """The card that takes its place when `name` is a default and cannot be had."""
     path: Annotated[Path | None, Field(strict=False)] = None

@@ -68,7 +68,7 @@ FLAGS = {
     "attn": Flag("attn.name", "Attention; see `forecaster attentions`."),
     "horizon": Flag("window.horizon", "Steps to forecast.", int),
     "data": Flag(
-        "data.name", "A name of `forecaster data list`; or a CSV or Parquet file, folder, pattern."
+        "data.name", "A name of `forecaster data list`; or a file, folder, pattern (docs/data.md)."
     ),
     "target": Flag("data.target", "What to predict: columns, with commas; else all of them."),
     "past_covariates": Flag(

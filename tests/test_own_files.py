@@ -553,8 +553,10 @@ def test_the_next_file_of_a_model_is_written_as_its_first():
     assert forecaster.predict(german(few, "next.csv")).equals(expected)
     few.to_csv("next.csv", index=False)
     assert forecaster.predict("next.csv").equals(expected)
-    with pytest.raises(DataError, match="may be 1500 or 1.500; name the decimal sign with --decima"):
-        Path("few.csv").write_text("t;a\n2024-01-01;1.500\n2024-01-02;1.500\n")
+    Path("few.csv").write_text("t;a\n2024-01-01;1.500\n2024-01-02;1.500\n")
+    with pytest.raises(
+        DataError, match=r"may be 1500 or 1\.500; name the decimal sign with --deci"
+    ):
         trained("few.csv")
     problem, _ = find_data(load(None, [], {"data": "few.csv", "decimal": ","}, {}), print)
     assert problem.data.decimal == ","

@@ -77,7 +77,7 @@ def data_fetch(name: str, as_json: AsJson = False) -> None:
 @configured(*ABOUT_FILES)
 def data_check(
     asked: Asked,
-    file: Annotated[str, typer.Argument(help="A CSV or Parquet file, a folder, a pattern.")],
+    file: Annotated[str, typer.Argument(help="A file, a folder or a pattern (docs/data.md).")],
     picture: Annotated[
         Path | None, typer.Option(help="PNG or SVG to draw; else NAME-check.png here.")
     ] = None,

@@ -22,11 +22,11 @@ def predict(
         typer.Option(help="A service to ask instead; its key, if any, in $FORECASTER_API_KEY."),
     ] = None,
     input: Annotated[
-        str | None, typer.Option(help="CSV or Parquet with the history; else the model's data.")
+        str | None, typer.Option(help="A file with the history; else the model's data.")
     ] = None,
     future: Annotated[
         str | None,
-        typer.Option(help="CSV or Parquet with the covariates known ahead, a row per step."),
+        typer.Option(help="A file with the covariates known ahead, a row per step."),
     ] = None,
     policy: Policy = None,
     output: Annotated[

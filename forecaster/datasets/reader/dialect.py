@@ -58,6 +58,7 @@ class Head:
     start: int
     left_out: tuple[str, ...]
     bare: bool = False
+    broken: bool = False
 
 
 def find_encoding(head: bytes, where: str) -> str:
@@ -147,7 +148,8 @@ def read_head(data: bytes, whole: bool, where: str, reading: Reading = NOTHING_S
     left_out = tuple(
         row.text.strip() for row in out if not row.blank and not _SEPARATOR_LINE.fullmatch(row.text)
     )
-    return Head(found, names, len(text[:begin].encode()), left_out, bare)
+    broken = any(line.count('"') % 2 for line in lines)
+    return Head(found, names, len(text[:begin].encode()), left_out, bare, broken)
 
 
 def footer(tail: str, head: Head, ended: bool) -> tuple[int, list[str]]:

@@ -256,12 +256,11 @@ class Table:
         part = self._first_text
         if part is None:
             return self.reading.text if self.told else None
-        marked = next((marked for _, _, marked in self._marked), "")
         return replace(
             part.head.text,
             encoding=part.encoding,
             decimal=self._decimals.get(part.head.text.separator, ""),
-            thousands=marked.lstrip("0123456789")[:1],
+            thousands=self._marked[1].lstrip("0123456789")[:1],
             footer=len(part.footer),
             signs=self._signs,
         )
@@ -291,11 +290,12 @@ class Table:
     def _cells(self) -> list[str]:
         """Sentences about cells of which more is read than digits."""
         said = []
-        for name, decimal, marked in self._marked:
-            how = Written(decimal, sign=self._signs.get(name, ""))
-            number = to_numbers(pa.array([marked]), DataError, how)[0]
-            said.append(f"Marks of thousands are left out: '{marked}' is {number:g}.")
-            break
+        decimal, marked = self._marked
+        if marked:
+            number = to_numbers(
+                pa.array([marked]), lambda _, what: DataError(what), Written(decimal)
+            )
+            said.append(f"Marks of thousands are left out: '{marked}' is {number[0]:.12g}.")
         percent = [name for name, sign in self._signs.items() if sign == "%"]
         if percent:
             said.append(f"Percent signs are left out, so that 5 % is 5: {quoted(percent)}.")
@@ -350,14 +350,13 @@ class Table:
         return [(sep, *one) for sep, known in self._learned.items() for one in known.items()]
 
     @property
-    def _marked(self) -> list[tuple[str, str, str]]:
-        """Numbers with marked thousands, one for each column that has such, and their decimals."""
-        marked = []
-        for separator, name, found in self._found:
+    def _marked(self) -> tuple[str, str]:
+        """The decimal sign and the number that is first to have marks of thousands, or "" twice."""
+        for separator, _, found in self._found:
             decimal = self._decimals[separator] or ("," if found.evidence.comma else ".")
             if example := found.marked[decimal == ","]:
-                marked.append((name, decimal, example))
-        return marked
+                return decimal, example
+        return "", ""
 
     @cached_property
     def _decimals(self) -> dict[str, str]:

@@ -249,7 +249,10 @@ class TextFile(Part):
                     stream,
                     # One thread, as only then a wrong row is told by its number.
                     pa.csv.ReadOptions(use_threads=False, block_size=BLOCK, column_names=names),
-                    pa.csv.ParseOptions(delimiter=self.head.text.separator),
+                    pa.csv.ParseOptions(
+                        delimiter=self.head.text.separator,
+                        newlines_in_values=self.head.broken,
+                    ),
                     pa.csv.ConvertOptions(
                         column_types=dict.fromkeys(names, pa.string()), include_columns=columns
                     ),

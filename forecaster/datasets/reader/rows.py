@@ -42,7 +42,7 @@ _PANEL = "y"
 
 
 def read(path: str, reading: Reading = NOTHING_SAID) -> Dataset:
-    """The series in a CSV or Parquet file, in the files of a folder, or in those of a pattern.
+    """The series in a file, in the files of a folder, or in those of a pattern.
 
     Files without an id column are the series of a panel where their times overlap, and consecutive
     parts of one series otherwise. The series of a panel are called by the stems of the files, their

@@ -1,4 +1,10 @@
+import contextlib
+from dataclasses import replace
+
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from forecaster.datasets.reader import history, read
 from forecaster.datasets.reader.dialect import find_encoding, footer, read_head
@@ -82,6 +88,13 @@ def test_batches_do_not_matter(tmp_path, monkeypatch, batch):
     assert own.counts["rows"] == 29 * 24
     assert own.series.values[25:27, 0].tolist() == [2.15, 2.25]
     assert "The text is not in UTF-8 and is read as Windows-1252." in own.said
+
+
+def test_cells_in_quotes_may_hold_line_breaks(tmp_path, monkeypatch):
+    rows = [f'2020-01-{d:02},"a ""b""\n{"x" * d}, c",{d}' for d in range(1, 30)]
+    monkeypatch.setattr("forecaster.datasets.reader.formats.BLOCK", 99)
+    own = read(put(tmp_path, "\n".join(["t,note,a", *rows]) + "\n"))
+    assert own.series.values[:, 0].tolist() == [*range(1, 30)]
 
 
 def test_a_letter_of_another_encoding_may_come_late(tmp_path):
@@ -251,3 +264,50 @@ def test_bytes_that_are_no_text():
         find_encoding(b"\0\1\2" * 99, "here")
     assert find_encoding("é ".encode("latin-1"), "here") == "cp1252"
     assert find_encoding(b"\x81 ", "here") == "latin-1"
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    separator=st.sampled_from([",", ";", "\t", "|"]),
+    decimal=st.sampled_from([".", ","]),
+    thousands=st.sampled_from(["", ",", ".", " ", "\u202f", "'"]),
+    places=st.integers(0, 4),
+    sign=st.sampled_from(["{}", "${}", "{} €", "{} %"]),
+    encoding=st.sampled_from(["utf-8", "utf-8-sig", "utf-16", "cp1252"]),
+    above=st.sampled_from(["", "# x; y, z\n", "From x\n\n"]),
+    units=st.booleans(),
+    below=st.sampled_from(["", "\n", "Total{0}1{0}2\n", "\nSource: x\n"]),
+    end=st.sampled_from(["\n", "\r\n"]),
+    size=st.integers(0, 7),
+    rows=st.integers(3, 40),
+    seed=st.integers(0, 2**20),
+)  # fmt: skip
+def test_a_text_is_read_as_it_was_meant_or_refused(
+    tmp_path_factory, separator, decimal, thousands, places, sign, encoding, above, units, below,
+    end, size, rows, seed,
+):  # fmt: skip
+    """No form may be read as other numbers than it was written from."""
+    if thousands == decimal or (encoding == "cp1252" and thousands == "\u202f"):
+        thousands = ""
+    random = np.random.default_rng(seed)
+    values = np.round(random.normal(size=(rows, 2)) * 10.0**size, places) + 0.0
+    marks = str.maketrans({",": thousands, ".": decimal})
+
+    def cell(value):
+        text = sign.format(f"{value:,.{places}f}".translate(marks))
+        return f'"{text}"' if separator in text else text
+
+    lines = [separator.join(["day", "ä", "b"])]
+    lines += [separator.join(["", "[kW]", "[m]"])] * units
+    days = np.arange("2020-01-01", rows, dtype="M8[D]")
+    lines += [separator.join([str(d), *map(cell, v)]) for d, v in zip(days, values, strict=True)]
+    data = above + "\n".join(lines) + "\n" + below.format(separator)
+    file = put(tmp_path_factory.mktemp("text"), data.replace("\n", end).encode(encoding))
+    reading = Reading(targets=("ä", "b"))
+    with contextlib.suppress(DataError):
+        assert read(file, reading).series.values.tolist() == values.tolist()
+        return
+    with pytest.raises(DataError, match=" may be "):
+        read(file, reading)
+    own = read(file, replace(reading, text=Text(decimal=decimal)))
+    assert own.series.values.tolist() == values.tolist()
