@@ -188,7 +188,8 @@ class _Line:
         self.fields = fields(text, separator)
         self.blank = not any(field.strip() for field in self.fields)
         self.comment = comments and bool(_COMMENT.match(text))
-        self.full = len(self.fields) == width and not self.blank and not self.comment
+        self.wide = len(self.fields) == width and not self.blank
+        self.full = self.wide and not self.comment
         self.shapes = [shape(field) for field in self.fields]
 
     @property
@@ -323,7 +324,8 @@ def _header(rows: Sequence[_Line], where: str) -> tuple[int, int, tuple[str, ...
     for i in range(place + 1, len(rows)):
         row = rows[i]
         units = row.full and row.clashes(typed)
-        if not (units or row.blank or row.comment or _RULE.fullmatch(row.text)):
+        comment = row.comment and not _is_named(row, typed)
+        if not (units or row.blank or comment or _RULE.fullmatch(row.text)):
             break
         end = i + 1
     return place, end, tuple(rows[place].fields)
@@ -336,10 +338,15 @@ def _is_row(row: _Line, typed: dict[int, Shape]) -> bool:
     )
 
 
+def _is_named(row: _Line, typed: dict[int, Shape]) -> bool:
+    """Whether a line like a comment is a row whose first cell is the name of its series."""
+    return 0 not in typed and row.wide and _is_row(row, typed)
+
+
 def _no_row(row: _Line, above: Sequence[_Line], typed: dict[int, Shape], apart: bool) -> bool:
     """Whether a line below the rows is none itself."""
     if row.comment:
-        return True
+        return not _is_named(row, typed)
     total = row.starts(_TOTAL)
     if total:
         word = row.fields[total - 1]

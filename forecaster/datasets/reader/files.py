@@ -245,9 +245,12 @@ class Table:
         """How a part writes the numbers of a column."""
         separator, sign = self._separator(part), self._signs.get(column, "")
         decimal = self._decimals.get(separator, "")
-        how = Written(decimal, separator == ",", sign, self.reading.missing)
+        how = Written(decimal, separator in ("", ","), sign, self.reading.missing)
         if self.told:
-            return replace(how, remedy="write it with a decimal point and no marks of thousands")
+            return replace(
+                how,
+                remedy="write a decimal point, no marks of thousands, and commas between fields",
+            )
         return how
 
     @property
@@ -315,13 +318,15 @@ class Table:
         return None
 
     def _separator(self, number: int) -> str:
-        """What separates the fields of a part, a comma where nothing does.
+        """What separates the fields of a part, "" where it is no text.
 
-        Files of one separator have one decimal sign. Where it is a comma, "1.234" has decimals if
-        no other number tells.
+        Files of one separator have one decimal sign. Where it is a comma or none, "1.234" has
+        decimals if no other number tells.
         """
         part = self.parts[number]
-        return part.head.text.separator if isinstance(part, TextFile) else ","
+        if isinstance(part, Workbook) or not isinstance(part, TextFile):
+            return ""
+        return part.head.text.separator
 
     @cached_property
     def _learned(self) -> dict[str, dict[str, Learned]]:
@@ -335,7 +340,8 @@ class Table:
             if not self.joined and (clear or looked[separator] == FILES):
                 continue
             looked[separator] += 1
-            how = Written(self._told_decimal(separator), separator == ",", "", self.reading.missing)
+            told, pointed = self._told_decimal(separator), separator in ("", ",")
+            how = Written(told, pointed, missing=self.reading.missing)
             sample = self._first_rows(number) if number or self.joined else self.sample
             for name in sample.column_names:
                 cells = sample[name].combine_chunks()

@@ -193,6 +193,14 @@ def test_no_number_is_guessed_where_the_separator_is_another(tmp_path, text):
         history(put(tmp_path, text), known(separator=",", decimal="."))
 
 
+@pytest.mark.parametrize("ids", ["#1 B C", "B C #1", "B #1 C"])
+def test_a_row_may_begin_with_a_name_like_a_comment(tmp_path, ids):
+    rows = [f"{name},{day},5" for name in ids.split() for day in DAYS]
+    series = read(put(tmp_path, "id,t,y\n" + "\n".join(rows) + "\n")).series
+    assert series.items is not None
+    assert series.items.bounds.tolist() == [0, 12, 24, 36]
+
+
 def test_files_of_two_separators_have_a_decimal_sign_each(tmp_path):
     put(tmp_path, "t;a\n2020-01-01;0,5\n2020-01-02;2,5\n", "a.csv")
     put(tmp_path, GUESS.replace(";", ","), "b.csv")

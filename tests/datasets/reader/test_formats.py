@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.feather
 import pytest
 
-from forecaster.datasets.reader import read
+from forecaster.datasets.reader import history, read
 from forecaster.datasets.reading import Reading
 from forecaster.errors import DataError, UnavailableError
 
@@ -111,6 +111,15 @@ def test_a_workbook(tmp_path, plain):
     own = read(file)
     assert own.series.digest == plain.series.digest
     assert own.said[0] == "The time is column 't'."
+
+
+def test_numbers_of_a_workbook_have_points_whatever_the_training_file_had(tmp_path):
+    days = [f"2020-01-{day:02}" for day in range(1, 9)]
+    text = tmp_path / "train.csv"
+    text.write_text("t,a\n" + "".join(f'{day},"{place},5"\n' for place, day in enumerate(days)))
+    trained = read(str(text))
+    file = workbook(tmp_path / "next.xlsx", [["t", "a"], *([day, 1.234] for day in days)])
+    assert set(history(file, trained.reading).series.values[:, 0]) == {1.234}
 
 
 def test_a_workbook_as_people_write_them(tmp_path, plain):
