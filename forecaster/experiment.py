@@ -57,8 +57,9 @@ def run(loaded: Loaded, say: Say, show: Callable[[dict[str, Any]], None]) -> Res
     from forecaster.train import fit
 
     problem = make_problem(*find_data(loaded, say), say)
-    for sentence in sentences(problem.oddities):
-        say(sentence)
+    if problem.config.data.is_file:  # the oddities of a card's file are known
+        for sentence in sentences(problem.oddities):
+            say(sentence)
     config, device = problem.config, machine.device(problem.config.device)
     train, stopping = problem.training(device), problem.stopping(device)
     model = problem.build_model()

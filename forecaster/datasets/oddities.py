@@ -41,7 +41,7 @@ SHORTEST = 24
 """Steps for which a stuck value stays, at least."""
 SAMPLE = 2**16
 """Values of a part, evenly spaced, that tell its level."""
-MOST_SAID = 20
+MOST_SAID = 5
 """Sentences about oddities."""
 KEPT = 1000
 """Spans of one oddity that are kept, to be drawn."""
@@ -83,7 +83,7 @@ def sentences(oddities: Sequence[Oddity]) -> list[str]:
     texts = [oddity.text for oddity in oddities[:MOST_SAID]]
     more = len(oddities) - MOST_SAID
     return (
-        [*texts, f"{more:,} more such sentences: forecaster data check --json."]
+        [*texts, f"{more:,} more such sentences: forecaster data check shows all."]
         if more > 0
         else texts
     )
