@@ -24,7 +24,7 @@ POINTS = 1500
 
 MARKED = {
     "sentinel": "mark of a missing value", "outlier": "outlier", "jump": "jump",
-    "stuck": "stuck value", "shift": "shifted level",
+    "stuck": "stuck value", "shift": "shifted level", "empty": "part without values",
 }  # fmt: skip
 """What the picture marks, in words."""
 

@@ -1,8 +1,8 @@
 """What stands out among the values of a series, so that training does not meet it unnoticed.
 
-Marks of missing values, stuck values, outliers, jumps, and a level that shifts after the training
-part. Each test compares a column with itself, by order statistics, and would rather be silent than
-wrong. Nothing is changed: what is found is said.
+Marks of missing values, stuck values, outliers, jumps, a level that shifts after the training part,
+and a part without values. Each test compares a column with itself, by order statistics, and would
+rather be silent than wrong. Nothing is changed: what is found is said.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ from forecaster.datasets.card import Borders
 from forecaster.datasets.items import End, Items
 from forecaster.datasets.series import Series
 
-Kind: TypeAlias = Literal["sentinel", "stuck", "outlier", "jump", "shift"]
+Kind: TypeAlias = Literal["sentinel", "stuck", "outlier", "jump", "shift", "empty"]
 Numbers: TypeAlias = NDArray[np.float64]
 Spans: TypeAlias = list[tuple[int, int]]
 
@@ -111,6 +111,8 @@ class _Column:
             what = f"{mark} stands there {_times(len(spans))}, {first}, far from all other values"
             remedy = f"--missing {mark} takes it as a missing value"
             yield self._oddity("sentinel", spans, f"{what}; {remedy}")
+        for part, steps in borders.parts.items():
+            yield from self._empty(part, *steps)
         if self.flag:
             return
         stuck: Spans = []
@@ -185,6 +187,18 @@ class _Column:
             and width > 0
             and max(low - mark, mark - high) > width * (1 if len(spans) > 1 else 10)
         }
+
+    def _empty(self, part: str, begin: End, end: End) -> Iterator[Oddity]:
+        """A part in which a column has no value, though it has some elsewhere."""
+        bounds = self.items.bounds[self.chosen]
+        firsts, lasts = (
+            (bounds + self.items.rows_before(step)[self.chosen]).tolist() for step in (begin, end)
+        )
+        spans = [span for span in zip(firsts, lasts, strict=True) if span[0] < span[1]]
+        if not spans or any((~np.isnan(self._values(*span))).any() for span in spans):
+            return
+        if any((~np.isnan(values)).any() for _, values in self._stretches()):
+            yield self._oddity("empty", spans, f"the {part} steps hold no value of it")
 
     def _shift(self, part: str, train: End, begin: End, end: End) -> Iterator[Oddity]:
         """A part of which most lies outside of where 98 % of the training values lie."""

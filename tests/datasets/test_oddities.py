@@ -120,3 +120,14 @@ def test_of_a_large_panel_some_series_are_looked_at():
     series = Series(values, TIMES[:rows], ("y",), "h", "here", items)
     (mark,) = find_oddities(series, Borders(7, 8, 10))
     assert mark.count == rows
+
+
+def test_a_part_without_values():
+    (empty,) = find(changed(slice(2400, None), np.nan))
+    assert (empty.kind, empty.spans) == ("empty", ((2400, 3000),))
+    assert empty.text == "Column 'load': the test steps hold no value of it."
+    whole, half = changed(slice(2100, None), np.nan)[:, None], changed(slice(0, 2100), np.nan)
+    items = Items(("a", "b"), np.array([0, ROWS, 2 * ROWS]), np.array([0, 0]))
+    values = np.concatenate([whole, half[:, None]])
+    series = Series(values, TIMES, ("load",), "h", "here", items=items)
+    assert find_oddities(series, Borders(2100, 2400, ROWS)) == ()
