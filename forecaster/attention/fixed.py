@@ -31,8 +31,8 @@ from forecaster.attention.common.flex import flex_pattern, suits_flex
 from forecaster.attention.common.kernels import at_least_one
 from forecaster.attention.common.multihead import MultiHeadAttention
 from forecaster.attention.common.patterns import (
-    Part,
-    SelfPart,
+    KeyTiles,
+    SelfTiles,
     Strip,
     check_self_inputs,
     masked_attention,
@@ -107,13 +107,13 @@ def fixed_attention(
     if len(patterns) == 1 and suits_flex(q, v, key_mask):
         return flex_pattern(q, k, v, patterns[0], scale)
 
-    def parts(strip: Strip) -> list[Part]:
+    def parts(strip: Strip) -> list[KeyTiles]:
         blocks = strip.padded // stride
         start = 1 if causal else 0  # block 0 has no earlier summary to read
         # Masks that differ by query or head are spelt out in the kernel: some queries at a time.
         at_once = math.ceil(_ROWS / stride) if causal or distinct_heads else blocks
         borders = [*range(start, blocks, at_once), blocks]
-        own: list[Part] = [_Own(patterns, triangular=causal)]
+        own: list[KeyTiles] = [_Own(patterns, triangular=causal)]
         return own + [
             _Summaries(patterns, strip, start, stop, read=stop - 1 if causal else blocks)
             for start, stop in pairwise(borders)
@@ -187,7 +187,7 @@ def _is_full(L: int, stride: int, summary: int) -> bool:
 
 
 @dataclass(frozen=True)
-class _Own(SelfPart):
+class _Own(SelfTiles):
     """Every block by itself; if not causal, without its summary, which all blocks read."""
 
     patterns: tuple[FixedPattern, ...]
@@ -196,7 +196,7 @@ class _Own(SelfPart):
     def queries(self, strip: Tensor) -> Tensor:
         return strip.view(-1, self.patterns[0].stride, *strip.shape[1:]).transpose(1, 2)
 
-    def visible(self, real: Tensor) -> Tensor:
+    def visible_keys(self, real: Tensor) -> Tensor:
         seen = self.keys(real[:, :1])
         if not self.triangular:
             place = torch.arange(seen.shape[2], device=real.device)
@@ -205,7 +205,7 @@ class _Own(SelfPart):
 
 
 @dataclass(frozen=True)
-class _Summaries(Part):
+class _Summaries(KeyTiles):
     """The queries of blocks `start` to `stop` and the summaries of the first `read` blocks."""
 
     triangular = False
@@ -226,7 +226,7 @@ class _Summaries(Part):
         tiles = tiles.transpose(1, 2).unflatten(1, (self.read, -1))
         self._blocks(strip)[self._summaries(strip)] += tiles
 
-    def visible(self, real: Tensor) -> Tensor:
+    def visible_keys(self, real: Tensor) -> Tensor:
         seen = self.keys(real[:, :1])[:, :, None]
         if not self.patterns[0].causal:
             return seen

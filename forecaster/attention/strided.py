@@ -30,8 +30,8 @@ from forecaster.attention.common.flex import flex_pattern, suits_flex
 from forecaster.attention.common.kernels import at_least_one, check_one_of
 from forecaster.attention.common.multihead import MultiHeadAttention
 from forecaster.attention.common.patterns import (
-    Part,
-    SelfPart,
+    KeyTiles,
+    SelfTiles,
     Strip,
     check_self_inputs,
     masked_attention,
@@ -95,8 +95,8 @@ def strided_attention(
         return flex_pattern(q, k, v, shown, scale)
     block = stride * math.ceil(_BLOCK / stride)
 
-    def parts(strip: Strip) -> list[Part]:
-        parts: list[Part] = []
+    def parts(strip: Strip) -> list[KeyTiles]:
+        parts: list[KeyTiles] = []
         if pattern != "local":
             parts.append(_Column(strip, stride, causal))
         if pattern != "column":
@@ -174,7 +174,7 @@ def _is_full(L: int, stride: int, pattern: Keys) -> bool:
 
 
 @dataclass(frozen=True)
-class _Local(Part):
+class _Local(KeyTiles):
     """Blocks of queries, each with the keys from one stride before it to its end or, if the
     pattern is not causal, to one stride after it: windows that overlap.
 
@@ -204,7 +204,7 @@ class _Local(Part):
         for start, end in pairwise(borders):  # no such piece overlaps with itself
             self._cut(strip, start, end).add_(tiles[:, :, start:end])
 
-    def visible(self, real: Tensor) -> Tensor:
+    def visible_keys(self, real: Tensor) -> Tensor:
         j = torch.arange(self.window, device=real.device)
         i = j[self.stride : self.stride + self.block, None]
         near = StridedPattern(self.stride, self.causal, "local")(i, j)
@@ -218,7 +218,7 @@ class _Local(Part):
 
 
 @dataclass(frozen=True)
-class _Column(SelfPart):
+class _Column(SelfTiles):
     """All steps of equal remainder by the stride: with heads side by side a view of the strip."""
 
     strip: Strip
@@ -229,5 +229,5 @@ class _Column(SelfPart):
         shape = self.strip.batch, -1, self.stride * strip.shape[1], *strip.shape[2:]
         return self.strip.series(strip).view(shape).transpose(1, 2)
 
-    def visible(self, real: Tensor) -> Tensor:
+    def visible_keys(self, real: Tensor) -> Tensor:
         return self.keys(real)[:, :, None]

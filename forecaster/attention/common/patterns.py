@@ -2,7 +2,7 @@
 
 Short series take one call of the fused kernel with the pattern as a mask (`masked_attention`). Long
 ones take dense tiles that together hold every visible key once (`tiled_attention`): a mechanism
-names them as `Part`s, which are merged by their log-sum-exp (tiles.py).
+names them as `KeyTiles`s, which are merged by their log-sum-exp (tiles.py).
 """
 
 from abc import ABC, abstractmethod
@@ -102,7 +102,7 @@ class Strip:
         return inner.view(self.batch, self.padded, *strip.shape[1:])
 
 
-class Part(ABC):
+class KeyTiles(ABC):
     """Some queries and, for them, some visible keys: N·G dense tiles of l queries and s keys.
 
     No key may be visible to a query in two parts. In `triangular` tiles key n is visible to query
@@ -124,14 +124,14 @@ class Part(ABC):
         """Add tiles (N, G, s, E) to the strip at the places from which `keys` takes them."""
 
     @abstractmethod
-    def visible(self, real: Tensor) -> Tensor:
+    def visible_keys(self, real: Tensor) -> Tensor:
         """Which keys are visible beside that: bool that broadcasts to (N, G, l, s).
 
         `real` is the strip (steps, H) of the keys that exist and are not masked.
         """
 
 
-class SelfPart(Part):
+class SelfTiles(KeyTiles):
     """A part whose keys stand where its queries stand."""
 
     def keys(self, strip: Tensor) -> Tensor:
@@ -145,7 +145,7 @@ def tiled_attention(
     q: Float[Tensor, "B H L E"],
     k: Float[Tensor, "B H L E"],
     v: Float[Tensor, "B H L Ev"],
-    parts: Callable[[Strip], list[Part]],
+    parts: Callable[[Strip], list[KeyTiles]],
     *,
     block: int,
     margin: int,
@@ -175,7 +175,7 @@ class _Tiled(torch.autograd.Function):
         v: Tensor,
         key_mask: Tensor | None,
         strip: Strip,
-        parts: list[Part],
+        parts: list[KeyTiles],
         scale: float,
     ) -> Tensor:
         if key_mask is None:
@@ -230,6 +230,6 @@ class _Tiled(torch.autograd.Function):
         return *lifted, None, None, None, None
 
 
-def _bias(part: Part, real: Tensor, dtype: torch.dtype) -> Tensor:
+def _bias(part: KeyTiles, real: Tensor, dtype: torch.dtype) -> Tensor:
     """What to add to the scores of a part, so that only its visible keys have weight."""
-    return (~part.visible(real)).to(dtype).mul_(HIDDEN)
+    return (~part.visible_keys(real)).to(dtype).mul_(HIDDEN)

@@ -22,14 +22,14 @@ import pyarrow as pa
 from forecaster.datasets.reader.cells import Learned, Written, is_text, learn, to_numbers
 from forecaster.datasets.reader.dialect import SEPARATORS
 from forecaster.datasets.reader.formats import (
+    Format,
     Frame,
-    Part,
     Source,
     TextFile,
     Workbook,
     check_size,
     explained,
-    open_part,
+    open_format,
 )
 from forecaster.datasets.reading import NOTHING_SAID, Reading, Text
 from forecaster.datasets.series import quoted
@@ -79,7 +79,7 @@ class Table:
     """
 
     where: str
-    parts: tuple[Part, ...]
+    parts: tuple[Format, ...]
     reading: Reading = NOTHING_SAID
 
     @property
@@ -437,10 +437,10 @@ def open_table(path: str, reading: Reading = NOTHING_SAID) -> Table:
             what = "matches no file" if glob.has_magic(str(place)) else "does not exist"
             raise UnavailableError(f"the data file {place} {what}.")
         sources = [source for file in files for source in _in_file(file)]
-    parts: list[Part] = []
+    parts: list[Format] = []
     like = None
     for source in sources:
-        parts.append(open_part(source, reading, like))
+        parts.append(open_format(source, reading, like))
         if like is None and isinstance(parts[-1], TextFile):
             like = parts[-1]
     return Table(str(place), tuple(parts), reading)

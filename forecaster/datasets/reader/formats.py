@@ -56,7 +56,7 @@ TAIL = 2**14
 """Bytes in which the end of a text is looked for."""
 
 
-class Part(ABC):
+class Format(ABC):
     """A file of a table, or a frame: `name` is what messages call it.
 
     All its rows have the values in `keys`, by column: those that its folders are called by.
@@ -98,14 +98,14 @@ class Source:
             return pa.BufferReader(stream.read())
 
 
-def open_part(source: Source, reading: Reading, like: "TextFile | None") -> Part:
+def open_format(source: Source, reading: Reading, like: "TextFile | None") -> Format:
     """The part of a table in a file; what is `like` another text need not be looked at again."""
-    part = _part(source, reading, like)
+    part = _format(source, reading, like)
     part.keys = source.keys
     return part
 
 
-def _part(source: Source, reading: Reading, like: "TextFile | None") -> Part:
+def _format(source: Source, reading: Reading, like: "TextFile | None") -> Format:
     magic, name = source.magic, source.name.lower()
     if magic.startswith(b"PAR1") or name.endswith((".parquet", ".pq")):
         return ParquetFile(source)
@@ -121,7 +121,7 @@ def _part(source: Source, reading: Reading, like: "TextFile | None") -> Part:
     return TextFile(source.name, source.open, reading, like)
 
 
-class Frame(Part):
+class Frame(Format):
     """The rows of a frame."""
 
     def __init__(self, name: str, table: pa.Table) -> None:
@@ -136,7 +136,7 @@ class Frame(Part):
         yield from self.table.select(columns).to_batches(max_chunksize=ROWS)
 
 
-class ParquetFile(Part):
+class ParquetFile(Format):
     """The rows of a Parquet file."""
 
     def __init__(self, source: Source) -> None:
@@ -158,7 +158,7 @@ class ParquetFile(Part):
             yield from file.iter_batches(ROWS, columns=columns, use_threads=False)
 
 
-class ArrowFile(Part):
+class ArrowFile(Format):
     """The rows of a Feather file, or of another file or stream in Arrow's format."""
 
     def __init__(self, source: Source) -> None:
@@ -191,7 +191,7 @@ class ArrowFile(Part):
         return (pa.ipc.open_stream if is_stream else pa.ipc.open_file)(file, options=options)
 
 
-class TextFile(Part):
+class TextFile(Format):
     """The rows of a text, with fields between separators."""
 
     def __init__(

@@ -22,7 +22,7 @@ DAY = 24 * HOUR
 
 
 @dataclass(frozen=True)
-class Part:
+class TimePart:
     """What a further time column counts: numbers from `first` to `last`, `unit` microseconds each.
 
     `within` is what the columns before it must be whole multiples of.
@@ -36,19 +36,19 @@ class Part:
 
 
 PARTS = {
-    "month": Part("months", 1, 12),
-    "quarter": Part("quarters", 1, 4),
-    "day": Part("days", 1, 31),
-    "hour": Part("hours, 24 being the next day's 0", 0, 24, HOUR),
-    "minute": Part("minutes", 0, 59, 60 * SECOND, HOUR),
-    "second": Part("seconds", 0, 59, SECOND, 60 * SECOND),
-    "1..48": Part("half-hours, 1 beginning at 0:00", 1, 48, DAY // 48),
-    "0..47": Part("half-hours, 0 beginning at 0:00", 0, 47, DAY // 48),
-    "1..96": Part("quarter-hours, 1 beginning at 0:00", 1, 96, DAY // 96),
-    "0..95": Part("quarter-hours, 0 beginning at 0:00", 0, 95, DAY // 96),
-    "hhmm": Part("hours and minutes, such as 1330", 0, 2400),
-    "minutes": Part("minutes of the day", 0, 1440, 60 * SECOND),
-    "clock": Part("hours and minutes, such as 13:30", 0, 0),
+    "month": TimePart("months", 1, 12),
+    "quarter": TimePart("quarters", 1, 4),
+    "day": TimePart("days", 1, 31),
+    "hour": TimePart("hours, 24 being the next day's 0", 0, 24, HOUR),
+    "minute": TimePart("minutes", 0, 59, 60 * SECOND, HOUR),
+    "second": TimePart("seconds", 0, 59, SECOND, 60 * SECOND),
+    "1..48": TimePart("half-hours, 1 beginning at 0:00", 1, 48, DAY // 48),
+    "0..47": TimePart("half-hours, 0 beginning at 0:00", 0, 47, DAY // 48),
+    "1..96": TimePart("quarter-hours, 1 beginning at 0:00", 1, 96, DAY // 96),
+    "0..95": TimePart("quarter-hours, 0 beginning at 0:00", 0, 95, DAY // 96),
+    "hhmm": TimePart("hours and minutes, such as 1330", 0, 2400),
+    "minutes": TimePart("minutes of the day", 0, 1440, 60 * SECOND),
+    "clock": TimePart("hours and minutes, such as 13:30", 0, 0),
 }
 """What further time columns may count, by name."""
 
