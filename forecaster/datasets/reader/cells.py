@@ -178,9 +178,9 @@ class Evidence(NamedTuple):
 def evidence(text: pa.Array, pointed: bool | None) -> Evidence:
     """What the numbers among trimmed words tell of their decimal sign.
 
-    "1,234" tells nothing by itself, nor beside others where `pointed` is None. Beside whole numbers
-    of at most three digits, and none of more, its comma marks thousands where a point is usual for
-    decimals, and the other way round.
+    "1,234" tells nothing by itself. Beside whole numbers of at most three digits, and none of more,
+    "1,230" marks thousands: decimals that are written out would stand behind all numbers, and
+    others do not end in 0. Where `pointed` is None, none of this counts.
     """
     body = pc.struct_field(pc.extract_regex(text, f"^{LIKE_NUMBER}$"), "body").drop_null()
     point, comma = (pc.match_substring_regex(body, form) for form in _FORMS.values())
@@ -198,8 +198,9 @@ def evidence(text: pa.Array, pointed: bool | None) -> Evidence:
     if pointed and sign == ".":
         return found._replace(point=found.unclear)
     whole = body.filter(pc.match_substring_regex(body, r"^\d+$"))
-    if len(whole) and pc.max(pc.utf8_length(whole)).as_py() <= 3 and pointed == (sign == ","):
-        return found._replace(**{"point" if pointed else "comma": found.unclear})
+    short = len(whole) > 0 and pc.max(pc.utf8_length(whole)).as_py() <= 3
+    if short and pc.any(pc.ends_with(unclear, "0")).as_py():
+        return found._replace(**{"point" if sign == "," else "comma": found.unclear})
     return found
 
 

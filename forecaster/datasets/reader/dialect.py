@@ -50,7 +50,8 @@ class Head:
     """What the first lines of a text tell.
 
     The columns are called `names`; the rows begin `start` bytes into the text in UTF-8, its byte
-    order mark not counted; `left_out` are the lines above them that are neither header nor blank.
+    order mark not counted; `left_out` are the lines above them that are neither header nor blank. A
+    `bare` text has no header, as the reading knows. Cells of a `broken` one hold line breaks.
     """
 
     text: Text

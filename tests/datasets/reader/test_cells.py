@@ -103,6 +103,8 @@ def test_marks_of_missing_values_among_numbers():
     ("cells", "how", "message"),
     [
         (["2", "12,345"], OPEN, "row 2: '12,345' may be 12345 or 12.345; name the decimal"),
+        (["7", "1.234"], OPEN, "row 2: '1.234' may be 1234 or 1.234; name the decimal"),
+        (["1,230", "1000"], Written(), "row 1: '1,230' may be 1230 or 1.230; name the decimal"),
         (["1,234"], Written(), "row 1: '1,234' may be 1234 or 1.234; name the decimal"),
         (["1.234"], OPEN, "row 1: '1.234' may be 1234 or 1.234; name the decimal"),
         (["1,5", "1.5"], OPEN, "row 2: '1.5', where '1,5' has the other decimal sign"),

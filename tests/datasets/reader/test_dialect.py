@@ -297,6 +297,8 @@ def test_a_text_is_read_as_it_was_meant_or_refused(
     """No form may be read as other numbers than it was written from."""
     if thousands == decimal or (encoding == "cp1252" and thousands == "\u202f"):
         thousands = ""
+    if (separator, thousands, places) == (",", ".", 0):
+        thousands = ""  # in such a file a point has decimals behind it
     random = np.random.default_rng(seed)
     values = np.round(random.normal(size=(rows, 2)) * 10.0**size, places) + 0.0
     marks = str.maketrans({",": thousands, ".": decimal})
