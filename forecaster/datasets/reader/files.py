@@ -87,7 +87,7 @@ class Table:
         """Whether the reading is that of a model, or of a card: complete."""
         return self.reading.timezone is not None
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         """What messages call each part."""
         return tuple(part.name for part in self.parts)

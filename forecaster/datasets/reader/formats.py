@@ -207,6 +207,7 @@ class TextFile(Format):
         self.like = like
         self.beginning = b""
         self.footer: list[str] = []
+        self.below: int | None = None  # bytes, once they were counted
         self.encoding = ""
         self.ascii = True
 
@@ -325,14 +326,17 @@ class _Body:
         return data
 
     def _cut(self, rest: bytes) -> None:
-        """Leave out what stands below the rows."""
+        """Leave out what stands below the rows, found once for all times."""
         self.buffer += rest
-        begin = max(0, len(self.buffer) - TAIL)
-        if begin:
-            begin = self.buffer.find(b"\n", begin) + 1
-        tail = self.buffer[begin:].decode(errors="surrogateescape")
-        end, self.text.footer = footer(tail, self.text.head, tail.endswith(("\n", "\r")))
-        self.buffer = self.buffer[:begin] + tail[:end].encode(errors="surrogateescape")
+        if self.text.below is None:
+            begin = max(0, len(self.buffer) - TAIL)
+            if begin:
+                begin = self.buffer.find(b"\n", begin) + 1
+            tail = self.buffer[begin:].decode(errors="surrogateescape")
+            end, self.text.footer = footer(tail, self.text.head, tail.endswith(("\n", "\r")))
+            self.text.below = len(tail[end:].encode(errors="surrogateescape"))
+        if self.text.below:
+            self.buffer = self.buffer[: -self.text.below]
 
     def close(self) -> None:
         self.raw.close()
