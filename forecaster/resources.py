@@ -48,7 +48,8 @@ SUFFIXES = (*TABLES, *DOCUMENTS)
 def names_a_file(text: str) -> bool:
     """Whether a name of data is that of a file, a folder or a pattern rather than of a card."""
     named = bool(re.search(r"[/\\*?]", text)) or text.lower().endswith(SUFFIXES)
-    return named or Path(text).is_dir()
+    path = Path(text)
+    return named or path.is_dir() or ("." in text and path.is_file())
 
 
 def tracking_uri() -> str:

@@ -166,7 +166,7 @@ def footer(tail: str, head: Head, ended: bool) -> tuple[int, list[str]]:
     else:
         ends = [0, *ends]
     rows = [_Line(line, head.text.separator, len(head.names)) for line in lines]
-    regular = [row for row in rows if row.full and not row.starts(_TOTAL)]
+    regular = [row for row in rows if row.full and row.total is None]
     typed = _typed(regular)
     last = len(rows)
     out: list[str] = []
@@ -199,12 +199,13 @@ class _Line:
         there = [field.strip() for field in self.fields if field.strip()]
         return len(self.fields) > 1 and len(there) == 1 and not there[0][0].isdigit()
 
-    def starts(self, pattern: "re.Pattern[str]") -> int | None:
-        """1 + the place of the first field that is not empty, if it is such a word."""
-        for place, field in enumerate(self.fields):
-            if field.strip():
-                return place + 1 if pattern.fullmatch(field.strip().lower()) else None
-        return None
+    @property
+    def total(self) -> int | None:
+        """The place of the first field that is not empty, if it is a word for a total."""
+        first = next((i for i, field in enumerate(self.fields) if field.strip()), None)
+        if first is None or not _TOTAL.fullmatch(self.fields[first].strip().lower()):
+            return None
+        return first
 
     def fits(self, typed: dict[int, Shape]) -> bool:
         """Whether a field is of the shape of its column."""
@@ -348,16 +349,13 @@ def _no_row(row: _Line, above: Sequence[_Line], typed: dict[int, Shape], apart: 
     """Whether a line below the rows is none itself."""
     if row.comment:
         return not _is_named(row, typed)
-    total = row.starts(_TOTAL)
-    if total:
-        word = row.fields[total - 1]
-        if any(word in other.fields for other in above):
+    total = row.total
+    if total is not None:
+        if any(row.fields[total] in other.fields for other in above):
             return False  # the name of a series
         dated = [place for place, kind in typed.items() if kind == "stamp"]
         return (
-            not row.full
-            or total - 1 in typed
-            or any(row.shapes[place] == "empty" for place in dated)
+            not row.full or total in typed or any(row.shapes[place] == "empty" for place in dated)
         )
     begins = row.shapes[0] == "word" and bool(_WORDS.fullmatch(row.fields[0].strip()))
     alone = not any(field.strip() for field in row.fields[1:])

@@ -89,11 +89,15 @@ class TestFolder:
         assert data_files(["a.csv", "b.txt", "c.xlsx", ".d.csv", "_e.csv"]) == ["a.csv"]
         assert data_files(["a.md", "b.TXT", "c.xlsx"]) == ["b.TXT", "c.xlsx"]
 
-    def test_names_of_files(self):
+    def test_names_of_files(self, tmp_path, monkeypatch):
         for suffix in SUFFIXES:
             assert names_a_file(f"sales{suffix}")
             assert names_a_file(f"sales{suffix.upper()}")
         assert not names_a_file("ETTh1")
+        monkeypatch.chdir(tmp_path)
+        assert not names_a_file("sales.dat")
+        (tmp_path / "sales.dat").touch()
+        assert names_a_file("sales.dat")
 
     def test_a_folder_without_data_says_what_is_wanted(self, tmp_path):
         (tmp_path / "year").mkdir()
