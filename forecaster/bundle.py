@@ -83,10 +83,6 @@ class Schema:
         return self.reading.freq or ""
 
     @property
-    def seasons(self) -> tuple[int, ...]:
-        return self.reading.seasons
-
-    @property
     def id(self) -> tuple[str, ...]:
         return self.reading.id
 
@@ -127,8 +123,8 @@ class Schema:
             start=start,
             horizon=horizon,
             calendar=len(calendar_names(self.freq)),
-            season=self.seasons[0],
-            phase=phase_weights(self.freq, self.seasons[0]),
+            season=self.reading.seasons[0],
+            phase=phase_weights(self.freq, self.reading.seasons[0]),
             covariates=(self.holidays is not None) + self.known.width,
         )
 

@@ -15,6 +15,7 @@ import requests
 
 from forecaster import frames
 from forecaster.errors import DataError, ForecasterError, UnavailableError, UsageError
+from forecaster.lookup import model_names
 from forecaster.notices import NoticeCode
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class Client:
         if not models:
             self._ask("GET", "/readyz")  # 503 with the reason
         for card in models:
-            if name is None or name in _names(card):
+            if name in (None, *model_names(card["name"], card["alias"], card["version"])):
                 return card
         known = ", ".join(card["name"] for card in models)
         raise UnavailableError(f"{self.url}: no such model here as {name}; there is {known}")
@@ -164,13 +165,6 @@ class Client:
                 f"cannot be reached ({type(error).__name__}): is `forecaster serve` running there?"
             )
         raise UnavailableError(f"{self.url} {message}")
-
-
-def _names(card: dict[str, Any]) -> set[str]:
-    name, alias, version = card["name"], card["alias"], card["version"]
-    aliases = {alias, f"{name}@{alias}"} if alias else set()
-    versions = {version, f"{name}/{version}"} if version else set()
-    return {name, *aliases, *versions}
 
 
 def _form(card: dict[str, Any]) -> frames.Form:

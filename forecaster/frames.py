@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from forecaster.datasets import Items, Series, future_times
+from forecaster.datasets import Items, Series, future_times, reader
 from forecaster.datasets.items import id_parts
 from forecaster.datasets.series import quoted
 from forecaster.errors import DataError, UsageError
 from forecaster.notices import Notice, NoticeCode
 
 if TYPE_CHECKING:
-    from forecaster.datasets.dataset import Dataset
     from forecaster.datasets.reading import Policy, Reading
 
 TOGETHER = 1024
@@ -136,7 +135,7 @@ def ask(
     if not 1 <= steps <= form.horizon:
         raise UsageError(f"this model forecasts 1 to {form.horizon} steps, got horizon={steps}")
     reading = replace(form.reading, policy=policy or form.reading.policy)
-    found = _read(history, reading, where, most)
+    found = reader.history(history, reading, where=where, most=most)
     for sentence in found.said:
         say(sentence)
     series = found.series.select(form.columns)
@@ -148,14 +147,6 @@ def ask(
 def own_scale(names: Sequence[str]) -> Notice:
     text = f"Scaled by its own history, as training did not know it: {quoted(names)}."
     return Notice(NoticeCode.OWN_SCALE, text)
-
-
-def _read(
-    source: pd.DataFrame | str | Path, reading: "Reading", where: str, most: int | None = None
-) -> "Dataset":
-    from forecaster.datasets.reader import history
-
-    return history(source, reading, where=where, most=most)
 
 
 def _newest(
@@ -205,7 +196,7 @@ def _ahead(
         targets=names, past_covariates=(), future_covariates=(), static=(), panel=False,
         policy="error",
     )  # fmt: skip
-    beyond = _read(future, theirs_reading, "the future").series
+    beyond = reader.history(future, theirs_reading, where="the future").series
     theirs = beyond.items or Items.single(len(beyond.times))
     places = {name: place for place, name in enumerate(theirs.names)}
 

@@ -72,6 +72,13 @@ def model_reference(text: str) -> dict[str, str | None]:
     return parts.groupdict()
 
 
+def model_names(name: str, alias: str | None, version: str | None) -> tuple[str, ...]:
+    """What a request may call a registered model."""
+    aliases = (alias, f"{name}@{alias}") if alias else ()
+    versions = (version, f"{name}/{version}") if version else ()
+    return (name, *aliases, *versions)
+
+
 @cache
 def option_model(constructor: Callable[..., Any], title: str) -> "type[BaseModel]":
     """A strict pydantic model of the keyword-only parameters of `constructor`."""

@@ -248,7 +248,7 @@ class Forecaster:
         schema, past = self.schema, self.bundle.past
         ahead = self.bundle.horizon if schema.known.columns else 0
         times = pd.date_range("2026-01-01", periods=past + ahead, freq=schema.freq)
-        wave = np.sin(np.arange(past + ahead) * (2 * np.pi / schema.seasons[0]))[:, None]
+        wave = np.sin(np.arange(past + ahead) * (2 * np.pi / schema.reading.seasons[0]))[:, None]
         mean, std = np.atleast_2d(schema.scaler.mean), np.atleast_2d(schema.scaler.std)
         if schema.wide:
             mean, std = (np.append(found[:, 0], found[0, 1:]) for found in (mean, std))

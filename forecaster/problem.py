@@ -60,16 +60,15 @@ class Problem:
             if series.known is not None:
                 steps = np.arange(len(series.values)) - np.repeat(items.bounds[:-1], items.lengths)
                 rows = steps < np.repeat(items.rows_before(last), items.lengths)
-        names, reading = () if items is None else tuple(items.names), self.dataset.reading
+        names = () if items is None else tuple(items.names)
+        reading, targets = self.dataset.reading, self.dataset.targets
         return Schema(
             columns=series.columns,
-            targets=self.targets,
+            targets=targets,
             reading=replace(
                 reading,
-                targets=names if reading.panel else self.targets,
-                past_covariates=reading.read_from(
-                    [c for c in series.columns if c not in self.targets]
-                ),
+                targets=names if reading.panel else targets,
+                past_covariates=reading.read_from([c for c in series.columns if c not in targets]),
                 future_covariates=reading.read_from(known),
                 static=tuple(series.static),
             ),
@@ -80,19 +79,9 @@ class Problem:
         )
 
     @property
-    def targets(self) -> tuple[str, ...]:
-        """The columns to predict."""
-        return self.dataset.targets
-
-    @property
     def digest(self) -> str:
         """Of the data, whichever of its columns are used."""
         return self.dataset.digest
-
-    @property
-    def main_target(self) -> str:
-        """The target that is shown where there is room for one."""
-        return self.dataset.main_target
 
     @cached_property
     def oddities(self) -> tuple[Oddity, ...]:
@@ -116,9 +105,9 @@ class Problem:
         ):
             if np.isnan(series.values[first:last, targets]).all():
                 raise DataError(
-                    f"{series.source}: {quoted(self.targets)} without any value in the {part} "
-                    f"steps, {series.times[first]} to {series.times[last - 1]}; leave these rows "
-                    "out, or bring values."
+                    f"{series.source}: {quoted(self.schema.targets)} without any value in the "
+                    f"{part} steps, {series.times[first]} to {series.times[last - 1]}; leave these "
+                    "rows out, or bring values."
                 )
         self._narrow(self.schema.scaler.transform(series.values))
 
@@ -264,7 +253,7 @@ class Problem:
     def name(self) -> str:
         """The registered name of models for this problem."""
         data, window = self.config.data, self.config.window
-        target = "all" if data.features == "M" else "-".join(self.targets)
+        target = "all" if data.features == "M" else "-".join(self.dataset.targets)
         name = f"forecaster-{data.label}-{data.features}-{target}-{window.horizon}"
         return re.sub(r"[^A-Za-z0-9_.-]+", "-", name)
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from filelock import FileLock, Timeout
 
 from forecaster.compare import table
-from forecaster.compare.cell import FACTS, Finished, Shared, read, train, write_json
+from forecaster.compare.cell import FACTS, Finished, Shared, read, read_json, train, write_json
 from forecaster.compare.grid import Cell, Definition, Grid, define, differences, resolve
 from forecaster.compare.grid import read as read_grid
 from forecaster.errors import ForecasterError, StorageError, UnavailableError, UsageError
@@ -135,10 +135,7 @@ def _enter(folder: Path, grid: Grid) -> str | None:
     if not file.exists():
         write_json(file, new)
         return None
-    try:
-        old = json.loads(file.read_text())
-    except (OSError, ValueError) as error:
-        raise StorageError(f"{file} cannot be read: {error}. Remove {folder}.") from error
+    old = read_json(file)
     parent: str | None = old.pop("mlflow_run_id", None)
     if differing := differences(old, new):
         shown = "\n".join(f"  {line}" for line in differing[:8])

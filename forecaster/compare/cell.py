@@ -22,6 +22,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors.numpy import load_file as load_arrays
+from safetensors.numpy import save_file as save_arrays
+from safetensors.torch import save_file as save_weights
 
 from forecaster.compare.grid import Cell, Data, amounts_to_full, tokens
 from forecaster.datasets import Windows
@@ -61,20 +64,15 @@ class Finished:
 
     def by_window(self) -> np.ndarray:
         """The squared error of each test window, (n,); nan where nothing is observed."""
-        errors = self._array("by_window")
-        assert errors is not None
-        return errors
+        return self.arrays()["by_window"]
 
     def steps(self) -> np.ndarray | None:
         """Where on the time grid the test windows begin, (n,); None where they are one apart."""
-        return self._array("steps")
+        return self.arrays().get("steps")
 
-    def _array(self, name: str) -> np.ndarray | None:
-        from safetensors import safe_open
-
-        with safe_open(self.folder / ARRAYS, framework="numpy") as file:
-            names = list(file.keys())
-            found: np.ndarray | None = file.get_tensor(name) if name in names else None
+    def arrays(self) -> dict[str, np.ndarray]:
+        """What stands in arrays.safetensors."""
+        found: dict[str, np.ndarray] = load_arrays(self.folder / ARRAYS)
         return found
 
     def note(self, **facts: Any) -> "Finished":
@@ -85,11 +83,16 @@ class Finished:
 
 
 def read(folder: Path) -> Finished:
-    file = folder / FACTS
+    return Finished(folder, read_json(folder / FACTS))
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    """What `write_json` wrote. Raises StorageError."""
     try:
-        return Finished(folder, json.loads(file.read_text()))
+        found: dict[str, Any] = json.loads(file.read_text())
+        return found
     except (OSError, ValueError) as error:
-        raise StorageError(f"{file} cannot be read: {error}. Remove {folder}.") from error
+        raise StorageError(f"{file} cannot be read: {error}. Remove {file.parent}.") from error
 
 
 def train(shared: Shared, cell: Cell) -> Finished:
@@ -218,9 +221,6 @@ def _write(
     weights: dict[str, torch.Tensor],
 ) -> Finished:
     """All files in a temporary folder, which then gets its name."""
-    from safetensors.numpy import save_file as save_arrays
-    from safetensors.torch import save_file as save_weights
-
     temporary = folder.with_name(f".{folder.name}-{os.getpid()}")
     try:
         temporary.mkdir(parents=True)

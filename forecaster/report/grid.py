@@ -6,13 +6,12 @@ from typing import Any
 
 import numpy as np
 import yaml
-from safetensors import safe_open
 from safetensors.numpy import load_file as load_arrays
 from safetensors.numpy import save_file as save_arrays
 from safetensors.torch import load_file as load_weights
 
 from forecaster.compare import GRIDS, finished, table
-from forecaster.compare.cell import ARRAYS, WEIGHTS, Finished
+from forecaster.compare.cell import WEIGHTS, Finished
 from forecaster.config import load_dict
 from forecaster.errors import DataError, UnavailableError
 from forecaster.evaluate import Verdict
@@ -30,7 +29,7 @@ from forecaster.report.parts import (
     figure,
     frontier_chart,
     interval,
-    lag_chart,
+    lag_section,
     step_chart,
     window_chart,
 )
@@ -90,7 +89,7 @@ def of_grid(name: str, command: str) -> Page:
                 [_EXAMPLES],
                 charts=[chart for g in together for chart in _examples(g, cells, problems)],
             ),
-            Section("lags", "What the forecast looks at", *_lags(looking, cells, problems)),
+            lag_section(_LAGS, _profiles(looking, cells, problems), by_step=False),
             Section("commands", "Commands and hardware", _where(found), code=_code(found, command)),
         ],
     )
@@ -108,6 +107,7 @@ _EXAMPLES = (
     "For each table the attention with the smallest validation error: its windows with the "
     "smallest, the median and the largest error, chosen among all test windows."
 )
+_LAGS = f"{LAGS} The first seed of each type, without the linear path where that was run."
 
 
 def _key(facts: dict[str, Any]) -> tuple[Any, ...]:
@@ -245,12 +245,11 @@ def _examples(group: Group, cells: Cells, problems: dict[str, Problem]) -> Itera
 
     cell = cells[_key(min(group, key=validation))][0]
     problem, facts = problems[str(cell.folder)], cell.facts
-    test, errors = problem.test("cpu"), cell.by_window()
+    test, arrays = problem.test("cpu"), cell.arrays()
     name = f"{_short(group)}: {facts['attn']}, seed {facts['seed']}"
-    with safe_open(cell.folder / ARRAYS, framework="numpy") as file:
-        for kind, number in facts["examples"].items():
-            parts = (file.get_tensor(f"{kind}.{part}") for part in ("past", "truth", "forecast"))
-            yield window_chart(name, problem, test, kind, Example(number, *parts), errors)
+    for kind, number in facts["examples"].items():
+        parts = (arrays[f"{kind}.{part}"] for part in ("past", "truth", "forecast"))
+        yield window_chart(name, problem, test, kind, Example(number, *parts), arrays["by_window"])
 
 
 def _shows_lags(group: Group, groups: Sequence[Group]) -> bool:
@@ -264,26 +263,18 @@ def _shows_lags(group: Group, groups: Sequence[Group]) -> bool:
     return not first["linear"] or not plain
 
 
-def _lags(
+def _profiles(
     groups: Sequence[Group], cells: Cells, problems: dict[str, Problem]
-) -> tuple[list[str], list[Table], list[Chart]]:
+) -> Iterator[tuple[str, LagProfile, int]]:
     chosen = [(group, cells[_key(row)][0]) for group in groups for row in group]
     steps = sum(cell.facts["horizon"] for _, cell in chosen)
-    notes = [f"{LAGS} The first seed of each type, without the linear path where that was run."]
-    charts = []
     with Bar("lag profiles", steps) as bar:
         for group, cell in chosen:
             attn = cell.facts["attn"]
             problem = problems[str(cell.folder)]
             bar.advance(attn, 0)
             profile = _profile(cell, problem, lambda step, attn=attn: bar.advance(attn, step))
-            title = f"{_short(group)}: {attn}"
-            chart = lag_chart(title, profile, problem.dataset.seasons[0])
-            if chart is None:
-                notes.append(f"{title} does not look at its past at all.")
-            else:
-                charts.append(chart)
-    return notes, [], charts
+            yield f"{_short(group)}: {attn}", profile, problem.dataset.seasons[0]
 
 
 def _profile(cell: Finished, problem: Problem, report: Any) -> LagProfile:

@@ -1,6 +1,6 @@
 """What the report of runs and the report of a grid have in common: charts and their captions."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +11,7 @@ from forecaster.evaluate.examples import Example
 from forecaster.evaluate.lags import LagProfile
 from forecaster.problem import Problem
 from forecaster.report.charts import KINDS, Line, Point, heat_map, line_chart, scatter_chart
-from forecaster.report.page import Chart
+from forecaster.report.page import Chart, Section
 
 Array = NDArray[np.floating]
 
@@ -106,7 +106,7 @@ def window_chart(
     """A test window of the main target in units; `errors` are those of all windows (n,)."""
     item, _, step = test.origin(example.number)
     scaler = problem.schema.target_scaler.at(np.array([item]), 2)
-    column = problem.main_target
+    column = problem.dataset.main_target
     place = problem.schema.targets.index(column)
     past, truth, forecast = (
         scaler.inverse(values.astype(float))[:, place]
@@ -120,6 +120,19 @@ def window_chart(
         caption += f", series {problem.series.items.names[item]}"
     history = min(test.past, max(test.horizon, 2 * problem.dataset.seasons[0]))
     return example_chart(caption, caption, past[-history:], truth, forecast, column)
+
+
+def lag_section(
+    note: str, profiles: Iterable[tuple[str, LagProfile, int]], *, by_step: bool
+) -> Section:
+    """The lag profiles of models by name, each with the main season of its data."""
+    notes, charts = [note], []
+    for name, profile, season in profiles:
+        if chart := lag_chart(name, profile, season):
+            charts += [chart, lag_map(name, profile)] if by_step else [chart]
+        else:
+            notes.append(f"{name} does not look at its past at all.")
+    return Section("lags", "What the forecast looks at", notes, charts=charts)
 
 
 def lag_chart(name: str, profile: LagProfile, season: int) -> Chart | None:

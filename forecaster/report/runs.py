@@ -30,8 +30,7 @@ from forecaster.report.parts import (
     Entry,
     frontier_chart,
     interval,
-    lag_chart,
-    lag_map,
+    lag_section,
     step_chart,
     window_chart,
 )
@@ -123,7 +122,7 @@ def of_runs(sources: Sequence[str], command: str, device: str) -> Page:
                 [EXAMPLES],
                 charts=[chart for run in runs for chart in run.examples],
             ),
-            Section("lags", "What the forecast looks at", *_lags(runs)),
+            _lags(runs),
             Section("commands", "Commands and hardware", _where(runs, device),
                     code=_code(runs, command)),
         ],
@@ -252,15 +251,9 @@ def _steps(runs: Sequence[Judged]) -> Chart:
     return step_chart(runs[0].task, curves, (name, floor), list(curves))
 
 
-def _lags(runs: Sequence[Judged]) -> tuple[list[str], list[Table], list[Chart]]:
-    notes, charts = [LAGS], []
-    for run in runs:
-        chart = lag_chart(run.name, run.profile, run.problem.dataset.seasons[0])
-        if chart is None:
-            notes.append(f"{run.name} does not look at its past at all.")
-        else:
-            charts += [chart, lag_map(run.name, run.profile)]
-    return notes, [], charts
+def _lags(runs: Sequence[Judged]) -> Section:
+    profiles = ((run.name, run.profile, run.problem.dataset.seasons[0]) for run in runs)
+    return lag_section(LAGS, profiles, by_step=True)
 
 
 def _where(runs: Sequence[Judged], device: str) -> list[str]:

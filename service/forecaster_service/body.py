@@ -33,9 +33,7 @@ def parse(data: bytes, settings: Settings, *, rows_are_objects: bool = False) ->
     # object, with three more for its covariates, and a row is a list.
     if not rows_are_objects and data.count(b"{") > 4 * settings.max_series + 2:
         raise _too_many("series", settings.max_series)
-    if data.count(b"{") > settings.max_rows + 4 * settings.max_series:
-        raise _too_many("rows", settings.max_rows)
-    if data.count(b"[") > settings.max_rows + 4 * settings.max_series:
+    if max(map(data.count, (b"{", b"["))) > settings.max_rows + 4 * settings.max_series:
         raise _too_many("rows", settings.max_rows)
     if data.count(b'"') > 2 * settings.max_rows:
         raise _too_many("strings", settings.max_rows)

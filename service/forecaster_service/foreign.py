@@ -8,17 +8,17 @@ from pydantic_core import CoreSchema
 from forecaster_service.schemas import (
     MOST_COLUMNS,
     Answer,
-    Level,
+    Levels,
     ModelName,
     Name,
     Notice,
     Strict,
     Target,
     Values,
+    Word,
 )
 
 Whole: TypeAlias = Annotated[int, Field(ge=-(2**63), lt=2**63)]
-Word: TypeAlias = Annotated[str, Field(max_length=256)]
 
 
 class _OneError:
@@ -54,9 +54,7 @@ class Params(Strict):
 
     horizon: Annotated[int, Field(ge=1)] | None = None
     """Time steps; by default and at most the model's horizon."""
-    quantile_levels: Annotated[list[Level], Field(fail_fast=True, max_length=100)] = Field(
-        default_factory=list
-    )
+    quantile_levels: Levels = Field(default_factory=list)
     """Quantiles beside the forecast, in columns such as "load 0.1"."""
 
 
@@ -160,7 +158,7 @@ class Options(Strict):
 
     horizon: Annotated[int, Field(ge=1)]
     """Time steps, at most the model's horizon."""
-    quantiles: Annotated[list[Level], Field(fail_fast=True, max_length=100)] | None = None
+    quantiles: Levels | None = None
     """Levels, within the range that GET /models tells."""
 
 

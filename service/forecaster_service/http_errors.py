@@ -125,23 +125,16 @@ def install(app: FastAPI) -> None:
     """Answer every error that a route of `app` raises so, and tell it in /openapi.json."""
 
     async def refused(request: Request, error: Exception) -> JSONResponse:
-        assert isinstance(error, HTTPException)
-        return response(error)
+        if isinstance(error, RequestValidationError):
+            errors = error.errors()
+            body = get_type_hints(request.scope["endpoint"]).get("body")
+            form = body if isinstance(body, type) else None
+            flaws = [_flaw(item, form) for item in errors[:MOST_ERRORS]]
+            error = invalid(flaws, len(errors))
+        return response(error if isinstance(error, HTTPException) else HttpError(422, str(error)))
 
-    async def invalid_body(request: Request, error: Exception) -> JSONResponse:
-        assert isinstance(error, RequestValidationError)
-        errors = error.errors()
-        body = get_type_hints(request.scope["endpoint"]).get("body")
-        form = body if isinstance(body, type) else None
-        flaws = [_flaw(item, form) for item in errors[:MOST_ERRORS]]
-        return response(invalid(flaws, len(errors)))
-
-    async def unusable_data(request: Request, error: Exception) -> JSONResponse:
-        return response(HttpError(422, str(error)))
-
-    app.add_exception_handler(HTTPException, refused)
-    app.add_exception_handler(RequestValidationError, invalid_body)
-    app.add_exception_handler(DataError, unusable_data)
+    for kind in (HTTPException, RequestValidationError, DataError):
+        app.add_exception_handler(kind, refused)
 
     def openapi() -> dict[str, Any]:
         schema = FastAPI.openapi(app)

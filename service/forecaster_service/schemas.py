@@ -111,7 +111,9 @@ Attribute: TypeAlias = Annotated[
     Annotated[float, Tag("number")] | Annotated[Word, Tag("word")],
     Discriminator(_kind),
 ]
-Level: TypeAlias = Annotated[float, Field(gt=0, lt=1)]
+Levels: TypeAlias = Annotated[
+    list[Annotated[float, Field(gt=0, lt=1)]], Field(fail_fast=True, max_length=100)
+]
 
 
 class SeriesInput(Strict):
@@ -149,7 +151,7 @@ class Parameters(Strict):
     """Time steps; by default and at most the model's horizon."""
     freq: Annotated[str, Field(pattern=r"^[0-9]{0,6}[A-Za-z]{1,3}(-[A-Z]{3})?$")] | None = None
     """The time step, such as h, 15min, D; by default the model's, the only one it knows."""
-    quantile_levels: Annotated[list[Level], Field(fail_fast=True, max_length=100)] = []
+    quantile_levels: Levels = []
     """Quantiles beside the forecast, within the range of levels that GET /models tells; levels
     between those of the model are taken linearly."""
 

@@ -3,13 +3,18 @@
 import re
 from typing import Annotated, Literal
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from forecaster.errors import ConfigError
 
-DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
-KEY = re.compile(r"[A-Za-z0-9._-]{1,64}:[0-9a-f]{64}")
+FORMS = {
+    "digests": (r"sha256:[0-9a-f]{64}", "sha256: and 64 hexadecimal digits, as GET /models tells"),
+    "api_keys": (
+        r"[A-Za-z0-9._-]{1,64}:[0-9a-f]{64}",
+        "NAME:SHA256 as forecaster serve --new-key NAME prints it",
+    ),
+}
 
 
 class Settings(BaseSettings):
@@ -80,28 +85,24 @@ class Settings(BaseSettings):
     )
     @classmethod
     def _split(cls, value: object) -> object:
-        if isinstance(value, str):
-            return tuple(name.strip() for name in value.split(",") if name.strip())
-        return value
+        return _names(value) if isinstance(value, str) else value
 
-    @field_validator("api_keys")
+    @field_validator(*FORMS)
     @classmethod
-    def _hashed(cls, keys: tuple[str, ...]) -> tuple[str, ...]:
-        if not all(map(KEY.fullmatch, keys)):
-            raise ValueError("expected NAME:SHA256 as forecaster serve --new-key NAME prints it")
-        return keys
-
-    @field_validator("digests")
-    @classmethod
-    def _digests(cls, digests: tuple[str, ...]) -> tuple[str, ...]:
-        if not all(map(DIGEST.fullmatch, digests)):
-            raise ValueError("expected sha256: and 64 hexadecimal digits, as GET /models tells")
-        return digests
+    def _well_formed(cls, given: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        form, words = FORMS[str(info.field_name)]
+        if not all(re.fullmatch(form, each) for each in given):
+            raise ValueError(f"expected {words}")
+        return given
 
     @property
     def models(self) -> tuple[str, ...]:
         """The names of the models."""
-        return tuple(name.strip() for name in (self.model or "").split(",") if name.strip())
+        return _names(self.model or "")
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def from_environment() -> Settings:

@@ -20,6 +20,7 @@ from forecaster.errors import (
     UnavailableError,
     UsageError,
 )
+from forecaster.lookup import model_names
 from forecaster.predict import Forecaster, ask_tracker, load_bundle
 from forecaster_service.schemas import MOST_ITEMS, ModelCard, ModelIdentity, StaticAttribute
 from forecaster_service.settings import Settings
@@ -59,10 +60,7 @@ class Served:
     @cached_property
     def names(self) -> tuple[str, ...]:
         """What a request may call it."""
-        name, alias, version = self.identity.name, self.identity.alias, self.identity.version
-        aliases = (alias, f"{name}@{alias}") if alias else ()
-        versions = (version, f"{name}/{version}") if version else ()
-        return (name, *aliases, *versions)
+        return model_names(self.identity.name, self.identity.alias, self.identity.version)
 
     @cached_property
     def header(self) -> str:
@@ -203,8 +201,7 @@ def for_clients(error: Exception) -> str:
 
 
 def _kinds(schema: Schema) -> dict[str, str]:
-    kinds = {True: "a word", False: "a number"}
-    return {each.name: kinds[bool(each.words)] for each in schema.known.attributes}
+    return {each.name: "a word" if each.words else "a number" for each in schema.known.attributes}
 
 
 def _describe(forecaster: Forecaster) -> tuple[ModelIdentity, ModelCard]:

@@ -17,10 +17,8 @@ from forecaster_service.answering import PROBLEMS, ForecastRoute, answer
 from forecaster_service.batching import Done
 from forecaster_service.forecasting import MOST_QUANTILES, Forecast, Inputs, Job
 from forecaster_service.foreign import (
-    InputsScoring,
-    InstancesScoring,
+    SCORING,
     Predictions,
-    RecordsScoring,
     Scoring,
     ScoringRequest,
     SplitScoring,
@@ -120,13 +118,7 @@ def _frame(body: Scoring) -> pd.DataFrame:
                 message = f"row {number + 1}: expected {len(columns)} values, got {len(row)}"
                 raise _ragged(("dataframe_split", "data", number), message)
         return pd.DataFrame(rows, columns=columns)
-    match body:
-        case RecordsScoring():
-            table: Any = body.dataframe_records
-        case InstancesScoring():
-            table = body.instances
-        case InputsScoring():
-            table = body.inputs
+    table: Any = next(getattr(body, key) for key, kind in SCORING.items() if type(body) is kind)
     if isinstance(table, dict):
         if len({len(column) for column in table.values()}) > 1:
             raise _ragged(("inputs",), "expected as many values in each column")
