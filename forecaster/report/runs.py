@@ -100,13 +100,19 @@ def of_runs(sources: Sequence[str], command: str, device: str) -> Page:
     for run in runs:
         groups.setdefault(run.key, []).append(run)
     together = list(groups.values())
+    amounts = [
+        f"{run.name}: attention {run.bundle.config.attn.name} amounts to: "
+        f"{run.bundle.about['attn_effective']}."
+        for run in runs
+    ]
+    verdicts = [f"{run.name}: {run.evaluation.verdict()}" for run in runs]
     return Page(
         title=f"Report of {names[0]}" if len(names) == 1 else f"Report of {len(names)} runs",
         lead="Every model was judged anew on every test window of its data, beside forecasts that "
         "need no training. MSE and MAE are on values scaled by the training rows.",
         sections=[
-            Section("figures", "Figures", _amounts(runs), [_table(group) for group in together]),
-            Section("verdicts", "Verdicts", _verdicts(runs), [*_pairs(together)]),
+            Section("figures", "Figures", amounts, [_table(group) for group in together]),
+            Section("verdicts", "Verdicts", verdicts, [*_pairs(together)]),
             Section("floors", "Floors", tables=[_floors(run) for run in runs]),
             *_intervals(together),
             Section(
@@ -170,18 +176,6 @@ def _table(runs: Sequence[Judged]) -> Table:
     best = min(range(len(runs)), key=lambda i: runs[i].evaluation.model.mse)
     strong = frozenset({best}) if len(runs) > 1 else frozenset()
     return Table(head, rows, runs[0].task, strong)
-
-
-def _amounts(runs: Sequence[Judged]) -> list[str]:
-    return [
-        f"{run.name}: attention {run.bundle.config.attn.name} amounts to: "
-        f"{run.bundle.about['attn_effective']}."
-        for run in runs
-    ]
-
-
-def _verdicts(runs: Sequence[Judged]) -> list[str]:
-    return [f"{run.name}: {run.evaluation.verdict()}" for run in runs]
 
 
 def _pairs(groups: Sequence[Sequence[Judged]]) -> Iterator[Table]:

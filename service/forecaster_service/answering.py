@@ -83,10 +83,8 @@ async def answer(
 
 
 async def _result(work: Future[Done[Forecast]], request: Request, seconds: float) -> Done[Forecast]:
-    """What `work` gives; it is cancelled when its client leaves or `seconds` have passed.
-
-    Raises HttpError 504 at that time.
-    """
+    """What `work` gives; it is cancelled when its client leaves. Raises HttpError 504 when so many
+    seconds have passed."""
     result, left = wrap_future(work), ensure_future(_left(request))
     left.add_done_callback(lambda _: result.cancel())
     try:

@@ -64,8 +64,8 @@ class Batcher(Generic[Item, Result]):
 
     def __init__(self, max_batch: int, max_wait: float, max_queue: int, threads: int = 1) -> None:
         self.max_batch, self.max_wait, self.max_queue = max_batch, max_wait, max_queue
-        self._waiting: dict[_Work[Item, Result], None] = {}  # in their order
-        self._items = 0
+        self._queue: dict[_Work[Item, Result], None] = {}  # in their order
+        self.waiting = 0  # items in the queue
         self._closed = False
         self._changed = RLock()
         self._for_first, self._for_others = Condition(self._changed), Condition(self._changed)
@@ -77,11 +77,6 @@ class Batcher(Generic[Item, Result]):
         ]
         for thread in self._threads:
             thread.start()
-
-    @property
-    def waiting(self) -> int:
-        """How many items are in the queue."""
-        return self._items
 
     @property
     def busy(self) -> int:
@@ -109,10 +104,10 @@ class Batcher(Generic[Item, Result]):
         with self._changed:
             if self._closed:
                 raise RefusedError("the service is ending")
-            if self._items and self._items + len(items) > self.max_queue:
-                raise RefusedError(f"{self._items} series are waiting already")
-            self._waiting[work] = None
-            self._items += len(items)
+            if self.waiting and self.waiting + len(items) > self.max_queue:
+                raise RefusedError(f"{self.waiting} series are waiting already")
+            self._queue[work] = None
+            self.waiting += len(items)
             self._wake()
         work.add_done_callback(self._drop)
         return work
@@ -128,9 +123,9 @@ class Batcher(Generic[Item, Result]):
 
     def _drop(self, work: Future[Done[Result]]) -> None:
         with self._changed:
-            if isinstance(work, _Work) and work in self._waiting:
-                del self._waiting[work]
-                self._items -= len(work.items) - work.taken
+            if isinstance(work, _Work) and work in self._queue:
+                del self._queue[work]
+                self.waiting -= len(work.items) - work.taken
 
     def _wake(self) -> None:
         """Tell those that may take something; nobody is woken for nothing."""
@@ -153,13 +148,13 @@ class Batcher(Generic[Item, Result]):
             self._free += 1
             self._first_free = self._first_free or leads
             while True:
-                first = next(iter(self._waiting), None)
+                first = next(iter(self._queue), None)
                 if first is None and self._closed:
                     return []  # and stays free
                 if first is None or (self._first_free and not leads):
                     changed.wait()
                     continue
-                alike = [work for work in self._waiting if work.key == first.key]
+                alike = [work for work in self._queue if work.key == first.key]
                 rest = first.submitted + self.max_wait - monotonic()
                 count = sum(len(work.items) - work.taken for work in alike)
                 if rest <= 0 or count >= self.max_batch or self._closed:
@@ -172,14 +167,14 @@ class Batcher(Generic[Item, Result]):
             for work in alike:
                 end = min(work.taken + share - len(batch), len(work.items))
                 batch += [(work, number) for number in range(work.taken, end)]
-                self._items -= end - work.taken
+                self.waiting -= end - work.taken
                 work.taken = end
-                del self._waiting[work]
+                del self._queue[work]
                 if end < len(work.items):
-                    self._waiting[work] = None  # behind all others
+                    self._queue[work] = None  # behind all others
                 if len(batch) == share:
                     break
-            if self._waiting:
+            if self._queue:
                 self._wake()
             return batch
 

@@ -1,8 +1,4 @@
-"""Every error leaves as application/problem+json (RFC 9457), small, and without what came in.
-
-`HttpError` is raised where a request is refused; `install` makes an app answer with it, and
-`ErrorResponses` rewrites the plain-text errors of middleware that answers by itself.
-"""
+"""Every error leaves as application/problem+json (RFC 9457), small, and without what came in."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -89,10 +85,7 @@ class HttpError(HTTPException):
 
 
 def invalid(errors: Sequence[Flaw], count: int | None = None) -> HttpError:
-    """The error of a request that is JSON but not a forecast that can be made.
-
-    `count` is how many errors there are, where not all are given.
-    """
+    """The error of a request that no forecast can answer; `count` is how many there are in all."""
     count = len(errors) if count is None else count
     more = f" (and {count - 1} more, see errors)" if count > 1 else ""
     where = "".join(
@@ -157,7 +150,8 @@ def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 class ErrorResponses:
-    """ASGI middleware: an error of the app that is not problem+json yet becomes it.
+    """ASGI middleware: an error of the app that is not problem+json yet becomes it, such as one
+    that other middleware answers by itself in plain text.
 
     `details` has our words for some statuses. After a 413 the connection is closed, for the rest
     of the body is not read.
