@@ -37,8 +37,11 @@ from forecaster.datasets.reader.dialect import (
 from forecaster.datasets.reading import Reading, Text
 from forecaster.errors import DataError, StorageError, UnavailableError
 
-LARGEST = 2**30
-"""Bytes that a packed file may unpack to."""
+LARGEST = 2**36
+"""Bytes that a file read some rows at a time may unpack to: more is no table but a bomb."""
+
+WORKBOOK = 2**30
+"""Bytes of a workbook, which is held as a whole."""
 
 ROWS = 2**19
 """Rows that are looked at together."""
@@ -381,7 +384,7 @@ class Workbook(TextFile):
         with explained(self.name, "workbook"), self.source.open() as stream:
             data = stream.read()
             files = zipfile.ZipFile(io.BytesIO(data)).infolist()
-            check_size(sum(file.file_size for file in files), self.name)
+            check_size(sum(file.file_size for file in files), self.name, WORKBOOK)
             try:
                 book = calamine.load_workbook(io.BytesIO(data))
                 self.sheets = book.sheet_names
@@ -411,12 +414,13 @@ def _once(names: Sequence[str], where: str) -> tuple[str, ...]:
     return tuple(names)
 
 
-def check_size(size: int, where: str) -> None:
-    """Raise DataError where a packed file is larger than data are."""
-    if size > LARGEST:
+def check_size(size: int, where: str, most: int | None = None) -> None:
+    """Raise DataError where a packed file is larger than `most`, by default LARGEST."""
+    most = LARGEST if most is None else most
+    if size > most:
         raise DataError(
-            f"{where}: unpacks to more than {LARGEST >> 20} MiB, which no data set here does; "
-            "unpack it yourself if you trust it."
+            f"{where}: unpacks to more than {most >> 20:,} MiB; unpack it if you trust it, "
+            "or bring it as Parquet."
         )
 
 

@@ -158,7 +158,7 @@ def test_what_is_wrong_with_a_workbook(tmp_path, monkeypatch):
     (tmp_path / "c.xlsx").write_bytes(b"\xd0\xcf\x11\xe0" + b"x" * 99)
     with pytest.raises(DataError, match=r"c.xlsx: an old workbook of Excel, or one with a passw"):
         read(str(tmp_path / "c.xlsx"))
-    monkeypatch.setattr("forecaster.datasets.reader.formats.LARGEST", 999)
+    monkeypatch.setattr("forecaster.datasets.reader.formats.WORKBOOK", 999)
     with pytest.raises(DataError, match=r"a.xlsx: unpacks to more than"):
         read(file)
     monkeypatch.setitem(sys.modules, "python_calamine", None)
