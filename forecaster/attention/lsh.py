@@ -230,7 +230,7 @@ class LSHAttention(SelfAttention, DrawingAttention):
         named = f"{buckets[0]} x {buckets[1]}" if isinstance(buckets, tuple) else f"{buckets}"
         return Effective(
             f"lsh: {self.eval_hashes} rounds of {named} buckets, each step sees at most "
-            f"{2 * self.bucket_size} of {L} in each"
+            f"{min(2 * self.bucket_size, L)} of {L} in each"
         )
 
     def _rotations(self, L: int, n_hashes: int) -> Tensor | None:

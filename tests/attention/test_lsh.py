@@ -306,8 +306,9 @@ def series(length: int = 23) -> Tensor:
 
 def test_says_what_it_amounts_to() -> None:
     assert LSHAttention(Place(8, 2, 96, 96)).amounts_to().text == (
-        "lsh: 4 rounds of 4 buckets, each step sees at most 128 of 96 in each"
+        "lsh: 4 rounds of 4 buckets, each step sees at most 96 of 96 in each"
     )
+    assert "at most 128 of 8192" in LSHAttention(Place(8, 2, 8192, 8192)).amounts_to().text
     assert "of 16 x 16 buckets" in LSHAttention(Place(8, 2, 8192, 8192)).amounts_to().text
     assert LSHAttention(Place(8, 2, 64, 64)).amounts_to().text == (
         "full: one chunk (L = 64 <= bucket_size = 64), keys from queries"

@@ -3,7 +3,13 @@ import pandas as pd
 import pytest
 
 from forecaster.datasets import Borders, Items, Series
-from forecaster.datasets.oddities import MOST_ITEMS, find_oddities
+from forecaster.datasets.oddities import (
+    MOST_ITEMS,
+    MOST_SAID,
+    Oddity,
+    find_oddities,
+    sentences,
+)
 
 ROWS = 3000
 HOURS = np.arange(ROWS)
@@ -131,3 +137,10 @@ def test_a_part_without_values():
     values = np.concatenate([whole, half[:, None]])
     series = Series(values, TIMES, ("load",), "h", "here", items=items)
     assert find_oddities(series, Borders(2100, 2400, ROWS)) == ()
+
+
+def test_the_first_few_are_said_and_the_rest_counted():
+    one = Oddity("stuck", "a", 1, "2020", "Column 'a': text.", ())
+    assert sentences([one] * MOST_SAID) == [one.text] * MOST_SAID
+    (rest,) = sentences([one] * 7)[MOST_SAID:]
+    assert rest == "2 more such sentences: forecaster data check shows all."
