@@ -514,21 +514,17 @@ def load(
     """
     flags = {key: value for key, value in (flags or {}).items() if value is not None}
     environment = os.environ if environment is None else environment
-    for name in environment:
-        if ENVIRONMENT.fullmatch(name) is None and (parts := ONE_UNDERSCORE.fullmatch(name)):
+    said = []
+    for name, text in sorted(environment.items()):
+        if ENVIRONMENT.fullmatch(name):
+            key = name.removeprefix("FORECASTER_").lower().replace("__", ".")
+            said.append((key, f"${name}", _parse(text, f"${name}", ConfigError)))
+        elif parts := ONE_UNDERSCORE.fullmatch(name):
             meant = f"FORECASTER_{parts[1]}__{parts[2]}"
             raise ConfigError(f"unknown variable {name}. Did you mean {meant}?")
     path = _file(file, flags.get("data"))
-    layers = _layers(path)
-    chosen = [(name, text) for name, text in environment.items() if ENVIRONMENT.fullmatch(name)]
-    layers.append(
-        [
-            (_dotted(name), f"${name}", _parse(text, f"${name}", ConfigError))
-            for name, text in sorted(chosen)
-        ]
-    )
     named = [(FLAGS[flag].path, option(flag), value) for flag, value in flags.items()]
-    layers.append([*map(_assignment, sets), *named])
+    layers = [*_layers(path), said, [*map(_assignment, sets), *named]]
     values: dict[str, Any] = {
         name: {"name": _Values.model_fields[name].default} for name in ("model", "attn")
     }
@@ -538,10 +534,6 @@ def load(
             _put(values, origins, key, origin, value)
     _validate(_Asked, values, origins, str(path))
     return Loaded(_validate(RunConfig, values, origins, str(path)), origins)
-
-
-def _dotted(variable: str) -> str:
-    return variable.removeprefix("FORECASTER_").lower().replace("__", ".")
 
 
 def _assignment(item: str) -> tuple[str, str, Any]:

@@ -28,7 +28,7 @@ above (worse), or contains it (=).
 
 
 def rows(cells: Sequence[Finished]) -> list[Row]:
-    """One row per group and attention, in the order of the catalogue.
+    """One row per group (with the linear path first) and attention, in the catalogue's order.
 
     Figures are means over seeds, `mse_sd` and `mae_sd` None for a single one. `against` has for
     "none" and "full" the difference of the MSE, its interval `low` to `high` (None where there are
@@ -42,14 +42,9 @@ def rows(cells: Sequence[Finished]) -> list[Row]:
     place = {name: number for number, name in enumerate(CATALOGUE)}
     return [
         _row(found[attn], found)
-        for _, found in sorted(groups.items(), key=lambda item: _place(item[0]))
+        for _, found in sorted(groups.items(), key=lambda item: (*item[0][:-1], not item[0][-1]))
         for attn in sorted(found, key=lambda name: place.get(name, len(place)))
     ]
-
-
-def _place(group: tuple[Any, ...]) -> tuple[Any, ...]:
-    data, horizon, regime, linear = group
-    return data, horizon, regime, not linear
 
 
 def _row(own: list[Finished], group: dict[str, list[Finished]]) -> Row:

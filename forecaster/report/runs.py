@@ -128,7 +128,11 @@ def of_runs(sources: Sequence[str], command: str, device: str) -> Page:
                 [EXAMPLES],
                 charts=[chart for run in runs for chart in run.examples],
             ),
-            _lags(runs),
+            lag_section(
+                LAGS,
+                ((run.name, run.profile, run.problem.dataset.seasons[0]) for run in runs),
+                by_step=True,
+            ),
             Section("commands", "Commands and hardware", _where(runs, device),
                     code=_code(runs, command)),
         ],
@@ -243,11 +247,6 @@ def _steps(runs: Sequence[Judged]) -> Chart:
     curves = {run.name: run.evaluation.model.by_step[0].tolist() for run in runs}
     floor = floors.floors[name].by_step[0].tolist()
     return step_chart(runs[0].task, curves, (name, floor), list(curves))
-
-
-def _lags(runs: Sequence[Judged]) -> Section:
-    profiles = ((run.name, run.profile, run.problem.dataset.seasons[0]) for run in runs)
-    return lag_section(LAGS, profiles, by_step=True)
 
 
 def _where(runs: Sequence[Judged], device: str) -> list[str]:

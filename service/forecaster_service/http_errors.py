@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from forecaster.errors import DataError
 from forecaster.lookup import did_you_mean
 from forecaster_service.foreign import SCORING, Scoring
-from forecaster_service.schemas import FlatRequest, FullRequest
+from forecaster_service.schemas import Answer, FlatRequest, FullRequest
 
 MEDIA_TYPE = "application/problem+json"
 MOST_ERRORS = 20
@@ -34,10 +34,8 @@ def _phrase(status: int) -> str:
     return "Client Closed Request" if status == CLIENT_LEFT else HTTPStatus(status).phrase
 
 
-class Flaw(BaseModel):
+class Flaw(Answer):
     """One thing that is wrong with a request."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
 
     loc: list[str | int]
     """The way to it in the request's body, counted from 0."""
@@ -47,10 +45,10 @@ class Flaw(BaseModel):
     """A word for programs."""
 
 
-class ProblemDetails(BaseModel):
+class ProblemDetails(Answer):
     """An error, by RFC 9457."""
 
-    model_config = ConfigDict(title="Problem", use_attribute_docstrings=True)
+    model_config = ConfigDict(title="Problem")
 
     type: str = "about:blank"
     title: str
