@@ -34,7 +34,7 @@ MOST_NAMES = 50
 PLAIN_NAME = re.compile(r"\w[\w .:@-]{0,127}")
 MOST_QUANTILES = 5_000_000
 """Numbers in one answer, beside the forecast itself: some 100 MB of JSON."""
-
+_offset: Any = cache(to_offset)
 
 Forecast: TypeAlias = tuple[np.ndarray, np.ndarray]
 """Of one series: values (T, targets) and their quantiles (T, targets, levels), in units."""
@@ -446,11 +446,6 @@ def _times(series: SeriesInput, rows: int, forecaster: Forecaster) -> tuple[pd.T
         raise _RefusedError(("start",), "the forecast would lie beyond the year 9999", "start")
     zone = "+00:00" if schema.timezone == "UTC" else ""
     return start, first.isoformat() + zone
-
-
-@cache
-def _offset(freq: str) -> Any:
-    return to_offset(freq)
 
 
 def _start(text: str | None, timezone: str) -> pd.Timestamp:

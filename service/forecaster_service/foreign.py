@@ -44,11 +44,6 @@ Records: TypeAlias = Annotated[
 ]
 
 
-def _rank(inputs: Any) -> str:
-    """Whether rows or columns are meant."""
-    return "records" if isinstance(inputs, list) else "columns"
-
-
 class Params(Strict):
     """What to forecast."""
 
@@ -100,7 +95,7 @@ class InputsScoring(Scoring):
 
     inputs: Annotated[
         Annotated[Columns, Tag("columns")] | Annotated[Records, Tag("records")],
-        Discriminator(_rank),
+        Discriminator(lambda inputs: "records" if isinstance(inputs, list) else "columns"),
     ]
 
 

@@ -73,11 +73,6 @@ def _form(body: Any) -> str:
     return "full" if full else "flat"
 
 
-def _kind(value: Any) -> str:
-    """Which of the two kinds of static attribute a value means to be."""
-    return "word" if isinstance(value, str) else "number"
-
-
 def _cells(values: Any) -> str:
     """Which of the two kinds of covariate a list means to be."""
     there = (value for value in values if value is not None) if isinstance(values, list) else ()
@@ -109,7 +104,7 @@ FutureCovariate: TypeAlias = Annotated[
 ]
 Attribute: TypeAlias = Annotated[
     Annotated[float, Tag("number")] | Annotated[Word, Tag("word")],
-    Discriminator(_kind),
+    Discriminator(lambda value: "word" if isinstance(value, str) else "number"),
 ]
 Levels: TypeAlias = Annotated[
     list[Annotated[float, Field(gt=0, lt=1)]], Field(fail_fast=True, max_length=100)
