@@ -9,7 +9,6 @@ from time import monotonic
 from typing import Any
 from urllib.parse import urlsplit
 
-from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from forecaster_service import http_errors
@@ -134,24 +133,17 @@ def _hostname(url: bytes) -> str | None:
         return ""
 
 
-def describe(app: FastAPI, settings: Settings) -> None:
+def describe(schema: dict[str, Any], settings: Settings) -> None:
     """Tell of keys and rates in /openapi.json, where there are any."""
-    plain = app.openapi
-
-    def openapi() -> dict[str, Any]:
-        schema = plain()
-        statuses = [401] * bool(settings.api_keys)
-        statuses += [429] * bool(settings.api_keys or settings.rate)
-        for path, operations in schema["paths"].items():
-            for operation in operations.values() if path not in OPEN else ():
-                operation["responses"] |= {
-                    str(status): told for status, told in http_errors.responses(*statuses).items()
-                }
-                if settings.api_keys:
-                    operation["security"] = [{"key": []}]
-        if settings.api_keys:
-            scheme = {"type": "http", "scheme": "bearer"}
-            schema["components"]["securitySchemes"] = {"key": scheme}
-        return schema
-
-    app.openapi = openapi  # type: ignore[method-assign]
+    statuses = [401] * bool(settings.api_keys)
+    statuses += [429] * bool(settings.api_keys or settings.rate)
+    for path, operations in schema["paths"].items():
+        for operation in operations.values() if path not in OPEN else ():
+            operation["responses"] |= {
+                str(status): told for status, told in http_errors.responses(*statuses).items()
+            }
+            if settings.api_keys:
+                operation["security"] = [{"key": []}]
+    if settings.api_keys:
+        scheme = {"type": "http", "scheme": "bearer"}
+        schema["components"]["securitySchemes"] = {"key": scheme}

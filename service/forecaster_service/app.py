@@ -52,10 +52,17 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     )
     app.state.settings, app.state.metrics = settings, measured
     http_errors.install(app)
-    access.describe(app, settings)
     for routes in (predict, invocations, kserve, models, health, metrics):
         app.include_router(routes.router, responses=http_errors.responses(400))
     app.include_router(page.router)
+
+    def openapi() -> dict[str, Any]:
+        schema = FastAPI.openapi(app)
+        http_errors.describe(schema)
+        access.describe(schema, settings)
+        return schema
+
+    app.openapi = openapi  # type: ignore[method-assign]
     return app
 
 

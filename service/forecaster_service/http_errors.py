@@ -113,7 +113,7 @@ def response(error: HTTPException) -> JSONResponse:
 
 
 def install(app: FastAPI) -> None:
-    """Answer every error that a route of `app` raises so, and tell it in /openapi.json."""
+    """Answer every error that a route of `app` raises so."""
 
     async def refused(request: Request, error: Exception) -> JSONResponse:
         if isinstance(error, RequestValidationError):
@@ -127,15 +127,12 @@ def install(app: FastAPI) -> None:
     for kind in (HTTPException, RequestValidationError, DataError):
         app.add_exception_handler(kind, refused)
 
-    def openapi() -> dict[str, Any]:
-        schema = FastAPI.openapi(app)
-        template = "#/components/schemas/{model}"
-        problem = ProblemDetails.model_json_schema(ref_template=template)
-        schemas = schema.setdefault("components", {}).setdefault("schemas", {})
-        schemas |= {**problem.pop("$defs"), "Problem": problem}
-        return schema
 
-    app.openapi = openapi  # type: ignore[method-assign]
+def describe(schema: dict[str, Any]) -> None:
+    """Tell in /openapi.json what an error looks like."""
+    problem = ProblemDetails.model_json_schema(ref_template="#/components/schemas/{model}")
+    schemas = schema.setdefault("components", {}).setdefault("schemas", {})
+    schemas |= {**problem.pop("$defs"), "Problem": problem}
 
 
 def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
