@@ -165,11 +165,10 @@ class Problem:
             place, column = np.argwhere(infinite)[0]
             series, row = self.series, begin + int(place)
             items = series.items or Items.single(len(series.values))
-            item = int(np.searchsorted(items.bounds, row, side="right")) - 1
-            stamp = series.times[items.places[item] + row - items.bounds[item]]
+            item, step = items.locate(row)
             owner = f", series '{items.names[item]}'" if series.items else ""
             raise DataError(
-                f"{series.source}{owner}, {stamp}, column '{series.columns[column]}': "
+                f"{series.source}{owner}, {series.times[step]}, column '{series.columns[column]}': "
                 f"{series.values[row, column]:g} is too far from the training rows to be scaled; "
                 "correct it, or leave the cell empty."
             )

@@ -47,6 +47,11 @@ class Items:
         """Rows of each item."""
         return np.diff(self.bounds)
 
+    def locate(self, row: int) -> tuple[int, int]:
+        """The item that holds a row of the table, and the step of the grid at which it stands."""
+        item = int(np.searchsorted(self.bounds, row, side="right")) - 1
+        return item, int(self.places[item] + row - self.bounds[item])
+
     def rows_before(self, step: End) -> NDArray[np.int64]:
         """Rows of each item before a step of the grid."""
         return np.clip(np.asarray(step) - self.places, 0, self.lengths)

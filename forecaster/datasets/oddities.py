@@ -148,9 +148,10 @@ class _Column:
         return f"{which}{self.series.values[row, self.place]:g} at {self._where(row)}"
 
     def _where(self, row: int) -> str:
-        item = int(np.searchsorted(self.items.bounds, row, side="right")) - 1
-        stamp = self.series.times[self.items.places[item] + row - self.items.bounds[item]]
-        return f"{stamp}" + (f" of '{self.items.names[item]}'" if self.series.items else "")
+        item, step = self.items.locate(row)
+        return f"{self.series.times[step]}" + (
+            f" of '{self.items.names[item]}'" if self.series.items else ""
+        )
 
     def _values(self, first: int, last: int, every: int = 1) -> Numbers:
         values = np.array(self.series.values[first:last:every, self.place], dtype=np.float64)

@@ -148,6 +148,11 @@ def find_clock(
     said = [] if said is None else said
     first, *others = columns = time_columns(reading, table.columns)
     told = reading.stamps
+    if told and told.form not in FORMS:
+        raise DataError(
+            f"the model reads stamps of the form '{told.form}', which this version does not know; "
+            f"use the version that trained it. Known: {', '.join(FORMS)}."
+        )
     form = _find_form(table, first, told, trained, said)
     if not others:
         example = next(iter(different(table.sample[first]).to_pylist()), "")

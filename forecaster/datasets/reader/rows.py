@@ -338,10 +338,12 @@ class Reader:
         gaps = int(len(cells.seen) - cells.seen.sum())
         if not gaps:
             return Found()
-        row = int(cells.seen.argmin())
-        item = int(np.searchsorted(items.bounds, row, side="right")) - 1
-        stamp = grid.times[items.places[item] + row - items.bounds[item]]
-        return Found(gaps, f"{stamp}" + (f" of '{items.names[item]}'" if self.several else ""))
+        return Found(gaps, self._where(int(cells.seen.argmin()), items, grid))
+
+    def _where(self, row: int, items: Items, grid: Steps) -> str:
+        """How a message names a row of the values."""
+        item, step = items.locate(row)
+        return f"{grid.times[step]}" + (f" of '{items.names[item]}'" if self.several else "")
 
     def _judge(self, survey: Survey, found: dict[str, Found], gaps: Found, grid: Steps) -> None:
         """Raise DataError where the policy does not let the irregularities pass."""
@@ -391,14 +393,10 @@ class Reader:
         for place, column in enumerate(self.reading.read_as(self.reading.future_covariates)):
             holes = np.isnan(known[:, place])
             if holes.any():
-                row = int(holes.argmax())
-                item = int(np.searchsorted(items.bounds, row, side="right")) - 1
-                stamp = grid.times[items.places[item] + row - items.bounds[item]]
-                owner = f" of '{items.names[item]}'" if self.several else ""
                 raise DataError(
-                    f"{self.where}: the future covariate '{column}' has no value at {stamp}{owner} "
-                    f"({int(holes.sum())} are missing); expected one at every step. As a past "
-                    "covariate it may have holes."
+                    f"{self.where}: the future covariate '{column}' has no value at "
+                    f"{self._where(int(holes.argmax()), items, grid)} ({int(holes.sum())} are "
+                    "missing); expected one at every step. As a past covariate it may have holes."
                 )
 
     def _seasons(self, series: Series, targets: Sequence[str]) -> tuple[int, ...]:

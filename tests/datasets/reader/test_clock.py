@@ -285,3 +285,10 @@ class TestTheTimeColumn:
         assert time_columns(kept, columns) == ("Date", "Hour")
         assert time_columns(kept, ["Date", "v"]) == ("Date",)
         assert time_columns(kept, ["v"]) == ("Date", "Hour")
+
+
+def test_a_form_of_a_later_version_is_refused_by_name():
+    table = frame_table(pd.DataFrame({"t": ["2020-01-01", "2020-01-02"]}), "t", "here")
+    reading = Reading(time="t", stamps=Stamps("stardate"))
+    with pytest.raises(DataError, match="form 'stardate', which this version does not know"):
+        find_clock(table, reading, trained=True)
