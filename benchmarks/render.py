@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any, get_args
 
-from forecaster.evaluate import Verdict
+from forecaster.evaluate import Verdict, interval_text
 from forecaster.evaluate.figures import METRICS, Cost, IntervalMetric, Metric, Where, shown, whole
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -65,7 +65,7 @@ def training() -> str:
     ]
     for (config, data, features, horizon, past, attn), rows in sorted(cells.items(), key=_order):
         name, floor = min(rows[0]["floors"].items(), key=lambda item: item[1]["mse"])
-        interval = f"[{floor['paired_low']:+.3f}, {floor['paired_high']:+.3f}]"
+        interval = interval_text(floor["paired_low"], floor["paired_high"])
         seconds = mean(row["train_seconds"] for row in rows)
         lines.append(
             f"| {config} | {data} ({features}) | {horizon} | {past} | {attn} | {_spreads(rows)} "
@@ -253,10 +253,10 @@ def _verdict(against: Result | None) -> str:
     if against is None:
         return "–"
     if against["low"] is None:
-        return "too few windows"
-    interval = f"[{against['low']:+.4f}, {against['high']:+.4f}]"
-    verdict = Verdict(against["verdict"])
-    return f"{verdict} {interval}" if verdict is Verdict.SAME else f"**{verdict}** {interval}"
+        return interval_text(None, None)
+    ends = against["low"], against["high"]
+    words, interval = Verdict.words(*ends), interval_text(*ends)
+    return f"{words} {interval}" if Verdict.of(*ends) is Verdict.SAME else f"**{words}** {interval}"
 
 
 def serving() -> str:

@@ -10,7 +10,7 @@ from scipy.special import stdtrit  # type: ignore[import-untyped]
 
 from forecaster.attention import CATALOGUE
 from forecaster.compare.cell import Finished
-from forecaster.evaluate import Verdict, paired_interval
+from forecaster.evaluate import Verdict, is_borderline, paired_interval
 from forecaster.evaluate.figures import Cost, ErrorMetric, Kind, Metric, shown, whole
 
 Row = dict[str, Any]
@@ -23,7 +23,7 @@ the linear path; * not within 5 % of those with full attention. train s, ms (a f
 window): processor time of one thread. MiB: what one training step adds. skill: 1 - MSE / MSE of the
 best floor. Verdicts: the paired 95 % interval of the MSE difference (block bootstrap over windows,
 widened by the spread over seeds; one seed speaks of its models only) lies below zero (better),
-above (worse), or contains it (=).
+above (worse), or contains it (=); ~: borderline, an end is nearer to zero than 5 % of its width.
 (full): amounts to full attention at these lengths, so no verdict."""
 
 
@@ -171,5 +171,6 @@ def verdict(row: Row, name: str) -> str:
         return "(full)"
     if name not in row["against"]:
         return "–"
-    word: str = row["against"][name]["verdict"]
-    return "=" if word == Verdict.SAME else word
+    against = row["against"][name]
+    word: str = "=" if against["verdict"] == Verdict.SAME else against["verdict"]
+    return word + "~" * is_borderline(against["low"], against["high"])

@@ -9,7 +9,14 @@ import numpy as np
 from forecaster.datasets import Scaler, Windows
 from forecaster.evaluate.figures import Errors, measure, plain
 from forecaster.evaluate.floors import Floor
-from forecaster.evaluate.metrics import Forecast, Score, Verdict, score
+from forecaster.evaluate.metrics import (
+    Forecast,
+    Score,
+    Verdict,
+    interval_text,
+    is_borderline,
+    score,
+)
 
 SHOWN_ITEMS = 50
 """Of a panel with more series, the errors of as many are told: the best half and the worst."""
@@ -51,7 +58,9 @@ class Evaluation:
         name = self.best_floor
         low, high = self.paired[name]
         floor = f"the best floor, {name} ({self.floors[name].mse:.3f})"
-        interval = f"paired 95 % interval of the difference [{low:+.3f}, {high:+.3f}]"
+        interval = f"paired 95 % interval of the difference {interval_text(low, high)}"
+        if is_borderline(low, high):
+            interval = f"borderline, {interval}"
         found = Verdict.of(low, high)
         if found is Verdict.BETTER:
             return f"The model beats {floor}: {interval}."

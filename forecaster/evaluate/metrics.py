@@ -18,6 +18,10 @@ Forecast = Callable[[Batch], Tensor]
 """Takes a batch, returns scaled values (B, T, targets)."""
 CHUNK = 2**22
 """Values of whole items that are looked at together."""
+BORDERLINE = 0.05
+"""An interval with an end nearer to zero than this share of its width is borderline."""
+MOST_DECIMALS = 8
+"""Ends of intervals that need more are printed with an exponent."""
 
 
 class ByItem(NamedTuple):
@@ -176,6 +180,34 @@ class Verdict(StrEnum):
     @classmethod
     def of(cls, low: float, high: float) -> "Verdict":
         return cls.BETTER if high < 0 else cls.WORSE if low > 0 else cls.SAME
+
+    @classmethod
+    def words(cls, low: float | None, high: float | None) -> str:
+        """The verdict, and whether it is borderline; "too few windows" without finite ends."""
+        if low is None or high is None or not np.isfinite([low, high]).all():
+            return "too few windows"
+        return cls.of(low, high) + (", borderline" if is_borderline(low, high) else "")
+
+
+def is_borderline(low: float | None, high: float | None) -> bool:
+    """Whether an end of the interval lies so near to zero that the verdict hangs on little."""
+    if low is None or high is None:
+        return False
+    return min(abs(low), abs(high)) < BORDERLINE * (high - low) < np.inf
+
+
+def interval_text(low: float | None, high: float | None) -> str:
+    """An interval of paired differences; without finite ends there were too few windows.
+
+    Four decimals, or as many as give the end nearer to zero two digits: no end but 0 is printed
+    as 0.
+    """
+    if low is None or high is None or not np.isfinite([low, high]).all():
+        return "too few windows"
+    nearest = min((abs(end) for end in (low, high) if end), default=1.0)
+    decimals = max(4, 1 - int(np.floor(np.log10(nearest))))
+    form = f"+.{decimals}f" if decimals <= MOST_DECIMALS else "+.1e"
+    return f"[{low:{form}}, {high:{form}}]"
 
 
 def paired_interval(

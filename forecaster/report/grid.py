@@ -14,7 +14,7 @@ from forecaster.compare import GRIDS, finished, table
 from forecaster.compare.cell import WEIGHTS, Finished
 from forecaster.config import load_dict
 from forecaster.errors import DataError, UnavailableError
-from forecaster.evaluate import Verdict
+from forecaster.evaluate import Verdict, interval_text, is_borderline
 from forecaster.evaluate.examples import Example
 from forecaster.evaluate.figures import Cost, shown, whole
 from forecaster.evaluate.lags import LagProfile, lag_profile
@@ -28,7 +28,6 @@ from forecaster.report.parts import (
     Entry,
     figure,
     frontier_chart,
-    interval,
     lag_section,
     step_chart,
     window_chart,
@@ -153,7 +152,8 @@ def _table(group: Group) -> Table:
             if against is None:
                 compared += ["–", "amounts to full" if row["is_full"] else "–"]
             else:
-                compared += [interval(against["low"], against["high"]), against["verdict"]]
+                ends = against["low"], against["high"]
+                compared += [interval_text(*ends), Verdict.words(*ends)]
         rows.append((
             row["attn"], *(table.spread(row, metric) for metric in errors),
             figure(row["skill"], "+.1%"), *compared,
@@ -174,10 +174,13 @@ def _verdicts(groups: Sequence[Group]) -> Iterator[str]:
         sentences = []
         for name in table.AGAINST:
             found: dict[str, list[str]] = defaultdict(list)
+            clear = True
             for row in group:
-                if name in row["against"]:
-                    found[row["against"][name]["verdict"]].append(row["attn"])
-            if list(found) == [Verdict.SAME]:
+                if against := row["against"].get(name):
+                    close = is_borderline(against["low"], against["high"])
+                    clear &= not close
+                    found[against["verdict"]].append(row["attn"] + " (borderline)" * close)
+            if list(found) == [Verdict.SAME] and clear:
                 sentences.append(f"No type differs measurably from {name}.")
                 continue
             sentences += [

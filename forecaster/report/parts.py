@@ -179,9 +179,3 @@ EXAMPLES = (
 def figure(value: float | None, form: str) -> str:
     """A number, or that it is not known."""
     return "unknown" if value is None else f"{value:{form}}"
-
-
-def interval(low: float | None, high: float | None) -> str:
-    """An interval of paired differences; without finite ends there were too few windows."""
-    known = low is not None and np.isfinite(low)
-    return f"[{low:+.4f}, {high:+.4f}]" if known else "too few windows"

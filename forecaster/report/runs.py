@@ -11,7 +11,7 @@ import yaml
 
 from forecaster.bench.inference import TOGETHER, Inference, inference
 from forecaster.bundle import Bundle
-from forecaster.evaluate import SHARES, Evaluation, Verdict, percent
+from forecaster.evaluate import SHARES, Evaluation, Verdict, interval_text, is_borderline, percent
 from forecaster.evaluate.display import table
 from forecaster.evaluate.examples import examples
 from forecaster.evaluate.figures import Cost, IntervalMetric, measure, shown, whole
@@ -29,7 +29,6 @@ from forecaster.report.parts import (
     LAGS,
     Entry,
     frontier_chart,
-    interval,
     lag_section,
     step_chart,
     window_chart,
@@ -171,7 +170,7 @@ def _table(runs: Sequence[Judged]) -> Table:
         low, high = test.paired[floor]
         rows.append((
             run.name, *(metric.text(measured[metric.name]) for metric in errors), floor,
-            f"{test.floors[floor].mse:.4f}", f"{test.skill(floor):+.1%}", interval(low, high),
+            f"{test.floors[floor].mse:.4f}", f"{test.skill(floor):+.1%}", interval_text(low, high),
             f"{run.bundle.metrics['validation_mse']:.4f}", config.attn.name,
             f"{parameters(run.bundle.build()):,}",
             *(metric.text(run.costs.get(metric.name)) for metric in costs), str(config.seed),
@@ -193,8 +192,8 @@ def _pairs(groups: Sequence[Sequence[Judged]]) -> Iterator[Table]:
             found = Verdict.of(low, high)
             better = {Verdict.BETTER: f"{a.name} is better", Verdict.WORSE: f"{b.name} is better"}
             rows.append((
-                f"{a.name} − {b.name}", f"{mean:+.4f}", interval(low, high),
-                better.get(found, found),
+                f"{a.name} − {b.name}", f"{mean:+.4f}", interval_text(low, high),
+                better.get(found, found) + (", borderline" if is_borderline(low, high) else ""),
             ))  # fmt: skip
         if rows:
             yield Table(("pair", "MSE difference", "paired 95 % interval", "verdict"), rows)

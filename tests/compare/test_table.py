@@ -95,6 +95,19 @@ def test_one_type_against_itself_ties(tmp_path):
     assert verdicts.count("no measurable difference") >= 90
 
 
+def test_a_borderline_verdict_is_marked(cells):
+    row = by_attention(table.rows(cells))["lsh"]
+    against = row["against"]["none"]
+    for low, high, verdict, word in (
+        (0.0001, 0.1, "worse", "worse~"),
+        (-0.0001, 0.1, "no measurable difference", "=~"),
+        (0.05, 0.1, "worse", "worse"),
+        (None, None, "no measurable difference", "="),
+    ):
+        against.update(low=low, high=high, verdict=verdict)
+        assert table.verdict(row, "none") == word
+
+
 def test_only_the_seeds_that_both_have(cells):
     left = [c for c in cells if (c.facts["attn"], c.facts["seed"]) != ("none", 1)]
     rows = by_attention(table.rows(left))

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from forecaster.datasets import Batch, Items, Scaler, Windows
 from forecaster.errors import DivergedError
-from forecaster.evaluate import Evaluation, Floor, backtest, evaluate
+from forecaster.evaluate import Evaluation, Floor, backtest, evaluate, interval_text
 from forecaster.evaluate.display import table
 
 HORIZON, BORDER = 4, 100
@@ -78,7 +78,7 @@ def test_figures_are_plain_means() -> None:
         (worse, "The model LOSES to the best floor, zero (", "]. Use the floor, or another recipe.",
          ["zero", "half"]),
         (level, "The model is ", "].", None),
-        (zero, "The model is equal to the best floor, zero (", "[+0.000, +0.000].", []),
+        (zero, "The model is equal to the best floor, zero (", "[+0.0000, +0.0000].", []),
     ],
 )  # fmt: skip
 def test_the_verdict_says_what_was_measured(
@@ -90,13 +90,28 @@ def test_the_verdict_says_what_was_measured(
     assert text.startswith(opening)
     assert text.endswith(ending)
     assert f"({got.floors['zero'].mse:.3f})" in text
-    assert f"[{low:+.3f}, {high:+.3f}]" in text
+    assert interval_text(low, high) in text
     assert ("not measurably" in text) == (low <= 0 <= high) == (model in (level, zero))
     if model is level:
         difference = got.model.mse - got.floors["zero"].mse
         assert ("better than" if difference < 0 else "worse than") in text
     else:
         assert got.lost_to() == lost_to
+
+
+@pytest.mark.parametrize(
+    ("ends", "words"),
+    [
+        ((-0.01, -0.0002), "beats the best floor, {}: borderline, paired 95 % interval of the "
+                           "difference [-0.01000, -0.00020]."),
+        ((-0.01, 0.0002), "but not measurably: borderline, paired"),
+        ((0.0002, 0.01), "LOSES to the best floor, {}: borderline, paired"),
+        ((-0.01, -0.002), "beats the best floor, {}: paired"),
+    ],
+)  # fmt: skip
+def test_a_verdict_that_hangs_on_little_says_so(ends: tuple[float, float], words: str) -> None:
+    got = replace(judged(better), paired={"zero": ends, "half": (0.0, 0.0)})
+    assert words.format(f"zero ({got.floors['zero'].mse:.3f})") in got.verdict()
 
 
 def test_too_few_windows_are_told() -> None:

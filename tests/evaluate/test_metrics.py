@@ -8,7 +8,15 @@ from torch import Tensor
 from forecaster.attention import AttentionChoice, AttentionPlan
 from forecaster.datasets import Batch, Items, Windows
 from forecaster.errors import DataError, DivergedError
-from forecaster.evaluate import metrics, naive_mae, paired_interval, score
+from forecaster.evaluate import (
+    Verdict,
+    interval_text,
+    is_borderline,
+    metrics,
+    naive_mae,
+    paired_interval,
+    score,
+)
 from forecaster.model import Informer, Task
 
 
@@ -287,3 +295,45 @@ def test_every_third_window_is_a_block_of_a_third() -> None:
 @pytest.mark.parametrize(("n", "block"), [(10, 336), (671, 336), (1, 1)])
 def test_too_few_windows_say_nothing(n: int, block: int) -> None:
     assert paired_interval(np.ones(n), block) == (-np.inf, np.inf)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "text"),
+    [
+        (-0.1, 0.2, "[-0.1000, +0.2000]"),
+        (-0.010, -0.00004, "[-0.010000, -0.000040]"),
+        (-0.00996, 0.25, "[-0.0100, +0.2500]"),
+        (0.0, 0.0, "[+0.0000, +0.0000]"),
+        (0.0, 0.00012, "[+0.00000, +0.00012]"),
+        (-1.234e-12, 0.5, "[-1.2e-12, +5.0e-01]"),
+        (-12.0, 340.5, "[-12.0000, +340.5000]"),
+        (None, None, "too few windows"),
+        (-np.inf, np.inf, "too few windows"),
+    ],
+)
+def test_no_end_but_zero_is_printed_as_zero(
+    low: float | None, high: float | None, text: str
+) -> None:
+    assert interval_text(low, high) == text
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "words"),
+    [
+        (-0.010, -0.0004, "better, borderline"),
+        (-0.010, -0.0006, "better"),
+        (-0.010, 0.0004, "no measurable difference, borderline"),
+        (-0.010, 0.010, "no measurable difference"),
+        (-0.010, 0.0, "no measurable difference, borderline"),
+        (0.0, 0.0, "no measurable difference"),
+        (0.0004, 0.010, "worse, borderline"),
+        (0.5, 0.6, "worse"),
+        (-np.inf, np.inf, "too few windows"),
+        (None, None, "too few windows"),
+    ],
+)
+def test_an_end_near_zero_is_borderline(low: float | None, high: float | None, words: str) -> None:
+    assert Verdict.words(low, high) == words
+    assert is_borderline(low, high) == words.endswith("borderline")
+    if low is not None and high is not None:
+        assert is_borderline(-high, -low) == is_borderline(low, high)

@@ -10,6 +10,7 @@ from forecaster.compare import GRIDS, table
 from forecaster.compare import finished as finished_cells
 from forecaster.compare.cell import FACTS, Finished, Shared, train
 from forecaster.errors import DataError, UnavailableError, UsageError
+from forecaster.evaluate import interval_text
 from forecaster.evaluate.figures import whole
 from forecaster.report import grid
 from forecaster.report.page import Page
@@ -69,7 +70,7 @@ def test_the_figures_are_those_of_the_table(read: Reader, cells: list[Finished])
         ):  # fmt: skip
             assert text in read.text["figures"], text
         for against in row["against"].values():
-            assert f"[{against['low']:+.4f}, {against['high']:+.4f}]" in read.text["figures"]
+            assert interval_text(against["low"], against["high"]) in read.text["figures"]
     for name, floor in cells[0].facts["floors"].items():
         assert name in read.text["floors"]
         assert f"{floor['mse']:.4f}" in read.text["floors"]
@@ -168,6 +169,10 @@ def test_verdicts_name_the_types(home: Path, tmp_path: Path) -> None:
     (words,) = grid._verdicts([table.rows(made[:2])])
     assert "No type differs measurably from full." in words
     assert "All are better on average than the best floor, low (0.5000)." in words
+    rows = table.rows(made[:2])
+    rows[1]["against"]["full"].update(low=-0.1, high=0.0001)
+    (words,) = grid._verdicts([rows])
+    assert "No measurable difference from full: prob (borderline)." in words
 
 
 def test_a_grid_that_is_not_there(home: Path) -> None:

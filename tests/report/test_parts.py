@@ -1,7 +1,4 @@
-import math
-
 import numpy as np
-import pytest
 
 from forecaster.evaluate.lags import LagProfile
 from forecaster.report.parts import (
@@ -10,7 +7,6 @@ from forecaster.report.parts import (
     figure,
     frontier,
     frontier_chart,
-    interval,
     lag_chart,
     lag_map,
     step_chart,
@@ -82,9 +78,6 @@ def test_a_season_longer_than_all_lags() -> None:
     assert "multiples of 24 are 0% of the lags and hold 0% of the whole" in chart.caption
 
 
-@pytest.mark.parametrize("low", [None, -math.inf])
-def test_too_few_windows_have_no_interval(low: float | None) -> None:
-    assert interval(low, low) == "too few windows"
-    assert interval(-0.1, 0.2) == "[-0.1000, +0.2000]"
+def test_a_number_may_be_unknown() -> None:
     assert figure(None, ".1f") == "unknown"
     assert figure(1.25, ".1f") == "1.2"
