@@ -194,7 +194,9 @@ class Card(_Facts):
     `sources` are its forms, which hold the same values, the preferred one first; `columns` the
     value columns in order, `seasons` the steps of its cycles with the main one first. Stamps of a
     file whose `timezone` is UTC are UTC; a `naive` one keeps the clock of its source, whatever that
-    was. They must depart from `freq` exactly as `irregular` says, by default not at all.
+    was. They must depart from `freq` exactly as `irregular` says, by default not at all. Where
+    some columns are `future_covariates`, the target alone is predicted unless somebody says
+    otherwise, and they are known ahead.
     """
 
     name: str
@@ -207,6 +209,7 @@ class Card(_Facts):
     irregular: Irregular = REGULAR
     columns: Columns
     target: str
+    future_covariates: tuple[str, ...] = ()
     seasons: Annotated[tuple[PositiveInt, ...], Field(min_length=1)]
     split: Split
     licence: str
@@ -218,6 +221,9 @@ class Card(_Facts):
             raise ValueError(f"a column is named twice among {[self.time, *self.columns]}")
         if self.target not in self.columns:
             raise ValueError(f"target '{self.target}' is not among {list(self.columns)}")
+        for name in self.future_covariates:
+            if name not in self.columns or name == self.target:
+                raise ValueError(f"future covariate '{name}' is the target, or no column")
         for source in self.sources:
             if source.bare and sorted(source.bare.columns or self.columns) != sorted(self.columns):
                 raise ValueError(f"the columns of {source.file_name} are not those of the card")

@@ -25,9 +25,10 @@ def read_card(
 ) -> Dataset:
     """The data set of `card`, from `path` or from where `fetch.locate` finds it.
 
-    All its columns are read and checked; `said` and `features` choose among them, and by default
-    all are predicted from all. Raises UsageError for a column that is not there or has two roles,
-    DataError for what does not fit the card.
+    All its columns are read and checked; `said` and `features` choose among them. By default all
+    are predicted from all; or the target with the card's future covariates, where it has some.
+    Features M and S leave these out, and `said` may give them another role. Raises UsageError for a
+    column that is not there or has two roles, DataError for what does not fit the card.
     """
     _check_roles(card, said)
     file = locate(card, path)
@@ -37,8 +38,12 @@ def read_card(
     found = Reader(open_table(str(file), reading), reading).read(card.name)
     _check_regular(card, found)
     series, ahead = found.series, said.future_covariates
+    roles = said.targets or said.past_covariates or card.future_covariates
+    features = features or ("MS" if roles else "M")
+    if features == "MS" and not ahead:
+        taken = (*said.targets, *said.past_covariates)
+        ahead = tuple(name for name in card.future_covariates if name not in taken)
     others = tuple(name for name in card.columns if name not in ahead)
-    features = features or ("MS" if said.targets or said.past_covariates else "M")
     targets = others if features == "M" else said.targets or (card.target,)
     read = {
         "M": others, "S": targets, "MS": (*targets, *(said.past_covariates or others)),
