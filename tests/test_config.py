@@ -456,6 +456,11 @@ class TestBases:
         with pytest.raises(ConfigError, match=rf"(run|other).yaml: base: {words}"):
             resolve(file=file)
 
+    def test_prices_are_forecast_by_the_recipe_of_ones_own_files(self):
+        prices, own = (resolve(file=name).config.flat() for name in ("epf", "own"))
+        changed = {"data.name": "epf-NP", "window.past": "168", "window.horizon": "24"}
+        assert prices == own | changed
+
     @pytest.mark.parametrize("name", SHIPPED)
     def test_no_shipped_file_repeats_its_base(self, name):
         values = read_yaml(resources.configs() / f"{name}.yaml")

@@ -367,6 +367,21 @@ class TestCards:
         self.check(name, file, self.untrained(name, None, tmp_path), tmp_path)
 
     @pytest.mark.data
+    @pytest.mark.parametrize("market", ["NP", "PJM", "BE", "FR", "DE"])
+    def test_of_prices_with_what_is_known_ahead(self, market, tmp_path):
+        card = load_card(f"epf-{market}")
+        forecaster = self.untrained(card.name, None, tmp_path)
+        rows = pd.read_csv(locate(card), skipinitialspace=True)
+        rows.iloc[-100:-5].to_csv(tmp_path / "past.csv", index=False)
+        rows.iloc[-5:].drop(columns="OT").to_csv(tmp_path / "future.csv", index=False)
+        ahead = forecaster.predict(tmp_path / "past.csv", future=tmp_path / "future.csv")
+        assert list(ahead.columns) == ["date", "OT"]
+        assert list(ahead["date"]) == list(pd.to_datetime(rows["date"].iloc[-5:]))
+        assert np.isfinite(ahead["OT"]).all()
+        with pytest.raises(UsageError, match=f"wants {', '.join(card.future_covariates)} for"):
+            forecaster.predict(tmp_path / "past.csv")
+
+    @pytest.mark.data
     def test_of_the_rates_without_header_and_stamps(self, tmp_path):
         card = load_card("exchange_rate")
         file = Path(os.environ["FORECASTER_DATA"]) / card.sources[1].files[0]

@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
-from forecaster.datasets import load_card, locate
+from forecaster.datasets import Windows, load_card, locate
 from forecaster.datasets.calendar import normalise_freq
 from forecaster.datasets.card import Bare, Irregular, Source
 from forecaster.datasets.reader import history, read_card
@@ -207,6 +208,36 @@ def test_the_roles_choose_among_the_columns_of_a_card(tmp_path):
     assert found.digest == alone.digest == read_card(card, file).digest
     with pytest.raises(UsageError, match=r"ETTh1 has no column 'c'\. It has a, b\."):
         read_card(card, file, Reading(targets=("c",)))
+
+
+@pytest.mark.parametrize(
+    ("said", "features", "columns", "known"),
+    [
+        ({}, None, ("c",), ("a", "b")),
+        ({}, "MS", ("c",), ("a", "b")),
+        ({}, "S", ("c",), ()),
+        ({}, "M", ("a", "b", "c"), ()),
+        ({"future_covariates": ("a",)}, "S", ("c",), ("a",)),
+        ({"future_covariates": ("a",)}, None, ("b", "c"), ("a",)),
+        ({"past_covariates": ("a",)}, None, ("a", "c"), ("b",)),
+        ({"past_covariates": ("a", "b")}, None, ("a", "b", "c"), ()),
+        ({"targets": ("a",)}, None, ("a", "c"), ("b",)),
+    ],
+)
+def test_the_future_covariates_of_a_card(tmp_path, said, features, columns, known):
+    lines = ["date, a, b,c", *(f"{stamp},{row},1" for stamp, row in zip(STAMPS, ROWS, strict=True))]
+    file = tmp_path / "some.csv"
+    file.write_text("\n".join(lines))
+    card = card_of(("a", "b", "c"), target="c", future_covariates=("a", "b"))
+    found = read_card(card, file, Reading(**said), features)
+    assert (found.columns, found.series.known_columns) == (columns, known)
+    assert found.features == (features or "MS")
+    if found.features != "M":
+        assert found.targets == said.get("targets", ("c",))
+    again = read_card(card, file, Reading(**{**said, "targets": found.targets}), found.features)
+    if found.features != "M":
+        assert (again.columns, again.series.known_columns) == (columns, known)
+    assert found.digest == again.digest == read_card(card, file).digest
 
 
 def test_days_without_a_time(tmp_path):
@@ -412,6 +443,56 @@ def test_the_public_files_are_those_of_the_cards(name, rows, last):
     assert series.values.shape == (rows, 7)
     assert str(series.times[0]) == "2016-07-01 00:00:00"
     assert str(series.times[-1]) == last
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(
+    ("market", "first", "last", "digest"),
+    [
+        (
+            "NP",
+            "2013-01-01 00:00:00",
+            "2018-12-24 23:00:00",
+            "e09ab9a9cbb505f95702121eb4a88eb4ee7adedd75a791355fe7369e7578d56f",
+        ),
+        (
+            "PJM",
+            "2013-01-01 00:00:00",
+            "2018-12-24 23:00:00",
+            "8b843f2d0afc893ea02e3acb6667301a1299734a7bb67836ee083a41e996d82c",
+        ),
+        (
+            "BE",
+            "2011-01-09 00:00:00",
+            "2016-12-31 23:00:00",
+            "d0943a252a5fccf07790680de8d6acf0422911596484c9cbdd331c63582b2419",
+        ),
+        (
+            "FR",
+            "2011-01-09 00:00:00",
+            "2016-12-31 23:00:00",
+            "d7cd9c517be5e03199bab9859968b2f128ce54ad25e59e59217ddb9c5a0a5fb7",
+        ),
+        (
+            "DE",
+            "2012-01-09 00:00:00",
+            "2017-12-31 23:00:00",
+            "8fa88b52965fc32132419e22e765909b3ade470e40d9bc86643f5c8642f95109",
+        ),
+    ],
+)
+def test_prices_and_what_is_known_ahead_of_them(market, first, last, digest):
+    found = read_card(load_card(f"epf-{market}"))
+    assert (found.columns, found.features, len(found.series.times)) == (("OT",), "MS", 52_416)
+    assert (str(found.series.times[0]), str(found.series.times[-1])) == (first, last)
+    known = found.series.known
+    assert known is not None
+    assert known.shape == (52_416, 2)
+    assert np.isfinite(known).all()
+    assert found.digest == f"sha256:{digest}"
+    borders = load_card(f"epf-{market}").split.borders(52_416, "it")
+    values = torch.zeros(52_416, 1)
+    assert len(Windows(values, values, 168, 24, borders.validation, borders.test, (0,))) == 10_460
 
 
 @pytest.mark.data
