@@ -15,6 +15,9 @@ import numpy as np
 
 from forecaster.errors import UsageError
 
+TOLERANCE = 0.03
+"""How far the coverage of a band may be off before it is said in words."""
+
 
 def conformal_offsets(errors: np.ndarray, levels: Sequence[float]) -> np.ndarray:
     """What to add to the path of each level, (..., Q), by its errors y - path.

@@ -14,6 +14,21 @@ class NoticeCode(StrEnum):
     """Training did not know the series: its own history scales it."""
     MEDIAN = "median"
     """The model was trained for quantiles alone: it forecasts the median, not the mean."""
+    LOST_TO_FLOOR = "lost_to_floor"
+    """On the test split the model was worse than its best floor."""
+    COVERAGE = "coverage"
+    """A band that was asked for covered another share of the test values than it promises."""
+    FIRST_STEP = "first_step"
+    """The forecast begins further from the last value than training rows change in a step."""
+    UNLIKE_TRAINING = "unlike_training"
+    """The history is unlike those of the training rows: its level, scale, order, or gaps."""
+
+
+REMARKS = frozenset(
+    {NoticeCode.LOST_TO_FLOOR, NoticeCode.COVERAGE, NoticeCode.FIRST_STEP,
+     NoticeCode.UNLIKE_TRAINING}
+)  # fmt: skip
+"""What stands out in a forecast that has been made (forecaster.remarks)."""
 
 
 class Notice(str):

@@ -9,13 +9,11 @@ from torch import Tensor
 from forecaster.datasets import Batch, Scaler, Windows
 from forecaster.errors import UsageError
 from forecaster.evaluate.figures import By, Ends, IntervalMetric, QuantileMetric, plain, shown
-from forecaster.intervals import Intervals, between, conformal_offsets
+from forecaster.intervals import TOLERANCE, Intervals, between, conformal_offsets
 from forecaster.model import ForecastModel
 
 SHARES = (0.8, 0.95)
 """The shares of the intervals that are judged, the first in words and pictures, too."""
-TOLERANCE = 0.03
-"""How far the coverage of the first may be off before it is said in words."""
 RATE = 0.05
 """Largest step of the online form, in root mean squares of the calibrating errors."""
 MOST_ERRORS = 2**26
