@@ -16,7 +16,7 @@ import requests
 from forecaster import frames
 from forecaster.errors import DataError, ForecasterError, UnavailableError, UsageError
 from forecaster.lookup import model_names
-from forecaster.notices import NoticeCode
+from forecaster.notices import REMARKS, Notice, NoticeCode
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -108,15 +108,26 @@ class Client:
                     for each in answer["notices"]
                     if each["code"] == NoticeCode.OWN_SCALE
                 )
+                found.extend(
+                    (
+                        None if each["input"] is None else part[each["input"]].get("item_id"),
+                        Notice(NoticeCode(each["code"]), each["text"]),
+                    )
+                    for each in answer["notices"]
+                    if each["code"] in REMARKS
+                )
             return np.moveaxis(np.array(rows, dtype=np.float64), 1, -1)
 
         unknown: list[str] = []
+        found: list[tuple[str | None, Notice]] = []
         form = _form(card)
         known = form.reading.read_as(card["future_covariates"])
         question = frames.ask(form, frame, horizon, levels, future, policy, where, say)
         ahead = question.answer(run)
         if unknown:
             say(frames.own_scale(unknown))
+        for notice in frames.by_code(found):
+            say(notice)
         return ahead
 
     def _ask(self, method: str, path: str, **options: Any) -> Any:

@@ -149,6 +149,20 @@ def own_scale(names: Sequence[str]) -> Notice:
     return Notice(NoticeCode.OWN_SCALE, text)
 
 
+def by_code(found: Sequence[tuple[str | None, Notice]]) -> Iterator[Notice]:
+    """One sentence for each code, with the series that it is about; None is all of them."""
+    for code in dict.fromkeys(notice.code for _, notice in found):
+        own = [(name, notice) for name, notice in found if notice.code is code]
+        names = [*dict.fromkeys(name for name, _ in own if name)]
+        if not names:
+            yield from dict.fromkeys(notice for _, notice in own)
+            continue
+        text = f"series '{names[0]}': {own[0][1]}"
+        if names[1:]:
+            text += f"; likewise {quoted(names[1:])}"
+        yield Notice(code, text)
+
+
 def _newest(
     series: Series, items: Items, which: np.ndarray, drop: int, past: int, where: str
 ) -> tuple[np.ndarray, np.ndarray]:

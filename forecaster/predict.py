@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from forecaster import frames, machine
+from forecaster import frames, machine, remarks
 from forecaster.bundle import Bundle, Schema, is_bundle, load
 from forecaster.datasets import Items, Scaler
 from forecaster.datasets.items import id_parts
@@ -25,6 +25,7 @@ from forecaster.errors import (
     UnavailableError,
     UsageError,
 )
+from forecaster.notices import Notice
 from forecaster.runner import Runner
 
 if TYPE_CHECKING:
@@ -42,6 +43,9 @@ class Forecaster:
     def __init__(self, bundle: Bundle, device: str = "auto") -> None:
         self.bundle = bundle
         self.device = machine.device(device)
+        ranges, schema = bundle.about.get("ranges"), bundle.schema
+        sizes = len(schema.columns), len(schema.targets)
+        self.ranges = None if ranges is None else remarks.Ranges.from_dict(ranges, *sizes)
         self.model = bundle.build().to(self.device)
         self.runner = Runner(self.model, self.device)
 
@@ -115,6 +119,32 @@ class Forecaster:
             return forecast, np.empty((*forecast.shape, 0))
         quantiles = self.bundle.intervals.quantiles(paths, levels)
         return forecast, np.stack([own.inverse(q) for q in np.moveaxis(quantiles, -1, 0)], axis=-1)
+
+    def remarks(
+        self,
+        history: np.ndarray,
+        forecast: np.ndarray,
+        levels: Sequence[float],
+        items: Sequence[str | None] | None = None,
+    ) -> list[tuple[int | None, Notice]]:
+        """What stands out in the answer of `forecast_quantiles` to the same arguments.
+
+        With the place of the history (from 0) that a notice is about, None for all of them.
+        """
+        found: list[tuple[int | None, Notice]] = [
+            (None, notice)
+            for notice in remarks.figures(self.bundle.metrics.get("test", {}), levels)
+        ]
+        if self.ranges is not None:
+            schema, scaler = self.schema, self._scaler(history, items)
+            targets = list(schema.target_positions)
+            std = scaler.select(tuple(targets)).std.reshape(-1, len(targets))
+            last, first = history[:, -1, targets], forecast[:, 0]
+            found += self.ranges.jumps(last, first, std, schema.targets)
+            found += self.ranges.unlike(
+                scaler.transform(history), scaler.mean, scaler.std, schema.columns
+            )
+        return found
 
     def _scaler(self, history: np.ndarray, items: Sequence[str | None] | None) -> Scaler:
         """The scaler of each history, its arrays (B, 1, C), or the one for all."""
@@ -211,7 +241,8 @@ class Forecaster:
         what the model was trained for; behind each target its quantiles at `levels`, in columns
         such as "load 0.1". Raises DataError naming what is missing, `where` being what it calls the
         history, and UsageError as `check_levels` does. `say` gets sentences about what is irregular
-        or missing, and a `Notice` (`own_scale`) about series that training did not know.
+        or missing, and a `Notice` about series that training did not know (`own_scale`) and for
+        each code of `notices.REMARKS` that stands out.
         """
         levels = sorted(set(levels))
 
@@ -221,13 +252,20 @@ class Forecaster:
                 covariates=part.covariates, static=part.static, items=part.items,
             )  # fmt: skip
             unknown.extend(name for name in part.items if name not in self.places)
+            found.extend(
+                (None if place is None else part.items[place], notice)
+                for place, notice in self.remarks(part.values, forecast, levels, part.items)
+            )
             return np.concatenate([forecast[..., None], quantiles], axis=-1)
 
         unknown: list[str] = []
+        found: list[tuple[str | None, Notice]] = []
         question = frames.ask(self.form, history, horizon, levels, future, policy, where, say)
         ahead = question.answer(run)
         if self.schema.items and unknown:
             say(frames.own_scale(unknown))
+        for notice in frames.by_code(found):
+            say(notice)
         return ahead
 
     @cached_property

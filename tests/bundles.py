@@ -1,6 +1,7 @@
 """Tiny bundles that nobody trained."""
 
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -67,6 +68,25 @@ def unsaved(
     }
     metrics = {"test": {"mse": 0.1 + 0.2, "mae": None, "windows": 3}}
     return Bundle(config, schema, dict(built.state_dict()), metrics, about, intervals)
+
+
+def warning(bundle: Bundle, past: float = 0.0) -> Bundle:
+    """The same model, of which everything is told that can be.
+
+    It lost to a floor, its band covered too little, training never changed within a step, and
+    there its histories lay at `past`, scaled.
+    """
+    columns, targets = len(bundle.schema.columns), len(bundle.schema.targets)
+    range_ = [[past] * columns, [0.0] * columns, [None] * columns, [None] * columns, [0] * columns]
+    ranges = {"season": SEASON, "low": range_, "high": range_, "change": [0.0] * targets}
+    test = {
+        **bundle.metrics["test"],
+        "best_floor": "last value",
+        "floors": {"last value": {"mse": 0.2, "mae": 0.2, "skill": -1.0, "paired_low": 0.1}},
+        "intervals": {"80": {"coverage": 0.44}},
+    }
+    metrics = {**bundle.metrics, "test": test}
+    return replace(bundle, about={**bundle.about, "ranges": ranges}, metrics=metrics)
 
 
 def sign(folder: Path) -> None:

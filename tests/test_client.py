@@ -26,6 +26,7 @@ from forecaster.notices import Notice
 from forecaster.predict import Forecaster
 from forecaster_service.app import create_app
 from forecaster_service.settings import Settings
+from tests.bundles import warning
 from tests.service.processes import free_port
 from tests.service.toy import COLUMNS, HORIZON, KINDS, NAME, PAST, make_bundle, rename
 
@@ -165,6 +166,20 @@ class TestPredict:
         for sentence in (said[-1], expected[-1]):
             assert isinstance(sentence, Notice)
             assert sentence.code == "own_scale"
+
+    def test_it_says_what_stands_out(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(module, "SERIES", 2)  # in several requests
+        bundle = warning(make_bundle(tmp_path, **KINDS["panel"])).save(tmp_path)
+        frame, levels = history(bundle), (0.1, 0.9)
+        expected: list[str] = []
+        Forecaster(bundle).predict(frame, levels=levels, say=expected.append)
+        said: list[str] = []
+        with serving(tmp_path) as url:
+            Client(url).predict(frame, levels=levels, say=said.append)
+        assert said == expected
+        told = [notice for notice in said if isinstance(notice, Notice)]
+        codes = ["lost_to_floor", "coverage", "first_step", "unlike_training"]
+        assert [notice.code for notice in told] == codes
 
     def test_what_does_not_fit_is_the_error_that_the_model_would_raise(
         self, plain: tuple[str, Forecaster]

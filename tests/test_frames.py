@@ -7,6 +7,7 @@ import pytest
 
 from forecaster import frames
 from forecaster.datasets.reading import Reading
+from forecaster.notices import Notice, NoticeCode
 
 PAST, HORIZON = 3, 2
 
@@ -74,3 +75,17 @@ def test_a_short_series_is_named_with_the_way_out():
     rows = pd.DataFrame({"shop": "a", "when": pd.date_range("2026-01-01", periods=2), "y": 1.0})
     with pytest.raises(frames.DataError, match=r"series 'a' has 2 rows.*, or leave the series out"):
         predict(rows, form(id=("shop",)))
+
+
+class TestByCode:
+    def test_one_sentence_for_each_code(self):
+        far, odd = (Notice(code, code) for code in (NoticeCode.FIRST_STEP, NoticeCode.COVERAGE))
+        found = [("a", far), (None, odd), ("b", far), ("c", far), (None, odd), ("a", far)]
+        said = [*frames.by_code(found)]
+        assert said == ["series 'a': first_step; likewise 'b', 'c'", "coverage"]
+        assert [notice.code for notice in said] == ["first_step", "coverage"]
+
+    def test_a_series_without_a_name_needs_none(self):
+        far = Notice(NoticeCode.FIRST_STEP, "far")
+        assert [*frames.by_code([("", far)])] == [far]
+        assert not [*frames.by_code([])]

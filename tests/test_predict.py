@@ -24,7 +24,8 @@ from forecaster.errors import (
 from forecaster.intervals import Intervals
 from forecaster.predict import Forecaster, ask_tracker, load_bundle
 from forecaster.problem import find_data, make_problem
-from tests.bundles import COLUMNS, SEASON, unsaved
+from tests.bundles import COLUMNS, SEASON, unsaved, warning
+from tests.service.toy import KINDS, make_bundle
 
 CYCLE = np.array([[10.0, -3.5, 400.0], [20.0, 0.25, 300.0], [15.0, 7.0, 100.0], [5.0, 1.0, 250.0]])
 
@@ -155,6 +156,63 @@ class TestPredict:
     def test_a_forecast_beyond_the_calendar(self, forecaster):
         with pytest.raises(DataError, match="9999"):
             forecaster.predict(history(start="9999-12-31 08:00"))
+
+
+class TestRemarks:
+    WARNED = (0.1, 0.9)
+
+    def test_what_stands_out_is_said_with_its_code(self):
+        forecaster = Forecaster(warning(unsaved(calibrated=True)), "cpu")
+        said = []
+        ahead = forecaster.predict(history(), levels=self.WARNED, say=said.append)
+        assert [notice.code for notice in said] == [
+            "lost_to_floor", "coverage", "first_step", "unlike_training",
+        ]  # fmt: skip
+        assert "MSE 0.3000 against 0.2000, which is measurable" in said[0]
+        assert "the 80 % band covered 44.0% of" in said[1]
+        assert "the first step of 'wind' is -3.5, far from the last value 1: " in said[2]
+        assert (
+            "the standard deviation of 'wind' is 3.764, in training 0 to 0 (and of 2 more"
+            in said[3]
+        )
+        assert ahead.equals(
+            Forecaster(unsaved(calibrated=True)).predict(history(), None, (0.1, 0.9))
+        )
+
+    def test_a_bundle_that_measured_nothing_says_nothing(self, forecaster):
+        said = []
+        forecaster.predict(history(), say=said.append)
+        assert said == []
+
+    def test_a_band_that_nobody_asked_for_is_not_told(self):
+        said = []
+        Forecaster(warning(unsaved(calibrated=True)), "cpu").predict(history(), say=said.append)
+        assert "coverage" not in [notice.code for notice in said]
+
+    def test_each_notice_has_the_place_of_its_history(self):
+        forecaster = Forecaster(warning(unsaved()), "cpu")
+        mean = np.array(forecaster.schema.scaler.mean)
+        values = np.stack([np.tile(mean, (12, 1)), CYCLE[np.arange(12) % SEASON]])
+        found = forecaster.remarks(values, values[:, -1:], ())
+        assert [(place, notice.code) for place, notice in found] == [
+            (None, "lost_to_floor"), (1, "unlike_training"),
+        ]  # fmt: skip
+
+    def test_ranges_of_other_columns_are_refused(self):
+        bundle = warning(unsaved())
+        bundle.about["ranges"]["change"].pop()
+        with pytest.raises(BundleError, match="do not fit 3 columns, 3 targets"):
+            Forecaster(bundle, "cpu")
+
+    def test_the_series_of_a_panel_are_named(self, tmp_path):
+        bundle = warning(make_bundle(tmp_path, **KINDS["panel"]))
+        forecaster, said = Forecaster(bundle, "cpu"), []
+        frame = forecaster.example
+        low, high = (frame.assign(town=name) for name in ("Bern", "../c d"))
+        forecaster.predict(pd.concat([low, high], ignore_index=True), say=said.append)
+        (about,) = [notice for notice in said if notice.code == "unlike_training"]
+        assert about.startswith("series '../c d': the history is unlike the training rows: ")
+        assert about.endswith("; likewise 'Bern'")
 
 
 class TestQuantiles:

@@ -11,7 +11,7 @@ from forecaster.bundle import Bundle
 from forecaster.config import load
 from forecaster.datasets import future_times
 from forecaster.problem import find_data, make_problem
-from tests.bundles import COLUMNS, unsaved
+from tests.bundles import COLUMNS, unsaved, warning
 from tests.datasets.reader import test_clock, test_parts
 from tests.test_predict import history
 
@@ -52,6 +52,18 @@ class TestPredict:
         unsaved(loss="pinball").save(tmp_path / "head")
         _, _, err = run("predict", "--model", tmp_path / "head", "--input", csv)
         assert "its forecast is the median, not the mean" in err
+
+    @pytest.mark.parametrize("form", [(), ("--json",)])
+    def test_what_stands_out_goes_to_stderr(self, form, csv, run, tmp_path):
+        warning(unsaved(calibrated=True)).save(tmp_path / "lost")
+        arguments = ("--model", tmp_path / "lost", "--input", csv, "--levels", "0.1,0.9")
+        status, out, err = run("predict", *arguments, *form)
+        assert (status, len(err.splitlines())) == (0, 4)
+        for line, words in zip(
+            err.splitlines(), ("best floor", "80 % band", "first step", "unlike"), strict=True
+        ):
+            assert words in line
+            assert words not in out
 
     def test_json_is_exact_however_small_the_values(self, folder, csv, run, tmp_path):
         bundle = unsaved(timezone="UTC")
