@@ -163,6 +163,21 @@ def at_levels(job: Job, done: Done[Forecast], forecaster: Forecaster) -> Done[Fo
     return replace(done, results=results)
 
 
+def remarked(job: Job, done: Done[Forecast], forecaster: Forecaster, *, places: bool) -> Job:
+    """The job with notices of what stands out in its forecasts; `places`: of which input."""
+    found = forecaster.remarks(
+        np.stack([each.history for each in job.inputs]),
+        np.stack([forecast for forecast, _ in done.results]),
+        job.levels,
+        [each.item_id for each in job.inputs],
+    )
+    notices = [
+        Notice(code=notice.code, input=place if places else None, text=str(notice))
+        for place, notice in found
+    ]
+    return replace(job, notices=[*job.notices, *notices])
+
+
 def example(forecaster: Forecaster) -> dict[str, Any]:
     """A request that the model accepts, with everything that it reads."""
     frame, schema, past = forecaster.example, forecaster.schema, forecaster.bundle.past

@@ -259,7 +259,7 @@ class ForecastResponse(Answer):
     warnings: list[str]
     """The notices in words, for people."""
     notices: list[Notice]
-    """What was done with the input that may surprise, for programs."""
+    """What was done with the input, and what stands out in the forecast, for programs."""
     timing: Timing
 
 

@@ -259,6 +259,7 @@ class TestHistories:
         assert 'predict("mine.csv", horizon=6, levels=(0.1, 0.9))' in tab.text("#python")
         assert f"the newest {PAST} of {len(frame)} rows were read" in tab.text("#warnings")
         assert "missing value" in tab.text("#warnings")
+        assert "inputs[" not in tab.text("#warnings"), "the page sends one series"
 
     def test_a_file_can_be_dropped(self, tab: Tab, frame: pd.DataFrame) -> None:
         tab.run("document.querySelector('#status').textContent = ''")

@@ -13,6 +13,7 @@ from forecaster_service.forecasting import Forecast, Job
 from forecaster_service.schemas import (
     ForecastRequest,
     ForecastResponse,
+    FullRequest,
     ModelIdentity,
     Prediction,
     Timing,
@@ -32,13 +33,21 @@ async def predict(body: Annotated[ForecastRequest, Body()], request: Request) ->
     may come in any order by name. null is a missing value: it is masked, and `warnings` counts it.
     What a model needs besides, GET /models tells, and its example has it.
     """
-    return await answer(request, body.model, partial(forecasting.prepare, body), _write)
+    return await answer(
+        request, body.model, partial(forecasting.prepare, body), partial(_write, body)
+    )
 
 
 def _write(
-    job: Job, done: Done[Forecast], forecaster: Forecaster, model: ModelIdentity, request_id: str
+    body: ForecastRequest,
+    job: Job,
+    done: Done[Forecast],
+    forecaster: Forecaster,
+    model: ModelIdentity,
+    request_id: str,
 ) -> bytes:
     """The response as JSON."""
+    job = forecasting.remarked(job, done, forecaster, places=isinstance(body, FullRequest))
     schema = forecaster.schema
     predictions = []
     for destination, forecast, quantiles in job.written(done):

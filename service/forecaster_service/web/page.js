@@ -322,7 +322,7 @@ function showResult() {
   fill($("column"), prediction.columns, $("column").value);
   $("column-field").hidden = prediction.columns.length < 2;
   const notes = skipped ? [`the newest ${card.look_back} of ${card.look_back + skipped} rows were read`] : [];
-  $("warnings").replaceChildren(...[...notes, ...answer.warnings].map((text) => make("li", {}, text)));
+  $("warnings").replaceChildren(...[...notes, ...answer.notices.map(({ text }) => text)].map((text) => make("li", {}, text)));
   $("legend-forecast").textContent = `forecast (${card.forecast})`;
   $("legend-band").textContent = "between the quantiles 0.1 and 0.9";
   $("legend-band").hidden = !prediction.quantiles;

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
+from tests.bundles import warning
 from tests.service.toy import COLUMNS, HORIZON, KINDS, NAME, make_bundle, start
 
 Body = dict[str, Any]
@@ -97,6 +98,18 @@ def test_one_number_per_step_and_a_median(tmp_path: Path) -> None:
     assert answer["warnings"] == ours["warnings"]
     assert [each["code"] for each in answer["notices"]] == ["own_scale", "median"]
     assert answer["notices"] == ours["notices"]
+
+
+def test_what_stands_out_is_told(tmp_path: Path) -> None:
+    warning(make_bundle(tmp_path)).save(tmp_path)
+    with start(model=str(tmp_path)) as client:
+        full = client.get(f"/models/{NAME}/example").json()
+        answer = client.post(PATH, json=asked(full)).json()
+        full["parameters"]["quantile_levels"] = [0.1, 0.9]
+        ours = client.post("/predict", json=full).json()
+    codes = [each["code"] for each in answer["notices"]]
+    assert codes == ["lost_to_floor", "coverage", "first_step", "unlike_training"]
+    assert (answer["notices"], answer["warnings"]) == (ours["notices"], ours["warnings"])
 
 
 @pytest.mark.parametrize(

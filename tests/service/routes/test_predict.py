@@ -9,6 +9,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from forecaster.predict import Forecaster, keep
+from tests.bundles import warning
 from tests.service.toy import COLUMNS, HORIZON, NAME, PAST, make_bundle, mean, start
 
 Body = dict[str, Any]
@@ -149,6 +150,25 @@ def test_longer_is_cut_with_a_warning(client: TestClient, flat: Body) -> None:
     assert notice == {"code": "history_cut", "input": None, "text": answer["warnings"][0]}
     answer = client.post("/predict", json={"inputs": [{**body} | {"item_id": "b"}]})
     assert answer.status_code == 422  # prediction_length and freq belong to the parameters
+
+
+def test_what_stands_out_is_told_in_either_form(tmp_path: Path) -> None:
+    warning(make_bundle(tmp_path), past=9.0).save(tmp_path)
+    with start(model=str(tmp_path)) as client:
+        full = client.get(f"/models/{NAME}/example").json()
+        full["parameters"]["quantile_levels"] = [0.1, 0.9]
+        full["inputs"] *= 2
+        two = client.post("/predict", json=full).json()
+        one = client.post("/predict", json={**full["inputs"][0], **full["parameters"]}).json()
+    assert [(each["code"], each["input"]) for each in two["notices"]] == [
+        ("lost_to_floor", None), ("coverage", None), ("first_step", 0), ("first_step", 1),
+        ("unlike_training", 0), ("unlike_training", 1),
+    ]  # fmt: skip
+    assert two["warnings"][0] == two["notices"][0]["text"]
+    assert two["warnings"][5] == f"inputs[1]: {two['notices'][5]['text']}"
+    assert [(each["code"], each["input"]) for each in one["notices"]] == [
+        (code, None) for code in ("lost_to_floor", "coverage", "first_step", "unlike_training")
+    ]
 
 
 def test_prediction_length(client: TestClient, flat: Body) -> None:
