@@ -19,6 +19,7 @@ from forecaster.model import ForecastModel
 from forecaster.predict import Forecaster, keep
 from forecaster.problem import Problem, find_data, make_problem
 from forecaster.progress import Say
+from forecaster.remarks import Ranges
 
 if TYPE_CHECKING:
     from forecaster.train import Fit
@@ -87,6 +88,8 @@ def run(loaded: Loaded, say: Say, show: Callable[[dict[str, Any]], None]) -> Res
         if intervals is not None:
             old, new = problem.schema.target_scaler, final.schema.target_scaler
             intervals = intervals.rescaled(old.std / new.std)
+        ranges = Ranges.fit(final.training("cpu"), final.dataset.seasons[0])
+        about["ranges"] = ranges.to_dict()
         folder = runs / f"{name}-{tracked.id[:8]}"
         about["run_id"] = tracked.id
         weights = dict(model.state_dict())

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 import yaml
@@ -18,6 +19,7 @@ from forecaster import bundle, cli, experiment, resources
 from forecaster.config import load, load_dict
 from forecaster.errors import DataError, DivergedError, UsageError
 from forecaster.judge import rejudge
+from forecaster.predict import Forecaster
 from forecaster.problem import find_data, make_problem
 from forecaster.track import MlflowClient  # by way of track, which silences MLflow first
 from forecaster.train import fit
@@ -100,6 +102,17 @@ class TestRun:
             "calibrated on the 26 validation windows of rows 270 to 300, too few for the levels "
             "0.025, 0.975"
         )
+
+    def test_the_bundle_knows_what_training_was_like(self, result, home):
+        forecaster = Forecaster.load(home / result.folder, "cpu")
+        assert forecaster.ranges.season == 12
+        assert list(forecaster.ranges.low.shape) == [5, 3]
+        values = pd.read_csv(home / "data" / "small.csv")[["a", "b", "c"]].to_numpy()
+        usual = values[np.arange(10)[:, None] * 20 + np.arange(36)]
+        odd = usual * [1, 10, 1]
+        found = forecaster.remarks(np.concatenate([usual, odd]), usual[:, -1:].repeat(2, 0), ())
+        places = [place for place, notice in found if notice.code == "unlike_training"]
+        assert places == [*range(10, 20)]
 
     def test_half_of_validation_stops_and_half_calibrates(self, trained, result):
         assert "on all 56 windows, training stopped by 26" in trained[1]
