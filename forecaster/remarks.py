@@ -141,7 +141,7 @@ class Ranges:
                 ends = (each[trait, worst] for each in (found[place], self.low, self.high))
                 unit = std[place, 0, worst] if trait < 2 else 1.0
                 zero = mean[place, 0, worst] if trait == 0 else 0.0
-                value, low, high = (f"{zero + unit * each:.4g}" for each in ends)
+                value, low, high = (_number(zero + unit * each) for each in ends)
                 name = [*TRAITS.values()][trait].format(f"'{columns[worst]}'")
                 others = _others(int(outside[place, trait].sum()) - 1)
                 said.append(f"{name} is {value}, in training {low} to {high}{others}")
@@ -160,11 +160,16 @@ class Ranges:
         outside = beyond > 1
         for place in np.flatnonzero(outside.any(axis=1)):
             worst = int(np.nanargmax(beyond[place]))
-            usual = std[place, worst] * self.change[worst]
+            numbers = (
+                first[place, worst],
+                last[place, worst],
+                std[place, worst] * self.change[worst],
+            )
+            begins, ends, usual = map(_number, numbers)
             text = (
-                f"the first step of '{targets[worst]}' is {first[place, worst]:.4g}, far from the "
-                f"last value {last[place, worst]:.4g}: 99 % of the changes from step to step in "
-                f"training are at most {usual:.4g}{_others(int(outside[place].sum()) - 1)}"
+                f"the first step of '{targets[worst]}' is {begins}, far from the last value "
+                f"{ends}: 99 % of the changes from step to step in training are at most {usual}"
+                f"{_others(int(outside[place].sum()) - 1)}"
             )
             yield int(place), Notice(NoticeCode.FIRST_STEP, text)
 
@@ -222,6 +227,11 @@ def _plain(values: np.ndarray) -> Any:
     if values.ndim:
         return [_plain(each) for each in values]
     return None if np.isnan(values) else float(f"{values:.6g}")
+
+
+def _number(value: float) -> str:
+    """Four digits, or all before the point of a large one."""
+    return f"{value:,.0f}" if 1e4 <= abs(value) < 1e12 else f"{value:.4g}"
 
 
 def _others(count: int) -> str:

@@ -1,4 +1,5 @@
 import json
+import re
 from typing import Any
 
 import numpy as np
@@ -138,6 +139,11 @@ class TestHistories:
         scaled_apart = np.array([[[0.0, 0.0]]]), np.array([[[1.0, 1.0]]])
         (said,) = ranges.unlike(history, *scaled_apart, COLUMNS)
         assert f"is {history[0, :, 1].mean():.4g}, in" in said[1], "the scaler of a panel's series"
+
+    def test_large_numbers_have_all_their_digits(self, ranges: Ranges) -> None:
+        history = histories(series(), (5,)) + 9
+        ((_, said),) = ranges.unlike(history, np.zeros(2), np.full(2, 1e5), COLUMNS)
+        assert re.search(r"is \d{3},\d{3}, in training -?\d\d,\d{3} to", said), said
 
 
 class TestFirstSteps:

@@ -20,7 +20,9 @@ import pandas as pd
 import pytest
 from websockets.sync.client import ClientConnection, connect
 
+from forecaster.notices import Notice
 from forecaster.predict import Forecaster
+from tests.bundles import warning
 from tests.service.toy import COLUMNS, HORIZON, KINDS, NAME, PAST, Registry, make_bundle
 from tests.test_client import history, serving
 
@@ -241,6 +243,20 @@ def test_a_series_of_a_wide_panel_ends_with_its_last_value(tab: Tab, tmp_path: P
         tab.wait(SHOWN)
     assert pd.to_datetime(values(tab)["time"]).to_list() == expected["time"].to_list()
     np.testing.assert_allclose(values(tab)["y"], expected[name], rtol=1e-6, atol=1e-5)
+
+
+def test_what_stands_out_is_listed(tab: Tab, tmp_path: Path) -> None:
+    bundle = warning(make_bundle(tmp_path)).save(tmp_path)
+    said: list[str] = []
+    frame = history(bundle)[-PAST:]
+    Forecaster(bundle).predict(frame, levels=(0.1, 0.9), say=said.append)
+    with serving(tmp_path) as url, quiet(tab):
+        tab.open(url)
+        tab.paste(frame.to_csv(index=False))
+        tab.wait(SHOWN)
+        listed = tab.run("[...document.querySelectorAll('#warnings li')].map((e) => e.textContent)")
+    assert len(listed) >= 4
+    assert set(listed) >= {sentence for sentence in said if isinstance(sentence, Notice)}
 
 
 class TestHistories:
