@@ -74,6 +74,25 @@ class WindowNorm(nn.Module):
         mean = mean_of(window[..., -reach:], recent)
         return torch.where(recent.any(dim=-1, keepdim=True), mean, mean_of(window, observed))
 
+    def changes(
+        self, window: Float[Tensor, "b c p"], observed: Bool[Tensor, "b c p"] | None = None
+    ) -> tuple[Float[Tensor, "b c p"], Bool[Tensor, "b c p"]]:
+        """Each cycle of whole ones less the centre of the cycle before it, and what there is of it.
+
+        There is nothing of the first cycle, nor of one that follows a cycle without any value; of
+        a single cycle everything.
+        """
+        if observed is None:
+            observed = torch.ones_like(window, dtype=torch.bool)
+        if window.shape[-1] == self.season:
+            return window, observed
+        cycles, seen = (x.unflatten(-1, (-1, self.season)) for x in (window, observed))
+        before = self._centre(cycles, seen)[..., :-1, :]
+        there = seen[..., 1:, :] & seen[..., :-1, :].any(dim=-1, keepdim=True)
+        change = (cycles[..., 1:, :] - before).masked_fill(~there, 0.0)
+        values, real = (nn.functional.pad(x.flatten(-2), (self.season, 0)) for x in (change, there))
+        return values, real
+
     def restore(
         self,
         forecast: Float[Tensor, "b k t"],

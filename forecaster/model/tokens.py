@@ -11,6 +11,7 @@ left out or replaced:
 - `channels`: every column a sequence of its own, all sharing the weights (PatchTST, sec. 3.1), or
   all columns in each token.
 - `normalise`, `centre`, `shrink`, `prior`: what a window is freed of first (normalise.py).
+- `changes`: whether growth from cycle to cycle goes on (normalise.py).
 - An encoder over the past tokens, and a decoder over the future tokens, answered in one pass
   (Informer, sec. 4.2): the last known tokens open it, placeholders with learned positions follow,
   then `decoder_layers` layers of masked self-attention and cross-attention. Without layers a query
@@ -57,7 +58,11 @@ class TokenInformer(ForecastModel):
         channels: by default separate, but mixed where a token is a series or some column is no
             target, which can be seen by mixing alone.
         centre: the mean of a window's last cycle, its last value, or its mean.
-        shrink: learn, per column, how far the level falls back to the training mean.
+        changes: average past cycles as what each differs from the centre of the cycle before it,
+            so that growth goes on; else as they are.
+        shrink: learn, per column, how far the level falls back to the training mean. Where one of
+            these three is None, a run takes what starts best on the training rows
+            (forecaster/start.py), and a model without a run the mean cycle, as it is, shrinking.
         prior: take the training rows' mean cycle away first.
         width, heads: D and H.
         feed_forward: inner width of the feed-forward layers.
@@ -78,8 +83,9 @@ class TokenInformer(ForecastModel):
         parts: int | None = None,
         channels: Channels | None = None,
         normalise: Normalise = "window",
-        centre: Centre = "cycle",
-        shrink: bool = True,
+        centre: Centre | None = "cycle",
+        changes: bool | None = False,
+        shrink: bool | None = True,
         prior: bool = False,
         output: Output = "average",
         linear: bool = True,
@@ -94,13 +100,19 @@ class TokenInformer(ForecastModel):
         super().__init__(task)
         at_least_one(encoder_layers=encoder_layers)
         cut = Cut(task, tokens, patch, parts, channels, average=output != "written")
-        self.cut = cut
+        self.cut, self.changes = cut, bool(changes)
         self.register_buffer("columns", torch.tensor(cut.columns), persistent=False)
         self.register_buffer("own", torch.tensor(cut.targets), persistent=False)
         if output != "average" and decoder_layers < 1 and tokens != "series":
             raise ValueError(
                 f"a written output is read from the decoder's state: model.output={output} needs "
                 f"model.decoder_layers >= 1, got {decoder_layers}"
+            )
+        if changes and (normalise == "none" or centre == "window" or output == "written"):
+            raise ValueError(
+                "changes from cycle to cycle are averaged about a centre: model.changes=true needs "
+                "model.normalise=window, centre=cycle or last and output=average or both, got "
+                f"{normalise}, {centre}, {output}"
             )
         if calendar and tokens == "series":
             raise ValueError(
@@ -132,7 +144,8 @@ class TokenInformer(ForecastModel):
         if self.linear is not None:
             nn.init.zeros_(self.linear.weight)
         targets = len(task.targets)
-        self.window = WindowNorm(normalise, centre, task.season, targets, shrink)
+        level = (centre or "cycle", task.season, targets, shrink is not False)
+        self.window = WindowNorm(normalise, *level)
         self.prior = CyclePrior(task.season, task.columns, task.phase) if prior else None
         self.calendar = nn.Linear(task.calendar, width) if calendar else None
         known = (task.calendar, task.covariates, task.season)
@@ -204,7 +217,11 @@ class TokenInformer(ForecastModel):
 
         forecast = own.new_zeros(len(own), len(self.targets), self.task.horizon)
         if self.average is not None:
-            average = self.average(encoded, cut.tokens(own), state, own_seen)
+            cycles = cut.tokens(own)
+            if self.changes:
+                seen = None if seen is None else seen[:, self.own]
+                cycles, own_seen = map(cut.tokens, self.window.changes(own, seen))
+            average = self.average(encoded, cycles, state, own_seen)
             forecast = forecast + cut.merge(average)
         if self.write is not None:
             forecast = forecast + cut.merge(self.write(state))

@@ -26,6 +26,31 @@ def test_none_leaves_the_window_and_has_no_level_to_shrink() -> None:
     assert list(norm.parameters()) == []
 
 
+@pytest.mark.parametrize("centre", ["cycle", "last"])
+def test_a_cycle_changes_from_the_centre_of_the_one_before(centre: Centre) -> None:
+    norm = WindowNorm("window", centre, season=4, targets=1, shrink=False)
+    window = torch.randn(3, 2, 12)
+    changes, there = norm.changes(window)
+    before = {"cycle": lambda x: x.mean(dim=-1, keepdim=True), "last": lambda x: x[..., -1:]}
+    for begin in (4, 8):
+        level = before[centre](window[..., begin - 4 : begin])
+        got = changes[..., begin : begin + 4]
+        torch.testing.assert_close(got, window[..., begin : begin + 4] - level)
+    assert there.tolist() == [[[False] * 4 + [True] * 8] * 2] * 3
+    single, whole = norm.changes(window[..., :4])
+    assert torch.equal(single, window[..., :4])
+    assert whole.all()
+
+
+def test_there_is_no_change_from_a_cycle_without_values() -> None:
+    norm = WindowNorm("window", "last", season=2, targets=1, shrink=False)
+    window = torch.tensor([[[1.0, 0.0, 5.0, 7.0, 0.0, 0.0, 9.0, 9.0]]])
+    seen = torch.tensor([[[1, 0, 1, 1, 0, 0, 1, 1]]], dtype=torch.bool)
+    changes, there = norm.changes(window, seen)
+    assert changes.flatten().tolist() == [0, 0, 4, 6, 0, 0, 0, 0]
+    assert there.flatten().tolist() == [False, False, True, True, False, False, False, False]
+
+
 def test_the_level_shrinks_by_two_percent_at_first() -> None:
     norm = WindowNorm("window", "last", season=5, targets=2, shrink=True)
     flat = torch.zeros(1, 2, 3)

@@ -63,6 +63,21 @@ def test_untrained_it_is_the_mean_of_the_past_cycles(
     torch.testing.assert_close(model(*inputs), wanted, atol=1e-12, rtol=1e-12)
 
 
+@pytest.mark.parametrize("centre", ["cycle", "last"])
+@pytest.mark.parametrize("options", [{}, {"channels": "mixed"}, {"tokens": "point"}], ids=str)
+@pytest.mark.usefixtures("float64")
+def test_growth_goes_on_where_changes_are_averaged(options: dict[str, Any], centre: str) -> None:
+    steps = torch.arange(TASK.past + TASK.season).double()
+    season = torch.tensor([1.0, -2, 0, 4, 1, -1]).double()[steps.long() % 6]
+    rows = torch.stack([season + slope * steps for slope in (0.5, -3.0, 0.0)], dim=1)[None]
+    past, ahead = rows[:, : TASK.past], rows[:, TASK.past :]
+    model = build(centre=centre, changes=True, shrink=False, **options)
+    _, *calendar = draw(batch=1)
+    for observed in (None, torch.ones_like(past, dtype=torch.bool)):
+        got = model(past, *calendar, observed)[:, : TASK.season]
+        torch.testing.assert_close(got, ahead, atol=1e-12, rtol=1e-12)
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -364,6 +379,8 @@ def test_the_prior_is_the_mean_cycle_of_the_training_rows() -> None:
         ({"tokens": "series", "output": "written", "channels": "separate"}, "channels=mixed"),
         ({"tokens": "series", "output": "written", "calendar": True}, "no place in the calendar"),
         ({"prior": True}, "got season=6 steps"),
+        ({"changes": True, "normalise": "none"}, "needs model.normalise=window"),
+        ({"changes": True, "centre": "window"}, "got window, window, average"),
         ({"tokens": "patch", "patch": 0}, "got patch=0"),
     ],
 )
