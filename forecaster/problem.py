@@ -30,6 +30,7 @@ from forecaster.datasets.sizes import panel_sizes, sizes
 from forecaster.errors import DataError, UnavailableError, UsageError
 from forecaster.model import ForecastModel
 from forecaster.progress import Say
+from forecaster.start import is_open, with_start
 
 MOST = 100_000
 """Windows of a panel that are judged in a split: evenly spaced ones, about so many, where there are
@@ -92,6 +93,17 @@ class Problem:
         """The same problem with every row a training row, for weights that go to work."""
         steps = len(self.series.times)
         return replace(self, borders=Borders(steps, steps, steps))
+
+    def started(self) -> "Problem":
+        """The same problem, with what decides where the network starts filled in (start.py)."""
+        if not is_open(self.config):
+            return self
+        task = self.schema.task(*self.config.window.lengths())
+        other = replace(self, config=with_start(self.config, task, self.training("cpu")))
+        other.__dict__.update(  # what the data decide stays as it is
+            {name: self.__dict__[name] for name in ("schema", "_table") if name in self.__dict__}
+        )
+        return other
 
     def check(self) -> None:
         """Raise DataError for what would end a run of one series after its training only.
@@ -359,7 +371,7 @@ def make_problem(config: RunConfig, dataset: Dataset, say: Say = lambda _: None)
     problem = Problem(resolved, dataset, chosen, borders)
     if chosen.items is None:
         problem.check()
-    return problem
+    return problem.started()
 
 
 def reopen(bundle: Bundle) -> Problem:

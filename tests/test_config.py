@@ -459,6 +459,7 @@ class TestBases:
     def test_prices_are_forecast_by_the_recipe_of_ones_own_files(self):
         prices, own = (resolve(file=name).config.flat() for name in ("epf", "own"))
         changed = {"data.name": "epf-NP", "window.past": "168", "window.horizon": "24"}
+        changed |= {"model.centre": "cycle", "model.changes": "False", "model.shrink": "True"}
         assert prices == own | changed
 
     @pytest.mark.parametrize("name", SHIPPED)
