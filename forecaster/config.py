@@ -301,6 +301,11 @@ class AttnConfig(AttentionOption):
 class TrainConfig(Section):
     epochs: Positive = 6
     """At most so many passes over the training windows."""
+    updates: Positive | None = None
+    """So many optimiser steps may be made in any case, however few `epochs` would make; checks are
+    then a fiftieth of them apart, or more. Off where a later layer names `epochs` alone."""
+    time_limit: Rate | None = None
+    """End training at the first check after so many seconds."""
     batch: Positive = 32
     """Windows in a step."""
     stride: Positive = 1
@@ -311,6 +316,9 @@ class TrainConfig(Section):
     lr: Rate = 1e-4
     lr_of: dict[str, Rate] = {}
     """Other learning rates, without weight decay, for parameters whose name begins with the key."""
+    few_steps: Positive | None = None
+    """Where an epoch has fewer optimiser steps than this, the rates of `lr_of` are multiplied by
+    their ratio, few_steps / steps: they are meant for many windows."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     schedule: Literal["constant", "halve", "type1", "cosine"] = "halve"
     """halve: the rate halves every epoch; type1: from the third epoch on (Informer's code);
@@ -530,7 +538,7 @@ def load(
     }
     origins: dict[str, str] = {}
     for layer in layers:
-        for key, origin, value in _names_first(layer):
+        for key, origin, value in _limited(_names_first(layer), values):
             _put(values, origins, key, origin, value)
     _validate(_Asked, values, origins, str(path))
     return Loaded(_validate(RunConfig, values, origins, str(path)), origins)
@@ -669,6 +677,23 @@ def _names_first(layer: Iterable[tuple[str, str, Any]]) -> list[tuple[str, str, 
         for path, leaf in leaves({key: value})
     ]
     return sorted(single, key=lambda leaf: not _is_name(leaf[0]))
+
+
+def _limited(
+    layer: list[tuple[str, str, Any]], lower: Mapping[str, Any]
+) -> list[tuple[str, str, Any]]:
+    """The layer; where it names train.epochs alone, without the train.updates of a lower one.
+
+    Whoever names a limit on epochs means it.
+    """
+    origins = {key: origin for key, origin, _ in layer}
+    if (
+        "train.epochs" in origins
+        and "train.updates" not in origins
+        and lower.get("train", {}).get("updates")
+    ):
+        return [*layer, ("train.updates", origins["train.epochs"], None)]
+    return layer
 
 
 def _is_name(key: str) -> bool:

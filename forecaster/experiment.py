@@ -184,7 +184,9 @@ def _training(fitted: "Fit", train: Windows, say: Say) -> dict[str, Any]:
         f"({fitted.windows_per_second:.0f} windows/s); kept the weights after "
         f"{fitted.best_epoch:.2f} epochs"
     )
-    kept = ("epochs", "seconds", "best_epoch", "steps", "windows_per_second")
+    for sentence in fitted.sentences:
+        say(sentence)
+    kept = ("epochs", "seconds", "best_epoch", "steps", "windows_per_second", "still_falling")
     return {"train": {"windows": len(train), **{key: getattr(fitted, key) for key in kept}}}
 
 

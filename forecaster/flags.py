@@ -51,6 +51,17 @@ def steps(text: str) -> int | str:
     return int(text) if text.isdigit() else text
 
 
+def seconds(text: str) -> float:
+    """A time such as 90, 90s, 5m or 1.5h, in seconds."""
+    number, unit = (text[:-1], text[-1]) if text[-1:] in _UNITS else (text, "s")
+    if not number.replace(".", "", 1).isdecimal() or not float(number):
+        raise ValueError("seconds, or a time such as 90s, 5m or 1h")
+    return float(number) * _UNITS[unit]
+
+
+_UNITS = {"s": 1, "m": 60, "h": 3600}
+
+
 def option(name: str) -> str:
     """A flag as people type it: "--past-covariates" for past_covariates."""
     return f"--{name.replace('_', '-')}"
@@ -113,7 +124,16 @@ FLAGS = {
         "data.holidays", "Public holidays for the calendar: a country or state, AU-VIC."
     ),
     "lookback": Flag("window.past", 'Steps to look back, or "21 cycles".', read=steps),
-    "epochs": Flag("train.epochs", "Passes over the training windows, at most.", int),
+    "epochs": Flag(
+        "train.epochs",
+        "Passes over the training windows, at most; without it a small file gets more of them.",
+        int,
+    ),
+    "time_limit": Flag(
+        "train.time_limit",
+        "End the training of the network at the first check after 90s, 5m or 1h.",
+        read=seconds,
+    ),
     "refit": Flag("train.refit", "After the evaluation, train once more on all rows.", bool),
     "register": Flag("track.register_model", "Register the model in MLflow.", bool),
     "seed": Flag("seed", "Seed of weights, order and dropout.", int),

@@ -73,6 +73,7 @@ class TestPrecedence:
             ("horizon", 7),
             ("lookback", "3 cycles"),
             ("epochs", 2),
+            ("time_limit", 90.0),
             ("refit", True),
             ("register", False),
             ("seed", 5),
@@ -101,6 +102,20 @@ class TestPrecedence:
     def test_the_flags_above_are_all_there_are(self):
         marks = self.test_every_flag_is_short_for_its_path.pytestmark
         assert {flag for flag, _ in marks[0].args[1]} == set(FLAGS)
+
+    def test_whoever_names_a_limit_on_epochs_means_it(self, written):
+        own = {"data": "sales.csv"}
+        assert resolve(**own).config.train.updates == 1000
+        assert resolve(**own, epochs=3).config.train.updates is None
+        assert resolve(**own, epochs=3).origins["train.updates"] == "--epochs"
+        environment = {"FORECASTER_TRAIN__EPOCHS": "3"}
+        assert resolve(environment=environment, **own).config.train.updates is None
+        for file in ("base: own\ntrain: {epochs: 3}", "base: own\ntrain: {batch: 8}"):
+            updates = resolve(file=written(file)).config.train.updates
+            assert updates == (None if "epochs" in file else 1000)
+        both = resolve("train.updates=50", **own, epochs=3).config.train
+        assert (both.epochs, both.updates) == (3, 50)
+        assert "train.updates" not in resolve(epochs=3).origins
 
     def test_no_flag_given_is_no_flag(self):
         assert resolve(horizon=None).config == resolve().config

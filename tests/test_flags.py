@@ -2,7 +2,7 @@ import pytest
 
 from forecaster.config import RunConfig
 from forecaster.errors import UsageError
-from forecaster.flags import FLAGS, names, numbers, option, parse, steps
+from forecaster.flags import FLAGS, names, numbers, option, parse, seconds, steps
 
 
 def test_every_path_is_that_of_one_value():
@@ -35,3 +35,11 @@ def test_names_have_commas_between():
 
 def test_steps_are_a_number_cycles_are_not():
     assert [steps(text) for text in ("504", "21 cycles", "-5")] == [504, "21 cycles", "-5"]
+
+
+def test_a_time_has_a_unit_or_is_in_seconds():
+    texts = ("90", "90s", "5m", "1.5h", "0.5")
+    assert [seconds(text) for text in texts] == [90, 90, 300, 5400, 0.5]
+    for text in ("", "m", "-5m", "0s", "5d", "1h30m", "1e3", "inf"):
+        with pytest.raises(UsageError, match=r"^--time-limit wants seconds, or a time such as"):
+            parse("--time-limit", seconds, text)

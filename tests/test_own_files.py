@@ -11,10 +11,12 @@ from forecaster import bundle, judge
 from forecaster.bundle import Bundle
 from forecaster.config import load
 from forecaster.errors import DataError, UsageError
+from forecaster.evaluate import score
+from forecaster.model import ForecastModel
 from forecaster.predict import Forecaster
 from forecaster.problem import Problem, find_data, make_problem
-from forecaster.train import fit
-from tests import small
+from forecaster.train import Fit, fit
+from tests import shapes, small
 
 SMALL = (
     "model.width=4", "model.feed_forward=4", "train.epochs=1", "train.batch=32", "train.stride=4",
@@ -560,3 +562,54 @@ def test_the_next_file_of_a_model_is_written_as_its_first():
         trained("few.csv")
     problem, _ = find_data(load(None, [], {"data": "few.csv", "decimal": ","}, {}), print)
     assert problem.data.decimal == ","
+
+
+BEFORE = (  # what 0.1.0 did with a file of one's own
+    "train.updates=null", "train.few_steps=null", "model.centre=cycle", "model.changes=false",
+    "model.shrink=true",
+)  # fmt: skip
+
+
+def network(horizon: int, *sets: str) -> tuple[Problem, ForecastModel, Fit]:
+    """What the recipe for files makes of own.csv, and what it came to."""
+    loaded = load(None, sets, {"data": "own.csv", "horizon": horizon}, {})
+    problem = make_problem(*find_data(loaded, lambda text: None))
+    model = problem.build_model()
+    fitted = fit(
+        model, problem.training("cpu"), problem.stopping("cpu"), problem.config.train,
+        device="cpu", seed=0,
+    )  # fmt: skip
+    return problem, model, fitted
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("shape", "share"), [("monthly", 0.3), ("weekly", 1.0), ("daily", 1.1), ("three_years", 1.0)]
+)
+def test_a_small_file_is_trained_and_its_growth_goes_on(shape, share):
+    """On all of validation, beside what 0.1.0 made of the same rows; `share` of its error."""
+    make, horizon = shapes.SHAPES[shape]
+    table = make(0)
+    table.to_csv("own.csv", index=False)
+    problem, model, fitted = network(horizon)
+    _, old, before = network(horizon, *BEFORE)
+    windows = problem.validation("cpu")
+    error = score(judge.forecast_with(model), windows).mse
+    assert error <= share * score(judge.forecast_with(old), windows).mse
+
+    patience, apart = problem.config.train.patience, 20
+    assert fitted.steps >= min(1000, patience * apart)
+    if shape in ("monthly", "three_years"):
+        assert before.steps <= 30  # one step an epoch, and eight of patience
+    if shape not in ("monthly", "weekly"):
+        return
+    season = problem.dataset.seasons[0]
+    last = score(lambda b: b.past[:, -1:].expand(-1, horizon, -1), windows).mse
+    year_ago = score(lambda b: b.past[:, -season:][:, :horizon], windows).mse
+    assert error < min(last, year_ago)
+    # no first step is farther from the last value than the training rows ever went in one
+    usual = table["value"][: problem.borders.train].pct_change().abs().max()
+    batch, scaler = windows.batch(torch.arange(len(windows))), problem.schema.target_scaler
+    with torch.inference_mode():
+        first = scaler.inverse(model(*batch.inputs)[:, 0].numpy())
+    assert np.abs(first / scaler.inverse(batch.past[:, -1].numpy()) - 1).max() < usual

@@ -32,7 +32,8 @@ class ForecastModule(pl.LightningModule):
     A loss that is not finite is noted with its step on the device, without waiting for it, and
     ends the run at the next validation or end of epoch (`raise_if_diverged`). Losses are computed
     in 32 bits, whatever the model trains in. What stops training, `validation_stop`, is the MSE, or
-    the pinball loss where the model has a quantile head.
+    the pinball loss where the model has a quantile head. Schedules run over `epochs`, by default
+    those of `config`; `rise` multiplies the rates of `lr_of`.
     """
 
     first_bad_step: Tensor
@@ -40,10 +41,18 @@ class ForecastModule(pl.LightningModule):
     sums: Tensor
     model: ForecastModel
 
-    def __init__(self, model: ForecastModel, config: TrainConfig) -> None:
+    def __init__(
+        self,
+        model: ForecastModel,
+        config: TrainConfig,
+        epochs: int | None = None,
+        rise: float = 1.0,
+    ) -> None:
         super().__init__()
         self.model = model
         self.config = config
+        self.epochs = epochs or config.epochs
+        self.lr_of = {name: rate * rise for name, rate in config.lr_of.items()}
         self.register_buffer("first_bad_step", torch.tensor(math.inf), persistent=False)
         self.register_buffer("loss_sum", torch.zeros(2, dtype=torch.float64), persistent=False)
         self.register_buffer("sums", torch.zeros(3, dtype=torch.float64), persistent=False)
@@ -65,9 +74,6 @@ class ForecastModule(pl.LightningModule):
             return over_observed(pinball, quantiles, batch.target, batch.target_observed)
         loss, forecast = LOSSES[self.config.loss], self.model(*batch.inputs)
         return over_observed(loss, forecast, batch.target, batch.target_observed)
-
-    def on_train_epoch_start(self) -> None:
-        self.loss_sum.zero_()
 
     def mean_loss(self) -> float:
         total, steps = self.loss_sum.tolist()
@@ -120,10 +126,10 @@ class ForecastModule(pl.LightningModule):
     def configure_optimizers(self) -> Any:
         config = self.config
         kind = torch.optim.AdamW if config.optimiser == "adamw" else torch.optim.Adam
-        optimiser = kind(parameter_groups(self.model, config.lr_of, config.lr, config.weight_decay))
+        optimiser = kind(parameter_groups(self.model, self.lr_of, config.lr, config.weight_decay))
         schedule = SCHEDULES[config.schedule]
         factor = torch.optim.lr_scheduler.LambdaLR(
-            optimiser, lambda epoch: schedule(epoch, config.epochs)
+            optimiser, lambda epoch: schedule(epoch, self.epochs)
         )
         return [optimiser], [factor]
 

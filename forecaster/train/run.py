@@ -34,13 +34,18 @@ HINTS = (
 """Warnings of Lightning that tell the user nothing."""
 
 
+CHECKS = 50
+"""Validations within the optimiser steps of `train.updates`, at most."""
+
+
 @dataclass(frozen=True)
 class Fit:
     """What a training came to.
 
     `best_epoch` is when the weights were what the model now has (a fraction; 0: before training);
     `validation_mse` was measured there, on the windows used for checks. `windows_per_second` counts
-    training windows and the time of the checks.
+    training windows and the time of the checks. `limit` is the epochs that were allowed, `late`
+    whether `train.time_limit` ended it, `still_falling` whether the last check was the best one.
     """
 
     validation_mse: float | None
@@ -49,6 +54,23 @@ class Fit:
     steps: int
     seconds: float
     windows_per_second: float
+    limit: int
+    late: bool
+    still_falling: bool
+
+    @property
+    def sentences(self) -> list[str]:
+        """What a person should know about the end of training."""
+        said = []
+        if self.late:
+            said.append(
+                f"--time-limit ended training in epoch {self.epochs} of {self.limit}; the best "
+                "weights so far are kept"
+            )
+        if self.still_falling:
+            more = "a longer --time-limit" if self.late else f"--epochs {2 * self.limit}, say"
+            said.append(f"validation was still falling at the end: give it more, {more}")
+        return said
 
 
 def fit(
@@ -64,35 +86,41 @@ def fit(
 ) -> Fit:
     """Train `model` in place and leave it on `device`, in eval mode.
 
-    Training lasts at most `epochs` (a fraction is allowed), by default those of `config`. With
-    `validation` it stops early and the weights that `KeepEarliest` chose are restored; without it
-    the last ones stay. Raises DivergedError when a loss, a validation error or the final weights
-    are not finite.
+    Training lasts at most `epochs` (a fraction is allowed), by default `epochs_at_most`. With
+    `validation` it stops early, or after `train.time_limit`, and the weights that `KeepEarliest`
+    chose are restored; without it the last ones stay. Raises DivergedError when a loss, a
+    validation error or the final weights are not finite.
     """
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     pl.seed_everything(seed, verbose=False)
     order = EpochOrder(len(train), config.batch, config.stride, seed, config.windows)
-    steps = round((config.epochs if epochs is None else epochs) * len(order))
+    most = epochs_at_most(config, len(order))
+    steps = round((most if epochs is None else epochs) * len(order))
     last_epoch = math.ceil(steps / len(order))
+    between = steps_between_checks(config, len(order))
     model.prepare(train.rows())
-    module = ForecastModule(model.train(), config)
+    rise = max(1.0, (config.few_steps or 0) / len(order))
+    module = ForecastModule(model.train(), config, most, rise)
     keep = KeepEarliest(config.tolerance)
+    late = TimeLimit(config.time_limit)
     stop = EarlyStopping("validation_stop", min_delta=0.0, patience=config.patience)
     bar = Bar(
         "training",
         steps * order.windows / order.stride / len(order),
         columns=(Speed(), "at most", TimeRemainingColumn(), "to go"),
     )
-    progress = EpochReport(report, last_epoch, bar)
+    progress = EpochReport(report, last_epoch, steps, between, bar)
     callbacks: list[Callback] = [progress]
     checks = None
     limits: dict[str, Any] = {}
     if validation is not None:
-        callbacks += [keep, stop]
+        callbacks += [keep, stop, late]
         checked = (config.validation_stride, config.validation_windows)
         in_order = InOrder(len(validation), validation.evaluation_batch, *checked)
         checks = loader(validation, in_order)
-        limits["val_check_interval"] = max(1, len(order) // config.checks)
+        limits["val_check_interval"] = between
+        if between > len(order):
+            limits["check_val_every_n_epoch"] = None
     bf16 = config.precision == "bf16" or (
         config.precision == "auto" and device == "cuda" and torch.cuda.is_bf16_supported(False)
     )
@@ -137,7 +165,20 @@ def fit(
         steps=trainer.global_step,
         seconds=time.monotonic() - begun,
         windows_per_second=progress.windows / max(progress.seconds, 1e-9),
+        limit=last_epoch,
+        late=late.struck,
+        still_falling=0 < keep.best_step == keep.last_step,
     )
+
+
+def epochs_at_most(config: TrainConfig, steps: int) -> int:
+    """The limit on epochs of so many optimiser steps: `epochs`, or more to make `updates`."""
+    return max(config.epochs, math.ceil((config.updates or 0) / steps))
+
+
+def steps_between_checks(config: TrainConfig, steps: int) -> int:
+    """Optimiser steps from one validation to the next, where an epoch has `steps`."""
+    return max(1, steps // config.checks, (config.updates or 0) // CHECKS)
 
 
 @dataclass(frozen=True)
@@ -162,13 +203,16 @@ class KeepEarliest(Callback):
     def __init__(self, tolerance: float) -> None:
         self.tolerance = tolerance
         self.best = math.inf
+        self.best_step = self.last_step = 0
         self.near: list[Check] = []
 
     def on_validation_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         assert isinstance(module, ForecastModule)
         figures = trainer.callback_metrics
         stop, mse = float(figures["validation_stop"]), float(figures["validation_mse"])
-        self.best = min(self.best, stop)
+        self.last_step = trainer.global_step
+        if stop < self.best:
+            self.best, self.best_step = stop, self.last_step
         limit = self.best * (1 + self.tolerance)
         self.near = [check for check in self.near if check.stop <= limit]
         if stop <= limit:
@@ -176,14 +220,34 @@ class KeepEarliest(Callback):
             self.near.append(Check(stop, mse, trainer.global_step, state))
 
 
-class EpochReport(Callback):
-    """A report and a line for every epoch, and a bar that moves with every batch."""
+class TimeLimit(Callback):
+    """End training at the first check after so many seconds."""
 
-    def __init__(self, report: Report, last_epoch: int, bar: Bar) -> None:
+    def __init__(self, seconds: float | None) -> None:
+        self.end = math.inf if seconds is None else time.monotonic() + seconds
+        self.struck = False
+
+    def on_validation_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        if trainer.global_step and not trainer.should_stop and time.monotonic() >= self.end:
+            self.struck = trainer.should_stop = True
+
+
+class EpochReport(Callback):
+    """A report and a line for every epoch, and a bar that moves with every batch.
+
+    Of epochs shorter than `between` optimiser steps, those of so many steps together; and the last.
+    """
+
+    def __init__(self, report: Report, last_epoch: int, steps: int, between: int, bar: Bar) -> None:
         self.report, self.last_epoch, self.bar = report, last_epoch, bar
+        self.steps, self.between, self.reported = steps, between, 0
         self.windows, self.seconds = 0, 0.0
 
     def on_train_epoch_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        assert isinstance(module, ForecastModule)
+        if trainer.global_step > self.reported:
+            return
+        module.loss_sum.zero_()
         self.begun, self.before = time.monotonic(), self.windows
         self.rate = trainer.optimizers[0].param_groups[0]["lr"]
 
@@ -196,6 +260,11 @@ class EpochReport(Callback):
     def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         assert isinstance(module, ForecastModule)
         module.raise_if_diverged()
+        done = trainer.global_step
+        last = trainer.should_stop or done >= self.steps
+        if not last and done - self.reported < self.between:
+            return
+        self.reported = done
         seconds = time.monotonic() - self.begun
         self.seconds += seconds
         speed = (self.windows - self.before) / max(seconds, 1e-9)

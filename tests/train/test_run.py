@@ -157,6 +157,88 @@ def test_checks_are_spread_over_an_epoch(
     assert seen == at
 
 
+def test_few_windows_get_more_epochs_and_checks_that_are_apart(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+
+    class Recorder(run.KeepEarliest):
+        def on_validation_end(self, trainer: Any, module: Any) -> None:
+            seen.append(trainer.global_step)
+            super().on_validation_end(trainer, module)
+
+    monkeypatch.setattr(run, "KeepEarliest", Recorder)
+    reported: list[int] = []
+    fitted = train(
+        Constant(-9.0), level(1, 48), level(1, 1), lr=1e-3, updates=200, checks=4,
+        report=lambda figures, epoch: reported.append(epoch),
+    )  # fmt: skip
+    assert (fitted.steps, fitted.epochs, fitted.limit) == (201, 67, 67)  # of three steps
+    assert seen == list(range(0, 201, 4))
+    assert reported == [0, *range(2, 67, 2), 67]
+    lines = capfd.readouterr().err.splitlines()
+    assert [line.split("  ")[0] for line in lines] == [f"epoch {n}/67" for n in reported[1:]]
+    losses = [float(line.split()[3]) for line in lines]
+    assert losses == sorted(losses, reverse=True)
+
+
+def test_many_windows_are_trained_as_without_that_floor() -> None:
+    plain, floored = cycle(), cycle()
+    one = train(plain, checks=2, schedule="cosine")
+    other = train(floored, checks=2, schedule="cosine", updates=14, time_limit=1e9)
+    assert same(weights(plain), weights(floored))
+    assert replace(one, seconds=0, windows_per_second=0) == replace(
+        other, seconds=0, windows_per_second=0
+    )
+
+
+def test_a_schedule_runs_over_the_epochs_that_are_allowed() -> None:
+    rates: list[float] = []
+    train(
+        Constant(-9.0), level(1, 10), None, updates=50, schedule="cosine", lr=1e-3,
+        report=lambda figures, epoch: rates.append(figures["learning_rate"]),
+    )  # fmt: skip
+    assert len(rates) == 50
+    assert rates == sorted(rates, reverse=True)
+    assert rates[-1] < 1e-5
+
+
+@pytest.mark.parametrize(("few_steps", "rate"), [(None, 1e-3), (7, 1e-3), (14, 2e-3), (5, 1e-3)])
+def test_the_rates_of_parts_rise_where_an_epoch_has_few_steps(
+    few_steps: int | None, rate: float
+) -> None:
+    risen, named = cycle(), cycle()
+    train(risen, few_steps=few_steps, lr_of={"linear": 1e-3})  # seven steps an epoch
+    train(named, lr_of={"linear": rate})
+    assert same(weights(risen), weights(named))
+
+
+def test_what_still_falls_is_told() -> None:
+    falling = train(Constant(-9.0), level(1, 16), level(1, 5), epochs=5, patience=3)
+    assert falling.still_falling
+    assert falling.sentences == [
+        "validation was still falling at the end: give it more, --epochs 10, say"
+    ]
+    stopped = train(Constant(0.0), level(1, 50), level(0, 20), epochs=5, patience=3)
+    assert not stopped.still_falling
+    assert stopped.sentences == []
+    assert not train(Constant(0.0), validation=None).still_falling
+
+
+def test_time_ends_training_at_the_first_check() -> None:
+    model = Constant(-9.0)
+    fitted = train(model, level(1, 160), level(1, 20), epochs=5, checks=2, time_limit=1e-9)
+    assert (fitted.steps, fitted.best_epoch, fitted.late) == (5, 0.5, True)
+    assert model.number.item() > -9
+    assert fitted.sentences == [
+        "--time-limit ended training in epoch 1 of 5; the best weights so far are kept",
+        "validation was still falling at the end: give it more, a longer --time-limit",
+    ]
+    worse = train(Constant(0.0), level(1, 160), level(0, 20), epochs=5, time_limit=1e-9)
+    assert (worse.steps, worse.best_epoch, worse.still_falling) == (10, 0, False)
+    assert len(worse.sentences) == 1
+
+
 @pytest.mark.parametrize(
     ("epochs", "steps"), [(1.5, 10), (0.3, 2), (2.0, 14), (0.0, 0), (None, 21)]
 )
