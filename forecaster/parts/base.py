@@ -1,0 +1,119 @@
+"""The contract of a part: fitted once, a module from then on, with all it knows in its tensors."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import Tensor, nn
+
+from forecaster.datasets import Windows
+from forecaster.model import Task
+
+
+@dataclass(frozen=True, eq=False)
+class Fold:
+    """What a part is fitted to.
+
+    `train` are the windows of the training rows, `choose` those that every choice is made on: the
+    part of validation that stops training, never the one that calibrates intervals. Both look back
+    `task.past` steps, the most that a part may read. `seasons` in steps, the main one first, with
+    the weights that tell a step's place in each from its calendar (see `Task.phase`; () where the
+    calendar does not know it). Of the known features behind the calendar the first `moving` change
+    from step to step: holidays and future covariates.
+    """
+
+    task: Task
+    train: Windows
+    choose: Windows
+    seasons: tuple[int, ...] = (1,)
+    phases: tuple[tuple[float, ...], ...] = ((),)
+    moving: int = 0
+
+
+class Part(nn.Module, ABC):
+    """A forecast that can stand alone, be weighed against others, and be saved.
+
+    `kind` is its name in the table of kinds; parts of one `family` err alike and share one vote
+    when weights are found; `name` tells it from the others of a model. `past` is
+    how many of the newest steps of a window it reads, `chosen` says in words what was chosen and
+    on what. What it needs besides `settings` lies in its parameters and buffers.
+    """
+
+    kind: ClassVar[str]
+    family: ClassVar[str] = ""
+    """By default the kind."""
+
+    def __init__(self, task: Task, name: str, past: int, chosen: str = "") -> None:
+        super().__init__()
+        if not 1 <= past <= task.past:
+            raise ValueError(f"{name} looks back {past} steps, but the task has {task.past}")
+        self.task, self.name, self.past, self.chosen = task, name, past, chosen
+        self.register_buffer("targets", torch.tensor(task.targets), persistent=False)
+
+    targets: Tensor
+
+    @classmethod
+    @abstractmethod
+    def fit(cls, fold: Fold) -> Sequence[Self]:
+        """The parts of this kind for a fold: one, several, or none where it has nothing to say."""
+
+    def refit(self, fold: Fold) -> "Part":
+        """The same part, what was chosen of it unchanged, for other training windows.
+
+        What has learned nothing from them but a choice stays as it is.
+        """
+        return self
+
+    @classmethod
+    def build(cls, task: Task, settings: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Self:
+        """A part from what `settings` and `state_dict` gave.
+
+        Raises TypeError, ValueError or RuntimeError for what does not fit.
+        """
+        part = cls(task, **settings)
+        part.load_state_dict(dict(tensors), strict=True)
+        return part
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The arguments of the class but for the task, in plain JSON types."""
+        return {"name": self.name, "past": self.past, "chosen": self.chosen}
+
+    @property
+    def needs(self) -> int:
+        """How many steps of history there must be for it to make sense."""
+        return self.past
+
+    @abstractmethod
+    def forward(
+        self, past: Tensor, past_known: Tensor, future_known: Tensor, observed: Tensor | None = None
+    ) -> Tensor:
+        """Scaled values (B, T, K), as `ForecastModel.forward`; `past` holds `task.past` steps."""
+
+    def own(self, past: Tensor, observed: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """The targets' newest `self.past` values (B, K, P), and which of them are observed."""
+        values = past[:, -self.past :, self.targets].transpose(1, 2)
+        seen = None if observed is None else observed[:, -self.past :, self.targets]
+        return values, None if seen is None else seen.transpose(1, 2)
+
+
+def filled(values: Tensor, observed: Tensor | None, season: int) -> Tensor:
+    """Values (..., P) whose gaps hold the mean of what was seen at that place of other cycles.
+
+    Where nothing was, they hold the mean of all that was seen; 0 of none. What is missing must
+    be 0.
+    """
+    if observed is None:
+        return values
+    steps = values.shape[-1]
+    season = min(season, steps)
+    lead = -steps % season
+    cycles = nn.functional.pad(values, (lead, 0)).unflatten(-1, (-1, season))
+    seen = nn.functional.pad(observed.to(values.dtype), (lead, 0)).unflatten(-1, (-1, season))
+    counts = seen.sum(dim=-2)
+    level = values.sum(dim=-1, keepdim=True) / observed.sum(dim=-1, keepdim=True).clamp(min=1)
+    profile = torch.where(counts > 0, cycles.sum(dim=-2) / counts.clamp(min=1), level)
+    whole = profile.repeat(*(1,) * (values.ndim - 1), cycles.shape[-2])[..., lead:]
+    return torch.where(observed, values, whole)

@@ -1,0 +1,201 @@
+"""Several parts as one forecast, with weights that validation gives them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from forecaster.datasets import Windows
+from forecaster.model import ForecastModel, Task
+from forecaster.parts.base import Fold, Part
+from forecaster.parts.errors import products
+
+NETWORK = "network"
+
+
+class Network(Part):
+    """The trained model of the configuration as a part."""
+
+    kind = NETWORK
+
+    def __init__(self, model: ForecastModel) -> None:
+        super().__init__(model.task, NETWORK, model.task.past)
+        self.model = model
+
+    @classmethod
+    def fit(cls, fold: Fold) -> Sequence["Network"]:
+        raise NotImplementedError("the network is trained by forecaster.train")
+
+    def forward(
+        self, past: Tensor, past_known: Tensor, future_known: Tensor, observed: Tensor | None = None
+    ) -> Tensor:
+        forecast: Tensor = self.model(past, past_known, future_known, observed)
+        return forecast
+
+
+class Blend(nn.Module):
+    """Parts as one forecast, their mean by the weights of each step, with `ForecastModel`'s face.
+
+    A part without any weight is left out. The spread of quantiles, where the network learned one,
+    lies about the blended path.
+    """
+
+    weights: Tensor
+    targets: Tensor
+
+    def __init__(self, task: Task, parts: Mapping[str, Part], weights: Tensor) -> None:
+        """`weights` (n, T), those of the parts in their order."""
+        super().__init__()
+        if weights.shape != (len(parts), task.horizon) or bool((weights < 0).any()):
+            raise ValueError(
+                f"expected weights >= 0, ({len(parts)} parts, {task.horizon} steps), got "
+                f"{tuple(weights.shape)}"
+            )
+        if not torch.allclose(weights.sum(dim=0), torch.ones(task.horizon), atol=1e-5):
+            raise ValueError("the weights of the parts do not sum to one at every step")
+        self.task = task
+        self.names = tuple(parts)
+        self.members = list(parts.values())
+        self.parts = nn.ModuleList(self.members)
+        self.register_buffer("weights", weights.float(), persistent=False)
+        self.register_buffer("targets", torch.tensor(task.targets), persistent=False)
+
+    @classmethod
+    def alone(cls, part: Part) -> "Blend":
+        """One part that is the whole forecast."""
+        return cls(part.task, {part.name: part}, torch.ones(1, part.task.horizon))
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """The weight of each part, the mean over the steps of the horizon."""
+        return dict(zip(self.names, self.weights.mean(dim=1).tolist(), strict=True))
+
+    @property
+    def network(self) -> ForecastModel | None:
+        """The trained model, where it has a share."""
+        return next((part.model for part in self.members if isinstance(part, Network)), None)
+
+    @property
+    def spread(self) -> nn.Module | None:
+        return None if self.network is None else self.network.spread
+
+    @property
+    def middle(self) -> int:
+        """Where the forecast itself stands among its quantiles."""
+        return 0 if self.network is None else self.network.middle
+
+    @property
+    def needs(self) -> int:
+        """The steps of history that all parts together read."""
+        return max(part.needs for part in self.members)
+
+    def within(self, steps: int) -> "Blend | None":
+        """What is left where no more than so many steps of history are there, its weights
+        summing to one again; None where that is nothing."""
+        kept = [i for i, part in enumerate(self.members) if part.needs <= steps]
+        shares = self.weights[kept]
+        if not kept or bool((shares.sum(dim=0) <= 0).any()):
+            return None
+        parts = {self.names[i]: self.members[i] for i in kept}
+        return Blend(self.task, parts, shares / shares.sum(dim=0)).eval()
+
+    def forward(
+        self, past: Tensor, past_known: Tensor, future_known: Tensor, observed: Tensor | None = None
+    ) -> Tensor:
+        """As `ForecastModel.forward`."""
+        inputs = past, past_known, future_known, observed
+        found: list[Tensor] = [part(*inputs) for part in self.members]
+        return found[0] if len(found) == 1 else mixed(found, self.weights)
+
+    def quantiles(
+        self, past: Tensor, past_known: Tensor, future_known: Tensor, observed: Tensor | None = None
+    ) -> Tensor:
+        """As `ForecastModel.quantiles`."""
+        return self.about(self(past, past_known, future_known, observed), past, observed)
+
+    def about(self, path: Tensor, past: Tensor, observed: Tensor | None) -> Tensor:
+        """The quantiles about a path (B, T, K), as `quantiles` has them about its own."""
+        if self.spread is None:
+            return path[..., None]
+        seen = None if observed is None else observed[..., self.targets]
+        found: Tensor = self.spread(path, past[..., self.targets], seen)
+        return found
+
+    def effective(self) -> dict[str, str]:
+        """What each attention amounts to; nothing without a network."""
+        return {} if self.network is None else self.network.effective()
+
+
+def mixed(forecasts: Sequence[Tensor], weights: Tensor) -> Tensor:
+    """The mean of forecasts (B, T, K) by weights (n, T)."""
+    ahead = forecasts[0] * weights[0][:, None]
+    for forecast, share in zip(forecasts[1:], weights[1:], strict=True):
+        ahead = ahead + forecast * share[:, None]
+    return ahead
+
+
+class Once:
+    """Parts that forecast each batch once, whoever asks for it and how often."""
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        self.parts = list(parts)
+        self._past: Tensor | None = None
+        self._found: list[Tensor] = []
+
+    def __call__(self, *inputs: Any) -> list[Tensor]:
+        """The forecast of every part; the inputs as `Part.forward`."""
+        if inputs[0] is not self._past:
+            self._found, self._past = [part(*inputs) for part in self.parts], inputs[0]
+        return self._found
+
+
+PULL, LEAST = 1.0, 0.03
+"""How strongly weights are drawn to even ones, and the smallest that is kept."""
+
+
+def weigh(parts: Sequence[Part], windows: Windows) -> tuple[Tensor, Tensor]:
+    """The weights (n, T) of parts by their errors on `windows`, and each part's own MSE there.
+
+    One rule for every data set, fixed on the validation splits of all together (docs/recipe.md).
+    The weights w >= 0 sum to one and make w' E w / e + PULL |w - u|^2 least: E are the mean
+    products of errors, e is the smallest squared error of a part, and u gives every family of
+    parts the same share, and in a family every part. Weights below LEAST become zero. Free weights
+    fit the one regime that validation is; even ones keep what is clearly worse.
+    """
+    found, counts = products(parts, windows)
+    share = counts / counts.sum().clamp(min=1)
+    whole = (found * share[:, None, None]).sum(dim=0)
+    errors = whole.diagonal()
+    families = [part.family or part.kind for part in parts]
+    even = torch.tensor([1 / families.count(each) for each in families], dtype=torch.float64)
+    weights = nearest(whole / errors.min().clamp(min=1e-12), even / even.sum(), PULL)
+    kept = torch.where(weights < min(LEAST, float(weights.max())), 0.0, weights)
+    return (kept / kept.sum())[:, None].expand(-1, windows.horizon).float(), errors
+
+
+def nearest(products: Tensor, shares: Tensor, pull: float, rounds: int = 2_000) -> Tensor:
+    """The w >= 0 with sum 1 that makes w' products w + pull |w - shares|^2 least.
+
+    Projected gradient with momentum (Beck and Teboulle 2009); the problem is small and convex.
+    """
+    curved = products.numpy() + pull * np.eye(len(shares))
+    toward = pull * shares.double().numpy()
+    rate = 1 / np.linalg.eigvalsh(curved)[-1]
+    weights = ahead = shares.double().numpy()
+    speed = 1.0
+    for _ in range(rounds):
+        moved = _on_simplex(ahead - rate * (curved @ ahead - toward))
+        faster = (1 + np.sqrt(1 + 4 * speed * speed)) / 2
+        ahead = moved + (speed - 1) / faster * (moved - weights)
+        weights, speed = moved, faster
+    return torch.from_numpy(weights)
+
+
+def _on_simplex(point: Any) -> Any:
+    """The nearest point with values >= 0 that sum to 1 (Duchi et al., ICML 2008)."""
+    falling = np.sort(point)[::-1]
+    excess = np.cumsum(falling) - 1
+    count = np.nonzero(falling - excess / np.arange(1, len(point) + 1) > 0)[0][-1] + 1
+    return np.maximum(point - excess[count - 1] / count, 0)

@@ -1,0 +1,272 @@
+"""Sums of products over windows, from which every linear part is fitted and judged.
+
+Windows of one complete series are one row apart, so the sum of x[i] y[j] at (i + 1, j + 1) is that
+at (i, j) plus a product that enters and less one that leaves: N (P + T) operations a pair of
+columns, not N (P + T)^2, and no window is ever gathered.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from forecaster.datasets import Batch, Windows
+from forecaster.model import Task
+from forecaster.parts.base import Fold, filled
+from forecaster.parts.errors import chosen
+
+MULTIPLICATIONS = 10**10
+"""What the products of windows may cost where they have to be gathered: some seconds."""
+HARMONICS = 6
+"""Waves of a season, at most, that tell a window's place in it."""
+EXTRAS = 2_500
+"""Values of what is known, and of columns that are no targets, that a window may have beside its
+own past."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What stands in a window beside its own past and future.
+
+    Of each of `moving` known features the `before` steps before the forecast and its T steps; of
+    each of the columns `others` the `before` steps before it; then 1, and for each of `seasons`
+    the waves of the place at which the forecast begins.
+    """
+
+    moving: int
+    others: tuple[int, ...]
+    before: int
+    seasons: tuple[int, ...]
+    phases: tuple[tuple[float, ...], ...]
+
+    @classmethod
+    def of(cls, fold: Fold) -> "Layout":
+        """What fits in EXTRAS: fewer steps before the forecast, then nothing at all."""
+        task = fold.task
+        others = tuple(c for c in range(task.columns) if c not in task.targets)
+        known = [
+            (season, weights)
+            for season, weights in zip(fold.seasons, fold.phases, strict=True)
+            if weights
+        ]
+        before = min(task.past, fold.seasons[0])
+        room = EXTRAS - fold.moving * task.horizon
+        moving = fold.moving if room >= 0 else 0
+        if moving + len(others):
+            before = min(before, max(0, EXTRAS - moving * task.horizon) // (moving + len(others)))
+        return cls(
+            moving,
+            others if before else (),
+            before,
+            tuple(season for season, _ in known),
+            tuple(weights for _, weights in known),
+        )
+
+    @property
+    def waves(self) -> int:
+        return 1 + sum(2 * min(HARMONICS, season // 2) for season in self.seasons)
+
+    def width(self, horizon: int) -> int:
+        """How many values there are."""
+        known = self.moving * (self.before + horizon)
+        return known + len(self.others) * self.before + self.waves
+
+    def place(self, calendar: Tensor) -> Tensor:
+        """1 and the waves (..., waves) of steps with these calendar features (..., F)."""
+        parts = [torch.ones_like(calendar[..., :1])]
+        for season, weights in zip(self.seasons, self.phases, strict=True):
+            each = torch.tensor(weights, dtype=calendar.dtype, device=calendar.device)
+            step = torch.floor((calendar[..., : len(weights)] + 0.5) @ each + 1e-2) % season
+            waves = torch.arange(1, min(HARMONICS, season // 2) + 1, device=calendar.device)
+            angle = step[..., None] * waves * (2 * torch.pi / season)
+            parts += [angle.cos(), angle.sin()]
+        return torch.cat(parts, dim=-1)
+
+    def extras(
+        self,
+        task: Task,
+        past: Tensor,
+        past_known: Tensor,
+        future_known: Tensor,
+        observed: Tensor | None,
+    ) -> Tensor:
+        """(B, width) of a batch of windows."""
+        count = task.calendar
+        parts = []
+        if self.moving:
+            upto = count + self.moving
+            before = past_known[:, past_known.shape[1] - self.before :, count:upto]
+            ahead = future_known[..., count:upto]
+            parts.append(torch.cat([before, ahead], dim=1).transpose(1, 2).flatten(1))
+        if self.others:
+            own = past[..., list(self.others)].transpose(1, 2)
+            seen = None if observed is None else observed[..., list(self.others)].transpose(1, 2)
+            parts.append(filled(own, seen, task.season)[..., -self.before :].flatten(1))
+        parts.append(self.place(future_known[:, 0, :count]))
+        return torch.cat(parts, dim=1).to(past.dtype)
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """Products summed over windows, of one target column or of several.
+
+    `sums` (D, D) float64 over a window's own past and future, P + T values, and its extras;
+    `values` is how many target values there were.
+    """
+
+    sums: Tensor
+    past: int
+    horizon: int
+    values: int
+
+    def __add__(self, other: "Moments") -> "Moments":
+        return replace(self, sums=self.sums + other.sums, values=self.values + other.values)
+
+    def centred(self, past: int, weights: Tensor) -> tuple[Tensor, Tensor, float]:
+        """Of windows less their centre: inputs by inputs, inputs by future, squares of the future.
+
+        The centre is weights (P) @ the whole past. Inputs are the newest `past` values and the
+        extras, less nothing but the centre of the values, then the centre itself.
+        """
+        everything, horizon = self.past, self.horizon
+        size = len(self.sums)
+        own = torch.zeros(size, dtype=torch.float64)
+        own[: everything + horizon] = 1
+        centre = torch.zeros_like(own)
+        centre[:everything] = weights
+        across = self.sums @ centre
+        square = centre @ across
+        level = across - own * square
+        inputs = torch.cat(
+            [
+                torch.arange(everything - past, everything),
+                torch.arange(everything + horizon, size),
+            ]
+        )
+        ahead = slice(everything, everything + horizon)
+
+        def less(rows: Tensor, columns: Tensor | slice) -> Tensor:
+            found = self.sums[rows][:, columns]
+            found = found - own[rows][:, None] * across[columns]
+            found = found - across[rows][:, None] * own[columns]
+            return found + own[rows][:, None] * own[columns] * square
+
+        gram = torch.empty(len(inputs) + 1, len(inputs) + 1, dtype=torch.float64)
+        gram[:-1, :-1] = less(inputs, inputs)
+        gram[-1, :-1] = gram[:-1, -1] = level[inputs]
+        gram[-1, -1] = square
+        cross = torch.cat([less(inputs, ahead), level[ahead][None]])
+        diagonal = self.sums.diagonal()[ahead] - 2 * across[ahead] + square
+        return gram, cross, float(diagonal.sum())
+
+
+def moments(windows: Windows, task: Task, layout: Layout) -> Iterator[Moments]:
+    """Those of each target column in turn."""
+    if windows.complete and windows.items is None and windows.every == 1:
+        yield from _sliding(windows, task, layout)
+    else:
+        yield from _gathered(windows, task, layout)
+
+
+def _sliding(windows: Windows, task: Task, layout: Layout) -> Iterator[Moments]:
+    past, horizon, count = windows.past, windows.horizon, len(windows)
+    begin = windows.origin(0)[1] - past
+    rows = slice(begin, begin + count + past + horizon - 1)
+    values = windows.values[rows].double().cpu()
+    calendar = windows.calendar[rows].cpu()
+    known = [column.double() for column in calendar[:, task.calendar :].T]
+    if windows.covariates is not None:
+        known += [column.double() for column in windows.covariates[rows].cpu().T]
+    ahead = slice(past - layout.before, None)
+    others = slice(past - layout.before, past + count - 1)
+    besides = [column[ahead] for column in known[: layout.moving]]
+    besides += [values[others, column] for column in layout.others]
+    place = layout.place(calendar[past : past + count, : task.calendar].double())
+    shared: Tensor | None = None
+    for target in windows.targets:
+        series = [values[:, target], *besides]
+        lengths = [len(each) - count + 1 for each in series]
+        ends = np.cumsum([0, *lengths]).tolist()
+        sums = torch.empty(
+            ends[-1] + place.shape[1], ends[-1] + place.shape[1], dtype=torch.float64
+        )
+        if shared is not None:  # what is beside the own past does not change
+            sums[ends[1] :, ends[1] :] = shared
+        for i, one in enumerate(series):
+            for j in range(i, len(series)):
+                if i and shared is not None:
+                    break
+                block = _slide(one, series[j], count)
+                sums[ends[i] : ends[i + 1], ends[j] : ends[j + 1]] = block
+                sums[ends[j] : ends[j + 1], ends[i] : ends[i + 1]] = block.T
+            if i and shared is not None:
+                break
+            for wave in range(place.shape[1]):
+                along = _correlate(one, place[:, wave])
+                sums[ends[i] : ends[i + 1], ends[-1] + wave] = along
+                sums[ends[-1] + wave, ends[i] : ends[i + 1]] = along
+        if shared is None:
+            sums[ends[-1] :, ends[-1] :] = place.T @ place
+            shared = sums[ends[1] :, ends[1] :].clone()
+        yield Moments(sums, past, horizon, count * horizon)
+
+
+def _slide(left: Tensor, right: Tensor, count: int) -> Tensor:
+    """sum_o left[o + i] right[o + j] over `count` places o, for all i and j."""
+    rows, columns = len(left) - count + 1, len(right) - count + 1
+    sums = torch.empty(rows, columns, dtype=torch.float64)
+    sums[0] = _correlate(right, left[:count])
+    sums[:, 0] = _correlate(left, right[:count])
+    change = torch.outer(left[count:], right[count:])
+    change -= torch.outer(left[: rows - 1], right[: columns - 1])
+    for i in range(1, rows):
+        torch.add(sums[i - 1, :-1], change[i - 1], out=sums[i, 1:])
+    return sums
+
+
+def _correlate(longer: Tensor, shorter: Tensor) -> Tensor:
+    """sum_o shorter[o] longer[o + j] for all j."""
+    from scipy.signal import correlate  # type: ignore[import-untyped]
+
+    method = "fft" if len(shorter) * (len(longer) - len(shorter)) > 2**20 else "direct"
+    found = correlate(longer.numpy(), shorter.numpy(), mode="valid", method=method)
+    return torch.from_numpy(np.ascontiguousarray(found))
+
+
+def _gathered(windows: Windows, task: Task, layout: Layout) -> Iterator[Moments]:
+    """Evenly spaced windows stand for all, as many as MULTIPLICATIONS allow.
+
+    Gaps of the past and of the future are `filled` as one.
+    """
+    targets, size = windows.targets, windows.past + windows.horizon + layout.width(windows.horizon)
+    most = max(1, MULTIPLICATIONS // (len(targets) * size**2))
+    sums = torch.zeros(len(targets), size, size, dtype=torch.float64)
+    index = chosen(windows, most)
+    for part in index.split(windows.evaluation_batch):
+        batch = windows.batch(part)
+        whole = _whole(batch, list(targets), task.season)
+        extras = layout.extras(task, *batch.inputs)
+        for each in range(len(targets)):
+            rows = torch.cat([whole[:, each], extras], dim=1).double()
+            sums[each] += (rows.T @ rows).cpu()
+    share = len(windows) / len(index)
+    for each in sums:
+        yield Moments(each * share, windows.past, windows.horizon, len(windows) * windows.horizon)
+
+
+def _whole(batch: Batch, targets: list[int], season: int) -> Tensor:
+    """Past and future of the targets, (B, K, P + T), without gaps."""
+    own = torch.cat([batch.past[..., targets], batch.target], dim=1).transpose(1, 2)
+    if batch.observed is None:
+        return own
+    past_seen, ahead_seen = batch.observed[..., targets], batch.target_observed
+    if ahead_seen is None:
+        ahead_seen = torch.ones_like(batch.target, dtype=torch.bool)
+    seen = torch.cat([past_seen, ahead_seen], dim=1).transpose(1, 2)
+    past = batch.past.shape[1]
+    # as the forecast will see it: the future does not fill the past
+    before = filled(own[..., :past], seen[..., :past], season)
+    repeated = filled(own, seen, season)[..., past:]
+    return torch.cat([before, repeated], dim=2)

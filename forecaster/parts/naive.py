@@ -1,0 +1,114 @@
+"""Parts that repeat what was seen: the training mean, the last value, means of whole cycles."""
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from forecaster.model import Task
+from forecaster.parts.base import Fold, Part
+from forecaster.parts.errors import mse
+
+REPEATS = "repeats"
+"""The family of parts that learn nothing but a choice."""
+CYCLES = (1, 2, 3, 5, 7, 10, 14, 21, 28, 42)
+
+
+class TrainingMean(Part):
+    """The mean of the training rows, which is zero in scaled values."""
+
+    kind = "training-mean"
+    family = REPEATS
+
+    @classmethod
+    def fit(cls, fold: Fold) -> Sequence[Self]:
+        return [cls(fold.task, "training mean", 1)]
+
+    def forward(
+        self, past: Tensor, past_known: Tensor, future_known: Tensor, observed: Tensor | None = None
+    ) -> Tensor:
+        return past.new_zeros(len(past), self.task.horizon, len(self.task.targets))
+
+
+class LastValue(Part):
+    """The last observed value of each column; 0, the training mean, where there is none."""
+
+    kind = "last-value"
+    family = REPEATS
+
+    @classmethod
+    def fit(cls, fold: Fold) -> Sequence[Self]:
+        return [cls(fold.task, "last value", fold.task.past)]
+
+    @property
+    def needs(self) -> int:
+        return 1
+
+    def forward(
+        self, past: Tensor, past_known: Tensor, future_known: Tensor, observed: Tensor | None = None
+    ) -> Tensor:
+        values, seen = self.own(past, observed)
+        return last(values, seen).transpose(1, 2).expand(-1, self.task.horizon, -1)
+
+
+def last(values: Tensor, observed: Tensor | None) -> Tensor:
+    """(..., 1): the last observed of values (..., P), 0 where there is none."""
+    if observed is None:
+        return values[..., -1:]
+    places = torch.arange(values.shape[-1], device=values.device)
+    return values.gather(-1, (observed * places).amax(dim=-1, keepdim=True))
+
+
+class CycleMean(Part):
+    """The mean of the last `cycles` cycles, repeated; of one cycle, the seasonal naive.
+
+    Missing values are left out; a place of the cycle without any gets 0, the training mean.
+    """
+
+    kind = "cycle-mean"
+    family = REPEATS
+
+    def __init__(self, task: Task, name: str, past: int, chosen: str = "", *, season: int) -> None:
+        super().__init__(task, name, past, chosen)
+        if season < 1 or past % season:
+            raise ValueError(f"{name}: {past} steps are not whole cycles of {season}")
+        self.season = season
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {**super().settings, "season": self.season}
+
+    @classmethod
+    def fit(cls, fold: Fold) -> Sequence[Self]:
+        """The seasonal naive of each season, and the cycle mean of the main one.
+
+        The number of its cycles is the one with the least squared error on `fold.choose`.
+        """
+        task, season = fold.task, fold.seasons[0]
+        naive = [
+            cls(task, f"seasonal naive, {each}", each, season=each)
+            for each in fold.seasons
+            if 1 < each <= task.past
+        ]
+        candidates = [
+            cls(task, "cycle mean", k * season, f"k = {k} cycles of {season} steps", season=season)
+            for k in CYCLES
+            if k * season <= task.past
+        ]
+        if not candidates:
+            return naive
+        found = mse(candidates, fold.choose)
+        return [*naive, candidates[int(found.argmin())]]
+
+    def forward(
+        self, past: Tensor, past_known: Tensor, future_known: Tensor, observed: Tensor | None = None
+    ) -> Tensor:
+        values, seen = self.own(past, observed)
+        cycles = values.unflatten(2, (-1, self.season))
+        if seen is None:
+            mean: Tensor = cycles.mean(dim=2)
+        else:
+            mean = cycles.sum(dim=2) / seen.unflatten(2, (-1, self.season)).sum(dim=2).clamp(min=1)
+        repeats = -(-self.task.horizon // self.season)
+        return mean.repeat(1, 1, repeats)[..., : self.task.horizon].transpose(1, 2)

@@ -1,0 +1,251 @@
+"""Ridge regression from what is known of a window to its future, in closed form."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import add
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from forecaster.model import Task
+from forecaster.parts.base import Fold, Part, filled
+from forecaster.parts.moments import Layout, Moments, moments
+
+PENALTIES = (1e-3, 1e-2, 1e-1, 1.0, 10.0)
+"""By the mean diagonal of the products of each group of inputs."""
+CENTRES = ("last", "cycle")
+SHORTER = 5
+"""The shorter look-back is this part of the longest one, in whole cycles."""
+SIZE, WORK = 2**24, 2 * 10**10
+"""What a map for each column may hold, and take to fit."""
+
+
+class Ridge(Part):
+    """A linear map from the past, what is known and the calendar to every step of the horizon.
+
+    The past is taken about its centre: its last value (NLinear, Zeng et al., AAAI 2023), or the
+    mean of its last cycle. The map minimises |Y - X W|^2 + penalty |W - W0|^2, where W0 repeats
+    the centre, or the mean of the past cycles where the centre is that of a cycle: a strong
+    penalty leaves the last value or the cycle mean. With `wide` its inputs are, beside the past,
+    the centre itself, so that the level may fall back to the training mean; covariates, past and
+    known; 1; and the waves of the calendar. One map serves all targets, or each has its own.
+    Centre, penalty and `wide` are those with the least squared error on `Fold.choose`.
+    """
+
+    kind = "ridge"
+    weights: Tensor
+
+    def __init__(
+        self,
+        task: Task,
+        name: str,
+        past: int,
+        chosen: str = "",
+        *,
+        season: int,
+        centre: str,
+        maps: int,
+        wide: bool,
+        penalties: Sequence[float],
+        moving: int = 0,
+        others: Sequence[int] = (),
+        before: int = 0,
+        seasons: Sequence[int] = (),
+        phases: Sequence[Sequence[float]] = (),
+    ) -> None:
+        super().__init__(task, name, past, chosen)
+        if centre not in CENTRES or maps not in (1, len(task.targets)) or not 1 <= season <= past:
+            raise ValueError(f"{name}: no map with centre={centre}, maps={maps}, season={season}")
+        self.season, self.centre, self.maps, self.wide = season, centre, maps, wide
+        self.penalties = tuple(penalties)
+        self.layout = Layout(
+            moving, tuple(others), before, tuple(seasons), tuple(tuple(each) for each in phases)
+        )
+        inputs = past + (self.layout.width(task.horizon) + 1 if wide else 0)
+        self.register_buffer("weights", torch.zeros(maps, inputs, task.horizon))
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        layout = self.layout
+        return {
+            **super().settings,
+            "season": self.season,
+            "centre": self.centre,
+            "maps": self.maps,
+            "wide": self.wide,
+            "penalties": list(self.penalties),
+            "moving": layout.moving,
+            "others": list(layout.others),
+            "before": layout.before,
+            "seasons": list(layout.seasons),
+            "phases": [list(each) for each in layout.phases],
+        }
+
+    @classmethod
+    def fit(cls, fold: Fold) -> Sequence[Self]:
+        """For the longest look-back and for a short one: one map for all targets, and one each.
+
+        What else is chosen, is chosen for each of them.
+        """
+        task, layout = fold.task, Layout.of(fold)
+        season = fold.seasons[0] if fold.seasons[0] <= task.past else 1
+        fitting = _Fitting(fold, layout, season)
+        parts = []
+        for past in look_backs(task.past, season):
+            trials = list(fitting.trials(past))
+            for maps in sorted({len(trial.weights) for trial in trials}):
+                own = [trial for trial in trials if len(trial.weights) == maps]
+                best = min(own, key=lambda trial: trial.error)
+                name = f"ridge, {past}" if maps == 1 else f"ridge by column, {past}"
+                part = cls(
+                    task, name, past, best.described,
+                    season=season, centre=best.centre, maps=maps, wide=best.wide,
+                    penalties=best.penalties, moving=layout.moving, others=layout.others,
+                    before=layout.before, seasons=layout.seasons, phases=layout.phases,
+                )  # fmt: skip
+                part.weights.copy_(best.weights)
+                parts.append(part.to(fold.train.values.device))
+        return parts
+
+    def refit(self, fold: Fold) -> "Ridge":
+        own = list(moments(fold.train, fold.task, self.layout))
+        sums = own if self.maps > 1 else [reduce(add, own)]
+        groups = _groups(self.layout, self.task)
+        maps = [
+            _Normal(each, self.past, self.centre, self.season, groups if self.wide else ()).solve(
+                penalty
+            )
+            for each, penalty in zip(sums, self.penalties, strict=True)
+        ]
+        part = type(self)(self.task, **self.settings)
+        part.weights.copy_(torch.stack(maps))
+        return part.to(self.weights.device)
+
+    def forward(
+        self, past: Tensor, past_known: Tensor, future_known: Tensor, observed: Tensor | None = None
+    ) -> Tensor:
+        values, seen = self.own(past, observed)
+        values = filled(values, seen, self.season)
+        reach = 1 if self.centre == "last" else self.season
+        centre = values[..., -reach:].mean(dim=-1, keepdim=True)
+        inputs = values - centre
+        if self.wide:
+            extras = self.layout.extras(self.task, past, past_known, future_known, observed)
+            extras = extras[:, None].expand(-1, inputs.shape[1], -1)
+            inputs = torch.cat([inputs, extras, centre], dim=2)
+        ahead = torch.matmul(inputs.transpose(0, 1), self.weights).transpose(0, 1) + centre
+        return ahead.transpose(1, 2)
+
+
+def look_backs(longest: int, season: int) -> list[int]:
+    """The longest, and a short one in whole cycles where there is one, the longest first."""
+    short = max(1, longest // SHORTER // season) * season
+    return [longest, short] if short < longest else [longest]
+
+
+def _groups(layout: Layout, task: Task) -> tuple[int, int, int]:
+    """How many inputs there are beside the past: covariates, calendar, level."""
+    known = layout.moving * (layout.before + task.horizon) + len(layout.others) * layout.before
+    return known, layout.waves, 1
+
+
+class _Normal:
+    """The normal equations of one map, and the map that a strong penalty leaves."""
+
+    def __init__(
+        self, sums: Moments, past: int, centre: str, season: int, groups: Sequence[int]
+    ) -> None:
+        longest, horizon = sums.past, sums.horizon
+        middle = torch.zeros(longest, dtype=torch.float64)
+        middle[-1 if centre == "last" else -season :] = 1
+        self.groups = (past, *groups)
+        kept = sum(self.groups)
+        gram, cross, self.squares = sums.centred(past, middle / middle.sum())
+        self.gram, self.cross = gram[:kept, :kept], cross[:kept]
+        self.start = torch.zeros(kept, horizon, dtype=torch.float64)
+        if centre == "cycle":
+            cycles = past // season
+            for step in range(horizon):
+                phase = step % season
+                self.start[past - cycles * season + phase : past : season, step] = 1 / cycles
+
+    def solve(self, penalty: float) -> Tensor:
+        """The map (inputs, T) with this penalty, relative to the mean square of each group."""
+        means = (part.mean().clamp(min=1e-9) for part in self.gram.diagonal().split(self.groups))
+        scale = torch.cat([m.expand(n) for m, n in zip(means, self.groups, strict=True)])
+        factor = torch.linalg.cholesky(self.gram + torch.diag(penalty * scale))
+        missing = self.cross - self.gram @ self.start
+        return self.start + torch.cholesky_solve(missing, factor)
+
+    def error(self, weights: Tensor) -> float:
+        """The squared error of a map on these windows, summed."""
+        off = weights * (self.gram @ weights - 2 * self.cross)
+        return self.squares + float(off.sum())
+
+
+@dataclass(frozen=True, eq=False)
+class _Trial:
+    """A fitted map (maps, inputs, T), its error on `Fold.choose`, and what was chosen."""
+
+    error: float
+    weights: Tensor
+    centre: str
+    wide: bool
+    penalties: tuple[float, ...]
+    described: str
+
+
+class _Fitting:
+    """The products of a fold, and the maps that come of them."""
+
+    def __init__(self, fold: Fold, layout: Layout, season: int) -> None:
+        task = fold.task
+        self.horizon, self.season = task.horizon, season
+        self.groups = _groups(layout, task)
+        self.columns = len(task.targets)
+        inputs = task.past + sum(self.groups)
+        each = self.columns > 1 and self.columns * inputs * task.horizon <= SIZE
+        train = moments(fold.train, task, layout)
+        pairs = zip(train, moments(fold.choose, task, layout), strict=True)
+        self.own: list[tuple[Moments, Moments]] = []
+        self.whole = next(pairs)
+        if each:
+            self.own.append(self.whole)
+        for fitted, judged in pairs:
+            self.whole = self.whole[0] + fitted, self.whole[1] + judged
+            if each:
+                self.own.append((fitted, judged))
+
+    def trials(self, past: int) -> Iterator[_Trial]:
+        inputs = past + sum(self.groups)
+        each = self.own and self.columns * inputs**2 * (inputs + self.horizon) <= WORK
+        for centre in CENTRES if past >= self.season > 1 else CENTRES[:1]:
+            for wide in (False, True):
+                yield self._best([self.whole], past, centre, wide)
+                if each:
+                    yield self._best(self.own, past, centre, wide)
+
+    def _best(
+        self, columns: Sequence[tuple[Moments, Moments]], past: int, centre: str, wide: bool
+    ) -> _Trial:
+        """Each of `columns` with its own penalty."""
+        groups = self.groups if wide else ()
+        errors, penalties, maps = [], [], []
+        for train, judge in columns:
+            normal = _Normal(train, past, centre, self.season, groups)
+            judged = _Normal(judge, past, centre, self.season, groups)
+            found = [normal.solve(penalty) for penalty in PENALTIES]
+            off = [judged.error(weights) for weights in found]
+            best = min(range(len(off)), key=off.__getitem__)
+            errors.append(off[best])
+            penalties.append(PENALTIES[best])
+            maps.append(found[best])
+        range_ = "–".join(dict.fromkeys(f"{each:g}" for each in (min(penalties), max(penalties))))
+        words = f"P = {past}, centred on the last {'value' if centre == 'last' else 'cycle'}"
+        if wide:
+            words += ", with level, calendar" + (" and covariates" if self.groups[0] else "")
+        words += f", penalty {range_}"
+        error = sum(errors) / sum(judge.values for _, judge in columns)
+        return _Trial(error, torch.stack(maps).float(), centre, wide, tuple(penalties), words)

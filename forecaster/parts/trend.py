@@ -1,0 +1,159 @@
+"""Parts that carry a trend on: drift over whole cycles, the damped trend of Holt and Winters."""
+
+from collections.abc import Sequence
+from itertools import product
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from forecaster.model import Task
+from forecaster.parts.base import Fold, Part, filled
+from forecaster.parts.errors import mse
+from forecaster.parts.naive import REPEATS
+
+CYCLES = 6
+"""Cycles that a trend looks back at most; steps by the dozen where there is no season."""
+LEVELS, TRENDS, SEASONALS, DAMPINGS = (0.1, 0.3, 0.7), (0.01, 0.1), (0.05, 0.3), (0.9, 0.98, 1.0)
+"""The smoothing parameters that are tried."""
+
+
+class _Map(Part):
+    """A fixed linear map of the past, which sums to one over the past at every step."""
+
+    family = REPEATS
+    weights: Tensor
+
+    def __init__(self, task: Task, name: str, past: int, chosen: str, season: int) -> None:
+        super().__init__(task, name, past, chosen)
+        if not 1 <= season <= past:
+            raise ValueError(f"{name}: {past} steps do not hold a season of {season}")
+        self.season = season
+        self.register_buffer("weights", torch.zeros(past, task.horizon), persistent=False)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {**super().settings, "season": self.season}
+
+    def forward(
+        self, past: Tensor, past_known: Tensor, future_known: Tensor, observed: Tensor | None = None
+    ) -> Tensor:
+        values, seen = self.own(past, observed)
+        ahead: Tensor = filled(values, seen, self.season) @ self.weights
+        return ahead.transpose(1, 2)
+
+
+class Drift(_Map):
+    """The last cycle repeated, rising by what a cycle rose on average over the look-back.
+
+    Without a season, the last value along the line through the first and the last one (Hyndman and
+    Athanasopoulos, Forecasting: Principles and Practice, 3rd ed., sec. 5.2).
+    """
+
+    kind = "drift"
+
+    def __init__(self, task: Task, name: str, past: int, chosen: str = "", *, season: int) -> None:
+        super().__init__(task, name, past, chosen, season)
+        if past % season or past < 2 * season:
+            raise ValueError(f"{name}: {past} steps are not two or more cycles of {season}")
+        steps = torch.arange(task.horizon)
+        cycles = past // season
+        rise = torch.zeros(past)
+        rise[-season:] += 1 / season / (cycles - 1)
+        rise[:season] -= 1 / season / (cycles - 1)
+        self.weights[past - season + steps % season, steps] = 1
+        self.weights += rise[:, None] * (steps // season + 1)
+
+    @classmethod
+    def fit(cls, fold: Fold) -> Sequence[Self]:
+        """With the main season or without, over all or half of the look-back."""
+        task = fold.task
+        candidates = [
+            cls(task, "drift", past, _words(past, season), season=season)
+            for season in sorted({1, fold.seasons[0]})
+            for reach in (task.past, task.past // 2)
+            if (past := reach // season * season) >= 2 * season
+        ]
+        return _best(candidates, fold)
+
+
+class DampedTrend(_Map):
+    """Level, damped trend and seasonal of Holt and Winters, additive, by fixed smoothing rates.
+
+    Damping after Gardner and McKenzie (1985). The state after a window is linear in its values, so
+    the whole is one map, written down once: level, trend and seasonal begin with the first cycle's
+    mean, nothing, and its shape.
+    """
+
+    kind = "damped-trend"
+
+    def __init__(
+        self,
+        task: Task,
+        name: str,
+        past: int,
+        chosen: str = "",
+        *,
+        season: int,
+        level: float,
+        trend: float,
+        seasonal: float,
+        damping: float,
+    ) -> None:
+        super().__init__(task, name, past, chosen, season)
+        rates = {"level": level, "trend": trend, "seasonal": seasonal, "damping": damping}
+        if not all(0 <= rate <= 1 for rate in rates.values()):
+            raise ValueError(f"{name}: rates lie between 0 and 1, got {rates}")
+        self.rates = rates
+        unit = torch.eye(past, dtype=torch.float64)
+        now = unit[:season].mean(dim=0)
+        shape = unit[:season] - now if season > 1 else torch.zeros(1, past, dtype=torch.float64)
+        slope = torch.zeros_like(now)
+        for step in range(season, past):
+            place = step % season
+            before, ahead = now, now + damping * slope
+            now = level * (unit[step] - shape[place]) + (1 - level) * ahead
+            slope = trend * (now - before) + (1 - trend) * damping * slope
+            if season > 1:
+                shape[place] = seasonal * (unit[step] - now) + (1 - seasonal) * shape[place]
+        steps = torch.arange(1, task.horizon + 1, dtype=torch.float64)
+        reach = (damping**steps).cumsum(dim=0)
+        phases = (past + torch.arange(task.horizon)) % season
+        self.weights.copy_((now + reach[:, None] * slope + shape[phases]).T)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {**super().settings, **self.rates}
+
+    @classmethod
+    def fit(cls, fold: Fold) -> Sequence[Self]:
+        """The rates with the least squared error on `fold.choose`."""
+        task, season = fold.task, fold.seasons[0]
+        if task.past < 2 * season:
+            season = 1
+        past = min(task.past, CYCLES * (season if season > 1 else 12))
+        if past < 2:
+            return []
+        seasonals = SEASONALS if season > 1 else (0.0,)
+        candidates = [
+            cls(
+                task, "damped trend", past,
+                f"{_words(past, season)}, level {level:g}, trend {trend:g}, damping {damping:g}"
+                + (f", seasonal {seasonal:g}" if season > 1 else ""),
+                season=season, level=level, trend=trend, seasonal=seasonal, damping=damping,
+            )
+            for level, trend, seasonal, damping in product(LEVELS, TRENDS, seasonals, DAMPINGS)
+        ]  # fmt: skip
+        return _best(candidates, fold)
+
+
+def _words(past: int, season: int) -> str:
+    return f"over {past} steps" + (f" in cycles of {season}" if season > 1 else "")
+
+
+def _best(candidates: Sequence[Any], fold: Fold) -> Sequence[Any]:
+    if not candidates:
+        return []
+    device = fold.choose.values.device
+    found = mse([each.to(device) for each in candidates], fold.choose, most=500)
+    return [candidates[int(found.argmin())]]
