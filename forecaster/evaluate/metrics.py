@@ -1,6 +1,6 @@
 """Errors of forecasts over windows: sums in float64, divided once by the count."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
@@ -84,63 +84,93 @@ def average(means: np.ndarray, counts: np.ndarray | None, axis: int | None = Non
 
 
 def score(forecast: Forecast, windows: Windows, batch: int | None = None) -> Score:
-    """Score all `windows`, whatever the batch size.
+    """Score all `windows`, whatever the batch size; raises as `scores` does."""
+    return scores([forecast], windows, batch)[0]
+
+
+def scores(
+    forecasts: Sequence[Forecast], windows: Windows, batch: int | None = None
+) -> list[Score]:
+    """Score several forecasts on all `windows`, each window gathered once.
 
     Raises DivergedError naming the first window whose forecast is not finite, DataError when all
     target values are missing.
     """
-    count, device = len(windows), windows.values.device
-    squared = torch.zeros(windows.horizon, len(windows.targets), dtype=torch.float64, device=device)
-    absolute, observed = torch.zeros_like(squared), torch.zeros_like(squared)
-    items = 0 if windows.items is None else len(windows.items)
-    each_item = torch.zeros(3, items, len(windows.targets), dtype=torch.float64, device=device)
-    # Filled in place: what is allocated between large tensors and kept would fragment the heap.
-    each = torch.empty(count, dtype=torch.float64, device=device)
-    empty = torch.zeros(count, dtype=torch.bool, device=device)
+    count = len(windows)
+    sums = [_Sums(windows) for _ in forecasts]
     with torch.inference_mode():
         for index in torch.arange(count).split(batch or windows.evaluation_batch):
             data = windows.batch(index)
             own = slice(int(index[0]), int(index[-1]) + 1)
-            error = (forecast(data) - data.target).double()
-            if (seen := data.target_observed) is not None:
-                error = error * seen  # not finite stays so
-            square, off = error.square(), error.abs()
-            if seen is None:
-                each[own] = square.mean(dim=(1, 2))
-            else:
-                values = seen.sum(dim=(1, 2))
-                each[own], empty[own] = square.sum(dim=(1, 2)) / values.clamp(min=1), values == 0
-                observed += seen.sum(dim=0)
-            squared += square.sum(dim=0)
-            absolute += off.sum(dim=0)
-            if data.item is not None:
-                there = torch.ones_like(square) if seen is None else seen.double()
-                for sums, part in zip(each_item, (square, off, there), strict=True):
-                    sums.index_add_(0, data.item, part.sum(dim=1))
-    each = each.cpu()
-    if not torch.isfinite(each).all():
-        first = int((~torch.isfinite(each)).nonzero()[0])
-        raise DivergedError(f"the forecast of window {first + 1} of {count} is not finite")
-    if empty.all():
-        raise DataError(f"all target values of the {count} windows are missing: nothing to measure")
-    counts = torch.full_like(squared, count) if windows.complete else observed
+            for forecast, each in zip(forecasts, sums, strict=True):
+                each.add(forecast(data), data, own)
     steps = None
     if windows.items is not None or windows.every > 1:
-        begin = windows.locate(torch.arange(count, device=device))[2]
+        begin = windows.locate(torch.arange(count, device=windows.values.device))[2]
         steps = (begin + windows.past).cpu().numpy()
-    by_item = None
-    if items:
-        sums = each_item.cpu()
-        by_item = ByItem(*(part.numpy() for part in (*(sums[:2] / sums[2]), sums[2])))
-    return Score(
-        windows=count,
-        squared=(squared / counts).cpu().numpy(),
-        absolute=(absolute / counts).cpu().numpy(),
-        by_window=each.masked_fill(empty.cpu(), torch.nan).numpy(),
-        observed=None if windows.complete else observed.cpu().numpy(),
-        steps=steps,
-        by_item=by_item,
-    )
+    return [each.score(windows, steps) for each in sums]
+
+
+class _Sums:
+    """The errors of one forecast, summed batch by batch."""
+
+    def __init__(self, windows: Windows) -> None:
+        count, device = len(windows), windows.values.device
+        shape = windows.horizon, len(windows.targets)
+        self.squared = torch.zeros(shape, dtype=torch.float64, device=device)
+        self.absolute, self.observed = (
+            torch.zeros_like(self.squared),
+            torch.zeros_like(self.squared),
+        )
+        self.items = 0 if windows.items is None else len(windows.items)
+        self.each_item = torch.zeros(3, self.items, shape[1], dtype=torch.float64, device=device)
+        # Filled in place: what is allocated between large tensors and kept would fragment the heap.
+        self.each = torch.empty(count, dtype=torch.float64, device=device)
+        self.empty = torch.zeros(count, dtype=torch.bool, device=device)
+
+    def add(self, forecast: Tensor, data: Batch, own: slice) -> None:
+        error = (forecast - data.target).double()
+        if (seen := data.target_observed) is not None:
+            error = error * seen  # not finite stays so
+        square, off = error.square(), error.abs()
+        if seen is None:
+            self.each[own] = square.mean(dim=(1, 2))
+        else:
+            values = seen.sum(dim=(1, 2))
+            self.each[own] = square.sum(dim=(1, 2)) / values.clamp(min=1)
+            self.empty[own] = values == 0
+            self.observed += seen.sum(dim=0)
+        self.squared += square.sum(dim=0)
+        self.absolute += off.sum(dim=0)
+        if data.item is not None:
+            there = torch.ones_like(square) if seen is None else seen.double()
+            for sums, part in zip(self.each_item, (square, off, there), strict=True):
+                sums.index_add_(0, data.item, part.sum(dim=1))
+
+    def score(self, windows: Windows, steps: np.ndarray | None) -> Score:
+        count, each = len(windows), self.each.cpu()
+        if not torch.isfinite(each).all():
+            first = int((~torch.isfinite(each)).nonzero()[0])
+            raise DivergedError(f"the forecast of window {first + 1} of {count} is not finite")
+        if self.empty.all():
+            raise DataError(
+                f"all target values of the {count} windows are missing: nothing to measure"
+            )
+        complete = windows.complete
+        counts = torch.full_like(self.squared, count) if complete else self.observed
+        by_item = None
+        if self.items:
+            sums = self.each_item.cpu()
+            by_item = ByItem(*(part.numpy() for part in (*(sums[:2] / sums[2]), sums[2])))
+        return Score(
+            windows=count,
+            squared=(self.squared / counts).cpu().numpy(),
+            absolute=(self.absolute / counts).cpu().numpy(),
+            by_window=each.masked_fill(self.empty.cpu(), torch.nan).numpy(),
+            observed=None if complete else self.observed.cpu().numpy(),
+            steps=steps,
+            by_item=by_item,
+        )
 
 
 def naive_mae(train: Windows, season: int) -> np.ndarray:
