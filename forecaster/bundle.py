@@ -1,7 +1,8 @@
 """A trained model at rest: a folder of safetensors, JSON and a manifest. No code, no pickle.
 
-    parts.json             what the forecast is made of: name, kind and file of each part
-    model.safetensors      the weights of the part "network"
+    parts.json             what the forecast is made of: kind and settings of each part
+    parts.safetensors      the weight of each part at each step, and what each has learned but for
+    model.safetensors      the network's weights; empty where it has no share
     intervals.safetensors  what makes quantiles of the forecast, scaled; empty without any
     golden.safetensors     the forecast of its example when it was saved, in units; empty if unknown
     config.json            the resolved RunConfig
@@ -16,13 +17,14 @@ The manifest detects damage; it does not prove who wrote the bundle.
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from forecaster.config import RunConfig, load_dict
 from forecaster.datasets import (
@@ -37,20 +39,22 @@ from forecaster.datasets.reading import Reading, Timezone
 from forecaster.errors import BundleError, ConfigError, StorageError, UsageError
 from forecaster.intervals import Intervals
 from forecaster.model import ForecastModel, Task
+from forecaster.parts import NETWORK, Blend, Network, Part, kind_of
 
 if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
 
-FORMAT = 5
+FORMAT = 6
 OLD = "forecaster 0.1.0, which reads format 4."
 MANIFEST = "MANIFEST.sha256"
 WEIGHTS = "model.safetensors"
 INTERVALS = "intervals.safetensors"
 JSON_FILES = ("config.json", "schema.json", "metrics.json", "about.json", "parts.json")
 GOLDEN = "golden.safetensors"
-FILES = (*JSON_FILES, WEIGHTS, INTERVALS, GOLDEN)
+PARTS = "parts.safetensors"
+FILES = (*JSON_FILES, WEIGHTS, PARTS, INTERVALS, GOLDEN)
 
 
 @dataclass(frozen=True)
@@ -146,17 +150,29 @@ class Schema:
         return cls(**{**state, **lists, **made})
 
 
-@dataclass(frozen=True)
-class Part:
-    """One of the forecasts that a bundle's forecast is made of, its tensors in `file`."""
+@dataclass(frozen=True, eq=False)
+class Share:
+    """A part at rest: its kind, what `Part.settings` and `state_dict` gave, and its weights (T,).
+
+    Of the network the configuration has the settings, and the bundle the tensors.
+    """
 
     name: str
     kind: str
-    file: str
+    settings: dict[str, Any]
+    weights: Tensor
+    tensors: dict[str, Tensor] = field(default_factory=dict)
 
-
-NETWORK = Part("network", "network", WEIGHTS)
-"""The model of the configuration: the only kind of part so far."""
+    @classmethod
+    def of(cls, blend: Blend) -> "tuple[Share, ...]":
+        """Those of a model."""
+        found = []
+        for part, weights in zip(blend.members, blend.weights, strict=True):
+            own = isinstance(part, Network)
+            settings = {} if own else part.settings
+            tensors = {} if own else {k: v.detach().cpu() for k, v in part.state_dict().items()}
+            found.append(cls(part.name, part.kind, settings, weights.cpu(), tensors))
+        return tuple(found)
 
 
 @dataclass(frozen=True)
@@ -169,6 +185,8 @@ class Bundle:
     metrics: dict[str, Any]
     about: dict[str, Any]
     intervals: Intervals | None = None
+    parts: tuple[Share, ...] = ()
+    """What the forecast is made of; without any, the network alone."""
     golden: "NDArray[np.float64] | None" = None
     """What `Forecaster.golden` gave when it was saved, (T, targets, 1 + levels), in units."""
     digest: str = ""
@@ -190,31 +208,55 @@ class Bundle:
     def horizon(self) -> int:
         return self.config.window.horizon
 
-    def build(self) -> ForecastModel:
+    def build(self) -> Blend:
         """The model with its weights, in eval mode on the CPU.
 
         Raises BundleError when weights, schema and configuration do not fit together.
         """
         task = self.schema.task(*self.config.window.lengths())
+        if not self.parts:
+            return Blend.alone(Network(self.build_network(task))).eval()
+        parts: dict[str, Part] = {}
+        for share in self.parts:
+            if share.kind == NETWORK:
+                parts[share.name] = Network(self.build_network(task))
+                continue
+            kind = kind_of(share.kind)
+            try:
+                parts[share.name] = kind.build(task, share.settings, share.tensors)
+            except (TypeError, ValueError, RuntimeError) as error:
+                raise BundleError(
+                    f"the part '{share.name}' of {PARTS} does not fit parts.json: {error}"
+                ) from None
+        try:
+            return Blend(task, parts, torch.stack([share.weights for share in self.parts])).eval()
+        except (ValueError, RuntimeError) as error:
+            raise BundleError(f"{PARTS} does not fit config.json: {error}") from None
+
+    def build_network(self, task: Task) -> ForecastModel:
+        """The network alone."""
         try:
             model = self.config.build_model(task)
             model.load_state_dict(self.weights, strict=True)
         except (UsageError, RuntimeError) as error:
             raise BundleError(f"{WEIGHTS} does not fit config.json: {error}") from None
-        return model.eval()
+        return model
 
     def save(self, folder: Path) -> "Bundle":
         """Write the folder; returns the bundle with its digest."""
         from safetensors.torch import save
 
         about = {"format": FORMAT, **self.about, "versions": versions()}
-        parts = [asdict(NETWORK)]
+        parts = [
+            {"name": each.name, "kind": each.kind, "settings": each.settings} for each in self.parts
+        ]
         contents = (self.config.to_dict(), self.schema.to_dict(), self.metrics, about, parts)
         files = {
             name: (json.dumps(content, indent=1, allow_nan=False) + "\n").encode()
             for name, content in zip(JSON_FILES, contents, strict=True)
         }
         files[WEIGHTS] = save({k: v.detach().cpu().contiguous() for k, v in self.weights.items()})
+        files[PARTS] = save(_shared(self.parts))
         files[INTERVALS] = save(_tensors(self.intervals))
         golden = {} if self.golden is None else {"forecast": torch.from_numpy(self.golden)}
         files[GOLDEN] = save(golden)
@@ -256,17 +298,13 @@ def load(folder: Path) -> Bundle:
         config, schema, metrics, about, parts = (json.loads(files[name]) for name in JSON_FILES)
         if "format" not in about:
             raise KeyError("format")
-        if unknown := [part for part in parts if Part(**part) != NETWORK]:
-            raise BundleError(
-                f"{folder / 'parts.json'}: this version does not know the part {unknown[0]}; it "
-                f"knows {asdict(NETWORK)}. A newer forecaster made the bundle: upgrade this one."
-            )
         bundle = Bundle(
             config=load_dict(config, str(folder / "config.json")),
             schema=Schema.from_dict(schema),
             weights=load_tensors(files[WEIGHTS]),
             metrics=metrics,
             about=about,
+            parts=_shares(parts, load_tensors(files[PARTS])),
             intervals=_intervals(load_tensors(files[INTERVALS])),
             golden=_golden(load_tensors(files[GOLDEN])),
             digest=_digest(manifest),
@@ -282,7 +320,7 @@ def load(folder: Path) -> Bundle:
         return bundle
     except ConfigError as error:
         raise BundleError(f"not a bundle of this version: {error}") from None
-    except (KeyError, TypeError, ValueError, RecursionError, SafetensorError) as error:
+    except (KeyError, IndexError, TypeError, ValueError, RecursionError, SafetensorError) as error:
         raise BundleError(f"{folder} is not a bundle of this version: {error!r}") from None
 
 
@@ -329,6 +367,30 @@ def _read(folder: Path, name: str) -> bytes:
         raise BundleError(f"{folder} is not a complete bundle: {name} is missing") from None
     except OSError as error:
         raise StorageError(f"{folder / name} could not be read: {error}") from error
+
+
+def _shared(parts: tuple[Share, ...]) -> dict[str, Tensor]:
+    """The tensors of all parts in one table: "weights", and "2/name" of the third one."""
+    found = {
+        f"{place}/{name}": tensor.contiguous()
+        for place, part in enumerate(parts)
+        for name, tensor in part.tensors.items()
+    }
+    if parts:
+        found["weights"] = torch.stack([part.weights for part in parts]).contiguous()
+    return found
+
+
+def _shares(parts: list[dict[str, Any]], tensors: dict[str, Tensor]) -> tuple[Share, ...]:
+    own: list[dict[str, Tensor]] = [{} for _ in parts]
+    for name, tensor in tensors.items():
+        place, slash, inner = name.partition("/")
+        if slash:
+            own[int(place)][inner] = tensor
+    return tuple(
+        Share(weights=weights, tensors=mine, **part)
+        for part, weights, mine in zip(parts, tensors.get("weights", ()), own, strict=True)
+    )
 
 
 def _tensors(intervals: Intervals | None) -> dict[str, Any]:

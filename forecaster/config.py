@@ -382,6 +382,9 @@ class _Values(Section):
     attn: Any = "prob"
     train: TrainConfig = TrainConfig()
     intervals: IntervalsConfig = IntervalsConfig()
+    blend: Literal["all", "none"] = "all"
+    """all: the network and the closed forms, each with the weight that validation gives it; none:
+    the network alone."""
     track: TrackConfig = TrackConfig()
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     device: Device = "auto"

@@ -1,14 +1,17 @@
 """RunConfig -> Result: load, train, judge, keep, track. The one sequence behind `train`."""
 
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
 import yaml
+from torch import nn
 
 from forecaster import machine, resources
-from forecaster.bundle import Bundle
+from forecaster.bundle import Bundle, Share
 from forecaster.config import Loaded
 from forecaster.datasets import Windows, load_card
 from forecaster.datasets.oddities import sentences
@@ -16,6 +19,7 @@ from forecaster.errors import StorageError
 from forecaster.evaluate import score
 from forecaster.judge import draw, find_intervals, flat_metrics, forecast_with, judge
 from forecaster.model import ForecastModel
+from forecaster.parts import Blend, Network, Part, fit_parts, weigh
 from forecaster.predict import Forecaster, keep
 from forecaster.problem import Problem, find_data, make_problem
 from forecaster.progress import Say
@@ -77,14 +81,21 @@ def run(loaded: Loaded, say: Say, show: Callable[[dict[str, Any]], None]) -> Res
             model, train, stopping, config.train,
             device=device, seed=config.seed, report=tracked.report,
         )  # fmt: skip
-        metrics = {**_training(fitted, train, say), **_validation(problem, model, device, say)}
-        intervals, about["intervals"] = find_intervals(problem, model, device)
+        tried, served, weighed = make_blend(problem, model, device, say)
+        metrics = {
+            **_training(fitted, train, say),
+            **weighed,
+            **_validation(problem, served, device, say),
+        }
+        intervals, about["intervals"] = find_intervals(problem, served, device)
         say(f"intervals: {about['intervals']}")
-        metrics["test"] = judge(problem, model, device, intervals).to_dict()
+        metrics["test"] = judge(problem, served, device, intervals, tried).to_dict()
         show(metrics["test"])
-        figures = draw(problem, model, intervals, metrics["test"], device)
+        figures = draw(problem, served, intervals, metrics["test"], device)
 
-        final, model = refit(problem, fitted, device, say) if about["refit"] else (problem, model)
+        final = problem
+        if about["refit"]:
+            final, served = refit(problem, served, fitted, device, say)
         if intervals is not None:
             old, new = problem.schema.target_scaler, final.schema.target_scaler
             intervals = intervals.rescaled(old.std / new.std)
@@ -92,8 +103,11 @@ def run(loaded: Loaded, say: Say, show: Callable[[dict[str, Any]], None]) -> Res
         about["ranges"] = ranges.to_dict()
         folder = runs / f"{name}-{tracked.id[:8]}"
         about["run_id"] = tracked.id
-        weights = dict(model.state_dict())
-        bundle = keep(Bundle(config, final.schema, weights, metrics, about, intervals), folder)
+        network = served.network
+        weights = {} if network is None else dict(network.state_dict())
+        shares = Share.of(served)
+        kept = Bundle(config, final.schema, weights, metrics, about, intervals, shares)
+        bundle = keep(kept, folder)
         say(f"bundle written to {folder}")
 
         if lost := tracked.flush():
@@ -190,7 +204,46 @@ def _training(fitted: "Fit", train: Windows, say: Say) -> dict[str, Any]:
     return {"train": {"windows": len(train), **{key: getattr(fitted, key) for key in kept}}}
 
 
-def _validation(problem: Problem, model: ForecastModel, device: str, say: Say) -> dict[str, Any]:
+def make_blend(
+    problem: Problem, model: ForecastModel, device: str, say: Say
+) -> tuple[list[Part], Blend, dict[str, Any]]:
+    """Fit the closed forms and weigh them with the network, on the windows that stop training.
+
+    Returns all that was tried, what is served, and the weight and error of each in plain types. A
+    part without any weight is not served. With `blend: none` the network is the whole forecast.
+    """
+    network = Network(model.to(device).eval())
+    begun = time.monotonic()
+    tried = [*fit_parts(problem.fold(device)), network]
+    stopping = problem.stopping(device)
+    weights, errors = weigh(tried, stopping)
+    if problem.config.blend == "none":
+        weights = torch.zeros_like(weights)
+        weights[-1] = 1
+    say(
+        f"fitted {len(tried) - 1} closed forms in {time.monotonic() - begun:.0f} s, weighed with "
+        f"the network on {len(stopping)} windows"
+        + (" (blend=none: the network alone)" if problem.config.blend == "none" else "")
+    )
+    kept = [place for place in range(len(tried)) if weights[place].any()]
+    shown = sorted(kept, key=lambda place: -float(weights[place].mean()))
+    say(
+        "the forecast is made of "
+        + ", ".join(f"{tried[i].name} {float(weights[i].mean()):.0%}" for i in shown)
+    )
+    served = Blend(tried[-1].task, {tried[i].name: tried[i] for i in kept}, weights[kept])
+    parts = {
+        part.name: {
+            "weight": float(weights[i].mean()),
+            "validation_mse": float(errors[i]),
+            "chosen": part.chosen,
+        }
+        for i, part in enumerate(tried)
+    }
+    return tried, served.to(device).eval(), {"parts": parts}
+
+
+def _validation(problem: Problem, model: Blend, device: str, say: Say) -> dict[str, Any]:
     """The error on every window of validation, which decides between models of one task."""
     windows, stopping = problem.validation(device), len(problem.stopping(device))
     found = score(forecast_with(model), windows)
@@ -203,18 +256,30 @@ def _validation(problem: Problem, model: ForecastModel, device: str, say: Say) -
     }
 
 
-def refit(problem: Problem, fitted: "Fit", device: str, say: Say) -> tuple[Problem, ForecastModel]:
-    """Train once more on all rows, with a new scaler, for the epochs that validation chose."""
+def refit(
+    problem: Problem, served: Blend, fitted: "Fit", device: str, say: Say
+) -> tuple[Problem, Blend]:
+    """Fit every part once more on all rows, with a new scaler.
+
+    The network trains for the epochs that validation chose; what was chosen of the closed forms,
+    and all weights, stay.
+    """
     from forecaster.train import fit
 
     everything = problem.refitted()
-    model = everything.build_model()
     windows = everything.training(device)
-    epochs = fitted.best_epoch
+    epochs, config = fitted.best_epoch, problem.config
     say(f"refit on all {len(everything.series.values):,} rows for {epochs:.2f} epochs")
-    config = problem.config
-    fit(model, windows, None, config.train, device=device, seed=config.seed, epochs=epochs)
-    return everything, model
+    fold = replace(problem.fold(device), train=windows)
+    parts: dict[str, Part] = {}
+    for name, part in zip(served.names, served.members, strict=True):
+        if isinstance(part, Network):
+            model = everything.build_model()
+            fit(model, windows, None, config.train, device=device, seed=config.seed, epochs=epochs)
+            parts[name] = Network(model)
+        else:
+            parts[name] = part.refit(fold)
+    return everything, Blend(served.task, parts, served.weights).to(device).eval()
 
 
 def summarise(effective: dict[str, str]) -> str:
@@ -225,5 +290,5 @@ def summarise(effective: dict[str, str]) -> str:
     return "; ".join(f"{', '.join(places)}: {text}" for text, places in grouped.items())
 
 
-def parameters(model: ForecastModel) -> int:
+def parameters(model: nn.Module) -> int:
     return sum(parameter.numel() for parameter in model.parameters())

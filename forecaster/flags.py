@@ -18,6 +18,7 @@ Order = Literal["day-first", "month-first", "year-first"]
 Decimal = Literal[".", ","]
 Separator = Literal[",", ";", "|", "tab"]
 Split = Literal["calendar", "series"]
+Blend = Literal["all", "none"]
 Device = Literal["auto", "cpu", "cuda"]
 
 
@@ -133,6 +134,9 @@ FLAGS = {
         "train.time_limit",
         "End the training of the network at the first check after 90s, 5m or 1h.",
         read=seconds,
+    ),
+    "blend": Flag(
+        "blend", "all: the network and closed forms, weighed on validation; none: it alone.", Blend
     ),
     "refit": Flag("train.refit", "After the evaluation, train once more on all rows.", bool),
     "register": Flag("track.register_model", "Register the model in MLflow.", bool),

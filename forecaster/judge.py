@@ -1,12 +1,12 @@
 """The evaluation of a run: metrics, floors, intervals, pictures."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from forecaster.bundle import Bundle
 from forecaster.datasets import Batch, Windows
@@ -15,7 +15,6 @@ from forecaster.evaluate import (
     Coverage,
     Evaluation,
     Score,
-    all_floors,
     calibrate,
     evaluate,
     in_units,
@@ -25,20 +24,19 @@ from forecaster.evaluate import (
 )
 from forecaster.evaluate.figures import ErrorMetric, Errors, IntervalMetric, QuantileMetric, shown
 from forecaster.intervals import Intervals
-from forecaster.model import ForecastModel
+from forecaster.parts import NETWORK, Blend, Network, Once, Part, fit_parts
+from forecaster.parts.blend import mixed
 from forecaster.problem import Problem, reopen
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def forecast_with(model: ForecastModel) -> Callable[[Batch], Tensor]:
+def forecast_with(model: nn.Module) -> Callable[[Batch], Tensor]:
     return lambda batch: model(*batch.inputs)
 
 
-def find_intervals(
-    problem: Problem, model: ForecastModel, device: str
-) -> tuple[Intervals | None, str]:
+def find_intervals(problem: Problem, model: Blend, device: str) -> tuple[Intervals | None, str]:
     """The intervals of a trained model, and in words what they are or why there are none."""
     levels = tuple(problem.config.intervals.levels)
     schema, why_not = problem.schema, problem.uncalibrated
@@ -61,27 +59,82 @@ def find_intervals(
 
 
 def judge(
-    problem: Problem, model: ForecastModel, device: str, intervals: Intervals | None = None
+    problem: Problem,
+    model: Blend,
+    device: str,
+    intervals: Intervals | None = None,
+    parts: Sequence[Part] | None = None,
 ) -> Evaluation:
-    """Score the model, its intervals and the floors on every test window."""
+    """Score the model, its intervals and its parts, each alone, on every test window.
+
+    `parts` are all that were tried, with a share in the model or without, and the network; by
+    default the closed forms, fitted anew, and what the model has.
+    """
     model = model.to(device).eval()
-    season = problem.dataset.seasons[0]
-    train = problem.training(device)
-    floors = all_floors(
-        train, problem.validation(device), problem.dataset.seasons, problem.borders.train
-    )
+    if parts is None:
+        own = dict(zip(model.names, model.members, strict=True))
+        parts = [own.get(part.name, part) for part in fit_parts(problem.fold(device))]
+        parts += [part for name, part in own.items() if part not in parts]
+    shared = Shared(model, [part.to(device).eval() for part in parts])
     names, scaler = problem.schema.targets, problem.schema.target_scaler
     online = problem.config.intervals.online
-    coverage = None if intervals is None else Coverage(model, intervals, scaler, online=online)
+    coverage = None if intervals is None else Coverage(shared, intervals, scaler, online=online)
+    floors = {p.name: (shared.of(p), p.chosen) for p in parts if not isinstance(p, Network)}
+    networks = [part for part in parts if isinstance(part, Network)]
     evaluation = evaluate(
-        coverage.forecast if coverage else forecast_with(model),
+        coverage.forecast if coverage else shared.path,
         floors,
         problem.test(device),
         names,
         scaler,
-        naive_mae(train, season),
+        naive_mae(problem.training(device), problem.dataset.seasons[0]),
+        weights=model.shares,
+        network=shared.of(networks[0]) if networks else None,
+        rest=shared.rest if NETWORK in model.names and len(model.names) > 1 else None,
     )
     return replace(evaluation, intervals=None if coverage is None else coverage.to_dict(names))
+
+
+class Shared:
+    """A model and its parts on the same batches: each part forecasts a batch once."""
+
+    def __init__(self, model: Blend, parts: Sequence[Part]) -> None:
+        self.model, self.spread, self.middle = model, model.spread, model.middle
+        self.parts = Once(parts)
+        self.places = {part.name: place for place, part in enumerate(parts)}
+        self.own = [self.places[name] for name in model.names]
+
+    def of(self, part: Part) -> Callable[[Batch], Tensor]:
+        """The forecast of one part."""
+        place = self.places[part.name]
+        return lambda batch: self.parts(*batch.inputs)[place]
+
+    def path(self, batch: Batch) -> Tensor:
+        """The forecast of the model."""
+        return self._mixed(batch.inputs)
+
+    def rest(self, batch: Batch) -> Tensor:
+        """The forecast of the model without its network, the other shares summing to one."""
+        kept = [place for place, name in enumerate(self.model.names) if name != NETWORK]
+        shares = self.model.weights[kept]
+        whole = shares.sum(dim=0)
+        even = torch.full_like(shares, 1 / len(kept))
+        shares = torch.where(whole > 0, shares / whole.clamp(min=1e-12), even)
+        found = self.parts(*batch.inputs)
+        return mixed([found[self.own[place]] for place in kept], shares)
+
+    def quantiles(
+        self, past: Tensor, past_known: Tensor, future_known: Tensor, observed: Tensor | None = None
+    ) -> Tensor:
+        """As `Blend.quantiles`."""
+        path = self._mixed((past, past_known, future_known, observed))
+        return self.model.about(path, past, observed)
+
+    def _mixed(self, inputs: tuple[Tensor | None, ...]) -> Tensor:
+        found = self.parts(*inputs)
+        if len(self.own) == 1:
+            return found[self.own[0]]
+        return mixed([found[place] for place in self.own], self.model.weights)
 
 
 def errors_of(problem: Problem, train: Windows, found: Score) -> Errors:
@@ -96,7 +149,7 @@ def rejudge(bundle: Bundle, device: str) -> Evaluation:
 
 def draw(
     problem: Problem,
-    model: ForecastModel,
+    model: Blend,
     intervals: Intervals | None,
     test_metrics: dict[str, Any],
     device: str,
@@ -147,6 +200,15 @@ def floor_metrics(floors: dict[str, dict[str, Any]]) -> dict[str, Any]:
     }
 
 
+def network_metrics(network: dict[str, Any] | None) -> dict[str, Any]:
+    """Those of the network alone, and its share in what is served."""
+    if network is None:
+        return {}
+    kept = [metric.name for metric in shown(ErrorMetric, "tracker") if metric.name in network]
+    found = {f"network_test_{name}": network[name] for name in kept}
+    return {**found, "network_weight": network["weight"]}
+
+
 def tracked_name(floor: str) -> str:
     return floor.replace(", ", "_").replace(" ", "_")
 
@@ -165,6 +227,7 @@ def flat_metrics(metrics: dict[str, Any]) -> dict[str, float]:
         "best_epoch": train["best_epoch"],
         **{f"test_{name}": test[name] for name in kept if name in test},
         **floor_metrics(test["floors"]),
+        **network_metrics(test["network"]),
     }
     for name, floor in test["floors"].items():
         flat[f"skill/{tracked_name(name)}"] = floor["skill"]

@@ -21,6 +21,7 @@ from forecaster.datasets import (
     Series,
     Windows,
     load_card,
+    phase_weights,
 )
 from forecaster.datasets.items import End
 from forecaster.datasets.oddities import Oddity, find_oddities
@@ -29,6 +30,7 @@ from forecaster.datasets.series import quoted
 from forecaster.datasets.sizes import panel_sizes, sizes
 from forecaster.errors import DataError, UnavailableError, UsageError
 from forecaster.model import ForecastModel
+from forecaster.parts import Fold
 from forecaster.progress import Say
 from forecaster.start import is_open, with_start
 
@@ -252,6 +254,17 @@ class Problem:
     def test(self, device: str) -> Windows:
         """Read by the evaluation alone, after training."""
         return self.windows(*self.borders.parts["test"], device).spaced(MOST)
+
+    def fold(self, device: str) -> Fold:
+        """What the parts are fitted to; those windows choose that stop training."""
+        return Fold(
+            self.schema.task(*self.config.window.lengths()),
+            self.training(device),
+            self.stopping(device),
+            self.dataset.seasons,
+            tuple(phase_weights(self.schema.freq, season) for season in self.dataset.seasons),
+            (self.schema.holidays is not None) + len(self.schema.known.columns),
+        )
 
     def build_model(self) -> ForecastModel:
         """The untrained model, a function of the configuration and its seed alone."""

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from forecaster.attention import Attention
 from forecaster.errors import DeviceLostError
-from forecaster.model import ForecastModel
+from forecaster.parts import Blend
 
 LARGEST = 256
 """Of larger batches the kernels take longer than their launches: they are not captured."""
@@ -32,7 +32,7 @@ class Runner:
     is False on a CPU, with an attention that stalls, and after a capture failed (RuntimeWarning).
     """
 
-    def __init__(self, model: ForecastModel, device: str) -> None:
+    def __init__(self, model: Blend, device: str) -> None:
         self.model = model
         self._gpu = Cuda() if device == "cuda" else None
         self.graphs = self._gpu is not None and never_waits(model)

@@ -29,7 +29,7 @@ from safetensors.torch import save_file as save_weights
 from forecaster.compare.grid import Cell, Data, amounts_to_full, tokens
 from forecaster.datasets import Windows
 from forecaster.errors import StorageError, UsageError
-from forecaster.evaluate import all_floors, score
+from forecaster.evaluate import score, scores
 from forecaster.evaluate.examples import examples
 from forecaster.evaluate.figures import measure
 from forecaster.experiment import parameters, summarise
@@ -37,6 +37,7 @@ from forecaster.judge import errors_of, forecast_with
 from forecaster.machine import device as find_device
 from forecaster.machine import hardware, memory_rise
 from forecaster.model import ForecastModel
+from forecaster.parts import fit_parts
 from forecaster.problem import Problem, make_problem
 
 CALLS = 30
@@ -146,7 +147,7 @@ def train(shared: Shared, cell: Cell) -> Finished:
         "windows": scored.windows,
         **measure(errors),
         "by_step": measure(errors, "step"),
-        "floors": _floors(problem, train, validation, test),
+        "floors": _floors(problem, train, test),
         "examples": {name: example.number for name, example in picked.items()},
         "inference_ms": _inference_ms(model, test, device),
         "peak_mib": _peak_mib(model, train, config.train.batch, device),
@@ -169,17 +170,15 @@ def train(shared: Shared, cell: Cell) -> Finished:
 _known_floors: dict[tuple[Any, ...], dict[str, dict[str, Any]]] = {}
 
 
-def _floors(
-    problem: Problem, train: Windows, validation: Windows, test: Windows
-) -> dict[str, dict[str, Any]]:
+def _floors(problem: Problem, train: Windows, test: Windows) -> dict[str, dict[str, Any]]:
     """The metrics of each floor on the test windows, computed once for the same windows."""
     key = (problem.digest, problem.config.window.lengths(), problem.schema.targets)
     if key not in _known_floors:
-        seasons = problem.dataset.seasons
+        parts = fit_parts(problem.fold(str(test.values.device)))
+        found = scores([forecast_with(part) for part in parts], test)
         _known_floors[key] = {
-            floor.name: measure(errors_of(problem, train, scored), "all", "terminal")
-            for floor in all_floors(train, validation, seasons, problem.borders.train)
-            for scored in [score(floor.forecast, test.looking_back(floor.past))]
+            part.name: measure(errors_of(problem, train, scored), "all", "terminal")
+            for part, scored in zip(parts, found, strict=True)
         }
     return _known_floors[key]
 

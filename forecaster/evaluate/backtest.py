@@ -1,23 +1,23 @@
 """Judge a model on every window of the test split, with the floors beside it."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from forecaster.datasets import Scaler, Windows
 from forecaster.evaluate.figures import Errors, measure, plain
-from forecaster.evaluate.floors import Floor
 from forecaster.evaluate.metrics import (
     Forecast,
     Score,
     Verdict,
     interval_text,
     is_borderline,
-    score,
+    scores,
 )
 
+NETWORK = "network"
 SHOWN_ITEMS = 50
 """Of a panel with more series, the errors of as many are told: the best half and the worst."""
 
@@ -43,6 +43,12 @@ class Evaluation:
     """Of all windows every so manieth was judged."""
     intervals: dict[str, Any] | None = None
     """What the quantiles of the model came to, as Coverage.to_dict, if it has any."""
+    weights: Mapping[str, float] = field(default_factory=dict)
+    """The share of each part in the model, by its name; parts are floors, or the network."""
+    network: Score | None = None
+    """The network alone, where there is one."""
+    rest: Score | None = None
+    """The model without its network, the other shares summing to one, where both are there."""
 
     def skill(self, floor: str) -> float:
         """1 - MSE / MSE of the floor: above 0 is better than the floor; nan for a floor of 0."""
@@ -96,6 +102,7 @@ class Evaluation:
             },
             "by_step": measure(model, "step"),
             "items": self._items(measure(model, "item")),
+            "network": self._network(),
             "floors": {
                 name: {
                     **measure(self.errors(floor), "all", "terminal"),
@@ -103,6 +110,7 @@ class Evaluation:
                     "paired_low": plain(self.paired[name][0]),
                     "paired_high": plain(self.paired[name][1]),
                     "chosen": self.chosen[name],
+                    "weight": self.weights.get(name, 0.0),
                 }
                 for name, floor in self.floors.items()
             },
@@ -111,6 +119,24 @@ class Evaluation:
             "verdict": self.verdict(),
             "intervals": self.intervals,
         }
+
+    def _network(self) -> dict[str, Any] | None:
+        """The network's own errors, its weight, and what it adds to the model."""
+        if self.network is None:
+            return None
+        found: dict[str, Any] = {
+            **measure(self.errors(self.network), "all", "terminal"),
+            "weight": self.weights.get(NETWORK, 0.0),
+            "adds": None,
+        }
+        if self.rest is not None:
+            low, high = self.model.against(self.rest)
+            found["adds"] = {
+                "mse": plain(self.model.mse - self.rest.mse),
+                "paired_low": plain(low),
+                "paired_high": plain(high),
+            }
+        return found
 
     def _items(self, metrics: dict[str, list[float | None]]) -> dict[str, Any] | None:
         """The metrics of the series of a panel by name, the best first."""
@@ -133,27 +159,36 @@ class Evaluation:
 
 def evaluate(
     forecast: Forecast,
-    floors: list[Floor],
+    floors: Mapping[str, tuple[Forecast, str]],
     test: Windows,
     targets: tuple[str, ...],
     scaler: Scaler,
     naive: np.ndarray,
+    *,
+    weights: Mapping[str, float] | None = None,
+    network: Forecast | None = None,
+    rest: Forecast | None = None,
 ) -> Evaluation:
-    """Score `forecast` and every floor on the same test windows, all of them.
+    """Score `forecast` and every floor on the same test windows, all of them, in one pass.
 
-    Arguments as in Evaluation. Where a series has no rows for the look-back of a floor, its values
-    there are missing.
+    `floors` are forecasts by name with what was chosen of them; the others as in Evaluation.
     """
-    model = score(forecast, test)
-    scores = {floor.name: score(floor.forecast, test.looking_back(floor.past)) for floor in floors}
+    asked = [forecast, *(floor for floor, _ in floors.values())]
+    asked += [each for each in (network, rest) if each is not None]
+    model, *found = scores(asked, test)
+    own = dict(zip(floors, found, strict=False))
+    others = iter(found[len(floors) :])
     return Evaluation(
         model=model,
         every=test.every,
-        floors=scores,
-        chosen={floor.name: floor.chosen for floor in floors},
+        floors=own,
+        chosen={name: chosen for name, (_, chosen) in floors.items()},
         targets=targets,
         scaler=scaler,
         naive=naive,
-        paired={name: model.against(floor) for name, floor in scores.items()},
+        paired={name: model.against(floor) for name, floor in own.items()},
         items=None if test.items is None else test.items.names,
+        weights=weights or {},
+        network=None if network is None else next(others),
+        rest=None if rest is None else next(others),
     )

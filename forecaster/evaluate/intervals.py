@@ -10,7 +10,7 @@ from forecaster.datasets import Batch, Scaler, Windows
 from forecaster.errors import UsageError
 from forecaster.evaluate.figures import By, Ends, IntervalMetric, QuantileMetric, plain, shown
 from forecaster.intervals import TOLERANCE, Intervals, between, conformal_offsets
-from forecaster.model import ForecastModel
+from forecaster.model import Quantiled
 
 SHARES = (0.8, 0.95)
 """The shares of the intervals that are judged, the first in words and pictures, too."""
@@ -20,7 +20,7 @@ MOST_ERRORS = 2**26
 """How many errors to hold at once while calibrating: 256 MB."""
 
 
-def calibrate(model: ForecastModel, windows: Windows, levels: tuple[float, ...]) -> Intervals:
+def calibrate(model: Quantiled, windows: Windows, levels: tuple[float, ...]) -> Intervals:
     """Offsets by step and column from the model's errors on `windows`, where they are observed.
 
     Longer horizons are taken some steps at a time; of a panel, evenly spaced windows, as many as
@@ -59,7 +59,7 @@ class Coverage:
     """
 
     def __init__(
-        self, model: ForecastModel, intervals: Intervals, scaler: Scaler, *, online: bool
+        self, model: Quantiled, intervals: Intervals, scaler: Scaler, *, online: bool
     ) -> None:
         if online and scaler.std.ndim == 2:
             raise UsageError(

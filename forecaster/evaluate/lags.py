@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 
 from forecaster.datasets import Windows
-from forecaster.model import ForecastModel
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class LagProfile:
 
 
 def lag_profile(
-    model: ForecastModel,
+    model: nn.Module,
     windows: Windows,
     count: int = 32,
     report: Callable[[int], None] = lambda steps: None,

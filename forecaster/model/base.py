@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +31,20 @@ class Task:
     season: int
     phase: tuple[float, ...] = ()
     covariates: int = 0
+
+
+class Quantiled(Protocol):
+    """Whatever forecasts with quantiles; see `ForecastModel`."""
+
+    @property
+    def spread(self) -> nn.Module | None: ...
+
+    @property
+    def middle(self) -> int: ...
+
+    def quantiles(
+        self, past: Tensor, past_known: Tensor, future_known: Tensor, observed: Tensor | None = None
+    ) -> Tensor: ...
 
 
 class ForecastModel(nn.Module, ABC):

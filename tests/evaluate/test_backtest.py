@@ -10,7 +10,7 @@ from torch import Tensor
 
 from forecaster.datasets import Batch, Items, Scaler, Windows
 from forecaster.errors import DivergedError
-from forecaster.evaluate import Evaluation, Floor, backtest, evaluate, interval_text
+from forecaster.evaluate import Evaluation, backtest, evaluate, interval_text
 from forecaster.evaluate.display import table
 
 HORIZON, BORDER = 4, 100
@@ -42,7 +42,7 @@ def judged(model: Any, rows: int = 300, scale: float = 1.0, naive: Any = (0.5, 2
     """`model` on random columns beside two floors, of which "zero" is the better one."""
     values = scale * torch.randn(rows, 3, generator=torch.Generator().manual_seed(0))
     test = Windows(values, torch.zeros(rows, 1), 8, HORIZON, BORDER, rows, (2, 0))
-    floors = [Floor("zero", 1, zero), Floor("half", 17, half, "by its own look-back")]
+    floors = {"zero": (zero, ""), "half": (half, "by its own look-back")}
     return evaluate(
         model, floors, test, ("OT", "load"), Scaler((0.0, 1.0), (10.0, 3.0)), np.array(naive)
     )
@@ -132,7 +132,7 @@ def test_a_panel_is_measured_item_by_item(monkeypatch: pytest.MonkeyPatch) -> No
     test = Windows(values, torch.zeros(30, 1), 6, HORIZON, 12, 30, (1, 0), items)
     std = np.array([[1.0, 10.0], [2.0, 20.0], [3.0, 30.0], [4.0, 40.0]])
     naive = np.array([[0.5, 0.25], [1.0, np.nan], [2.0, 1.0], [1.0, 1.0]])
-    floors = [Floor("zero", 1, zero), Floor("half", 17, half)]
+    floors = {"zero": (zero, ""), "half": (half, "")}
     got = evaluate(better, floors, test, ("OT", "load"), Scaler(np.zeros_like(std), std), naive)
     report = got.to_dict()
     errors: dict[tuple[int, int], list[float]] = {(i, k): [] for i in range(4) for k in range(2)}
@@ -177,7 +177,7 @@ def test_a_column_without_values_is_left_out() -> None:
     test = Windows(values, torch.zeros(60, 1), 8, HORIZON, 42, 60, (0, 1))
     scaler = Scaler((0.0, 1.0), (10.0, 3.0))
     report = evaluate(
-        better, [Floor("zero", 1, zero)], test, ("a", "b"), scaler, np.ones(2)
+        better, {"zero": (zero, "")}, test, ("a", "b"), scaler, np.ones(2)
     ).to_dict()
     assert set(report["columns"]["b"].values()) == {None}
     assert report["mse"] == pytest.approx(report["columns"]["a"]["mse"])
