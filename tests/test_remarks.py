@@ -5,11 +5,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from forecaster.evaluate.floors import linear_map
 
 from forecaster import remarks
 from forecaster.datasets import Items, Windows
 from forecaster.errors import BundleError
-from forecaster.evaluate.floors import linear_map
 from forecaster.notices import Notice, NoticeCode
 from forecaster.remarks import TRAITS, Ranges, figures, traits
 

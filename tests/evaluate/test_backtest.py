@@ -176,9 +176,7 @@ def test_a_column_without_values_is_left_out() -> None:
     values[40:, 1] = torch.nan
     test = Windows(values, torch.zeros(60, 1), 8, HORIZON, 42, 60, (0, 1))
     scaler = Scaler((0.0, 1.0), (10.0, 3.0))
-    report = evaluate(
-        better, {"zero": (zero, "")}, test, ("a", "b"), scaler, np.ones(2)
-    ).to_dict()
+    report = evaluate(better, {"zero": (zero, "")}, test, ("a", "b"), scaler, np.ones(2)).to_dict()
     assert set(report["columns"]["b"].values()) == {None}
     assert report["mse"] == pytest.approx(report["columns"]["a"]["mse"])
     assert report["mase"] == report["columns"]["a"]["mase"]
