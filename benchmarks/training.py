@@ -1,9 +1,12 @@
 """Run training cells exactly as a user would and keep one small JSON for each.
 
+    FORECASTER_DATA=... python benchmarks/training.py --data all
     FORECASTER_DATA=... python benchmarks/training.py --data ETTh1 --attn prob full --seeds 0 1 2
 
-A cell that has its file already is not run again; delete the file to measure anew. The tables in
-README.md and docs/results.md are rendered from these files alone (benchmarks/render.py).
+`all` are the cells of the tables in docs/results.md, one seed of everything before the next. A cell
+that has its file already is not run again; delete the file to measure anew. One that fails is
+named, and the others go on. The tables are rendered from these files alone (benchmarks/render.py).
+Cells use as many threads as OMP_NUM_THREADS says.
 """
 
 import argparse
@@ -16,64 +19,123 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from forecaster import machine
 from forecaster.evaluate import SHARES, percent
-from forecaster.evaluate.figures import IntervalMetric, shown, whole
+from forecaster.evaluate.figures import IntervalMetric, QuantileMetric, shown, whole
 
 RESULTS = Path(__file__).parent / "results"
+
+
+HORIZONS = (96, 192, 336, 720)
+MARKETS = ("NP", "PJM", "BE", "FR", "DE")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What is trained, but for the seed."""
+
+    config: str
+    data: str
+    horizon: int
+    sets: tuple[str, ...] = ()
+    attn: str = "prob"
+
+    @property
+    def label(self) -> str:
+        return ", ".join([self.config, *self.sets])
+
+    def file(self, seed: int) -> Path:
+        slug = re.sub(r"[^A-Za-z0-9.=]+", "-", self.label)
+        return RESULTS / f"served-{slug}-{self.data}-{self.horizon}-{self.attn}-s{seed}.json"
+
+    def command(self, seed: int) -> list[str]:
+        return [
+            *("forecaster", "train", "--config", self.config, "--data", self.data),
+            *("--attn", self.attn, "--horizon", str(self.horizon), "--seed", str(seed)),
+            *("--no-register", "--json"),
+            *(part for each in self.sets for part in ("--set", each)),
+        ]
+
+
+def everything() -> list[Cell]:
+    """The cells of docs/results.md, those first that take the least time."""
+
+    def over(config: str, data: str) -> list[Cell]:
+        return [Cell(config, data, horizon) for horizon in HORIZONS]
+
+    return [
+        *(Cell("epf", f"epf-{market}", 24, sets)
+          for sets in ((), ("data.features=S",)) for market in MARKETS),
+        *over("ETTh1", "ETTh1"),
+        Cell("default", "ETTh1", 336),
+        *over("ETTh2", "ETTh2"),
+        *over("ETTh1-96", "ETTh1"),
+        *over("ETTm1-96", "ETTm1"),
+        *over("weather-96", "weather"),
+        Cell("default", "vic_elec", 336),
+        *over("ETTm1", "ETTm1"),
+        *over("ETTm2", "ETTm2"),
+        *over("weather", "weather"),
+    ]  # fmt: skip
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--data", default="ETTh1")
+    parser.add_argument("--data", default="ETTh1", help="a card, or all")
     parser.add_argument("--horizon", type=int, nargs="+", default=[336])
     parser.add_argument("--attn", nargs="+", default=["prob"])
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--seeds", type=int, nargs="+", help="default: 0; of all, 0 1 2")
     parser.add_argument("--config", default="default")
     parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE")
     arguments = parser.parse_args()
-    for horizon in arguments.horizon:
-        for attn in arguments.attn:
-            for seed in arguments.seeds:
-                cell(arguments.config, arguments.set, arguments.data, horizon, attn, seed)
+    cells = everything() if arguments.data == "all" else [
+        Cell(arguments.config, arguments.data, horizon, tuple(arguments.set), attn)
+        for horizon in arguments.horizon
+        for attn in arguments.attn
+    ]  # fmt: skip
+    seeds = arguments.seeds or ([0, 1, 2] if arguments.data == "all" else [0])
+    failed = [each for seed in seeds for cell in cells for each in train(cell, seed)]
+    if failed:
+        sys.exit("\n".join([f"{len(failed)} cells failed:", *failed]))
 
 
-def cell(config: str, sets: list[str], data: str, horizon: int, attn: str, seed: int) -> None:
-    """Train one cell in a process of its own, with a tracker of its own."""
-    label = ", ".join([config, *sets])
-    slug = re.sub(r"[^A-Za-z0-9.=]+", "-", label)
-    file = RESULTS / f"train-{slug}-{data}-{horizon}-{attn}-s{seed}.json"
-    if file.exists():
-        return
-    command = [
-        *("forecaster", "train", "--config", config, "--data", data, "--attn", attn),
-        *("--horizon", str(horizon), "--seed", str(seed), "--no-register", "--json"),
-        *(part for each in sets for part in ("--set", each)),
-    ]
+def train(cell: Cell, seed: int) -> list[str]:
+    """Train one cell in a process of its own, with a tracker of its own, unless that is done.
+
+    Returns the command if it fails.
+    """
+    if cell.file(seed).exists():
+        return []
+    command = cell.command(seed)
     print(shlex.join(command), file=sys.stderr)
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, "MLFLOW_TRACKING_URI": f"sqlite:///{folder}/mlflow.db"}
         begun = time.monotonic()
         done = subprocess.run(
-            command, cwd=folder, env=environment, stdout=subprocess.PIPE, check=True
+            command, cwd=folder, env=environment, stdout=subprocess.PIPE, check=False
         )
         seconds = time.monotonic() - begun
+    if done.returncode:
+        print(f"exit code {done.returncode}: {shlex.join(command)}", file=sys.stderr)
+        return [shlex.join(command)]
+    row = kept(json.loads(done.stdout), cell.label, command, seconds)
     RESULTS.mkdir(exist_ok=True)
-    file.write_text(
-        json.dumps(kept(json.loads(done.stdout), label, command, seconds), indent=1) + "\n"
-    )
+    cell.file(seed).write_text(json.dumps(row, indent=1) + "\n")
+    print(f"  {row['mse']:.4f}, network {row['network']['mse']:.4f}", file=sys.stderr)
+    return []
 
 
 def kept(result: dict[str, Any], label: str, command: list[str], seconds: float) -> dict[str, Any]:
     """What a document may quote, and what is needed to measure it again."""
     test, config, about = result["test"], result["config"], result["about"]
     return {
-        "kind": "training",
+        "kind": "served",
         "command": shlex.join(command),
         "config": label,
         "data": config["data"]["name"],
@@ -90,9 +152,14 @@ def kept(result: dict[str, Any], label: str, command: list[str], seconds: float)
         "hardware": machine.hardware(machine.device(config["device"])),
         "command_seconds": round(seconds, 1),
         "train_seconds": round(result["train"]["seconds"], 1),
+        "epochs": result["train"]["epochs"],
+        "best_epoch": result["train"]["best_epoch"],
+        "still_falling": result["train"]["still_falling"],
         "validation_mse": result["validation_mse"],
         "windows": test["windows"],
         **{metric.name: test[metric.name] for metric in whole()},
+        "network": test["network"],
+        "parts": result["parts"],
         "intervals": covered(test["intervals"]),
         "online": covered((test["intervals"] or {}).get("online")),
         "floors": {
@@ -102,11 +169,14 @@ def kept(result: dict[str, Any], label: str, command: list[str], seconds: float)
     }
 
 
-def covered(form: dict[str, Any] | None) -> dict[str, dict[str, float] | None]:
-    """The metrics of a form's intervals; None where it has none."""
+def covered(form: dict[str, Any] | None) -> dict[str, Any]:
+    """The metrics of a form's intervals and quantiles; None for an interval that it lacks."""
     found = {name: (form or {}).get(name) for name in map(percent, SHARES)}
     kept = [metric.name for metric in shown(IntervalMetric) if "all" in metric.by]
-    return {name: each and {key: each[key] for key in kept} for name, each in found.items()}
+    return {
+        **{name: each and {key: each[key] for key in kept} for name, each in found.items()},
+        **({metric.name: form[metric.name] for metric in shown(QuantileMetric)} if form else {}),
+    }
 
 
 def digest(config: dict[str, Any]) -> str:
