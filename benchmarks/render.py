@@ -60,7 +60,8 @@ def training() -> str:
         cells[tuple(row[name] for name in key)].append(row)
     lines = [
         f"| config | data | T | P | attention | test {_labels()} | seeds | best floor "
-        "| model − floor, 95 % | 80 % and 95 % cover | online | windows | training |",
+        f"| model − floor, 95 % | 80 % and 95 % {_interval_labels()} | online | windows "
+        "| training |",
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for (config, data, features, horizon, past, attn), rows in sorted(cells.items(), key=_order):
@@ -76,15 +77,26 @@ def training() -> str:
     return "\n".join(lines)
 
 
+def _interval_labels() -> str:
+    """Of the metrics of `_coverage` that any result knows, the first as a verb."""
+    kept = [(row.get("intervals") or {}).get("80") or {} for row in results("training")]
+    _, *more = shown(IntervalMetric, "tables")
+    known = [metric for metric in more if any(metric.name in own for own in kept)]
+    return " / ".join(["cover", *map(_head, known)])
+
+
 def _coverage(rows: list[Result], form: str) -> str:
-    """The metrics of a form's 80 and 95 % intervals, means over seeds."""
+    """The metrics of a form's 80 and 95 % intervals, means over seeds, that older lists know."""
     cells = []
     for name in ("80", "95"):
-        found = [(row.get(form) or {}).get(name) for row in rows]
-        for metric in shown(IntervalMetric, "tables"):
-            values = [each[metric.name] for each in found if each]
-            value = mean(values) if len(values) == len(rows) else None
-            cells.append(_as_document(metric, value))
+        found = [(row.get(form) or {}).get(name) or {} for row in rows]
+        first, *more = shown(IntervalMetric, "tables")
+        metrics = [first, *(metric for metric in more if any(metric.name in own for own in found))]
+        values = [[own[metric.name] for own in found if metric.name in own] for metric in metrics]
+        cells.append(" / ".join(
+            _as_document(metric, mean(known) if len(known) == len(rows) else None)
+            for metric, known in zip(metrics, values, strict=True)
+        ))  # fmt: skip
     return ", ".join(cells)
 
 

@@ -37,7 +37,7 @@ from forecaster.datasets import (
 from forecaster.datasets.calendar import holiday_feature
 from forecaster.datasets.reading import Reading, Timezone
 from forecaster.errors import BundleError, ConfigError, StorageError, UsageError
-from forecaster.intervals import Intervals
+from forecaster.intervals import Conditions, Intervals
 from forecaster.model import ForecastModel, Task
 from forecaster.parts import NETWORK, Blend, Network, Part, kind_of
 
@@ -311,7 +311,10 @@ def load(folder: Path) -> Bundle:
         )
         if (own := bundle.intervals) is not None:
             wanted = (bundle.horizon, len(bundle.schema.targets), len(own.nominal))
-            if (own.offsets.shape, own.scale.shape) != (wanted, wanted[:2]):
+            shapes = [own.offsets.shape, own.scale.shape]
+            if own.conditions is not None:
+                shapes += [own.conditions.usual.shape, own.conditions.phases.shape[1:]]
+            if shapes != [wanted, wanted[:2], wanted[1:2], wanted[1:2]][: len(shapes)]:
                 raise BundleError(f"{INTERVALS} does not fit config.json: expected shape {wanted}")
         levels = len(own.levels) if own else 0
         wanted = (bundle.horizon, len(bundle.schema.targets), 1 + levels)
@@ -396,22 +399,39 @@ def _shares(parts: list[dict[str, Any]], tensors: dict[str, Tensor]) -> tuple[Sh
 def _tensors(intervals: Intervals | None) -> dict[str, Any]:
     if intervals is None:
         return {}
-    return {
+    tensors = {
         "levels": torch.tensor(intervals.nominal, dtype=torch.float64),
         "offsets": torch.from_numpy(intervals.offsets),
         "scale": torch.from_numpy(intervals.scale),
         "windows": torch.tensor(intervals.windows),
     }
+    if (own := intervals.conditions) is not None:
+        tensors |= {
+            "season": torch.tensor(own.season),
+            "weights": torch.tensor(own.weights, dtype=torch.float64),
+            "usual": torch.from_numpy(own.usual),
+            "phases": torch.from_numpy(own.phases),
+        }
+    return tensors
 
 
 def _intervals(tensors: dict[str, Any]) -> Intervals | None:
     if not tensors:
         return None
+    conditions = None
+    if "season" in tensors:
+        conditions = Conditions(
+            season=int(tensors["season"]),
+            weights=tuple(tensors["weights"].tolist()),
+            usual=tensors["usual"].numpy(),
+            phases=tensors["phases"].numpy(),
+        )
     return Intervals(
         nominal=tuple(tensors["levels"].tolist()),
         offsets=tensors["offsets"].numpy(),
         scale=tensors["scale"].numpy(),
         windows=int(tensors["windows"]),
+        conditions=conditions,
     )
 
 

@@ -1,10 +1,9 @@
-"""Quantiles about a forecast: calibrated offsets by step and column, and what is between levels.
+"""Quantiles about a forecast: calibrated offsets, how the window widens them, what is between.
 
-Split-conformal calibration in its one-sided form, so that intervals need not be symmetric: the
-offset of level a is an order statistic of the signed errors y - q_a of windows that neither trained
-nor stopped the model. Where every q_a is the point forecast this is a conformal predictive system
-(Vovk et al., COPA 2017); where the model has quantiles of its own it is conformalised quantile
-regression (Romano, Patterson and Candès, NeurIPS 2019, theorem 2).
+About a point forecast, offsets are symmetric and are wider where recent values, or the season, say
+so (`Conditions`): normalised conformal prediction (Papadopoulos, Gammerman and Vovk, 2008). About
+quantiles that the model has itself they are those of conformalised quantile regression (Romano,
+Patterson and Candès, NeurIPS 2019, theorem 2). Either way the intervals contain the forecast.
 """
 
 from collections.abc import Sequence
@@ -17,6 +16,8 @@ from forecaster.errors import UsageError
 
 TOLERANCE = 0.03
 """How far the coverage of a band may be off before it is said in words."""
+LEAST = 0.3
+"""Of the usual deviation: calmer histories than that make no narrower intervals."""
 
 
 def conformal_offsets(errors: np.ndarray, levels: Sequence[float]) -> np.ndarray:
@@ -55,19 +56,89 @@ def _order(errors: np.ndarray, number: np.ndarray, n: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True, eq=False)
+class Conditions:
+    """How much wider than usual the intervals of a window are, by what its forecast knows.
+
+    `season` steps make a cycle; floor(sum_f weights_f (feature_f + 1/2)) is the place of a step in
+    it, and `weights` () say that the calendar does not tell. `usual` (K,) is the root mean square
+    of `deviation` over the calibrating windows; `phases` (N, K) are the widths of N equal parts of
+    the cycle, about 1.
+    """
+
+    season: int
+    weights: tuple[float, ...]
+    usual: np.ndarray
+    phases: np.ndarray
+
+    def widths(
+        self, past: np.ndarray, future_known: np.ndarray, observed: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Factors (B, T, K) of the offsets.
+
+        past (B, P, K) scaled values of the targets, with a value where `observed`; future_known
+        (B, T, F), the calendar first.
+        """
+        by_window = self.of_deviation(deviation(past, self.season, observed))[:, None]
+        widths: np.ndarray = by_window * self.phases[self.parts(future_known)]
+        return widths
+
+    def of_deviation(self, found: np.ndarray) -> np.ndarray:
+        """The factor of windows with that `deviation` (B, K), its square root over the usual one.
+
+        It falls to that of LEAST of it at most, and is 1 where nothing is observed or usual.
+        """
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = found / self.usual
+        return np.sqrt(np.maximum(np.where(np.isfinite(ratio), ratio, 1.0), LEAST))
+
+    def parts(self, future_known: np.ndarray) -> np.ndarray:
+        """The part of the cycle in which each step lies, (B, T)."""
+        features = future_known[..., : len(self.weights)].astype(float) + 0.5
+        phase = np.floor(features @ np.array(self.weights) + 1e-2).astype(int) % self.season
+        part: np.ndarray = phase * len(self.phases) // self.season
+        return part
+
+
+def deviation(past: np.ndarray, season: int, observed: np.ndarray | None = None) -> np.ndarray:
+    """How far the newest values of windows lie from their mean cycle, root mean square, (B, K).
+
+    past (B, P, K), with a value where `observed`. The cycle is the mean of the look-back's whole
+    cycles, or of all its values where it does not hold two; newest is a quarter of the look-back,
+    and one cycle at least. nan where nothing is observed.
+    """
+    batch, steps, columns = past.shape
+    length = season if steps >= 2 * season else 1
+    whole = steps // length * length
+    shape = (batch, whole // length, length, columns)
+    values = past[:, -whole:].reshape(shape).astype(float)
+    seen = np.ones(shape) if observed is None else observed[:, -whole:].reshape(shape).astype(float)
+    cycle = (values * seen).sum(axis=1) / np.maximum(seen.sum(axis=1), 1)
+    squares = np.square(values - cycle[:, None]) * seen
+    newest = slice(-max(season, steps // 4), None)
+    sums, counts = (
+        part.reshape(batch, whole, columns)[:, newest].sum(axis=1) for part in (squares, seen)
+    )
+    with np.errstate(invalid="ignore"):
+        found: np.ndarray = np.sqrt(sums / counts)
+    return found
+
+
+@dataclass(frozen=True, eq=False)
 class Intervals:
     """How a model's paths become quantiles, in scaled values: standard deviations of a column.
 
-    `nominal` are the levels that were asked for. `offsets` (T, K, Q) is added to the paths; it is
-    infinite for levels that too few windows back. `scale` (T, K) is the root mean square of the
-    calibrating errors; `windows` is how many there were, 0 for a model whose own quantiles are
-    taken as they are. The series of a panel share them, each in its own standard deviations.
+    `nominal` are the levels that were asked for. `offsets` (T, K, Q) is added to the paths, times
+    the widths of the `conditions` where there are any; it is infinite for levels that too few
+    windows back. `scale` (T, K) is the root mean square of the calibrating errors over those
+    widths; `windows` is how many there were, 0 for a model whose own quantiles are taken as they
+    are. The series of a panel share them, each in its own standard deviations.
     """
 
     nominal: tuple[float, ...]
     offsets: np.ndarray
     scale: np.ndarray
     windows: int
+    conditions: Conditions | None = None
 
     @classmethod
     def uncalibrated(cls, levels: tuple[float, ...], horizon: int, targets: int) -> "Intervals":
@@ -86,27 +157,52 @@ class Intervals:
         """The levels that can be had, rising."""
         return tuple(level for level, on in zip(self.nominal, self.backed, strict=True) if on)
 
-    def unsorted(self, paths: np.ndarray, offsets: np.ndarray | None = None) -> np.ndarray:
+    def widths(
+        self, past: np.ndarray, future_known: np.ndarray, observed: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Factors of the offsets, (B, T, K) as `Conditions.widths`, or one for all, (1, 1, 1)."""
+        if self.conditions is None:
+            return np.ones((1, 1, 1))
+        return self.conditions.widths(past, future_known, observed)
+
+    def unsorted(
+        self, paths: np.ndarray, widths: np.ndarray, offsets: np.ndarray | None = None
+    ) -> np.ndarray:
         """The quantiles as calibrated, (..., T, K, len(levels)), possibly crossing.
 
-        paths (..., T, K, 1 or Q) scaled; `offsets` (T, K, len(levels)) take the place of ours.
+        paths (..., T, K, 1 or Q) scaled; widths (..., T, K) are `widths` of their windows;
+        `offsets` (T, K, len(levels)) take the place of ours.
         """
         backed = self.backed
         own = paths if paths.shape[-1] == 1 else paths[..., backed]
-        quantiles: np.ndarray = own + (self.offsets[..., backed] if offsets is None else offsets)
+        offsets = self.offsets[..., backed] if offsets is None else offsets
+        quantiles: np.ndarray = own + widths[..., None] * offsets
         return quantiles
 
-    def quantiles(self, paths: np.ndarray, levels: Sequence[float]) -> np.ndarray:
-        """The quantiles at `levels`, (..., T, K, len(levels)), from paths (..., T, K, 1 or Q)."""
-        return between(np.sort(self.unsorted(paths), axis=-1), self.levels, levels)
+    def quantiles(
+        self, paths: np.ndarray, levels: Sequence[float], widths: np.ndarray
+    ) -> np.ndarray:
+        """The quantiles at `levels`, (..., T, K, len(levels)), rising and about the forecast."""
+        found = np.sort(self.unsorted(paths, widths), axis=-1)
+        return between(found, self.levels, levels, self.point(paths))
+
+    def point(self, paths: np.ndarray) -> np.ndarray:
+        """The forecast (..., T, K) among the paths (..., T, K, 1 or Q)."""
+        middle: np.ndarray = paths[..., 0 if paths.shape[-1] == 1 else self.nominal.index(0.5)]
+        return middle
 
     def rescaled(self, ratio: np.ndarray) -> "Intervals":
         """The same in units, for targets that are scaled anew.
 
         ratio: old by new standard deviation, (K,), or (S, K) of a panel, whose median counts.
         """
-        ratio = np.median(np.atleast_2d(ratio), axis=0)
-        return replace(self, offsets=self.offsets * ratio[:, None], scale=self.scale * ratio)
+        ratio, own = np.median(np.atleast_2d(ratio), axis=0), self.conditions
+        return replace(
+            self,
+            offsets=self.offsets * ratio[:, None],
+            scale=self.scale * ratio,
+            conditions=own and replace(own, usual=own.usual * ratio),
+        )
 
     def reach(self, levels: Sequence[float]) -> bool:
         """Whether all of `levels` lie within the range of ours."""
@@ -125,8 +221,17 @@ class Intervals:
                 )
 
 
-def between(quantiles: np.ndarray, own: Sequence[float], levels: Sequence[float]) -> np.ndarray:
-    """Sorted quantiles (..., Q) at the levels `own`, linearly between them at `levels`."""
+def between(
+    quantiles: np.ndarray, own: Sequence[float], levels: Sequence[float], point: np.ndarray
+) -> np.ndarray:
+    """Sorted quantiles (..., Q) at the levels `own`, linearly between them at `levels`.
+
+    Those below 1/2 lie at the `point` forecast (...) or below, those above at it or above, 1/2 at
+    it.
+    """
     weights = np.array([np.interp(levels, own, column) for column in np.eye(len(own))])
-    at: np.ndarray = quantiles @ weights.reshape(len(own), len(levels))
-    return at
+    at = quantiles @ weights.reshape(len(own), len(levels))
+    point, side = point[..., None], np.array(levels) - 0.5
+    below, above = np.minimum(at, point), np.maximum(at, point)
+    contained: np.ndarray = np.where(side < 0, below, np.where(side > 0, above, point))
+    return contained

@@ -20,6 +20,7 @@ from forecaster.evaluate import (
     in_units,
     naive_mae,
     percent,
+    seen_by,
     sides,
 )
 from forecaster.evaluate.figures import ErrorMetric, Errors, IntervalMetric, QuantileMetric, shown
@@ -51,7 +52,9 @@ def find_intervals(problem: Problem, model: Blend, device: str) -> tuple[Interva
         return found, (
             f"calibrated on {some} validation windows of rows {windows.span}"
             + (f", too few for the levels {lost}" if lost else "")
-        )
+            + ("; the online form is judged alone: a forecast that is asked for comes without the "
+               "errors of earlier ones" if problem.config.intervals.online else "")
+        )  # fmt: skip
     if model.spread is None:
         return None, f"none: {why_not}"
     found = Intervals.uncalibrated(levels, problem.config.window.horizon, len(schema.targets))
@@ -99,7 +102,8 @@ class Shared:
     """A model and its parts on the same batches: each part forecasts a batch once."""
 
     def __init__(self, model: Blend, parts: Sequence[Part]) -> None:
-        self.model, self.spread, self.middle = model, model.spread, model.middle
+        self.model, self.task = model, model.task
+        self.spread, self.middle = model.spread, model.middle
         self.parts = Once(parts)
         self.places = {part.name: place for place, part in enumerate(parts)}
         self.own = [self.places[name] for name in model.names]
@@ -166,7 +170,8 @@ def draw(
     forecast = in_units(scaled, scaler, batch.item)[0, ..., model.middle]
     ends, band = sides(SHARES[0]), None
     if intervals and intervals.reach(ends):
-        band = in_units(intervals.quantiles(scaled, ends), scaler, batch.item)[0]
+        widths = intervals.widths(*seen_by(batch, model.task))
+        band = in_units(intervals.quantiles(scaled, ends, widths), scaler, batch.item)[0]
     targets = list(problem.schema.target_positions)
     item, row, step = test.origin(number)
     before = min(test.past, max(2 * test.horizon, 2 * problem.dataset.seasons[0]))

@@ -117,7 +117,11 @@ class Forecaster:
         self._check_finite(forecast, schema.targets, "forecast")
         if not levels or self.bundle.intervals is None:
             return forecast, np.empty((*forecast.shape, 0))
-        quantiles = self.bundle.intervals.quantiles(paths, levels)
+        targets = list(schema.target_positions)
+        widths = self.bundle.intervals.widths(
+            np.nan_to_num(scaled[..., targets]), known[:, past:], observed[..., targets]
+        )
+        quantiles = self.bundle.intervals.quantiles(paths, levels, widths)
         return forecast, np.stack([own.inverse(q) for q in np.moveaxis(quantiles, -1, 0)], axis=-1)
 
     def remarks(

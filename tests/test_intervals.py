@@ -1,13 +1,28 @@
 import warnings
+from dataclasses import replace
 
 import crepes
 import numpy as np
+import pandas as pd
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from forecaster.datasets import calendar_features, phase_weights
 from forecaster.errors import UsageError
-from forecaster.intervals import Intervals, between, conformal_offsets
+from forecaster.intervals import (
+    LEAST,
+    Conditions,
+    Intervals,
+    between,
+    conformal_offsets,
+    deviation,
+)
 
 LEVELS = (0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975)
+
+
+ONE = np.ones((1, 1, 1))
 
 
 def made(offsets, nominal=LEVELS[2:7:2], windows=50):
@@ -79,23 +94,49 @@ class TestIntervals:
         own = made([-np.inf, 0.5, 3])
         assert own.levels == (0.5, 0.9)
         np.testing.assert_array_equal(
-            own.quantiles(np.full((4, 1, 1, 1), 10.0), (0.9, 0.5))[0, 0], [[13, 10.5]]
+            own.quantiles(np.full((4, 1, 1, 1), 10.0), (0.9, 0.5), ONE)[0, 0], [[13, 10]]
         )
         head = np.array([7.0, 10.0, 12.0]).reshape(1, 1, 3)
-        np.testing.assert_array_equal(own.quantiles(head, (0.5, 0.9))[0, 0], [10.5, 15])
+        np.testing.assert_array_equal(own.quantiles(head, (0.5, 0.9), ONE[0])[0, 0], [10, 15])
 
     def test_between_levels_it_is_linear_and_at_them_exact(self):
         random = np.random.default_rng(0)
         quantiles = np.sort(random.normal(size=(5, 2, 9)), axis=-1)
-        np.testing.assert_array_equal(between(quantiles, LEVELS, LEVELS), quantiles)
-        got = between(quantiles, LEVELS, (0.3,))[..., 0]
-        np.testing.assert_allclose(got, quantiles[..., 3] * 0.8 + quantiles[..., 4] * 0.2)
-        assert between(quantiles, LEVELS, ()).shape == (5, 2, 0)
+        middle = quantiles[..., 4]
+        np.testing.assert_array_equal(between(quantiles, LEVELS, LEVELS, middle), quantiles)
+        got = between(quantiles, LEVELS, (0.3,), middle)[..., 0]
+        np.testing.assert_allclose(got, quantiles[..., 3] * 0.8 + middle * 0.2)
+        assert between(quantiles, LEVELS, (), middle).shape == (5, 2, 0)
+
+    @settings(max_examples=200, deadline=None)
+    @given(
+        own=st.sets(st.integers(1, 99), min_size=1, max_size=6),
+        asked=st.lists(st.floats(0, 1), max_size=5),
+        head=st.booleans(),
+        seed=st.integers(0, 2**32 - 1),
+    )
+    def test_they_contain_the_forecast_and_rise_whatever_was_calibrated(
+        self, own, asked, head, seed
+    ):
+        """Also where every error of the calibrating windows had one sign, and between levels."""
+        nominal = tuple(sorted(level / 100 for level in own | ({50} if head else set())))
+        random = np.random.default_rng(seed)
+        offsets = random.normal(random.normal(scale=3), size=(2, 3, len(nominal)))
+        intervals = Intervals(nominal, offsets, np.ones((2, 3)), 50)
+        paths = random.normal(size=(4, 2, 3, len(nominal) if head else 1))
+        low, high = nominal[0], nominal[-1]
+        levels = np.sort(np.clip([*asked, *nominal], low, high))
+        got = intervals.quantiles(paths, levels, random.exponential(size=(4, 2, 3)))
+        point = paths[..., [nominal.index(0.5) if head else 0]]
+        assert (got[..., levels < 0.5] <= point).all()
+        assert (got[..., levels == 0.5] == point).all()
+        assert (got[..., levels > 0.5] >= point).all()
+        assert (np.diff(got, axis=-1) >= -1e-12).all()
 
     def test_quantiles_that_cross_are_sorted(self):
         head = np.array([1.0, 2.0, 3.0]).reshape(1, 1, 3)
         crossing = made([5, 0, -5])
-        assert crossing.quantiles(head, crossing.levels)[0, 0].tolist() == [-2, 2, 6]
+        assert crossing.quantiles(head, crossing.levels, ONE[0])[0, 0].tolist() == [-2, 2, 6]
 
     def test_another_scaler_changes_nothing_in_units(self):
         own = made([-1, 0, 2]).rescaled(np.array([0.5]))
@@ -103,6 +144,9 @@ class TestIntervals:
         assert own.scale.tolist() == [[0.5]]
         panel = made([-1, 0, 2]).rescaled(np.array([[0.5], [2], [9]]))
         assert panel.offsets.tolist() == [[[-2, 0, 4]]]
+        told = Conditions(24, (), np.array([3.0]), np.ones((1, 1)))
+        scaled = replace(made([-1, 0, 2]), conditions=told).rescaled(np.array([0.5]))
+        assert scaled.conditions.usual.tolist() == [1.5]
 
     @pytest.mark.parametrize("level", [0.09, 0.91, 0.0, 1.5, np.nan])
     def test_outside_its_range_nothing_is_made_up(self, level):
@@ -113,4 +157,56 @@ class TestIntervals:
         own = Intervals.uncalibrated((0.1, 0.5), 4, 2)
         paths = np.random.default_rng(0).normal(size=(3, 4, 2, 2))
         assert own.windows == 0
-        np.testing.assert_array_equal(own.quantiles(paths, own.levels), np.sort(paths, axis=-1))
+        paths[..., 0] = paths[..., 1] - np.abs(paths[..., 0])
+        np.testing.assert_array_equal(own.quantiles(paths, own.levels, ONE), paths)
+
+
+class TestConditions:
+    def test_deviation_is_that_of_the_newest_values_from_the_mean_cycle(self):
+        """10 values with a season of 4: the last 8 are whole cycles, the newest 4 count."""
+        past = np.random.default_rng(0).normal(size=(3, 10, 2))
+        cycle = (past[:, 2:6] + past[:, 6:]) / 2
+        wanted = np.sqrt(np.square(past[:, 6:] - cycle).mean(axis=1))
+        np.testing.assert_allclose(deviation(past, 4), wanted)
+
+    def test_without_two_cycles_it_is_that_from_the_mean(self):
+        past = np.random.default_rng(0).normal(size=(3, 7, 2))
+        wanted = np.sqrt(np.square(past - past.mean(axis=1, keepdims=True))[:, 3:].mean(axis=1))
+        np.testing.assert_allclose(deviation(past, 4), wanted)
+
+    def test_a_long_look_back_counts_a_quarter(self):
+        past = np.random.default_rng(0).normal(size=(3, 40, 2))
+        wanted = np.sqrt(np.square(past - past.mean(axis=1, keepdims=True))[:, 30:].mean(axis=1))
+        np.testing.assert_allclose(deviation(past, 1), wanted)
+
+    def test_missing_values_do_not_count(self):
+        random = np.random.default_rng(0)
+        past, observed = random.normal(size=(2, 12, 1)), random.random((2, 12, 1)) < 0.7
+        observed[1] = False
+        there = np.where(observed, past, np.nan)[0, :, 0].reshape(3, 4)
+        squares = np.square(there - np.nanmean(there, axis=0))[-1]
+        got = deviation(np.where(observed, past, 9.0), 4, observed)
+        np.testing.assert_allclose(got[0, 0], np.sqrt(np.nanmean(squares)))
+        assert np.isnan(got[1, 0])
+
+    def test_widths_follow_the_square_root_of_it_and_the_hour(self):
+        hour = np.array([22, 23, 0, 1])
+        phases = np.ones((24, 1))
+        phases[23], phases[1] = 2, 0.5
+        told = Conditions(24, phase_weights("h", 24), np.array([1.0]), phases)
+        times = pd.date_range("2026-01-01 22:00", periods=4, freq="h")
+        assert times.hour.tolist() == hour.tolist()
+        known = np.tile(calendar_features(times, "h"), (3, 1, 1))
+        wave = np.sin(np.arange(48))[:, None] + np.repeat([[1.0], [-1.0]], 24, axis=0)
+        past = np.stack([wave, 4 * wave, 0 * wave])
+        one, four, none = told.widths(past, known)[..., 0]
+        np.testing.assert_allclose(one / one[0], [1, 2, 1, 0.5])
+        np.testing.assert_allclose(four, 2 * one)
+        np.testing.assert_allclose(none, np.sqrt(LEAST) * np.array([1, 2, 1, 0.5]))
+
+    def test_a_history_that_says_nothing_has_the_usual_width(self):
+        told = Conditions(1, (), np.array([1.0, 0.0]), np.ones((1, 2)))
+        past = np.random.default_rng(0).normal(size=(1, 8, 2))
+        seen = np.zeros((1, 8, 2), dtype=bool)
+        np.testing.assert_array_equal(told.widths(past, np.zeros((1, 3, 0)), seen), 1)
+        assert (told.widths(past, np.zeros((1, 3, 0)))[..., 1] == 1).all()

@@ -1,7 +1,15 @@
 """Honest evaluation: every window, floors beside the model, paired intervals."""
 
 from forecaster.evaluate.backtest import Evaluation, evaluate
-from forecaster.evaluate.intervals import SHARES, Coverage, calibrate, in_units, percent, sides
+from forecaster.evaluate.intervals import (
+    SHARES,
+    Coverage,
+    calibrate,
+    in_units,
+    percent,
+    seen_by,
+    sides,
+)
 from forecaster.evaluate.metrics import (
     Score,
     Verdict,
@@ -16,5 +24,5 @@ from forecaster.evaluate.metrics import (
 __all__ = [
     "SHARES", "Coverage", "Evaluation", "Score", "Verdict", "calibrate",
     "evaluate", "in_units", "interval_text", "is_borderline", "naive_mae", "paired_interval",
-    "percent", "score", "scores", "sides",
+    "percent", "score", "scores", "seen_by", "sides",
 ]  # fmt: skip

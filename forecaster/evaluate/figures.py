@@ -57,12 +57,16 @@ class Errors:
 
 
 class Ends(NamedTuple):
-    """Intervals of a batch and the truth, scaled (B, T, K); std, of the targets, broadcasts."""
+    """Intervals of a batch for a `share` of the values, and the truth, scaled (B, T, K).
+
+    std, of the targets in units, broadcasts.
+    """
 
     low: np.ndarray
     high: np.ndarray
     truth: np.ndarray
     std: np.ndarray
+    share: float
 
 
 @dataclass(frozen=True)
@@ -138,6 +142,17 @@ def _crps(levels: np.ndarray, pinball: np.ndarray) -> float:
     return float(2 * (pinball * np.diff(edges)).sum())
 
 
+def _interval_score(ends: Ends) -> np.ndarray:
+    """The width, and 2 / (1 - share) times how far the truth lies outside.
+
+    The least mean has the interval with as much probability on either side (Winkler 1972; Gneiting
+    and Raftery 2007, eq. 43).
+    """
+    outside = np.maximum(np.maximum(ends.low - ends.truth, ends.truth - ends.high), 0)
+    score: np.ndarray = ends.high - ends.low + 2 / (1 - ends.share) * outside
+    return score
+
+
 def known_mean(values: np.ndarray, axis: int | None = None) -> np.ndarray:
     """The mean of what is not nan; nan where nothing is."""
     return average(values, ~np.isnan(values), axis)
@@ -168,6 +183,8 @@ METRICS: tuple[Metric, ...] = (
     IntervalMetric("width_units", "width", "{:.4g} in units", "the target's", by=TARGETS,
                    of=lambda ends: (ends.high - ends.low) * ends.std,
                    shown_in=frozenset({"tracker"})),
+    IntervalMetric("interval_score", "score", "{:.3f}", SCALED, of=_interval_score,
+                   shown_in=FORECASTS - {"grid"}),
     QuantileMetric("crps", "CRPS", "{:.3f}", SCALED, of=_crps,
                    shown_in=frozenset({"terminal", "tracker"})),
     Cost("train_seconds", "train s", "{:.1f}", "s", document=("train", "{:.0f} s"),

@@ -1,54 +1,139 @@
 """Calibrate the intervals of a model, and count what they come to on windows it never saw."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
+from scipy.special import ndtri, stdtrit  # type: ignore[import-untyped]
 from torch import Tensor
 
 from forecaster.datasets import Batch, Scaler, Windows
 from forecaster.errors import UsageError
 from forecaster.evaluate.figures import By, Ends, IntervalMetric, QuantileMetric, plain, shown
-from forecaster.intervals import TOLERANCE, Intervals, between, conformal_offsets
-from forecaster.model import Quantiled
+from forecaster.intervals import (
+    TOLERANCE,
+    Conditions,
+    Intervals,
+    between,
+    conformal_offsets,
+    deviation,
+)
+from forecaster.model import Quantiled, Task
 
 SHARES = (0.8, 0.95)
 """The shares of the intervals that are judged, the first in words and pictures, too."""
 RATE = 0.05
 """Largest step of the online form, in root mean squares of the calibrating errors."""
-MOST_ERRORS = 2**26
-"""How many errors to hold at once while calibrating: 256 MB."""
+MOST_ERRORS = 2**25
+"""How many errors to hold at once while calibrating: 128 MB, some times over."""
+PARTS = 24
+"""Of the cycle, at most, have widths of their own."""
 
 
 def calibrate(model: Quantiled, windows: Windows, levels: tuple[float, ...]) -> Intervals:
-    """Offsets by step and column from the model's errors on `windows`, where they are observed.
+    """Intervals from the model's errors on `windows`, where they are observed.
 
-    Longer horizons are taken some steps at a time; of a panel, evenly spaced windows, as many as
-    MOST_ERRORS hold.
+    Evenly spaced windows stand for all, as many as MOST_ERRORS hold. The offsets about quantiles
+    that the model has itself are `conformal_offsets`, those about a point forecast `fitted`.
     """
-    count, horizon, targets = len(windows), windows.horizon, len(windows.targets)
+    task, horizon, targets = model.task, windows.horizon, len(windows.targets)
     paths = 1 if model.spread is None else len(levels)
-    if windows.items is not None:
-        count = min(count, max(1, MOST_ERRORS // (horizon * targets * paths)))
+    count = min(len(windows), max(1, MOST_ERRORS // (horizon * targets * paths)))
     chosen = torch.linspace(0, len(windows) - 1, count, dtype=torch.float64).round().long()
-    span = max(1, MOST_ERRORS // (count * targets * paths))
-    offsets, scale = [], []
-    for first in range(0, horizon, span):
-        steps = slice(first, first + span)
-        errors = np.empty((count, min(span, horizon - first), targets, paths), dtype=np.float32)
-        with torch.inference_mode():
-            for places in torch.arange(count).split(windows.evaluation_batch):
-                batch = windows.batch(chosen[places])
-                error = batch.target[..., None] - model.quantiles(*batch.inputs)
-                if batch.target_observed is not None:
-                    error = error.masked_fill(~batch.target_observed[..., None], torch.nan)
-                errors[places.numpy()] = error[:, steps].cpu().numpy()
-        squares = np.square(errors[..., model.middle], dtype=float)
-        observed = (~np.isnan(squares)).sum(axis=0)
-        sums = np.nan_to_num(squares, copy=False).sum(axis=0)
-        scale.append(np.sqrt(sums / np.maximum(observed, 1)))
-        offsets.append(conformal_offsets(errors, levels))
-    return Intervals(levels, np.concatenate(offsets), np.concatenate(scale), count)
+    errors = np.empty((count, horizon, targets, paths), dtype=np.float32)
+    bins = min(task.season, PARTS) if task.phase else 1
+    told = Conditions(task.season, task.phase, np.ones(targets), np.ones((bins, targets)))
+    recent, parts = np.empty((count, targets)), np.empty((count, horizon), dtype=int)
+    items: set[int] = set()
+    with torch.inference_mode():
+        for places in torch.arange(count).split(windows.evaluation_batch):
+            batch, own = windows.batch(chosen[places]), places.numpy()
+            error = batch.target[..., None] - model.quantiles(*batch.inputs)
+            if batch.target_observed is not None:
+                error = error.masked_fill(~batch.target_observed[..., None], torch.nan)
+            errors[own] = error.cpu().numpy()
+            past, known, observed = seen_by(batch, task)
+            recent[own], parts[own] = deviation(past, task.season, observed), told.parts(known)
+            items.update([0] if batch.item is None else batch.item.unique().tolist())
+    if model.spread is not None:
+        scale = _rms(errors[..., model.middle])
+        return Intervals(levels, conformal_offsets(errors, levels), scale, count)
+    rows = len(windows) * windows.every + (horizon - 1) * len(items)
+    return fitted(errors[..., 0], recent, parts, told, rows / horizon, levels)
+
+
+def fitted(
+    errors: np.ndarray,
+    recent: np.ndarray,
+    parts: np.ndarray,
+    told: Conditions,
+    blocks: float,
+    levels: tuple[float, ...],
+) -> Intervals:
+    """Symmetric intervals about a point forecast, by the sizes of its errors (n, T, K).
+
+    recent (n, K) is the `deviation` of the windows, parts (n, T) are those of the cycle; `told`
+    says how they are found. Errors that are nan do not count.
+
+    The width of a window is the product of four: the factor of its recent deviation; that of the
+    part of the cycle, the mean size of errors there, of which 4 cycles without news are a part; the
+    root mean square by step and column of errors over these two; and by column and level an order
+    statistic of the sizes of errors over these three, of all steps together. `blocks` horizons lie
+    behind the windows, so few that the last is widened from the normal to Student's t distribution
+    with twice as many degrees of freedom.
+    """
+    n, horizon, _ = errors.shape
+    observed = (~np.isnan(errors)).sum(axis=0)
+    usual = _rms(recent)
+    told = replace(told, usual=usual)
+    errors = errors / told.of_deviation(recent)[:, None]
+    sizes = _over(np.abs(errors), _rms(errors))
+    cycles = blocks * horizon / told.season
+    phases = told.phases.copy()
+    whole = _mean(sizes.reshape(n * horizon, -1))
+    for part in range(len(phases) if len(phases) > 1 else 0):
+        here = _over(_mean(sizes[parts == part]), whole)
+        phases[part] = (cycles * np.where(whole * here > 0, here, 1) + 4) / (cycles + 4)
+    errors = errors / phases[parts]
+    scale = _rms(errors)
+    sizes = np.sort(_over(np.abs(errors), scale).reshape(n * horizon, -1), axis=0)
+    known = observed.sum(axis=0)
+    offsets = np.empty((*scale.shape, len(levels)))
+    for q, level in enumerate(levels):
+        number = np.ceil(np.round(abs(2 * level - 1) * (known + 1), 9)).astype(int)
+        place = np.clip(number, 1, np.maximum(known, 1)) - 1
+        size = np.take_along_axis(sizes, place[None], axis=0)[0]
+        wider = 1.0 if level == 0.5 else stdtrit(2 * blocks, level) / ndtri(level)
+        side = np.sign(level - 0.5)
+        backed = min(level, 1 - level) * (observed + 1) >= 1 - 1e-9
+        offsets[..., q] = np.where(backed, side * wider * scale * np.nan_to_num(size), np.inf)
+    return Intervals(levels, offsets, scale, n, replace(told, phases=phases))
+
+
+def _mean(values: np.ndarray) -> np.ndarray:
+    """Over the first axis, of what is not nan; 0 where nothing is."""
+    counts = (~np.isnan(values)).sum(axis=0)
+    mean: np.ndarray = np.nansum(values, axis=0, dtype=float) / np.maximum(counts, 1)
+    return mean
+
+
+def _rms(values: np.ndarray) -> np.ndarray:
+    root: np.ndarray = np.sqrt(_mean(np.square(values, dtype=float)))
+    return root
+
+
+def _over(values: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    """Their ratio, 0 where the scale is."""
+    ratio: np.ndarray = values / np.where(scale > 0, scale, np.inf)
+    return ratio
+
+
+def seen_by(batch: Batch, task: Task) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """What the widths of intervals depend on, as `Conditions.widths` takes it."""
+    targets = list(task.targets)
+    seen = None if batch.observed is None else batch.observed[..., targets].cpu().numpy()
+    return batch.past[..., targets].cpu().numpy(), batch.future_known.cpu().numpy(), seen
 
 
 class Coverage:
@@ -78,11 +163,14 @@ class Coverage:
         seen = batch.target_observed
         observed = np.ones(truth.shape[:3], dtype=bool) if seen is None else seen.cpu().numpy()
         std = self.scaler.at(batch.item, 3).std
-        self.fixed.add(self.intervals.quantiles(paths, self.intervals.levels), truth, observed, std)
+        found = self.intervals.point(paths), truth, observed, std
+        own, widths = self.intervals, self.intervals.widths(*seen_by(batch, self.model.task))
+        self.fixed.add(own.quantiles(paths, own.levels, widths), *found)
         if self.online is not None:
-            windows = zip(paths, truth, observed, strict=True)
+            widths = np.broadcast_to(widths, truth.shape[:3])
+            windows = zip(paths, truth, observed, widths, strict=True)
             moved = np.stack([self.online.step(*window) for window in windows])
-            self.moving.add(moved, truth, observed, std)
+            self.moving.add(moved, *found)
         return ahead[..., self.model.middle]
 
     def to_dict(self, names: tuple[str, ...]) -> dict[str, Any]:
@@ -120,11 +208,13 @@ class Online:
         self.seen = np.zeros((*self.above.shape[:-1], 1), dtype=bool)
         self.window = 0
 
-    def step(self, paths: np.ndarray, truth: np.ndarray, observed: np.ndarray) -> np.ndarray:
-        """The sorted quantiles (T, K, levels) of the next window.
+    def step(
+        self, paths: np.ndarray, truth: np.ndarray, observed: np.ndarray, widths: np.ndarray
+    ) -> np.ndarray:
+        """The quantiles (T, K, levels) of the next window, rising and about the forecast.
 
         paths (T, K, 1 or Q); truth (T, K, 1), with a value where `observed` (T, K), is kept until
-        its rows are past.
+        its rows are past; widths (T, K) as `Intervals.widths`.
         """
         horizon = len(self.above)
         steps = np.arange(min(self.window, horizon))
@@ -132,11 +222,13 @@ class Online:
         self.offsets[steps] += (
             self.rate[steps] * (self.above[known] - (1 - self.up)) * self.seen[known]
         )
-        quantiles = self.intervals.unsorted(paths, self.offsets)
+        own = self.intervals
+        quantiles = own.unsorted(paths, widths, self.offsets)
         self.above[self.window % horizon] = truth > quantiles
         self.seen[self.window % horizon] = observed[..., None]
         self.window += 1
-        return np.sort(quantiles, axis=-1)
+        sorted_, levels = np.sort(quantiles, axis=-1), own.levels
+        return between(sorted_, levels, levels, own.point(paths))
 
 
 class Tally:
@@ -156,9 +248,14 @@ class Tally:
         }
 
     def add(
-        self, quantiles: np.ndarray, truth: np.ndarray, observed: np.ndarray, std: np.ndarray
+        self,
+        quantiles: np.ndarray,
+        point: np.ndarray,
+        truth: np.ndarray,
+        observed: np.ndarray,
+        std: np.ndarray,
     ) -> None:
-        """quantiles (B, T, K, levels) sorted and truth (B, T, K, 1), both scaled.
+        """quantiles (B, T, K, levels) about point (B, T, K), and truth (B, T, K, 1), scaled.
 
         observed (B, T, K); std, of the columns in units, (K,) or (B, 1, K).
         """
@@ -167,8 +264,8 @@ class Tally:
         loss = np.maximum(self.levels * error, (self.levels - 1) * error)
         self.pinball += loss.sum(axis=(0, 1)).T
         for share, sums in self.sums.items():
-            ends = between(quantiles, self.intervals.levels, sides(share))
-            found = Ends(ends[..., 0], ends[..., 1], truth[..., 0], std)
+            ends = between(quantiles, self.intervals.levels, sides(share), point)
+            found = Ends(ends[..., 0], ends[..., 1], truth[..., 0], std, share)
             for metric in self.metrics:
                 sums[metric.name] += np.where(observed, metric.of(found), 0).sum(axis=0)
 

@@ -36,6 +36,8 @@ class Task:
 class Quantiled(Protocol):
     """Whatever forecasts with quantiles; see `ForecastModel`."""
 
+    task: Task
+
     @property
     def spread(self) -> nn.Module | None: ...
 

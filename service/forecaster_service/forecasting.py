@@ -157,7 +157,7 @@ def at_levels(job: Job, done: Done[Forecast], forecaster: Forecaster) -> Done[Fo
     if not job.levels or tuple(job.levels) == forecaster.levels:
         return done
     results = [
-        (forecast, between(quantiles, forecaster.levels, job.levels))
+        (forecast, between(quantiles, forecaster.levels, job.levels, forecast))
         for forecast, quantiles in done.results
     ]
     return replace(done, results=results)

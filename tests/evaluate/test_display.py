@@ -40,22 +40,26 @@ def test_the_table_has_the_model_first() -> None:
 def test_intervals_in_words_the_online_form_beside_them() -> None:
     assert display.interval_lines(None) == []
     fixed = {
-        "80": {"coverage": 0.7512, "width": 1.25}, "95": {"coverage": 0.9, "width": 2.5},
+        "80": {"coverage": 0.7512, "width": 1.25, "interval_score": 2},
+        "95": {"coverage": 0.9, "width": 2.5, "interval_score": 4},
         "crps": 0.3456, "verdict": "Too narrow.", "online": None,
     }  # fmt: skip
     assert display.interval_lines(fixed) == [
-        "intervals                covered    width",
-        "80 %                       75.1%    1.250",
-        "95 %                       90.0%    2.500",
-        "CRPS                                0.346",
+        "intervals                covered    width    score",
+        "80 %                       75.1%    1.250    2.000",
+        "95 %                       90.0%    2.500    4.000",
+        "CRPS                                         0.346",
         "Too narrow.",
     ]
-    moving = {"80": {"coverage": 0.8, "width": 1.5}, "95": None, "crps": 0.25, "verdict": "Good."}
+    moving = {
+        "80": {"coverage": 0.8, "width": 1.5, "interval_score": 3}, "95": None,
+        "crps": 0.25, "verdict": "Good.",
+    }  # fmt: skip
     lines = display.interval_lines({**fixed, "95": None, "online": moving})
     assert lines == [
-        "intervals                covered    width   online:  covered    width",
-        "80 %                       75.1%    1.250              80.0%    1.500",
-        "CRPS                                0.346                       0.250",
+        "intervals                covered    width    score   online:  covered    width    score",
+        "80 %                       75.1%    1.250    2.000              80.0%    1.500    3.000",
+        "CRPS                                         0.346                                0.250",
         "Too narrow.",
         "Good.",
     ]

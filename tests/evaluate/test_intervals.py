@@ -2,16 +2,18 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
+from scipy import stats  # type: ignore[import-untyped]
 from torch import Tensor, nn
 
-from forecaster.datasets import Items, Scaler, Windows
+from forecaster.datasets import Items, Scaler, Windows, calendar_features, phase_weights
 from forecaster.errors import UsageError
-from forecaster.evaluate import Coverage, calibrate, score
+from forecaster.evaluate import Coverage, calibrate, score, seen_by
 from forecaster.evaluate import intervals as module
-from forecaster.evaluate.intervals import RATE, Online, verdict
-from forecaster.intervals import Intervals
+from forecaster.evaluate.intervals import RATE, Online, fitted, verdict
+from forecaster.intervals import LEAST, Conditions, Intervals, deviation
 from forecaster.model import ForecastModel, QuantileSpread, Task
 
 LEVELS = (0.025, 0.1, 0.25, 0.5, 0.75, 0.9, 0.975)
@@ -44,31 +46,130 @@ def counted(model: ForecastModel, intervals: Intervals, test: Windows, online: b
     return score(coverage.forecast, test), coverage.to_dict(("OT", "load"))
 
 
-@pytest.mark.parametrize("head", [False, True])
-def test_offsets_are_those_of_each_step_and_column(head: bool) -> None:
-    model, chosen = Last(head).eval(), windows(100, 160)
+def test_offsets_about_a_head_are_those_of_each_step_and_column() -> None:
+    model, chosen = Last(True).eval(), windows(100, 160)
     own = calibrate(model, chosen, LEVELS)
     assert own.windows == len(chosen) == 58
-    assert own.levels == LEVELS
+    assert (own.levels, own.conditions) == (LEVELS, None)
     batch = chosen.batch(torch.arange(58))
     with torch.no_grad():
         errors = (batch.target[..., None] - model.quantiles(*batch.inputs)).numpy()
     for step in range(HORIZON):
         for column in range(2):
             alone = np.sort(errors[:, step, column], axis=0)
-            upper, lower = alone[53, -2 if head else 0], alone[4, 1 if head else 0]
-            assert own.offsets[step, column, 5] == pytest.approx(upper)  # ceil(0.9 * 59) = 54
-            assert own.offsets[step, column, 1] == pytest.approx(lower)  # floor(0.1 * 59) = 5
+            assert own.offsets[step, column, 5] == pytest.approx(alone[53, 5])  # ceil(0.9 * 59)
+            assert own.offsets[step, column, 1] == pytest.approx(alone[4, 1])  # floor(0.1 * 59)
             middle = errors[:, step, column, model.middle]
             assert own.scale[step, column] == pytest.approx(np.sqrt(np.mean(middle**2)))
 
 
-def test_long_horizons_are_calibrated_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = calibrate(Last(True).eval(), windows(100, 160), LEVELS)
-    monkeypatch.setattr(module, "MOST_ERRORS", 58 * 2 * len(LEVELS) * 2)
-    parts = calibrate(Last(True).eval(), windows(100, 160), LEVELS)
-    np.testing.assert_array_equal(parts.offsets, whole.offsets)
-    np.testing.assert_array_equal(parts.scale, whole.scale)
+def test_offsets_about_a_point_by_hand() -> None:
+    """Without a season that the calendar tells they follow step, column and recent deviation."""
+    model, chosen = Last().eval(), windows(100, 160)
+    own = calibrate(model, chosen, LEVELS)
+    assert (own.windows, own.levels) == (58, LEVELS)
+    assert own.conditions is not None
+    batch = chosen.batch(torch.arange(58))
+    past, known, _ = seen_by(batch, model.task)
+    recent = deviation(past, 2)
+    np.testing.assert_allclose(own.conditions.usual, np.sqrt((recent**2).mean(axis=0)))
+    factor = np.sqrt(np.maximum(recent / own.conditions.usual, LEAST))
+    np.testing.assert_allclose(own.widths(past, known), np.repeat(factor[:, None], 3, axis=1))
+    with torch.no_grad():
+        errors = (batch.target - model(*batch.inputs)).numpy() / factor[:, None]
+    scale = np.sqrt((errors**2).mean(axis=0))
+    np.testing.assert_allclose(own.scale, scale, rtol=1e-6)
+    sizes = np.sort(np.abs(errors / scale).reshape(-1, 2), axis=0)
+    student = stats.t(2 * 60 / HORIZON).ppf(0.9) / stats.norm.ppf(0.9)  # 60 rows
+    wanted = sizes[139] * scale * student  # ceil(0.8 * 175) = 140
+    np.testing.assert_allclose(own.offsets[..., 5], wanted, rtol=1e-5)
+    np.testing.assert_array_equal(own.offsets[..., 1], -own.offsets[..., 5])
+    assert (own.offsets[..., 3] == 0).all()
+
+
+def of_hours(values: Tensor, first: int, last: int) -> Windows:
+    """Windows over hours, whose calendar the model knows."""
+    times = pd.date_range("2026-01-01", periods=len(values), freq="h")
+    calendar = torch.from_numpy(calendar_features(times, "h"))
+    return Windows(values, calendar, 48, 24, first, last, (0,))
+
+
+class Zero(ForecastModel):
+    """Forecasts zero, for a day of hours."""
+
+    def __init__(self) -> None:
+        super().__init__(Task(1, (0,), 48, 24, 24, 4, 24, phase_weights("h", 24)))
+
+    def forward(
+        self, past: Tensor, past_known: Tensor, future_known: Tensor, observed: Tensor | None = None
+    ) -> Tensor:
+        return past.new_zeros(len(past), 24, 1)
+
+
+def covered_by(own: Intervals, test: Windows) -> tuple[np.ndarray, np.ndarray]:
+    """Of 80 % intervals: what they cover (n, T), and how wide they are."""
+    batch = test.batch(torch.arange(len(test)))
+    widths = own.widths(*seen_by(batch, Zero().task))
+    ends = own.quantiles(np.zeros((*batch.target.shape, 1)), (0.1, 0.9), widths)
+    truth = batch.target.numpy()
+    inside = (ends[..., 0] <= truth) & (truth <= ends[..., 1])
+    return inside[..., 0], (ends[..., 1] - ends[..., 0])[..., 0]
+
+
+def test_exchangeable_errors_are_covered_as_often_as_they_should() -> None:
+    """And no wider than those that know the noise: 2 * 1.2816 standard deviations."""
+    values = torch.randn(9000, 1, generator=torch.Generator().manual_seed(0))
+    own = calibrate(Zero().eval(), of_hours(values, 48, 3000), LEVELS)
+    inside, width = covered_by(own, of_hours(values, 3000, 9000))
+    assert inside.mean() == pytest.approx(0.8, abs=0.015)
+    assert width.mean() == pytest.approx(2 * 1.2816, rel=0.04)
+
+
+def test_hours_that_are_harder_have_wider_intervals() -> None:
+    values = torch.randn(9000, 1, generator=torch.Generator().manual_seed(0))
+    hour = np.arange(9000) % 24
+    noon = (hour >= 9) & (hour < 15)
+    values[noon] *= 5
+    own = calibrate(Zero().eval(), of_hours(values, 48, 3000), LEVELS)
+    test = of_hours(values, 3000, 9000)
+    inside, width = covered_by(own, test)
+    at = noon[3000 + np.arange(len(test))[:, None] + np.arange(24)]
+    assert width[at].mean() / width[~at].mean() == pytest.approx(5, rel=0.25)
+    assert inside[at].mean() == pytest.approx(0.8, abs=0.04)
+    assert inside[~at].mean() == pytest.approx(0.8, abs=0.04)
+
+
+def test_wilder_weeks_have_wider_intervals() -> None:
+    values = torch.randn(9000, 1, generator=torch.Generator().manual_seed(0))
+    week = np.arange(9000) // 168
+    values[week % 2 == 1] *= 3
+    own = calibrate(Zero().eval(), of_hours(values, 48, 3000), LEVELS)
+    test = of_hours(values, 3000, 9000)
+    _, width = covered_by(own, test)
+    begin = 3000 + np.arange(len(test))
+    alone = (begin - 48) // 168 == (begin + 23) // 168
+    wild = week[begin] % 2 == 1
+    ratio = width[alone & wild].mean() / width[alone & ~wild].mean()
+    assert ratio == pytest.approx(3**0.5, rel=0.1)
+
+
+def test_few_horizons_widen_the_intervals() -> None:
+    """The same errors, from one horizon or from a thousand: Student's t with two degrees."""
+    random = np.random.default_rng(0)
+    errors, recent = random.normal(size=(60, 24, 1)), np.ones((60, 1))
+    told = Conditions(1, (), np.ones(1), np.ones((1, 1)))
+    parts = np.zeros((60, 24), dtype=int)
+    few, many = (fitted(errors, recent, parts, told, blocks, LEVELS) for blocks in (1, 1000))
+    ratio = stats.t(2).ppf([0.9, 0.975]) / stats.t(2000).ppf([0.9, 0.975])
+    np.testing.assert_allclose(few.offsets[..., 5:], many.offsets[..., 5:] * ratio)
+
+
+def test_a_column_that_is_forecast_without_error_has_intervals_of_no_width() -> None:
+    told = Conditions(1, (), np.ones(1), np.ones((1, 1)))
+    parts = np.zeros((60, 3), dtype=int)
+    own = fitted(np.zeros((60, 3, 1)), np.zeros((60, 1)), parts, told, 20, LEVELS)
+    assert (own.offsets == 0).all()
+    assert own.levels == LEVELS
 
 
 def test_rows_after_the_calibrating_ones_change_nothing() -> None:
@@ -90,12 +191,14 @@ def test_figures_are_plain_means(head: bool) -> None:
     batch = test.batch(torch.arange(len(test)))
     with torch.no_grad():
         paths = model.quantiles(*batch.inputs).double().numpy()
-    quantiles = np.sort(paths + own.offsets, axis=-1)
+    quantiles = own.quantiles(paths, LEVELS, own.widths(*seen_by(batch, model.task)))
     truth = batch.target.double().numpy()[..., None]
     inside = (quantiles[..., 1] <= truth[..., 0]) & (truth[..., 0] <= quantiles[..., 5])
     width = quantiles[..., 5] - quantiles[..., 1]
     assert got["80"]["coverage"] == pytest.approx(inside.mean())
     assert got["80"]["width"] == pytest.approx(width.mean())
+    outside = np.maximum(quantiles[..., 1] - truth[..., 0], truth[..., 0] - quantiles[..., 5])
+    assert got["80"]["interval_score"] == pytest.approx((width + 10 * outside.clip(0)).mean())
     assert got["80"]["by_step"]["coverage"] == pytest.approx(inside.mean(axis=(0, 2)).tolist())
     assert got["80"]["by_step"]["width"] == pytest.approx(width.mean(axis=(0, 2)).tolist())
     assert got["80"]["columns"]["load"]["coverage"] == pytest.approx(inside[..., 1].mean())
@@ -116,7 +219,8 @@ def test_the_crps_of_normal_quantiles() -> None:
     tally = module.Tally(own)
     truth = np.random.default_rng(0).normal(size=(20_000, 1, 1, 1))
     seen = np.ones((20_000, 1, 1), dtype=bool)
-    tally.add(np.broadcast_to(normal, (20_000, 1, 1, 99)), truth, seen, np.ones(1))
+    quantiles, point = np.broadcast_to(normal, (20_000, 1, 1, 99)), np.zeros((20_000, 1, 1))
+    tally.add(quantiles, point, truth, seen, np.ones(1))
     crps = tally.to_dict(("x",), "")["crps"]
     assert crps == pytest.approx(np.pi**-0.5, rel=0.02)
 
@@ -156,10 +260,9 @@ def holed(panel: bool) -> Windows:
     return Windows(values, torch.zeros(grid, 1), PAST, HORIZON, 40, grid, (2, 0), items)
 
 
-@pytest.mark.parametrize("head", [False, True])
 @pytest.mark.parametrize("panel", [False, True])
-def test_offsets_are_of_what_is_observed(head: bool, panel: bool) -> None:
-    model, chosen = Last(head).eval(), holed(panel)
+def test_offsets_about_a_head_are_of_what_is_observed(panel: bool) -> None:
+    model, chosen = Last(True).eval(), holed(panel)
     own = calibrate(model, chosen, LEVELS)
     assert own.windows == len(chosen)
     batch = chosen.batch(torch.arange(len(chosen)))
@@ -171,12 +274,34 @@ def test_offsets_are_of_what_is_observed(head: bool, panel: bool) -> None:
         for column in range(2):
             alone = np.sort(errors[seen[:, step, column].numpy(), step, column], axis=0)
             n = len(alone)
-            upper = alone[int(np.ceil(0.9 * (n + 1))) - 1, -2 if head else 0]
-            lower = alone[int(np.floor(0.1 * (n + 1))) - 1, 1 if head else 0]
+            upper = alone[int(np.ceil(0.9 * (n + 1))) - 1, 5]
+            lower = alone[int(np.floor(0.1 * (n + 1))) - 1, 1]
             assert own.offsets[step, column, 5] == pytest.approx(upper)
             assert own.offsets[step, column, 1] == pytest.approx(lower)
             middle = alone[:, model.middle]
             assert own.scale[step, column] == pytest.approx(np.sqrt(np.mean(middle**2)))
+
+
+@pytest.mark.parametrize("panel", [False, True])
+def test_offsets_about_a_point_are_of_what_is_observed(panel: bool) -> None:
+    """What stands for a missing value, here 1000, changes nothing."""
+    model, chosen = Last().eval(), holed(panel)
+    own = calibrate(model, chosen, LEVELS)
+    batch = chosen.batch(torch.arange(len(chosen)))
+    seen = batch.target_observed
+    assert seen is not None
+    past, known, observed = seen_by(batch, model.task)
+    assert observed is not None
+    loud = np.where(observed, past, 1000.0)
+    np.testing.assert_array_equal(
+        own.widths(loud, known, observed), own.widths(past, known, observed)
+    )
+    with torch.no_grad():
+        errors = (batch.target - model(*batch.inputs)).numpy() / own.widths(past, known, observed)
+    squares = np.where(seen, errors**2, 0).sum(axis=0) / seen.numpy().sum(axis=0)
+    np.testing.assert_allclose(own.scale, np.sqrt(squares), rtol=1e-6)
+    inside = (np.abs(errors) <= own.offsets[..., 5])[seen.numpy()]
+    assert inside.mean() == pytest.approx(0.8, abs=0.02)
 
 
 def test_a_column_without_values_backs_no_level() -> None:
@@ -193,11 +318,10 @@ def test_many_windows_of_a_panel_are_thinned_evenly(monkeypatch: pytest.MonkeyPa
     own = calibrate(Last().eval(), chosen, LEVELS)
     assert own.windows == 50
     index = torch.linspace(0, len(chosen) - 1, 50, dtype=torch.float64).round().long()
-    batch = chosen.batch(index)
-    assert batch.target_observed is not None
-    seen = batch.target_observed[:, 1, 1]
-    error = (batch.target[:, 1, 1] - batch.past[:, -1, 0])[seen].double().square()
-    assert own.scale[1, 1] == pytest.approx(float(error.mean().sqrt()))
+    past, _, observed = seen_by(chosen.batch(index), Last().task)
+    assert own.conditions is not None
+    recent = deviation(past, 2, observed)
+    np.testing.assert_allclose(own.conditions.usual, np.sqrt(np.nanmean(recent**2, axis=0)))
 
 
 @pytest.mark.parametrize("panel", [False, True])
@@ -212,12 +336,13 @@ def test_coverage_counts_what_is_observed(panel: bool) -> None:
     for number in range(len(test)):
         batch = test.batch(torch.tensor([number]))
         assert batch.target_observed is not None
+        wider = own.widths(*seen_by(batch, model.task))[0]
         item = int(batch.item[0]) if batch.item is not None else 0
         for step in range(HORIZON):
             for column, place in enumerate((2, 0)):
                 if batch.target_observed[0, step, column]:
                     path = float(batch.past[0, -1, place])
-                    low, high = path + own.offsets[step, column, [1, 5]]
+                    low, high = path + wider[step, column] * own.offsets[step, column, [1, 5]]
                     inside[column].append(low <= batch.target[0, step, column] <= high)
                     width[column].append(high - low)
                     units[column].append((high - low) * np.atleast_2d(std)[item, column])
@@ -244,7 +369,8 @@ class TestOnline:
         with torch.no_grad():
             paths = Last().quantiles(*batch.inputs).numpy()
         truth, seen = batch.target[..., None].numpy(), np.ones((HORIZON, 2), dtype=bool)
-        return np.stack([online.step(*each, seen) for each in zip(paths, truth, strict=True)])
+        same = np.ones((HORIZON, 2))
+        return np.stack([online.step(*each, seen, same) for each in zip(paths, truth, strict=True)])
 
     def test_a_forecast_knows_the_rows_before_it_alone(self) -> None:
         values = torch.randn(1000, 3, generator=torch.Generator().manual_seed(0))
@@ -262,14 +388,16 @@ class TestOnline:
         online = Online(own)
         assert np.array_equal(online.offsets, own.offsets)
         zero, high = np.zeros((HORIZON, 2, 1)), np.full((HORIZON, 2, 1), 1e6)
-        seen = np.ones((HORIZON, 2), dtype=bool)
-        first = online.step(zero, high, seen)
+        seen, same = np.ones((HORIZON, 2), dtype=bool), np.ones((HORIZON, 2))
+        first = online.step(zero, high, seen, same)
         np.testing.assert_array_equal(first, own.offsets)
-        online.step(zero, high, seen)  # knows the first step of the first window
+        online.step(zero, high, seen, same)  # knows the first step of the first window
         moved = (online.offsets - own.offsets) / own.scale[..., None]
         np.testing.assert_allclose(moved[0], RATE * np.tile(LEVELS, (2, 1)))
         assert not moved[1:].any()
-        online.step(zero, high, seen)  # and now the first of the second and the second of the first
+        online.step(
+            zero, high, seen, same
+        )  # and now the first of the second and the second of the first
         moved = (online.offsets - own.offsets) / own.scale[..., None]
         np.testing.assert_allclose(moved[:, 0, 0], [2 * RATE * 0.025, RATE * 0.025, 0])
 
@@ -278,9 +406,9 @@ class TestOnline:
         online = Online(calibrate(Last().eval(), windows(100, 300, values), LEVELS))
         start = online.offsets.copy()
         zero, high = np.zeros((HORIZON, 2, 1)), np.full((HORIZON, 2, 1), 1e6)
-        seen = np.tile([False, True], (HORIZON, 1))
+        seen, same = np.tile([False, True], (HORIZON, 1)), np.ones((HORIZON, 2))
         for _ in range(5):
-            online.step(zero, high, seen)
+            online.step(zero, high, seen, same)
         assert np.array_equal(online.offsets[:, 0], start[:, 0])
         assert (online.offsets[:, 1] > start[:, 1]).all()
 
@@ -298,11 +426,11 @@ class TestOnline:
 
     def test_it_finds_its_coverage_after_the_noise_has_grown(self) -> None:
         values = torch.randn(6000, 3, generator=torch.Generator().manual_seed(0))
-        values[400:] *= 3
+        values[400:] *= 9
         test = windows(400, 6000, values)
         own = calibrate(Last().eval(), windows(100, 300, values), LEVELS)
         _, got = counted(Last(), own, test, online=True)
-        assert got["80"]["coverage"] < 0.5
+        assert got["80"]["coverage"] < 0.5, "of three times wider ones"
         assert got["online"]["80"]["coverage"] == pytest.approx(0.8, abs=0.03)
         assert "TOO NARROW" in got["verdict"]
         assert got["online"]["verdict"].startswith("The 80 % online intervals cover")
