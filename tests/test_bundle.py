@@ -15,6 +15,7 @@ import torch
 
 from forecaster.bundle import FILES, INTERVALS, MANIFEST, WEIGHTS, is_bundle, load
 from forecaster.errors import BundleError, DataError, StorageError
+from forecaster.intervals import Conditions
 from forecaster.predict import Forecaster, keep
 from tests.bundles import LEVELS, MODELS, sign, unsaved
 
@@ -69,6 +70,16 @@ class TestRoundTrip:
             for each in (bundle, load(tmp_path / "with"))
         )
         assert before.equals(after)
+
+    @pytest.mark.parametrize("weights", [(), (23.0, 0.5)])
+    def test_so_do_the_conditions_of_its_intervals(self, weights, tmp_path):
+        bundle = unsaved(calibrated=True)
+        told = Conditions(4, weights, np.arange(3.0), np.random.default_rng(0).random((2, 3)))
+        bundle = replace(bundle, intervals=replace(bundle.intervals, conditions=told))
+        found = bundle.save(tmp_path).intervals.conditions
+        assert (found.season, found.weights) == (4, weights)
+        np.testing.assert_array_equal(found.usual, told.usual)
+        np.testing.assert_array_equal(found.phases, told.phases)
 
     def test_so_does_its_golden_forecast(self, tmp_path):
         bundle = unsaved(calibrated=True, targets=("wind", "load"))
@@ -232,6 +243,14 @@ class TestForeign:
         other = unsaved(calibrated=True, horizon=9).intervals
         with pytest.raises(BundleError, match=r"intervals.safetensors does not fit config.json"):
             replace(unsaved(), intervals=other).save(tmp_path)
+
+    @pytest.mark.parametrize(("usual", "phases"), [(2, (1, 3)), (3, (1, 2)), (3, (3,))])
+    def test_conditions_of_other_columns(self, usual, phases, tmp_path):
+        bundle = unsaved(calibrated=True)
+        told = Conditions(4, (), np.ones(usual), np.ones(phases))
+        bundle = replace(bundle, intervals=replace(bundle.intervals, conditions=told))
+        with pytest.raises(BundleError, match=r"intervals.safetensors does not fit config.json"):
+            bundle.save(tmp_path)
 
     def test_a_golden_forecast_of_another_shape(self, tmp_path):
         with pytest.raises(BundleError, match=r"golden.safetensors does not fit config.json"):

@@ -12,7 +12,7 @@ import torch
 
 from forecaster.bundle import Bundle
 from forecaster.config import load
-from forecaster.datasets import load_card, locate
+from forecaster.datasets import load_card, locate, phase_weights
 from forecaster.errors import (
     BundleError,
     DataError,
@@ -21,7 +21,7 @@ from forecaster.errors import (
     UnavailableError,
     UsageError,
 )
-from forecaster.intervals import Intervals
+from forecaster.intervals import Conditions, Intervals
 from forecaster.predict import Forecaster, ask_tracker, load_bundle
 from forecaster.problem import find_data, make_problem
 from tests.bundles import COLUMNS, SEASON, unsaved, warning
@@ -227,6 +227,25 @@ class TestQuantiles:
             for name, factor in ((" 0.1", -1), (" 0.7", 1), (" 0.9", 2)):
                 expected = plain[column] + factor * steps
                 np.testing.assert_allclose(ahead[column + name], expected, rtol=1e-12)
+
+    def test_they_are_wider_after_a_wilder_history_and_at_harder_hours(self, forecaster):
+        """Twelve rows do not hold two days: how far they lie from their mean."""
+        bundle, phases = unsaved(calibrated=True), np.ones((24, 3))
+        phases[13] = 3  # the second step after noon
+        told = Conditions(24, phase_weights("h", 24), np.array([0.5, 1, 1]), phases)
+        bundle = replace(bundle, intervals=replace(bundle.intervals, conditions=told))
+        frame = history(12)
+        frame["load"] = np.repeat([1.0, 1.0, 5.0], 4) + np.tile([0.0, 4.0], 6)
+        recent = np.sqrt(np.square((frame["load"] - frame["load"].mean()) / 2).mean())
+        ahead = Forecaster(bundle, "cpu").predict(frame, 4, (0.1, 0.9))
+        wanted = np.sqrt(recent / 0.5) * np.array([2, 4 * 3, 6, 8])
+        np.testing.assert_allclose(ahead["load 0.9"] - ahead["load"], wanted, rtol=1e-6)
+        frame.loc[[3, 7], "load"] = np.nan
+        there = frame["load"].dropna()
+        recent = np.sqrt(np.square((there - there.mean()) / 2).mean())
+        ahead = Forecaster(bundle, "cpu").predict(frame, 4, (0.1, 0.9))
+        wanted = np.sqrt(recent / 0.5) * np.array([2, 4 * 3, 6, 8])
+        np.testing.assert_allclose(ahead["load 0.9"] - ahead["load"], wanted, rtol=1e-6)
 
     @pytest.mark.parametrize("level", [0.05, 0.95, 0.0, 2.0, np.nan])
     def test_outside_the_range_they_are_refused(self, level):
