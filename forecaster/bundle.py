@@ -390,6 +390,9 @@ def _shares(parts: list[dict[str, Any]], tensors: dict[str, Tensor]) -> tuple[Sh
         place, slash, inner = name.partition("/")
         if slash:
             own[int(place)][inner] = tensor
+    for part in parts:
+        if part["kind"] != NETWORK:
+            kind_of(part["kind"])
     return tuple(
         Share(weights=weights, tensors=mine, **part)
         for part, weights, mine in zip(parts, tensors.get("weights", ()), own, strict=True)

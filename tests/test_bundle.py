@@ -13,7 +13,7 @@ import pytest
 import safetensors.torch
 import torch
 
-from forecaster.bundle import FILES, INTERVALS, MANIFEST, WEIGHTS, is_bundle, load
+from forecaster.bundle import FILES, INTERVALS, MANIFEST, PARTS, WEIGHTS, is_bundle, load
 from forecaster.errors import BundleError, DataError, StorageError
 from forecaster.intervals import Conditions
 from forecaster.predict import Forecaster, keep
@@ -172,7 +172,7 @@ class TestFormat:
 
     @pytest.mark.parametrize(
         ("found", "remedy"),
-        [(4, "train the model anew"), (6, "use it with the version that made it")],
+        [(5, "train the model anew"), (7, "use it with the version that made it")],
     )
     def test_another_format_is_refused_with_what_to_do(self, found, remedy, folder):
         about = json.loads((folder / "about.json").read_text())
@@ -185,14 +185,16 @@ class TestFormat:
                 if name != "parts.json"
             )
         )
-        with pytest.raises(BundleError, match=f"bundle format {found}.*reads format 5: {remedy}"):
+        with pytest.raises(BundleError, match=f"bundle format {found}.*reads format 6: {remedy}"):
             load(folder)
 
     def test_a_part_of_an_unknown_kind_is_refused(self, folder):
-        part = {"name": "line", "kind": "ridge", "file": "line.safetensors"}
+        part = {"name": "line", "kind": "oracle", "settings": {}}
         (folder / "parts.json").write_text(json.dumps([part]))
+        weights = {"weights": torch.ones(1, 6)}
+        (folder / PARTS).write_bytes(safetensors.torch.save(weights))
         sign(folder)
-        with pytest.raises(BundleError, match=r"does not know the part .*ridge"):
+        with pytest.raises(BundleError, match=r"a part of the kind 'oracle', .*install the pack"):
             load(folder)
 
 
@@ -271,7 +273,7 @@ class TestForeign:
     @pytest.mark.parametrize(
         ("name", "change", "words"),
         [
-            ("about.json", lambda about: {**about, "format": 1}, "format 1, .* reads format 5"),
+            ("about.json", lambda about: {**about, "format": 1}, "format 1, .* reads format 6"),
             ("about.json", lambda about: {}, "KeyError.*format"),
             ("about.json", lambda about: [1], "KeyError.*format"),
             ("schema.json", lambda schema: {**schema, "scaler": 3}, "TypeError"),
@@ -295,7 +297,7 @@ class TestForeign:
             load(folder)
 
 
-def test_loading_opens_its_nine_files_and_unpickles_nothing(folder):
+def test_loading_opens_its_ten_files_and_unpickles_nothing(folder):
     """Watched from the inside: files opened, names that unpickling would look up."""
     for name in ("model.pkl", "model.ckpt", "python_model.pkl", "weights.pt"):
         (folder / name).write_bytes(b"cbuiltins\nexit\n(I3\ntR.")
@@ -318,7 +320,7 @@ def test_loading_opens_its_nine_files_and_unpickles_nothing(folder):
         [sys.executable, "-c", textwrap.dedent(program), str(folder)],
         capture_output=True, text=True, check=True,
     )  # fmt: skip
-    assert done.stdout.splitlines() == ["9 9", "[]", "[]", "set()"]
+    assert done.stdout.splitlines() == ["10 10", "[]", "[]", "set()"]
 
 
 class TestWriting:

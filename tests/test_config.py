@@ -74,6 +74,7 @@ class TestPrecedence:
             ("lookback", "3 cycles"),
             ("epochs", 2),
             ("time_limit", 90.0),
+            ("blend", "none"),
             ("refit", True),
             ("register", False),
             ("seed", 5),

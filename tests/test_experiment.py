@@ -82,9 +82,11 @@ class TestRun:
     def test_every_test_window_is_scored_beside_the_floors(self, result):
         test = result.metrics["test"]
         assert test["windows"] == WINDOWS
-        assert {"last value", "cycle mean", "linear map", "seasonal naive, 12"} <= set(
-            test["floors"]
-        )
+        assert list(test["floors"]) == [
+            "training mean", "last value", "seasonal naive, 12", "seasonal naive, 24", "cycle mean",
+            "drift", "damped trend", "ridge, 36", "ridge by column, 36", "ridge, 12",
+            "ridge by column, 12",
+        ]  # fmt: skip
         assert test["verdict"].startswith("The model ")
         assert 0 < test["mse"] < 1, "the series is a sine with little noise"
         assert list(test["columns"]) == ["a", "b", "c"]
@@ -177,8 +179,10 @@ class TestTracking:
         assert metrics["test_mse"] == test["mse"]
         assert metrics["test_windows"] == WINDOWS
         assert metrics["column/a/mae_units"] == test["columns"]["a"]["mae_units"]
-        assert metrics["floor/linear_map/mse"] == test["floors"]["linear map"]["mse"]
-        assert metrics["skill/linear_map"] == test["floors"]["linear map"]["skill"]
+        assert metrics["floor/ridge_36/mse"] == test["floors"]["ridge, 36"]["mse"]
+        assert metrics["skill/ridge_36"] == test["floors"]["ridge, 36"]["skill"]
+        assert metrics["network_test_mse"] == test["network"]["mse"]
+        assert metrics["network_weight"] == test["network"]["weight"]
         assert metrics["train_windows_per_second"] > 0
         interval = test["intervals"]["80"]
         assert metrics["intervals/80/coverage"] == interval["coverage"]
@@ -319,7 +323,7 @@ class TestCommand:
         assert "attention mean amounts to: " in err
         assert [line for line in err.splitlines() if line.startswith("epoch")] != []
         assert f"test split, {WINDOWS} windows (all of them)" in out
-        assert "linear map" in out
+        assert "ridge by column, 36" in out
         assert "80 % " in out
         assert "The 80 % intervals cover " in out
         folder = next(Path("runs").glob("small-5-mean-s0-*"))

@@ -5,12 +5,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from forecaster.evaluate.floors import linear_map
 
 from forecaster import remarks
 from forecaster.datasets import Items, Windows
 from forecaster.errors import BundleError
+from forecaster.model import Task
 from forecaster.notices import Notice, NoticeCode
+from forecaster.parts import Fold, Ridge
 from forecaster.remarks import TRAITS, Ranges, figures, traits
 
 ROWS, PAST, HORIZON, SEASON = 3000, 96, 24, 24
@@ -151,7 +152,9 @@ class TestFirstSteps:
         """A ridge regression, and even the mean with a cycle mean that knows no level."""
         validation = windows(series(), BORDER, ROWS)
         batch = validation.batch(torch.arange(len(validation)))
-        ahead = linear_map(windows(series()), validation).forecast(batch)[:, 0].numpy()
+        task = Task(2, (0, 1), PAST, PAST, HORIZON, 1, SEASON)
+        ridge = Ridge.fit(Fold(task, windows(series()), validation, (SEASON,)))[0]
+        ahead = ridge(*batch.inputs)[:, 0].numpy()
         cycle = batch.past.unflatten(1, (-1, SEASON)).mean(dim=1)[:, 0].numpy()
         last = batch.past[:, -1].numpy()
         for first in (ahead, (ahead + cycle) / 2):

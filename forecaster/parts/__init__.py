@@ -38,7 +38,7 @@ def kinds() -> dict[str, type[Part]]:
 def kind_of(name: str) -> type[Part]:
     """Raises BundleError for a kind that nothing here knows."""
     try:
-        return kinds()[name]
+        return KINDS.get(name) or kinds()[name]
     except KeyError:
         raise BundleError(
             f"this bundle has a part of the kind '{name}', but here are {', '.join(kinds())}; "

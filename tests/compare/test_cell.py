@@ -11,6 +11,7 @@ from forecaster.compare import table
 from forecaster.compare.cell import ARRAYS, FACTS, WEIGHTS, Finished, Shared, read, train
 from forecaster.errors import StorageError, UsageError
 from forecaster.judge import judge
+from forecaster.parts import Blend, Network
 from forecaster.problem import make_problem
 from tests.compare.grids import small_grid
 
@@ -59,7 +60,7 @@ def test_it_is_what_the_evaluation_says(done, grid):
     problem = make_problem(cell.config, grid.data["small"])
     model = problem.build_model()
     model.load_state_dict(load_weights(done.folder / WEIGHTS))
-    judged = judge(problem, model, "cpu").to_dict()
+    judged = judge(problem, Blend.alone(Network(model)), "cpu").to_dict()
     for key in ("mse", "mae", "windows", "by_step"):
         assert done.facts[key] == judged[key]
     for name, floor in judged["floors"].items():

@@ -9,14 +9,19 @@ from forecaster.evaluate import display
 
 
 def metrics(columns: int = 3) -> dict[str, Any]:
-    floor = {"mse": 1.5, "mae": 1.25, "skill": 0.3333, "chosen": "k = 2 cycles"}
+    floor = {
+        "mse": 1.5, "mae": 1.25, "skill": 0.3333, "chosen": "k = 2 cycles", "weight": 0.25
+    }  # fmt: skip
+    nothing = {**floor, "mse": 0.0, "skill": None, "weight": 0.0}
+    adds = {"mse": -0.0123, "paired_low": -0.02, "paired_high": -0.005}
     return {
         "windows": 123,
         "mse": 1.0,
         "mae": 0.5,
         "by_step": {"mse": [0.5, 1.0, 1.5], "mae": [0.25, 0.5, 0.75]},
         "columns": {f"c{i}": {"mse": float(i), "mae": i / 2} for i in range(columns)},
-        "floors": {"cycle mean": floor, "perfect": {**floor, "mse": 0.0, "skill": None}},
+        "floors": {"cycle mean": floor, "perfect": nothing},
+        "network": {"mse": 1.25, "mae": 0.75, "weight": 0.75, "adds": adds},
         "best_floor": "cycle mean",
         "intervals": None,
     }
@@ -30,11 +35,37 @@ def draw(figure: Any) -> None:
 
 def test_the_table_has_the_model_first() -> None:
     assert display.table(metrics()) == [
-        ("forecast", "MSE", "MAE", "skill", "chosen"),
-        ("model", "1.0000", "0.5000", "", ""),
-        ("cycle mean", "1.5000", "1.2500", "+33.3%", "k = 2 cycles"),
-        ("perfect", "0.0000", "1.2500", "", "k = 2 cycles"),
+        ("forecast", "MSE", "MAE", "skill", "weight", "chosen"),
+        ("model", "1.0000", "0.5000", "", "", ""),
+        ("network", "1.2500", "0.7500", "", "75%", ""),
+        ("cycle mean", "1.5000", "1.2500", "+33.3%", "25%", "k = 2 cycles"),
+        ("perfect", "0.0000", "1.2500", "", "", "k = 2 cycles"),
     ]
+    assert len(display.table({**metrics(), "network": None})) == 4
+
+
+@pytest.mark.parametrize(
+    ("weight", "adds", "words"),
+    [
+        (0.75, (-0.0123, -0.02, -0.005), "75% of the model; the rest alone is worse: it adds"),
+        (0.25, (0.001, -0.01, 0.012), "25% of the model; the rest alone is not measurably differ"),
+        (0.25, (0.01, 0.005, 0.015), "the rest alone would be BETTER: it adds +0.0100 to the MSE"),
+        (0.25, (0.01, None, None), "too few windows to measure what it adds"),
+        (0.0, None, "The network has no share in the model: validation gave it none."),
+    ],
+)
+def test_what_the_network_adds_in_words(
+    weight: float, adds: tuple[float | None, ...] | None, words: str
+) -> None:
+    keys = ("mse", "paired_low", "paired_high")
+    found = None if adds is None else dict(zip(keys, adds, strict=True))
+    (line,) = display.network_lines({"weight": weight, "adds": found})
+    assert words in line
+
+
+def test_of_a_network_alone_nothing_is_said() -> None:
+    assert display.network_lines(None) == []
+    assert display.network_lines({"weight": 1.0, "adds": None}) == []
 
 
 def test_intervals_in_words_the_online_form_beside_them() -> None:

@@ -17,6 +17,7 @@ from forecaster.config import load
 from forecaster.evaluate import display, figures
 from forecaster.evaluate.figures import METRICS, ErrorMetric, Metric
 from forecaster.judge import find_intervals, flat_metrics, judge
+from forecaster.parts import Blend, Network
 from forecaster.problem import find_data, make_problem
 from forecaster.report import grid, runs
 from tests import small
@@ -24,7 +25,7 @@ from tests.compare.grids import small_grid
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 LARGEST = ErrorMetric(
-    name="largest", label="LARGEST", form="<{:.2f}>", unit="variances of the training rows",
+    name="largest", label="LARGEST", form="<{:.7f}>", unit="variances of the training rows",
     of=lambda errors, by: errors.mean("squared", by) + 123,
 )  # fmt: skip
 
@@ -41,20 +42,24 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 def test_a_new_metric_of_a_run_is_shown_everywhere() -> None:
     problem = make_problem(*find_data(load("small.yaml", [], {}, {}), print))
-    model = problem.build_model().eval()
+    network = problem.build_model().eval()
+    model = Blend.alone(Network(network))
     intervals, _ = find_intervals(problem, model, "cpu")
     test = judge(problem, model, "cpu", intervals).to_dict()
     mse = test["mse"]
-    head, model_line, floor_line, *_ = display.text(test).splitlines()[1:]
-    assert head.split() == ["MSE", "MAE", "LARGEST", "skill"]
-    assert f" <{mse + 123:.2f}>" in model_line
+    head, model_line, network_line, floor_line, *_ = display.text(test).splitlines()[1:]
+    assert head.split() == ["MSE", "MAE", "LARGEST", "skill", "weight"]
+    assert f"<{mse + 123:.7f}>" in model_line
+    assert network_line.split()[:-1] == ["network", *model_line.split()[1:]]
     assert "training mean" in floor_line
-    assert f" <{test['floors']['training mean']['mse'] + 123:.2f}>" in floor_line
-    assert f", LARGEST <{test['columns']['a']['mse'] + 123:.2f}>" in display.text(test)
+    assert f"<{test['floors']['training mean']['mse'] + 123:.7f}>" in floor_line
+    assert f", LARGEST <{test['columns']['a']['mse'] + 123:.7f}>" in display.text(test)
     fitted = dict.fromkeys(("windows", "seconds", "windows_per_second", "best_epoch"), 1)
     metrics = {"validation_mse": 1.0, "validation_windows": 1, "train": fitted, "test": test}
     tracked = flat_metrics(metrics)
-    for name in ("test_largest", "floor/training_mean/largest", "column/a/largest"):
+    for name in (
+        "test_largest", "network_test_largest", "floor/training_mean/largest", "column/a/largest"
+    ):  # fmt: skip
         assert name in tracked
         assert tracked[name] == pytest.approx(tracked[name.replace("largest", "mse")] + 123)
     assert "test_mase" in tracked
@@ -63,11 +68,11 @@ def test_a_new_metric_of_a_run_is_shown_everywhere() -> None:
         "name": "x", "data_digest": problem.digest, "refit": False, "commit": "abc",
         "attn_effective": "prob",
     }  # fmt: skip
-    weights = dict(model.state_dict())
+    weights = dict(network.state_dict())
     Bundle(problem.config, problem.schema, weights, metrics, about).save(Path("it"))
     page = report.render(runs.of_runs(["it"], "the command", "cpu"))
     assert "test LARGEST" in page
-    assert page.count(f"&lt;{mse + 123:.2f}&gt;") == 2, "beside the costs and beside the floors"
+    assert page.count(f"&lt;{mse + 123:.7f}&gt;") >= 2, "beside the costs and beside the floors"
 
 
 def test_a_new_metric_of_a_grid_is_shown_everywhere(
@@ -79,7 +84,7 @@ def test_a_new_metric_of_a_grid_is_shown_everywhere(
         if each.regime == "few" and each.linear:
             train(shared, each)
     cells = finished(GRIDS / "toy")
-    printed = [f"<{each.facts['mse'] + 123:.2f}>" for each in cells]
+    printed = [f"<{each.facts['mse'] + 123:.7f}>" for each in cells]
     shown = table.text(table.rows(cells))
     page = report.render(grid.of_grid("toy", "the command"))
     assert "LARGEST" in shown
