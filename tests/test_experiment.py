@@ -256,6 +256,8 @@ class TestIntervals:
 
     def test_the_online_form_has_a_column_of_its_own(self):
         result, _ = run("track.register_model=false", "intervals.online=true")
+        words = "the online form is judged alone: a forecast that is asked for comes without"
+        assert words in result.bundle.about["intervals"]
         fixed = result.metrics["test"]["intervals"]
         online = fixed["online"]
         assert online["80"]["coverage"] != fixed["80"]["coverage"]

@@ -27,6 +27,8 @@ RATE = 0.05
 """Largest step of the online form, in root mean squares of the calibrating errors."""
 MOST_ERRORS = 2**25
 """How many errors to hold at once while calibrating: 128 MB, some times over."""
+FEWEST = 40
+"""Windows that calibrate however wide they are: so many back 97.5 %."""
 PARTS = 24
 """Of the cycle, at most, have widths of their own."""
 
@@ -34,12 +36,13 @@ PARTS = 24
 def calibrate(model: Quantiled, windows: Windows, levels: tuple[float, ...]) -> Intervals:
     """Intervals from the model's errors on `windows`, where they are observed.
 
-    Evenly spaced windows stand for all, as many as MOST_ERRORS hold. The offsets about quantiles
-    that the model has itself are `conformal_offsets`, those about a point forecast `fitted`.
+    Evenly spaced windows stand for all, as many as MOST_ERRORS hold, but FEWEST at least. The
+    offsets about quantiles that the model has itself are `conformal_offsets`, those about a point
+    forecast `fitted`.
     """
     task, horizon, targets = model.task, windows.horizon, len(windows.targets)
     paths = 1 if model.spread is None else len(levels)
-    count = min(len(windows), max(1, MOST_ERRORS // (horizon * targets * paths)))
+    count = min(len(windows), max(FEWEST, MOST_ERRORS // (horizon * targets * paths)))
     chosen = torch.linspace(0, len(windows) - 1, count, dtype=torch.float64).round().long()
     errors = np.empty((count, horizon, targets, paths), dtype=np.float32)
     bins = min(task.season, PARTS) if task.phase else 1
@@ -87,7 +90,7 @@ def fitted(
     observed = (~np.isnan(errors)).sum(axis=0)
     usual = _rms(recent)
     told = replace(told, usual=usual)
-    errors = errors / told.of_deviation(recent)[:, None]
+    errors = errors / told.of_deviation(recent)[:, None].astype(errors.dtype)
     sizes = _over(np.abs(errors), _rms(errors))
     cycles = blocks * horizon / told.season
     phases = told.phases.copy()
@@ -95,7 +98,7 @@ def fitted(
     for part in range(len(phases) if len(phases) > 1 else 0):
         here = _over(_mean(sizes[parts == part]), whole)
         phases[part] = (cycles * np.where(whole * here > 0, here, 1) + 4) / (cycles + 4)
-    errors = errors / phases[parts]
+    errors = errors / phases.astype(errors.dtype)[parts]
     scale = _rms(errors)
     sizes = np.sort(_over(np.abs(errors), scale).reshape(n * horizon, -1), axis=0)
     known = observed.sum(axis=0)
@@ -125,7 +128,7 @@ def _rms(values: np.ndarray) -> np.ndarray:
 
 def _over(values: np.ndarray, scale: np.ndarray) -> np.ndarray:
     """Their ratio, 0 where the scale is."""
-    ratio: np.ndarray = values / np.where(scale > 0, scale, np.inf)
+    ratio: np.ndarray = values / np.where(scale > 0, scale, np.inf).astype(values.dtype)
     return ratio
 
 

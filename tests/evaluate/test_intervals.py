@@ -153,6 +153,12 @@ def test_wilder_weeks_have_wider_intervals() -> None:
     assert ratio == pytest.approx(3**0.5, rel=0.1)
 
 
+def test_wide_windows_back_the_levels_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_ERRORS", 1)
+    own = calibrate(Last().eval(), windows(100, 600), LEVELS)
+    assert (own.windows, own.levels) == (40, LEVELS)
+
+
 def test_few_horizons_widen_the_intervals() -> None:
     """The same errors, from one horizon or from a thousand: Student's t with two degrees."""
     random = np.random.default_rng(0)
