@@ -71,7 +71,7 @@ class Evaluation:
         if found is Verdict.BETTER:
             return f"The model beats {floor}: {interval}."
         if found is Verdict.WORSE:
-            return f"The model LOSES to {floor}: {interval}. Use the floor, or another recipe."
+            return f"The model LOSES to {floor}: {interval}. It alone was the better forecast."
         difference = self.model.mse - self.floors[name].mse
         better = "better than" if difference < 0 else "worse than" if difference > 0 else "equal to"
         if np.isinf(low):
@@ -128,6 +128,7 @@ class Evaluation:
             **measure(self.errors(self.network), "all", "terminal"),
             "weight": self.weights.get(NETWORK, 0.0),
             "adds": None,
+            "verdict": self.network_verdict(),
         }
         if self.rest is not None:
             low, high = self.model.against(self.rest)
@@ -137,6 +138,29 @@ class Evaluation:
                 "paired_high": plain(high),
             }
         return found
+
+    def network_verdict(self) -> str:
+        """In words: what the network adds to the model."""
+        weight = self.weights.get(NETWORK, 0.0)
+        if not weight:
+            return "The network has no share in the model: validation gave it none."
+        if self.rest is None:
+            return "The network is the whole model."
+        share = f"The network is {weight:.0%} of the model"
+        low, high = self.model.against(self.rest)
+        if np.isinf(low):
+            return f"{share}; the windows are too few to measure what it adds."
+        found = {
+            Verdict.BETTER: "the rest alone is worse",
+            Verdict.SAME: "the rest alone is not measurably different",
+            Verdict.WORSE: "the rest alone would be BETTER",
+        }[Verdict.of(low, high)]
+        difference = self.model.mse - self.rest.mse
+        return (
+            f"{share}; {found}: with the network the MSE is {abs(difference):.4f} "
+            f"{'lower' if difference < 0 else 'higher'}, paired 95 % interval of the difference "
+            f"{interval_text(low, high)}."
+        )
 
     def _items(self, metrics: dict[str, list[float | None]]) -> dict[str, Any] | None:
         """The metrics of the series of a panel by name, the best first."""

@@ -6,7 +6,6 @@ import numpy as np
 
 from forecaster.evaluate.figures import ErrorMetric, IntervalMetric, QuantileMetric, shown
 from forecaster.evaluate.intervals import SHARES, percent
-from forecaster.evaluate.metrics import Verdict, interval_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,7 +22,10 @@ def text(test: dict[str, Any]) -> str:
     head, *rows = table(test)
     for name, *figures, remark in [("", *head[1:-1], ""), *rows]:
         lines.append(f"{name:<23}{''.join(f'{each:>9}' for each in figures)}  {remark}".rstrip())
-    lines += [test["verdict"], *network_lines(test["network"]), *interval_lines(test["intervals"])]
+    lines.append(test["verdict"])
+    if test["network"] is not None:
+        lines.append(test["network"]["verdict"])
+    lines += interval_lines(test["intervals"])
     metrics = shown(ErrorMetric, "columns")
     for name, own in test["columns"].items():
         said = [f"{metric.label} {metric.text(own[metric.name])}" for metric in metrics]
@@ -52,27 +54,6 @@ def table(test: dict[str, Any]) -> list[tuple[str, ...]]:
             for name, own in test["floors"].items()
         ),
     ]
-
-
-def network_lines(network: dict[str, Any] | None) -> list[str]:
-    """In words: what the network adds to the forecast."""
-    if network is None:
-        return []
-    if not network["weight"]:
-        return ["The network has no share in the model: validation gave it none."]
-    if network["adds"] is None:
-        return []
-    low, high = network["adds"]["paired_low"], network["adds"]["paired_high"]
-    share = f"The network has {network['weight']:.0%} of the model"
-    if low is None:
-        return [f"{share}; there are too few windows to measure what it adds."]
-    found = {
-        Verdict.BETTER: "the rest alone is worse",
-        Verdict.SAME: "the rest alone is not measurably different",
-        Verdict.WORSE: "the rest alone would be BETTER",
-    }[Verdict.of(low, high)]
-    return [f"{share}; {found}: it adds {network['adds']['mse']:+.4f} to the MSE, paired 95 % "
-            f"interval {interval_text(low, high)}."]  # fmt: skip
 
 
 def interval_lines(fixed: dict[str, Any] | None) -> list[str]:

@@ -38,14 +38,15 @@ def level(batch: Batch) -> Tensor:
     return (1 - factor)[:, None, None] * batch.target
 
 
-def judged(model: Any, rows: int = 300, scale: float = 1.0, naive: Any = (0.5, 2.0)) -> Evaluation:
+def judged(
+    model: Any, rows: int = 300, scale: float = 1.0, naive: Any = (0.5, 2.0), **blend: Any
+) -> Evaluation:
     """`model` on random columns beside two floors, of which "zero" is the better one."""
     values = scale * torch.randn(rows, 3, generator=torch.Generator().manual_seed(0))
     test = Windows(values, torch.zeros(rows, 1), 8, HORIZON, BORDER, rows, (2, 0))
     floors = {"zero": (zero, ""), "half": (half, "by its own look-back")}
-    return evaluate(
-        model, floors, test, ("OT", "load"), Scaler((0.0, 1.0), (10.0, 3.0)), np.array(naive)
-    )
+    scaler = Scaler((0.0, 1.0), (10.0, 3.0))
+    return evaluate(model, floors, test, ("OT", "load"), scaler, np.array(naive), **blend)
 
 
 def test_figures_are_plain_means() -> None:
@@ -75,7 +76,7 @@ def test_figures_are_plain_means() -> None:
     ("model", "opening", "ending", "lost_to"),
     [
         (better, "The model beats the best floor, zero (", "].", []),
-        (worse, "The model LOSES to the best floor, zero (", "]. Use the floor, or another recipe.",
+        (worse, "The model LOSES to the best floor, zero (", "]. It alone was the better forecast.",
          ["zero", "half"]),
         (level, "The model is ", "].", None),
         (zero, "The model is equal to the best floor, zero (", "[+0.0000, +0.0000].", []),
@@ -112,6 +113,32 @@ def test_the_verdict_says_what_was_measured(
 def test_a_verdict_that_hangs_on_little_says_so(ends: tuple[float, float], words: str) -> None:
     got = replace(judged(better), paired={"zero": ends, "half": (0.0, 0.0)})
     assert words.format(f"zero ({got.floors['zero'].mse:.3f})") in got.verdict()
+
+
+@pytest.mark.parametrize(
+    ("model", "rest", "weight", "words"),
+    [
+        (better, zero, 0.25, r"The network is 25% of the model; the rest alone is worse: with the "
+                             r"network the MSE is 0\.\d{4} lower, paired .* \[-.*, -.*\]\."),
+        (worse, zero, 0.25, r".* would be BETTER: .* higher, paired .* \[\+.*, \+.*\]\."),
+        (level, zero, 0.25, r".*; the rest alone is not measurably different: .*"),
+        (better, None, 1.0, r"The network is the whole model\."),
+        (better, None, 0.0, r"The network has no share in the model: validation gave it none\."),
+    ],
+)  # fmt: skip
+def test_what_the_network_adds_is_said(model: Any, rest: Any, weight: float, words: str) -> None:
+    weights = {"network": weight, "zero": 1 - weight}
+    found = judged(model, weights=weights, network=half, rest=rest).to_dict()["network"]
+    assert re.fullmatch(words, found["verdict"])
+    assert found["weight"] == weight
+    assert (found["adds"] is None) == (rest is None)
+
+
+def test_too_few_windows_to_tell_what_the_network_adds() -> None:
+    found = judged(better, BORDER + 10, weights={"network": 0.5}, network=half, rest=zero)
+    assert found.network_verdict() == (
+        "The network is 50% of the model; the windows are too few to measure what it adds."
+    )
 
 
 def test_too_few_windows_are_told() -> None:
