@@ -10,7 +10,7 @@ import torch
 import yaml
 from torch import nn
 
-from forecaster import machine, resources
+from forecaster import machine, resources, shares
 from forecaster.bundle import Bundle, Share
 from forecaster.config import Loaded
 from forecaster.datasets import Windows, load_card
@@ -105,10 +105,11 @@ def run(loaded: Loaded, say: Say, show: Callable[[dict[str, Any]], None]) -> Res
         about["run_id"] = tracked.id
         network = served.network
         weights = {} if network is None else dict(network.state_dict())
-        shares = Share.of(served)
-        kept = Bundle(config, final.schema, weights, metrics, about, intervals, shares)
+        parts = Share.of(served)
+        kept = Bundle(config, final.schema, weights, metrics, about, intervals, parts)
         bundle = keep(kept, folder)
         say(f"bundle written to {folder}")
+        tracked.describe(shares.in_markdown(bundle))
 
         if lost := tracked.flush():
             say(f"the tracker lost {lost} reports of epochs on the way")

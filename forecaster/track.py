@@ -48,7 +48,7 @@ from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 from mlflow.tracking.context.registry import resolve_tags
 from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema
 from mlflow.types.schema import AnyType
-from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT, MLFLOW_PARENT_RUN_ID
+from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT, MLFLOW_PARENT_RUN_ID, MLFLOW_RUN_NOTE
 
 from forecaster.errors import ForecasterError, Stopped, StorageError, UnavailableError, UsageError
 from forecaster.lookup import did_you_mean, model_reference
@@ -154,6 +154,11 @@ class Run:
     def text(self, name: str, text: str) -> None:
         with _explained(self.uri):
             self._client.log_text(self.id, text, name)
+
+    def describe(self, text: str) -> None:
+        """The description of the run, Markdown, where the page of MLflow shows it."""
+        with _explained(self.uri):
+            self._client.set_tag(self.id, MLFLOW_RUN_NOTE, _cut(text, 8000))
 
     def dataset(self, name: str, digest: str, source: str, context: str = "training") -> None:
         """Note which data the run used; `source` is an address or a path, nothing is read."""

@@ -8,10 +8,11 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from forecaster.bundle import FILES, MANIFEST, Bundle, Schema
+from forecaster.bundle import FILES, MANIFEST, Bundle, Schema, Share
 from forecaster.config import load_dict
 from forecaster.datasets import Reading, Scaler
 from forecaster.intervals import Intervals
+from forecaster.parts import Blend, CycleMean, LastValue, Network, Part
 
 COLUMNS = ("load", "wind", "Zürich °C")
 SEASON = 4
@@ -68,6 +69,32 @@ def unsaved(
     }
     metrics = {"test": {"mse": 0.1 + 0.2, "mae": None, "windows": 3}}
     return Bundle(config, schema, dict(built.state_dict()), metrics, about, intervals)
+
+
+def blended(bundle: Bundle, **weights: float) -> Bundle:
+    """The same network as a part, beside the mean of the last 8 steps' cycles of 4 and the last
+    value, by the weights of `network`, `cycle` and `last`; what has none is left out."""
+    task = bundle.schema.task(*bundle.config.window.lengths())
+    parts: dict[str, Part] = {
+        "network": Network(bundle.build_network(task)),
+        "cycle": CycleMean(task, "cycle mean", 8, "k = 2 cycles of 4 steps", season=4),
+        "last": LastValue(task, "last value", task.past),
+    }
+    shares = torch.tensor([[each] * task.horizon for each in weights.values()])
+    blend = Blend(task, {parts[name].name: parts[name] for name in weights}, shares)
+    tried = {
+        part.name: {
+            "weight": weights.get(name, 0.0), "validation_mse": 0.125, "chosen": part.chosen,
+        }
+        for name, part in parts.items()
+    }  # fmt: skip
+    network = weights.get("network", 0.0)
+    found = {"mse": 0.5, "weight": network, "verdict": f"The network is {network:.0%} of it."}
+    test = {"floors": {}, **bundle.metrics["test"], "network": found}
+    floors = {**test["floors"], "cycle mean": {"mse": 0.75, "mae": 0.7, "skill": 0.5}}
+    metrics = {**bundle.metrics, "parts": tried, "test": {**test, "floors": floors}}
+    kept = bundle.weights if network else {}
+    return replace(bundle, parts=Share.of(blend), weights=kept, metrics=metrics)
 
 
 def warning(bundle: Bundle, past: float = 0.0) -> Bundle:

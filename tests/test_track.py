@@ -102,6 +102,7 @@ def test_run_holds_what_it_is_given(client, forecaster):
         run.report({"train_loss": 2.0, "validation_loss": 3.0}, 1)
         run.report({"train_loss": 1.0, "validation_loss": 2.5}, 2)
         run.metrics({"test_mse": 0.5})
+        run.describe("It **wins**.")
         run.text("config.yaml", yaml.safe_dump(config.to_dict()))
         run.figure("error by step", figure)
         run.dataset("ETTh1", f"sha256:{'ab' * 32}", "https://example.org/ETTh1.csv")
@@ -109,6 +110,7 @@ def test_run_holds_what_it_is_given(client, forecaster):
     assert (found.info.status, found.info.run_name) == ("FINISHED", "ETTh1-336-prob")
     assert found.data.params == config.flat()
     assert found.data.tags["attn"] == "prob"
+    assert found.data.tags["mlflow.note.content"] == "It **wins**."
     assert found.data.tags["attn.effective"] == "sparse"
     assert found.data.metrics["test_mse"] == 0.5
     history = client.get_metric_history(run.id, "train_loss")

@@ -5,7 +5,7 @@ style sheet: s0 to s7 are told apart by hue, `muted` is thin and grey, `dashed` 
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from xml.etree import ElementTree as ET
@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 
 WIDTH, HEIGHT = 400, 250
 LEFT, RIGHT, TOP, BOTTOM = 56, 10, 26, 40
+BAR = 42
+"""The height of a bar of shares with its name."""
 KINDS = 8
 LEVELS = 6
 """Shades of a heat map."""
@@ -155,6 +157,34 @@ def _free_place(
             taken.append((left, left + wide, height))
             return round(left, 1), round(height, 1)
     return None
+
+
+def share_chart(
+    bars: Sequence[tuple[str, Sequence[tuple[str, float]]]], title: str, kinds: Mapping[str, str]
+) -> str:
+    """Bars by name, one below the other, each of named shares that sum to 1, in their order.
+
+    `kinds` has the kind of a share by its name; the others are `muted`. A share of 5 % or more has
+    its percentage in it.
+    """
+    svg = ET.Element(
+        "svg",
+        {"viewBox": f"0 0 {WIDTH} {BAR * len(bars) + 6}", "role": "img", "aria-label": title},
+    )
+    for row, (bar, shares) in enumerate(bars):
+        top, left = BAR * row + 16, 2.0
+        _add(svg, "text", "name", text=bar, x=left, y=top - 4)
+        for name, share in shares:
+            wide = share * (WIDTH - 4)
+            kind = kinds.get(name, "muted")
+            box = _add(svg, "rect", f"share {kind}", x=round(left, 1), y=top,
+                       width=round(wide, 1), height=BAR - 22)  # fmt: skip
+            _add(box, "title", text=f"{name}: {share:.1%}")
+            if share >= 0.05:
+                _add(svg, "text", "inside middle", text=f"{100 * share:.0f} %",
+                     x=round(left + wide / 2, 1), y=top + BAR / 2 - 7)  # fmt: skip
+            left += wide
+    return _text(svg)
 
 
 def heat_map(matrix: NDArray[np.float64], title: str, x: str, y: str) -> str:

@@ -6,12 +6,22 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from forecaster import shares
+from forecaster.bundle import Bundle
 from forecaster.datasets import Windows
 from forecaster.evaluate.examples import Example
 from forecaster.evaluate.lags import LagProfile
 from forecaster.problem import Problem
-from forecaster.report.charts import KINDS, Line, Point, heat_map, line_chart, scatter_chart
-from forecaster.report.page import Chart, Section
+from forecaster.report.charts import (
+    KINDS,
+    Line,
+    Point,
+    heat_map,
+    line_chart,
+    scatter_chart,
+    share_chart,
+)
+from forecaster.report.page import Chart, Section, Table
 
 Array = NDArray[np.floating]
 
@@ -58,6 +68,32 @@ def frontier_chart(title: str, entries: Sequence[Entry]) -> Chart:
     caption = f"{title}.{area} In colour, what no other beats in {what} at once: {', '.join(on)}."
     legend = [("s0", "on the frontier"), ("muted", "another is at least as good in all")]
     return Chart(svg, caption, legend if len(on) < len(entries) else legend[:1])
+
+
+def share_section(runs: Sequence[tuple[str, Bundle]], notes: Sequence[str]) -> Section:
+    """What models by name are made of: the weights as bars, and all parts that were tried."""
+    bars = [
+        (name, [(part.name, part.weight) for part in shares.made_of(bundle)])
+        for name, bundle in runs
+    ]
+    whole: dict[str, float] = {}
+    for _, parts in bars:
+        for part, weight in parts:
+            whole[part] = whole.get(part, 0.0) + weight
+    heaviest = sorted(whole, key=lambda part: -whole[part])
+    kinds = {part: f"s{place}" for place, part in enumerate(heaviest[:KINDS])}
+    legend = [(kind, part) for part, kind in kinds.items()]
+    if len(heaviest) > KINDS:
+        legend.append(("muted", "the others"))
+    caption = "The weights of the parts, which sum to one: their mean over the steps ahead."
+    head = ("part", "weight", "validation MSE", "test MSE", "chosen")
+    return Section(
+        "parts",
+        "What the forecast is made of",
+        notes,
+        [Table(head, shares.rows(bundle), name) for name, bundle in runs],
+        [Chart(share_chart(bars, "The weights of the parts", kinds), caption, legend)],
+    )
 
 
 def step_chart(

@@ -2,13 +2,14 @@
 
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
 
 import numpy as np
 import yaml
 
+from forecaster import shares
 from forecaster.bench.inference import TOGETHER, Inference, inference
 from forecaster.bundle import Bundle
 from forecaster.evaluate import SHARES, Evaluation, Verdict, interval_text, is_borderline, percent
@@ -30,6 +31,7 @@ from forecaster.report.parts import (
     Entry,
     frontier_chart,
     lag_section,
+    share_section,
     step_chart,
     window_chart,
 )
@@ -112,6 +114,7 @@ def of_runs(sources: Sequence[str], command: str, device: str) -> Page:
         sections=[
             Section("figures", "Figures", amounts, [_table(group) for group in together]),
             Section("verdicts", "Verdicts", verdicts, [*_pairs(together)]),
+            _shares(runs),
             Section("floors", "Floors", tables=[_floors(run) for run in runs]),
             *_intervals(together),
             Section(
@@ -179,6 +182,21 @@ def _table(runs: Sequence[Judged]) -> Table:
     best = min(range(len(runs)), key=lambda i: runs[i].evaluation.model.mse)
     strong = frozenset({best}) if len(runs) > 1 else frozenset()
     return Table(head, rows, runs[0].task, strong)
+
+
+def _shares(runs: Sequence[Judged]) -> Section:
+    """What the models are made of, with the errors that were just measured."""
+    tests = [run.evaluation.to_dict() for run in runs]
+    bundles = [
+        replace(run.bundle, metrics={**run.bundle.metrics, "test": test})
+        for run, test in zip(runs, tests, strict=True)
+    ]
+    notes = [
+        f"{run.name}: {shares.network_verdict(bundle)}"
+        for run, bundle in zip(runs, bundles, strict=True)
+        if shares.network_verdict(bundle)
+    ]
+    return share_section([(run.name, b) for run, b in zip(runs, bundles, strict=True)], notes)
 
 
 def _pairs(groups: Sequence[Sequence[Judged]]) -> Iterator[Table]:

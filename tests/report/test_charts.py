@@ -16,6 +16,7 @@ from forecaster.report.charts import (
     heat_map,
     line_chart,
     scatter_chart,
+    share_chart,
 )
 
 
@@ -53,6 +54,24 @@ def test_ticks_lie_on_the_axis_and_steps_are_whole() -> None:
     assert Axis("", 0.3, 0.42).ticks() == pytest.approx([0.3, 0.325, 0.35, 0.375, 0.4])
     assert Axis("", 0.8, 30, log=True).ticks() == [1, 2, 5, 10, 20]
     assert len(Axis("", 6, 9, log=True).ticks()) >= 3, "no decade lies there"
+
+
+def test_shares_fill_a_bar_and_large_ones_are_named() -> None:
+    bars = [("run <a>", [("x", 0.75), ("y", 0.21), ("z", 0.04)]), ("b", [("x", 1.0)])]
+    svg = share_chart(bars, "shares", {"x": "s0", "y": "s1"})
+    boxes = list(ET.fromstring(svg).iter("rect"))
+    assert [box.get("class") for box in boxes] == [
+        "share s0",
+        "share s1",
+        "share muted",
+        "share s0",
+    ]
+    first = [float(box.get("width", "")) for box in boxes[:3]]
+    assert sum(first) == pytest.approx(float(boxes[3].get("width", "")), abs=0.2)
+    assert first[0] / first[1] == pytest.approx(75 / 21, rel=0.01)
+    assert texts(svg, "inside") == ["75 %", "21 %", "100 %"]
+    assert texts(svg, "name") == ["run <a>", "b"]
+    assert "<title>z: 4.0%</title>" in svg
 
 
 def test_a_flat_line_and_a_single_point_have_a_place() -> None:

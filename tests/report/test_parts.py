@@ -9,8 +9,10 @@ from forecaster.report.parts import (
     frontier_chart,
     lag_chart,
     lag_map,
+    share_section,
     step_chart,
 )
+from tests.bundles import blended, unsaved
 
 
 def test_the_frontier_is_what_no_other_beats_in_all_three() -> None:
@@ -42,6 +44,19 @@ def test_steps_colour_the_bold_names_and_dash_the_floor() -> None:
     assert chart.legend == [("s0", "c"), ("muted", "the others"), ("dashed", "naive")]
     assert chart.svg.count("curve muted") == 2
     assert chart.svg.count("curve s0") == chart.svg.count("curve dashed") == 1
+
+
+def test_the_heaviest_parts_of_all_models_have_a_colour() -> None:
+    runs = [
+        ("a", blended(unsaved(), network=0.25, cycle=0.75)),
+        ("b", blended(unsaved(), cycle=0.5, last=0.5)),
+    ]
+    section = share_section(runs, ["a note"])
+    (chart,) = section.charts
+    assert chart.legend == [("s0", "cycle mean"), ("s1", "last value"), ("s2", "network")]
+    assert chart.svg.count('"share ') == 4
+    assert [table.caption for table in section.tables] == ["a", "b"]
+    assert section.tables[0].rows[1] == ("network", "25.0%", "0.1250", "0.5000", "attention prob")
 
 
 def test_an_example_joins_truth_to_its_past() -> None:

@@ -16,10 +16,11 @@ from forecaster.predict import load_bundle
 from forecaster.problem import find_data, make_problem, reopen
 from forecaster.report import runs
 from tests import small
+from tests.bundles import blended
 from tests.report.reader import Reader, check_alone
 
 SECTIONS = [
-    "figures", "verdicts", "floors", "frontier", "steps", "forecasts", "lags", "commands",
+    "figures", "verdicts", "parts", "floors", "frontier", "steps", "forecasts", "lags", "commands",
 ]  # fmt: skip
 EVIL = "<b>& 'co'"
 
@@ -67,7 +68,7 @@ def read(html: str) -> Reader:
 
 
 def test_it_has_every_section_and_is_small(read: Reader, html: str) -> None:
-    assert list(read.text)[1:] == [*SECTIONS[:3], "intervals", *SECTIONS[3:]]
+    assert list(read.text)[1:] == [*SECTIONS[:4], "intervals", *SECTIONS[4:]]
     assert len(html) < 500_000
     assert "Report of 3 runs" in read.text[""], "one was named twice"
 
@@ -122,7 +123,7 @@ def test_the_charts_of_each_run(read: Reader) -> None:
         for kind in ("best", "median", "worst"):
             assert f"{name}, {kind} of 7" in read.text["forecasts"]
         assert f"{name}: the peak is at lag " in read.text["lags"]
-    assert read.count("svg") == 2 * 2 + 1 + 3 * 3 + 3 * 2
+    assert read.count("svg") == 1 + 2 * 2 + 1 + 3 * 3 + 3 * 2
 
 
 def test_the_commands_repeat_it(read: Reader) -> None:
@@ -153,6 +154,17 @@ def test_one_run_gives_its_name(home: Path) -> None:
     page = runs.of_runs(["short"], "", "cpu")
     assert page.title == "Report of short"
     assert [section.id for section in page.sections] == SECTIONS, "it has no intervals"
+
+
+def test_a_model_whose_network_has_no_share(home: Path) -> None:
+    found = load_bundle("short")
+    metrics = {**found.metrics, "test": {}}
+    blended(replace(found, metrics=metrics), cycle=0.25, last=0.75).save(Path("closed"))
+    page = runs.of_runs(["closed"], "", "cpu")
+    read = check_alone(report.render(page))
+    assert "last value75.0%" in read.text["parts"].replace("\n", "")
+    assert "cycle mean25.0%" in read.text["parts"].replace("\n", "")
+    assert "closed: the peak is at lag " in read.text["lags"]
 
 
 def test_two_folders_of_one_name_are_told_apart(home: Path) -> None:

@@ -1,0 +1,110 @@
+"""What a model is made of: its parts with their weights and own errors, for all who show it."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from forecaster.bundle import Bundle
+from forecaster.parts import NETWORK
+
+
+@dataclass(frozen=True)
+class PartFigures:
+    """A part in a model: its weight, the mean over the steps of the horizon, and its own errors.
+
+    They are mean squared errors of scaled values: on the windows that weighed it, and on the test
+    split; None where nobody measured them. `chosen` says in words what was chosen of it; of the
+    network it is the attention.
+    """
+
+    name: str
+    kind: str
+    weight: float
+    validation_mse: float | None
+    test_mse: float | None
+    chosen: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def made_of(bundle: Bundle) -> list[PartFigures]:
+    """The parts that make the forecast, the heaviest first."""
+    kinds = {part.name: part.kind for part in bundle.parts} or {NETWORK: NETWORK}
+    weights = {part.name: float(part.weights.mean()) for part in bundle.parts} or {NETWORK: 1.0}
+    served = [_part(bundle, name, kinds[name], weights[name]) for name in kinds]
+    return sorted(served, key=lambda part: -part.weight)
+
+
+def tried(bundle: Bundle) -> list[PartFigures]:
+    """Those, then the parts that were weighed and have no share in the forecast."""
+    served = made_of(bundle)
+    names = {part.name for part in served}
+    others = [name for name in bundle.metrics.get("parts", {}) if name not in names]
+    return served + [_part(bundle, name, "", 0.0) for name in others]
+
+
+def _part(bundle: Bundle, name: str, kind: str, weight: float) -> PartFigures:
+    test = bundle.metrics.get("test", {})
+    weighed = bundle.metrics.get("parts", {}).get(name, {})
+    network = name == NETWORK
+    own = (test.get("network") if network else test.get("floors", {}).get(name)) or {}
+    if network and not bundle.parts:  # it is the whole model
+        own = test
+    return PartFigures(
+        name=name,
+        kind=kind,
+        weight=weight,
+        validation_mse=weighed.get("validation_mse"),
+        test_mse=own.get("mse"),
+        chosen=f"attention {bundle.config.attn.name}" if network else weighed.get("chosen", ""),
+    )
+
+
+def attention_weight(bundle: Bundle) -> float:
+    """The weight of the network, and so of its attention; 0 where it has no share."""
+    return next((part.weight for part in made_of(bundle) if part.name == NETWORK), 0.0)
+
+
+def in_words(parts: Iterable[Mapping[str, Any]]) -> str:
+    """Such as "41 % ridge, 504 + 33 % network (attention prob)", from `to_dict` of each."""
+    return " + ".join(
+        f"{100 * part['weight']:.0f} % {part['name']}"
+        + (f" ({part['chosen']})" if part["name"] == NETWORK else "")
+        for part in parts
+    )
+
+
+def network_verdict(bundle: Bundle) -> str:
+    """In words: what the network adds to the forecast; empty where nobody measured it."""
+    network = bundle.metrics.get("test", {}).get("network") or {}
+    return str(network.get("verdict", ""))
+
+
+def in_markdown(bundle: Bundle) -> str:
+    """The verdicts in words, and a table of all parts that were tried."""
+    verdicts = (bundle.metrics.get("test", {}).get("verdict", ""), network_verdict(bundle))
+    lines = [f"{verdict}\n" for verdict in verdicts if verdict]
+    lines += ["| part | weight | validation MSE | test MSE | chosen |"]
+    lines += ["| --- | ---: | ---: | ---: | --- |"]
+    for row in rows(bundle):
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |")
+    return "\n".join(lines)
+
+
+def rows(bundle: Bundle) -> list[tuple[str, ...]]:
+    """Name, weight, error on validation, error on the test split, and choice of all of `tried`."""
+
+    def number(value: float | None) -> str:
+        return "" if value is None else f"{value:.4f}"
+
+    return [
+        (
+            part.name,
+            f"{part.weight:.1%}" if part.weight else "none",
+            number(part.validation_mse),
+            number(part.test_mse),
+            part.chosen,
+        )
+        for part in tried(bundle)
+    ]

@@ -1,0 +1,54 @@
+from dataclasses import replace
+
+from forecaster import shares
+from tests.bundles import blended, unsaved
+
+
+def test_the_network_alone_is_the_whole() -> None:
+    (part,) = shares.made_of(unsaved("informer"))
+    assert part.to_dict() == {
+        "name": "network", "kind": "network", "weight": 1.0, "validation_mse": None,
+        "test_mse": unsaved().metrics["test"]["mse"], "chosen": "attention prob",
+    }  # fmt: skip
+    assert shares.attention_weight(unsaved()) == 1
+    assert shares.network_verdict(unsaved()) == ""
+
+
+def test_parts_stand_by_their_weight() -> None:
+    found = blended(unsaved("informer"), network=0.25, cycle=0.75)
+    cycle, network = shares.made_of(found)
+    assert (cycle.name, cycle.kind, cycle.weight) == ("cycle mean", "cycle-mean", 0.75)
+    assert (cycle.test_mse, cycle.validation_mse) == (0.75, 0.125)
+    assert cycle.chosen == "k = 2 cycles of 4 steps"
+    assert (network.kind, network.weight, network.test_mse) == ("network", 0.25, 0.5)
+    assert shares.attention_weight(found) == 0.25
+    words = shares.in_words(part.to_dict() for part in shares.made_of(found))
+    assert words == "75 % cycle mean + 25 % network (attention prob)"
+    assert [part.name for part in shares.tried(found)][2:] == ["last value"]
+
+
+def test_a_network_without_a_share_was_tried() -> None:
+    found = blended(unsaved("informer"), cycle=0.5, last=0.5)
+    assert shares.attention_weight(found) == 0
+    assert "network" not in [part.name for part in shares.made_of(found)]
+    (network,) = shares.tried(found)[2:]
+    assert (network.name, network.weight, network.test_mse) == ("network", 0, 0.5)
+
+
+def test_the_description_is_markdown() -> None:
+    found = blended(unsaved("informer"), network=0.25, cycle=0.75)
+    test = {**found.metrics["test"], "verdict": "It wins."}
+    parts = {**found.metrics["parts"], "a | b": {"validation_mse": 2.0}}
+    found = replace(found, metrics={"parts": parts, "test": test})
+    assert shares.in_markdown(found).splitlines() == [
+        "It wins.",
+        "",
+        "The network is 25% of it.",
+        "",
+        "| part | weight | validation MSE | test MSE | chosen |",
+        "| --- | ---: | ---: | ---: | --- |",
+        "| cycle mean | 75.0% | 0.1250 | 0.7500 | k = 2 cycles of 4 steps |",
+        "| network | 25.0% | 0.1250 | 0.5000 | attention prob |",
+        "| last value | none | 0.1250 |  |  |",
+        "| a \\| b | none | 2.0000 |  |  |",
+    ]
