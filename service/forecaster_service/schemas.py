@@ -202,7 +202,10 @@ class ModelIdentity(Answer):
     run_id: str | None
     """The MLflow run that trained it."""
     attn: str
-    """Its attention."""
+    """The attention of its network."""
+    attn_weight: float
+    """The weight of that network in what the model forecasts, from 0 to 1; the other parts are told
+    by `made_of` of its card."""
     digest: str
     """SHA-256 of the bundle's manifest: the same digest, the same model."""
 
@@ -271,8 +274,27 @@ class StaticAttribute(Answer):
     """What it may be; null for any number."""
 
 
+class PartOfModel(Answer):
+    """A part that has a share in the forecast."""
+
+    name: str
+    kind: str
+    """Such as network, ridge or cycle-mean."""
+    weight: float
+    """The mean over the steps of the horizon; those of all parts sum to 1."""
+    test_mse: float | None
+    """Of this part alone, on the windows of the test split."""
+    validation_mse: float | None
+    """Of this part alone, on the windows that the weights were found on."""
+    chosen: str
+    """What was chosen of it on validation, in words; of the network its attention."""
+
+
 class ModelCard(ModelIdentity):
     """What a model reads and forecasts."""
+
+    made_of: list[PartOfModel]
+    """The parts of its forecast, the heaviest first."""
 
     effective: str
     """What its attention amounts to at its lengths."""
@@ -320,7 +342,8 @@ class ModelCard(ModelIdentity):
     """How its quantiles came to be, or why there are none."""
     test: dict[str, Any]
     """Its honest figures: MSE and MAE in scaled values on the windows of the test split, those of
-    its floors (forecasts that need no training) and a verdict in words."""
+    its floors (forecasts that need no training, each alone) and a verdict in words; in `network`
+    those of the network alone, and what it adds to the forecast with its paired interval."""
     refit: bool
     """Trained once more on all rows after those figures were measured."""
 

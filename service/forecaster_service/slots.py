@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 import numpy as np
 
+from forecaster import shares
 from forecaster.attention.plugins import allowing
 from forecaster.bundle import Schema, digest_of
 from forecaster.datasets.items import MARK
@@ -22,10 +23,16 @@ from forecaster.errors import (
 )
 from forecaster.lookup import model_names
 from forecaster.predict import Forecaster, ask_tracker, load_bundle
-from forecaster_service.schemas import MOST_ITEMS, ModelCard, ModelIdentity, StaticAttribute
+from forecaster_service.schemas import (
+    MOST_ITEMS,
+    ModelCard,
+    ModelIdentity,
+    PartOfModel,
+    StaticAttribute,
+)
 from forecaster_service.settings import Settings
 
-FIGURES = ("mse", "mae", "windows", "floors", "best_floor", "verdict")
+FIGURES = ("mse", "mae", "windows", "network", "floors", "best_floor", "verdict")
 """Those of the test split that GET /models tells."""
 ALLOWED = {"cpu": 1e-4, "cuda": 2e-2}
 """How far a forecast may be from the golden one on a device: the root mean square over the steps of
@@ -212,11 +219,13 @@ def _describe(forecaster: Forecaster) -> tuple[ModelIdentity, ModelCard]:
         "alias": bundle.origin.get("alias"),
         "run_id": bundle.about.get("run_id"),
         "attn": bundle.config.attn.name,
+        "attn_weight": shares.attention_weight(bundle),
         "digest": bundle.digest,
     }
     test = bundle.metrics.get("test", {})
     card = ModelCard(
         **identity,
+        made_of=[PartOfModel(**part.to_dict()) for part in shares.made_of(bundle)],
         refit=bool(bundle.about.get("refit")),
         effective=bundle.about.get("attn_effective", ""),
         device=forecaster.device,

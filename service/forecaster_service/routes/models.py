@@ -6,7 +6,7 @@ from fastapi import APIRouter, Path, Request
 
 from forecaster_service import forecasting
 from forecaster_service.http_errors import responses
-from forecaster_service.schemas import FullRequest, Models
+from forecaster_service.schemas import FullRequest, ModelCard, Models
 from forecaster_service.store import store_of
 
 router = APIRouter(prefix="/models", tags=["models"])
@@ -25,3 +25,11 @@ async def example(
 ) -> dict[str, Any]:
     """A request that this model accepts, ready to be posted to /predict."""
     return forecasting.example(store_of(request).get(name).forecaster)
+
+
+@router.get("/{name:path}", responses=responses(404, 422, 503))
+async def model(
+    request: Request, name: Annotated[str, Path(description="A name that GET /models tells.")]
+) -> ModelCard:
+    """One of them."""
+    return store_of(request).get(name).card

@@ -291,10 +291,11 @@ function wanted(card) {
 
 function showCard(card) {
   const figure = (value) => (value === undefined ? "" : value.toPrecision(3));
-  const { floors = {}, ...test } = card.test;
+  const { floors = {}, network, ...test } = card.test;
   const facts = {
     name: card.name + (card.version ? `, version ${card.version}` : "") + (card.alias ? `, ${card.alias}` : ""),
-    attention: card.attn + (card.effective ? ` (${card.effective})` : ""),
+    "made of": card.made_of.map(({ name, weight }) => `${name === "network" ? `network (${card.attn})` : name} ${percent(weight)}`).join(" · "),
+    attention: `${card.attn}, ${percent(card.attn_weight)} of the forecast` + (card.effective ? ` (${card.effective})` : ""),
     forecasts: `${card.targets.join(", ")}: up to ${card.horizon} steps of ${card.freq}`,
     "looks back": `${card.look_back} steps`,
     covariates: [...card.past_covariates, ...card.future_covariates.map((name) => `${name} (known ahead)`), ...card.static_covariates.map(({ name, words }) => `${name} (${words ? words.join(", ") : "a number"})`)].join(", "),
@@ -305,15 +306,31 @@ function showCard(card) {
     digest: card.digest,
   };
   $("facts").replaceChildren(...Object.entries(facts).filter(([, text]) => text).flatMap(([term, text]) => [make("dt", {}, term), make("dd", {}, text)]));
-  const rows = [["this model", test], ...Object.entries(floors)];
+  drawShares(card);
+  const alone = network ? [[`network alone (${card.attn})`, network]] : [];
+  const rows = [["this model", test], ...alone, ...Object.entries(floors)];
   $("figures").tBodies[0].replaceChildren(...rows.map(([name, { mse, mae }]) => {
     const row = make("tr", {}, make("th", { scope: "row" }, name));
     row.append(make("td", {}, figure(mse)), make("td", {}, figure(mae)));
     return row;
   }));
   $("figures").hidden = test.mse === undefined;
-  $("verdict").textContent = test.verdict || "";
+  $("verdict").textContent = [test.verdict, network?.verdict].filter(Boolean).join(" ");
   $("card").hidden = false;
+}
+
+const percent = (share) => `${Math.round(100 * share)} %`;
+
+// A bar of the parts, the network in the colour of the forecast.
+function drawShares({ made_of: parts }) {
+  let left = 0;
+  $("shares").setAttribute("viewBox", "0 0 100 1");
+  $("shares").setAttribute("aria-label", `The weights of its parts: ${parts.map(({ name, weight }) => `${name} ${percent(weight)}`).join(", ")}`);
+  $("shares").replaceChildren(...parts.map(({ name, kind, weight }) => {
+    const box = make("rect", { class: `share ${kind}`, x: 100 * left, y: 0, width: 100 * weight, height: 1 }, make("title", {}, `${name} ${percent(weight)}`));
+    left += weight;
+    return box;
+  }));
 }
 
 function showResult() {
@@ -359,7 +376,7 @@ const ahead = (step) => later(parseTime(state.shown.prediction.start), step, sta
 const SVG = "http://www.w3.org/2000/svg";
 
 function make(name, attributes = {}, ...children) {
-  const svg = ["svg", "path", "line", "text", "circle", "g"].includes(name);
+  const svg = ["svg", "path", "line", "text", "circle", "g", "rect", "title"].includes(name);
   const element = svg ? document.createElementNS(SVG, name) : document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
   element.append(...children);
