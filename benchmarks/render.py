@@ -10,7 +10,7 @@ import json
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any, get_args
@@ -34,15 +34,25 @@ GROUP = ("data", "horizon", "regime", "linear")  # of a comparison: only the att
 HORIZONS = (96, 192, 336, 720)
 PUBLISHED = {
     "P of one's choice": {
-        "ETTh1": "0.398 / 0.418, DUET",
-        "ETTh2": "0.334 / 0.383, DUET",
-        "ETTm1": "0.338 / 0.369, DUET",
-        "ETTm2": "0.247 / 0.306, TimeBridge",
-        "weather": "0.218 / 0.252, DUET",
+        "ETTh1": (0.390, 0.414, "VisionTS"),
+        "ETTh2": (0.333, 0.375, "VisionTS"),
+        "ETTm1": (0.338, 0.369, "DUET"),
+        "ETTm2": (0.247, 0.306, "TimeBridge"),
+        "weather": (0.218, 0.252, "DUET"),
     },
-    "P = 96 for everybody": {"ETTh1": "0.432 / 0.427, CycleNet"},
+    "P = 96 for everybody": {
+        "ETTh1": (0.432, 0.427, "CycleNet"),
+        "ETTm1": (0.374, 0.377, "OLinear"),
+        "weather": (0.237, 0.260, "OLinear"),
+    },
 }
 """The best means over HORIZONS that we know of, by the rule of the look-back, as published."""
+MARKETS = ("epf-NP", "epf-PJM", "epf-BE", "epf-FR", "epf-DE")
+TIMEXER = {"mse": (0.236, 0.093, 0.379, 0.385, 0.440), "mae": (0.268, 0.192, 0.243, 0.208, 0.415)}
+"""The best published errors in the markets that we know of (Wang et al., NeurIPS 2024)."""
+CELL = ("config", "data", "features", "horizon", "past", "attn")
+TASK = ("data", "past", "config", "features", "attn")  # a cell at any horizon
+NONE = "No figures are kept here yet."
 
 
 def results(kind: str) -> list[Result]:
@@ -53,100 +63,230 @@ def results(kind: str) -> list[Result]:
 
 
 def training() -> str:
-    """Every trained cell, seeds joined, the best floor beside it."""
-    cells: dict[tuple[Any, ...], list[Result]] = defaultdict(list)
-    for row in results("training"):
-        key = ("config", "data", "features", "horizon", "past", "attn")
-        cells[tuple(row[name] for name in key)].append(row)
+    """Every network that was trained and judged alone, seeds joined, the best floor beside it."""
     lines = [
         f"| config | data | T | P | attention | test {_labels()} | seeds | best floor "
-        f"| model − floor, 95 % | 80 % and 95 % {_interval_labels()} | online | windows "
-        "| training |",
+        "| model − floor, 95 % | 80 % and 95 % cover | online | windows | training |",
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
-    for (config, data, features, horizon, past, attn), rows in sorted(cells.items(), key=_order):
-        name, floor = min(rows[0]["floors"].items(), key=lambda item: item[1]["mse"])
-        interval = interval_text(floor["paired_low"], floor["paired_high"])
+    for (config, data, features, horizon, past, attn), rows in joined("training", CELL).items():
+        name, floor = _best(rows[0])
         seconds = mean(row["train_seconds"] for row in rows)
         lines.append(
             f"| {config} | {data} ({features}) | {horizon} | {past} | {attn} | {_spreads(rows)} "
-            f"| {len(rows)} | {name} {_metrics(floor)} | {interval} "
+            f"| {len(rows)} | {name} {_metrics(floor)} | {_interval(floor)} "
             f"| {_coverage(rows, 'intervals')} | {_coverage(rows, 'online')} "
             f"| {rows[0]['windows']} | {seconds:.0f} s |"
         )
     return "\n".join(lines)
 
 
-def _interval_labels() -> str:
-    """Of the metrics of `_coverage` that any result knows, the first as a verb."""
-    kept = [(row.get("intervals") or {}).get("80") or {} for row in results("training")]
-    _, *more = shown(IntervalMetric, "tables")
-    known = [metric for metric in more if any(metric.name in own for own in kept)]
-    return " / ".join(["cover", *map(_head, known)])
-
-
 def _coverage(rows: list[Result], form: str) -> str:
-    """The metrics of a form's 80 and 95 % intervals, means over seeds, that older lists know."""
+    """The metrics of a form's 80 and 95 % intervals, means over seeds.
+
+    A metric that is newer than the measurement is left out.
+    """
     cells = []
     for name in ("80", "95"):
-        found = [(row.get(form) or {}).get(name) or {} for row in rows]
-        first, *more = shown(IntervalMetric, "tables")
-        metrics = [first, *(metric for metric in more if any(metric.name in own for own in found))]
-        values = [[own[metric.name] for own in found if metric.name in own] for metric in metrics]
-        cells.append(" / ".join(
-            _as_document(metric, mean(known) if len(known) == len(rows) else None)
-            for metric, known in zip(metrics, values, strict=True)
-        ))  # fmt: skip
+        found = [(row.get(form) or {}).get(name) for row in rows]
+        if not all(found):
+            cells.append("–")
+            continue
+        cells += [
+            _mean(found, metric)
+            for metric in shown(IntervalMetric, "tables")
+            if all(metric.name in each for each in found)
+        ]
     return ", ".join(cells)
 
 
+def joined(kind: str, by: tuple[str, ...]) -> dict[tuple[Any, ...], list[Result]]:
+    """The measurements of one kind, those with the same values of `by` together, in order."""
+    found: dict[tuple[Any, ...], list[Result]] = defaultdict(list)
+    for row in results(kind):
+        found[tuple(row[name] for name in by)].append(row)
+    return dict(sorted(found.items(), key=_order))
+
+
+def over_horizons(rows: list[Result]) -> list[dict[int, Result]]:
+    """Of each seed that has all HORIZONS, its rows by horizon."""
+    seeds: dict[int, dict[int, Result]] = defaultdict(dict)
+    for row in rows:
+        seeds[row["seed"]][row["horizon"]] = row
+    return [each for each in seeds.values() if set(each) >= set(HORIZONS)]
+
+
 def means() -> str:
-    """Means over the four usual horizons, a table for each rule of the look-back."""
-    cells: dict[tuple[Any, ...], dict[int, dict[int, Result]]] = defaultdict(dict)
-    for row in results("training"):
-        key = tuple(row[name] for name in ("data", "past", "config", "features", "attn"))
-        cells[key].setdefault(row["seed"], {})[row["horizon"]] = row
+    """What is served, means over the four usual horizons, a table for each rule of P."""
+    before = {key: over_horizons(rows) for key, rows in joined("training", TASK).items()}
     ruled: dict[str, list[str]] = {rule: [] for rule in PUBLISHED}
-    for (data, past, config, features, attn), seeds in sorted(cells.items(), key=_order):
-        complete = [rows for rows in seeds.values() if set(rows) >= set(HORIZONS)]
-        if not complete:
+    for key, rows in joined("served", TASK).items():
+        if not (complete := over_horizons(rows)):
             continue
-        overall = [
-            {
-                metric.name: mean(rows[T][metric.name] for T in HORIZONS)
-                for metric in whole("tables")
-                if all(metric.name in rows[T] for T in HORIZONS)
-            }
-            for rows in complete
-        ]
-        each = [f"{mean(rows[T]['mse'] for rows in complete):.4f}" for T in HORIZONS]
-        floor = mean(min(f["mse"] for f in complete[0][T]["floors"].values()) for T in HORIZONS)
+        data, past, config, features, _ = key
         rule = "P = 96 for everybody" if past == 96 else "P of one's choice"
-        published = PUBLISHED[rule].get(data, "–") if features == "M" else "–"
+        each = [f"{mean(seed[T]['mse'] for seed in complete):.4f}" for T in HORIZONS]
+        served = [_mean_row(seed.values()) for seed in complete]
+        parts = _mean_row(_best(row)[1] for row in complete[0].values())
+        network = [_mean_row(row["network"] for row in seed.values()) for seed in complete]
+        old = [_mean_row(seed.values()) for seed in before.get(key, [])]
+        quoted = PUBLISHED[rule].get(data) if features == "M" else None
         ruled[rule].append(
-            f"| {data} ({features}) | {past} | {config} | {attn} "
-            f"| {_spreads(overall)} | {len(complete)} "
-            f"| {' | '.join(each)} | {floor:.4f} | {published} |"
+            f"| {data} | {past} | {config} | **{_spreads(served)}** | {len(complete)} "
+            f"| {' | '.join(each)} | {_spreads(network)} | {_spreads(old) if old else '–'} "
+            f"| {_metrics(parts)} | {_against(served, quoted)} |"
         )
     head = (
-        f"| data | P | config | attention | {_labels()}, mean of T = 96, 192, 336, 720 | seeds "
-        "| 96 | 192 | 336 | 720 | best floor of each | best published |\n"
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n"
+        f"| data | P | config | served, {_labels()} | seeds | {' | '.join(map(str, HORIZONS))} "
+        "| its network alone | network of 0.1.0 | best closed form of each | best published "
+        "| MSE against it |\n"
+        f"|{' --- |' * 13}"
     )
-    parts = [f"**{rule}**\n\n{head}" + "\n".join(lines) for rule, lines in ruled.items() if lines]
-    return "\n\n".join(parts)
+    tables = [f"**{rule}**\n\n" + "\n".join([head, *lines])
+              for rule, lines in ruled.items() if lines]  # fmt: skip
+    return "\n\n".join(tables) or NONE
 
 
-def floors() -> str:
-    """The floors of every data set and horizon that was measured."""
-    shown: dict[tuple[Any, ...], Result] = {}
-    for row in results("training"):
-        shown.setdefault((row["data"], row["horizon"], row["past"]), row)
-    lines = [f"| data | T | floor | {_labels()} | chosen |", "| --- | --- | --- | --- | --- |"]
-    for (data, horizon, _), row in sorted(shown.items(), key=_order):
-        for name, floor in row["floors"].items():
-            lines.append(f"| {data} | {horizon} | {name} | {_metrics(floor)} | {floor['chosen']} |")
-    return "\n".join(dict.fromkeys(lines))  # only the linear map depends on the look-back
+def _mean_row(rows: Iterable[Result]) -> dict[str, float]:
+    """The mean of each metric of the tables that all rows have."""
+    kept = list(rows)
+    return {
+        metric.name: mean(row[metric.name] for row in kept)
+        for metric in whole("tables")
+        if all(row.get(metric.name) is not None for row in kept)
+    }
+
+
+def _best(row: Result) -> tuple[str, Result]:
+    """The closed form with the least error on the test split, by its name."""
+    name = min(row["floors"], key=lambda each: row["floors"][each]["mse"])
+    return name, row["floors"][name]
+
+
+def _against(served: list[Result], quoted: tuple[float, float, str] | None) -> str:
+    """A published figure, and by how much the mean MSE lies above it or below."""
+    if quoted is None:
+        return "– | –"
+    mse, mae, name = quoted
+    return f"{mse:.3f} / {mae:.3f}, {name} | {mean(each['mse'] for each in served) / mse - 1:+.1%}"
+
+
+def prices() -> str:
+    """The five markets of electricity prices, with what is known ahead and without."""
+    tables = []
+    for words, features in (("With what is known ahead", "MS"), ("The price alone", "S")):
+        found = joined("served", ("config", "features", "data"))
+        rows = {key[2]: own for key, own in found.items()
+                if key[2] in MARKETS and key[1] == features}  # fmt: skip
+        if not rows:
+            continue
+        first = {market: own[:1] for market, own in rows.items()}
+        lines = [
+            _market_line("**served**", rows, lambda row: row),
+            _market_line("its network alone", rows, lambda row: row["network"]),
+            _market_line("best closed form of each", first, lambda row: _best(row)[1]),
+            _quoted_line("best published: TimeXer, past covariates", TIMEXER),
+        ]
+        head = f"| {_labels()} | {' | '.join(MARKETS)} | mean | seeds |\n|{' --- |' * 8}"
+        tables.append(f"**{words}**\n\n" + "\n".join([head, *lines]))
+    return "\n\n".join(tables) or NONE
+
+
+def _market_line(
+    name: str, markets: dict[str, list[Result]], of: Callable[[Result], Result]
+) -> str:
+    """A line of what `of` takes from each row; the mean over the seeds that every market has."""
+    cells = [_spreads([of(row) for row in markets.get(each, [])]) if each in markets else "–"
+             for each in MARKETS]  # fmt: skip
+    seeds = [{row["seed"]: of(row) for row in markets.get(each, [])} for each in MARKETS]
+    common = sorted(set.intersection(*map(set, seeds)))
+    whole = _spreads([_mean_row(own[seed] for own in seeds) for seed in common]) if common else "–"
+    return f"| {name} | {' | '.join(cells)} | {whole} | {len(common)} |"
+
+
+def _quoted_line(name: str, quoted: dict[str, tuple[float, ...]]) -> str:
+    """A line of published figures, by market, with their mean."""
+    rows = [*zip(*quoted.values(), strict=True), tuple(map(mean, quoted.values()))]
+    return f"| {name} | {' | '.join(' / '.join(f'{x:.3f}' for x in row) for row in rows)} | |"
+
+
+def cells() -> str:
+    """Every measured cell, seeds joined; intervals are those of the first seed."""
+    heads = ", ".join(_head(metric) for metric in shown(IntervalMetric, "tables"))
+    lines = [
+        f"| config | data | T | P | served, {_labels()} | seeds | its network alone | its share "
+        "| it adds, 95 % | best closed form | served − it, 95 % "
+        f"| of 80 % and 95 %: {heads} | windows | training |",
+        f"|{' --- |' * 14}",
+    ]
+    for (config, data, features, horizon, past, _), rows in joined("served", CELL).items():
+        name, best = _best(rows[0])
+        network = [row["network"] for row in rows]
+        adds = network[0]["adds"]
+        lines.append(
+            f"| {config} | {data} ({features}) | {horizon} | {past} | {_spreads(rows)} "
+            f"| {len(rows)} | {_spreads(network)} | {mean(n['weight'] for n in network):.0%} "
+            f"| {_interval(adds) if adds else '–'} | {name} {_metrics(best)} | {_interval(best)} "
+            f"| {_coverage(rows, 'intervals')} | {rows[0]['windows']} "
+            f"| {mean(row['train_seconds'] for row in rows):.0f} s |"
+        )
+    return "\n".join(lines) if len(lines) > 2 else NONE
+
+
+def _interval(paired: Result) -> str:
+    return interval_text(paired["paired_low"], paired["paired_high"])
+
+
+def counts() -> str:
+    """In how many cells a paired interval leaves out zero, and on which side; the first seed."""
+    cells = {f"{key[0]}, {key[1]}, T = {key[3]}": rows[0]
+             for key, rows in joined("served", CELL).items()}  # fmt: skip
+    adds = {name: row["network"]["adds"] for name, row in cells.items()}
+    asked = {
+        "served against the best closed form": {n: _best(row)[1] for n, row in cells.items()},
+        "served against the same without its network": {
+            n: each for n, each in adds.items() if each
+        },
+    }
+    lines = ["| | cells | better | not measurable | worse | where worse |", f"|{' --- |' * 6}"]
+    for words, paired in asked.items():
+        sides: dict[Verdict, list[str]] = {verdict: [] for verdict in Verdict}
+        for name, each in paired.items():
+            low, high = each["paired_low"], each["paired_high"]
+            known = low is not None and high is not None  # else too few windows
+            sides[Verdict.of(low, high) if known else Verdict.SAME].append(name)
+        worse = sides[Verdict.WORSE]
+        numbers = (len(sides[v]) for v in (Verdict.BETTER, Verdict.SAME, Verdict.WORSE))
+        lines.append(
+            f"| {words} | {len(paired)} | {' | '.join(map(str, numbers))} "
+            f"| {'; '.join(worse) or 'nowhere'} |"
+        )
+    return "\n".join(lines) if cells else NONE
+
+
+def parts() -> str:
+    """The parts of every cell: the MSE of each alone, and its share in what is served."""
+    found = joined("served", CELL)
+    kinds = list(dict.fromkeys(
+        _kind(name) for rows in found.values() for name in (*rows[0]["floors"], "network")
+    ))  # fmt: skip
+    lines = [f"| config | T | {' | '.join(kinds)} |", f"|{' --- |' * (2 + len(kinds))}"]
+    for (config, data, _, horizon, *_), rows in found.items():
+        shown: dict[str, list[str]] = defaultdict(list)
+        for name in (*rows[0]["floors"], "network"):
+            own = [row["network"] if name == "network" else row["floors"][name] for row in rows]
+            share = mean(each["weight"] for each in own)
+            text = f"{mean(each['mse'] for each in own):.4f}" + (f", {share:.0%}" if share else "")
+            shown[_kind(name)].append(f"**{text}**" if share else text)
+        label = config if data in config else f"{config}, {data}"
+        columns = " | ".join("<br>".join(shown[kind]) or "–" for kind in kinds)
+        lines.append(f"| {label} | {horizon} | {columns} |")
+    return "\n".join(lines) if found else NONE
+
+
+def _kind(name: str) -> str:
+    """A part's name without the steps that it looks back."""
+    return name.split(", ")[0]
 
 
 def missing() -> str:
@@ -374,10 +514,14 @@ def curves() -> str:
 
 def commands() -> str:
     """The command behind each cell, with hardware and commit."""
+    found: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    for kind in ("served", "training", "attention", "curves", "comparison"):
+        for row in results(kind):
+            before, seed, after = re.findall(r"^(.*--seed |)(\d*)(.*)$", row["command"])[0]
+            found[before, after, row["hardware"], row["commit"][:9]].append(seed)
     lines = [
-        f"| `{row['command']}` | {row['hardware']} | {row['commit'][:9]} |"
-        for kind in ("training", "attention", "curves", "comparison")
-        for row in results(kind)
+        f"| `{before}{', '.join(seeds)}{after}` | {hardware} | {commit} |"
+        for (before, after, hardware, commit), seeds in found.items()
     ]
     return "\n".join(["| command | hardware | commit |", "| --- | --- | --- |", *lines])
 
@@ -388,7 +532,10 @@ TABLES: dict[str, Callable[[], str]] = {
     "metrics": metrics,
     "training": training,
     "means": means,
-    "floors": floors,
+    "prices": prices,
+    "cells": cells,
+    "counts": counts,
+    "parts": parts,
     "missing": missing,
     "recipe": recipe,
     "attention": attention,

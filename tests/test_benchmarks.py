@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import re
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -12,6 +13,8 @@ import torch
 
 from forecaster import bench
 from forecaster.attention import ATTENTIONS
+from forecaster.datasets import card_names
+from forecaster.resources import configs
 from tests.compare.grids import finished
 
 BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
@@ -45,9 +48,9 @@ def test_documents_are_as_the_results_say(render: ModuleType) -> None:
         text = (render.ROOT / name).read_text()
         assert "<!-- begin " in text
         assert render.render(text) == text, f"{name}: run python benchmarks/render.py"
-    for name, table in render.TABLES.items():
-        some = len(table().splitlines()) > 2
-        assert some or name in ("curves", "comparison"), "a table without rows"
+    for table in [each() for each in render.TABLES.values()]:
+        some = len(table.splitlines()) > 2
+        assert some or table.endswith("kept here yet."), "a table without rows"
 
 
 def test_a_changed_figure_shows(
@@ -114,6 +117,135 @@ def test_a_grid_is_kept_and_shown(
     assert rows["none"].endswith("| – | **worse** [+0.2500, +0.2500] |")
     assert rows["prob"].startswith("| prob (full) |")
     assert rows["prob"].endswith("| – | – |")
+
+
+def served(**changes: object) -> dict[str, object]:
+    """A row as benchmarks/training.py keeps it."""
+    floor = {"mse": 0.5, "mae": 0.25, "paired_low": -0.125, "paired_high": -0.0625, "weight": 0.75}
+    network = {"mse": 0.75, "mae": 0.5, "weight": 0.25, "adds": None}
+    covered = {"coverage": 0.75, "width": 1.0, "interval_score": 2.0}
+    return {
+        "kind": "served", "command": "forecaster train --seed 0 --json", "config": "ETTh1",
+        "data": "ETTh1", "features": "M", "past": 504, "horizon": 96, "attn": "prob", "seed": 0,
+        "hardware": "Chip", "commit": "abc", "train_seconds": 9.0, "windows": 99, "mse": 0.4,
+        "mae": 0.2, "network": network, "intervals": {"80": covered, "95": covered},
+        "floors": {"last value": {**floor, "mse": 0.75, "weight": 0.0}, "ridge, 504": floor},
+        **changes,
+    }  # fmt: skip
+
+
+class TestServed:
+    """Tables of what is served, from as many rows as there are."""
+
+    @pytest.fixture
+    def results(self, tmp_path: Path, render: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Path:
+        monkeypatch.setattr(render, "ROOT", tmp_path)
+        folder = tmp_path / "benchmarks" / "results"
+        folder.mkdir(parents=True)
+        return folder
+
+    def keep(self, folder: Path, **changes: object) -> None:
+        name = f"{len(list(folder.iterdir()))}.json"
+        (folder / name).write_text(json.dumps(served(**changes)))
+
+    def test_a_cell(self, results: Path, render: ModuleType) -> None:
+        self.keep(results)
+        (line,) = render.cells().splitlines()[2:]
+        assert "| 0.4000 / 0.2000 | 1 | 0.7500 / 0.5000 | 25% | – |" in line
+        assert (
+            "| ridge, 504 0.5000 / 0.2500 | [-0.1250, -0.0625] | 75%, 2.000, 75%, 2.000 |" in line
+        )
+        (line,) = render.parts().splitlines()[2:]
+        assert line == "| ETTh1 | 96 | 0.7500 | **0.5000, 75%** | **0.7500, 25%** |"
+
+    def test_a_mean_waits_for_its_horizons(self, results: Path, render: ModuleType) -> None:
+        for horizon in render.HORIZONS:
+            assert render.means() == render.NONE
+            self.keep(results, horizon=horizon)
+        (line,) = render.means().splitlines()[4:]
+        assert line.startswith("| ETTh1 | 504 | ETTh1 | **0.4000 / 0.2000** | 1 | 0.4000 |")
+        assert line.endswith("| 0.390 / 0.414, VisionTS | +2.6% |"), "a miss is told"
+
+    def test_markets(self, results: Path, render: ModuleType) -> None:
+        of = {"config": "epf", "features": "MS", "horizon": 24}
+        for market in render.MARKETS[:-1]:
+            self.keep(results, data=market, **of)
+        assert "**served** | 0.4000 / 0.2000 |" in render.prices()
+        assert "0.4000 / 0.2000 | – | – | 0 |" in render.prices(), "no mean of four"
+        for seed in (0, 1):
+            self.keep(results, data=render.MARKETS[-1], seed=seed, **of)
+        assert "0.4000 / 0.2000 | 1 |" in render.prices(), "the seed that all have"
+        assert "0.307 / 0.265 |" in render.prices()
+
+    def test_counts(self, results: Path, render: ModuleType) -> None:
+        ends = {"paired_low": 0.1, "paired_high": 0.2}
+        worse = {"ridge, 504": {"mse": 0.3, "mae": 0.2, "weight": 0.0, **ends}}
+        adds = {"mse": 0.1, "paired_low": None, "paired_high": None}
+        network = {"mse": 0.75, "mae": 0.5, "weight": 0.25, "adds": adds}
+        self.keep(results)
+        self.keep(results, horizon=192, floors=worse, network=network)
+        one, other = render.counts().splitlines()[2:]
+        assert one.endswith("| 2 | 1 | 0 | 1 | ETTh1, ETTh1, T = 192 |")
+        assert other.endswith("| 1 | 0 | 1 | 0 | nowhere |"), "too few windows are no measure"
+
+    def test_a_command_stands_once_for_all_seeds(self, results: Path, render: ModuleType) -> None:
+        for seed in (0, 1):
+            self.keep(results, seed=seed, command=f"forecaster train --seed {seed} --json")
+        (line,) = render.commands().splitlines()[2:]
+        assert line == "| `forecaster train --seed 0, 1 --json` | Chip | abc |"
+
+
+class TestTraining:
+    """benchmarks/training.py, with the training itself replaced."""
+
+    @pytest.fixture
+    def training(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+        module = script("training", monkeypatch)
+        monkeypatch.setattr(module, "RESULTS", tmp_path)
+        return module
+
+    def test_all_cells_name_files_and_cards_that_are_there(self, training: ModuleType) -> None:
+        cells = training.everything()
+        assert len({cell.file(0) for cell in cells}) == len(cells) == 44
+        assert {cell.config for cell in cells} <= {path.stem for path in configs().glob("*.yaml")}
+        assert {cell.data for cell in cells} <= set(card_names())
+
+    def test_a_cell_that_fails_is_told_and_one_that_is_there_stays(
+        self, training: ModuleType, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        run = []
+
+        def fail(command: list[str], **how: object) -> subprocess.CompletedProcess[bytes]:
+            run.append(command)
+            return subprocess.CompletedProcess(command, 65)
+
+        monkeypatch.setattr(training.subprocess, "run", fail)
+        there, missing = training.Cell("ETTh1", "ETTh1", 96), training.Cell("ETTh1", "ETTh1", 192)
+        there.file(0).write_text("{}")
+        assert training.train(there, 0) == []
+        (told,) = training.train(missing, 0)
+        assert "--horizon 192 --seed 0" in told
+        assert len(run) == 1
+        assert not missing.file(0).exists()
+
+
+class TestBlending:
+    """The rules of benchmarks/blending.py."""
+
+    def test_their_weights(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        blending = script("blending", monkeypatch)
+        errors = torch.diag(torch.tensor([1.0, 1.1, 2.0, 9.0], dtype=torch.float64))
+        families = ["ridge", "ridge", "network", "repeats"]
+        found = {name: of(errors, families) for name, of in blending.RULES.items()}
+        for name, weights in found.items():
+            assert (weights >= 0).all(), name
+            assert weights.sum() > 0, name
+        assert found["the network alone"].tolist() == [0, 0, 1, 0]
+        assert found["parts within 1.2 x of the best evenly"].tolist() == [0.5, 0.5, 0, 0]
+        even = blending.even(torch.ones(4), families)
+        torch.testing.assert_close(even, torch.tensor([1, 1, 2, 2], dtype=torch.float64) / 6)
+        strong, weak = found["pull 1 to families evenly"], found["pull 0.1 to families evenly"]
+        assert (strong - even).norm() < (weak - even).norm()
 
 
 class TestShapes:
