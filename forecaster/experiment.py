@@ -13,6 +13,7 @@ from torch import nn
 from forecaster import machine, resources, shares
 from forecaster.bundle import Bundle, Share
 from forecaster.config import Loaded
+from forecaster.cutoffs import cut, flat, roll
 from forecaster.datasets import Windows, load_card
 from forecaster.datasets.oddities import sentences
 from forecaster.errors import StorageError
@@ -56,8 +57,13 @@ class Result:
         }
 
 
-def run(loaded: Loaded, say: Say, show: Callable[[dict[str, Any]], None]) -> Result:
-    """Train, judge, keep and track one configuration; `show` gets the metrics of the test split."""
+def run(
+    loaded: Loaded, say: Say, show: Callable[[dict[str, Any]], None], cutoffs: int | None = None
+) -> Result:
+    """Train, judge, keep and track one configuration; `show` gets the metrics of the test split.
+
+    The model is judged at so many `cutoffs`, too.
+    """
     from forecaster import track
     from forecaster.train import fit
 
@@ -65,6 +71,8 @@ def run(loaded: Loaded, say: Say, show: Callable[[dict[str, Any]], None]) -> Res
     if problem.config.data.is_file:  # the oddities of a card's file are known
         for sentence in sentences(problem.oddities):
             say(sentence)
+    if cutoffs:
+        cut(problem, cutoffs, anew=False)  # too many are refused before training
     config, device = problem.config, machine.device(problem.config.device)
     train, stopping = problem.training(device), problem.stopping(device)
     model = problem.build_model()
@@ -91,6 +99,10 @@ def run(loaded: Loaded, say: Say, show: Callable[[dict[str, Any]], None]) -> Res
         say(f"intervals: {about['intervals']}")
         metrics["test"] = judge(problem, served, device, intervals, tried).to_dict()
         show(metrics["test"])
+        if cutoffs:
+            made = tried, served
+            rolling = roll(problem, cutoffs, lambda at: made, device, say, anew=False)
+            metrics["cutoffs"] = rolling.to_dict()
         figures = draw(problem, served, intervals, metrics["test"], device)
 
         final = problem
@@ -119,7 +131,7 @@ def run(loaded: Loaded, say: Say, show: Callable[[dict[str, Any]], None]) -> Res
         logged = tracked.log_model(
             folder, name, ahead.example, ahead.predict(ahead.example), bundle.horizon, tags
         )
-        tracked.metrics(flat_metrics(metrics), logged)
+        tracked.metrics({**flat_metrics(metrics), **flat(metrics.get("cutoffs"))}, logged)
         registered = ""
         if config.track.register_model:
             task = {"data.digest": problem.digest, "borders": str(about["borders"])}
@@ -203,6 +215,21 @@ def _training(fitted: "Fit", train: Windows, say: Say) -> dict[str, Any]:
         say(sentence)
     kept = ("epochs", "seconds", "best_epoch", "steps", "windows_per_second", "still_falling")
     return {"train": {"windows": len(train), **{key: getattr(fitted, key) for key in kept}}}
+
+
+def train_anew(problem: Problem, device: str, say: Say) -> tuple[list[Part], Blend]:
+    """Train the network and fit the parts on a problem; all that was tried, and the model."""
+    from forecaster.train import fit
+
+    model = problem.build_model()
+    fitted = fit(
+        model, problem.training(device), problem.stopping(device), problem.config.train,
+        device=device, seed=problem.config.seed,
+    )  # fmt: skip
+    for sentence in fitted.sentences:
+        say(sentence)
+    tried, served, _ = make_blend(problem, model, device, say)
+    return tried, served
 
 
 def make_blend(

@@ -75,9 +75,7 @@ def judge(
     """
     model = model.to(device).eval()
     if parts is None:
-        own = dict(zip(model.names, model.members, strict=True))
-        parts = [own.get(part.name, part) for part in fit_parts(problem.fold(device))]
-        parts += [part for name, part in own.items() if part not in parts]
+        parts = parts_of(problem, model, device)
     shared = Shared(model, [part.to(device).eval() for part in parts])
     names, scaler = problem.schema.targets, problem.schema.target_scaler
     online = problem.config.intervals.online
@@ -96,6 +94,13 @@ def judge(
         rest=shared.rest if NETWORK in model.names and len(model.names) > 1 else None,
     )
     return replace(evaluation, intervals=None if coverage is None else coverage.to_dict(names))
+
+
+def parts_of(problem: Problem, model: Blend, device: str) -> list[Part]:
+    """The closed forms, fitted anew unless the model has them, and the other parts of the model."""
+    own = dict(zip(model.names, model.members, strict=True))
+    parts = [own.get(part.name, part) for part in fit_parts(problem.fold(device))]
+    return parts + [part for part in own.values() if part not in parts]
 
 
 class Shared:

@@ -387,12 +387,12 @@ def make_problem(config: RunConfig, dataset: Dataset, say: Say = lambda _: None)
     return problem.started()
 
 
-def reopen(bundle: Bundle) -> Problem:
-    """The problem that a bundle was trained on, for judging it.
+def reopen(bundle: Bundle, *, anew: bool = False) -> Problem:
+    """The problem that a bundle was trained on, for judging it or, `anew`, for training on it.
 
-    Raises UsageError for a bundle that has seen the test rows, DataError for other data.
+    Raises UsageError for judging a bundle that has seen the test rows, DataError for other data.
     """
-    if bundle.about["refit"]:
+    if bundle.about["refit"] and not anew:
         raise UsageError(
             "this bundle was refitted on all rows, the test split included, so its weights cannot "
             "be judged; the honest figures measured before the refit are in its metrics.json"

@@ -1,0 +1,299 @@
+"""Rolling origins: the test split in equal blocks, each judged by what is known before it.
+
+A cut-off is the step at which a block begins. The windows whose targets lie in the block are judged
+there, as the test split is; nothing of that step and after chooses, trains or calibrates.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from forecaster.bundle import Bundle, Schema
+from forecaster.datasets import Borders
+from forecaster.errors import UsageError
+from forecaster.evaluate import SHARES, Evaluation, Score, percent
+from forecaster.evaluate.figures import plain
+from forecaster.evaluate.metrics import average
+from forecaster.judge import find_intervals, judge, parts_of
+from forecaster.parts import Blend, Part
+from forecaster.problem import Problem, reopen
+from forecaster.progress import Say
+
+Make = Callable[[Problem], tuple[Sequence[Part], Blend]]
+"""Takes the problem of a cut-off; gives all parts that were tried, and the model."""
+COVERED = percent(SHARES[0])
+
+
+@dataclass(frozen=True)
+class Cutoff(Problem):
+    """The problem at a cut-off, whose block is the test part, in the scaling of the `whole`.
+
+    Validation ends at the cut-off; the steps from `half` on calibrate.
+    """
+
+    whole: Problem
+    halved: int
+
+    @cached_property
+    def schema(self) -> Schema:
+        return self.whole.schema
+
+    @cached_property
+    def _table(self) -> Any:
+        return self.whole._table
+
+    @property
+    def half(self) -> int:
+        return self.halved
+
+
+def cut(whole: Problem, count: int, *, anew: bool) -> list[Cutoff]:
+    """The problems at `count` cut-offs, the first where the test split begins.
+
+    `anew`: the parts move along, validation as long as it is and training all before it. Else the
+    training steps and those that stop training are those of the whole at every cut-off, and all
+    others before it calibrate. Raises UsageError for more than fit, naming how many do, and for a
+    panel whose series are cut by their own lengths.
+    """
+    borders, horizon = whole.borders, whole.config.window.horizon
+    if borders.each:
+        raise UsageError(
+            "cut-offs are dates, but each series of this panel is cut by its own length: train "
+            "with --split calendar"
+        )
+    if not _fit(whole, count):
+        steps = borders.test - borders.validation
+        fewer = range(2, min(count, steps // horizon + 1))
+        most = max((n for n in fewer if _fit(whole, n)), default=1)
+        raise UsageError(
+            f"{count} cut-offs are too many: of the {steps} steps of the test split each takes "
+            f"{steps // count}, which have to hold a window of {horizon} with values; {most} "
+            f"fit: --cutoffs {most}"
+        )
+    cuts = []
+    for first, last in pairwise(_edges(borders, count)):
+        train, half = borders.train, whole.half
+        if anew:
+            train += first - borders.validation
+            half = (train + first) // 2
+        elif whole.uncalibrated and first > borders.validation:
+            half = borders.validation  # all of validation stopped training
+        own = Borders(train, first, last)
+        cuts.append(Cutoff(whole.config, whole.dataset, whole.series, own, whole, half))
+    return cuts
+
+
+def _edges(borders: Borders, count: int) -> list[int]:
+    first, steps = borders.validation, borders.test - borders.validation
+    return [first + steps * k // count for k in range(count + 1)]
+
+
+def _fit(whole: Problem, count: int) -> bool:
+    """Whether each of so many blocks holds a window."""
+    (past, _, horizon), series = whole.config.window.lengths(), whole.series
+    if (whole.borders.test - whole.borders.validation) // count < horizon:
+        return False
+    for first, last in pairwise(_edges(whole.borders, count)):
+        if series.items is None:
+            values = series.values[first:last, list(whole.schema.target_positions)]
+            if np.isnan(values).all():
+                return False
+        elif not series.items.windows(past, horizon, first, last)[1].any():
+            return False
+    return True
+
+
+@dataclass(frozen=True)
+class Rolling:
+    """What was found at each cut-off, in words where its intervals come from, and its shares."""
+
+    cuts: Sequence[Cutoff]
+    found: Sequence[Evaluation]
+    calibrated: Sequence[str]
+    anew: bool
+
+    @cached_property
+    def whole(self) -> Evaluation:
+        """All windows of all cut-offs as one, with the floors that each of them has."""
+        first, *others = self.found
+        names = [name for name in first.floors if all(name in each.floors for each in others)]
+        model = self._pooled([each.model for each in self.found])
+        floors = {n: self._pooled([each.floors[n] for each in self.found]) for n in names}
+        paired = {name: model.against(floor) for name, floor in floors.items()}
+        return replace(first, model=model, floors=floors, paired=paired, intervals=None)
+
+    def _pooled(self, scores: Sequence[Score]) -> Score:
+        counts = np.stack(
+            [np.full_like(s.squared, s.windows) if s.observed is None else s.observed
+             for s in scores]
+        )  # fmt: skip
+        steps = [
+            at.borders.validation + np.arange(s.windows) if s.steps is None else s.steps
+            for at, s in zip(self.cuts, scores, strict=True)
+        ]
+        return Score(
+            windows=sum(s.windows for s in scores),
+            squared=average(np.stack([s.squared for s in scores]), counts, axis=0),
+            absolute=average(np.stack([s.absolute for s in scores]), counts, axis=0),
+            by_window=np.concatenate([s.by_window for s in scores]),
+            observed=counts.sum(axis=0),
+            steps=np.concatenate(steps),
+        )
+
+    def better(self, floor: str) -> int:
+        """At how many cut-offs the model has the smaller MSE."""
+        return sum(each.model.mse < each.floors[floor].mse for each in self.found)
+
+    def verdict(self) -> str:
+        """In words, and on how many cut-offs it stands."""
+        count, best = len(self.found), self.whole.best_floor
+        return (
+            f"{self.whole.verdict()} It stands on {count} cut-off{'s' * (count > 1)}; better in "
+            f"{self.better(best)} of them."
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types; errors are scaled by the training rows of the whole.
+
+        `mean` and `sd` are over cut-offs, whatever windows each has; None where there are none.
+        """
+        best, network = self.whole.best_floor, [each.network for each in self.found]
+        low, high = self.whole.paired[best]
+        each = [self._at(number) for number in range(len(self.found))]
+        return {
+            "count": len(each),
+            "anew": self.anew,
+            "each": each,
+            **_spreads([e.model for e in self.found]),
+            "coverage": _spread([own["coverage"] for own in each]),
+            "network": _spreads([s for s in network if s]) if all(network) else None,
+            "floors": {
+                name: {
+                    **_spreads([e.floors[name] for e in self.found]), "better_in": self.better(name)
+                }
+                for name in self.whole.floors
+            },
+            "best_floor": best,
+            "better_in": self.better(best),
+            "paired_low": plain(low),
+            "paired_high": plain(high),
+            "verdict": self.verdict(),
+        }  # fmt: skip
+
+    def _at(self, number: int) -> dict[str, Any]:
+        at, found = self.cuts[number], self.found[number]
+        times, borders = at.series.times, at.borders
+        covered = (found.intervals or {}).get(COVERED)
+        return {
+            "first": times[borders.validation].isoformat(),
+            "last": times[borders.test - 1].isoformat(),
+            "steps": [borders.validation, borders.test],
+            "trained": borders.train,
+            "windows": found.model.windows,
+            **_errors(found.model),
+            "coverage": covered and covered["coverage"],
+            "intervals": self.calibrated[number],
+            "network": found.network and _errors(found.network),
+            "floors": {name: _errors(floor) for name, floor in found.floors.items()},
+            "best_floor": found.best_floor,
+            "weights": dict(found.weights),
+        }
+
+
+def _errors(score: Score) -> dict[str, Any]:
+    return {"mse": plain(score.mse), "mae": plain(score.mae)}
+
+
+def _spreads(scores: Sequence[Score]) -> dict[str, Any]:
+    return {"mse": _spread([s.mse for s in scores]), "mae": _spread([s.mae for s in scores])}
+
+
+def _spread(values: Sequence[float | None]) -> dict[str, Any]:
+    """Mean and standard deviation (of a sample) of what is known."""
+    known = [value for value in values if value is not None]
+    return {
+        "mean": float(np.mean(known)) if known else None,
+        "sd": float(np.std(known, ddof=1)) if len(known) > 1 else None,
+    }
+
+
+def roll(whole: Problem, count: int, make: Make, device: str, say: Say, *, anew: bool) -> Rolling:
+    """Judge what `make` gives at each of `count` cut-offs; raises as `cut` does."""
+    cuts = cut(whole, count, anew=anew)
+    found, calibrated = [], []
+    for number, at in enumerate(cuts, start=1):
+        first, last = at.borders.validation, at.borders.test
+        say(f"cut-off {number} of {count}: steps {first} to {last} from what lies before")
+        tried, model = make(at)
+        intervals, words = find_intervals(at, model, device)
+        found.append(judge(at, model, device, intervals, tried))
+        calibrated.append(words)
+    return Rolling(cuts, found, calibrated, anew)
+
+
+def rejudge(bundle: Bundle, count: int, make: Make | None, device: str, say: Say) -> Rolling:
+    """Judge a bundle at `count` cut-offs of its data; with `make`, what that gives in its place."""
+    whole = reopen(bundle, anew=make is not None)
+    if make is not None:
+        return roll(whole, count, make, device, say, anew=True)
+    model = bundle.build().to(device)
+    made = parts_of(whole, model, device), model
+    return roll(whole, count, lambda at: made, device, say, anew=False)
+
+
+def flat(report: dict[str, Any] | None) -> dict[str, float]:
+    """The figures of a report by the names that they carry in the tracker."""
+    if report is None:
+        return {}
+    found = {"count": report["count"], "better_in": report["better_in"]}
+    own = {"": report, "network_": report["network"] or {}}
+    own["best_floor_"] = report["floors"][report["best_floor"]]
+    for prefix, errors in own.items():
+        for name in ("mse", "mae", "coverage"):
+            for kind, value in errors.get(name, {}).items():
+                found[f"{prefix}{name}_{kind}"] = value
+    return {f"cutoffs/{name}": float(v) for name, v in found.items() if v is not None}
+
+
+def text(report: dict[str, Any]) -> str:
+    """For the terminal: the cut-offs, mean and spread over them, the verdict."""
+    count, each = report["count"], report["each"]
+    how = "trained anew at each" if report["anew"] else "one model, calibrated anew at each"
+    spans = [[own[end][:16].replace("T", " ") for end in ("first", "last")] for own in each]
+    if all(end.endswith(" 00:00") for span in spans for end in span):
+        spans = [[end[:10] for end in span] for span in spans]
+    room = 2 + max(len(end) for span in spans for end in span)
+    lines = [
+        f"{count} cut-off{'s' * (count > 1)} of the test split, {how}; values scaled by training "
+        "rows",
+        f"{'from':<{room}}{'to':<{room}}{'windows':>7}{'MSE':>9}{'MAE':>9}{'network':>9}"
+        f"{'covered':>9}  best floor",
+    ]
+    for (first, last), own in zip(spans, each, strict=True):
+        covered, best = own["coverage"], own["best_floor"]
+        lines.append(
+            f"{first:<{room}}{last:<{room}}{own['windows']:>7}{_cell(own['mse'])}"
+            f"{_cell(own['mae'])}{_cell((own['network'] or {}).get('mse'))}"
+            f"{'–' if covered is None else f'{covered:.1%}':>9}"
+            f"{_cell(own['floors'][best]['mse'])} {best}"
+        )
+    lines.append(f"{'over cut-offs':<23}{'MSE':>8} ± sd    {'MAE':>8} ± sd       better in")
+    rows = {"model": report, **({"network": report["network"]} if report["network"] else {})}
+    for name, own in {**rows, **report["floors"]}.items():
+        errors = "   ".join(f"{_cell(own[m]['mean'])} ±{_cell(own[m]['sd'])[2:]}"
+                            for m in ("mse", "mae"))  # fmt: skip
+        better = f"{own['better_in']} of {count}" if name in report["floors"] else ""
+        lines.append(f"{name:<22}{errors}   {better}".rstrip())
+    covered = report["coverage"]
+    if covered["mean"] is not None:
+        spread = "" if covered["sd"] is None else f" ± {covered['sd']:.1%}"
+        lines.append(f"The {COVERED} % intervals cover {covered['mean']:.1%}{spread}.")
+    return "\n".join([*lines, report["verdict"]])
+
+
+def _cell(value: float | None) -> str:
+    return f"{'–' if value is None else f'{value:.4f}':>9}"
