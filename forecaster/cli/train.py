@@ -1,13 +1,26 @@
 """Train a model, judge one again, show a configuration."""
 
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from forecaster.cli.options import AsJson, Asked, Device, Model, configured
 from forecaster.cli.output import nothing, print_json, say
+from forecaster.errors import UsageError
+
+if TYPE_CHECKING:
+    from forecaster.bundle import Bundle
+
+
+Cutoffs = Annotated[
+    int | None,
+    typer.Option(min=1, help="Judge at so many cut-offs of the test split (docs/evaluation.md)."),
+]
 
 
 @configured()
-def train(asked: Asked, as_json: AsJson = False) -> None:
+def train(asked: Asked, cutoffs: Cutoffs = None, as_json: AsJson = False) -> None:
     """Train a model, judge it, keep it and track it.
 
     The model is judged on every test window beside forecasts that need no training, kept as a
@@ -18,10 +31,12 @@ def train(asked: Asked, as_json: AsJson = False) -> None:
     loaded = asked.load()
     from forecaster import experiment
 
-    result = experiment.run(loaded, say, nothing if as_json else _show)
+    result = experiment.run(loaded, say, nothing if as_json else _show, cutoffs)
     if as_json:
         print_json(result.to_dict())
         return
+    if cutoffs:
+        _show_cutoffs(result.metrics["cutoffs"])
     print(f"\nrun      {result.name}, {result.run_id}")
     print(f"bundle   {result.folder}")
     if result.registered:
@@ -31,22 +46,49 @@ def train(asked: Asked, as_json: AsJson = False) -> None:
     print(f"compare  {result.ui_command}")
 
 
-def evaluate(model: Model, device: Device = None, as_json: AsJson = False) -> None:
+def evaluate(
+    model: Model,
+    cutoffs: Cutoffs = None,
+    refit: Annotated[
+        bool,
+        typer.Option("--refit", help="At each cut-off train anew, on the rows before it alone."),
+    ] = False,
+    device: Device = None,
+    as_json: AsJson = False,
+) -> None:
     """Repeat the evaluation of a trained model.
 
-    On every test window, beside forecasts that need no training.
+    On every test window, beside forecasts that need no training; or at several cut-offs.
 
-    Example: forecaster evaluate --model forecaster-ETTh1-M-all-336
+    Example: forecaster evaluate --model forecaster-ETTh1-M-all-336 --cutoffs 5
     """
+    if refit and not cutoffs:
+        raise UsageError("--refit trains anew at cut-offs: say how many, such as --cutoffs 5")
     from forecaster import machine
-    from forecaster.judge import rejudge
     from forecaster.predict import load_bundle
 
-    test = rejudge(load_bundle(model), machine.device(device or "auto")).to_dict()
+    bundle, where = load_bundle(model), machine.device(device or "auto")
+    found = _at_cutoffs(bundle, cutoffs, refit, where) if cutoffs else _once(bundle, where)
     if as_json:
-        print_json(test)
+        print_json(found)
+    elif cutoffs:
+        _show_cutoffs(found)
     else:
-        _show(test)
+        _show(found)
+
+
+def _once(bundle: "Bundle", device: str) -> dict[str, Any]:
+    from forecaster.judge import rejudge
+
+    return rejudge(bundle, device).to_dict()
+
+
+def _at_cutoffs(bundle: "Bundle", count: int, anew: bool, device: str) -> dict[str, Any]:
+    from forecaster.cutoffs import rejudge
+    from forecaster.experiment import train_anew
+
+    make = partial(train_anew, device=device, say=say) if anew else None
+    return rejudge(bundle, count, make, device, say).to_dict()
 
 
 @configured()
@@ -71,6 +113,12 @@ def config(asked: Asked, as_json: AsJson = False) -> None:
         sections = [*sections[:depth], line.strip().split(":")[0]]
         origin = loaded.origins.get(".".join(sections))
         print(f"{line:<38}  # {origin}" if origin else line)
+
+
+def _show_cutoffs(report: dict[str, Any]) -> None:
+    from forecaster.cutoffs import text
+
+    print(f"\n{text(report)}")
 
 
 def _show(test: dict[str, Any]) -> None:

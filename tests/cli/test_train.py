@@ -3,7 +3,9 @@ from pathlib import Path
 
 import yaml
 
-from forecaster import experiment
+from forecaster import bundle, experiment
+from forecaster.track import MlflowClient  # by way of track, which silences MLflow first
+from tests import small
 
 
 class TestConfig:
@@ -30,7 +32,7 @@ class TestConfig:
     def test_flags_mean_the_same_as_in_train(self, run, monkeypatch):
         seen = []
 
-        def look(loaded, say, show):
+        def look(loaded, *rest):
             seen.append(loaded)
             raise SystemExit(0)
 
@@ -44,3 +46,42 @@ class TestConfig:
         assert shown["origins"] == seen[0].origins
         assert shown["config"]["window"]["past"] == 504
         assert not shown["config"]["track"]["register_model"]
+
+
+class TestCutoffs:
+    def test_a_run_is_judged_at_cut_offs_and_again_from_its_bundle(
+        self, run, tmp_path, monkeypatch
+    ):
+        config = small.install(tmp_path, monkeypatch)
+        status, out, err = run("train", "--config", config, "--no-register", "--cutoffs", "4")
+        assert status == 0, err
+        (folder,) = Path("runs").iterdir()
+        kept = bundle.load(folder).metrics["cutoffs"]
+        assert kept["verdict"] in out
+        assert "better in" in kept["verdict"]
+        assert "4 cut-offs of the test split, one model, calibrated anew at each" in out
+        (found,) = MlflowClient("sqlite:///mlflow.db").search_runs(["1"])
+        assert found.data.metrics["cutoffs/mse_mean"] == kept["mse"]["mean"]
+
+        status, out, err = run("evaluate", "--model", folder, "--cutoffs", "4", "--json")
+        again = json.loads(out)
+        assert (status, again["count"]) == (0, 4)
+        assert [each["mse"] for each in again["each"]] == [each["mse"] for each in kept["each"]]
+        assert again["coverage"] == kept["coverage"]
+        assert "cut-off 4 of 4: steps 360 to 380" in err
+        status, out, _ = run("evaluate", "--model", folder, "--cutoffs", "2", "--refit")
+        assert status == 0
+        assert "2 cut-offs of the test split, trained anew at each" in out
+
+    def test_what_does_not_fit_is_said_before_training(self, run, tmp_path, monkeypatch):
+        config = small.install(tmp_path, monkeypatch)
+        status, out, err = run("train", "--config", config, "--cutoffs", "17")
+        assert (status, out) == (2, "")
+        assert "17 cut-offs are too many: of the 80 steps" in err
+        assert "16 fit: --cutoffs 16" in err
+        assert not Path("runs").exists()
+
+    def test_refit_is_about_cut_offs(self, run, folder):
+        status, _, err = run("evaluate", "--model", folder, "--refit")
+        assert status == 2
+        assert "say how many, such as --cutoffs 5" in err
