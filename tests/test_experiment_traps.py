@@ -15,6 +15,7 @@ from forecaster.datasets.card import Split
 from forecaster.evaluate import score
 from forecaster.judge import forecast_with, judge
 from forecaster.model import ForecastModel
+from forecaster.parts import Blend, Network
 from forecaster.problem import Problem, make_problem
 from forecaster.train import Fit, fit
 
@@ -106,7 +107,7 @@ def test_every_test_window_is_scored_at_any_batch_size(
     for got in scores:
         assert got.mse == pytest.approx(scores[0].mse, abs=1e-6)
         assert got.mae == pytest.approx(scores[0].mae, abs=1e-6)
-    judged = judge(posed, network, "cpu").to_dict()
+    judged = judge(posed, Blend.alone(Network(network)), "cpu").to_dict()
     assert judged["windows"] == TEST - VALIDATION - 14 + 1
     assert judged["mse"] == pytest.approx(scores[0].mse, abs=1e-6)
     assert list(judged["columns"]) == (list(COLUMNS) if features == "M" else ["b"])
@@ -120,7 +121,7 @@ def test_columns_that_never_change_are_no_trouble(model: dict[str, Any]) -> None
     network, fitted = trained(posed)
     assert fitted.validation_mse is not None
     assert math.isfinite(fitted.validation_mse)
-    report = judge(posed, network, "cpu").to_dict()
+    report = judge(posed, Blend.alone(Network(network)), "cpu").to_dict()
     json.dumps(report, allow_nan=False)
     assert report["columns"]["a"]["mase"] is None
     assert report["columns"]["b"]["mase"] > 0
@@ -129,7 +130,7 @@ def test_columns_that_never_change_are_no_trouble(model: dict[str, Any]) -> None
 def test_all_columns_constant_are_no_trouble() -> None:
     posed = problem(np.full((ROWS, 3), 7.0))
     network, _ = trained(posed)
-    report = judge(posed, network, "cpu").to_dict()
+    report = judge(posed, Blend.alone(Network(network)), "cpu").to_dict()
     json.dumps(report, allow_nan=False)
     assert report["mse"] == pytest.approx(0, abs=1e-6)
 

@@ -83,6 +83,12 @@ class Ridge(Part):
             "phases": [list(each) for each in layout.phases],
         }
 
+    @property
+    def needs(self) -> int:
+        """Covariates and other columns may be read further back than the targets."""
+        beside = self.layout.moving + len(self.layout.others) if self.wide else 0
+        return max(self.past, self.layout.before if beside else 0)
+
     @classmethod
     def fit(cls, fold: Fold) -> Sequence[Self]:
         """For the longest look-back and for a short one: one map for all targets, and one each.

@@ -1,0 +1,50 @@
+import pytest
+import torch
+from torch import Tensor
+
+from forecaster.datasets import Windows
+from forecaster.parts import LastValue, TrainingMean
+from forecaster.parts.errors import chosen, mse, products
+from tests.parts import folds
+from tests.parts.folds import HORIZON
+
+DATA = {"whole": folds.rest(folds.series()), "missing": folds.rest(folds.holed(folds.series())),
+        "panel": folds.panel()}  # fmt: skip
+
+
+@pytest.mark.parametrize("data", DATA.values(), ids=DATA)
+def test_products_equal_the_loop(data: Windows) -> None:
+    task = folds.task_of(data)
+    parts = [TrainingMean(task, "a", 1), LastValue(task, "b", data.past)]
+    found, counts = products(parts, data)
+    sums = torch.zeros(HORIZON, 2, 2, dtype=torch.float64)
+    seen = torch.zeros(HORIZON)
+    for number in range(len(data)):
+        batch = data.batch(torch.tensor([number]))
+        for t in range(HORIZON):
+            for k in range(2):
+                if batch.target_observed is not None and not batch.target_observed[0, t, k]:
+                    continue
+                off = [
+                    (part(*batch.inputs)[0, t, k] - batch.target[0, t, k]).double()
+                    for part in parts
+                ]
+                sums[t] += torch.outer(torch.stack(off), torch.stack(off))
+                seen[t] += 1
+    torch.testing.assert_close(counts, seen.double())
+    torch.testing.assert_close(found, sums / seen[:, None, None], rtol=1e-6, atol=1e-9)
+    assert mse(parts, data).tolist() == pytest.approx([folds.error(part, data) for part in parts])
+
+
+def test_of_many_windows_some_stand_for_all() -> None:
+    data = folds.rest(folds.series())
+    assert chosen(data, 3).tolist() == [0, (len(data) - 1) // 2, len(data) - 1]
+    assert chosen(data, 10**6).tolist() == [*range(len(data))]
+    calls: list[Tensor] = []
+
+    def zero(past: Tensor, *_: Tensor | None) -> Tensor:
+        calls.append(past)
+        return past.new_zeros(len(past), HORIZON, 2)
+
+    products([zero], data, most=5)
+    assert sum(map(len, calls)) == 5

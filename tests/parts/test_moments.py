@@ -1,0 +1,140 @@
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from forecaster.datasets import Windows
+from forecaster.parts import Fold, moments
+from forecaster.parts.moments import Layout, Moments
+from tests.parts import folds
+from tests.parts.folds import HORIZON, PAST, SEASON
+
+KNOWN = torch.sin(torch.arange(400.0))[:, None] * torch.tensor([1.0, -2.0])
+
+
+def slowly(fold: Fold, layout: Layout) -> list[Tensor]:
+    """The products of each window in turn, by target; whole series alone."""
+    data, found = fold.train, []
+    extras = [layout.extras(fold.task, *data.batch(torch.tensor([n])).inputs)[0]
+              for n in range(len(data))]  # fmt: skip
+    for target in data.targets:
+        sums = torch.zeros((PAST + HORIZON + layout.width(HORIZON),) * 2, dtype=torch.float64)
+        for number in range(len(data)):
+            _, row, _ = data.origin(number)
+            own = data.values[row - data.past : row + HORIZON, target]
+            every = torch.cat([own, extras[number]]).double()
+            sums += torch.outer(every, every)
+        found.append(sums)
+    return found
+
+
+FOLDS = {
+    "alone": folds.fold(folds.series()),
+    "with covariates": folds.fold(folds.series(), moving=2, covariates=KNOWN),
+    "with seasons that nothing tells": folds.fold(folds.series(), (SEASON, 9)),
+}
+
+
+@pytest.mark.parametrize("fold", FOLDS.values(), ids=FOLDS)
+def test_sliding_products_are_those_of_each_window(fold: Fold) -> None:
+    layout = Layout.of(fold)
+    sliding = [*moments.moments(fold.train, fold.task, layout)]
+    gathered = [*moments._gathered(fold.train, fold.task, layout)]
+    for one, other, wanted in zip(sliding, gathered, slowly(fold, layout), strict=True):
+        torch.testing.assert_close(one.sums, wanted, rtol=1e-5, atol=1e-4)
+        torch.testing.assert_close(other.sums, wanted, rtol=1e-5, atol=1e-4)
+        assert one.values == other.values == len(fold.train) * HORIZON
+
+
+def test_long_series_are_correlated_by_fft() -> None:
+    values = folds.series(30_000, seed=1)
+    data = folds.windows(values, 0, 30_000, targets=(1,))
+    fold = Fold(folds.task_of(data), data, data, (SEASON,), ((),))
+    layout = Layout.of(fold)
+    (sliding,), (gathered,) = (
+        [*way(data, fold.task, layout)] for way in (moments._sliding, moments._gathered)
+    )
+    torch.testing.assert_close(sliding.sums, gathered.sums, rtol=1e-4, atol=1e-2)
+
+
+def test_of_many_windows_some_stand_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    fold = folds.panel_fold(missing=False)
+    layout = Layout.of(fold)
+    whole = [*moments.moments(fold.train, fold.task, layout)]
+    size = fold.train.past + HORIZON + layout.width(HORIZON)
+    monkeypatch.setattr(moments, "MULTIPLICATIONS", 20 * 2 * size**2)
+    some = [*moments.moments(fold.train, fold.task, layout)]
+    assert [each.values for each in some] == [each.values for each in whole]
+    for one, other in zip(some, whole, strict=True):
+        assert not torch.equal(one.sums, other.sums)
+        assert float(one.sums.trace()) == pytest.approx(float(other.sums.trace()), rel=0.2)
+
+
+@pytest.mark.parametrize("past", [PAST, 6, 1])
+@pytest.mark.parametrize("reach", [1, SEASON])
+def test_centred_products_are_those_of_centred_windows(past: int, reach: int) -> None:
+    fold = FOLDS["with covariates"]
+    layout = Layout.of(fold)
+    data = replace(fold.train, targets=(0,))
+    task = folds.task_of(data)
+    fold = replace(fold, train=data, task=task)
+    layout = Layout.of(fold)
+    (sums,) = moments.moments(data, task, layout)
+    middle = torch.zeros(PAST, dtype=torch.float64)
+    middle[-reach:] = 1 / reach
+    gram, cross, squares = sums.centred(past, middle)
+    inputs, ahead = [], []
+    for number in range(len(data)):
+        batch = data.batch(torch.tensor([number]))
+        own, truth = batch.past[0, :, 0].double(), batch.target[0, :, 0].double()
+        level = own[-reach:].mean()
+        extras = layout.extras(task, *batch.inputs)[0].double()
+        inputs.append(torch.cat([own[-past:] - level, extras, level[None]]))
+        ahead.append(truth - level)
+    x, y = torch.stack(inputs), torch.stack(ahead)
+    torch.testing.assert_close(gram, x.T @ x, rtol=1e-4, atol=1e-3)
+    torch.testing.assert_close(cross, x.T @ y, rtol=1e-4, atol=1e-3)
+    assert squares == pytest.approx(float(y.square().sum()), rel=1e-6)
+
+
+def test_sums_add_up() -> None:
+    one = Moments(torch.eye(3, dtype=torch.float64), 2, 1, 10)
+    both = one + replace(one, sums=2 * one.sums, values=5)
+    assert torch.equal(both.sums, 3 * one.sums)
+    assert both.values == 15
+
+
+class TestLayout:
+    def test_what_stands_beside_the_past(self) -> None:
+        fold = folds.fold(folds.series(), moving=2, covariates=KNOWN)
+        layout = Layout.of(fold)
+        assert (layout.moving, layout.others, layout.before) == (2, (1,), SEASON)
+        batch = fold.train.batch(torch.tensor([3]))
+        found = layout.extras(fold.task, *batch.inputs)[0]
+        assert len(found) == layout.width(HORIZON) == 2 * (SEASON + HORIZON) + SEASON + 7
+        row = PAST + 3
+        around = slice(row - SEASON, row + HORIZON)
+        torch.testing.assert_close(found[:14], KNOWN[around, 0])
+        torch.testing.assert_close(found[14:28], KNOWN[around, 1])
+        torch.testing.assert_close(found[28:34], fold.train.values[row - SEASON : row, 1])
+        angle = 2 * torch.pi * row / SEASON * torch.arange(1, 4)
+        wanted = torch.cat([torch.ones(1), angle.cos(), angle.sin()])
+        torch.testing.assert_close(found[34:], wanted, atol=1e-4, rtol=0)
+
+    @pytest.mark.parametrize(
+        ("room", "moving", "others", "before"),
+        [(2_500, 2, (1,), 6), (2 * HORIZON + 9, 2, (1,), 3), (2 * HORIZON, 2, (), 0),
+         (2 * HORIZON - 1, 0, (1,), 6), (2, 0, (1,), 2), (0, 0, (), 0)],
+    )  # fmt: skip
+    def test_what_does_not_fit_is_left_out(
+        self, room: int, moving: int, others: tuple[int, ...], before: int,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:  # fmt: skip
+        monkeypatch.setattr(moments, "EXTRAS", room)
+        fold = folds.fold(folds.series(), moving=2, covariates=KNOWN)
+        layout = Layout.of(fold)
+        assert (layout.moving, layout.others, layout.before) == (moving, others, before)
+        batch: Windows = fold.train
+        found = layout.extras(fold.task, *batch.batch(torch.arange(5)).inputs)
+        assert found.shape == (5, layout.width(HORIZON))

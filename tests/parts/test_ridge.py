@@ -1,0 +1,271 @@
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import sklearn.linear_model
+import torch
+from torch import Tensor
+
+from forecaster.datasets import Windows
+from forecaster.parts import Fold, Ridge, ridge
+from forecaster.parts.moments import Layout
+from tests.parts import folds
+from tests.parts.folds import HORIZON, PAST, SEASON, TARGETS
+
+KNOWN = torch.sin(torch.arange(400.0) ** 1.3)[:, None] * torch.tensor([1.0, -2.0])
+
+
+def unfitted(fold: Fold, past: int = PAST, **settings: Any) -> Ridge:
+    layout = Layout.of(fold)
+    facts: dict[str, Any] = {
+        "season": SEASON, "centre": "last", "maps": 1, "wide": False, "penalties": (0.1,),
+        "moving": layout.moving, "others": layout.others, "before": layout.before,
+        "seasons": layout.seasons, "phases": layout.phases,
+    } | settings  # fmt: skip
+    return Ridge(fold.task, "x", past, **facts)
+
+
+def fill(values: Sequence[Tensor], season: int) -> list[float]:
+    """Gaps hold the mean of their place in other cycles, else of all, else 0."""
+    known = [float(value) for value in values if not value.isnan()]
+    found = []
+    for i, value in enumerate(values):
+        place = [float(values[j]) for j in range(i % season, len(values), season)
+                 if not values[j].isnan()]  # fmt: skip
+        own = place or known or [0.0]
+        found.append(float(np.mean(own)) if value.isnan() else float(value))
+    return found
+
+
+def rows(fold: Fold, part: Ridge, target: int) -> tuple[np.ndarray, np.ndarray]:
+    """Inputs and outputs of every training window, put together one by one."""
+    data, inputs, outputs = fold.train, [], []
+    for number in range(len(data)):
+        item, row, _ = data.origin(number)
+        begin = 0 if data.items is None else int(data.items.bounds[item])
+        lead = [torch.tensor(torch.nan)] * max(0, begin - (row - data.past))
+        own = [*lead, *data.values[max(begin, row - data.past) : row + HORIZON, target]]
+        past = fill(own[: data.past], SEASON)
+        # the season of what is filled ends where the window does
+        turned = fill(own[::-1], SEASON)[::-1]
+        ahead = np.array(turned[data.past :])
+        reach = 1 if part.centre == "last" else SEASON
+        level = np.mean(past[-reach:])
+        each = np.array(past[-part.past :]) - level
+        if part.wide:
+            batch = data.batch(torch.tensor([number]))
+            extras = part.layout.extras(fold.task, *batch.inputs)[0].double().numpy()
+            each = np.concatenate([each, extras, [level]])
+        inputs.append(each)
+        outputs.append(ahead - level)
+    return np.stack(inputs), np.stack(outputs)
+
+
+def solved(x: np.ndarray, y: np.ndarray, part: Ridge, penalty: float) -> np.ndarray:
+    """The same map by least squares, the penalties as rows of their own."""
+    width = part.layout.moving * (part.layout.before + HORIZON)
+    width += len(part.layout.others) * part.layout.before
+    groups = [part.past, width, part.layout.waves, 1] if part.wide else [part.past]
+    scale: list[float] = []
+    for count in groups:
+        own = x[:, len(scale) : len(scale) + count]
+        scale += [penalty * max(1e-9, float(np.square(own).sum(axis=0).mean()))] * count if count \
+            else []  # fmt: skip
+    start = np.zeros((x.shape[1], HORIZON))
+    if part.centre == "cycle":
+        cycles = part.past // SEASON
+        for i in range(part.past - cycles * SEASON, part.past):
+            for step in range(HORIZON):
+                if (i - part.past - step) % SEASON == 0:
+                    start[i, step] = 1 / cycles
+    root = np.sqrt(scale)
+    both = np.concatenate([x, np.diag(root)]), np.concatenate([y, root[:, None] * start])
+    return np.linalg.lstsq(*both, rcond=None)[0]
+
+
+FOLDS = {
+    "whole": folds.fold(folds.series()),
+    "covariates": folds.fold(folds.series(), moving=2, covariates=KNOWN),
+    "panel": folds.panel_fold(),
+    "whole panel": folds.panel_fold(missing=False),
+    "all columns": folds.fold(folds.series(), targets=(0, 1, 2)),
+}
+
+
+@pytest.mark.parametrize("shared", [True, False], ids=["shared", "by column"])
+@pytest.mark.parametrize("wide", [False, True], ids=["past", "wide"])
+@pytest.mark.parametrize("centre", ["last", "cycle"])
+@pytest.mark.parametrize("fold", FOLDS.values(), ids=FOLDS)
+def test_it_is_penalised_least_squares(fold: Fold, centre: str, wide: bool, shared: bool) -> None:
+    count = len(fold.task.targets)
+    penalties = (0.3,) if shared else tuple(0.1 * (1 + k) for k in range(count))
+    past = fold.task.past
+    part = unfitted(fold, past, centre=centre, wide=wide, maps=len(penalties), penalties=penalties)
+    got = part.refit(fold).weights.double().numpy()
+    pairs = [rows(fold, part, target) for target in fold.task.targets]
+    if shared:
+        pairs = [(np.concatenate([x for x, _ in pairs]), np.concatenate([y for _, y in pairs]))]
+    for weights, (x, y), penalty in zip(got, pairs, penalties, strict=True):
+        np.testing.assert_allclose(weights, solved(x, y, part, penalty), atol=2e-4)
+
+
+@pytest.mark.parametrize("penalty", [1e-3, 0.1, 10.0])
+@pytest.mark.parametrize("past", [PAST, 12, 1])
+def test_it_is_the_ridge_regression_of_a_library(past: int, penalty: float) -> None:
+    fold = FOLDS["whole"]
+    part = unfitted(fold, past, season=1 if past == 1 else SEASON, penalties=(penalty,))
+    part = part.refit(fold).eval()
+    pairs = [rows(fold, part, target) for target in TARGETS]
+    x, y = (np.concatenate(each) for each in zip(*pairs, strict=True))
+    alpha = max(penalty * np.square(x).sum(axis=0).mean(), penalty * 1e-9)
+    known = sklearn.linear_model.Ridge(alpha, fit_intercept=False).fit(x, y)
+    data = folds.rest(folds.series())
+    own, _ = folds.own_pasts(data)
+    got = folds.forecast(part, data)
+    for k in range(2):
+        level = own[:, -1:, k]
+        wanted = known.predict((own[:, -past:, k] - level).double().numpy()) + level.numpy()
+        np.testing.assert_allclose(got[..., k].numpy(), wanted, atol=2e-4)
+
+
+@pytest.mark.parametrize("centre", ["last", "cycle"])
+def test_a_growing_penalty_leaves_what_the_centre_repeats(centre: str) -> None:
+    fold = FOLDS["whole"]
+    part = unfitted(fold, centre=centre, penalties=(1e9,)).refit(fold)
+    data = folds.rest(folds.series())
+    own, _ = folds.own_pasts(data)
+    if centre == "last":
+        wanted = own[:, -1:].expand(-1, HORIZON, -1)
+    else:
+        cycle = own.unflatten(1, (-1, SEASON)).mean(dim=1)
+        wanted = cycle.repeat(1, 2, 1)[:, :HORIZON]
+    torch.testing.assert_close(folds.forecast(part, data), wanted, atol=1e-4, rtol=0)
+
+
+class TestFit:
+    def test_a_long_and_a_short_look_back_shared_and_by_column(self) -> None:
+        fold = folds.fold(folds.series(), past=60)
+        parts = Ridge.fit(fold)
+        assert [(part.name, part.past, part.maps) for part in parts] == [
+            ("ridge, 60", 60, 1), ("ridge by column, 60", 60, 2),
+            ("ridge, 12", 12, 1), ("ridge by column, 12", 12, 2),
+        ]  # fmt: skip
+        one = folds.fold(folds.series(), past=60, targets=(1,))
+        assert [part.name for part in Ridge.fit(one)] == ["ridge, 60", "ridge, 12"]
+
+    @pytest.mark.parametrize(
+        ("longest", "season", "found"),
+        [(336, 24, [336, 48]), (96, 24, [96, 24]), (24, 24, [24]), (10, 1, [10, 2]), (1, 1, [1]),
+         (11, 6, [11, 6])],
+    )  # fmt: skip
+    def test_look_backs(self, longest: int, season: int, found: list[int]) -> None:
+        assert ridge.look_backs(longest, season) == found
+
+    @pytest.mark.parametrize("name", FOLDS)
+    def test_what_is_chosen_has_the_least_error_on_what_chooses(self, name: str) -> None:
+        """The judgement from products is that of the forecasts themselves, without gaps exactly."""
+        fold = FOLDS[name]
+        part = next(part for part in Ridge.fit(fold) if part.maps == 1)
+        errors = {}
+        for centre in ("last", "cycle"):
+            for wide in (False, True):
+                for penalty in ridge.PENALTIES:
+                    other = unfitted(
+                        fold, fold.task.past, centre=centre, wide=wide, penalties=(penalty,)
+                    )
+                    found = folds.error(other.refit(fold), fold.choose)
+                    errors[(centre, wide, penalty)] = found
+        own = errors[(part.centre, part.wide, part.penalties[0])]
+        if name == "panel":  # gaps count as filled there
+            assert own <= 1.1 * min(errors.values())
+        else:
+            assert own == min(errors.values())
+        assert f"centred on the last {'value' if part.centre == 'last' else 'cycle'}" in part.chosen
+        assert f"penalty {part.penalties[0]:g}" in part.chosen
+
+    @pytest.mark.parametrize("name", FOLDS)
+    def test_a_refit_on_the_same_rows_is_the_fit(self, name: str) -> None:
+        fold = FOLDS[name]
+        for part in Ridge.fit(fold):
+            again = part.refit(fold)
+            assert again.settings == part.settings
+            torch.testing.assert_close(again.weights, part.weights, rtol=1e-4, atol=1e-5)
+
+    def test_a_refit_keeps_what_was_chosen(self) -> None:
+        fold = FOLDS["whole"]
+        everything = replace(fold, train=folds.windows(folds.series(), 0, 400))
+        for part in Ridge.fit(fold):
+            again = part.refit(everything)
+            assert again.settings == part.settings
+            assert not torch.allclose(again.weights, part.weights)
+
+    def test_the_future_of_a_covariate_is_used(self) -> None:
+        """A series that is a function of what is known ahead is forecast from it."""
+        known = torch.randn(400, 2, generator=torch.Generator().manual_seed(1))
+        values = (known @ torch.tensor([[1.0, 0.0, 2.0], [0.5, 1.0, -1.0]])).float()
+        values = values + 0.01 * folds.series()
+        blind = Ridge.fit(folds.fold(values))[1]
+        seeing = Ridge.fit(folds.fold(values, moving=2, covariates=known))[1]
+        assert seeing.maps == 2
+        assert seeing.wide
+        assert "covariates" in seeing.chosen
+        unknown = folds.error(blind, folds.rest(values))
+        assert folds.error(seeing, folds.rest(values, covariates=known)) < 0.1 * unknown
+
+    def test_columns_that_need_maps_of_their_own_get_them(self) -> None:
+        steps = torch.arange(400.0)[:, None]
+        values = torch.cat(
+            [torch.sin(steps), torch.sin(2.2 * steps), 2 * torch.cos(0.5 * steps)], 1
+        )
+        values = values + 0.3 * torch.randn(400, 3, generator=torch.Generator().manual_seed(0))
+        shared, own, *_ = Ridge.fit(folds.fold(values, past=12))
+        data = folds.rest(values, past=12)
+        assert folds.error(own, data) < folds.error(shared, data)
+
+    def test_what_would_be_too_large_is_shared(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(ridge, "WORK", 0)
+        assert {part.maps for part in Ridge.fit(FOLDS["whole"])} == {1}
+        monkeypatch.setattr(ridge, "SIZE", 0)
+        assert {part.maps for part in Ridge.fit(FOLDS["whole"])} == {1}
+
+    @pytest.mark.parametrize(("past", "seasons"), [(24, (30,)), (1, (6,)), (1, (1,)), (7, (6,))])
+    def test_seasons_that_hardly_fit(self, past: int, seasons: tuple[int, ...]) -> None:
+        fold = folds.fold(folds.series(), seasons, past=past)
+        for part in Ridge.fit(fold):
+            assert np.isfinite(folds.error(part, fold.choose))
+
+    def test_missing_values_hardly_change_it(self) -> None:
+        values = folds.series(3000)
+        holes = values.clone()
+        holes[:2500] = folds.holed(values[:2500], 0.1)
+        test = folds.windows(values, 2500, 3000)
+        errors = []
+        for table in (values, holes):
+            train, choose = (folds.windows(table, *rows) for rows in ((0, 2000), (2000, 2500)))
+            fold = Fold(folds.task_of(train), train, choose, (SEASON,), ((),))
+            errors.append(folds.error(Ridge.fit(fold)[0], test))
+        assert errors[1] < 1.1 * errors[0]
+
+
+def test_no_map_that_makes_no_sense() -> None:
+    fold = FOLDS["whole"]
+    for wrong in ({"centre": "middle"}, {"maps": 3}, {"season": PAST + 1}, {"season": 0}):
+        with pytest.raises(ValueError, match="no map with"):
+            unfitted(fold, **wrong)
+
+
+def test_windows_of_another_look_back_are_not_read() -> None:
+    fold = FOLDS["whole"]
+    data: Windows = folds.rest(folds.series())
+    part = Ridge.fit(fold)[-1]
+    assert part.past < PAST
+    batch = data.batch(torch.arange(5))
+    past = batch.past.clone()
+    past[:, : PAST - part.past] = 100.0
+    if not part.wide:
+        with torch.inference_mode():
+            assert torch.equal(part(past, *batch.inputs[1:]), part(*batch.inputs)), (
+                "the older steps have no say"
+            )
