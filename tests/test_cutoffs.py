@@ -19,6 +19,7 @@ from tests.test_experiment_traps import TEST, TRAIN, VALIDATION, problem, values
 from tests.test_own_files import SMALL, long
 
 BLOCK = (TEST - VALIDATION) // 5
+LAST_OF_3 = 373  # where the last of three blocks begins
 
 
 def nothing(said: str) -> None:
@@ -69,7 +70,7 @@ class TestCut:
 
     def test_the_blocks_make_up_the_test_split(self, posed):
         ends = [(at.borders.validation, at.borders.test) for at in cut(posed, 3, anew=False)]
-        assert ends == [(320, 346), (346, 373), (373, 400)]
+        assert ends == [(320, 346), (346, LAST_OF_3), (LAST_OF_3, 400)]
 
     def test_more_than_fit_are_refused_with_the_arithmetic(self, posed):
         with pytest.raises(
@@ -190,41 +191,39 @@ class TestTraps:
 
     @staticmethod
     def found(data: np.ndarray, *, anew: bool):
-        """The bits of what is made, and all that is found, at each of three cut-offs."""
-        posed, weights = problem(data), []
+        """The bits of what is made, of its intervals, and what is found at three cut-offs."""
+        posed, weights, offsets = problem(data), [], []
         fixed = untrained(posed)
 
         def make(at: Problem):
             tried, served = train_anew(at, "cpu", nothing) if anew else fixed
             tensors = [served.weights, *(t for part in tried for t in part.state_dict().values())]
             weights.append([t.detach().numpy().tobytes() for t in tensors])
+            offsets.append(find_intervals(at, served, "cpu")[0].offsets.tobytes())
             return tried, served
 
         report = roll(posed, 3, make, "cpu", nothing, anew=anew).to_dict()
-        return weights, report["each"]
+        return weights, offsets, report["each"]
 
     @pytest.mark.parametrize("anew", [False, True])
     def test_noise_in_a_block_changes_nothing_before_it(self, anew):
         data, noisy = values(), values()
-        cuts = cut(problem(data), 3, anew=anew)
-        last = cuts[-1].borders.validation
-        noisy[last:] += np.random.default_rng(1).normal(0, 5, noisy[last:].shape)
-        weights, each = self.found(data, anew=anew)
-        others, changed = self.found(noisy, anew=anew)
-        assert others == weights, "made before the noise, all of it"
+        noisy[LAST_OF_3:] += np.random.default_rng(1).normal(0, 5, noisy[LAST_OF_3:].shape)
+        *made, each = self.found(data, anew=anew)
+        *others, changed = self.found(noisy, anew=anew)
+        assert others == made, "weights and intervals are older than the noise"
         assert changed[:2] == each[:2]
-        assert changed[2]["intervals"] == each[2]["intervals"]
         assert changed[2]["mse"] > each[2]["mse"]
 
     @pytest.mark.parametrize("anew", [False, True])
     def test_noise_in_an_earlier_block_does_count(self, anew):
         data, noisy = values(), values()
-        first, *_ = cut(problem(data), 3, anew=anew)
-        block = slice(first.borders.validation, first.borders.test)
+        block = slice(VALIDATION, LAST_OF_3 - BLOCK)
         noisy[block] += np.random.default_rng(1).normal(0, 5, noisy[block].shape)
-        weights, each = self.found(data, anew=anew)
-        others, changed = self.found(noisy, anew=anew)
+        weights, offsets, each = self.found(data, anew=anew)
+        others, wider, changed = self.found(noisy, anew=anew)
         assert (others[2] != weights[2]) is anew
+        assert wider[2] != offsets[2]
         assert changed[2]["coverage"] > each[2]["coverage"], "wider intervals"
 
     def test_training_anew_at_the_first_cut_off_is_the_run_itself(self, posed):

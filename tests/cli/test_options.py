@@ -25,7 +25,7 @@ ABOUT_FILES = {
 @pytest.mark.parametrize(
     ("command", "flags", "own"),
     [
-        (("train",), SHARED, []),
+        (("train",), SHARED, ["--cutoffs"]),
         (("config",), SHARED, []),
         (("data", "check"), ABOUT_FILES, ["--picture"]),
     ],
