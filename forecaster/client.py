@@ -16,7 +16,7 @@ import requests
 from forecaster import frames
 from forecaster.errors import DataError, ForecasterError, UnavailableError, UsageError
 from forecaster.lookup import model_names
-from forecaster.notices import REMARKS, Notice, NoticeCode
+from forecaster.notices import REMARKS, Notice, NoticeCode, ShortHistory
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -74,6 +74,7 @@ class Client:
         future: "pd.DataFrame | str | Path | None" = None,
         model: str | None = None,
         policy: "Policy | None" = None,
+        short_history: ShortHistory = "refuse",
         where: str = "the history",
         say: Callable[[str], None] = lambda _: None,
     ) -> "pd.DataFrame":
@@ -88,14 +89,17 @@ class Client:
         if not all(0 < level < 1 for level in levels):
             raise UsageError(f"quantile levels lie between 0 and 1, got {list(levels)}")
         card = self.model(model)
-        if "id_columns" not in card:  # nor do its answers have notices
+        if "needs" not in card:  # nor do its answers have all notices
             raise UnavailableError(
                 f"{self.url}: the service is of an older release than this client: update it, or "
                 "use the client of its release"
             )
 
         def run(histories: frames.Histories, steps: int) -> np.ndarray:
-            parameters = {"prediction_length": steps, "quantile_levels": levels}
+            parameters = {
+                "prediction_length": steps, "quantile_levels": levels,
+                "short_history": short_history,
+            }  # fmt: skip
             rows: list[list[Any]] = []
             for part in _portions(histories, card, known):
                 body = {"inputs": part, "parameters": parameters, "model": model}
@@ -122,7 +126,9 @@ class Client:
         found: list[tuple[str | None, Notice]] = []
         form = _form(card)
         known = form.reading.read_as(card["future_covariates"])
-        question = frames.ask(form, frame, horizon, levels, future, policy, where, say)
+        question = frames.ask(
+            form, frame, horizon, levels, future, policy, where, say, short_history=short_history
+        )
         ahead = question.answer(run)
         if unknown:
             say(frames.own_scale(unknown))
@@ -189,7 +195,8 @@ def _form(card: dict[str, Any]) -> frames.Form:
         )
     targets = card["item_names"] if card["wide"] else card["targets"]
     reading = Reading.from_dict({**card["reading"], "targets": targets})
-    return frames.Form(reading, tuple(card["columns"]), card["look_back"], card["horizon"])
+    sizes = (card[name] for name in ("look_back", "needs", "least", "horizon"))
+    return frames.Form(reading, tuple(card["columns"]), *sizes)
 
 
 def _portions(
@@ -208,11 +215,13 @@ def _series(
     histories: frames.Histories, number: int, card: dict[str, Any], known: Sequence[str]
 ) -> dict[str, Any]:
     """One series in the words of the interface."""
-    values, name = histories.values[number], histories.items[number]
+    name, rows = histories.items[number], histories.rows[number]
+    values = histories.values[number, -rows:]
+    missing = card["look_back"] - rows
     cells = values.astype(object)
     cells[np.isnan(values)] = None
     series: dict[str, Any] = {
-        "start": histories.starts[number].isoformat(),
+        "start": _later(histories.starts[number], missing, card["freq"]).isoformat(),
         "columns": card["columns"],
         "target": cells.tolist(),
         "static_covariates": {
@@ -223,11 +232,17 @@ def _series(
     if name:
         series["item_id"] = name
     if histories.covariates is not None:
-        rows = histories.covariates[number].T.tolist()
-        pairs, past = [*zip(known, rows, strict=True)], card["look_back"]
-        series["past_covariates"] = {name: row[:past] for name, row in pairs}
+        pairs = [*zip(known, histories.covariates[number].T.tolist(), strict=True)]
+        past = card["look_back"]
+        series["past_covariates"] = {name: row[missing:past] for name, row in pairs}
         series["future_covariates"] = {name: row[past:] for name, row in pairs}
     return series
+
+
+def _later(start: "pd.Timestamp", steps: int, freq: str) -> "pd.Timestamp":
+    from forecaster.datasets import future_times
+
+    return future_times(start, steps, freq)[-1] if steps else start
 
 
 def _attribute(value: Any, words: list[str] | None) -> float | str:

@@ -12,7 +12,7 @@ from forecaster.datasets import Items, Series, future_times, reader
 from forecaster.datasets.items import id_parts
 from forecaster.datasets.series import quoted
 from forecaster.errors import DataError, UsageError
-from forecaster.notices import Notice, NoticeCode
+from forecaster.notices import Notice, NoticeCode, ShortHistory
 
 if TYPE_CHECKING:
     from forecaster.datasets.reading import Policy, Reading
@@ -25,25 +25,33 @@ TOGETHER = 1024
 class Form:
     """What the histories of a model are like: how they are read, and how much of them.
 
-    `columns` are those of the model, in its order; `past` and `horizon` are steps.
+    `columns` are those of the model, in its order. Of the newest `past` rows, which the model reads
+    at most, it needs `needs`; some of its parts forecast from `least` on. `horizon` are steps.
     """
 
     reading: "Reading"
     columns: tuple[str, ...]
     past: int
+    needs: int
+    least: int
     horizon: int
 
 
 @dataclass(frozen=True)
 class Histories:
     """What a model reads of B series: values (B, P, C) in units, NaN where missing, the times of
-    the first rows (B,), what is known ahead (B, P + T, K), attributes by name (B,), and names."""
+    the first rows (B,), what is known ahead (B, P + T, K), attributes by name (B,), and names.
+
+    `rows` (B,) of each are there. What lies before them is missing, and of what is known ahead the
+    first value repeated: no part that forecasts from so many rows reads it.
+    """
 
     values: np.ndarray
     starts: pd.DatetimeIndex
     covariates: np.ndarray | None
     static: Mapping[str, Sequence[Any]]
     items: Sequence[str]
+    rows: Sequence[int]
 
 
 Run = Callable[[Histories, int], np.ndarray]
@@ -64,20 +72,42 @@ class Question:
     ahead: Callable[[np.ndarray], np.ndarray] | None
     drop: int
     where: str
+    short: ShortHistory
 
     def histories(self) -> Iterator[Histories]:
         """What the model reads, TOGETHER series at a time. Raises DataError for a short one."""
         series, items, count = self.series, self.items, len(self.items)
         for first in range(0, count, TOGETHER):
             which = np.arange(first, min(first + TOGETHER, count))
-            values, begin = _newest(series, items, which, self.drop, self.form.past, self.where)
+            rows = self._rows(which)
+            past, end = self.form.past, items.bounds[which + 1] - self.drop
+            places = end[:, None] + np.arange(-past, 0)
+            there = np.arange(past) >= past - rows[:, None]
+            values = series.values[np.where(there, places, 0)].astype(np.float64)
+            values[~there] = np.nan
             yield Histories(
                 values,
-                series.times[begin],
+                _starts(series, items.places[which] + items.lengths[which] - self.drop - past),
                 None if self.ahead is None else self.ahead(which),
                 {name: list(found[which]) for name, found in series.static.items()},
                 [items.names[int(item)] for item in which],
+                rows.tolist(),
             )
+
+    def _rows(self, which: np.ndarray) -> np.ndarray:
+        """How many of the newest P rows of some items are there. Raises DataError for too few."""
+        form, lengths = self.form, self.items.lengths[which] - self.drop
+        wanted = form.least if self.short == "drop" else form.needs
+        if (lengths < wanted).any():
+            short = int((lengths < wanted).argmax())
+            name, found = self.items.names[int(which[short])], lengths[short]
+            what = f"{self.where}, series '{name}'" if name else self.where
+            remedy = f"give at least {wanted} rows" + (", or leave the series out" if name else "")
+            if found >= form.least:
+                remedy += "; short_history=drop forecasts from them with fewer parts of the model"
+            raise DataError(f"{what} has {found} rows, the model needs {wanted}: {remedy}")
+        rows: np.ndarray = np.minimum(lengths, form.past)
+        return rows
 
     def answer(self, run: Run) -> pd.DataFrame:
         """`table` with the numbers of `run`, whose quantiles are at the sorted levels."""
@@ -126,6 +156,7 @@ def ask(
     where: str,
     say: Callable[[str], None] = lambda _: None,
     most: int | None = None,
+    short_history: ShortHistory = "refuse",
 ) -> Question:
     """Read what `Forecaster.predict` is given; the arguments are its own.
 
@@ -141,7 +172,9 @@ def ask(
     series = found.series.select(form.columns)
     ahead, drop = _ahead(future, series, form)
     items = series.items or Items.single(len(series.times))
-    return Question(form, steps, sorted(set(levels)), series, items, ahead, drop, where)
+    return Question(
+        form, steps, sorted(set(levels)), series, items, ahead, drop, where, short_history
+    )
 
 
 def own_scale(names: Sequence[str]) -> Notice:
@@ -163,23 +196,12 @@ def by_code(found: Sequence[tuple[str | None, Notice]]) -> Iterator[Notice]:
         yield Notice(code, text)
 
 
-def _newest(
-    series: Series, items: Items, which: np.ndarray, drop: int, past: int, where: str
-) -> tuple[np.ndarray, np.ndarray]:
-    """The newest P rows of some items but for their last `drop`, (B, P, C), and the steps of
-    the first."""
-    lengths = items.lengths[which] - drop
-    if (lengths < past).any():
-        short = int((lengths < past).argmax())
-        name = items.names[int(which[short])]
-        what = f"{where}, series '{name}'" if name else where
-        raise DataError(
-            f"{what} has {lengths[short]} rows, the model looks back {past}: give at least "
-            f"{past} rows" + (", or leave the series out" if name else "")
-        )
-    begin = items.bounds[which + 1] - drop - past
-    values = series.values[begin[:, None] + np.arange(past)]
-    return values.astype(np.float64), items.places[which] + lengths - past
+def _starts(series: Series, steps: np.ndarray) -> pd.DatetimeIndex:
+    """The times at steps of a grid, which may lie before its first one."""
+    if (before := -int(steps.min())) <= 0:
+        return series.times[steps]
+    earlier = pd.date_range(end=series.times[0], periods=before + 1, freq=series.freq)[:-1]
+    return pd.DatetimeIndex(earlier.append(series.times)[steps + before])
 
 
 def _ahead(
@@ -204,7 +226,13 @@ def _ahead(
                 f"(--future FILE) with the columns {', '.join(map(str, (*index, *names)))}"
             )
         steps = np.arange(-past - horizon, 0)
-        return lambda which: known[own.bounds[which + 1][:, None] + steps], horizon
+
+        def following(which: np.ndarray) -> np.ndarray:
+            rows = own.bounds[which + 1][:, None] + steps
+            found: np.ndarray = known[np.maximum(rows, own.bounds[which][:, None])]
+            return found
+
+        return following, horizon
     theirs_reading = replace(
         reading,
         targets=names, past_covariates=(), future_covariates=(), static=(), panel=False,
@@ -222,7 +250,8 @@ def _ahead(
             end = series.times[own.places[item] + own.lengths[item] - 1]
             first = future_times(end, 1, series.freq)[0]
             _check_ahead(theirs, place, beyond, first, name, horizon)
-            before = known[own.bounds[item + 1] - past : own.bounds[item + 1]]
+            newest = np.arange(own.bounds[item + 1] - past, own.bounds[item + 1])
+            before = known[np.maximum(newest, own.bounds[item])]
             start = theirs.bounds[place]
             rows.append(np.concatenate([before, beyond.values[start : start + horizon]]))
         return np.stack(rows)

@@ -1,11 +1,14 @@
 """What may surprise in a forecast: a code for programs, and a text for people."""
 
 from enum import StrEnum
+from typing import Literal, TypeAlias
 
 
 class NoticeCode(StrEnum):
     """What a notice is about; programs decide by it, never by the text."""
 
+    SHORT_HISTORY = "short_history"
+    """The history is shorter than the model needs: parts that read more were left out."""
     HISTORY_CUT = "history_cut"
     """The history is longer than the look-back: the model read its newest part."""
     MISSING_MASKED = "missing_masked"
@@ -25,10 +28,13 @@ class NoticeCode(StrEnum):
 
 
 REMARKS = frozenset(
-    {NoticeCode.LOST_TO_FLOOR, NoticeCode.COVERAGE, NoticeCode.FIRST_STEP,
-     NoticeCode.UNLIKE_TRAINING}
+    {NoticeCode.SHORT_HISTORY, NoticeCode.LOST_TO_FLOOR, NoticeCode.COVERAGE,
+     NoticeCode.FIRST_STEP, NoticeCode.UNLIKE_TRAINING}
 )  # fmt: skip
 """What stands out in a forecast that has been made (forecaster.remarks)."""
+ShortHistory: TypeAlias = Literal["refuse", "drop"]
+"""What becomes of a history that is shorter than a model needs: it is refused, or the parts that
+read more are dropped, as long as one is left at every step."""
 
 
 class Notice(str):

@@ -25,7 +25,7 @@ from forecaster.errors import (
     UnavailableError,
     UsageError,
 )
-from forecaster.notices import Notice
+from forecaster.notices import Notice, NoticeCode, ShortHistory
 from forecaster.runner import Runner
 
 if TYPE_CHECKING:
@@ -48,6 +48,8 @@ class Forecaster:
         self.ranges = None if ranges is None else remarks.Ranges.from_dict(ranges, *sizes)
         self.model = bundle.build().to(self.device)
         self.runner = Runner(self.model, self.device)
+        self._runners = {self.needs: self.runner}
+        """Of the parts that need no more than so many rows."""
 
     @classmethod
     def load(cls, source: str | Path, device: str = "auto") -> "Forecaster":
@@ -62,6 +64,17 @@ class Forecaster:
     def schema(self) -> Schema:
         return self.bundle.schema
 
+    @property
+    def needs(self) -> int:
+        """The rows of history that all parts of the model together read."""
+        return self.model.needs
+
+    @cached_property
+    def least(self) -> int:
+        """The fewest rows from which some of its parts forecast every step."""
+        wanted = sorted({part.needs for part in self.model.members})
+        return next(rows for rows in wanted if self.model.within(rows) is not None)
+
     def forecast(self, history: np.ndarray, starts: "pd.DatetimeIndex") -> np.ndarray:
         """`forecast_quantiles` without quantiles."""
         return self.forecast_quantiles(history, starts, ())[0]
@@ -75,13 +88,16 @@ class Forecaster:
         covariates: np.ndarray | None = None,
         static: Mapping[str, Sequence[Any]] | None = None,
         items: Sequence[str | None] | None = None,
+        rows: Sequence[int] | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
         """Forecast many histories at once.
 
         history (B, P, C): values in units, columns in the order of the schema, exactly the
         model's look-back, NaN where missing. starts (B,): the time of each first row. covariates
         (B, P + T, K): what is known ahead, complete; static: attributes, each (B,); items: the
-        series of a panel by name; one that training did not know is scaled by its history. Returns
+        series of a panel by name; one that training did not know is scaled by its history. rows
+        (B,): how many of the newest rows are there, all by default; fewer than `needs` are forecast
+        by the parts that need no more. Returns
         the forecast (B, T, targets) and the quantiles at `levels` beside it, (B, T, targets,
         len(levels)), in units, rising with the level; levels between those that the model was
         calibrated for are taken linearly. Raises DataError for sizes that do not fit and for
@@ -109,9 +125,8 @@ class Forecaster:
             scaled = scaler.transform(history).astype(np.float32)
         self._check_finite(np.nan_to_num(scaled, posinf=np.inf, neginf=-np.inf), schema.columns,
                            "history, once scaled,")  # fmt: skip
-        known, mask = self._known(starts, covariates, static), None if observed.all() else observed
-        output = self.runner(np.nan_to_num(scaled), known, mask)
-        paths = output.astype(np.float64)  # (B, T, targets, Q), scaled
+        known = self._known(starts, covariates, static)
+        paths = self._paths(np.nan_to_num(scaled), known, observed, rows).astype(np.float64)
         own = scaler.select(schema.target_positions)
         forecast = own.inverse(np.ascontiguousarray(paths[..., self.model.middle]))
         self._check_finite(forecast, schema.targets, "forecast")
@@ -124,12 +139,50 @@ class Forecaster:
         quantiles = self.bundle.intervals.quantiles(paths, levels, widths)
         return forecast, np.stack([own.inverse(q) for q in np.moveaxis(quantiles, -1, 0)], axis=-1)
 
+    def _paths(
+        self,
+        past: np.ndarray,
+        known: np.ndarray,
+        observed: np.ndarray,
+        rows: Sequence[int] | None,
+    ) -> np.ndarray:
+        """What the runners give, (B, T, targets, Q), scaled; `rows` as in `forecast_quantiles`."""
+        groups: dict[Runner, list[int]] = {}
+        for place, count in enumerate(rows or [self.needs] * len(past)):
+            groups.setdefault(self._runner(count), []).append(place)
+        found = []
+        for runner, places in groups.items():
+            own = (past, known, observed)
+            if len(groups) > 1:
+                own = past[places], known[places], observed[places]
+            mask = None if own[2].all() else own[2]
+            found.append(runner(own[0], own[1], mask))
+        if len(found) == 1:
+            return found[0]
+        order = np.argsort(np.concatenate([*groups.values()]))
+        return np.asarray(np.concatenate(found)[order])
+
+    def _runner(self, rows: int) -> Runner:
+        """The model, or what is left of it where no more than so many rows of history are there.
+
+        Raises DataError where that is nothing.
+        """
+        if rows < self.least:
+            raise DataError(f"expected at least {self.least} rows of history, got {rows}")
+        reach = max(part.needs for part in self.model.members if part.needs <= rows)
+        if reach not in self._runners:
+            left = self.model.within(reach)
+            assert left is not None  # nor is it from `least` on
+            self._runners[reach] = Runner(left, self.device)
+        return self._runners[reach]
+
     def remarks(
         self,
         history: np.ndarray,
         forecast: np.ndarray,
         levels: Sequence[float],
         items: Sequence[str | None] | None = None,
+        rows: Sequence[int] | None = None,
     ) -> list[tuple[int | None, Notice]]:
         """What stands out in the answer of `forecast_quantiles` to the same arguments.
 
@@ -139,16 +192,40 @@ class Forecaster:
             (None, notice)
             for notice in remarks.figures(self.bundle.metrics.get("test", {}), levels)
         ]
+        counts = np.array([self.bundle.past] * len(history) if rows is None else rows)
+        found += [
+            (int(place), self._shortened(int(counts[place]), bool(levels)))
+            for place in np.flatnonzero(counts < self.needs)
+        ]
         if self.ranges is not None:
             schema, scaler = self.schema, self._scaler(history, items)
             targets = list(schema.target_positions)
             std = scaler.select(tuple(targets)).std.reshape(-1, len(targets))
             last, first = history[:, -1, targets], forecast[:, 0]
             found += self.ranges.jumps(last, first, std, schema.targets)
-            found += self.ranges.unlike(
-                scaler.transform(history), scaler.mean, scaler.std, schema.columns
+            scaled = scaler.transform(history)
+            mean, std = (
+                np.broadcast_to(each, (len(history), 1, len(schema.columns)))
+                for each in (scaler.mean, scaler.std)
             )
+            for count in np.unique(counts):  # what lies before the rows is not missing
+                own = np.flatnonzero(counts == count)
+                unlike = self.ranges.unlike(
+                    scaled[own, -count:], mean[own], std[own], schema.columns
+                )
+                found += [(int(own[place]), notice) for place, notice in unlike]
         return found
+
+    def _shortened(self, rows: int, quantiles: bool) -> Notice:
+        """What became of a history that has fewer rows than the model needs."""
+        left = self._runner(rows).model
+        parts = sorted(left.shares.items(), key=lambda part: -part[1])
+        listed = " + ".join(f"{100 * share:.0f} % {name}" for name, share in parts)
+        text = f"the history has {rows} of the {self.needs} rows that the model needs: "
+        text += f"forecast by {listed} alone"
+        if quantiles:
+            text += "; the intervals are as wide as those of the whole model"
+        return Notice(NoticeCode.SHORT_HISTORY, text)
 
     def _scaler(self, history: np.ndarray, items: Sequence[str | None] | None) -> Scaler:
         """The scaler of each history, its arrays (B, 1, C), or the one for all."""
@@ -201,7 +278,10 @@ class Forecaster:
     @property
     def form(self) -> frames.Form:
         schema = self.schema
-        return frames.Form(schema.reading, schema.columns, self.bundle.past, self.bundle.horizon)
+        return frames.Form(
+            schema.reading, schema.columns, self.bundle.past, self.needs, self.least,
+            self.bundle.horizon,
+        )  # fmt: skip
 
     @property
     def kind(self) -> Literal["mean", "median"]:
@@ -228,17 +308,20 @@ class Forecaster:
         *,
         future: "pd.DataFrame | str | Path | None" = None,
         policy: "Policy | None" = None,
+        short_history: ShortHistory = "refuse",
         where: str = "the history",
         say: Callable[[str], None] = lambda _: None,
     ) -> "pd.DataFrame":
         """The future of a history, or of each series of a panel, from the step after its last row.
 
         history: a frame or a file with the columns that the model names, in any order, of the form
-        of the one that it was trained on; at least `past` rows of each series, of which the newest
+        of the one that it was trained on; at least `needs` rows of each series, of which the newest
         are used; missing values are masked. future: where the model has covariates known ahead, a
         frame or a file of them for the steps of the horizon; without it they are taken from rows
         that follow the history, one per step, without a value. policy: what to do about gaps,
-        repeated and unsorted stamps, by default as in training.
+        repeated and unsorted stamps, by default as in training. short_history: whether to "refuse"
+        a history with fewer rows, or to "drop" the parts of the model that need more than it has,
+        of which `least` must be there.
 
         Returns the time column and one column per target (per series of a wide panel; with the id
         columns before them of a long one), `horizon` rows of each series, at most and by default
@@ -253,18 +336,23 @@ class Forecaster:
         def run(part: frames.Histories, steps: int) -> np.ndarray:
             forecast, quantiles = self.forecast_quantiles(
                 part.values, part.starts, levels,
-                covariates=part.covariates, static=part.static, items=part.items,
+                covariates=part.covariates, static=part.static, items=part.items, rows=part.rows,
             )  # fmt: skip
             unknown.extend(name for name in part.items if name not in self.places)
             found.extend(
                 (None if place is None else part.items[place], notice)
-                for place, notice in self.remarks(part.values, forecast, levels, part.items)
+                for place, notice in self.remarks(
+                    part.values, forecast, levels, part.items, part.rows
+                )
             )
             return np.concatenate([forecast[..., None], quantiles], axis=-1)
 
         unknown: list[str] = []
         found: list[tuple[str | None, Notice]] = []
-        question = frames.ask(self.form, history, horizon, levels, future, policy, where, say)
+        question = frames.ask(
+            self.form, history, horizon, levels, future, policy, where, say,
+            short_history=short_history,
+        )  # fmt: skip
         ahead = question.answer(run)
         if self.schema.items and unknown:
             say(frames.own_scale(unknown))

@@ -1,11 +1,16 @@
 """What a model is made of: its parts with their weights and own errors, for all who show it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from forecaster.bundle import Bundle
-from forecaster.parts import NETWORK
+if TYPE_CHECKING:
+    from forecaster.bundle import Bundle
+
+NETWORK = "network"
+"""The name and the kind of the trained network; not from `forecaster.parts`, which loads torch."""
+MOST = 5
+"""Parts that a sentence names."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +33,7 @@ class PartFigures:
         return asdict(self)
 
 
-def made_of(bundle: Bundle) -> list[PartFigures]:
+def made_of(bundle: "Bundle") -> list[PartFigures]:
     """The parts that make the forecast, the heaviest first."""
     kinds = {part.name: part.kind for part in bundle.parts} or {NETWORK: NETWORK}
     weights = {part.name: float(part.weights.mean()) for part in bundle.parts} or {NETWORK: 1.0}
@@ -36,7 +41,7 @@ def made_of(bundle: Bundle) -> list[PartFigures]:
     return sorted(served, key=lambda part: -part.weight)
 
 
-def tried(bundle: Bundle) -> list[PartFigures]:
+def tried(bundle: "Bundle") -> list[PartFigures]:
     """Those, then the parts that were weighed and have no share in the forecast."""
     served = made_of(bundle)
     names = {part.name for part in served}
@@ -44,7 +49,7 @@ def tried(bundle: Bundle) -> list[PartFigures]:
     return served + [_part(bundle, name, "", 0.0) for name in others]
 
 
-def _part(bundle: Bundle, name: str, kind: str, weight: float) -> PartFigures:
+def _part(bundle: "Bundle", name: str, kind: str, weight: float) -> PartFigures:
     test = bundle.metrics.get("test", {})
     weighed = bundle.metrics.get("parts", {}).get(name, {})
     network = name == NETWORK
@@ -61,27 +66,33 @@ def _part(bundle: Bundle, name: str, kind: str, weight: float) -> PartFigures:
     )
 
 
-def attention_weight(bundle: Bundle) -> float:
+def attention_weight(bundle: "Bundle") -> float:
     """The weight of the network, and so of its attention; 0 where it has no share."""
     return next((part.weight for part in made_of(bundle) if part.name == NETWORK), 0.0)
 
 
-def in_words(parts: Iterable[Mapping[str, Any]]) -> str:
-    """Such as "41 % ridge, 504 + 33 % network (attention prob)", from `to_dict` of each."""
-    return " + ".join(
-        f"{100 * part['weight']:.0f} % {part['name']}"
-        + (f" ({part['chosen']})" if part["name"] == NETWORK else "")
-        for part in parts
-    )
+def in_words(parts: Sequence[Mapping[str, Any]]) -> str:
+    """Such as "41 % ridge, 504 + 33 % network (attention prob)", from `to_dict` of each.
+
+    The heaviest come first; of many the lightest are taken together.
+    """
+    first, others = parts[:MOST], parts[MOST:]
+    found = [
+        (part["weight"], part["name"] + (f" ({part['chosen']})" if part["name"] == NETWORK else ""))
+        for part in first
+    ]
+    if others:
+        found.append((sum(part["weight"] for part in others), f"{len(others)} others"))
+    return " + ".join(f"{100 * weight:.0f} % {name}" for weight, name in found)
 
 
-def network_verdict(bundle: Bundle) -> str:
+def network_verdict(bundle: "Bundle") -> str:
     """In words: what the network adds to the forecast; empty where nobody measured it."""
     network = bundle.metrics.get("test", {}).get("network") or {}
     return str(network.get("verdict", ""))
 
 
-def in_markdown(bundle: Bundle) -> str:
+def in_markdown(bundle: "Bundle") -> str:
     """The verdicts in words, and a table of all parts that were tried."""
     verdicts = (bundle.metrics.get("test", {}).get("verdict", ""), network_verdict(bundle))
     lines = [f"{verdict}\n" for verdict in verdicts if verdict]
@@ -92,7 +103,7 @@ def in_markdown(bundle: Bundle) -> str:
     return "\n".join(lines)
 
 
-def rows(bundle: Bundle) -> list[tuple[str, ...]]:
+def rows(bundle: "Bundle") -> list[tuple[str, ...]]:
     """Name, weight, error on validation, error on the test split, and choice of all of `tried`."""
 
     def number(value: float | None) -> str:

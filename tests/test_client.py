@@ -23,10 +23,10 @@ from forecaster.client import Client
 from forecaster.datasets.items import id_parts
 from forecaster.errors import DataError, ForecasterError, UnavailableError, UsageError
 from forecaster.notices import Notice
-from forecaster.predict import Forecaster
+from forecaster.predict import Forecaster, keep
 from forecaster_service.app import create_app
 from forecaster_service.settings import Settings
-from tests.bundles import warning
+from tests.bundles import blended, warning
 from tests.service.processes import free_port
 from tests.service.toy import COLUMNS, HORIZON, KINDS, NAME, PAST, make_bundle, rename
 
@@ -166,6 +166,25 @@ class TestPredict:
         for sentence in (said[-1], expected[-1]):
             assert isinstance(sentence, Notice)
             assert sentence.code == "own_scale"
+
+    @pytest.mark.parametrize("kind", ["plain", "ahead", "all"])
+    def test_a_short_history_is_the_service_s_to_forecast(self, tmp_path: Path, kind: str) -> None:
+        bundle = blended(make_bundle(tmp_path, **KINDS[kind]), network=0.5, cycle=0.25, last=0.25)
+        forecaster = Forecaster(keep(bundle, tmp_path))
+        frame = history(bundle)
+        ahead = HORIZON if bundle.schema.known.columns else 0
+        towns = frame.groupby(list(bundle.schema.id)) if bundle.schema.id else [("", frame)]
+        frame = pd.concat([own.tail(10 + ahead) for _, own in towns])
+        expected: list[str] = []
+        wanted = forecaster.predict(frame, short_history="drop", say=expected.append)
+        said: list[str] = []
+        with serving(tmp_path) as url:
+            answer = Client(url).predict(frame, short_history="drop", say=said.append)
+            with pytest.raises(DataError, match="has 10 rows, the model needs 24"):
+                Client(url).predict(frame)
+        pd.testing.assert_frame_equal(answer, wanted, rtol=1e-6, atol=1e-5)
+        assert said == expected
+        assert [each.code for each in said if isinstance(each, Notice)] == ["short_history"]
 
     def test_it_says_what_stands_out(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "SERIES", 2)  # in several requests

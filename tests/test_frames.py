@@ -1,6 +1,9 @@
 """What lies between a frame and a model, with numbers that are easy to follow; with real models
 in test_predict.py, test_own_files.py and test_client.py."""
 
+from dataclasses import replace
+from functools import partial
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -21,7 +24,7 @@ def form(**reading):
         "timezone": "naive",
         **reading,
     }
-    return frames.Form(Reading(**{**said, **reading}), ("y",), PAST, HORIZON)
+    return frames.Form(Reading(**{**said, **reading}), ("y",), PAST, PAST, 1, HORIZON)
 
 
 def last(histories, steps):
@@ -75,6 +78,34 @@ def test_a_short_series_is_named_with_the_way_out():
     rows = pd.DataFrame({"shop": "a", "when": pd.date_range("2026-01-01", periods=2), "y": 1.0})
     with pytest.raises(frames.DataError, match=r"series 'a' has 2 rows.*, or leave the series out"):
         predict(rows, form(id=("shop",)))
+
+
+def test_what_is_left_of_a_short_history_stands_at_its_end():
+    """The rows before are missing, their times go on backwards, and what is known is repeated."""
+    times = pd.date_range("2026-01-01", periods=2 + HORIZON)
+    table = pd.DataFrame({"when": times, "y": np.nan, "k": np.arange(2.0 + HORIZON)})
+    table.loc[:1, "y"] = [5.0, 6.0]
+    own = replace(form(future_covariates=("k",)), past=4, needs=3, least=2)
+    ask = partial(frames.ask, own, table, None, (), None, None, "the history")
+    with pytest.raises(
+        frames.DataError, match=r"has 2 rows, the model needs 3: .*; short_history="
+    ):
+        list(ask().histories())
+    (found,) = ask(short_history="drop").histories()
+    assert found.rows == [2]
+    np.testing.assert_array_equal(found.values[0, :, 0], [np.nan, np.nan, 5, 6])
+    assert list(found.starts) == [pd.Timestamp("2025-12-30")]
+    np.testing.assert_array_equal(found.covariates[0, :, 0], [0, 0, 0, 1, *range(2, 2 + HORIZON)])
+    future = table.loc[2:, ["when", "k"]]
+    apart = replace(own, needs=2)
+    (same,) = frames.ask(apart, table.loc[:1], None, (), future, None, "the history").histories()
+    np.testing.assert_array_equal(same.covariates, found.covariates)
+    with pytest.raises(frames.DataError, match=r"has 2 rows, the model needs 3: give at least 3 r"):
+        list(
+            frames.ask(
+                replace(own, least=3), table, None, (), None, None, "it", short_history="drop"
+            ).histories()
+        )
 
 
 class TestByCode:

@@ -22,9 +22,10 @@ from forecaster.errors import (
     UsageError,
 )
 from forecaster.intervals import Conditions, Intervals
+from forecaster.notices import NoticeCode
 from forecaster.predict import Forecaster, ask_tracker, load_bundle
 from forecaster.problem import find_data, make_problem
-from tests.bundles import COLUMNS, SEASON, unsaved, warning
+from tests.bundles import COLUMNS, SEASON, blended, unsaved, warning
 from tests.service.toy import KINDS, make_bundle
 
 CYCLE = np.array([[10.0, -3.5, 400.0], [20.0, 0.25, 300.0], [15.0, 7.0, 100.0], [5.0, 1.0, 250.0]])
@@ -110,6 +111,49 @@ class TestPredict:
         torch.manual_seed(2)
         assert forecaster.predict(history()).equals(one)
 
+    def test_a_short_history_by_the_parts_that_need_no_more(self):
+        forecaster = Forecaster(blended(unsaved(), network=0.4, cycle=0.4, last=0.2), "cpu")
+        assert (forecaster.needs, forecaster.least) == (12, 1)
+        with pytest.raises(DataError, match=r"has 9 rows, the model needs 12.*short_history=drop"):
+            forecaster.predict(history().tail(9))
+        said = []
+        ahead = forecaster.predict(history().tail(9), short_history="drop", say=said.append)
+        alone = Forecaster(blended(unsaved(), cycle=2 / 3, last=1 / 3), "cpu")
+        assert (alone.needs, alone.least) == (8, 1)
+        pd.testing.assert_frame_equal(ahead, alone.predict(history().tail(9)))
+        (notice,) = said
+        assert notice.code is NoticeCode.SHORT_HISTORY
+        assert notice == (
+            "the history has 9 of the 12 rows that the model needs: forecast by "
+            "67 % cycle mean + 33 % last value alone"
+        )
+        pd.testing.assert_frame_equal(
+            forecaster.predict(history(), short_history="drop"), forecaster.predict(history())
+        )
+
+    def test_rows_that_no_part_reads_may_be_away(self):
+        """Whether they are there changes neither the forecast nor what is said."""
+        bundle = blended(warning(unsaved(calibrated=True)), cycle=0.5, last=0.5)
+        forecaster = Forecaster(bundle, "cpu")
+        said = [], []
+        whole, short = (
+            forecaster.predict(frame, levels=(0.1,), say=own.append)
+            for frame, own in zip((history(), history().tail(8)), said, strict=True)
+        )
+        pd.testing.assert_frame_equal(whole, short)
+        assert [each.code for each in said[0]] == [each.code for each in said[1]]
+        assert "missing" not in "".join(said[1])
+
+    def test_a_learned_spread_stays_about_what_is_left(self):
+        found = blended(unsaved("informer", loss="pinball"), network=0.5, last=0.5)
+        forecaster = Forecaster(replace(found, intervals=unsaved(calibrated=True).intervals), "cpu")
+        ahead = forecaster.predict(history().tail(3), levels=(0.1, 0.5, 0.9), short_history="drop")
+        last = history()["load"].iloc[-1]
+        np.testing.assert_allclose(ahead["load"], last, rtol=1e-5)
+        np.testing.assert_allclose(ahead["load 0.5"], last, rtol=1e-5)
+        assert (ahead["load 0.1"] < ahead["load"]).all()
+        assert (ahead["load 0.9"] > ahead["load"]).all()
+
     @pytest.mark.parametrize("horizon", [0, -1, 7, 10**9])
     def test_a_horizon_beyond_the_trained_one(self, horizon, forecaster):
         with pytest.raises(UsageError, match=f"forecasts 1 to 6 steps, got horizon={horizon}"):
@@ -118,7 +162,7 @@ class TestPredict:
     @pytest.mark.parametrize(
         ("change", "words"),
         [
-            (lambda frame: frame.tail(11), "the history has 11 rows, the model looks back 12"),
+            (lambda frame: frame.tail(11), "the history has 11 rows, the model needs 12"),
             (lambda frame: frame.head(0), "no rows"),
             (lambda frame: frame.drop(columns="wind"), "'wind' not found"),
             (lambda frame: frame.drop(columns="time"), "'time' not found"),

@@ -98,7 +98,7 @@ def test_mistakes_are_explained(logged, model):
     from mlflow.exceptions import MlflowException
 
     example = logged[0].example
-    with pytest.raises(MlflowException, match="the history has 3 rows, the model looks back 24"):
+    with pytest.raises(MlflowException, match="the history has 3 rows, the model needs 24"):
         model.predict(example.tail(3))
     with pytest.raises(MlflowException, match="column 'time' not found"):
         model.predict(example.drop(columns="time"))
@@ -260,4 +260,4 @@ def test_mlflow_serves_it(forecaster, logged, tmp_path):
     assert_equal(ours, answers)
     assert shorter == answers[:2]
     assert caught.value.code == 400
-    assert reason.endswith("the history has 3 rows, the model looks back 24: give at least 24 rows")
+    assert reason.endswith("the history has 3 rows, the model needs 24: give at least 24 rows")

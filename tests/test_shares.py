@@ -22,8 +22,10 @@ def test_parts_stand_by_their_weight() -> None:
     assert cycle.chosen == "k = 2 cycles of 4 steps"
     assert (network.kind, network.weight, network.test_mse) == ("network", 0.25, 0.5)
     assert shares.attention_weight(found) == 0.25
-    words = shares.in_words(part.to_dict() for part in shares.made_of(found))
-    assert words == "75 % cycle mean + 25 % network (attention prob)"
+    parts = [part.to_dict() for part in shares.made_of(found)]
+    assert shares.in_words(parts) == "75 % cycle mean + 25 % network (attention prob)"
+    many = [{"name": f"ridge, {i}", "weight": 0.125, "chosen": ""} for i in range(8)]
+    assert shares.in_words(many).endswith("+ 12 % ridge, 4 + 38 % 3 others")
     assert [part.name for part in shares.tried(found)][2:] == ["last value"]
 
 

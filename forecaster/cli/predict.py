@@ -10,6 +10,7 @@ from forecaster.cli.options import MODEL, AsJson, Device, Horizon, Policy, can_b
 from forecaster.cli.output import print_json, say, write
 from forecaster.errors import UsageError
 from forecaster.flags import parse
+from forecaster.notices import ShortHistory
 
 if TYPE_CHECKING:
     from forecaster.bundle import Bundle
@@ -29,6 +30,10 @@ def predict(
         typer.Option(help="A file with the covariates known ahead, a row per step."),
     ] = None,
     policy: Policy = None,
+    short_history: Annotated[
+        ShortHistory,
+        typer.Option(help="A history that is too short: refuse it, or drop parts of the model."),
+    ] = "refuse",
     output: Annotated[
         Path | None, typer.Option(help="CSV or Parquet to write; else CSV on stdout.")
     ] = None,
@@ -50,6 +55,8 @@ def predict(
         raise UsageError("name either a --model or the --url of a service")
     if output is not None and output.suffix not in (".csv", ".parquet"):
         raise UsageError(f"--output wants a name ending in .csv or .parquet, got {output}")
+    from forecaster.shares import in_words, made_of
+
     wanted = parse("--levels", _levels, levels) if levels else []
     history: Any = input
     source: Any
@@ -60,21 +67,25 @@ def predict(
             raise UsageError("--url wants --input FILE and no --device: the service has its own")
         source = Client(url, os.environ.get("FORECASTER_API_KEY"))
         card = source.model()
-        kind, time = card["forecast"], card["time"]
+        kind, time, parts = card["forecast"], card["time"], card["made_of"]
     else:
         from forecaster.predict import Forecaster
 
         source = Forecaster.load(str(model), device or "auto")
         source.check_levels(wanted)
         kind, time = source.kind, source.schema.time
+        parts = [part.to_dict() for part in made_of(source.bundle)]
         if input is None:
             input = history = _own_history(source.bundle)
             say(f"history: {input}")
     if kind == "median":
         say("the model was trained for quantiles: its forecast is the median, not the mean")
+    if len(parts) > 1:
+        say(f"made of {in_words(parts)}")
     frame = source.predict(
-        history, horizon, wanted, future=future, policy=policy, where=str(input), say=say
-    )
+        history, horizon, wanted, future=future, policy=policy, short_history=short_history,
+        where=str(input), say=say,
+    )  # fmt: skip
     if output is not None:
         write(frame, output)
         say(f"wrote {len(frame)} rows to {output}")

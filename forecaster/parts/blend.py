@@ -53,7 +53,7 @@ class Blend(nn.Module):
                 f"expected weights >= 0, ({len(parts)} parts, {task.horizon} steps), got "
                 f"{tuple(weights.shape)}"
             )
-        if not torch.allclose(weights.sum(dim=0), torch.ones(task.horizon), atol=1e-5):
+        if not torch.allclose(weights.sum(dim=0), weights.new_ones(task.horizon), atol=1e-5):
             raise ValueError("the weights of the parts do not sum to one at every step")
         self.task = task
         self.names = tuple(parts)
@@ -61,6 +61,8 @@ class Blend(nn.Module):
         self.parts = nn.ModuleList(self.members)
         self.register_buffer("weights", weights.float(), persistent=False)
         self.register_buffer("targets", torch.tensor(task.targets), persistent=False)
+        self.learned = [part.model for part in self.members if isinstance(part, Network)]
+        """The trained model whose quantiles lie about the path, even where it has no share."""
 
     @classmethod
     def alone(cls, part: Part) -> "Blend":
@@ -79,12 +81,12 @@ class Blend(nn.Module):
 
     @property
     def spread(self) -> nn.Module | None:
-        return None if self.network is None else self.network.spread
+        return self.learned[0].spread if self.learned else None
 
     @property
     def middle(self) -> int:
         """Where the forecast itself stands among its quantiles."""
-        return 0 if self.network is None else self.network.middle
+        return self.learned[0].middle if self.learned else 0
 
     @property
     def needs(self) -> int:
@@ -93,13 +95,15 @@ class Blend(nn.Module):
 
     def within(self, steps: int) -> "Blend | None":
         """What is left where no more than so many steps of history are there, its weights
-        summing to one again; None where that is nothing."""
+        summing to one again and its quantiles as far apart; None where that is nothing."""
         kept = [i for i, part in enumerate(self.members) if part.needs <= steps]
         shares = self.weights[kept]
         if not kept or bool((shares.sum(dim=0) <= 0).any()):
             return None
         parts = {self.names[i]: self.members[i] for i in kept}
-        return Blend(self.task, parts, shares / shares.sum(dim=0)).eval()
+        left = Blend(self.task, parts, shares / shares.sum(dim=0)).to(self.weights.device).eval()
+        left.learned = self.learned
+        return left
 
     def forward(
         self, past: Tensor, past_known: Tensor, future_known: Tensor, observed: Tensor | None = None

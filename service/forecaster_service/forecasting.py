@@ -18,7 +18,7 @@ from forecaster.datasets.reading import NOTHING_SAID
 from forecaster.errors import DataError, UsageError
 from forecaster.intervals import between
 from forecaster.lookup import did_you_mean
-from forecaster.notices import NoticeCode
+from forecaster.notices import NoticeCode, ShortHistory
 from forecaster.predict import Forecaster
 from forecaster_service.batching import Done
 from forecaster_service.http_errors import Flaw, Location, invalid
@@ -54,13 +54,15 @@ class Destination:
 @dataclass(frozen=True)
 class Inputs:
     """What the model reads of one series: its name, the newest rows (P, C) in units, NaN where
-    missing, the time of the first, what is known ahead (P + T, K), and its static attributes."""
+    missing, the time of the first, what is known ahead (P + T, K), its static attributes, and how
+    many of the rows are there: those before are padding."""
 
     item_id: str | None
     history: np.ndarray
     start: pd.Timestamp
     known: np.ndarray
     static: Mapping[str, float | str]
+    rows: int
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,9 @@ def prepare(request: FullRequest | FlatRequest, forecaster: Forecaster) -> Job:
     inputs, destinations, notices = [], [], []
     for number, series in enumerate(request.inputs):
         try:
-            found, destination, surprises = _series(series, forecaster)
+            found, destination, surprises = _series(
+                series, forecaster, request.parameters.short_history
+            )
         except _RefusedError as refused:
             flaws.append(refused.flaw(("inputs", number) if full else ()))
             continue
@@ -148,6 +152,7 @@ def run(
         covariates=np.stack([each.known for each in inputs]),
         static=static,
         items=[each.item_id for each in inputs],
+        rows=[each.rows for each in inputs],
     )
     return list(zip(forecasts, quantiles, strict=True))
 
@@ -170,6 +175,7 @@ def remarked(job: Job, done: Done[Forecast], forecaster: Forecaster, *, places: 
         np.stack([forecast for forecast, _ in done.results]),
         job.levels,
         [each.item_id for each in job.inputs],
+        [each.rows for each in job.inputs],
     )
     notices = [
         Notice(code=notice.code, input=place if places else None, text=str(notice))
@@ -229,7 +235,7 @@ def _refusals(
 
 
 def _series(
-    series: SeriesInput, forecaster: Forecaster
+    series: SeriesInput, forecaster: Forecaster, short_history: ShortHistory
 ) -> tuple[Inputs, Destination, list[tuple[NoticeCode, str]]]:
     """What the model reads of one series, where its forecast belongs, and what may surprise."""
     schema, past, name = forecaster.schema, forecaster.bundle.past, series.item_id
@@ -241,7 +247,7 @@ def _series(
         )
         raise _RefusedError(("item_id",), message, "item_id")
     series = _without_words(series, schema)
-    rows, known = _history(series, schema, past), _known(series, forecaster)
+    rows, known = _history(series, forecaster, short_history), _known(series, forecaster)
     static = _static(series, schema)
     start, first = _times(series, len(rows), forecaster)
     surprises = []
@@ -253,7 +259,7 @@ def _series(
     empty = missing.all(axis=0)
     if empty.any():
         column = schema.columns[int(empty.argmax())]
-        message = f"column '{column}' has no value at all in the newest {past} rows"
+        message = f"column '{column}' has no value at all in the newest {len(rows)} rows"
         place = ("past_covariates", column) if column in series.past_covariates else ("target",)
         raise _RefusedError(place, message, "no_value")
     if missing.any():
@@ -265,7 +271,9 @@ def _series(
         why = "it has no item_id" if name is None else "training did not know this item_id"
         text = f"the series is scaled by its own history: {why}"
         surprises.append((NoticeCode.OWN_SCALE, text))
-    inputs = Inputs(name, rows, start, known, static)
+    padded = np.full((past, rows.shape[1]), np.nan)
+    padded[past - len(rows) :] = rows
+    inputs = Inputs(name, padded, start, known, static, len(rows))
     return inputs, Destination(name, first, not in_rows(series.target)), surprises
 
 
@@ -296,9 +304,21 @@ def _without_words(series: SeriesInput, schema: Schema) -> SeriesInput:
     return series.model_copy(update=changed) if reading.categories else series
 
 
-def _history(series: SeriesInput, schema: Schema, past: int) -> np.ndarray:
+def _check_rows(rows: int, forecaster: Forecaster, short_history: ShortHistory) -> None:
+    """Raise _RefusedError unless there is history enough."""
+    wanted = forecaster.least if short_history == "drop" else forecaster.needs
+    if rows < wanted:
+        message = f"expected at least {wanted} rows, got {rows}"
+        if rows >= forecaster.least:
+            message += "; short_history=drop forecasts from them with fewer parts of the model"
+        raise _RefusedError(("target",), message, "too_short")
+
+
+def _history(
+    series: SeriesInput, forecaster: Forecaster, short_history: ShortHistory
+) -> np.ndarray:
     """All rows (N, C) in the model's order of columns, NaN where missing."""
-    given = series.past_covariates
+    schema, given = forecaster.schema, series.past_covariates
     rows: Any = series.target  # an array, or lists
     _check_names(
         "past_covariates", given, schema.known.columns, "one value per row of target",
@@ -327,9 +347,7 @@ def _history(series: SeriesInput, schema: Schema, past: int) -> np.ndarray:
             f"per time step, got one number per time step{hint}"
         )
         raise _RefusedError(("target",), message, "column_count")
-    if len(rows) < past:
-        message = f"expected at least {past} rows, the model's look-back, got {len(rows)}"
-        raise _RefusedError(("target",), message, "too_short")
+    _check_rows(len(rows), forecaster, short_history)
     _check_lengths("past_covariates", given, len(rows), "one per row of target")
     values = np.asarray(rows, dtype=np.float64).reshape(len(rows), len(names))
     if order is None and not apart:
@@ -355,10 +373,10 @@ def _known(series: SeriesInput, forecaster: Forecaster) -> np.ndarray:
         before = series.past_covariates[name]
         newest = before[-past:]
         if None in newest:
-            row = len(before) - past + newest.index(None)
+            row = len(before) - len(newest) + newest.index(None)
             message = f"value {row + 1}: null is no value: what is known ahead must be complete"
             raise _RefusedError(("past_covariates", name, row), message, "incomplete")
-        known[:, column] = newest + ahead[name]
+        known[:, column] = newest[:1] * (past - len(newest)) + newest + ahead[name]
     return known
 
 
@@ -444,7 +462,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _times(series: SeriesInput, rows: int, forecaster: Forecaster) -> tuple[pd.Timestamp, str]:
-    """The time of the first row that is used, and that of the first forecast step in ISO 8601."""
+    """The time of the look-back's first row, and that of the first forecast step in ISO 8601."""
     schema, past, horizon = forecaster.schema, forecaster.bundle.past, forecaster.bundle.horizon
     begin = _start(series.start, schema.timezone)
     offset = _offset(schema.freq)
@@ -452,7 +470,7 @@ def _times(series: SeriesInput, rows: int, forecaster: Forecaster) -> tuple[pd.T
         message = f"this is no time of a series with steps of {schema.freq}"
         raise _RefusedError(("start",), message, "start")
     try:
-        start = begin + (rows - past) * offset if rows > past else begin
+        start = begin + (rows - past) * offset if rows != past else begin
         first = start + past * offset
         beyond = (first + (horizon - 1) * offset).year > 9999
     except (OverflowError, ValueError):  # pandas' OutOfBoundsDatetime is a ValueError

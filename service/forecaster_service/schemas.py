@@ -21,7 +21,7 @@ from pydantic import (
     WrapValidator,
 )
 
-from forecaster.notices import NoticeCode
+from forecaster.notices import NoticeCode, ShortHistory
 
 MOST_COLUMNS = 10_000
 MOST_ITEMS = 1000
@@ -149,6 +149,9 @@ class Parameters(Strict):
     quantile_levels: Levels = []
     """Quantiles beside the forecast, within the range of levels that GET /models tells; levels
     between those of the model are taken linearly."""
+    short_history: ShortHistory = "refuse"
+    """What becomes of a series with fewer rows than the model needs: `refuse` it, or `drop` the
+    parts of the model that read more, which `notices` tells."""
 
 
 ModelName: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.@/-]{0,127}$")]
@@ -331,7 +334,11 @@ class ModelCard(ModelIdentity):
     reading: dict[str, Any]
     """What became of gaps, repeated and unsorted times in its data: error, sort or resample."""
     look_back: int
+    """Rows that it reads at most, the newest ones."""
+    needs: int
     """Rows that a request needs at least."""
+    least: int
+    """Rows from which some of its parts forecast, where short_history is drop."""
     horizon: int
     """Steps that it forecasts at most."""
     forecast: str

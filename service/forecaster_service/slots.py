@@ -181,8 +181,8 @@ def differences(old: Forecaster, new: Forecaster) -> list[str]:
     ]
     if lost := set(before.items) - set(after.items):
         found.append(f"{len(lost)} of {len(before.items)} series are unknown")
-    if new.bundle.past > old.bundle.past:
-        found.append(f"look-back: {old.bundle.past} became {new.bundle.past}")
+    if new.needs > old.needs:
+        found.append(f"rows of history that it needs: {old.needs} became {new.needs}")
     shorter = new.bundle.horizon < old.bundle.horizon
     if shorter or (before.known.columns and new.bundle.horizon != old.bundle.horizon):
         found.append(f"horizon: {old.bundle.horizon} became {new.bundle.horizon}")
@@ -249,6 +249,8 @@ def _describe(forecaster: Forecaster) -> tuple[ModelIdentity, ModelCard]:
         policy=schema.reading.policy,
         reading={k: v for k, v in schema.reading.to_dict().items() if k != "targets"},
         look_back=bundle.past,
+        needs=forecaster.needs,
+        least=forecaster.least,
         horizon=bundle.horizon,
         forecast=forecaster.kind,
         quantile_levels=list(forecaster.levels),

@@ -32,6 +32,7 @@ from forecaster_service.slots import (
     load,
     look,
 )
+from tests.bundles import blended
 from tests.service.toy import AHEAD, ITEMS, KINDS, Registry, make_bundle, rename
 
 TWO = {"columns": ("load", "wind")}
@@ -118,8 +119,9 @@ def test_lengths_and_levels(tmp_path: Path) -> None:
         made.bundle = with_window(bundle, **lengths)
         return made
 
-    assert differences(forecaster, other(past=30)) == ["look-back: 24 became 30"]
-    assert differences(other(past=30), forecaster) == []
+    closed = unbuilt(blended(bundle, cycle=1.0))
+    assert differences(closed, forecaster) == ["rows of history that it needs: 8 became 24"]
+    assert differences(forecaster, closed) == []
     assert differences(other(horizon=9), forecaster) == ["horizon: 9 became 6"]
     assert differences(forecaster, other(horizon=9)) == []
     ahead = unbuilt(make_bundle(tmp_path / "ahead", **KINDS["ahead"]))

@@ -106,7 +106,8 @@ def _inputs(question: frames.Question) -> Iterator[Inputs]:
         for i, name in enumerate(part.items):
             known = nothing if part.covariates is None else part.covariates[i]
             static = {attribute: values[i] for attribute, values in part.static.items()}
-            yield Inputs(name or None, part.values[i], part.starts[i], known, static)
+            start, rows = part.starts[i], part.rows[i]
+            yield Inputs(name or None, part.values[i], start, known, static, rows)
 
 
 def _frame(body: Scoring) -> pd.DataFrame:

@@ -284,7 +284,7 @@ function wanted(card) {
   const name = (list) => list.map((each) => `'${each}'`).join(", ");
   const values = card.wide ? "a column for each series" : name(card.targets);
   const others = [...card.past_covariates, ...card.future_covariates, ...card.static_covariates.map((each) => each.name)];
-  return `At least ${card.look_back} rows, one step of ${card.freq} apart: '${card.time}'` +
+  return `At least ${card.needs} rows, one step of ${card.freq} apart: '${card.time}'` +
     `${card.id_columns.map((each) => `, '${each}'`).join("")}, ${values}${others.length ? `, ${name(others)}` : ""}.` +
     (card.future_covariates.length ? ` ${name(card.future_covariates)} for the ${card.horizon} steps ahead: in rows at the end, with no other values.` : "");
 }
@@ -297,7 +297,7 @@ function showCard(card) {
     "made of": card.made_of.map(({ name, weight }) => `${name === "network" ? `network (${card.attn})` : name} ${percent(weight)}`).join(" · "),
     attention: `${card.attn}, ${percent(card.attn_weight)} of the forecast` + (card.effective ? ` (${card.effective})` : ""),
     forecasts: `${card.targets.join(", ")}: up to ${card.horizon} steps of ${card.freq}`,
-    "looks back": `${card.look_back} steps`,
+    "looks back": `${card.look_back} steps` + (card.needs < card.look_back ? `, of which it needs ${card.needs}` : ""),
     covariates: [...card.past_covariates, ...card.future_covariates.map((name) => `${name} (known ahead)`), ...card.static_covariates.map(({ name, words }) => `${name} (${words ? words.join(", ") : "a number"})`)].join(", "),
     series: card.items ? `${card.items}` : "",
     quantiles: card.quantile_levels.length ? `${card.quantile_levels.join(", ")}, ${card.intervals}` : card.intervals,

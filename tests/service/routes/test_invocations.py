@@ -135,7 +135,7 @@ def test_cells_that_do_not_fit(
 def test_histories_are_neither_padded_nor_stretched(client: TestClient, split: Table) -> None:
     short = {**split, "data": split["data"][1:]}
     detail = refused(client, {"dataframe_split": short})["detail"]
-    assert detail == "the history has 23 rows, the model looks back 24: give at least 24 rows"
+    assert detail == "the history has 23 rows, the model needs 24: give at least 24 rows"
     body = {"dataframe_split": split, "params": {"horizon": HORIZON + 1}}
     assert "1 to 6 steps, got horizon=7" in refused(client, body)["detail"]
     empty = {**split, "data": [[None if isinstance(x, float) else x for x in row]

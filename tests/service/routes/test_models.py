@@ -24,14 +24,27 @@ def test_card_tells_what_a_client_needs(client: TestClient, folder: Path) -> Non
     (card,) = client.get("/models").json()["models"]
     bundle = Forecaster.load(folder).bundle
     reading = {**bundle.schema.reading.to_dict(), "targets": card["targets"]}
-    told = Reading.from_dict({**card.pop("reading"), "targets": card["targets"]})
+    answered = card.pop("reading")
+    told = Reading.from_dict({**answered, "targets": card["targets"]})
     assert told == Reading.from_dict(reading)
+    assert client.get(f"/models/{NAME}").json() == {**card, "reading": answered}
     assert card == {
         "name": NAME,
         "version": None,
         "alias": None,
         "run_id": "0" * 32,
         "attn": "prob",
+        "attn_weight": 1.0,
+        "made_of": [
+            {
+                "name": "network",
+                "kind": "network",
+                "weight": 1.0,
+                "test_mse": 0.5,
+                "validation_mse": None,
+                "chosen": "attention prob",
+            }
+        ],
         "digest": bundle.digest,
         "effective": "sparse",
         "device": "cpu",
@@ -51,6 +64,8 @@ def test_card_tells_what_a_client_needs(client: TestClient, folder: Path) -> Non
         "timezone": "naive",
         "policy": "error",
         "look_back": PAST,
+        "needs": PAST,
+        "least": PAST,
         "horizon": HORIZON,
         "forecast": "mean",
         "quantile_levels": [0.1, 0.5, 0.9],
@@ -129,6 +144,8 @@ def test_several_are_listed_and_chosen_by_name(tmp_path: Path, registry: Registr
     "name", ["other", "..", "%2e%2e", "../../etc/passwd", "file:%2f%2f", "a%00b", "%23"]
 )
 def test_other_names_are_404(client: TestClient, name: str) -> None:
+    if name == "other":
+        assert client.get(f"/models/{name}").status_code == 404
     answer = client.get(f"/models/{name}/example")
     assert answer.status_code == 404
     assert answer.headers["content-type"] == "application/problem+json"

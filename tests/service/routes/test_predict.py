@@ -1,3 +1,4 @@
+from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -9,7 +10,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from forecaster.predict import Forecaster, keep
-from tests.bundles import warning
+from tests.bundles import blended, warning
 from tests.service.toy import COLUMNS, HORIZON, NAME, PAST, make_bundle, mean, start
 
 Body = dict[str, Any]
@@ -33,6 +34,7 @@ def test_answer_has_the_shape_of_the_contract(client: TestClient, full: Body, fo
         "alias": None,
         "run_id": "0" * 32,
         "attn": "prob",
+        "attn_weight": 1.0,
         "digest": Forecaster.load(folder).bundle.digest,
     }
     assert answer["timing"]["batch_size"] == 1
@@ -134,9 +136,117 @@ def test_flat_list_for_many_columns(client: TestClient, flat: Body) -> None:
     assert "a list of 3 numbers per time step" in problem["detail"]
 
 
-def test_too_short_is_never_padded(client: TestClient, flat: Body) -> None:
+def test_too_short_is_refused(client: TestClient, flat: Body) -> None:
     problem = refused(client, {**flat, "target": flat["target"][1:]})
-    assert problem["detail"] == "target: expected at least 24 rows, the model's look-back, got 23"
+    assert problem["detail"] == "target: expected at least 24 rows, got 23"
+
+
+@pytest.fixture(scope="module")
+def blend(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+    """Of a network of 24 steps, a cycle mean of 8 and the last value."""
+    folder = tmp_path_factory.mktemp("blend")
+    bundle = blended(make_bundle(folder, freq="h"), network=0.5, cycle=0.3, last=0.2)
+    keep(bundle, folder)
+    with start(model=str(folder)) as client:
+        yield client
+
+
+@pytest.fixture
+def body(blend: TestClient) -> Body:
+    """A request for it that is no pure wave."""
+    found: Body = blend.get(f"/models/{NAME}/example").json()
+    series = found["inputs"][0]
+    values = np.random.default_rng(0).normal(10, 5, size=np.shape(series["target"]))
+    series["target"] = values.round(3).tolist()
+    return found
+
+
+class TestShortHistories:
+    @staticmethod
+    def cut(body: Body, *rows: int, **parameters: Any) -> Body:
+        """The series with so many of its newest rows, one input each."""
+        (series,) = body["inputs"]
+        begin = datetime.fromisoformat(series["start"])
+        inputs = [
+            {
+                **series,
+                "target": series["target"][PAST - count :],
+                "start": (begin + timedelta(hours=PAST - count)).isoformat(),
+            }
+            for count in rows
+        ]
+        return {"inputs": inputs, "parameters": {**body["parameters"], **parameters}}
+
+    def test_the_card_tells_how_much_it_takes(self, blend: TestClient) -> None:
+        card = blend.get(f"/models/{NAME}").json()
+        assert (card["look_back"], card["needs"], card["least"]) == (PAST, PAST, 1)
+        assert card == blend.get("/models").json()["models"][0]
+        assert card["attn_weight"] == 0.5
+        assert [(part["name"], part["kind"]) for part in card["made_of"]] == [
+            ("network", "network"), ("cycle mean", "cycle-mean"), ("last value", "last-value"),
+        ]  # fmt: skip
+        assert card["test"]["network"]["verdict"] == "The network is 50% of it."
+
+    def test_it_is_refused_with_the_way_out(self, blend: TestClient, body: Body) -> None:
+        problem = refused(blend, self.cut(body, PAST - 1))
+        assert problem["errors"][0]["type"] == "too_short"
+        assert problem["detail"] == (
+            f"inputs[0].target: expected at least {PAST} rows, got {PAST - 1}; "
+            "short_history=drop forecasts from them with fewer parts of the model"
+        )
+
+    def test_the_parts_that_need_no_more_forecast(self, blend: TestClient, body: Body) -> None:
+        request = self.cut(body, PAST, 10, 3, short_history="drop", quantile_levels=[0.1, 0.9])
+        answer = blend.post("/predict", json=request).json()
+        whole, some, little = answer["predictions"]
+        assert {each["start"] for each in answer["predictions"]} == {whole["start"]}
+        target = np.array(body["inputs"][0]["target"])
+        cycle = target[-8:].reshape(2, 4, -1).mean(axis=0)[[0, 1, 2, 3, 0, 1]]
+        np.testing.assert_allclose(some["mean"], 0.6 * cycle + 0.4 * target[-1], rtol=1e-5)
+        np.testing.assert_allclose(little["mean"], np.tile(target[-1], (HORIZON, 1)), rtol=1e-5)
+        for each in (whole, some, little):  # the calibrated offsets of the toy
+            above = np.array(each["quantiles"]["0.9"]) - each["mean"]
+            np.testing.assert_allclose(above[:, 0], 2.0 * np.arange(1, HORIZON + 1), rtol=1e-4)
+        notices = [each for each in answer["notices"] if each["code"] == "short_history"]
+        assert [each["input"] for each in notices] == [1, 2]
+        assert notices[0]["text"] == (
+            f"the history has 10 of the {PAST} rows that the model needs: forecast by "
+            "60 % cycle mean + 40 % last value alone; the intervals are as wide as those of the "
+            "whole model"
+        )
+        assert "100 % last value alone" in notices[1]["text"]
+
+    def test_whatever_is_in_the_batch(self, blend: TestClient, body: Body) -> None:
+        rows = (3, PAST, 10, 8)
+        together = blend.post("/predict", json=self.cut(body, *rows, short_history="drop")).json()
+        for count, mine in zip(rows, together["predictions"], strict=True):
+            request = self.cut(body, count, short_history="drop")
+            (alone,) = blend.post("/predict", json=request).json()["predictions"]
+            np.testing.assert_allclose(mine["mean"], alone["mean"], rtol=1e-5)
+
+    def test_no_rows_are_not_missing_values(self, blend: TestClient, body: Body) -> None:
+        request = self.cut(body, 10, short_history="drop")
+        rows = request["inputs"][0]["target"]
+        rows[0] = [None, *rows[0][1:]]
+        notices = blend.post("/predict", json=request).json()["notices"]
+        (masked,) = [each["text"] for each in notices if each["code"] == "missing_masked"]
+        assert masked == "1 missing value of 30 was masked"
+
+    def test_a_network_without_a_share(self, tmp_path: Path, body: Body) -> None:
+        """It serves, it needs what the others need, and longer histories change nothing."""
+        bundle = blended(make_bundle(tmp_path), cycle=0.75, last=0.25)
+        keep(bundle, tmp_path)
+        with start(model=str(tmp_path)) as client:
+            card = client.get(f"/models/{NAME}").json()
+            assert (card["look_back"], card["needs"], card["least"]) == (PAST, 8, 1)
+            assert (card["attn"], card["attn_weight"]) == ("prob", 0)
+            answer = client.post("/predict", json=self.cut(body, PAST, 8)).json()
+            assert answer["model"]["attn_weight"] == 0
+            whole, short = answer["predictions"]
+            np.testing.assert_allclose(short["mean"], whole["mean"], rtol=1e-6)
+            assert answer["notices"] == []
+            detail = refused(client, self.cut(body, 7))["detail"]
+            assert "expected at least 8 rows, got 7" in detail
 
 
 def test_longer_is_cut_with_a_warning(client: TestClient, flat: Body) -> None:
