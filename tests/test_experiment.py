@@ -107,6 +107,18 @@ class TestRun:
             "0.025, 0.975"
         )
 
+    def test_what_has_no_weight_is_in_the_run_alone(self, trained, home):
+        result, said = trained
+        tried, served = result.metrics["parts"], bundle.load(home / result.folder).build()
+        assert list(tried)[-1] == "network"
+        assert set(tried) == {*result.metrics["test"]["floors"], "network"}
+        assert sum(own["weight"] for own in tried.values()) == pytest.approx(1, abs=1e-5)
+        weighty = {name: own["weight"] for name, own in tried.items() if own["weight"]}
+        assert served.shares == pytest.approx(weighty)
+        assert "training mean" not in served.names
+        line = next(line for line in said.splitlines() if "is made of" in line)
+        assert all(f"{name} {weight:.0%}" in line for name, weight in weighty.items())
+
     def test_the_bundle_knows_what_training_was_like(self, result, home):
         forecaster = Forecaster.load(home / result.folder, "cpu")
         assert forecaster.ranges.season == 12
@@ -271,6 +283,13 @@ def refitted(result):
 
 
 class TestRefit:
+    def test_every_part_is_fitted_anew(self, refitted, result):
+        for new, old in zip(refitted[0].bundle.parts, result.bundle.parts, strict=True):
+            assert (new.name, new.settings) == (old.name, old.settings)
+            assert torch.equal(new.weights, old.weights)
+            if new.kind == "ridge":
+                assert not torch.equal(new.tensors["weights"], old.tensors["weights"])
+
     def test_the_figures_are_those_from_before(self, refitted, result):
         again, said = refitted
         assert again.metrics["test"] == result.metrics["test"]

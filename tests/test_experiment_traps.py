@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,10 @@ from forecaster.config import RunConfig
 from forecaster.datasets import Batch, Dataset, Reading, Scaler, Series
 from forecaster.datasets.card import Split
 from forecaster.evaluate import score
+from forecaster.experiment import make_blend
 from forecaster.judge import forecast_with, judge
 from forecaster.model import ForecastModel
-from forecaster.parts import Blend, Network
+from forecaster.parts import Blend, Network, Part
 from forecaster.problem import Problem, make_problem
 from forecaster.train import Fit, fit
 
@@ -91,6 +93,72 @@ def test_the_scaler_knows_the_training_rows_alone() -> None:
     moved = problem(data)
     assert moved.schema.scaler == posed.schema.scaler
     assert bits(trained(moved)[0]) != bits(trained(posed)[0])  # validation does choose the weights
+
+
+def blended(posed: Problem) -> tuple[list[Part], Blend, list[bytes]]:
+    """All that was tried, what is served, and every choice, tensor and weight as bytes."""
+    model = posed.build_model()
+    fit(
+        model, posed.training("cpu"), posed.stopping("cpu"), posed.config.train,
+        device="cpu", seed=posed.config.seed,
+    )  # fmt: skip
+    tried, served, found = make_blend(posed, model, "cpu", lambda said: None)
+    kept = [json.dumps([part.settings for part in tried] + [found, served.names]).encode()]
+    for part in [*tried, served]:
+        kept += [value.numpy().tobytes() for value in part.state_dict().values()]
+    return tried, served, [*kept, served.weights.numpy().tobytes()]
+
+
+@pytest.mark.parametrize("model", [CYCLE, INFORMER], ids=["cycle", "informer"])
+def test_only_what_stops_training_chooses(model: dict[str, Any]) -> None:
+    """Parts, penalties, cycles, weights and the network; what calibrates has chosen nothing."""
+    posed = problem(values(), model)
+    stop, calibrate = posed.stopping("cpu"), posed.calibrating("cpu")
+    assert (stop.first, stop.last, calibrate.first) == (TRAIN, 280, 280)
+    found = []
+    for first, last in ((ROWS, ROWS), (280, ROWS), (TRAIN, 280)):
+        noisy = values()
+        random = np.random.default_rng(1)
+        noisy[first:last] = 1000 * random.normal(size=(last - first, 3))
+        found.append(blended(problem(noisy, model))[2])
+    assert found[1] == found[0]
+    assert found[2] != found[0]
+
+
+def test_no_part_sees_more_than_the_look_back() -> None:
+    posed = problem(values())
+    past = posed.config.window.lengths()[0]
+    tried, served, _ = blended(posed)
+    assert served.needs <= past
+    assert all(part.past <= past and part.needs <= past for part in tried)
+    older = values()[:TEST]
+    older[: VALIDATION - past] = 1000.0
+    scaler = posed.schema.scaler
+    scaled = torch.from_numpy(scaler.transform(older).astype(np.float32))
+    test = posed.test("cpu")
+    batches = [each.batch(torch.tensor([0])) for each in (test, replace(test, values=scaled))]
+    with torch.inference_mode():
+        for part in [*tried, served]:
+            one, other = (part(*batch.inputs) for batch in batches)
+            assert torch.equal(one, other)
+
+
+def test_without_a_blend_the_network_is_the_forecast_bit_for_bit() -> None:
+    posed = problem(values())
+    tried, served, _ = blended(posed)
+    alone = replace(posed, config=posed.config.model_copy(update={"blend": "none"}))
+    same, network, _ = blended(alone)
+    assert network.names == ("network",)
+    assert len(same) == len(tried)
+    batch = posed.test("cpu").batch(torch.arange(9))
+    with torch.inference_mode():
+        assert torch.equal(network(*batch.inputs), tried[-1](*batch.inputs))
+    judged = [judge(each, model, "cpu", parts=parts).to_dict() for each, model, parts in
+              ((posed, served, tried), (alone, network, same))]  # fmt: skip
+    assert judged[1]["mse"] == judged[1]["network"]["mse"] == judged[0]["network"]["mse"]
+    assert judged[1]["mse"] != judged[0]["mse"]
+    assert judged[1]["floors"]["ridge, 36"]["mse"] == judged[0]["floors"]["ridge, 36"]["mse"]
+    assert judged[1]["floors"]["ridge, 36"]["weight"] == 0
 
 
 @pytest.mark.parametrize("features", ["M", "S", "MS"])
