@@ -20,7 +20,7 @@ from forecaster.errors import StorageError
 from forecaster.evaluate import score
 from forecaster.judge import draw, find_intervals, flat_metrics, forecast_with, judge
 from forecaster.model import ForecastModel
-from forecaster.parts import Blend, Network, Part, fit_parts, weigh
+from forecaster.parts import Blend, Network, Part, fit_and_weigh
 from forecaster.predict import Forecaster, keep
 from forecaster.problem import Problem, find_data, make_problem
 from forecaster.progress import Say
@@ -237,20 +237,20 @@ def make_blend(
 ) -> tuple[list[Part], Blend, dict[str, Any]]:
     """Fit the closed forms and weigh them with the network, on the windows that stop training.
 
+    Where those are few, closed forms are chosen and weighed on later training rows too.
+
     Returns all that was tried, what is served, and the weight and error of each in plain types. A
     part without any weight is not served. With `blend: none` the network is the whole forecast.
     """
     network = Network(model.to(device).eval())
     begun = time.monotonic()
-    tried = [*fit_parts(problem.fold(device)), network]
-    stopping = problem.stopping(device)
-    weights, errors = weigh(tried, stopping)
+    tried, weights, errors = fit_and_weigh(fold := problem.fold(device), network)
     if problem.config.blend == "none":
         weights = torch.zeros_like(weights)
         weights[-1] = 1
     say(
         f"fitted {len(tried) - 1} closed forms in {time.monotonic() - begun:.0f} s, weighed with "
-        f"the network on {len(stopping)} windows"
+        f"the network on {len(fold.choose)} windows"
         + (" (blend=none: the network alone)" if problem.config.blend == "none" else "")
     )
     kept = [place for place in range(len(tried)) if weights[place].any()]

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import torch
 
-from forecaster import bundle, judge
+from forecaster import bundle, experiment, judge
 from forecaster.bundle import Bundle
 from forecaster.config import load
 from forecaster.errors import DataError, UsageError
@@ -613,3 +613,26 @@ def test_a_small_file_is_trained_and_its_growth_goes_on(shape, share):
     with torch.inference_mode():
         first = scaler.inverse(model(*batch.inputs)[:, 0].numpy())
     assert np.abs(first / scaler.inverse(batch.past[:, -1].numpy()) - 1).max() < usual
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("shape", "most"), [("monthly", 1.1), ("weekly", 1.1), ("daily", 1.1), ("three_years", 1.5)]
+)
+def test_what_is_served_of_a_small_file_is_about_the_best_part(shape, most):
+    """The test error by that of the part that turns out best, the mean ratio of three series.
+
+    Of 36 months five windows are the test and two stop training: which part is the best there is
+    not to be known before.
+    """
+    make, horizon = shapes.SHAPES[shape]
+    ratios = []
+    for seed in range(3):
+        make(seed).to_csv("own.csv", index=False)
+        loaded = load(None, ["track.register_model=false", "train.updates=200"],
+                      {"data": "own.csv", "horizon": horizon}, {})  # fmt: skip
+        result = experiment.run(loaded, lambda said: None, lambda metrics: None)
+        test = result.metrics["test"]
+        parts = [test["network"], *test["floors"].values()]
+        ratios.append(test["mse"] / min(part["mse"] for part in parts))
+    assert np.exp(np.log(ratios).mean()) <= most

@@ -8,9 +8,13 @@ kind.
 from collections.abc import Sequence
 from functools import cache
 
+import torch
+from torch import Tensor
+
 from forecaster.errors import BundleError
 from forecaster.parts.base import Fold, Part
 from forecaster.parts.blend import NETWORK, Blend, Network, Once, weigh
+from forecaster.parts.errors import mse
 from forecaster.parts.naive import CycleMean, LastValue, TrainingMean
 from forecaster.parts.ridge import Ridge
 from forecaster.parts.trend import DampedTrend, Drift
@@ -21,8 +25,8 @@ KINDS: dict[str, type[Part]] = {
 """The closed forms, in the order in which they are shown."""
 
 __all__ = [
-    "KINDS", "NETWORK", "Blend", "Fold", "Network", "Once", "Part", "fit_parts", "kind_of",
-    "kinds", "weigh",
+    "KINDS", "NETWORK", "Blend", "Fold", "Network", "Once", "Part", "fit_and_weigh",
+    "fit_parts", "kind_of", "kinds", "weigh",
 ]  # fmt: skip
 
 
@@ -47,5 +51,31 @@ def kind_of(name: str) -> type[Part]:
 
 
 def fit_parts(fold: Fold) -> Sequence[Part]:
-    """Every part for a fold."""
-    return [part.eval() for kind in kinds().values() for part in kind.fit(fold)]
+    """Every part for a fold; where few windows choose, what its rehearsal chose."""
+    return _rehearsed(fold)[0]
+
+
+def fit_and_weigh(fold: Fold, network: Network) -> tuple[list[Part], Tensor, Tensor]:
+    """Every part for a fold and the network, their weights (n, T), and the MSE of each (n,).
+
+    The errors are those on `fold.choose`. Where it has few windows, the closed forms are weighed
+    with each other as their rehearsal forecast, and only then with the network, which has not
+    rehearsed: it has a third of the votes, as one family of three.
+    """
+    forms, rehearsed, rehearsal = _rehearsed(fold)
+    tried = [*forms, network]
+    if rehearsal is None:
+        return tried, *weigh(tried, fold.choose)
+    shares, _ = weigh(rehearsed, rehearsal.choose)
+    together = Blend(fold.task, {part.name: part for part in forms}, shares).eval()
+    both, _ = weigh([together, network], fold.choose, (2.0, 1.0))
+    return tried, torch.cat([shares * both[0], both[1:]]), mse(tried, fold.choose)
+
+
+def _rehearsed(fold: Fold) -> tuple[list[Part], list[Part], Fold | None]:
+    """The parts, the same as they were fitted to the rehearsal of a fold, and that."""
+    rehearsal = fold.rehearsal
+    fitted = [part.eval() for kind in kinds().values() for part in kind.fit(rehearsal or fold)]
+    if rehearsal is None:
+        return fitted, fitted, None
+    return [part.refit(fold).eval() for part in fitted], fitted, rehearsal

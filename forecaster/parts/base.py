@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import torch
@@ -10,6 +10,9 @@ from torch import Tensor, nn
 
 from forecaster.datasets import Windows
 from forecaster.model import Task
+
+FEW = 100
+"""Of fewer windows that choose, the later training rows help."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,6 +33,21 @@ class Fold:
     seasons: tuple[int, ...] = (1,)
     phases: tuple[tuple[float, ...], ...] = ((),)
     moving: int = 0
+
+    @property
+    def rehearsal(self) -> "Fold | None":
+        """Where few windows choose: the earlier half of the training windows fits, and the later
+        half chooses too.
+
+        None where there are enough, of a panel, and where training has a window alone.
+        """
+        train, half = self.train, len(self.train) // 2
+        enough = len(self.choose) >= FEW or half == 0
+        if enough or train.items is not None or not isinstance(train.last, int):
+            return None
+        cut = train.last - half
+        earlier, later = replace(train, last=cut), replace(self.choose, first=cut)
+        return replace(self, train=earlier, choose=later)
 
 
 class Part(nn.Module, ABC):

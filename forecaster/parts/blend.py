@@ -159,21 +159,26 @@ PULL, LEAST = 1.0, 0.03
 """How strongly weights are drawn to even ones, and the smallest that is kept."""
 
 
-def weigh(parts: Sequence[Part], windows: Windows) -> tuple[Tensor, Tensor]:
+def weigh(
+    parts: Sequence[Part | Blend], windows: Windows, votes: Sequence[float] = ()
+) -> tuple[Tensor, Tensor]:
     """The weights (n, T) of parts by their errors on `windows`, and each part's own MSE there.
 
     One rule for every data set, fixed on the validation splits of all together (docs/recipe.md).
     The weights w >= 0 sum to one and make w' E w / e + PULL |w - u|^2 least: E are the mean
     products of errors, e is the smallest squared error of a part, and u gives every family of
-    parts the same share, and in a family every part. Weights below LEAST become zero. Free weights
-    fit the one regime that validation is; even ones keep what is clearly worse.
+    parts the same share, and in a family every part, if `votes` do not say otherwise. Weights below
+    LEAST become zero. Free weights fit the one regime that validation is; even ones keep what is
+    clearly worse.
     """
     found, counts = products(parts, windows)
     share = counts / counts.sum().clamp(min=1)
     whole = (found * share[:, None, None]).sum(dim=0)
     errors = whole.diagonal()
-    families = [part.family or part.kind for part in parts]
-    even = torch.tensor([1 / families.count(each) for each in families], dtype=torch.float64)
+    if not votes:
+        families = [part.family or part.kind for part in parts if isinstance(part, Part)]
+        votes = [1 / families.count(each) for each in families]
+    even = torch.tensor(votes, dtype=torch.float64)
     weights = nearest(whole / errors.min().clamp(min=1e-12), even / even.sum(), PULL)
     kept = torch.where(weights < min(LEAST, float(weights.max())), 0.0, weights)
     return (kept / kept.sum())[:, None].expand(-1, windows.horizon).float(), errors

@@ -22,6 +22,7 @@ from forecaster.parts import (
     Part,
     Ridge,
     TrainingMean,
+    fit_and_weigh,
     fit_parts,
     kind_of,
     weigh,
@@ -292,3 +293,68 @@ def test_a_refit_covers_every_part() -> None:
         learned = isinstance(part, Ridge)
         own, other = (folds.forecast(each, fold.choose) for each in (part, again))
         assert torch.equal(own, other) != learned
+
+
+class TestRehearsal:
+    """Where few windows choose, the later half of the training windows chooses with them."""
+
+    def test_the_halves_share_no_target(self) -> None:
+        fold = few()
+        rehearsal = fold.rehearsal
+        assert rehearsal is not None
+        assert rehearsal.train.last == rehearsal.choose.first == 240 - len(fold.train) // 2
+        assert rehearsal.choose.last == fold.choose.last
+        assert len(rehearsal.train) == len(fold.train) - len(fold.train) // 2
+
+    def test_many_windows_a_panel_and_a_window_alone_have_none(self) -> None:
+        fold = few()
+        long = replace(fold, choose=folds.windows(folds.series(), 240, 360))
+        alone = replace(fold, train=folds.windows(folds.series(), 0, PAST + HORIZON))
+        assert len(alone.train) == 1
+        for each in (long, alone, folds.panel_fold()):
+            assert each.rehearsal is None
+            parts = [part for kind in KINDS.values() for part in kind.fit(each)]
+            for one, other in zip(fit_parts(each), parts, strict=True):
+                assert one.settings == other.settings
+                assert torch.equal(*(folds.forecast(part, each.choose) for part in (one, other)))
+
+    def test_what_was_chosen_there_is_fitted_to_all_training_rows(self) -> None:
+        fold = few()
+        assert fold.rehearsal is not None
+        rehearsed = [part for kind in KINDS.values() for part in kind.fit(fold.rehearsal)]
+        for part, other in zip(fit_parts(fold), rehearsed, strict=True):
+            assert part.settings == other.settings
+            wanted = other.refit(fold)
+            assert torch.equal(*(folds.forecast(each, fold.choose) for each in (part, wanted)))
+
+    def test_the_network_is_weighed_on_what_stops_training_alone(self) -> None:
+        """It knows the training rows, and would look good there."""
+        fold = few()
+        network = Constant(fold.task, "network", 0.3)
+        tried, weights, errors = fit_and_weigh(fold, network)  # type: ignore[arg-type]
+        assert tried[-1] is network
+        assert (weights >= 0).all()
+        torch.testing.assert_close(weights.sum(dim=0), torch.ones(HORIZON))
+        wanted = [folds.error(part, fold.choose) for part in tried]
+        assert errors.tolist() == pytest.approx(wanted, rel=1e-4)
+        shares = weights[:-1] / weights[:-1].sum(dim=0)
+        random = torch.randn(400, 3, generator=torch.Generator().manual_seed(0))
+        train = replace(fold.train, values=fold.train.values + random)
+        other = fit_and_weigh(replace(fold, train=train), network)[1]  # type: ignore[arg-type]
+        assert not torch.allclose(other[:-1] / other[:-1].sum(dim=0), shares)
+        choose = replace(fold.choose, values=torch.full((400, 3), 0.3))
+        exact = fit_and_weigh(replace(fold, choose=choose), network)[1]  # type: ignore[arg-type]
+        assert float(exact[-1].mean()) > float(weights[-1].mean())
+
+    def test_with_enough_windows_all_are_weighed_together(self) -> None:
+        fold = replace(few(), choose=folds.windows(folds.series(), 240, 360))
+        network = Constant(fold.task, "network", 0.3)
+        tried, weights, errors = fit_and_weigh(fold, network)  # type: ignore[arg-type]
+        wanted = weigh(tried, fold.choose)
+        assert torch.equal(weights, wanted[0])
+        assert torch.equal(errors, wanted[1])
+
+
+def few() -> Fold:
+    fold = FOLDS["whole"]
+    return replace(fold, choose=folds.windows(folds.series(), 240, 320))
