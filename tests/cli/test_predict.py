@@ -11,7 +11,7 @@ from forecaster.bundle import Bundle
 from forecaster.config import load
 from forecaster.datasets import future_times
 from forecaster.problem import find_data, make_problem
-from tests.bundles import COLUMNS, unsaved, warning
+from tests.bundles import COLUMNS, blended, unsaved, warning
 from tests.datasets.reader import test_clock, test_parts
 from tests.test_predict import history
 
@@ -34,6 +34,23 @@ class TestPredict:
         frame = read(name)
         assert list(frame.columns) == ["time", *COLUMNS]
         assert pd.Timestamp(frame["time"][0]) == pd.Timestamp("2026-03-01 16:00")
+
+    def test_what_it_is_made_of_and_a_short_history(self, run, tmp_path):
+        blended(unsaved(), network=0.5, cycle=0.3, last=0.2).save(tmp_path / "blend")
+        history(rows=9).to_csv(tmp_path / "short.csv", index=False)
+        arguments = ("predict", "--model", tmp_path / "blend", "--input", tmp_path / "short.csv")
+        made = "made of 50 % network (attention prob) + 30 % cycle mean + 20 % last value\n"
+        status, out, err = run(*arguments)
+        assert (status, out) == (65, "")
+        assert err.startswith(made)
+        assert "has 9 rows, the model needs 12: give at least 12 rows; short_history=drop" in err
+        status, out, err = run(*arguments, "--short-history", "drop", "--json")
+        assert status == 0
+        assert err == made + (
+            "the history has 9 of the 12 rows that the model needs: forecast by "
+            "60 % cycle mean + 40 % last value alone\n"
+        )
+        assert len(json.loads(out)) == 6
 
     def test_quantiles_beside_the_forecast(self, csv, run, tmp_path):
         unsaved(calibrated=True).save(tmp_path / "with")

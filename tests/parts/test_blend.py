@@ -244,6 +244,7 @@ class TestBlend:
         assert one is not None
         assert one.shares == pytest.approx({"last": 1.0})
         assert Blend.alone(parts[2]).within(17) is None
+        assert some.learned is blend.learned
 
     @pytest.mark.parametrize(
         ("weights", "words"),

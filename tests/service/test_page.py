@@ -184,6 +184,8 @@ def test_it_opens_with_the_example_of_the_model(
         tab.open(plain[0], width, scheme)
     assert NAME in tab.text("#facts")
     assert "beats the best floor" in tab.text("#verdict")
+    assert "network (prob) 100 %" in tab.text("#facts")
+    assert tab.run("document.querySelectorAll('#shares .share.network').length") == 1
     assert len(values(tab)) == HORIZON
     assert tab.run("document.documentElement.scrollWidth <= innerWidth")
     assert tab.run("document.querySelectorAll('#chart path').length") == 3
@@ -293,7 +295,7 @@ class TestHistories:
         [
             (
                 lambda frame: frame.tail(3),
-                "target: expected at least 24 rows, the model's look-back",
+                "target: expected at least 24 rows, got",
             ),
             (lambda frame: frame.drop(columns="wind"), "missing: wind."),
             (lambda frame: frame.assign(wind=np.nan), "column 'wind' has no value at all"),

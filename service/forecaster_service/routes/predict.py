@@ -29,7 +29,8 @@ async def predict(body: Annotated[ForecastRequest, Body()], request: Request) ->
 
     Either form is taken: one series with everything at the top, or `inputs` with many. What is
     asked at the same time runs together, which `timing` tells. A history longer than the model
-    looks back is cut to its newest part, which `warnings` tells; a shorter one is refused. Columns
+    looks back is cut to its newest part, which `warnings` tells; one that is shorter than it needs
+    is refused, or forecast by some of its parts where `short_history` is drop. Columns
     may come in any order by name. null is a missing value: it is masked, and `warnings` counts it.
     What a model needs besides, GET /models tells, and its example has it.
     """
