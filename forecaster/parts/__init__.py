@@ -60,7 +60,7 @@ def fit_and_weigh(fold: Fold, network: Network) -> tuple[list[Part], Tensor, Ten
 
     The errors are those on `fold.choose`. Where it has few windows, the closed forms are weighed
     with each other as their rehearsal forecast, and only then with the network, which has not
-    rehearsed: it has a third of the votes, as one family of three.
+    rehearsed: it has a quarter of the votes, as one family of four.
     """
     forms, rehearsed, rehearsal = _rehearsed(fold)
     tried = [*forms, network]
@@ -68,7 +68,7 @@ def fit_and_weigh(fold: Fold, network: Network) -> tuple[list[Part], Tensor, Ten
         return tried, *weigh(tried, fold.choose)
     shares, _ = weigh(rehearsed, rehearsal.choose)
     together = Blend(fold.task, {part.name: part for part in forms}, shares).eval()
-    both, _ = weigh([together, network], fold.choose, (2.0, 1.0))
+    both, _ = weigh([together, network], fold.choose, (3.0, 1.0))
     return tried, torch.cat([shares * both[0], both[1:]]), mse(tried, fold.choose)
 
 

@@ -53,15 +53,14 @@ class Fold:
 class Part(nn.Module, ABC):
     """A forecast that can stand alone, be weighed against others, and be saved.
 
-    `kind` is its name in the table of kinds; parts of one `family` err alike and share one vote
-    when weights are found; `name` tells it from the others of a model. `past` is
+    `kind` is its name in the table of kinds, `name` tells it from the others of a model. `past` is
     how many of the newest steps of a window it reads, `chosen` says in words what was chosen and
     on what. What it needs besides `settings` lies in its parameters and buffers.
     """
 
     kind: ClassVar[str]
-    family: ClassVar[str] = ""
-    """By default the kind."""
+    weighed: ClassVar[bool] = True
+    """Whether it may have a share in a blend; else it is there to be compared with."""
 
     def __init__(self, task: Task, name: str, past: int, chosen: str = "") -> None:
         super().__init__()
@@ -98,6 +97,11 @@ class Part(nn.Module, ABC):
     def settings(self) -> dict[str, Any]:
         """The arguments of the class but for the task, in plain JSON types."""
         return {"name": self.name, "past": self.past, "chosen": self.chosen}
+
+    @property
+    def family(self) -> str:
+        """Parts of one family err alike, and share one vote when weights are found."""
+        return self.kind
 
     @property
     def needs(self) -> int:

@@ -175,11 +175,14 @@ def weigh(
     share = counts / counts.sum().clamp(min=1)
     whole = (found * share[:, None, None]).sum(dim=0)
     errors = whole.diagonal()
+    chosen = [i for i, part in enumerate(parts) if isinstance(part, Blend) or part.weighed]
     if not votes:
-        families = [part.family or part.kind for part in parts if isinstance(part, Part)]
+        families = [part.family for part in parts if isinstance(part, Part) and part.weighed]
         votes = [1 / families.count(each) for each in families]
     even = torch.tensor(votes, dtype=torch.float64)
-    weights = nearest(whole / errors.min().clamp(min=1e-12), even / even.sum(), PULL)
+    own = whole[chosen][:, chosen] / errors[chosen].min().clamp(min=1e-12)
+    weights = torch.zeros(len(parts), dtype=torch.float64)
+    weights[chosen] = nearest(own, even / even.sum(), PULL)
     kept = torch.where(weights < min(LEAST, float(weights.max())), 0.0, weights)
     return (kept / kept.sum())[:, None].expand(-1, windows.horizon).float(), errors
 

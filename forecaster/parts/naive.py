@@ -16,9 +16,13 @@ CYCLES = (1, 2, 3, 5, 7, 10, 14, 21, 28, 42)
 
 
 class TrainingMean(Part):
-    """The mean of the training rows, which is zero in scaled values."""
+    """The mean of the training rows, which is zero in scaled values.
+
+    A floor that is never weighed: what it would do for a forecast, a ridge's level does better.
+    """
 
     kind = "training-mean"
+    weighed = False
     family = REPEATS
 
     @classmethod

@@ -30,12 +30,16 @@ class Ridge(Part):
     the centre, or the mean of the past cycles where the centre is that of a cycle: a strong
     penalty leaves the last value or the cycle mean. With `wide` its inputs are, beside the past,
     the centre itself, so that the level may fall back to the training mean; covariates, past and
-    known; 1; and the waves of the calendar. One map serves all targets, or each has its own.
-    Centre, penalty and `wide` are those with the least squared error on `Fold.choose`.
+    known; 1; and the waves of the calendar. One map serves all targets, or each has its own: this,
+    centre and penalty are those with the least squared error on `Fold.choose`.
     """
 
     kind = "ridge"
     weights: Tensor
+
+    @property
+    def family(self) -> str:
+        return "calendar ridge" if self.wide else "ridge"
 
     def __init__(
         self,
@@ -91,23 +95,22 @@ class Ridge(Part):
 
     @classmethod
     def fit(cls, fold: Fold) -> Sequence[Self]:
-        """For the longest look-back and for a short one: one map for all targets, and one each.
+        """For the longest look-back and for a short one: of the past alone, and `wide`.
 
-        What else is chosen, is chosen for each of them.
+        What else there is to choose is chosen for each of them: validation cannot tell which of
+        the two will forecast the next months better, so both are there to be weighed.
         """
         task, layout = fold.task, Layout.of(fold)
         season = fold.seasons[0] if fold.seasons[0] <= task.past else 1
         fitting = _Fitting(fold, layout, season)
         parts = []
         for past in look_backs(task.past, season):
-            trials = list(fitting.trials(past))
-            for maps in sorted({len(trial.weights) for trial in trials}):
-                own = [trial for trial in trials if len(trial.weights) == maps]
-                best = min(own, key=lambda trial: trial.error)
-                name = f"ridge, {past}" if maps == 1 else f"ridge by column, {past}"
+            for wide in (False, True):
+                best = min(fitting.trials(past, wide), key=lambda trial: trial.error)
                 part = cls(
-                    task, name, past, best.described,
-                    season=season, centre=best.centre, maps=maps, wide=best.wide,
+                    task, f"calendar ridge, {past}" if wide else f"ridge, {past}", past,
+                    best.described,
+                    season=season, centre=best.centre, maps=len(best.weights), wide=wide,
                     penalties=best.penalties, moving=layout.moving, others=layout.others,
                     before=layout.before, seasons=layout.seasons, phases=layout.phases,
                 )  # fmt: skip
@@ -198,7 +201,6 @@ class _Trial:
     error: float
     weights: Tensor
     centre: str
-    wide: bool
     penalties: tuple[float, ...]
     described: str
 
@@ -224,14 +226,13 @@ class _Fitting:
             if each:
                 self.own.append((fitted, judged))
 
-    def trials(self, past: int) -> Iterator[_Trial]:
+    def trials(self, past: int, wide: bool) -> Iterator[_Trial]:
         inputs = past + sum(self.groups)
         each = self.own and self.columns * inputs**2 * (inputs + self.horizon) <= WORK
         for centre in CENTRES if past >= self.season > 1 else CENTRES[:1]:
-            for wide in (False, True):
-                yield self._best([self.whole], past, centre, wide)
-                if each:
-                    yield self._best(self.own, past, centre, wide)
+            yield self._best([self.whole], past, centre, wide)
+            if each:
+                yield self._best(self.own, past, centre, wide)
 
     def _best(
         self, columns: Sequence[tuple[Moments, Moments]], past: int, centre: str, wide: bool
@@ -253,5 +254,7 @@ class _Fitting:
         if wide:
             words += ", with level, calendar" + (" and covariates" if self.groups[0] else "")
         words += f", penalty {range_}"
+        if self.columns > 1:
+            words += ", one map for all columns" if len(columns) == 1 else ", a map for each column"
         error = sum(errors) / sum(judge.values for _, judge in columns)
-        return _Trial(error, torch.stack(maps).float(), centre, wide, tuple(penalties), words)
+        return _Trial(error, torch.stack(maps).float(), centre, tuple(penalties), words)
