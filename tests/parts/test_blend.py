@@ -52,8 +52,11 @@ class Constant(Part):
 
     def __init__(self, task: Task, name: str, value: float, family: str = "") -> None:
         super().__init__(task, name, 1)
-        self.value = value
-        self.family = family  # type: ignore[misc]
+        self.value, self.group = value, family
+
+    @property
+    def family(self) -> str:
+        return self.group or super().family
 
     @classmethod
     def fit(cls, fold: Fold) -> Sequence["Constant"]:
@@ -158,9 +161,33 @@ class TestWeigh:
         found = dict(
             zip((part.name for part in parts), weights_of(parts, fold.choose), strict=True)
         )
-        repeats = [part.name for part in parts if part.family == "repeats"]
-        assert sum(found[name] for name in repeats) == pytest.approx(0.5)
-        assert len({round(found[name], 4) for name in repeats}) == 1
+        for family in ("repeats", "ridge", "calendar ridge"):
+            own = [part.name for part in parts if part.weighed and part.family == family]
+            assert sum(found[name] for name in own) == pytest.approx(1 / 3)
+            assert len({round(found[name], 4) for name in own}) == 1
+        assert found["training mean"] == 0
+
+    def test_the_training_mean_is_a_floor_that_is_never_weighed(self) -> None:
+        """Not even where no part is better."""
+        level = folds.fold(torch.randn(400, 3, generator=torch.Generator().manual_seed(0)))
+        parts: list[Part] = [TrainingMean(level.task, "mean", 1), LastValue(level.task, "last", 24)]
+        weights, errors = weigh(parts, level.choose)
+        assert weights[:, 0].tolist() == [0.0, 1.0]
+        assert errors[0] < errors[1], "its error is told all the same"
+        for fold in FOLDS.values():
+            found = fit_parts(fold)
+            places = [i for i, part in enumerate(found) if isinstance(part, TrainingMean)]
+            assert [i for i, part in enumerate(found) if not part.weighed] == places == [0]
+            assert weigh(found, fold.choose)[0][0].max() == 0
+
+    def test_the_family_of_each(self) -> None:
+        families = {part.name: part.family for part in fit_parts(FOLDS["whole"])}
+        ridges = {
+            "ridge, 24": "ridge", "calendar ridge, 24": "calendar ridge",
+            "ridge, 6": "ridge", "calendar ridge, 6": "calendar ridge",
+        }  # fmt: skip
+        assert {name: families.pop(name) for name in ridges} == ridges
+        assert set(families.values()) == {"repeats"}
 
     def test_no_pull_gives_the_best_blend_there_is(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "PULL", 0.0)
@@ -173,6 +200,7 @@ class TestWeigh:
         random = torch.Generator().manual_seed(0)
         for _ in range(50):
             other = torch.rand(len(parts), 1, generator=random) ** 4
+            other[[i for i, part in enumerate(parts) if not part.weighed]] = 0
             other = (other / other.sum()).expand(-1, HORIZON)
             named = {part.name: part for part in parts}
             assert best <= error_of(Blend(fold.task, named, other), fold.choose) + 1e-5

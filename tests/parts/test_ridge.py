@@ -1,5 +1,6 @@
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -144,16 +145,28 @@ def test_a_growing_penalty_leaves_what_the_centre_repeats(centre: str) -> None:
     torch.testing.assert_close(folds.forecast(part, data), wanted, atol=1e-4, rtol=0)
 
 
+def by_column(part: Ridge, data: Windows) -> Tensor:
+    """The MSE of each target, (K,)."""
+    batch = data.batch(torch.arange(len(data)))
+    off = (folds.forecast(part, data) - batch.target).double().square()
+    if batch.target_observed is not None:
+        off = off.masked_fill(~batch.target_observed, torch.nan)
+    return off.nanmean(dim=(0, 1))
+
+
 class TestFit:
-    def test_a_long_and_a_short_look_back_shared_and_by_column(self) -> None:
-        fold = folds.fold(folds.series(), past=60)
-        parts = Ridge.fit(fold)
-        assert [(part.name, part.past, part.maps) for part in parts] == [
-            ("ridge, 60", 60, 1), ("ridge by column, 60", 60, 2),
-            ("ridge, 12", 12, 1), ("ridge by column, 12", 12, 2),
+    @pytest.mark.parametrize("targets", [TARGETS, (1,)])
+    def test_of_a_long_and_a_short_look_back_with_and_without_the_calendar(
+        self, targets: tuple[int, ...]
+    ) -> None:
+        parts = Ridge.fit(folds.fold(folds.series(), past=60, targets=targets))
+        assert [(part.name, part.family, part.past, part.wide) for part in parts] == [
+            ("ridge, 60", "ridge", 60, False), ("calendar ridge, 60", "calendar ridge", 60, True),
+            ("ridge, 12", "ridge", 12, False), ("calendar ridge, 12", "calendar ridge", 12, True),
         ]  # fmt: skip
-        one = folds.fold(folds.series(), past=60, targets=(1,))
-        assert [part.name for part in Ridge.fit(one)] == ["ridge, 60", "ridge, 12"]
+        for part in parts:
+            assert ("calendar" in part.chosen) == part.wide
+            assert ("map for" in part.chosen) == (len(targets) > 1)
 
     @pytest.mark.parametrize(
         ("longest", "season", "found"),
@@ -167,23 +180,33 @@ class TestFit:
     def test_what_is_chosen_has_the_least_error_on_what_chooses(self, name: str) -> None:
         """The judgement from products is that of the forecasts themselves, without gaps exactly."""
         fold = FOLDS[name]
-        part = next(part for part in Ridge.fit(fold) if part.maps == 1)
-        errors = {}
-        for centre in ("last", "cycle"):
-            for wide in (False, True):
+        count = len(fold.task.targets)
+        for part in Ridge.fit(fold)[:2]:
+            errors = {}
+            for centre, maps in product(("last", "cycle"), (1, count)):
+                found = []
                 for penalty in ridge.PENALTIES:
                     other = unfitted(
-                        fold, fold.task.past, centre=centre, wide=wide, penalties=(penalty,)
-                    )
-                    found = folds.error(other.refit(fold), fold.choose)
-                    errors[(centre, wide, penalty)] = found
-        own = errors[(part.centre, part.wide, part.penalties[0])]
-        if name == "panel":  # gaps count as filled there
-            assert own <= 1.1 * min(errors.values())
-        else:
-            assert own == min(errors.values())
-        assert f"centred on the last {'value' if part.centre == 'last' else 'cycle'}" in part.chosen
-        assert f"penalty {part.penalties[0]:g}" in part.chosen
+                        fold, part.past, centre=centre, wide=part.wide, maps=maps,
+                        penalties=(penalty,) * maps,
+                    )  # fmt: skip
+                    found.append(by_column(other.refit(fold), fold.choose))
+                table = torch.stack(found)
+                best = table.mean(dim=1).min() if maps == 1 else table.min(dim=0).values.mean()
+                errors[(centre, maps)] = float(best)
+            own = folds.error(part, fold.choose)
+            if name == "panel":  # gaps count as filled there
+                assert own <= 1.1 * min(errors.values())
+            else:
+                assert own == pytest.approx(min(errors.values()), rel=1e-5)
+                assert errors[(part.centre, part.maps)] == min(errors.values())
+            ends = f"{min(part.penalties):g}", f"{max(part.penalties):g}"
+            assert (
+                f"centred on the last {'value' if part.centre == 'last' else 'cycle'}"
+                in part.chosen
+            )
+            assert f"penalty {'–'.join(dict.fromkeys(ends))}, " in part.chosen
+            assert part.chosen.endswith("one map for all columns") == (part.maps == 1)
 
     @pytest.mark.parametrize("name", FOLDS)
     def test_a_refit_on_the_same_rows_is_the_fit(self, name: str) -> None:
