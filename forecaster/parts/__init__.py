@@ -68,8 +68,9 @@ def fit_and_weigh(fold: Fold, network: Network) -> tuple[list[Part], Tensor, Ten
         return tried, *weigh(tried, fold.choose)
     shares, _ = weigh(rehearsed, rehearsal.choose)
     together = Blend(fold.task, {part.name: part for part in forms}, shares).eval()
+    errors = mse(tried, fold.choose)
     both, _ = weigh([together, network], fold.choose, (3.0, 1.0))
-    return tried, torch.cat([shares * both[0], both[1:]]), mse(tried, fold.choose)
+    return tried, torch.cat([shares * both[0], both[1:]]), errors
 
 
 def _rehearsed(fold: Fold) -> tuple[list[Part], list[Part], Fold | None]:

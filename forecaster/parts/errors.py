@@ -1,11 +1,13 @@
 """How far forecasts are off on windows, many forecasts at a time."""
 
 from collections.abc import Callable, Sequence
+from math import isfinite
 
 import torch
 from torch import Tensor
 
 from forecaster.datasets import Windows
+from forecaster.errors import DivergedError
 
 Forecast = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
 MOST = 2_000
@@ -23,7 +25,8 @@ def products(
 ) -> tuple[Tensor, Tensor]:
     """Mean products of errors of n forecasts at each step, (T, n, n), and of how many values, (T,).
 
-    In float64 on the CPU, over the targets of the windows; missing ones count nowhere.
+    In float64 on the CPU, over the targets of the windows; missing ones count nowhere. Raises
+    DivergedError naming the first forecast that is not finite.
     """
     n, horizon = len(forecasts), windows.horizon
     sums = torch.zeros(horizon, n, n, dtype=torch.float64)
@@ -40,6 +43,14 @@ def products(
                 counts += batch.target.shape[0] * batch.target.shape[2]
             steps = off.transpose(0, 1).flatten(1, 2).double()
             sums += (steps.transpose(1, 2) @ steps).cpu()
+    own = sums.diagonal(dim1=1, dim2=2).sum(dim=0)
+    for forecast, squared in zip(forecasts, own.tolist(), strict=True):
+        if not isfinite(squared):
+            name = getattr(forecast, "name", type(forecast).__name__)
+            raise DivergedError(
+                f"the forecast of the part '{name}' is not finite on the windows that judge it: "
+                "mend the part, or remove the package that brings it"
+            )
     return sums / counts.clamp(min=1)[:, None, None], counts
 
 

@@ -1,8 +1,11 @@
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
 
 from forecaster.datasets import Windows
+from forecaster.errors import DivergedError
 from forecaster.parts import LastValue, TrainingMean
 from forecaster.parts.errors import chosen, mse, products
 from tests.parts import folds
@@ -48,3 +51,22 @@ def test_of_many_windows_some_stand_for_all() -> None:
 
     products([zero], data, most=5)
     assert sum(map(len, calls)) == 5
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+@pytest.mark.parametrize("data", DATA.values(), ids=DATA)
+def test_a_part_whose_forecast_is_not_finite_is_named(data: Windows, value: float) -> None:
+    task = folds.task_of(data)
+
+    class Broken(LastValue):
+        """Right but for the last step of one window."""
+
+        def forward(self, *inputs: Any) -> Tensor:
+            ahead = super().forward(*inputs).clone()
+            ahead[-1, -1] = value
+            return ahead
+
+    parts = [TrainingMean(task, "fine", 1), Broken(task, "theirs", data.past)]
+    with pytest.raises(DivergedError, match="the part 'theirs' is not finite"):
+        mse(parts, data)
+    assert mse(parts[:1], data).isfinite().all()
