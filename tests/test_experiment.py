@@ -84,8 +84,8 @@ class TestRun:
         assert test["windows"] == WINDOWS
         assert list(test["floors"]) == [
             "training mean", "last value", "seasonal naive, 12", "seasonal naive, 24", "cycle mean",
-            "drift", "damped trend", "ridge, 36", "ridge by column, 36", "ridge, 12",
-            "ridge by column, 12",
+            "drift", "damped trend", "ridge, 36", "calendar ridge, 36", "ridge, 12",
+            "calendar ridge, 12",
         ]  # fmt: skip
         assert test["verdict"].startswith("The model ")
         assert 0 < test["mse"] < 1, "the series is a sine with little noise"
@@ -344,7 +344,7 @@ class TestCommand:
         assert "attention mean amounts to: " in err
         assert [line for line in err.splitlines() if line.startswith("epoch")] != []
         assert f"test split, {WINDOWS} windows (all of them)" in out
-        assert "ridge by column, 36" in out
+        assert "calendar ridge, 36" in out
         assert "80 % " in out
         assert "The 80 % intervals cover " in out
         folder = next(Path("runs").glob("small-5-mean-s0-*"))
