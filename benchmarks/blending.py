@@ -17,7 +17,7 @@ from torch import Tensor
 
 from forecaster.config import load
 from forecaster.datasets import Windows
-from forecaster.parts import NETWORK, Network, Part, Ridge, fit_parts, weigh
+from forecaster.parts import NETWORK, Network, Part, fit_parts, weigh
 from forecaster.parts.blend import nearest
 from forecaster.parts.errors import products
 from forecaster.problem import find_data, make_problem
@@ -54,7 +54,7 @@ RULES: dict[str, Rule] = {
         lambda e, f: alike(e.diagonal() == e.diagonal().min()),
     "the network alone": lambda e, f: alike(torch.tensor([g == NETWORK for g in f])),
     "ridges and network evenly":
-        lambda e, f: alike(torch.tensor([g in (NETWORK, Ridge.kind) for g in f])),
+        lambda e, f: alike(torch.tensor([g == NETWORK or "ridge" in g for g in f])),
     "parts within 1.2 x of the best evenly": lambda e, f: alike(near(1.2, e.diagonal())),
     "pull 0.3 to all parts evenly": lambda e, f: pulled(e, alike(torch.ones(len(f))), 0.3),
     **{f"pull {pull:g} to families evenly":
@@ -74,8 +74,9 @@ def task(data: str, horizon: int, sets: list[str]) -> dict[str, float]:
     model, stopping = problem.build_model(), problem.stopping("cpu")
     config = problem.config
     fit(model, problem.training("cpu"), stopping, config.train, device="cpu", seed=config.seed)
-    parts: list[Part] = [*fit_parts(problem.fold("cpu")), Network(model)]
-    families = [part.family or part.kind for part in parts]
+    forms = [part for part in fit_parts(problem.fold("cpu")) if part.weighed]
+    parts: list[Part] = [*forms, Network(model)]
+    families = [part.family for part in parts]
     seen, judged = (_products(parts, each) for each in (stopping, problem.calibrating("cpu")))
     best = float(judged.sum(dim=0).diagonal().min())
 
