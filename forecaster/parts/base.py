@@ -122,10 +122,11 @@ class Part(nn.Module, ABC):
 
 
 def filled(values: Tensor, observed: Tensor | None, season: int) -> Tensor:
-    """Values (..., P) whose gaps hold the mean of what was seen at that place of other cycles.
+    """Values (..., P) whose gaps are as far from the mean cycle as the last value before them.
 
-    Where nothing was, they hold the mean of all that was seen; 0 of none. What is missing must
-    be 0.
+    The mean cycle holds the mean of what was seen at each place of it; a gap at a place where
+    nothing was seen, or without a season, holds the value before it. Gaps that open the window
+    go by the first value in it; they are 0 where there is none. What is missing must be 0.
     """
     if observed is None:
         return values
@@ -135,7 +136,11 @@ def filled(values: Tensor, observed: Tensor | None, season: int) -> Tensor:
     cycles = nn.functional.pad(values, (lead, 0)).unflatten(-1, (-1, season))
     seen = nn.functional.pad(observed.to(values.dtype), (lead, 0)).unflatten(-1, (-1, season))
     counts = seen.sum(dim=-2)
-    level = values.sum(dim=-1, keepdim=True) / observed.sum(dim=-1, keepdim=True).clamp(min=1)
-    profile = torch.where(counts > 0, cycles.sum(dim=-2) / counts.clamp(min=1), level)
-    whole = profile.repeat(*(1,) * (values.ndim - 1), cycles.shape[-2])[..., lead:]
-    return torch.where(observed, values, whole)
+    times = (*(1,) * (values.ndim - 1), cycles.shape[-2])
+    cycle = (cycles.sum(dim=-2) / counts.clamp(min=1)).repeat(times)[..., lead:]
+    known = (counts > 0).repeat(times)[..., lead:]
+    places = torch.arange(steps, device=values.device)
+    first = torch.where(observed, places, steps - 1).amin(dim=-1, keepdim=True)
+    before = torch.maximum((observed * places).cummax(dim=-1).values, first)
+    change = torch.where(known, cycle - cycle.gather(-1, before), 0.0)
+    return torch.where(observed, values, values.gather(-1, before) + change)

@@ -18,8 +18,9 @@ PENALTIES = (1e-3, 1e-2, 1e-1, 1.0, 10.0)
 CENTRES = ("last", "cycle")
 SHORTER = 5
 """The shorter look-back is this part of the longest one, in whole cycles."""
-SIZE, WORK = 2**24, 2 * 10**10
-"""What a map for each column may hold, and take to fit."""
+SIZE, WORK, HELD = 2**24, 2 * 10**10, 2**27
+"""What a map for each column may hold, and take to fit; and how many sums of products it may need,
+1 GB of training and as much of what chooses."""
 
 
 class Ridge(Part):
@@ -62,6 +63,17 @@ class Ridge(Part):
         super().__init__(task, name, past, chosen)
         if centre not in CENTRES or maps not in (1, len(task.targets)) or not 1 <= season <= past:
             raise ValueError(f"{name}: no map with centre={centre}, maps={maps}, season={season}")
+        size, lengths = task.columns, [len(each) for each in phases]
+        if not (
+            0 <= moving <= task.covariates
+            and 0 <= before <= task.past
+            and all(0 <= each < size for each in others)
+            and len(others) <= size
+            and len(seasons) == len(phases)
+            and min(seasons, default=1) >= 1
+            and max(lengths, default=0) <= task.calendar
+        ):
+            raise ValueError(f"{name}: its inputs are not those of the task")
         self.season, self.centre, self.maps, self.wide = season, centre, maps, wide
         self.penalties = tuple(penalties)
         self.layout = Layout(
@@ -215,6 +227,7 @@ class _Fitting:
         self.columns = len(task.targets)
         inputs = task.past + sum(self.groups)
         each = self.columns > 1 and self.columns * inputs * task.horizon <= SIZE
+        each = each and self.columns * (inputs + task.horizon) ** 2 <= HELD
         train = moments(fold.train, task, layout)
         pairs = zip(train, moments(fold.choose, task, layout), strict=True)
         self.own: list[tuple[Moments, Moments]] = []

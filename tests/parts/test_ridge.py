@@ -29,14 +29,19 @@ def unfitted(fold: Fold, past: int = PAST, **settings: Any) -> Ridge:
 
 
 def fill(values: Sequence[Tensor], season: int) -> list[float]:
-    """Gaps hold the mean of their place in other cycles, else of all, else 0."""
-    known = [float(value) for value in values if not value.isnan()]
+    """Gaps go by the value before them, moved as the mean cycle moves."""
+    known = [i for i, value in enumerate(values) if not value.isnan()]
     found = []
     for i, value in enumerate(values):
-        place = [float(values[j]) for j in range(i % season, len(values), season)
-                 if not values[j].isnan()]  # fmt: skip
-        own = place or known or [0.0]
-        found.append(float(np.mean(own)) if value.isnan() else float(value))
+        if not value.isnan() or not known:
+            found.append(0.0 if value.isnan() else float(value))
+            continue
+        before = max((j for j in known if j < i), default=known[0])
+        means = [
+            [float(values[j]) for j in known if (j - place) % season == 0] for place in (i, before)
+        ]
+        change = float(np.mean(means[0]) - np.mean(means[1])) if means[0] else 0.0
+        found.append(float(values[before]) + change)
     return found
 
 
@@ -49,9 +54,7 @@ def rows(fold: Fold, part: Ridge, target: int) -> tuple[np.ndarray, np.ndarray]:
         lead = [torch.tensor(torch.nan)] * max(0, begin - (row - data.past))
         own = [*lead, *data.values[max(begin, row - data.past) : row + HORIZON, target]]
         past = fill(own[: data.past], SEASON)
-        # the season of what is filled ends where the window does
-        turned = fill(own[::-1], SEASON)[::-1]
-        ahead = np.array(turned[data.past :])
+        ahead = np.array(fill(own, SEASON)[data.past :])
         reach = 1 if part.centre == "last" else SEASON
         level = np.mean(past[-reach:])
         each = np.array(past[-part.past :]) - level
@@ -248,10 +251,14 @@ class TestFit:
         assert folds.error(own, data) < folds.error(shared, data)
 
     def test_what_would_be_too_large_is_shared(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        fold = FOLDS["whole"]
         monkeypatch.setattr(ridge, "WORK", 0)
         assert {part.maps for part in Ridge.fit(FOLDS["whole"])} == {1}
-        monkeypatch.setattr(ridge, "SIZE", 0)
-        assert {part.maps for part in Ridge.fit(FOLDS["whole"])} == {1}
+        for bound in ("SIZE", "HELD"):
+            with monkeypatch.context() as patch:
+                patch.setattr(ridge, "WORK", 2 * 10**10)
+                patch.setattr(ridge, bound, 0)
+                assert ridge._Fitting(fold, Layout.of(fold), SEASON).own == []
 
     @pytest.mark.parametrize(("past", "seasons"), [(24, (30,)), (1, (6,)), (1, (1,)), (7, (6,))])
     def test_seasons_that_hardly_fit(self, past: int, seasons: tuple[int, ...]) -> None:
@@ -276,6 +283,13 @@ def test_no_map_that_makes_no_sense() -> None:
     fold = FOLDS["whole"]
     for wrong in ({"centre": "middle"}, {"maps": 3}, {"season": PAST + 1}, {"season": 0}):
         with pytest.raises(ValueError, match="no map with"):
+            unfitted(fold, **wrong)
+    for wrong in (
+        {"moving": 10**9}, {"before": PAST + 1}, {"others": (99,)}, {"others": (1,) * 10**6},
+        {"seasons": (SEASON,), "phases": ()}, {"seasons": (0,), "phases": ((1.0,),)},
+        {"seasons": (SEASON,), "phases": ((1.0,) * 9,)},
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match="not those of the task"):
             unfitted(fold, **wrong)
 
 

@@ -74,14 +74,15 @@ def test_every_map_keeps_the_level() -> None:
         torch.testing.assert_close(part.weights.sum(dim=0), torch.ones(HORIZON), atol=1e-5, rtol=0)
 
 
-def test_gaps_hold_the_mean_of_their_place() -> None:
+def test_gaps_follow_the_value_before_them() -> None:
     values = folds.series()
     holes = values.clone()
     row = 320 - 7
     holes[row] = torch.nan
     whole = values.clone()
     others = [each for each in range(320 - PAST, 320) if (each - row) % SEASON == 0 and each != row]
-    whole[row] = values[others].mean(dim=0)
+    before = [each - 1 for each in (*others, row) if each > 320 - PAST]
+    whole[row] = values[row - 1] + values[others].mean(dim=0) - values[before].mean(dim=0)
     task = folds.task_of(folds.rest(values))
     for part in (
         Drift(task, "x", PAST, season=SEASON), DampedTrend(task, "x", PAST, season=SEASON, **RATES)

@@ -1,0 +1,36 @@
+"""What parts make of gaps."""
+
+import pytest
+import torch
+
+from forecaster.parts.base import filled
+
+nan = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("values", "season", "found"),
+    [
+        ([1, 2, 3, nan, 5], 1, [1, 2, 3, 3, 5]),  # not the mean
+        ([10, 20, 30, nan], 1, [10, 20, 30, 30]),
+        ([nan, nan, 3, 4], 1, [3, 3, 3, 4]),
+        ([nan, nan], 1, [0, 0]),
+        ([0, 5, 10, 15, 20, nan], 2, [0, 5, 10, 15, 20, 20]),  # 20 and the mean change from 10
+        ([0, 5, 0, 5, 0, nan], 2, [0, 5, 0, 5, 0, 5]),
+        ([100, 105, 0, 5, 0, nan], 2, [100, 105, 0, 5, 0, 0 + 55 - 100 / 3]),
+        ([0, nan, 2, nan], 2, [0, 0, 2, 2]),  # nothing was seen at that place
+        ([7, nan], 5, [7, 7]),
+    ],
+)
+def test_a_gap_follows_the_value_before_it(
+    values: list[float], season: int, found: list[float]
+) -> None:
+    given = torch.tensor(values)
+    got = filled(given.nan_to_num(), ~given.isnan(), season)
+    torch.testing.assert_close(got, torch.tensor(found, dtype=given.dtype))
+
+
+def test_what_has_no_gap_stays() -> None:
+    values = torch.randn(2, 3, 7)
+    assert torch.equal(filled(values, torch.ones_like(values, dtype=torch.bool), 3), values)
+    assert filled(values, None, 3) is values
