@@ -36,7 +36,7 @@ def kinds() -> dict[str, type[Part]]:
     from importlib.metadata import entry_points
 
     others = {each.name: each.load() for each in entry_points(group="forecaster.parts")}
-    return {**others, **KINDS}
+    return {**KINDS, **{name: each for name, each in others.items() if name not in KINDS}}
 
 
 def kind_of(name: str) -> type[Part]:
@@ -68,6 +68,7 @@ def fit_and_weigh(fold: Fold, network: Network) -> tuple[list[Part], Tensor, Ten
         return tried, *weigh(tried, fold.choose)
     shares, _ = weigh(rehearsed, rehearsal.choose)
     together = Blend(fold.task, {part.name: part for part in forms}, shares).eval()
+    together.to(fold.choose.values.device)
     errors = mse(tried, fold.choose)
     both, _ = weigh([together, network], fold.choose, (3.0, 1.0))
     return tried, torch.cat([shares * both[0], both[1:]]), errors

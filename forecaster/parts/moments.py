@@ -5,7 +5,7 @@ at (i, j) plus a product that enters and less one that leaves: N (P + T) operati
 columns, not N (P + T)^2, and no window is ever gathered.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,6 +19,8 @@ from forecaster.parts.errors import chosen
 
 MULTIPLICATIONS = 10**10
 """What the products of windows may cost where they have to be gathered: some seconds."""
+HELD = 2**26
+"""Sums that are held at once where windows have to be gathered: 512 MB."""
 HARMONICS = 6
 """Waves of a season, at most, that tell a window's place in it."""
 EXTRAS = 2_500
@@ -241,27 +243,29 @@ def _gathered(windows: Windows, task: Task, layout: Layout) -> Iterator[Moments]
     Gaps of the past and of the future are `filled` as one.
     """
     targets, size = windows.targets, windows.past + windows.horizon + layout.width(windows.horizon)
-    most = max(1, MULTIPLICATIONS // (len(targets) * size**2))
-    sums = torch.zeros(len(targets), size, size, dtype=torch.float64)
-    index = chosen(windows, most)
-    for part in index.split(windows.evaluation_batch):
-        batch = windows.batch(part)
-        whole = _whole(batch, list(targets), task.season)
-        extras = layout.extras(task, *batch.inputs)
-        for each in range(len(targets)):
-            rows = torch.cat([whole[:, each], extras], dim=1).double()
-            sums[each] += (rows.T @ rows).cpu()
-    share = len(windows) / len(index)
-    for each in sums:
-        yield Moments(each * share, windows.past, windows.horizon, len(windows) * windows.horizon)
+    index = chosen(windows, max(1, MULTIPLICATIONS // (len(targets) * size**2)))
+    share, values = len(windows) / len(index), len(windows) * windows.horizon
+    room = max(1, HELD // size**2)
+    for begin in range(0, len(targets), room):
+        some = targets[begin : begin + room]
+        sums = torch.zeros(len(some), size, size, dtype=torch.float64)
+        for part in index.split(windows.evaluation_batch):
+            batch = windows.batch(part)
+            whole = _whole(batch, targets, task.season)[:, begin : begin + room]
+            extras = layout.extras(task, *batch.inputs)
+            for each in range(len(some)):
+                rows = torch.cat([whole[:, each], extras], dim=1).double()
+                sums[each] += (rows.T @ rows).cpu()
+        for each in sums:
+            yield Moments(each * share, windows.past, windows.horizon, values)
 
 
-def _whole(batch: Batch, targets: list[int], season: int) -> Tensor:
+def _whole(batch: Batch, targets: Sequence[int], season: int) -> Tensor:
     """Past and future of the targets, (B, K, P + T), without gaps."""
-    own = torch.cat([batch.past[..., targets], batch.target], dim=1).transpose(1, 2)
+    own = torch.cat([batch.past[..., list(targets)], batch.target], dim=1).transpose(1, 2)
     if batch.observed is None:
         return own
-    past_seen, ahead_seen = batch.observed[..., targets], batch.target_observed
+    past_seen, ahead_seen = batch.observed[..., list(targets)], batch.target_observed
     if ahead_seen is None:
         ahead_seen = torch.ones_like(batch.target, dtype=torch.bool)
     seen = torch.cat([past_seen, ahead_seen], dim=1).transpose(1, 2)

@@ -71,6 +71,18 @@ def test_of_many_windows_some_stand_for_all(monkeypatch: pytest.MonkeyPatch) -> 
         assert float(one.sums.trace()) == pytest.approx(float(other.sums.trace()), rel=0.2)
 
 
+def test_wide_windows_with_gaps_are_summed_some_columns_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fold = folds.fold(folds.holed(folds.series()))
+    layout = Layout.of(fold)
+    together = [*moments.moments(fold.train, fold.task, layout)]
+    monkeypatch.setattr(moments, "HELD", 0)
+    apart = [*moments.moments(fold.train, fold.task, layout)]
+    for one, other in zip(together, apart, strict=True):
+        assert torch.equal(one.sums, other.sums)
+
+
 @pytest.mark.parametrize("past", [PAST, 6, 1])
 @pytest.mark.parametrize("reach", [1, SEASON])
 def test_centred_products_are_those_of_centred_windows(past: int, reach: int) -> None:
