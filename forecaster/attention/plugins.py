@@ -18,20 +18,27 @@ from forecaster.errors import UsageError
 
 GROUP = "forecaster.attentions"
 
-_ALLOWED: ContextVar[Collection[str] | None] = ContextVar("allowed attentions", default=None)
+_ALLOWED: ContextVar[Mapping[str, Collection[str]] | None] = ContextVar("allowed", default=None)
 
 
 @contextmanager
-def allowing(names: Collection[str]) -> Iterator[None]:
-    """Import only the attentions `names` from other packages, in this thread and this block.
+def allowing(names: Collection[str], group: str = GROUP) -> Iterator[None]:
+    """Import only `names` of a group from other packages, in this thread and this block.
 
-    A service reads the name of an attention from a file that somebody else wrote.
+    A service reads the name of an attention, or the kind of a part, from a file that somebody else
+    wrote.
     """
-    token = _ALLOWED.set(names)
+    token = _ALLOWED.set({**(_ALLOWED.get() or {}), group: names})
     try:
         yield
     finally:
         _ALLOWED.reset(token)
+
+
+def allowed(name: str, group: str = GROUP) -> bool:
+    """Whether a name of a group may be imported from another package here."""
+    named = _ALLOWED.get() or {}
+    return group not in named or name in named[group]
 
 
 class Table(UserDict[str, Any]):
@@ -62,8 +69,7 @@ class Catalogue(Mapping[str, Any]):
 
         entry = self._offered()[name]
         package = entry.dist.name if entry.dist else entry.value
-        allowed = _ALLOWED.get()
-        if allowed is not None and name not in allowed:
+        if not allowed(name):
             raise UsageError(
                 f"attention '{name}' is offered by the package {package}, which may not be loaded "
                 f"here; allow it with FORECASTER_ATTENTIONS={name}"

@@ -33,6 +33,7 @@ Settings, from the environment (docs/serving.md tells more):
   FORECASTER_MAX_CONNECTIONS   at once: 16384
   FORECASTER_RECEIVE_SECONDS   to send a request or read an answer: 10
   FORECASTER_ATTENTIONS        that other packages may bring, with commas
+  FORECASTER_PARTS             of a blend that other packages may bring, with commas
 """
 
 

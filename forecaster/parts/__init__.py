@@ -2,15 +2,16 @@
 
 A kind of part is a class with `fit`, `forward`, `settings` and `build` (base.py). Ours are in
 KINDS; those of other packages are found by the entry point `forecaster.parts`, whose name is their
-kind.
+kind. A service imports only those that its settings name (`forecaster.attention.plugins`).
 """
 
 from collections.abc import Sequence
-from functools import cache
+from importlib.metadata import EntryPoint, entry_points
 
 import torch
 from torch import Tensor
 
+from forecaster.attention.plugins import allowed
 from forecaster.errors import BundleError
 from forecaster.parts.base import Fold, Part
 from forecaster.parts.blend import NETWORK, Blend, Network, Once, weigh
@@ -19,6 +20,7 @@ from forecaster.parts.naive import CycleMean, LastValue, TrainingMean
 from forecaster.parts.ridge import Ridge
 from forecaster.parts.trend import DampedTrend, Drift
 
+GROUP = "forecaster.parts"
 KINDS: dict[str, type[Part]] = {
     part.kind: part for part in (TrainingMean, LastValue, CycleMean, Drift, DampedTrend, Ridge)
 }
@@ -30,24 +32,33 @@ __all__ = [
 ]  # fmt: skip
 
 
-@cache
 def kinds() -> dict[str, type[Part]]:
     """Ours, then those of other packages by their names."""
-    from importlib.metadata import entry_points
-
-    others = {each.name: each.load() for each in entry_points(group="forecaster.parts")}
-    return {**KINDS, **{name: each for name, each in others.items() if name not in KINDS}}
+    return {**KINDS, **{name: entry.load() for name, entry in _offered().items()}}
 
 
 def kind_of(name: str) -> type[Part]:
-    """Raises BundleError for a kind that nothing here knows."""
-    try:
-        return KINDS.get(name) or kinds()[name]
-    except KeyError:
+    """Raises BundleError for a kind that nothing here knows, or that may not be loaded here."""
+    if name in KINDS:
+        return KINDS[name]
+    offered = _offered()
+    if name not in offered:
         raise BundleError(
-            f"this bundle has a part of the kind '{name}', but here are {', '.join(kinds())}; "
-            "install the package that brings it"
-        ) from None
+            f"this bundle has a part of the kind '{name}', but here are "
+            f"{', '.join([*KINDS, *offered])}; install the package that brings it"
+        )
+    if not allowed(name, GROUP):
+        raise BundleError(
+            f"this bundle has a part of the kind '{name}' of another package, which may not be "
+            f"loaded here; allow it with FORECASTER_PARTS={name}"
+        )
+    kind: type[Part] = offered[name].load()
+    return kind
+
+
+def _offered() -> dict[str, EntryPoint]:
+    """What other packages offer; none can replace one of ours."""
+    return {each.name: each for each in entry_points(group=GROUP) if each.name not in KINDS}
 
 
 def fit_parts(fold: Fold) -> Sequence[Part]:

@@ -79,10 +79,13 @@ class Settings(BaseSettings):
     """On SIGTERM, how long /readyz says 503 before the service stops to listen."""
     attentions: Annotated[tuple[str, ...], NoDecode] = ()
     """Names, separated by commas, of attentions that may be imported from other packages."""
+    parts: Annotated[tuple[str, ...], NoDecode] = ()
+    """Names, separated by commas, of kinds of parts that may be imported from other packages."""
 
     @field_validator(
-        "allowed_hosts", "trusted_proxies", "api_keys", "attentions", "digests", mode="before"
-    )
+        "allowed_hosts", "trusted_proxies", "api_keys", "attentions", "parts", "digests",
+        mode="before",
+    )  # fmt: skip
     @classmethod
     def _split(cls, value: object) -> object:
         return _names(value) if isinstance(value, str) else value

@@ -22,6 +22,7 @@ from forecaster.errors import (
     UsageError,
 )
 from forecaster.lookup import model_names
+from forecaster.parts import GROUP as PARTS
 from forecaster.predict import Forecaster, ask_tracker, load_bundle
 from forecaster_service.schemas import (
     MOST_ITEMS,
@@ -136,7 +137,7 @@ def load(source: str, settings: Settings) -> Served:
     Raises UnfitError for one whose digest the settings do not have, and what `load_bundle` does.
     """
     local = Path(source).is_dir()
-    with allowing(settings.attentions):
+    with allowing(settings.attentions), allowing(settings.parts, PARTS):
         bundle = load_bundle(source, LOADING)
         if settings.digests and bundle.digest not in settings.digests:
             raise UnfitError(

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from forecaster import bundle, experiment, parts
+from forecaster.attention.plugins import allowing
 from forecaster.config import load
 from forecaster.errors import BundleError
 from forecaster.judge import rejudge
@@ -63,10 +64,8 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     entries = "[forecaster.parts]\nshifted = their_parts:Shifted\nridge = their_parts:Shifted\n"
     (about / "entry_points.txt").write_text(entries)
     monkeypatch.syspath_prepend(place)
-    parts.kinds.cache_clear()
     yield place
     monkeypatch.undo()
-    parts.kinds.cache_clear()
     sys.modules.pop("their_parts", None)
 
 
@@ -91,6 +90,22 @@ def test_it_is_fitted_beside_ours_and_replaces_none() -> None:
     assert float(errors[place]) == pytest.approx(folds.error(found[place], fold.choose), rel=1e-4)
 
 
+@pytest.mark.usefixtures("package")
+def test_a_service_imports_only_what_its_settings_name() -> None:
+    with allowing(["other"], parts.GROUP):
+        with pytest.raises(BundleError, match="allow it with FORECASTER_PARTS=shifted"):
+            parts.kind_of("shifted")
+        with pytest.raises(BundleError, match=r"here are training-mean, .*, shifted; install"):
+            parts.kind_of("oracle")
+        assert "their_parts" not in sys.modules, "what is kept out is not imported"
+        assert parts.kind_of("ridge") is parts.Ridge
+        with allowing(["shifted"]), pytest.raises(BundleError, match="allow it"):
+            parts.kind_of("shifted")  # an attention may have that name
+        with allowing(["shifted"], parts.GROUP):
+            assert parts.kind_of("shifted").kind == "shifted"
+    assert parts.kind_of("shifted").kind == "shifted"
+
+
 def test_it_is_weighed_judged_saved_and_served(
     home: Path, package: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -110,6 +125,5 @@ def test_it_is_weighed_judged_saved_and_served(
     assert before.equals(Forecaster(result.bundle, "cpu").predict(forecaster.example))
 
     monkeypatch.setattr(sys, "path", [each for each in sys.path if each != str(package)])
-    parts.kinds.cache_clear()
     with pytest.raises(BundleError, match=r"kind 'shifted', but here are .*install the package"):
         bundle.load(home / result.folder)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from forecaster import parts
 from forecaster.attention import ProbSparseAttention, plugins
 from forecaster.attention.plugins import GROUP
 from forecaster.bundle import Bundle
@@ -21,6 +22,7 @@ from forecaster.errors import (
     UnavailableError,
     UsageError,
 )
+from forecaster.parts import CycleMean
 from forecaster.predict import Forecaster
 from forecaster_service.settings import Settings
 from forecaster_service.slots import (
@@ -244,3 +246,29 @@ class TestAttentionsOfOthers:
         with pytest.raises(BundleError):
             load(str(theirs), Settings(model=str(theirs)))
         assert Forecaster.load(theirs, "cpu").bundle.config.attn.name == "theirs"
+
+
+def test_parts_of_others_are_loaded_only_where_the_settings_name_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = blended(make_bundle(tmp_path / "ours"), network=0.5, cycle=0.5)
+    network, cycle = ours.parts
+    source = str(tmp_path / "theirs")
+    imported: list[str] = []
+
+    def imports(entry: EntryPoint) -> type[CycleMean]:
+        imported.append(entry.name)
+        return CycleMean
+
+    entries = [EntryPoint(name, "nowhere:None", parts.GROUP) for name in ("theirs", "another")]
+    monkeypatch.setattr(EntryPoint, "load", imports)
+    monkeypatch.setattr(parts, "entry_points", lambda group: entries)
+    replace(ours, parts=(network, replace(cycle, kind="theirs"))).save(tmp_path / "theirs")
+    imported.clear()
+    for settings in (Settings(model=source), Settings(model=source, attentions=("theirs",))):
+        with pytest.raises(BundleError, match="allow it with FORECASTER_PARTS=theirs"):
+            load(source, settings)
+    assert imported == []
+    monkeypatch.setenv("FORECASTER_PARTS", "theirs")
+    assert load(source, Settings(model=source)).identity.digest.startswith("sha256:")
+    assert set(imported) == {"theirs"}
