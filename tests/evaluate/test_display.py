@@ -44,30 +44,6 @@ def test_the_table_has_the_model_first() -> None:
     assert len(display.table({**metrics(), "network": None})) == 4
 
 
-@pytest.mark.parametrize(
-    ("weight", "adds", "words"),
-    [
-        (0.75, (-0.0123, -0.02, -0.005), "75% of the model; the rest alone is worse: it adds"),
-        (0.25, (0.001, -0.01, 0.012), "25% of the model; the rest alone is not measurably differ"),
-        (0.25, (0.01, 0.005, 0.015), "the rest alone would be BETTER: it adds +0.0100 to the MSE"),
-        (0.25, (0.01, None, None), "too few windows to measure what it adds"),
-        (0.0, None, "The network has no share in the model: validation gave it none."),
-    ],
-)
-def test_what_the_network_adds_in_words(
-    weight: float, adds: tuple[float | None, ...] | None, words: str
-) -> None:
-    keys = ("mse", "paired_low", "paired_high")
-    found = None if adds is None else dict(zip(keys, adds, strict=True))
-    (line,) = display.network_lines({"weight": weight, "adds": found})
-    assert words in line
-
-
-def test_of_a_network_alone_nothing_is_said() -> None:
-    assert display.network_lines(None) == []
-    assert display.network_lines({"weight": 1.0, "adds": None}) == []
-
-
 def test_intervals_in_words_the_online_form_beside_them() -> None:
     assert display.interval_lines(None) == []
     fixed = {
