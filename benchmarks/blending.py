@@ -17,7 +17,7 @@ from torch import Tensor
 
 from forecaster.config import load
 from forecaster.datasets import Windows
-from forecaster.parts import NETWORK, Network, Part, fit_parts, weigh
+from forecaster.parts import NETWORK, Network, Part, fit_and_weigh
 from forecaster.parts.blend import nearest
 from forecaster.parts.errors import products
 from forecaster.problem import find_data, make_problem
@@ -74,8 +74,9 @@ def task(data: str, horizon: int, sets: list[str]) -> dict[str, float]:
     model, stopping = problem.build_model(), problem.stopping("cpu")
     config = problem.config
     fit(model, problem.training("cpu"), stopping, config.train, device="cpu", seed=config.seed)
-    forms = [part for part in fit_parts(problem.fold("cpu")) if part.weighed]
-    parts: list[Part] = [*forms, Network(model)]
+    tried, served, _ = fit_and_weigh(problem.fold("cpu"), Network(model))
+    weighed = [place for place, part in enumerate(tried) if part.weighed]
+    parts = [tried[place] for place in weighed]
     families = [part.family for part in parts]
     seen, judged = (_products(parts, each) for each in (stopping, problem.calibrating("cpu")))
     best = float(judged.sum(dim=0).diagonal().min())
@@ -95,9 +96,7 @@ def task(data: str, horizon: int, sets: list[str]) -> dict[str, float]:
     found[f"pull 1 to families evenly, in {BLOCKS} blocks of the horizon"] = error(
         torch.cat(blocks)
     )
-    found["the rule (pull 1 to families evenly, none below 3 %)"] = error(
-        weigh(parts, stopping)[0].T
-    )
+    found["the rule (pull 1 to families evenly, none below 3 %)"] = error(served[weighed].T)
     return found
 
 
