@@ -18,6 +18,9 @@ PENALTIES = (1e-3, 1e-2, 1e-1, 1.0, 10.0)
 CENTRES = ("last", "cycle")
 SHORTER = 5
 """The shorter look-back is this part of the longest one, in whole cycles."""
+LONGEST = 2_520
+"""The most steps that a ridge looks back, in whole cycles: what it takes to fit grows as their
+cube."""
 SIZE, WORK, HELD = 2**24, 2 * 10**10, 2**27
 """What a map for each column may hold, and take to fit; and how many sums of products it may need,
 1 GB of training and as much of what chooses."""
@@ -116,7 +119,7 @@ class Ridge(Part):
         season = fold.seasons[0] if fold.seasons[0] <= task.past else 1
         fitting = _Fitting(fold, layout, season)
         parts = []
-        for past in look_backs(task.past, season):
+        for past in look_backs(reach(task.past, season), season):
             for wide in (False, True):
                 best = min(fitting.trials(past, wide), key=lambda trial: trial.error)
                 part = cls(
@@ -131,7 +134,8 @@ class Ridge(Part):
         return parts
 
     def refit(self, fold: Fold) -> "Ridge":
-        own = list(moments(fold.train, fold.task, self.layout))
+        near = reach(self.task.past, self.season)
+        own = list(moments(fold.train.looking_back(near), fold.task, self.layout))
         sums = own if self.maps > 1 else [reduce(add, own)]
         groups = _groups(self.layout, self.task)
         maps = [
@@ -158,6 +162,11 @@ class Ridge(Part):
             inputs = torch.cat([inputs, extras, centre], dim=2)
         ahead = torch.matmul(inputs.transpose(0, 1), self.weights).transpose(0, 1) + centre
         return ahead.transpose(1, 2)
+
+
+def reach(past: int, season: int) -> int:
+    """What a ridge reads of a look-back: all, or the whole cycles of the newest LONGEST steps."""
+    return past if past <= LONGEST else max(1, LONGEST // season) * season
 
 
 def look_backs(longest: int, season: int) -> list[int]:
@@ -225,11 +234,13 @@ class _Fitting:
         self.horizon, self.season = task.horizon, season
         self.groups = _groups(layout, task)
         self.columns = len(task.targets)
-        inputs = task.past + sum(self.groups)
+        near = reach(task.past, season)
+        inputs = near + sum(self.groups)
         each = self.columns > 1 and self.columns * inputs * task.horizon <= SIZE
         each = each and self.columns * (inputs + task.horizon) ** 2 <= HELD
-        train = moments(fold.train, task, layout)
-        pairs = zip(train, moments(fold.choose, task, layout), strict=True)
+        train = moments(fold.train.looking_back(near), task, layout)
+        judging = moments(fold.choose.looking_back(near), task, layout)
+        pairs = zip(train, judging, strict=True)
         self.own: list[tuple[Moments, Moments]] = []
         self.whole = next(pairs)
         if each:

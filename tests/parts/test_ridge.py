@@ -179,6 +179,14 @@ class TestFit:
     def test_look_backs(self, longest: int, season: int, found: list[int]) -> None:
         assert ridge.look_backs(longest, season) == found
 
+    def test_a_long_look_back_is_read_in_part(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(ridge, "LONGEST", 3 * SEASON + 1)
+        fold = folds.fold(folds.series())
+        found = Ridge.fit(fold)
+        assert max(part.past for part in found) == 3 * SEASON
+        again = found[0].refit(fold)
+        assert torch.allclose(again.weights, found[0].weights, atol=1e-5)
+
     @pytest.mark.parametrize("name", FOLDS)
     def test_what_is_chosen_has_the_least_error_on_what_chooses(self, name: str) -> None:
         """The judgement from products is that of the forecasts themselves, without gaps exactly."""
