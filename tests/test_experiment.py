@@ -360,7 +360,8 @@ class TestCommand:
         assert document["config"]["attn"]["name"] == "prob"
         assert "attention prob amounts to: " in err
         status, out, err = call("evaluate", "--model", document["run_id"], "--json")
-        assert (status, json.loads(out), err) == (0, result.metrics["test"], "")
+        assert (status, err) == (0, "")
+        assert json.loads(out) == result.metrics["test"]
 
     def test_evaluate_for_people(self, call, result):
         status, out, err = call("evaluate", "--model", str(result.folder))

@@ -61,8 +61,8 @@ def test_models_are_labels_and_what_clients_send_is_not(client: TestClient, full
 
 def test_labels() -> None:
     model = ModelIdentity(
-        name="n", version="7", alias=None, run_id=None, attn="prob", digest="sha256:0"
+        name="n", version="7", alias=None, run_id=None, attn="prob", attn_weight=1, digest="d"
     )
-    assert labels(model) == ("n", "7", "sha256:0", "prob")
+    assert labels(model) == ("n", "7", "d", "prob")
     assert labels(None) == ("", "", "", "")
     assert Metrics().registry is not Metrics().registry
