@@ -153,8 +153,8 @@ class Ridge(Part):
     ) -> Tensor:
         values, seen = self.own(past, observed)
         values = filled(values, seen, self.season)
-        reach = 1 if self.centre == "last" else self.season
-        centre = values[..., -reach:].mean(dim=-1, keepdim=True)
+        newest = 1 if self.centre == "last" else self.season
+        centre = values[..., -newest:].mean(dim=-1, keepdim=True)
         inputs = values - centre
         if self.wide:
             extras = self.layout.extras(self.task, past, past_known, future_known, observed)

@@ -132,6 +132,19 @@ def test_a_tolerance_gives_the_earlier_weights_back() -> None:
     assert early.validation_mse == pytest.approx(near.number.item() ** 2)
 
 
+def recorded_checks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The steps after which validation is looked at, as they come."""
+    seen: list[int] = []
+
+    class Recorder(run.KeepEarliest):
+        def on_validation_end(self, trainer: Any, module: Any) -> None:
+            seen.append(trainer.global_step)
+            super().on_validation_end(trainer, module)
+
+    monkeypatch.setattr(run, "KeepEarliest", Recorder)
+    return seen
+
+
 @pytest.mark.parametrize(
     ("steps", "checks", "at"),
     [
@@ -145,14 +158,7 @@ def test_a_tolerance_gives_the_earlier_weights_back() -> None:
 def test_checks_are_spread_over_an_epoch(
     steps: int, checks: int, at: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen = []
-
-    class Recorder(run.KeepEarliest):
-        def on_validation_end(self, trainer: Any, module: Any) -> None:
-            seen.append(trainer.global_step)
-            super().on_validation_end(trainer, module)
-
-    monkeypatch.setattr(run, "KeepEarliest", Recorder)
+    seen = recorded_checks(monkeypatch)
     train(Constant(0.0), level(1, steps), level(1, 1), batch=1, checks=checks, patience=99)
     assert seen == at
 
@@ -160,14 +166,7 @@ def test_checks_are_spread_over_an_epoch(
 def test_few_windows_get_more_epochs_and_checks_that_are_apart(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen = []
-
-    class Recorder(run.KeepEarliest):
-        def on_validation_end(self, trainer: Any, module: Any) -> None:
-            seen.append(trainer.global_step)
-            super().on_validation_end(trainer, module)
-
-    monkeypatch.setattr(run, "KeepEarliest", Recorder)
+    seen = recorded_checks(monkeypatch)
     reported: list[int] = []
     fitted = train(
         Constant(-9.0), level(1, 48), level(1, 1), lr=1e-3, updates=200, checks=4,
