@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from forecaster.model import Task
-from forecaster.parts.base import Fold, Part
+from forecaster.parts.base import Fold, Part, filled
 from forecaster.parts.errors import mse
 
 REPEATS = "repeats"
@@ -67,7 +67,7 @@ def last(values: Tensor, observed: Tensor | None) -> Tensor:
 class CycleMean(Part):
     """The mean of the last `cycles` cycles, repeated; of one cycle, the seasonal naive.
 
-    Missing values are left out; a place of the cycle without any gets 0, the training mean.
+    Missing values are left out; a place of the cycle without any gets the values before it.
     """
 
     kind = "cycle-mean"
@@ -109,10 +109,10 @@ class CycleMean(Part):
         self, past: Tensor, past_known: Tensor, future_known: Tensor, observed: Tensor | None = None
     ) -> Tensor:
         values, seen = self.own(past, observed)
-        cycles = values.unflatten(2, (-1, self.season))
-        if seen is None:
-            mean: Tensor = cycles.mean(dim=2)
-        else:
-            mean = cycles.sum(dim=2) / seen.unflatten(2, (-1, self.season)).sum(dim=2).clamp(min=1)
+        mean: Tensor = filled(values, seen, self.season).unflatten(2, (-1, self.season)).mean(dim=2)
+        if seen is not None:
+            counts = seen.unflatten(2, (-1, self.season)).sum(dim=2)
+            known = values.unflatten(2, (-1, self.season)).sum(dim=2) / counts.clamp(min=1)
+            mean = torch.where(counts > 0, known, mean)
         repeats = -(-self.task.horizon // self.season)
         return mean.repeat(1, 1, repeats)[..., : self.task.horizon].transpose(1, 2)

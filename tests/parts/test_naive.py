@@ -22,6 +22,10 @@ def slowly(kind: str, past: Tensor, seen: Tensor, season: int, cycles: int) -> T
         else:
             places = [len(past) - season * c + t % season for c in range(1, cycles + 1)]
             values = [past[i] for i in places if seen[i]]
+            own = [i for i in range(len(past) - season * cycles, len(past)) if seen[i]]
+            if own and not values:
+                before = [max((j for j in own if j < i), default=own[0]) for i in places]
+                values = [past[j] for j in before]
         steps.append(torch.stack(values).mean() if values else torch.tensor(0.0))
     return torch.stack(steps)
 
