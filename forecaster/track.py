@@ -292,7 +292,9 @@ def start(
             known = resolve_tags(_tags(tags) | above)
             id = client.create_run(experiment, run_name=name, tags=known).info.run_id
     run = Run(client, id, experiment, uri)
-    monitor = SystemMetricsMonitor(run.id, sampling_interval=SAMPLING_SECONDS, tracking_uri=uri)
+    monitor = SystemMetricsMonitor(
+        run.id, sampling_interval=SAMPLING_SECONDS, tracking_uri=client.tracking_uri
+    )
     if parent is None:
         monitor.start()
 
@@ -336,9 +338,11 @@ def download(reference: str, folder: Path) -> dict[str, str]:
     with _explained(uri), tempfile.TemporaryDirectory(prefix="forecaster-") as temporary:
         location, origin = _location(client, **parts)
         bundle = f"{location}/{BUNDLE}"
-        if not list_artifacts(artifact_uri=bundle, tracking_uri=uri):
+        if not list_artifacts(artifact_uri=bundle, tracking_uri=client.tracking_uri):
             raise UsageError(f"the model '{reference}' was not made by forecaster: no {BUNDLE}")
-        files = download_artifacts(artifact_uri=bundle, dst_path=temporary, tracking_uri=uri)
+        files = download_artifacts(
+            artifact_uri=bundle, dst_path=temporary, tracking_uri=client.tracking_uri
+        )
         folder.mkdir(parents=True, exist_ok=True)
         for path in Path(files).iterdir():
             if path.is_file():
@@ -378,6 +382,16 @@ def _database(uri: str) -> Path | None:
     return Path(path.partition("?")[0]).absolute() if prefix and path else None
 
 
+def _absolute(uri: str) -> str:
+    """`uri` with the whole path of its file: MLflow keeps one store for each URI that it has seen,
+    and would go on with the old file after a change of the working directory."""
+    database = _database(uri)
+    if database is None:
+        return uri
+    _, mark, options = uri.partition("?")
+    return f"sqlite:///{database}{mark}{options}"
+
+
 def _locked(uri: str) -> AbstractContextManager[Any]:
     """One process at a time, where the store is a local file."""
     database = _database(uri)
@@ -400,7 +414,7 @@ def _client(uri: str, existing: bool = False) -> MlflowClient:
         # two processes that meet a missing database would both try to make its tables
         with _locked(uri), warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # MLflow's use of SQLAlchemy
-            client = MlflowClient(uri, registry_uri=_registry(uri))
+            client = MlflowClient(_absolute(uri), registry_uri=_absolute(_registry(uri)))
             client.search_experiments(max_results=1)
             client.search_registered_models(max_results=1)
     except Exception as error:

@@ -59,7 +59,7 @@ def result(trained):
 
 @pytest.fixture(scope="module")
 def client(result):
-    return MlflowClient("sqlite:///mlflow.db")
+    return MlflowClient(f"sqlite:///{Path.cwd()}/mlflow.db")
 
 
 @pytest.fixture(scope="module")

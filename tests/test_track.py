@@ -304,6 +304,16 @@ def test_a_database_that_is_none_is_named(tmp_path, monkeypatch):
         pass
 
 
+def test_a_database_belongs_to_the_working_directory(tmp_path, monkeypatch):
+    monkeypatch.delenv("MLFLOW_TRACKING_URI")
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        with track.start(RunConfig(), name, {}):
+            pass
+        assert Path("mlflow.db").is_file(), f"{name} went to another place"
+
+
 def test_reading_makes_no_database(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MLFLOW_TRACKING_URI")

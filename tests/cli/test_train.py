@@ -60,7 +60,7 @@ class TestCutoffs:
         assert kept["verdict"] in out
         assert "better in" in kept["verdict"]
         assert "4 cut-offs of the test split, one model, calibrated anew at each" in out
-        (found,) = MlflowClient("sqlite:///mlflow.db").search_runs(["1"])
+        (found,) = MlflowClient(f"sqlite:///{Path.cwd()}/mlflow.db").search_runs(["1"])
         assert found.data.metrics["cutoffs/mse_mean"] == kept["mse"]["mean"]
 
         status, out, err = run("evaluate", "--model", folder, "--cutoffs", "4", "--json")
