@@ -1,6 +1,6 @@
 """Ridge regression from what is known of a window to its future, in closed form."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
@@ -16,6 +16,8 @@ from forecaster.parts.moments import Layout, Moments, moments
 PENALTIES = (1e-3, 1e-2, 1e-1, 1.0, 10.0)
 """By the mean diagonal of the products of each group of inputs."""
 CENTRES = ("last", "cycle")
+INPUTS = {"past": "ridge", "calendar": "calendar ridge", "level": "level ridge"}
+"""What a map reads, each more than the one before it, and what the part is called."""
 SHORTER = 5
 """The shorter look-back is this part of the longest one, in whole cycles."""
 LONGEST = 2_520
@@ -32,10 +34,11 @@ class Ridge(Part):
     The past is taken about its centre: its last value (NLinear, Zeng et al., AAAI 2023), or the
     mean of its last cycle. The map minimises |Y - X W|^2 + penalty |W - W0|^2, where W0 repeats
     the centre, or the mean of the past cycles where the centre is that of a cycle: a strong
-    penalty leaves the last value or the cycle mean. With `wide` its inputs are, beside the past,
-    the centre itself, so that the level may fall back to the training mean; covariates, past and
-    known; 1; and the waves of the calendar. One map serves all targets, or each has its own: this,
-    centre and penalty are those with the least squared error on `Fold.choose`.
+    penalty leaves the last value or the cycle mean. Its `inputs` are the past; beside it
+    covariates, past and known, 1 and the waves of the calendar; and beside these the centre
+    itself, so that the level may fall back to the training mean. One map serves all targets, or
+    each has its own: this, centre and penalty are those with the least squared error on
+    `Fold.choose`.
     """
 
     kind = "ridge"
@@ -43,7 +46,7 @@ class Ridge(Part):
 
     @property
     def family(self) -> str:
-        return "calendar ridge" if self.wide else "ridge"
+        return INPUTS["past" if self.inputs == "past" else "calendar"]
 
     def __init__(
         self,
@@ -55,7 +58,7 @@ class Ridge(Part):
         season: int,
         centre: str,
         maps: int,
-        wide: bool,
+        inputs: str,
         penalties: Sequence[float],
         moving: int = 0,
         others: Sequence[int] = (),
@@ -64,8 +67,16 @@ class Ridge(Part):
         phases: Sequence[Sequence[float]] = (),
     ) -> None:
         super().__init__(task, name, past, chosen)
-        if centre not in CENTRES or maps not in (1, len(task.targets)) or not 1 <= season <= past:
-            raise ValueError(f"{name}: no map with centre={centre}, maps={maps}, season={season}")
+        if (
+            centre not in CENTRES
+            or inputs not in INPUTS
+            or maps not in (1, len(task.targets))
+            or not 1 <= season <= past
+        ):
+            raise ValueError(
+                f"{name}: no map with centre={centre}, inputs={inputs}, maps={maps}, "
+                f"season={season}"
+            )
         size, lengths = task.columns, [len(each) for each in phases]
         if not (
             0 <= moving <= task.covariates
@@ -77,13 +88,13 @@ class Ridge(Part):
             and max(lengths, default=0) <= task.calendar
         ):
             raise ValueError(f"{name}: its inputs are not those of the task")
-        self.season, self.centre, self.maps, self.wide = season, centre, maps, wide
+        self.season, self.centre, self.inputs, self.maps = season, centre, inputs, maps
         self.penalties = tuple(penalties)
         self.layout = Layout(
             moving, tuple(others), before, tuple(seasons), tuple(tuple(each) for each in phases)
         )
-        inputs = past + (self.layout.width(task.horizon) + 1 if wide else 0)
-        self.register_buffer("weights", torch.zeros(maps, inputs, task.horizon))
+        width = sum(_groups(self.layout, task, past, inputs))
+        self.register_buffer("weights", torch.zeros(maps, width, task.horizon))
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -92,8 +103,8 @@ class Ridge(Part):
             **super().settings,
             "season": self.season,
             "centre": self.centre,
+            "inputs": self.inputs,
             "maps": self.maps,
-            "wide": self.wide,
             "penalties": list(self.penalties),
             "moving": layout.moving,
             "others": list(layout.others),
@@ -105,27 +116,27 @@ class Ridge(Part):
     @property
     def needs(self) -> int:
         """Covariates and other columns may be read further back than the targets."""
-        beside = self.layout.moving + len(self.layout.others) if self.wide else 0
+        beside = self.inputs != "past" and self.layout.moving + len(self.layout.others)
         return max(self.past, self.layout.before if beside else 0)
 
     @classmethod
     def fit(cls, fold: Fold) -> Sequence[Self]:
-        """For the longest look-back and for a short one: of the past alone, and `wide`.
+        """For the longest look-back and for a short one, by each kind of inputs.
 
         What else there is to choose is chosen for each of them: validation cannot tell which of
-        the two will forecast the next months better, so both are there to be weighed.
+        them will forecast the next months better, so all are there to be weighed.
         """
         task, layout = fold.task, Layout.of(fold)
         season = fold.seasons[0] if fold.seasons[0] <= task.past else 1
         fitting = _Fitting(fold, layout, season)
         parts = []
         for past in look_backs(reach(task.past, season), season):
-            for wide in (False, True):
-                best = min(fitting.trials(past, wide), key=lambda trial: trial.error)
+            trials = list(fitting.trials(past))
+            for inputs, title in INPUTS.items():
+                best = min((trial[inputs] for trial in trials), key=lambda trial: trial.error)
                 part = cls(
-                    task, f"calendar ridge, {past}" if wide else f"ridge, {past}", past,
-                    best.described,
-                    season=season, centre=best.centre, maps=len(best.weights), wide=wide,
+                    task, f"{title}, {past}", past, best.described,
+                    season=season, centre=best.centre, inputs=inputs, maps=len(best.weights),
                     penalties=best.penalties, moving=layout.moving, others=layout.others,
                     before=layout.before, seasons=layout.seasons, phases=layout.phases,
                 )  # fmt: skip
@@ -137,11 +148,9 @@ class Ridge(Part):
         near = reach(self.task.past, self.season)
         own = list(moments(fold.train.looking_back(near), fold.task, self.layout))
         sums = own if self.maps > 1 else [reduce(add, own)]
-        groups = _groups(self.layout, self.task)
+        groups = _groups(self.layout, self.task, self.past, self.inputs)
         maps = [
-            _Normal(each, self.past, self.centre, self.season, groups if self.wide else ()).solve(
-                penalty
-            )
+            _Normal(each, self.past, self.centre, self.season, groups).solve(penalty, [groups])[0]
             for each, penalty in zip(sums, self.penalties, strict=True)
         ]
         part = type(self)(self.task, **self.settings)
@@ -156,10 +165,11 @@ class Ridge(Part):
         newest = 1 if self.centre == "last" else self.season
         centre = values[..., -newest:].mean(dim=-1, keepdim=True)
         inputs = values - centre
-        if self.wide:
+        if self.inputs != "past":
             extras = self.layout.extras(self.task, past, past_known, future_known, observed)
             extras = extras[:, None].expand(-1, inputs.shape[1], -1)
-            inputs = torch.cat([inputs, extras, centre], dim=2)
+            level = [centre] if self.inputs == "level" else []
+            inputs = torch.cat([inputs, extras, *level], dim=2)
         ahead = torch.matmul(inputs.transpose(0, 1), self.weights).transpose(0, 1) + centre
         return ahead.transpose(1, 2)
 
@@ -175,10 +185,11 @@ def look_backs(longest: int, season: int) -> list[int]:
     return [longest, short] if short < longest else [longest]
 
 
-def _groups(layout: Layout, task: Task) -> tuple[int, int, int]:
-    """How many inputs there are beside the past: covariates, calendar, level."""
+def _groups(layout: Layout, task: Task, past: int, inputs: str) -> tuple[int, ...]:
+    """How many values each group of inputs has: past; covariates and calendar; level."""
     known = layout.moving * (layout.before + task.horizon) + len(layout.others) * layout.before
-    return known, layout.waves, 1
+    groups = past, known, layout.waves, 1
+    return groups[: {"past": 1, "calendar": 3, "level": 4}[inputs]]
 
 
 class _Normal:
@@ -190,8 +201,8 @@ class _Normal:
         longest, horizon = sums.past, sums.horizon
         middle = torch.zeros(longest, dtype=torch.float64)
         middle[-1 if centre == "last" else -season :] = 1
-        self.groups = (past, *groups)
-        kept = sum(self.groups)
+        self.groups = groups
+        kept = sum(groups)
         gram, cross, self.squares = sums.centred(past, middle / middle.sum())
         self.gram, self.cross = gram[:kept, :kept], cross[:kept]
         self.start = torch.zeros(kept, horizon, dtype=torch.float64)
@@ -200,18 +211,27 @@ class _Normal:
             for step in range(horizon):
                 phase = step % season
                 self.start[past - cycles * season + phase : past : season, step] = 1 / cycles
+        self.missing = self.cross - self.gram[:, :past] @ self.start[:past]
 
-    def solve(self, penalty: float) -> Tensor:
-        """The map (inputs, T) with this penalty, relative to the mean square of each group."""
+    def solve(self, penalty: float, kinds: Sequence[Sequence[int]]) -> list[Tensor]:
+        """The maps (inputs, T) with this penalty, relative to the mean square of each group.
+
+        One factor serves all `kinds`, each the groups of one map: the factor of fewer inputs, the
+        first ones, is a corner of it.
+        """
         means = (part.mean().clamp(min=1e-9) for part in self.gram.diagonal().split(self.groups))
         scale = torch.cat([m.expand(n) for m, n in zip(means, self.groups, strict=True)])
         factor = torch.linalg.cholesky(self.gram + torch.diag(penalty * scale))
-        missing = self.cross - self.gram @ self.start
-        return self.start + torch.cholesky_solve(missing, factor)
+        maps = []
+        for kept in map(sum, kinds):
+            step = torch.cholesky_solve(self.missing[:kept], factor[:kept, :kept])
+            maps.append(self.start[:kept] + step)
+        return maps
 
     def error(self, weights: Tensor) -> float:
-        """The squared error of a map on these windows, summed."""
-        off = weights * (self.gram @ weights - 2 * self.cross)
+        """The squared error of a map of the first inputs on these windows, summed."""
+        kept = len(weights)
+        off = weights * (self.gram[:kept, :kept] @ weights - 2 * self.cross[:kept])
         return self.squares + float(off.sum())
 
 
@@ -231,11 +251,10 @@ class _Fitting:
 
     def __init__(self, fold: Fold, layout: Layout, season: int) -> None:
         task = fold.task
-        self.horizon, self.season = task.horizon, season
-        self.groups = _groups(layout, task)
+        self.task, self.layout, self.season = task, layout, season
         self.columns = len(task.targets)
         near = reach(task.past, season)
-        inputs = near + sum(self.groups)
+        inputs = sum(_groups(layout, task, near, "level"))
         each = self.columns > 1 and self.columns * inputs * task.horizon <= SIZE
         each = each and self.columns * (inputs + task.horizon) ** 2 <= HELD
         train = moments(fold.train.looking_back(near), task, layout)
@@ -250,35 +269,58 @@ class _Fitting:
             if each:
                 self.own.append((fitted, judged))
 
-    def trials(self, past: int, wide: bool) -> Iterator[_Trial]:
-        inputs = past + sum(self.groups)
-        each = self.own and self.columns * inputs**2 * (inputs + self.horizon) <= WORK
+    def trials(self, past: int) -> Iterator[Mapping[str, _Trial]]:
+        """The best map by each kind of inputs, for each centre, shared and by column."""
+        groups = {inputs: _groups(self.layout, self.task, past, inputs) for inputs in INPUTS}
+        inputs = sum(groups["level"])
+        each = self.own and self.columns * inputs**2 * (inputs + self.task.horizon) <= WORK
         for centre in CENTRES if past >= self.season > 1 else CENTRES[:1]:
-            yield self._best([self.whole], past, centre, wide)
+            yield self._best([self.whole], past, centre, groups)
             if each:
-                yield self._best(self.own, past, centre, wide)
+                yield self._best(self.own, past, centre, groups)
 
     def _best(
-        self, columns: Sequence[tuple[Moments, Moments]], past: int, centre: str, wide: bool
-    ) -> _Trial:
+        self,
+        columns: Sequence[tuple[Moments, Moments]],
+        past: int,
+        centre: str,
+        groups: Mapping[str, Sequence[int]],
+    ) -> dict[str, _Trial]:
         """Each of `columns` with its own penalty."""
-        groups = self.groups if wide else ()
-        errors, penalties, maps = [], [], []
+        found: dict[str, list[tuple[float, float, Tensor]]] = {inputs: [] for inputs in groups}
         for train, judge in columns:
-            normal = _Normal(train, past, centre, self.season, groups)
-            judged = _Normal(judge, past, centre, self.season, groups)
-            found = [normal.solve(penalty) for penalty in PENALTIES]
-            off = [judged.error(weights) for weights in found]
-            best = min(range(len(off)), key=off.__getitem__)
-            errors.append(off[best])
-            penalties.append(PENALTIES[best])
-            maps.append(found[best])
-        range_ = "–".join(dict.fromkeys(f"{each:g}" for each in (min(penalties), max(penalties))))
+            normal = _Normal(train, past, centre, self.season, groups["level"])
+            judged = _Normal(judge, past, centre, self.season, groups["level"])
+            trials: dict[str, list[tuple[float, float, Tensor]]] = {each: [] for each in groups}
+            for penalty in PENALTIES:
+                maps = normal.solve(penalty, list(groups.values()))
+                for inputs, weights in zip(groups, maps, strict=True):
+                    trials[inputs].append((judged.error(weights), penalty, weights))
+            for inputs, own in trials.items():
+                found[inputs].append(min(own, key=lambda trial: trial[0]))
+        values = sum(judge.values for _, judge in columns)
+        return {
+            inputs: _Trial(
+                sum(error for error, _, _ in best) / values,
+                torch.stack([weights for _, _, weights in best]).float(),
+                centre,
+                tuple(penalty for _, penalty, _ in best),
+                self._described(inputs, past, centre, [penalty for _, penalty, _ in best]),
+            )
+            for inputs, best in found.items()
+        }
+
+    def _described(self, inputs: str, past: int, centre: str, penalties: Sequence[float]) -> str:
+        ends = dict.fromkeys(f"{each:g}" for each in (min(penalties), max(penalties)))
         words = f"P = {past}, centred on the last {'value' if centre == 'last' else 'cycle'}"
-        if wide:
-            words += ", with level, calendar" + (" and covariates" if self.groups[0] else "")
-        words += f", penalty {range_}"
+        if inputs != "past":
+            named = ["level"] if inputs == "level" else []
+            named += ["calendar"]
+            named += ["covariates"] if self.layout.moving or self.layout.others else []
+            words += ", with " + " and ".join(filter(None, [", ".join(named[:-1]), named[-1]]))
+        words += f", penalty {'–'.join(ends)}"
         if self.columns > 1:
-            words += ", one map for all columns" if len(columns) == 1 else ", a map for each column"
-        error = sum(errors) / sum(judge.values for _, judge in columns)
-        return _Trial(error, torch.stack(maps).float(), centre, tuple(penalties), words)
+            words += (
+                ", one map for all columns" if len(penalties) == 1 else ", a map for each column"
+            )
+        return words

@@ -183,8 +183,9 @@ class TestWeigh:
     def test_the_family_of_each(self) -> None:
         families = {part.name: part.family for part in fit_parts(FOLDS["whole"])}
         ridges = {
-            "ridge, 24": "ridge", "calendar ridge, 24": "calendar ridge",
-            "ridge, 6": "ridge", "calendar ridge, 6": "calendar ridge",
+            "ridge, 24": "ridge", "ridge, 6": "ridge",
+            "calendar ridge, 24": "calendar ridge", "calendar ridge, 6": "calendar ridge",
+            "level ridge, 24": "calendar ridge", "level ridge, 6": "calendar ridge",
         }  # fmt: skip
         assert {name: families.pop(name) for name in ridges} == ridges
         assert set(families.values()) == {"repeats"}

@@ -21,7 +21,7 @@ KNOWN = torch.sin(torch.arange(400.0) ** 1.3)[:, None] * torch.tensor([1.0, -2.0
 def unfitted(fold: Fold, past: int = PAST, **settings: Any) -> Ridge:
     layout = Layout.of(fold)
     facts: dict[str, Any] = {
-        "season": SEASON, "centre": "last", "maps": 1, "wide": False, "penalties": (0.1,),
+        "season": SEASON, "centre": "last", "maps": 1, "inputs": "past", "penalties": (0.1,),
         "moving": layout.moving, "others": layout.others, "before": layout.before,
         "seasons": layout.seasons, "phases": layout.phases,
     } | settings  # fmt: skip
@@ -58,10 +58,10 @@ def rows(fold: Fold, part: Ridge, target: int) -> tuple[np.ndarray, np.ndarray]:
         reach = 1 if part.centre == "last" else SEASON
         level = np.mean(past[-reach:])
         each = np.array(past[-part.past :]) - level
-        if part.wide:
+        if part.inputs != "past":
             batch = data.batch(torch.tensor([number]))
             extras = part.layout.extras(fold.task, *batch.inputs)[0].double().numpy()
-            each = np.concatenate([each, extras, [level]])
+            each = np.concatenate([each, extras, [level] if part.inputs == "level" else []])
         inputs.append(each)
         outputs.append(ahead - level)
     return np.stack(inputs), np.stack(outputs)
@@ -71,7 +71,8 @@ def solved(x: np.ndarray, y: np.ndarray, part: Ridge, penalty: float) -> np.ndar
     """The same map by least squares, the penalties as rows of their own."""
     width = part.layout.moving * (part.layout.before + HORIZON)
     width += len(part.layout.others) * part.layout.before
-    groups = [part.past, width, part.layout.waves, 1] if part.wide else [part.past]
+    groups = [part.past, width, part.layout.waves, 1]
+    groups = groups[: {"past": 1, "calendar": 3, "level": 4}[part.inputs]]
     scale: list[float] = []
     for count in groups:
         own = x[:, len(scale) : len(scale) + count]
@@ -99,14 +100,16 @@ FOLDS = {
 
 
 @pytest.mark.parametrize("shared", [True, False], ids=["shared", "by column"])
-@pytest.mark.parametrize("wide", [False, True], ids=["past", "wide"])
+@pytest.mark.parametrize("inputs", ridge.INPUTS)
 @pytest.mark.parametrize("centre", ["last", "cycle"])
 @pytest.mark.parametrize("fold", FOLDS.values(), ids=FOLDS)
-def test_it_is_penalised_least_squares(fold: Fold, centre: str, wide: bool, shared: bool) -> None:
+def test_it_is_penalised_least_squares(fold: Fold, centre: str, inputs: str, shared: bool) -> None:
     count = len(fold.task.targets)
     penalties = (0.3,) if shared else tuple(0.1 * (1 + k) for k in range(count))
     past = fold.task.past
-    part = unfitted(fold, past, centre=centre, wide=wide, maps=len(penalties), penalties=penalties)
+    part = unfitted(
+        fold, past, centre=centre, inputs=inputs, maps=len(penalties), penalties=penalties
+    )
     got = part.refit(fold).weights.double().numpy()
     pairs = [rows(fold, part, target) for target in fold.task.targets]
     if shared:
@@ -159,16 +162,18 @@ def by_column(part: Ridge, data: Windows) -> Tensor:
 
 class TestFit:
     @pytest.mark.parametrize("targets", [TARGETS, (1,)])
-    def test_of_a_long_and_a_short_look_back_with_and_without_the_calendar(
+    def test_of_a_long_and_a_short_look_back_by_each_kind_of_inputs(
         self, targets: tuple[int, ...]
     ) -> None:
         parts = Ridge.fit(folds.fold(folds.series(), past=60, targets=targets))
-        assert [(part.name, part.family, part.past, part.wide) for part in parts] == [
-            ("ridge, 60", "ridge", 60, False), ("calendar ridge, 60", "calendar ridge", 60, True),
-            ("ridge, 12", "ridge", 12, False), ("calendar ridge, 12", "calendar ridge", 12, True),
-        ]  # fmt: skip
+        assert [(part.name, part.family, part.past, part.inputs) for part in parts] == [
+            (f"{title}, {past}", "ridge" if inputs == "past" else "calendar ridge", past, inputs)
+            for past in (60, 12)
+            for inputs, title in ridge.INPUTS.items()
+        ]
         for part in parts:
-            assert ("calendar" in part.chosen) == part.wide
+            assert ("calendar" in part.chosen) == (part.inputs != "past")
+            assert ("level" in part.chosen) == (part.inputs == "level")
             assert ("map for" in part.chosen) == (len(targets) > 1)
 
     @pytest.mark.parametrize(
@@ -192,13 +197,13 @@ class TestFit:
         """The judgement from products is that of the forecasts themselves, without gaps exactly."""
         fold = FOLDS[name]
         count = len(fold.task.targets)
-        for part in Ridge.fit(fold)[:2]:
+        for part in Ridge.fit(fold)[:3]:
             errors = {}
             for centre, maps in product(("last", "cycle"), (1, count)):
                 found = []
                 for penalty in ridge.PENALTIES:
                     other = unfitted(
-                        fold, part.past, centre=centre, wide=part.wide, maps=maps,
+                        fold, part.past, centre=centre, inputs=part.inputs, maps=maps,
                         penalties=(penalty,) * maps,
                     )  # fmt: skip
                     found.append(by_column(other.refit(fold), fold.choose))
@@ -240,10 +245,10 @@ class TestFit:
         known = torch.randn(400, 2, generator=torch.Generator().manual_seed(1))
         values = (known @ torch.tensor([[1.0, 0.0, 2.0], [0.5, 1.0, -1.0]])).float()
         values = values + 0.01 * folds.series()
-        blind = Ridge.fit(folds.fold(values))[1]
-        seeing = Ridge.fit(folds.fold(values, moving=2, covariates=known))[1]
+        blind = Ridge.fit(folds.fold(values))[2]
+        seeing = Ridge.fit(folds.fold(values, moving=2, covariates=known))[2]
         assert seeing.maps == 2
-        assert seeing.wide
+        assert seeing.inputs == "level"
         assert "covariates" in seeing.chosen
         unknown = folds.error(blind, folds.rest(values))
         assert folds.error(seeing, folds.rest(values, covariates=known)) < 0.1 * unknown
@@ -254,8 +259,10 @@ class TestFit:
             [torch.sin(steps), torch.sin(2.2 * steps), 2 * torch.cos(0.5 * steps)], 1
         )
         values = values + 0.3 * torch.randn(400, 3, generator=torch.Generator().manual_seed(0))
-        shared, own, *_ = Ridge.fit(folds.fold(values, past=12))
-        data = folds.rest(values, past=12)
+        fold, data = folds.fold(values, past=12), folds.rest(values, past=12)
+        own, *_ = Ridge.fit(fold)
+        assert own.maps == len(TARGETS)
+        shared = unfitted(fold, 12, centre=own.centre).refit(fold)
         assert folds.error(own, data) < folds.error(shared, data)
 
     def test_what_would_be_too_large_is_shared(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -289,7 +296,13 @@ class TestFit:
 
 def test_no_map_that_makes_no_sense() -> None:
     fold = FOLDS["whole"]
-    for wrong in ({"centre": "middle"}, {"maps": 3}, {"season": PAST + 1}, {"season": 0}):
+    for wrong in (
+        {"centre": "middle"},
+        {"inputs": "more"},
+        {"maps": 3},
+        {"season": PAST + 1},
+        {"season": 0},
+    ):
         with pytest.raises(ValueError, match="no map with"):
             unfitted(fold, **wrong)
     for wrong in (
@@ -304,13 +317,12 @@ def test_no_map_that_makes_no_sense() -> None:
 def test_windows_of_another_look_back_are_not_read() -> None:
     fold = FOLDS["whole"]
     data: Windows = folds.rest(folds.series())
-    part = Ridge.fit(fold)[-1]
-    assert part.past < PAST
+    part = next(part for part in Ridge.fit(fold) if part.past < PAST)
+    assert part.inputs == "past"
     batch = data.batch(torch.arange(5))
     past = batch.past.clone()
     past[:, : PAST - part.past] = 100.0
-    if not part.wide:
-        with torch.inference_mode():
-            assert torch.equal(part(past, *batch.inputs[1:]), part(*batch.inputs)), (
-                "the older steps have no say"
-            )
+    with torch.inference_mode():
+        assert torch.equal(part(past, *batch.inputs[1:]), part(*batch.inputs)), (
+            "the older steps have no say"
+        )
