@@ -98,8 +98,10 @@ def prob_sparse_attention(
         sample_index = draw_sample(L, S, U, seed)
     with torch.no_grad():
         measure = _measure(q, k, sample_index.to(q.device), variant, key_mask)
-        # A stable sort, because the order in which topk returns ties is not defined.
-        active = measure.sort(dim=2, descending=True, stable=True).indices[:, :, :u, None]
+        # A stable sort, because the order in which topk returns ties is not defined. ONNX has one
+        # sort, which is stable and has no name for it.
+        stable = {} if torch.compiler.is_exporting() else {"stable": True}
+        active = measure.sort(dim=2, descending=True, **stable).indices[:, :, :u, None]
 
     visible = None
     if causal:
@@ -117,6 +119,11 @@ def prob_sparse_attention(
         dropout_p=dropout_p,
     ).to(v.dtype)  # autocast may have lowered it
     summed = causal and variant == "informer2020"
+    if torch.compiler.is_exporting():  # without a gradient of its own
+        mean = visible_sum(v, causal, key_mask)
+        mean = mean if summed else mean / visible_count(v, causal, key_mask)
+        mean = mean.to(v.dtype).expand(-1, -1, L, -1)
+        return mean.scatter(2, active.expand(-1, -1, -1, v.shape[3]), rows)
     out: Tensor = _Assemble.apply(  # type: ignore[no-untyped-call]
         rows, v, active, L, causal, key_mask, summed
     )
@@ -133,8 +140,7 @@ class ProbSparseAttention(DrawingAttention, MultiHeadAttention):
     about = About(
         "Zhou et al., Informer", 2021, "(L + S)·log(L)·D", causal="selection sees all",
         random="sampled keys",
-        weights="content", stalls=False,
-        no_export="it looks at the values of its sample, and its scores are a sparse product",
+        weights="content", stalls=False, no_export="",
     )  # fmt: skip
     core = Core.plain("a choice of pairs", prob_sparse_attention)
 
@@ -244,7 +250,9 @@ def _check_sample(sample: Tensor, L: int, S: int) -> None:
             f"of shape {tuple(sample.shape)}"
         )
     # On a GPU the gather itself refuses a wrong position; looking first would wait for the device.
-    if sample.device.type == "cpu" and not 0 <= int(sample.min()) <= int(sample.max()) < S:
+    # A trace has no values to look at.
+    looks = sample.device.type == "cpu" and not torch.compiler.is_exporting()
+    if looks and not 0 <= int(sample.min()) <= int(sample.max()) < S:
         raise ValueError(
             f"sample_index must lie in [0, {S}), got values from {int(sample.min())} to "
             f"{int(sample.max())}"
@@ -260,20 +268,35 @@ def _measure(
     """
     B, H, L, _ = q.shape
     kind = accumulator(q.dtype)
+    if torch.compiler.is_exporting():  # for any number of series, in operators that others know
+        q, k = q.to(kind), k.to(kind)
+        return _max_less_mean(_gathered_scores(q, k, sample), k, sample, variant, key_mask)
     at_once = _SCORES if q.device.type == "cpu" else 4 * _SCORES
     measure = torch.empty(B, H, L, dtype=kind, device=q.device)
     sampled_scores = _SampledScores(sample, k.shape[2], kind)
     for part in slices(B, H, sample.numel(), at_once):
         scores = sampled_scores(q[part].to(kind), k[part].to(kind))
-        if key_mask is None:
-            mean = scores.sum(3) / (sample.shape[1] if variant == "paper" else k.shape[2])
-        else:
-            seen = key_mask[part[0]][:, None, sample]
-            real = seen if variant == "paper" else key_mask[part[0], None, None]
-            mean = scores.masked_fill(~seen, 0.0).sum(3) / real.sum(3).clamp_(min=1)
-            scores = scores.masked_fill_(~seen, -math.inf)
-        torch.sub(scores.amax(3), mean, out=measure[part])
+        mask = None if key_mask is None else key_mask[part[0]]
+        measure[part] = _max_less_mean(scores, k, sample, variant, mask)
     return measure
+
+
+def _max_less_mean(
+    scores: Tensor, k: Tensor, sample: Tensor, variant: Variant, key_mask: Tensor | None
+) -> Tensor:
+    """M (B, H, L) of sampled scores (B, H, L, U)."""
+    if key_mask is None:
+        mean = scores.sum(3) / (sample.shape[1] if variant == "paper" else k.shape[2])
+    else:
+        seen = key_mask[:, None, sample]
+        real = seen if variant == "paper" else key_mask[:, None, None]
+        mean = scores.masked_fill(~seen, 0.0).sum(3) / real.sum(3).clamp_(min=1)
+        scores = scores.masked_fill_(~seen, -math.inf)
+    return scores.amax(3) - mean
+
+
+def _gathered_scores(q: Tensor, k: Tensor, sample: Tensor) -> Tensor:
+    return (k[:, :, sample] * q[:, :, :, None]).sum(4)
 
 
 class _SampledScores:
@@ -291,7 +314,7 @@ class _SampledScores:
         B, H, L, E = q.shape
         U = self.sample.shape[1]
         if q.device.type != "cpu":
-            return (k[:, :, self.sample] * q[:, :, :, None]).sum(4)
+            return _gathered_scores(q, k, self.sample)
         if self.pattern.shape[0] != B * H * L:
             self.pattern = self._pattern(B * H)
         scores = self.pattern.values().zero_()  # because 0 times an earlier inf is NaN

@@ -4,8 +4,28 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
-from forecaster.attention import ATTENTIONS
+from forecaster.attention import ATTENTIONS, AttentionChoice, Place
+
+OPTIONS = {"prob": {"factor": 1}, "lsh": {"bucket_size": 8}, "topk": {"topk": 2}}
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("name", ATTENTIONS)
+def test_the_form_that_is_exported_equals_the_usual_one(
+    name: str, causal: bool, masked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = AttentionChoice(name, OPTIONS.get(name, {})).build(Place(8, 2, 67, 67)).eval()
+    x = torch.randn(2, 67, 8, generator=torch.Generator().manual_seed(1))
+    mask = torch.arange(67) < torch.tensor([[67], [58]]) if masked else None
+    with torch.no_grad():
+        usual = module(x, causal=causal, key_mask=mask)
+        monkeypatch.setattr(torch.compiler, "is_exporting", lambda: True)
+        exported = module(x, causal=causal, key_mask=mask)
+    torch.testing.assert_close(exported, usual, atol=1e-6, rtol=1e-5)
+
 
 # In a process of its own, because the tracer cannot see through the checks of shapes in tests.
 PROGRAM = """

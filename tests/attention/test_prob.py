@@ -63,9 +63,17 @@ def test_counts(queries: int, keys: int, factor: int, counts: tuple[int, int]) -
 @pytest.mark.parametrize(
     ("dtype", "tolerance"), [(torch.float64, 1e-9), (torch.float32, 1e-4)], ids=str
 )
+@pytest.mark.parametrize("exporting", [False, True])
 def test_equals_its_definition(
-    causal: bool, masked: bool, variant: Any, dtype: torch.dtype, tolerance: float
+    exporting: bool,
+    causal: bool,
+    masked: bool,
+    variant: Any,
+    dtype: torch.dtype,
+    tolerance: float,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(torch.compiler, "is_exporting", lambda: exporting)
     sample = draw(13, 13)
     options: dict[str, Any] = {
         "causal": causal,
