@@ -428,7 +428,7 @@ def test_a_training_that_is_stopped_ends_in_order(number, status, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.data
-def test_the_quick_start_on_etth1_is_as_good_as_promised(tmp_path):
+def test_the_quick_start_on_etth1_is_as_good_as_docs_results_says(tmp_path):
     command = [sys.executable, "-m", "forecaster.cli", "train", "--attn", "prob",
                "--horizon", "336", "--json"]  # fmt: skip
     environment = {**os.environ, "FORECASTER_DATA": DATA}
@@ -438,7 +438,8 @@ def test_the_quick_start_on_etth1_is_as_good_as_promised(tmp_path):
     result = json.loads(done.stdout)
     assert result["config"]["data"]["name"] == "ETTh1"
     assert result["test"]["windows"] == 2_880 - 336 + 1
-    assert result["test"]["mse"] <= 0.41
+    assert result["test"]["mse"] <= 0.42
+    assert result["test"]["network"]["mse"] <= 0.41
     assert "full" not in result["about"]["attn_effective"]
 
 

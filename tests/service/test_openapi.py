@@ -24,7 +24,7 @@ INPUTS = {
     "GET /readyz": 350,
 }
 """How many requests are made, and as many that break the description."""
-NAMES = {"GET /models/{name}/example": 500}
+NAMES = {"GET /models/{name}": 200, "GET /models/{name}/example": 500}
 OTHERS = (
     "GET /models", "GET /livez", "GET /healthz", "GET /version", "GET /metrics", "GET /ping",
     "POST /ping",
