@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from forecaster.bundle import Bundle, Schema
+from forecaster.bundle import Bundle
 from forecaster.datasets import Borders
 from forecaster.errors import UsageError
 from forecaster.evaluate import SHARES, Evaluation, Score, percent
@@ -22,6 +22,7 @@ from forecaster.judge import find_intervals, judge, parts_of
 from forecaster.parts import Blend, Part
 from forecaster.problem import Problem, reopen
 from forecaster.progress import Say
+from forecaster.schema import Schema
 
 Make = Callable[[Problem], tuple[Sequence[Part], Blend]]
 """Takes the problem of a cut-off; gives all parts that were tried, and the model."""

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from forecaster import frames, machine, remarks
-from forecaster.bundle import Bundle, Schema, is_bundle, load
+from forecaster import frames, remarks
 from forecaster.datasets import Items, Scaler
 from forecaster.datasets.items import id_parts
 from forecaster.errors import (
@@ -26,12 +25,14 @@ from forecaster.errors import (
     UsageError,
 )
 from forecaster.notices import Notice, NoticeCode, ShortHistory
-from forecaster.runner import Runner
+from forecaster.schema import Schema
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from forecaster.bundle import Bundle
     from forecaster.datasets.reading import Policy
+    from forecaster.runner import Runner
 
 
 class Forecaster:
@@ -40,7 +41,10 @@ class Forecaster:
     `bundle` is what it was loaded from; `device` is where its weights live, once.
     """
 
-    def __init__(self, bundle: Bundle, device: str = "auto") -> None:
+    def __init__(self, bundle: "Bundle", device: str = "auto") -> None:
+        from forecaster import machine
+        from forecaster.runner import Runner
+
         self.bundle = bundle
         self.device = machine.device(device)
         ranges, schema = bundle.about.get("ranges"), bundle.schema
@@ -110,8 +114,7 @@ class Forecaster:
                 f"expected histories of {past} steps x {len(schema.columns)} columns, got "
                 f"{history.shape[1]} x {history.shape[2]}"
             )
-        observed = ~np.isnan(history)
-        empty = ~observed.any(axis=1)
+        empty = np.isnan(history).all(axis=1)
         if empty.any():
             place, column = np.argwhere(empty)[0]
             name = None if items is None else items[int(place)]
@@ -126,15 +129,29 @@ class Forecaster:
         self._check_finite(np.nan_to_num(scaled, posinf=np.inf, neginf=-np.inf), schema.columns,
                            "history, once scaled,")  # fmt: skip
         known = self._known(starts, covariates, static)
-        paths = self._paths(np.nan_to_num(scaled), known, observed, rows).astype(np.float64)
-        own = scaler.select(schema.target_positions)
-        forecast = own.inverse(np.ascontiguousarray(paths[..., self.model.middle]))
+        forecast, quantiles = self._ahead(history, scaled, scaler, known, levels, rows)
         self._check_finite(forecast, schema.targets, "forecast")
+        return forecast, quantiles
+
+    def _ahead(
+        self,
+        history: np.ndarray,
+        scaled: np.ndarray,
+        scaler: Scaler,
+        known: np.ndarray,
+        levels: Sequence[float],
+        rows: Sequence[int] | None,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """`forecast_quantiles` of histories in units and `scaled` by `scaler`, that fit."""
+        observed, targets = ~np.isnan(history), list(self.schema.target_positions)
+        past = np.nan_to_num(scaled)
+        paths = self._paths(past, known, observed, rows).astype(np.float64)
+        own = scaler.select(self.schema.target_positions)
+        forecast = own.inverse(np.ascontiguousarray(paths[..., self.model.middle]))
         if not levels or self.bundle.intervals is None:
             return forecast, np.empty((*forecast.shape, 0))
-        targets = list(schema.target_positions)
         widths = self.bundle.intervals.widths(
-            np.nan_to_num(scaled[..., targets]), known[:, past:], observed[..., targets]
+            past[..., targets], known[:, self.bundle.past :], observed[..., targets]
         )
         quantiles = self.bundle.intervals.quantiles(paths, levels, widths)
         return forecast, np.stack([own.inverse(q) for q in np.moveaxis(quantiles, -1, 0)], axis=-1)
@@ -162,7 +179,7 @@ class Forecaster:
         order = np.argsort(np.concatenate([*groups.values()]))
         return np.asarray(np.concatenate(found)[order])
 
-    def _runner(self, rows: int) -> Runner:
+    def _runner(self, rows: int) -> "Runner":
         """The model, or what is left of it where no more than so many rows of history are there.
 
         Raises DataError where that is nothing.
@@ -171,6 +188,8 @@ class Forecaster:
             raise DataError(f"expected at least {self.least} rows of history, got {rows}")
         reach = max(part.needs for part in self.model.members if part.needs <= rows)
         if reach not in self._runners:
+            from forecaster.runner import Runner
+
             left = self.model.within(reach)
             assert left is not None  # nor is it from `least` on
             self._runners[reach] = Runner(left, self.device)
@@ -438,17 +457,19 @@ class Forecaster:
             raise DataError(f"the {what} has values that are not finite in column '{column}'")
 
 
-def keep(bundle: Bundle, folder: Path) -> Bundle:
+def keep(bundle: "Bundle", folder: Path) -> "Bundle":
     """Save a finished model with the forecast of its example, made on the CPU."""
     return replace(bundle, golden=Forecaster(bundle, "cpu").golden()).save(folder)
 
 
-def load_bundle(source: str | Path, patience: float | None = None) -> Bundle:
+def load_bundle(source: str | Path, patience: float | None = None) -> "Bundle":
     """The bundle behind a folder, a run id or a registered name.
 
     Raises UnavailableError or UsageError when there is none, or none within `patience` seconds,
     BundleError when it is damaged.
     """
+    from forecaster.bundle import is_bundle, load
+
     folder = Path(source)
     if is_bundle(folder):
         return load(folder)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from forecaster.bundle import Bundle, Schema
+from forecaster.bundle import Bundle
 from forecaster.config import DataConfig, Loaded, RunConfig
 from forecaster.datasets import (
     Borders,
@@ -32,6 +32,7 @@ from forecaster.errors import DataError, UnavailableError, UsageError
 from forecaster.model import ForecastModel
 from forecaster.parts import Fold
 from forecaster.progress import Say
+from forecaster.schema import Schema
 from forecaster.start import is_open, with_start
 
 MOST = 100_000

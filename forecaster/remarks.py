@@ -7,15 +7,16 @@ as small numbers; the figures are those of the test split.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
-from forecaster.datasets import Windows
 from forecaster.errors import BundleError
 from forecaster.intervals import TOLERANCE
 from forecaster.notices import Notice, NoticeCode
+
+if TYPE_CHECKING:
+    from forecaster.datasets import Windows
 
 TRAITS = {
     "mean": "the mean of {}",
@@ -86,8 +87,10 @@ class Ranges:
     change: np.ndarray
 
     @classmethod
-    def fit(cls, windows: Windows, season: int) -> "Ranges":
+    def fit(cls, windows: "Windows", season: int) -> "Ranges":
         """Those of the histories of training windows."""
+        import torch
+
         targets = list(windows.targets)
         most = VALUES // (windows.past * windows.values.shape[1])
         count = min(len(windows), max(1, min(WINDOWS, most)))

@@ -8,11 +8,12 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from forecaster.bundle import FILES, MANIFEST, Bundle, Schema, Share
+from forecaster.bundle import FILES, MANIFEST, Bundle, Share
 from forecaster.config import load_dict
 from forecaster.datasets import Reading, Scaler
 from forecaster.intervals import Intervals
 from forecaster.parts import Blend, CycleMean, LastValue, Network, Part
+from forecaster.schema import Schema
 
 COLUMNS = ("load", "wind", "Zürich °C")
 SEASON = 4

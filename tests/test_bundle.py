@@ -115,16 +115,6 @@ class TestRoundTrip:
         assert torch.equal(saved.weights[name], turned)
 
 
-class TestSchema:
-    def test_targets_by_name(self):
-        schema = unsaved(targets=("Zürich °C", "load")).schema
-        assert schema.target_positions == (2, 0)
-        assert schema.target_scaler.mean.tolist() == [300.0, 1.0]
-        task = schema.task(12, 6, 5)
-        assert (task.columns, task.targets, task.past, task.start) == (3, (2, 0), 12, 6)
-        assert (task.horizon, task.calendar, task.season) == (5, 4, 4)
-
-
 class TestDamage:
     @pytest.mark.parametrize("name", FILES)
     @pytest.mark.parametrize("where", [0.0, 0.5, 1.0])

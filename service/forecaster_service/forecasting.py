@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 from pandas.tseries.frequencies import to_offset
 
-from forecaster.bundle import Schema
 from forecaster.datasets import Reading, normalise_freq
 from forecaster.datasets.items import id_parts
 from forecaster.datasets.reading import NOTHING_SAID
@@ -20,6 +19,7 @@ from forecaster.intervals import between
 from forecaster.lookup import did_you_mean
 from forecaster.notices import NoticeCode, ShortHistory
 from forecaster.predict import Forecaster
+from forecaster.schema import Schema
 from forecaster_service.batching import Done
 from forecaster_service.http_errors import Flaw, Location, invalid
 from forecaster_service.schemas import (

@@ -12,7 +12,7 @@ import numpy as np
 
 from forecaster import shares
 from forecaster.attention.plugins import allowing
-from forecaster.bundle import Schema, digest_of
+from forecaster.bundle import digest_of
 from forecaster.datasets.items import MARK
 from forecaster.errors import (
     BundleError,
@@ -24,6 +24,7 @@ from forecaster.errors import (
 from forecaster.lookup import model_names
 from forecaster.parts import GROUP as PARTS
 from forecaster.predict import Forecaster, ask_tracker, load_bundle
+from forecaster.schema import Schema
 from forecaster_service.schemas import (
     MOST_ITEMS,
     ModelCard,

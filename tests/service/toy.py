@@ -14,13 +14,14 @@ import pytest
 import torch
 from fastapi.testclient import TestClient
 
-from forecaster.bundle import Bundle, Schema
+from forecaster.bundle import Bundle
 from forecaster.config import load_dict
 from forecaster.datasets import KnownInputs, Reading, Scaler
 from forecaster.datasets.known import Attribute
 from forecaster.errors import UnavailableError
 from forecaster.intervals import Intervals
 from forecaster.predict import keep
+from forecaster.schema import Schema
 from forecaster_service.app import create_app
 from forecaster_service.settings import Settings
 

@@ -1,0 +1,117 @@
+"""What a model reads and writes, in the names and units of the user; loads no torch."""
+
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from forecaster.datasets import (
+    KnownInputs,
+    Scaler,
+    calendar_features,
+    calendar_names,
+    phase_weights,
+)
+from forecaster.datasets.calendar import holiday_feature
+from forecaster.datasets.reading import Reading, Timezone
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from numpy.typing import NDArray
+
+    from forecaster.model import Task
+
+
+@dataclass(frozen=True)
+class Schema:
+    """What a model reads and writes, in the names and units of the user.
+
+    `reading` is how the training file was read, and the next one will be; `scaler` belongs to
+    `columns`; `items` are the series of a panel that were trained on, columns of a file where it is
+    `wide`; `known` is what else is known of a step ahead of time.
+    """
+
+    columns: tuple[str, ...]
+    targets: tuple[str, ...]
+    reading: Reading
+    scaler: Scaler
+    items: tuple[str, ...] = ()
+    known: KnownInputs = field(default_factory=KnownInputs)
+    holidays: str | None = None
+
+    @property
+    def time(self) -> str:
+        return self.reading.time or ""
+
+    @property
+    def timezone(self) -> Timezone:
+        return self.reading.timezone or "naive"
+
+    @property
+    def freq(self) -> str:
+        return self.reading.freq or ""
+
+    @property
+    def id(self) -> tuple[str, ...]:
+        return self.reading.id
+
+    @property
+    def wide(self) -> bool:
+        return bool(self.reading.panel)
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Columns of a history besides those of time and id: values, covariates, attributes."""
+        attributes = (attribute.name for attribute in self.known.attributes)
+        return (*self.columns, *self.known.columns, *attributes)
+
+    @property
+    def past_only(self) -> tuple[str, ...]:
+        return tuple(name for name in self.columns if name not in self.targets)
+
+    def calendar(self, times: "pd.DatetimeIndex") -> "NDArray[np.float32]":
+        """The calendar features (N, F) of N stamps, whether it is a holiday the last of them."""
+        features = calendar_features(times, self.freq)
+        if self.holidays is None:
+            return features
+        return np.concatenate([features, holiday_feature(times, self.holidays)], axis=1)
+
+    @property
+    def target_positions(self) -> tuple[int, ...]:
+        return tuple(self.columns.index(name) for name in self.targets)
+
+    @property
+    def target_scaler(self) -> Scaler:
+        return self.scaler.select(self.target_positions)
+
+    def task(self, past: int, start: int, horizon: int) -> "Task":
+        from forecaster.model import Task
+
+        return Task(
+            columns=len(self.columns),
+            targets=self.target_positions,
+            past=past,
+            start=start,
+            horizon=horizon,
+            calendar=len(calendar_names(self.freq)),
+            season=self.reading.seasons[0],
+            phase=phase_weights(self.freq, self.reading.seasons[0]),
+            covariates=(self.holidays is not None) + self.known.width,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON, exactly."""
+        own = {field.name: getattr(self, field.name) for field in fields(self)}
+        made = {name: own[name].to_dict() for name in ("reading", "scaler", "known")}
+        return {**own, **made}
+
+    @classmethod
+    def from_dict(cls, state: dict[str, Any]) -> "Schema":
+        """What `to_dict` gave, even through JSON."""
+        made = {
+            "reading": Reading.from_dict(state["reading"]),
+            "scaler": Scaler.from_dict(state["scaler"]),
+            "known": KnownInputs.from_dict(state["known"]),
+        }
+        lists = {key: tuple(value) for key, value in state.items() if isinstance(value, list)}
+        return cls(**{**state, **lists, **made})
