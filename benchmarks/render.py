@@ -27,6 +27,7 @@ DOCUMENTS = (
     "docs/evaluation.md",
     "docs/comparison.md",
     "docs/serving.md",
+    "docs/performance.md",
 )
 Result = dict[str, Any]
 BOTH = (False, True)  # not causal and causal
@@ -463,6 +464,29 @@ def overload() -> str:
     return "\n".join([*lines, *map(_made_by, results("overload"))])
 
 
+def step() -> str:
+    """A row for each network and number of threads."""
+    lines = [
+        "| network | P / start / T | batch | threads | step | products | by products "
+        "| by reference | by NeuralForecast | peak memory | by reference | hardware |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for row in results("step"):
+        by = [
+            f"{row['ratios'][key]:.3f}" if key in row["ratios"] else "–"
+            for key in ("by_products", "by_reference", "by_neuralforecast", "memory_by_reference")
+        ]
+        peak = row["peak_mib"]["ours"]
+        lines.append(
+            f"| {row['config']} | {row['past']} / {row['start']} / {row['horizon']} "
+            f"| {row['batch']} | {row['threads']} | {row['step_s']:.3f} s "
+            f"| {row['products_s']:.3f} s, {row['products_gflop']:.1f} GFLOP "
+            f"| {' | '.join(by[:3])} | {'–' if peak is None else f'{peak:.0f} MiB'} | {by[3]} "
+            f"| {row['hardware']} |"
+        )
+    return "\n".join(lines) if lines[2:] else NONE
+
+
 def _made_by(row: Result) -> str:
     return (
         f"\n`{row['command']}`: {row['hardware']}, commit {row['commit'][:9]}; the service was "
@@ -515,7 +539,7 @@ def curves() -> str:
 def commands() -> str:
     """The command behind each cell, with hardware and commit."""
     found: dict[tuple[str, ...], list[str]] = defaultdict(list)
-    for kind in ("served", "training", "attention", "curves", "comparison"):
+    for kind in ("served", "training", "attention", "curves", "comparison", "step"):
         for row in results(kind):
             before, seed, after = re.findall(r"^(.*--seed |)(\d*)(.*)$", row["command"])[0]
             found[before, after, row["hardware"], row["commit"][:9]].append(seed)
@@ -542,6 +566,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "comparison": comparison,
     "serving": serving,
     "overload": overload,
+    "step": step,
     "commands": commands,
 }
 
