@@ -17,8 +17,8 @@ from forecaster.cutoffs import cut, flat, roll
 from forecaster.datasets import Windows, load_card
 from forecaster.datasets.oddities import sentences
 from forecaster.errors import StorageError
-from forecaster.evaluate import score
-from forecaster.judge import draw, find_intervals, flat_metrics, forecast_with, judge
+from forecaster.evaluate import Score
+from forecaster.judge import draw, flat_metrics, judge, validate
 from forecaster.model import ForecastModel
 from forecaster.parts import Blend, Network, Part, fit_and_weigh
 from forecaster.predict import Forecaster, keep
@@ -90,12 +90,12 @@ def run(
             device=device, seed=config.seed, report=tracked.report,
         )  # fmt: skip
         tried, served, weighed = make_blend(problem, model, device, say)
+        validation, (intervals, about["intervals"]) = validate(problem, served, device)
         metrics = {
             **_training(fitted, train, say),
             **weighed,
-            **_validation(problem, served, device, say),
+            **_validation(problem, validation, device, say),
         }
-        intervals, about["intervals"] = find_intervals(problem, served, device)
         say(f"intervals: {about['intervals']}")
         metrics["test"] = judge(problem, served, device, intervals, tried).to_dict()
         show(metrics["test"])
@@ -271,10 +271,9 @@ def make_blend(
     return tried, served.to(device).eval(), {"parts": parts}
 
 
-def _validation(problem: Problem, model: Blend, device: str, say: Say) -> dict[str, Any]:
+def _validation(problem: Problem, found: Score, device: str, say: Say) -> dict[str, Any]:
     """The error on every window of validation, which decides between models of one task."""
     windows, stopping = problem.validation(device), len(problem.stopping(device))
-    found = score(forecast_with(model), windows)
     say(f"validation MSE {found.mse:.4f} on {windows.described}, training stopped by {stopping}")
     return {
         "validation_mse": found.mse,

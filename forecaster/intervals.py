@@ -8,7 +8,9 @@ Patterson and Candès, NeurIPS 2019, theorem 2). Either way the intervals contai
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import add
+from typing import Any
 
 import numpy as np
 
@@ -176,14 +178,18 @@ class Intervals:
         backed = self.backed
         own = paths if paths.shape[-1] == 1 else paths[..., backed]
         offsets = self.offsets[..., backed] if offsets is None else offsets
-        quantiles: np.ndarray = own + widths[..., None] * offsets
-        return quantiles
+        shape = np.broadcast_shapes(own.shape[:-1], widths.shape, offsets.shape[:-1])
+        found = _levels_last(shape, offsets.shape[-1], np.result_type(own, widths, offsets))
+        for q in range(offsets.shape[-1]):
+            path = own[..., min(q, own.shape[-1] - 1)]
+            np.add(path, widths * offsets[..., q], out=found[..., q])
+        return found
 
     def quantiles(
         self, paths: np.ndarray, levels: Sequence[float], widths: np.ndarray
     ) -> np.ndarray:
         """The quantiles at `levels`, (..., T, K, len(levels)), rising and about the forecast."""
-        found = np.sort(self.unsorted(paths, widths), axis=-1)
+        found = rising(self.unsorted(paths, widths))
         return between(found, self.levels, levels, self.point(paths))
 
     def point(self, paths: np.ndarray) -> np.ndarray:
@@ -230,8 +236,23 @@ def between(
     it.
     """
     weights = np.array([np.interp(levels, own, column) for column in np.eye(len(own))])
-    at = quantiles @ weights.reshape(len(own), len(levels))
-    point, side = point[..., None], np.array(levels) - 0.5
-    below, above = np.minimum(at, point), np.maximum(at, point)
-    contained: np.ndarray = np.where(side < 0, below, np.where(side > 0, above, point))
-    return contained
+    found = _levels_last(point.shape, len(levels), np.result_type(quantiles, point))
+    for q, level in enumerate(levels):
+        if level == 0.5:
+            found[..., q] = point
+            continue
+        near = [(place, weights[place, q].item()) for place in np.flatnonzero(weights[:, q])]
+        at = reduce(add, (quantiles[..., place] * weight for place, weight in near))
+        (np.minimum if level < 0.5 else np.maximum)(at, point, out=found[..., q])
+    return found
+
+
+def rising(quantiles: np.ndarray) -> np.ndarray:
+    """Quantiles (..., Q) sorted where they cross."""
+    crossing = (quantiles[..., q] > quantiles[..., q + 1] for q in range(quantiles.shape[-1] - 1))
+    return np.sort(quantiles, axis=-1) if any(each.any() for each in crossing) else quantiles
+
+
+def _levels_last(shape: tuple[int, ...], levels: int, kind: np.dtype[Any]) -> np.ndarray:
+    """An empty array (*shape, levels) in which the values of each level lie together."""
+    return np.moveaxis(np.empty((levels, *shape), dtype=kind), 0, -1)

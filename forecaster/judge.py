@@ -12,6 +12,7 @@ from forecaster.bundle import Bundle
 from forecaster.datasets import Batch, Windows
 from forecaster.evaluate import (
     SHARES,
+    Calibration,
     Coverage,
     Evaluation,
     Score,
@@ -20,6 +21,7 @@ from forecaster.evaluate import (
     in_units,
     naive_mae,
     percent,
+    score,
     seen_by,
     sides,
 )
@@ -37,13 +39,35 @@ def forecast_with(model: nn.Module) -> Callable[[Batch], Tensor]:
     return lambda batch: model(*batch.inputs)
 
 
-def find_intervals(problem: Problem, model: Blend, device: str) -> tuple[Intervals | None, str]:
-    """The intervals of a trained model, and in words what they are or why there are none."""
+def validate(
+    problem: Problem, model: Blend, device: str
+) -> tuple[Score, tuple[Intervals | None, str]]:
+    """The score on every window of validation, and `find_intervals`.
+
+    Of one series the calibrating windows are the last of validation: each is forecast once.
+    """
+    whole = problem.validation(device)
+    if not problem.uncalibrated and whole.items is None:
+        levels = tuple(problem.config.intervals.levels)
+        own = Calibration(model, problem.calibrating(device), levels)
+        if len(own.chosen) == len(own.windows):
+            found = own.score(whole)
+            return found, find_intervals(problem, model, device, own)
+    return score(forecast_with(model), whole), find_intervals(problem, model, device)
+
+
+def find_intervals(
+    problem: Problem, model: Blend, device: str, done: Calibration | None = None
+) -> tuple[Intervals | None, str]:
+    """The intervals of a trained model, and in words what they are or why there are none.
+
+    `done` is the calibration on the calibrating windows where there was one.
+    """
     levels = tuple(problem.config.intervals.levels)
     schema, why_not = problem.schema, problem.uncalibrated
     if not why_not:
         windows = problem.calibrating(device)
-        found = calibrate(model, windows, levels)
+        found = done.intervals() if done else calibrate(model, windows, levels)
         if not found.levels:
             return None, f"none: {len(windows)} windows are too few to calibrate any level"
         lost = ", ".join(f"{level:g}" for level in levels if level not in found.levels)

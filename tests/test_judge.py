@@ -1,9 +1,11 @@
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from forecaster.config import load
-from forecaster.judge import find_intervals
+from forecaster.evaluate import score
+from forecaster.judge import find_intervals, forecast_with, validate
 from forecaster.problem import find_data, make_problem
 from forecaster.train import fit
 from tests import small
@@ -48,3 +50,19 @@ def test_the_test_rows_leave_the_calibration_as_it_is():
         return found.offsets.tobytes(), found.scale.tobytes()
 
     assert calibrated(0.0) == calibrated(1000.0)
+
+
+@pytest.mark.parametrize("loss", ["mse", "pinball"])
+def test_one_pass_over_validation_scores_and_calibrates(loss):
+    problem = make_problem(*find_data(resolve(f"train.loss={loss}"), print))
+    model = problem.build_model().eval()
+    windows, asked = problem.validation("cpu"), []
+    hook = model.register_forward_hook(lambda module, inputs, output: asked.append(len(output)))
+    found, (intervals, words) = validate(problem, model, "cpu")
+    hook.remove()
+    assert sum(asked) == len(windows)
+    own, own_words = find_intervals(problem, model, "cpu")
+    assert words == own_words
+    np.testing.assert_allclose(intervals.offsets, own.offsets, rtol=1e-5)
+    np.testing.assert_allclose(intervals.scale, own.scale, rtol=1e-5)
+    assert found.mse == pytest.approx(score(forecast_with(model), windows).mse, rel=1e-6)

@@ -3,6 +3,7 @@
 from forecaster.evaluate.backtest import Evaluation, evaluate
 from forecaster.evaluate.intervals import (
     SHARES,
+    Calibration,
     Coverage,
     calibrate,
     in_units,
@@ -22,7 +23,7 @@ from forecaster.evaluate.metrics import (
 )
 
 __all__ = [
-    "SHARES", "Coverage", "Evaluation", "Score", "Verdict", "calibrate",
-    "evaluate", "in_units", "interval_text", "is_borderline", "naive_mae", "paired_interval",
+    "SHARES", "Calibration", "Coverage", "Evaluation", "Score", "Verdict", "calibrate", "evaluate",
+    "in_units", "interval_text", "is_borderline", "naive_mae", "paired_interval",
     "percent", "score", "scores", "seen_by", "sides",
 ]  # fmt: skip

@@ -11,6 +11,7 @@ from torch import Tensor
 from forecaster.datasets import Batch, Scaler, Windows
 from forecaster.errors import UsageError
 from forecaster.evaluate.figures import By, Ends, IntervalMetric, QuantileMetric, plain, shown
+from forecaster.evaluate.metrics import Score, score
 from forecaster.intervals import (
     TOLERANCE,
     Conditions,
@@ -18,6 +19,7 @@ from forecaster.intervals import (
     between,
     conformal_offsets,
     deviation,
+    rising,
 )
 from forecaster.model import Quantiled, Task
 
@@ -34,36 +36,74 @@ PARTS = 24
 
 
 def calibrate(model: Quantiled, windows: Windows, levels: tuple[float, ...]) -> Intervals:
+    """Intervals from the model's errors on `windows`; see Calibration."""
+    found = Calibration(model, windows, levels)
+    with torch.inference_mode():
+        for places in torch.arange(len(found.chosen)).split(windows.evaluation_batch):
+            batch = windows.batch(found.chosen[places])
+            found.add(places.numpy(), batch, model.quantiles(*batch.inputs))
+    return found.intervals()
+
+
+class Calibration:
     """Intervals from the model's errors on `windows`, where they are observed.
 
-    Evenly spaced windows stand for all, as many as MOST_ERRORS hold, but FEWEST at least. The
-    offsets about quantiles that the model has itself are `conformal_offsets`, those about a point
-    forecast `fitted`.
+    Evenly spaced windows stand for all, as many as MOST_ERRORS hold, but FEWEST at least: they are
+    `chosen`. The offsets about quantiles that the model has itself are `conformal_offsets`, those
+    about a point forecast `fitted`.
     """
-    task, horizon, targets = model.task, windows.horizon, len(windows.targets)
-    paths = 1 if model.spread is None else len(levels)
-    count = min(len(windows), max(FEWEST, MOST_ERRORS // (horizon * targets * paths)))
-    chosen = torch.linspace(0, len(windows) - 1, count, dtype=torch.float64).round().long()
-    errors = np.empty((count, horizon, targets, paths), dtype=np.float32)
-    bins = min(task.season, PARTS) if task.phase else 1
-    told = Conditions(task.season, task.phase, np.ones(targets), np.ones((bins, targets)))
-    recent, parts = np.empty((count, targets)), np.empty((count, horizon), dtype=int)
-    items: set[int] = set()
-    with torch.inference_mode():
-        for places in torch.arange(count).split(windows.evaluation_batch):
-            batch, own = windows.batch(chosen[places]), places.numpy()
-            error = batch.target[..., None] - model.quantiles(*batch.inputs)
-            if batch.target_observed is not None:
-                error = error.masked_fill(~batch.target_observed[..., None], torch.nan)
-            errors[own] = error.cpu().numpy()
-            past, known, observed = seen_by(batch, task)
-            recent[own], parts[own] = deviation(past, task.season, observed), told.parts(known)
-            items.update([0] if batch.item is None else batch.item.unique().tolist())
-    if model.spread is not None:
-        scale = _rms(errors[..., model.middle])
-        return Intervals(levels, conformal_offsets(errors, levels), scale, count)
-    rows = len(windows) * windows.every + (horizon - 1) * len(items)
-    return fitted(errors[..., 0], recent, parts, told, rows / horizon, levels)
+
+    def __init__(self, model: Quantiled, windows: Windows, levels: tuple[float, ...]) -> None:
+        task, horizon, targets = model.task, windows.horizon, len(windows.targets)
+        paths = 1 if model.spread is None else len(levels)
+        count = min(len(windows), max(FEWEST, MOST_ERRORS // (horizon * targets * paths)))
+        self.model, self.windows, self.levels = model, windows, levels
+        self.chosen = torch.linspace(0, len(windows) - 1, count, dtype=torch.float64).round().long()
+        self.errors = np.empty((count, horizon, targets, paths), dtype=np.float32)
+        bins = min(task.season, PARTS) if task.phase else 1
+        self.told = Conditions(task.season, task.phase, np.ones(targets), np.ones((bins, targets)))
+        self.recent = np.empty((count, targets))
+        self.parts = np.empty((count, horizon), dtype=int)
+        self.items: set[int] = set()
+
+    def add(self, places: np.ndarray, batch: Batch, ahead: Tensor) -> None:
+        """The quantiles (B, T, K, 1 or Q) ahead of a batch, of which `places` (B,) of `chosen`."""
+        error = batch.target[..., None] - ahead
+        if batch.target_observed is not None:
+            error = error.masked_fill(~batch.target_observed[..., None], torch.nan)
+        self.errors[places] = error.cpu().numpy()
+        task = self.model.task
+        past, known, observed = seen_by(batch, task)
+        self.recent[places] = deviation(past, task.season, observed)
+        self.parts[places] = self.told.parts(known)
+        self.items.update([0] if batch.item is None else batch.item.unique().tolist())
+
+    def score(self, windows: Windows) -> Score:
+        """The score on `windows`, which end with ours: each is forecast once for both."""
+        skipped, done = len(windows) - len(self.chosen), 0
+
+        def forecast(batch: Batch) -> Tensor:
+            nonlocal done
+            ahead = self.model.quantiles(*batch.inputs)
+            own = slice(max(0, skipped - done), None)
+            places = np.arange(done, done + len(ahead))[own] - skipped
+            if len(places):
+                part = Batch._make(None if each is None else each[own] for each in batch)
+                self.add(places, part, ahead[own])
+            done += len(ahead)
+            return ahead[..., self.model.middle]
+
+        return score(forecast, windows)
+
+    def intervals(self) -> Intervals:
+        if self.model.spread is not None:
+            scale = _rms(self.errors[..., self.model.middle])
+            offsets = conformal_offsets(self.errors, self.levels)
+            return Intervals(self.levels, offsets, scale, len(self.chosen))
+        windows = self.windows
+        rows = len(windows) * windows.every + (windows.horizon - 1) * len(self.items)
+        blocks = rows / windows.horizon
+        return fitted(self.errors[..., 0], self.recent, self.parts, self.told, blocks, self.levels)
 
 
 def fitted(
@@ -155,6 +195,7 @@ class Coverage:
                 f"panel of {len(scaler.std)} series: set intervals.online=false"
             )
         self.model, self.intervals, self.scaler = model, intervals, scaler
+        self.narrow = replace(intervals, offsets=intervals.offsets.astype(np.float32))
         self.fixed = Tally(intervals)
         self.online = Online(intervals) if online else None
         self.moving = Tally(intervals)
@@ -162,16 +203,18 @@ class Coverage:
     def forecast(self, batch: Batch) -> Tensor:
         """The point path, after counting the quantiles about it; a metrics.Forecast."""
         ahead = self.model.quantiles(*batch.inputs)
-        paths, truth = (part.double().cpu().numpy() for part in (ahead, batch.target[..., None]))
+        paths, truth = ahead.float().cpu().numpy(), batch.target.float().cpu().numpy()
         seen = batch.target_observed
-        observed = np.ones(truth.shape[:3], dtype=bool) if seen is None else seen.cpu().numpy()
+        observed = None if seen is None else seen.cpu().numpy()
         std = self.scaler.at(batch.item, 3).std
-        found = self.intervals.point(paths), truth, observed, std
-        own, widths = self.intervals, self.intervals.widths(*seen_by(batch, self.model.task))
-        self.fixed.add(own.quantiles(paths, own.levels, widths), *found)
+        found = self.narrow.point(paths), truth, observed, std
+        own, widths = self.narrow, self.intervals.widths(*seen_by(batch, self.model.task))
+        quantiles = own.quantiles(paths, own.levels, widths.astype(np.float32))
+        self.fixed.add(quantiles, *found)
         if self.online is not None:
-            widths = np.broadcast_to(widths, truth.shape[:3])
-            windows = zip(paths, truth, observed, widths, strict=True)
+            widths = np.broadcast_to(widths, truth.shape)
+            known = np.ones(truth.shape, dtype=bool) if observed is None else observed
+            windows = zip(paths.astype(float), truth[..., None], known, widths, strict=True)
             moved = np.stack([self.online.step(*window) for window in windows])
             self.moving.add(moved, *found)
         return ahead[..., self.model.middle]
@@ -230,8 +273,7 @@ class Online:
         self.above[self.window % horizon] = truth > quantiles
         self.seen[self.window % horizon] = observed[..., None]
         self.window += 1
-        sorted_, levels = np.sort(quantiles, axis=-1), own.levels
-        return between(sorted_, levels, levels, own.point(paths))
+        return between(rising(quantiles), own.levels, own.levels, own.point(paths))
 
 
 class Tally:
@@ -255,22 +297,32 @@ class Tally:
         quantiles: np.ndarray,
         point: np.ndarray,
         truth: np.ndarray,
-        observed: np.ndarray,
+        observed: np.ndarray | None,
         std: np.ndarray,
     ) -> None:
-        """quantiles (B, T, K, levels) about point (B, T, K), and truth (B, T, K, 1), scaled.
+        """quantiles (B, T, K, levels) about point (B, T, K), and truth (B, T, K), scaled.
 
-        observed (B, T, K); std, of the columns in units, (K,) or (B, 1, K).
+        observed (B, T, K), None where nothing is missing; std, of the columns in units, (K,) or
+        (B, 1, K).
         """
-        self.observed += observed.sum(axis=0)
-        error = np.where(observed[..., None], truth - quantiles, 0)
-        loss = np.maximum(self.levels * error, (self.levels - 1) * error)
-        self.pinball += loss.sum(axis=(0, 1)).T
+
+        def total(values: np.ndarray) -> np.ndarray:
+            """Over the windows, of what is observed, (T, K)."""
+            known = values if observed is None else np.where(observed, values, 0)
+            summed: np.ndarray = known.sum(axis=0, dtype=float)
+            return summed
+
+        self.observed += len(truth) if observed is None else observed.sum(axis=0)
+        for q, level in enumerate(self.levels.tolist()):
+            error = truth - quantiles[..., q]
+            loss = total(np.maximum(level * error, (level - 1) * error))
+            self.pinball[q] += loss.sum(axis=0)
+        std = std.astype(quantiles.dtype)
         for share, sums in self.sums.items():
             ends = between(quantiles, self.intervals.levels, sides(share), point)
-            found = Ends(ends[..., 0], ends[..., 1], truth[..., 0], std, share)
+            found = Ends(ends[..., 0], ends[..., 1], truth, std, share)
             for metric in self.metrics:
-                sums[metric.name] += np.where(observed, metric.of(found), 0).sum(axis=0)
+                sums[metric.name] += total(metric.of(found))
 
     def to_dict(self, names: tuple[str, ...], which: str) -> dict[str, Any]:
         """The metrics of the intervals and of all quantiles; the pinball losses are scaled."""

@@ -223,7 +223,7 @@ def test_the_crps_of_normal_quantiles() -> None:
     normal = torch.special.ndtri(torch.tensor(levels, dtype=torch.float64)).numpy()
     own = Intervals(levels, np.tile(normal, (1, 1, 1)), np.ones((1, 1)), 99)
     tally = module.Tally(own)
-    truth = np.random.default_rng(0).normal(size=(20_000, 1, 1, 1))
+    truth = np.random.default_rng(0).normal(size=(20_000, 1, 1))
     seen = np.ones((20_000, 1, 1), dtype=bool)
     quantiles, point = np.broadcast_to(normal, (20_000, 1, 1, 99)), np.zeros((20_000, 1, 1))
     tally.add(quantiles, point, truth, seen, np.ones(1))
