@@ -18,7 +18,6 @@ is short. Strictly causal. The authors also rotate q and k by position; here the
 
 import math
 from dataclasses import dataclass
-from itertools import product
 from typing import Any, Unpack
 
 import torch
@@ -33,7 +32,7 @@ from forecaster.attention.full import full_attention
 from forecaster.shapes import Bool, Float
 
 _BY_BLOCKS = {"cpu"}  # where that is quicker than two calls of the fused kernel
-_SCORES = 1 << 17  # scores of one map computed at a time, so that they stay in a CPU's cache;
+_SCORES = 1 << 16  # scores of one map for each thread at a time, to stay in its cache;
 _MOST_SCORES = 1 << 19  # but of long rows more, because products of few rows are slow
 _CAUSAL_ROWS = 128  # queries of one head at a time; a causal block scores few keys in vain
 
@@ -85,8 +84,9 @@ def differential_attention(
         hidden = hidden.repeat_interleave(H, 0)[:, None]
     attend = outside_graphs(_Difference.apply)  # loops over blocks
     with torch.autocast("cpu", enabled=False):
-        qkv = [x.to(kind).reshape(B * H, *x.shape[2:]) for x in (q1, k1, q2, k2, v)]
-        out: Tensor = attend(*qkv, lam.expand(B, H).flatten(), scale, causal, hidden)
+        q, k = (torch.stack(pair).to(kind).flatten(1, 2) for pair in ((q1, q2), (k1, k2)))
+        values = v.to(kind).flatten(0, 1)
+        out: Tensor = attend(q, k, values, lam.expand(B, H).flatten(), scale, causal, hidden)
     out = out.view(B, H, L, -1).to(v.dtype)
     if key_mask is not None:
         seen = key_mask.cumsum(1) if causal else key_mask.sum(1, keepdim=True)
@@ -146,133 +146,141 @@ class DifferentialAttention(MultiHeadAttention):
 
 
 class _Difference(torch.autograd.Function):
-    """(P1 − λ P2) v for q1, q2 (N, L, d), k1, k2 (N, S, d), v (N, S, Ev), lam (N,) on a CPU.
+    """(P1 − λ P2) v for q (2, N, L, d), k (2, N, S, d), v (N, S, Ev), lam (N,) on a CPU.
 
     With g = ∂out, G = g vᵀ, c = 1 and −λ, and r the row sums of P ⊙ G, for each of the two maps:
 
         T = P ⊙ (G − r)      ∂q = c scale T k      ∂k = c scale Tᵀ q      ∂c = Σ r
         ∂v = (P1 − λ P2)ᵀ g
 
-    Blocks of maps go into memory that is used again, because fresh memory costs a CPU much. Maps of
-    short series, no larger than q, k, v and out together, are kept for the backward pass.
+    Both maps of a block are computed together, which leaves less to wait for between threads. They
+    go into memory that is used again, because fresh memory costs a CPU much. Maps of short series,
+    no larger than q, k, v and out together, are kept for the backward pass.
     """
 
     @staticmethod
     def forward(
         ctx: Any,
-        q1: Tensor,
-        k1: Tensor,
-        q2: Tensor,
-        k2: Tensor,
+        q: Tensor,
+        k: Tensor,
         v: Tensor,
         lam: Tensor,
         scale: float,
         causal: bool,
         hidden: Tensor | None,
     ) -> Tensor:
-        map_of = _Map(scale, causal, hidden)
-        (N, L, _), (S, Ev) = q1.shape, v.shape[1:]
+        maps_of = _Maps(scale, causal, hidden)
+        (N, S, Ev), L = v.shape, q.shape[2]
         pairs, rows = _block_size(N, L, S, causal)
         keep = rows == L and 2 * Ev >= S and any(ctx.needs_input_grad)
-        maps = v.new_empty(2, (N if keep else pairs) * rows * S)
+        maps = v.new_empty(2 * (N if keep else pairs) * rows * S)
         scratch = v.new_empty(pairs * rows * S)
         out = v.new_empty(N, L, Ev)
-        for n, i in product(_parts(N, pairs), _parts(L, rows)):
-            first, second = maps[:, n.start * rows * S :] if keep else maps
-            p1, p2 = map_of(q1, k1, n, i, first), map_of(q2, k2, n, i, second)
-            weights = _difference(p1, p2, lam[n], scratch)
-            torch.bmm(weights, v[n, : weights.shape[2]], out=out[n, i])
-        ctx.save_for_backward(q1, k1, q2, k2, v, lam, maps if keep else None)
-        ctx.map_of = map_of
+        for n in _parts(N, pairs):
+            keys = k[:, n].flatten(0, 1)
+            for i in _parts(L, rows):
+                into = maps[2 * n.start * L * S :] if keep else maps
+                weights = _difference(maps_of(q, keys, n, i, into), lam[n], scratch)
+                torch.bmm(weights, v[n, : weights.shape[2]], out=out[n, i])
+        ctx.save_for_backward(q, k, v, lam, maps if keep else None)
+        ctx.maps_of = maps_of
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        q1, k1, q2, k2, v, lam, kept = ctx.saved_tensors
-        map_of: _Map = ctx.map_of
+        q, k, v, lam, kept = ctx.saved_tensors
+        maps_of: _Maps = ctx.maps_of
         grad = grad.contiguous()
-        (N, L, _), S = q1.shape, k1.shape[1]
-        pairs, rows = _block_size(N, L, S, map_of.causal)
-        scratch = v.new_empty(4, pairs * rows * S)
-        grads = [torch.empty_like(x) for x in (q1, k1, q2, k2, v, lam)]
-        grad_q1, grad_k1, grad_q2, grad_k2, grad_v, grad_lam = grads
-        factor = map_of.scale * torch.stack([torch.ones_like(lam), -lam])[..., None, None]
+        (_, N, L, _), S = q.shape, k.shape[2]
+        pairs, rows = _block_size(N, L, S, maps_of.causal)
+        maps, both = (v.new_empty(2 * pairs * rows * S) for _ in range(2))
+        scratch = v.new_empty(pairs * rows * S)
+        grad_q, grad_k, grad_v, grad_lam = (torch.empty_like(x) for x in (q, k, v, lam))
+        factor = maps_of.scale * torch.stack([torch.ones_like(lam), -lam])[..., None, None]
         for n in _parts(N, pairs):
-            sums = [_SumOverQueries(x[n], rows == L) for x in (grad_k1, grad_k2, grad_v)]
+            keys = k[:, n].flatten(0, 1)
+            sum_k = _SumOverQueries(keys, rows == L)
+            sum_v = _SumOverQueries(v[n], rows == L)
             grad_lam[n] = 0
             for i in _parts(L, rows):
                 if kept is None:
-                    p1, p2 = map_of(q1, k1, n, i, scratch[0]), map_of(q2, k2, n, i, scratch[1])
+                    p = maps_of(q, keys, n, i, maps)
                 else:
-                    p1, p2 = kept.view(2, N, L, S)[:, n]
-                keys = p1.shape[2]
-                g = torch.bmm(grad[n, i], v[n, :keys].mT, out=_carve(scratch[2], p1.shape))
-                t = _carve(scratch[3], p1.shape)
-                for p, q, k, grad_q, sum_k, c in (
-                    (p1, q1, k1, grad_q1, sums[0], factor[0, n]),
-                    (p2, q2, k2, grad_q2, sums[1], factor[1, n]),
-                ):
-                    torch.mul(p, g, out=t)
-                    r = t.sum(2, keepdim=True)
-                    t.addcmul_(p, r, value=-1)
-                    torch.bmm(t, k[n, :keys], out=grad_q[n, i]).mul_(c)
-                    sum_k.add(t, q[n, i] * c)
-                grad_lam[n] -= r.sum((1, 2))  # of the second map
-                sums[2].add(_difference(p1, p2, lam[n], scratch[3]), grad[n, i])
-            for total in sums:
-                total.finish()
-        return *grads, None, None, None
+                    p = _carve(kept[2 * n.start * L * S :], (2, len(lam[n]), L, S))
+                g = torch.bmm(grad[n, i], v[n, : p.shape[3]].mT, out=_carve(scratch, p.shape[1:]))
+                t = torch.mul(p, g, out=_carve(both, p.shape))
+                r = t.sum(3, keepdim=True)
+                t.addcmul_(p, r, value=-1)
+                grad_lam[n] -= r[1].sum((1, 2))
+                t, c = t.flatten(0, 1), factor[:, n]
+                torch.mul(
+                    torch.bmm(t, keys[:, : t.shape[2]]).view(2, -1, *q[0, 0, i].shape), c,
+                    out=grad_q[:, n, i],
+                )  # fmt: skip
+                sum_k.add(t, (q[:, n, i] * c).flatten(0, 1))
+                sum_v.add(_difference(p, lam[n], scratch), grad[n, i])
+            grad_k[:, n] = sum_k.total().view_as(grad_k[:, n])
+            grad_v[n] = sum_v.total()
+        return grad_q, grad_k, grad_v, grad_lam, None, None, None
 
 
 @dataclass(frozen=True)
-class _Map:
-    """Computes the softmax map of a block of queries."""
+class _Maps:
+    """Computes both softmax maps of a block of queries."""
 
     scale: float
     causal: bool
     hidden: Tensor | None  # (N, 1, S), HIDDEN for a masked key, else 0
 
-    def __call__(self, q: Tensor, k: Tensor, n: slice, i: slice, scratch: Tensor) -> Tensor:
-        """(n, i, keys) in `scratch`; when causal, keys after the last query are left out."""
-        q, k = q[n, i], k[n, : i.stop] if self.causal else k[n]
-        p = _carve(scratch, (*q.shape[:2], k.shape[1]))
-        torch.baddbmm(p, q, k.mT, beta=0, alpha=self.scale, out=p)
+    def __call__(self, q: Tensor, keys: Tensor, n: slice, i: slice, scratch: Tensor) -> Tensor:
+        """(2, n, i, keys) in `scratch`; when causal, keys after the last query are left out.
+
+        `keys` (2n, S, d) are those of the series and heads n, first for the first map.
+        """
+        queries = q[:, n, i]
+        keys = keys[:, : i.stop] if self.causal else keys
+        p = _carve(scratch, (*queries.shape[:3], keys.shape[1]))
+        flat = p.flatten(0, 1)
+        torch.baddbmm(flat, queries.flatten(0, 1), keys.mT, beta=0, alpha=self.scale, out=flat)
         if self.hidden is not None:
-            p += self.hidden[n, :, : k.shape[1]]
+            p += self.hidden[n, :, : keys.shape[1]]
         if self.causal:
-            p[..., i.start :] += p.new_full((q.shape[1], q.shape[1]), HIDDEN).triu_(1)
-        return torch.softmax(p, 2, out=p)
+            rows = queries.shape[2]
+            p[..., i.start :] += p.new_full((rows, rows), HIDDEN).triu_(1)
+        return torch.softmax(p, 3, out=p)
 
 
 class _SumOverQueries:
-    """grad += weightsᵀ x, block by block of queries."""
+    """Σ weightsᵀ x over blocks of queries, like `keys` (pairs, S, ·)."""
 
-    def __init__(self, grad: Tensor, one_block: bool) -> None:
-        self.grad = grad
+    def __init__(self, keys: Tensor, one_block: bool) -> None:
         # With the keys last the product is twice as quick for long series.
-        self.total = None if one_block else grad.new_zeros(grad.mT.shape)
+        self.sums = None if one_block else keys.new_zeros(keys.mT.shape)
 
     def add(self, weights: Tensor, x: Tensor) -> None:
-        if self.total is None:
-            torch.bmm(weights.mT, x, out=self.grad)
+        if self.sums is None:
+            self.product = torch.bmm(weights.mT, x)
         else:
-            self.total[..., : weights.shape[2]].baddbmm_(x.mT, weights)
+            self.sums[..., : weights.shape[2]].baddbmm_(x.mT, weights)
 
-    def finish(self) -> None:
-        if self.total is not None:
-            self.grad.copy_(self.total.mT)
+    def total(self) -> Tensor:
+        return self.product if self.sums is None else self.sums.mT
 
 
-def _difference(p1: Tensor, p2: Tensor, lam: Tensor, scratch: Tensor) -> Tensor:
-    """P1 − λ P2 in `scratch`; `lam` has one number for each of the first axis."""
-    return torch.addcmul(p1, p2, lam[:, None, None], value=-1, out=_carve(scratch, p1.shape))
+def _difference(p: Tensor, lam: Tensor, scratch: Tensor) -> Tensor:
+    """P1 − λ P2 of p (2, pairs, ·, ·) in `scratch`, for lam (pairs,)."""
+    out = _carve(scratch, p.shape[1:])
+    return torch.addcmul(p[0], p[1], lam[:, None, None], value=-1, out=out)
 
 
 def _block_size(N: int, L: int, S: int, causal: bool) -> tuple[int, int]:
-    """How many heads and how many of their queries to compute at a time."""
+    """How many heads and how many of their queries to compute at a time.
+
+    Each thread gets a head of its own: that splits the work evenly, whatever the operation.
+    """
     rows = min(L, max(1, _MOST_SCORES // S), _CAUSAL_ROWS if causal else L)
-    return min(N, max(1, _SCORES // (rows * S))), rows
+    return min(N, torch.get_num_threads() * max(1, _SCORES // (rows * S))), rows
 
 
 def _parts(total: int, size: int) -> list[slice]:
