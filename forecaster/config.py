@@ -14,7 +14,7 @@ All that needs no class is checked before torch is imported, so that a wrong nam
 import os
 import re
 import reprlib
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -36,7 +36,7 @@ from forecaster.flags import (
     Split,
     option,
 )
-from forecaster.lookup import canonical, did_you_mean, find, option_model
+from forecaster.lookup import canonical, did_you_mean, find, option_model, written_options
 from forecaster.resources import SUFFIXES, names_a_file
 
 if TYPE_CHECKING:
@@ -433,6 +433,24 @@ class _Asked(_Values):
             raise _RuleError(f"{error}{hint if dotted else ''}", place) from None
         return self
 
+    @model_validator(mode="after")
+    def _options_are_known(self) -> Self:
+        """Of our classes, by their source; what others bring, and values, are for the classes."""
+        attn = self.attn if isinstance(self.attn, dict) else {}
+        asked = {"attn": attn, **{f"attn.{role}": attn.get(role) for role in ROLES}}
+        for place, choice in {"model": self.model, **asked}.items():
+            name = choice.get("name") if isinstance(choice, dict) else None
+            folder = resources.PACKAGE / place.split(".")[0].replace("attn", "attention")
+            file = folder / f"{canonical(str(name)).replace('-', '_')}.py"
+            if name is None or not file.is_file():
+                continue
+            known = ["name", *written_options(file), *(ROLES if place == "attn" else ())]
+            for key in choice:
+                if key not in known:
+                    path = f"{place}.{key}"
+                    raise _RuleError(_unknown(path, known), path)
+        return self
+
 
 class RunConfig(_Values):
     """Everything that decides a run."""
@@ -516,8 +534,9 @@ def load(
     sets: Sequence[str] = (),
     flags: Mapping[str, Any] | None = None,
     environment: Mapping[str, str] | None = None,
+    begun: Callable[[str], None] = lambda sentence: None,
 ) -> Loaded:
-    """Resolve a configuration.
+    """Resolve a configuration; `begun` is told what it is for before torch is imported.
 
     `file` is a name in the folder configs or a path; `sets` are "a.b=c"; `flags` maps the keys of
     FLAGS to values, None meaning not given. Raises UsageError for what the command line got
@@ -543,7 +562,9 @@ def load(
     for layer in layers:
         for key, origin, value in _limited(_names_first(layer), values):
             _put(values, origins, key, origin, value)
-    _validate(_Asked, values, origins, str(path))
+    asked = _validate(_Asked, values, origins, str(path))
+    ahead = f"{asked.data.label}, {asked.window.horizon} steps ahead"
+    begun(f"{ahead}: importing torch, reading the data")
     return Loaded(_validate(RunConfig, values, origins, str(path)), origins)
 
 
@@ -744,8 +765,7 @@ def _validate(
     path = ".".join(location)
     match problem["type"]:
         case "extra_forbidden":
-            hint = did_you_mean(location[-1], known)
-            sentence = f"unknown key '{path}'.{hint} Known here: {', '.join(known)}."
+            sentence = _unknown(path, known)
         case "value_error":
             sentence = str(cause)
         case "model_type" | "dict_type":
@@ -760,6 +780,11 @@ def _validate(
     origin = origins[blamed[-1]] if blamed else where
     error_kind = UsageError if origin.startswith("--") else ConfigError
     raise error_kind(f"{origin}: {sentence}")
+
+
+def _unknown(path: str, known: Sequence[str]) -> str:
+    hint = did_you_mean(path.rpartition(".")[2], known)
+    return f"unknown key '{path}'.{hint} Known here: {', '.join(known)}."
 
 
 def _short(value: Any) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from forecaster import flags
+from forecaster.cli.output import nothing
 from forecaster.flags import FLAGS
 from forecaster.lookup import model_reference
 
@@ -57,11 +58,11 @@ class Asked:
     config: str | None
     sets: list[str]
 
-    def load(self, **also: Any) -> "Loaded":
-        """Resolve it; `also` are further flags."""
+    def load(self, begun: Callable[[str], None] = nothing, **also: Any) -> "Loaded":
+        """Resolve it; `begun` as `config.load` takes it, `also` are further flags."""
         from forecaster import config
 
-        return config.load(self.config, self.sets, {**self.flags, **also})
+        return config.load(self.config, self.sets, {**self.flags, **also}, begun=begun)
 
     def command(self, name: str, **found: Any) -> str:
         """The command `name` for a shell, with these options and `found` where they are silent."""

@@ -28,7 +28,7 @@ def train(asked: Asked, cutoffs: Cutoffs = None, as_json: AsJson = False) -> Non
 
     Example: forecaster train --attn prob --horizon 336 --data ETTh1
     """
-    loaded = asked.load()
+    loaded = asked.load(say)
     from forecaster import experiment
 
     result = experiment.run(loaded, say, nothing if as_json else _show, cutoffs)
