@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -42,6 +42,10 @@ def predict(
         str | None, typer.Option(help="Quantiles to give beside the forecast, such as 0.1,0.9.")
     ] = None,
     device: Device = None,
+    runtime: Annotated[
+        Literal["torch", "onnx"],
+        typer.Option(help="With onnx, --model is a folder that `forecaster export` wrote."),
+    ] = "torch",
     as_json: AsJson = False,
 ) -> None:
     """Forecast the real future of a series.
@@ -60,6 +64,11 @@ def predict(
     wanted = parse("--levels", _levels, levels) if levels else []
     history: Any = input
     source: Any
+    if runtime != "torch" and (url is not None or input is None or device is not None):
+        raise UsageError(
+            "--runtime onnx wants --model FOLDER and --input FILE, and no --device or --url: it "
+            "runs here, on the processor"
+        )
     if url is not None:
         from forecaster.client import Client
 
@@ -68,6 +77,12 @@ def predict(
         source = Client(url, os.environ.get("FORECASTER_API_KEY"))
         card = source.model()
         kind, time, parts = card["forecast"], card["time"], card["made_of"]
+    elif runtime == "onnx":
+        from forecaster.export.runtime import load
+
+        source = load(str(model))
+        source.check_levels(wanted)
+        kind, time, parts = source.kind, source.schema.time, source.description.made_of
     else:
         from forecaster.predict import Forecaster
 
@@ -76,7 +91,7 @@ def predict(
         kind, time = source.kind, source.schema.time
         parts = [part.to_dict() for part in made_of(source.bundle)]
         if input is None:
-            input = history = _own_history(source.bundle)
+            input = history = own_history(source.bundle)
             say(f"history: {input}")
     if kind == "median":
         say("the model was trained for quantiles: its forecast is the median, not the mean")
@@ -96,7 +111,8 @@ def predict(
         print(frame.to_csv(index=False), end="")
 
 
-def _own_history(bundle: "Bundle") -> str:
+def own_history(bundle: "Bundle") -> str:
+    """The file with the data that a model was trained on. Raises where it is not here."""
     from forecaster.datasets import load_card, locate
 
     data = bundle.config.data

@@ -44,16 +44,16 @@ class CycleAverage(nn.Module):
         observed: Bool[Tensor, "b tokens steps"] | None = None,
     ) -> Float[Tensor, "b queries steps"]:
         heads, cycles, parts, width = self.query.shape
-        key = self.key(encoded).reshape(len(encoded), -1, parts, heads, width)
+        key = self.key(encoded).reshape(encoded.shape[0], -1, parts, heads, width)
         query = self.query * width**-0.5
         if self.project is None or state is None:
             scores = torch.einsum("hgre,bcrhe->bhgrc", query, key)
         else:
-            own = self.project(state).reshape(len(state), cycles, parts, heads, width)
+            own = self.project(state).reshape(state.shape[0], cycles, parts, heads, width)
             query = query + own.permute(0, 3, 1, 2, 4) * width**-0.5
             scores = torch.einsum("bhgre,bcrhe->bhgrc", query, key)
         weights = torch.softmax(scores + self.bias, dim=-1)
-        past = values.reshape(len(values), -1, parts, values.shape[-1])
+        past = values.reshape(values.shape[0], -1, parts, values.shape[-1])
         if observed is None:
             mixed = torch.einsum("h,bhgrc->bgrc", self.mixture, weights)
             return torch.einsum("bgrc,bcrs->bgrs", mixed, past).flatten(1, 2)

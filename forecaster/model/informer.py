@@ -96,7 +96,7 @@ class Informer(ForecastModel):
         if observed is not None:
             past = past.masked_fill(~observed, 0.0)
             real = observed.any(dim=2)
-            ahead = real.new_ones(len(real), task.horizon)
+            ahead = real.new_ones(real.shape[0], task.horizon)
             decoded_real = torch.cat([real[:, -task.start :], ahead], dim=1)
         embedded = self.encoder_embedding(past, past_known)
         encoded, masks = zip(*(encoder(embedded, real) for encoder in self.encoders), strict=True)

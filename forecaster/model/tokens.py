@@ -215,7 +215,7 @@ class TokenInformer(ForecastModel):
         encoded = self.norm(x)
         state = self._decode(tokens, encoded, real, calendar, ahead_calendar)
 
-        forecast = own.new_zeros(len(own), len(self.targets), self.task.horizon)
+        forecast = own.new_zeros(own.shape[0], len(self.targets), self.task.horizon)
         if self.average is not None:
             cycles = cut.tokens(own)
             if self.changes:

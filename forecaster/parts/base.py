@@ -141,6 +141,17 @@ def filled(values: Tensor, observed: Tensor | None, season: int) -> Tensor:
     known = (counts > 0).repeat(times)[..., lead:]
     places = torch.arange(steps, device=values.device)
     first = torch.where(observed, places, steps - 1).amin(dim=-1, keepdim=True)
-    before = torch.maximum((observed * places).cummax(dim=-1).values, first)
+    before = torch.maximum(_highest(observed * places), first)
     change = torch.where(known, cycle - cycle.gather(-1, before), 0.0)
     return torch.where(observed, values, values.gather(-1, before) + change)
+
+
+def _highest(places: Tensor) -> Tensor:
+    """The largest up to each of places (..., P) >= 0."""
+    if not torch.compiler.is_exporting():
+        return places.cummax(dim=-1).values
+    shift = 1  # by doubling, as ONNX has no running maximum
+    while shift < places.shape[-1]:
+        earlier = nn.functional.pad(places[..., :-shift], (shift, 0))
+        places, shift = torch.maximum(places, earlier), 2 * shift
+    return places

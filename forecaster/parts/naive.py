@@ -32,7 +32,7 @@ class TrainingMean(Part):
     def forward(
         self, past: Tensor, past_known: Tensor, future_known: Tensor, observed: Tensor | None = None
     ) -> Tensor:
-        return past.new_zeros(len(past), self.task.horizon, len(self.task.targets))
+        return past.new_zeros(past.shape[0], self.task.horizon, len(self.task.targets))
 
 
 class LastValue(Part):

@@ -1,0 +1,51 @@
+"""Write a model in a form that other runtimes read."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from forecaster.cli.options import AsJson, Model
+from forecaster.cli.output import print_json, say
+from forecaster.errors import DataError, UnavailableError, UsageError
+
+
+def export(
+    model: Model,
+    format: Annotated[
+        Literal["onnx", "torch-export"], typer.Option(help="For ONNX Runtime, or torch.export.")
+    ],
+    output: Annotated[
+        Path | None, typer.Option(help="A folder to write to; else NAME-FORMAT here.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write a model as ONNX or torch.export, for other programs.
+
+    The file takes a history in units to a forecast in units, with its quantiles; model.json beside
+    it describes inputs and outputs. It is kept only where it forecasts what the model does, within
+    1e-5 standard deviations of each series.
+
+    Example: forecaster export --model forecaster-ETTh1-M-all-336 --format onnx
+    """
+    from forecaster.cli.predict import own_history
+    from forecaster.export import graph
+    from forecaster.predict import Forecaster
+
+    graph.needed(format)
+    forecaster = Forecaster.load(model, "cpu")
+    folder = output or Path(f"{forecaster.bundle.name}-{format}")
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UsageError(f"--output: {folder} is there already; name a new or an empty folder")
+    try:
+        real = graph.real_ones(forecaster, own_history(forecaster.bundle))
+    except (DataError, UnavailableError, UsageError) as error:
+        real = None
+        say(f"checked on made-up histories alone, as the data of the model cannot be had: {error}")
+    description = graph.export(forecaster, format, folder, real)
+    file = folder / description.file
+    if as_json:
+        print_json({**description.to_dict(), "file": str(file)})
+    else:
+        say(f"at most {description.parity:.1g} standard deviations from the model's own forecasts")
+        print(file)

@@ -1,0 +1,393 @@
+"""What is exported: all that turns a history into a forecast and its quantiles, as one graph.
+
+A graph is kept only where its forecasts are those of the bundle, within PARITY standard deviations
+of each series, on seeded histories and on real ones where the data of the model are at hand.
+"""
+
+import io
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from forecaster.attention import Attention
+from forecaster.datasets import Items, reader
+from forecaster.errors import DataError, ForecasterError, UnavailableError
+from forecaster.export.description import Description, Format
+from forecaster.export.runtime import Exported, Run, session
+from forecaster.intervals import LEAST, Intervals
+from forecaster.predict import Forecaster
+from forecaster.shapes import Float
+from forecaster.shares import made_of
+
+PARITY = 1e-5
+WINDOWS = 6
+"""Histories of noise that a graph is checked on, of which half have gaps; and real ones."""
+
+
+class Served(nn.Module):
+    """Histories in units to forecasts in units: scaling, the parts by their weights, quantiles.
+
+    A panel's series are scaled by the `mean` and `std` that are given with them.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, forecaster: Forecaster) -> None:
+        super().__init__()
+        bundle, schema = forecaster.bundle, forecaster.schema
+        self.model, self.past = forecaster.model, bundle.past
+        self.targets = list(schema.target_positions)
+        if not schema.items:
+            self.register_buffer("mean", torch.from_numpy(schema.scaler.mean)[None, None])
+            self.register_buffer("std", torch.from_numpy(schema.scaler.std)[None, None])
+        self.spread = Quantiles(bundle.intervals) if forecaster.levels else None
+
+    def forward(
+        self,
+        history: Float[Tensor, "b p c"],
+        known: Float[Tensor, "b steps f"],
+        levels: Float[Tensor, "q"] | None = None,
+        mean: Float[Tensor, "b 1 c"] | None = None,
+        std: Float[Tensor, "b 1 c"] | None = None,
+    ) -> tuple[Tensor, ...]:
+        """The forecast (B, T, K), and with intervals its quantiles (B, T, K, levels)."""
+        if mean is None or std is None:
+            mean, std = self.mean, self.std
+        observed = ~history.isnan()
+        past = ((history - mean) / std).float().masked_fill(~observed, 0.0)
+        ahead = known[:, self.past :]
+        paths = self.model.quantiles(past, known[:, : self.past], ahead, observed).double()
+        mean, std = mean[..., self.targets], std[..., self.targets]
+        point = paths[..., self.model.middle]
+        forecast = point * std + mean
+        if self.spread is None or levels is None:
+            return (forecast,)
+        own, seen = past[..., self.targets], observed[..., self.targets]
+        found: Tensor = self.spread(paths, point, own, ahead, seen, levels)
+        return forecast, found * std[..., None] + mean[..., None]
+
+
+class Quantiles(nn.Module):
+    """`Intervals.widths` and `Intervals.quantiles`, on tensors."""
+
+    offsets: Tensor
+    own: Tensor
+    weights: Tensor
+    usual: Tensor
+    phases: Tensor
+
+    def __init__(self, intervals: Intervals | None) -> None:
+        super().__init__()
+        assert intervals is not None
+        conditions, backed = intervals.conditions, intervals.backed
+        self.backed = np.flatnonzero(backed).tolist()
+        self.register_buffer("offsets", torch.from_numpy(intervals.offsets[..., backed]).double())
+        self.register_buffer("own", torch.tensor(intervals.levels, dtype=torch.float64))
+        self.season = 0 if conditions is None else conditions.season
+        if conditions is not None:
+            weights = torch.tensor(conditions.weights, dtype=torch.float64)
+            self.register_buffer("weights", weights)
+            self.register_buffer("usual", torch.from_numpy(conditions.usual).double())
+            self.register_buffer("phases", torch.from_numpy(conditions.phases).double())
+
+    def forward(
+        self, paths: Tensor, point: Tensor, past: Tensor, ahead: Tensor, seen: Tensor, at: Tensor
+    ) -> Tensor:
+        """Scaled quantiles (B, T, K, levels) at the levels `at`."""
+        paths = paths if paths.shape[-1] == 1 else paths[..., self.backed]
+        offsets = self.offsets
+        if self.season:
+            widths = self._by_window(past, seen)[:, None] * self.phases[self._parts(ahead)]
+            offsets = widths[..., None] * offsets
+        found = (paths + offsets).sort(dim=-1).values
+        level = found @ self._shares(at)
+        point, side = point[..., None], at - 0.5
+        level = torch.where(side < 0, torch.minimum(level, point), level)
+        level = torch.where(side > 0, torch.maximum(level, point), level)
+        return torch.where(side == 0, point, level)
+
+    def _shares(self, at: Tensor) -> Tensor:
+        """The weight of each own level in those at `at`, linearly between them, (Q, levels)."""
+        own = self.own
+        if len(own) == 1:
+            return torch.ones_like(at)[None]
+        one = torch.ones_like(at)[None]
+        apart = (own[1:] - own[:-1])[:, None]
+        rising = torch.cat([one, (at - own[:-1, None]) / apart])
+        falling = torch.cat([(own[1:, None] - at) / apart, one])
+        return torch.minimum(rising, falling).clamp(0.0, 1.0)
+
+    def _parts(self, ahead: Tensor) -> Tensor:
+        features = ahead[..., : len(self.weights)].double() + 0.5
+        phase = torch.floor(features @ self.weights + 1e-2).long() % self.season
+        return phase * len(self.phases) // self.season
+
+    def _by_window(self, past: Tensor, seen: Tensor) -> Tensor:
+        """`Conditions.of_deviation` of `deviation`, (B, K)."""
+        steps, columns = past.shape[1:]
+        length = self.season if steps >= 2 * self.season else 1
+        whole = steps // length * length
+        shape = (-1, whole // length, length, columns)
+        values, there = (x[:, -whole:].double().reshape(shape) for x in (past, seen))
+        cycle = (values * there).sum(dim=1) / there.sum(dim=1).clamp(min=1)
+        squares = (values - cycle[:, None]).square() * there
+        newest = max(self.season, steps // 4)
+        sums, counts = (
+            x.reshape(-1, whole, columns)[:, -newest:].sum(dim=1) for x in (squares, there)
+        )
+        ratio = (sums / counts).sqrt() / self.usual
+        ratio = torch.where(torch.isfinite(ratio), ratio, 1.0)
+        return ratio.clamp(min=LEAST).sqrt()
+
+
+def export(
+    forecaster: Forecaster, form: Format, folder: Path, real: Mapping[str, Any] | None = None
+) -> Description:
+    """Write a model in a form, and its description, to a folder.
+
+    `real` are histories that are checked, too: those of `real_ones`. Raises UnavailableError where
+    the model cannot be exported, or its export forecasts something else; nothing is written then.
+    """
+    bundle = forecaster.bundle
+    description = Description(
+        model=bundle.name,
+        format=form,
+        bundle=bundle.digest,
+        past=bundle.past,
+        horizon=bundle.horizon,
+        needs=forecaster.needs,
+        levels=forecaster.levels,
+        kind=forecaster.kind,
+        schema=bundle.schema,
+        about={key: bundle.about[key] for key in ("intervals", "ranges") if key in bundle.about},
+        metrics={"test": bundle.metrics.get("test", {})},
+        made_of=[part.to_dict() for part in made_of(bundle)],
+    )
+    needed(form)
+    try:
+        with quiet():
+            model, run = WRITERS[form](Served(forecaster).eval(), description)
+    except ForecasterError:
+        raise
+    except Exception as error:  # of many classes, one for each thing that a trace cannot do
+        raise UnavailableError(_reason(forecaster, form, error)) from error
+    apart = parity(forecaster, Exported(description, run), real)
+    if not apart <= PARITY:
+        raise UnavailableError(
+            f"the exported model forecasts something else: up to {apart:.2g} standard deviations "
+            f"from the bundle, where {PARITY:g} is allowed; nothing was kept"
+        )
+    return replace(description, parity=apart).save(folder, model)
+
+
+def needed(form: Format) -> None:
+    """Raise UnavailableError where a package is missing that writes the form."""
+    try:
+        if form == "onnx":
+            import onnx  # noqa: F401
+            import onnxscript  # noqa: F401
+    except ImportError as error:
+        raise UnavailableError(
+            f"export to ONNX needs {error.name}; install it with: pip install 'forecaster[onnx]'"
+        ) from None
+
+
+def trace(served: Served, description: Description) -> torch.export.ExportedProgram:
+    """The graph for any number of histories, and of levels."""
+    steps, columns = description.past + description.horizon, len(description.schema.columns)
+    task = served.model.task
+    batch, levels = torch.export.Dim("batch"), torch.export.Dim("levels")
+    generator = torch.Generator().manual_seed(0)
+    scale = torch.ones(3, 1, columns, dtype=torch.float64)
+    own = [*description.levels[:2], *description.levels][:3]
+    every = {
+        "history": torch.randn(3, description.past, columns, generator=generator).double(),
+        "known": torch.zeros(3, steps, task.calendar + task.covariates),
+        "levels": torch.tensor(own, dtype=torch.float64),
+        "mean": scale,
+        "std": scale,
+    }
+    inputs = {name: every[name] for name in description.inputs}
+    dims = {name: {0: levels if name == "levels" else batch} for name in inputs}
+    with torch.no_grad():
+        return torch.export.export(served, (), inputs, dynamic_shapes=dims)
+
+
+def to_onnx(served: Served, description: Description) -> tuple[bytes, Run]:
+    """The bytes of an ONNX file, and what runs them."""
+    program = torch.onnx.export(
+        trace(served, description),
+        input_names=list(description.inputs),
+        output_names=list(description.outputs),
+        dynamo=True,
+        verbose=False,
+    )
+    assert program is not None
+    proto = program.model_proto
+    for node in (*proto.graph.node, *(node for each in proto.functions for node in each.node)):
+        del node.metadata_props[:]  # where in which file of this machine it was traced
+    del proto.graph.value_info[:]
+    for value in (*proto.graph.input, *proto.graph.output):
+        for place, dim in enumerate(value.type.tensor_type.shape.dim):
+            if dim.HasField("dim_param"):
+                dim.dim_param = "levels" if place or value.name == "levels" else "batch"
+    model: bytes = proto.SerializeToString()
+    return model, session(model, 1)
+
+
+def to_torch(served: Served, description: Description) -> tuple[bytes, Run]:
+    """The bytes of a .pt2 file, and what runs them as they are read again."""
+    file = io.BytesIO()
+    torch.export.save(trace(served, description), file)
+    file.seek(0)
+    module = torch.export.load(file).module()  # ours, just written: loading unpickles
+
+    def run(inputs: Mapping[str, np.ndarray], wanted: Sequence[str]) -> Sequence[np.ndarray]:
+        with torch.inference_mode():
+            outputs = module(**{name: torch.tensor(array) for name, array in inputs.items()})
+        return [output.numpy() for output in outputs[: len(wanted)]]
+
+    return file.getvalue(), run
+
+
+WRITERS: dict[Format, Callable[[Served, Description], tuple[bytes, Run]]] = {
+    "onnx": to_onnx,
+    "torch-export": to_torch,
+}
+
+
+def parity(
+    forecaster: Forecaster, exported: Exported, real: Mapping[str, Any] | None = None
+) -> float:
+    """How far the forecasts and quantiles of an export are from those of its bundle at most, in
+    standard deviations of each series; nan where one is not a number."""
+    apart = 0.0
+    for histories in (seeded(forecaster), *([] if real is None else [real])):
+        targets = forecaster.schema.target_positions
+        scaler = forecaster._scaler(histories["history"], histories.get("items"))
+        std = np.broadcast_to(scaler.std, (len(histories["history"]), 1, scaler.std.shape[-1]))
+        std = std[..., list(targets)]
+        for batch in (slice(0, 1), slice(None)):
+            part = {name: cut(values, batch) for name, values in histories.items()}
+            for levels in ((), between(forecaster.levels)):
+                ours = forecaster.forecast_quantiles(levels=levels, **part)
+                theirs = exported.forecast_quantiles(levels=levels, **part)
+                off = [np.abs(a - b) for a, b in zip(ours, theirs, strict=True)]
+                found = [off[0] / std[batch], off[1] / std[batch][..., None]]
+                apart = float(np.max([apart, *(each.max(initial=0.0) for each in found)]))
+    return apart
+
+
+def between(levels: Sequence[float]) -> tuple[float, ...]:
+    """The levels, and one between the first two."""
+    return tuple(sorted({*levels, sum(levels[:2]) / max(1, len(levels[:2]))})) if levels else ()
+
+
+def cut(values: Any, batch: slice) -> Any:
+    if isinstance(values, Mapping):
+        return {name: each[batch] for name, each in values.items()}
+    return values[batch]
+
+
+def seeded(forecaster: Forecaster) -> dict[str, Any]:
+    """Histories that wander about the training mean, one of them with gaps, one that training did
+    not know; the arguments of `forecast_quantiles`."""
+    schema, past, random = forecaster.schema, forecaster.bundle.past, np.random.default_rng(0)
+    scaler, count = schema.scaler, WINDOWS
+    mean, std = (np.atleast_2d(each)[:1] for each in (scaler.mean, scaler.std))
+    noise = random.normal(size=(count, past, len(schema.columns)))
+    wave = np.sin(np.arange(past) * (2 * np.pi / schema.reading.seasons[0]))[:, None]
+    history = mean + std * (0.5 * noise + wave + noise.cumsum(axis=1) / past**0.5)
+    gaps = random.random(history.shape) < 0.2
+    gaps[: count // 2], gaps[:, -1] = False, False
+    gaps[-1, : past - forecaster.needs] = True
+    history[gaps] = np.nan
+    return {"history": history, **_known(forecaster, count, random)}
+
+
+def _known(forecaster: Forecaster, count: int, random: np.random.Generator) -> dict[str, Any]:
+    import pandas as pd
+
+    schema, steps = forecaster.schema, forecaster.bundle.past + forecaster.bundle.horizon
+    starts = pd.date_range("2020-01-01", periods=7 * count, freq=schema.freq)[::7]
+    found: dict[str, Any] = {"starts": starts}
+    if schema.known.scaler is not None:
+        covariates = random.normal(size=(count, steps, len(schema.known.columns)))
+        found["covariates"] = schema.known.scaler.inverse(covariates)
+    if schema.known.attributes:
+        found["static"] = {
+            each.name: [each.words[place % len(each.words)] if each.words else each.mean + place
+                        for place in range(count)]
+            for each in schema.known.attributes
+        }  # fmt: skip
+    if schema.items:
+        found["items"] = [schema.items[0], *[None] * (count - 1)]
+    return found
+
+
+def real_ones(forecaster: Forecaster, data: Any) -> dict[str, Any]:
+    """Histories of the model's data, evenly spaced, of some series; as `seeded`.
+
+    Raises DataError where the data are no longer what they were or hold no whole window.
+    """
+    schema, past = forecaster.schema, forecaster.bundle.past
+    steps, what = past + forecaster.bundle.horizon, "the data of the model"
+    series = reader.history(data, schema.reading, where=what).series.select(schema.columns)
+    items = series.items or Items.single(len(series.times))
+    which = np.flatnonzero(items.lengths >= steps)[:WINDOWS]
+    firsts = [
+        (int(item), int(items.bounds[item]) + int(offset))
+        for item in which
+        for offset in np.linspace(0, items.lengths[item] - steps, -(-WINDOWS // len(which)))
+    ]
+    whole = [
+        (item, first)
+        for item, first in firsts
+        if not np.isnan(series.values[first : first + past]).all(axis=0).any()
+    ]
+    if not whole:
+        raise DataError(f"{what} hold no window of {steps} steps with a value in every column")
+    places = [first - items.bounds[item] + items.places[item] for item, first in whole]
+    found: dict[str, Any] = {
+        "history": np.stack([series.values[n : n + past] for _, n in whole]).astype(np.float64),
+        "starts": series.times[places],
+        "static": {name: [own[i] for i, _ in whole] for name, own in series.static.items()},
+    }
+    if series.known is not None:
+        found["covariates"] = np.stack([series.known[n : n + steps] for _, n in whole])
+    if schema.items:
+        found["items"] = [items.names[item] for item, _ in whole]
+    return found
+
+
+def _reason(forecaster: Forecaster, form: Format, error: Exception) -> str:
+    """Why a model cannot be exported: what its attentions say, or the first line of the error."""
+    kinds = {type(module) for module in forecaster.model.modules() if isinstance(module, Attention)}
+    said = [f"{kind.__name__}: {kind.about.no_export}" for kind in kinds if kind.about.no_export]
+    first = next(iter(str(error).strip().splitlines()), type(error).__name__)
+    return (
+        f"this model cannot be exported to {form}: {'; '.join(said) or first}. `forecaster "
+        "attentions` shows which types can"
+    )
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Without what torch's exporters log and warn about, which says nothing to a user."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
