@@ -64,7 +64,8 @@ class About:
 
     `stalls` is True where the mechanism looks at values to choose how to go on: the host then waits
     for the GPU, and a CUDA graph cannot hold it. `no_export` says why torch.export cannot trace the
-    module in evaluation; it is empty where it can. Both are assumed of a class that is silent.
+    module in evaluation; it is empty where it can. `rows_apart` is True where a query gets the same
+    whatever other queries there are. The worst is assumed of a class that is silent.
     """
 
     paper: str = "none"
@@ -75,6 +76,7 @@ class About:
     weights: Literal["content", "positions", "nothing", "not said"] = "not said"
     stalls: bool = True
     no_export: str = "not said"
+    rows_apart: bool = False
 
 
 Family = Literal["every pair of steps", "a choice of pairs", "summaries of many steps"]
@@ -127,7 +129,7 @@ class Attention(nn.Module, ABC):
         """A derived class inherits no promise: what it changes may break what its base declares."""
         super().__init_subclass__(**options)
         if "about" not in vars(cls):
-            cls.about = replace(cls.about, stalls=True, no_export="not said")
+            cls.about = replace(cls.about, stalls=True, no_export="not said", rows_apart=False)
 
     def __init__(self, place: Place) -> None:
         super().__init__()

@@ -57,7 +57,7 @@ class FullAttention(MultiHeadAttention):
 
     about = About(
         "Vaswani et al., Attention Is All You Need", 2017, "L·S·D",
-        weights="content", stalls=False, no_export="",
+        weights="content", stalls=False, no_export="", rows_apart=True,
     )  # fmt: skip
     core = Core.plain("every pair of steps", full_attention)
 

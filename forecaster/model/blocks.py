@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from forecaster.attention.base import Attention
+from forecaster.model.dropout import Dropout
 from forecaster.model.embedding import circular_conv
 from forecaster.shapes import Bool, Float
 
@@ -20,7 +21,8 @@ class FeedForward(nn.Sequential):
 
     def __init__(self, width: int, inner: int, dropout: float, activation: Activation) -> None:
         act = nn.GELU() if activation == "gelu" else nn.ReLU()
-        super().__init__(nn.Linear(width, inner), act, nn.Dropout(dropout), nn.Linear(inner, width))
+        drop = Dropout(dropout, inplace=activation == "gelu")  # ReLU's gradient reads its result
+        super().__init__(nn.Linear(width, inner), act, drop, nn.Linear(inner, width))
 
 
 class Residual(nn.Module):
@@ -28,14 +30,16 @@ class Residual(nn.Module):
 
     def __init__(self, dropout: float, norm: Literal["post", "pre"]) -> None:
         super().__init__()
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.pre = norm == "pre"
 
-    def add(self, x: Tensor, norm: nn.Module, step: Callable[[Tensor], Tensor]) -> Tensor:
-        """x and what a step makes of it."""
-        if self.pre:
-            return x + self.dropout(step(norm(x)))  # type: ignore[no-any-return]
-        return norm(x + self.dropout(step(x)))  # type: ignore[no-any-return]
+    def add(
+        self, x: Tensor, norm: nn.Module, step: Callable[[Tensor], Tensor], last: int = 0
+    ) -> Tensor:
+        """x and what a step makes of it; of the `last` rows alone, where that is not 0."""
+        made = step(norm(x) if self.pre else x)
+        added = self.dropout.add(x[:, -last:], made[:, -last:])
+        return added if self.pre else norm(added)
 
 
 class EncoderLayer(Residual):
@@ -70,7 +74,8 @@ class EncoderLayer(Residual):
 class DecoderLayer(Residual):
     """Masked self-attention, cross-attention to the encoder, feed-forward; norms as above.
 
-    `key_mask` and `memory_mask` say which steps of its own and of the encoder are real.
+    `key_mask` and `memory_mask` say which steps of its own and of the encoder are real. Where only
+    the `last` rows are wanted of what comes out, the others are left as soon as nothing reads them.
     """
 
     def __init__(
@@ -93,6 +98,8 @@ class DecoderLayer(Residual):
         self.norm_cross = nn.LayerNorm(width)
         self.norm_feed_forward = nn.LayerNorm(width)
         self.causal = causal
+        self.thinks_by_row = ffn is None
+        self.crosses_by_row = ffn is None and cross.about.rows_apart
 
     def forward(
         self,
@@ -100,12 +107,13 @@ class DecoderLayer(Residual):
         memory: Float[Tensor, "b s d"],
         key_mask: Bool[Tensor, "b l"] | None = None,
         memory_mask: Bool[Tensor, "b s"] | None = None,
-    ) -> Float[Tensor, "b l d"]:
+        last: int = 0,
+    ) -> Float[Tensor, "b rows d"]:
         attend = partial(self.attention, causal=self.causal, key_mask=key_mask)
         cross = partial(self.cross, context=memory, key_mask=memory_mask)
-        x = self.add(x, self.norm_attention, attend)
-        x = self.add(x, self.norm_cross, cross)
-        return self.add(x, self.norm_feed_forward, self.feed_forward)
+        x = self.add(x, self.norm_attention, attend, last if self.crosses_by_row else 0)
+        x = self.add(x, self.norm_cross, cross, last if self.thinks_by_row else 0)
+        return self.add(x, self.norm_feed_forward, self.feed_forward, last)
 
 
 class Distil(nn.Module):
@@ -134,7 +142,7 @@ class Distil(nn.Module):
         x = F.elu(self.norm(self.conv(x)))
         if key_mask is not None:
             x = x.masked_fill(~key_mask[:, None], -1.0)  # ELU stays above
-        return _pool(x).transpose(1, 2)
+        return _pool(x).transpose(1, 2).contiguous()  # once, and not in each of its readers
 
     @staticmethod
     def real(key_mask: Bool[Tensor, "b l"]) -> Bool[Tensor, "b half"]:

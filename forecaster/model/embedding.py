@@ -6,8 +6,10 @@ Covariates that are known ahead are read beside the calendar.
 import math
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
+from forecaster.model.dropout import Dropout
 from forecaster.shapes import Float
 
 
@@ -43,11 +45,16 @@ class Embedding(nn.Module):
         nn.init.kaiming_normal_(self.value.weight, a=0.01, nonlinearity="leaky_relu")
         self.register_buffer("positions", sinusoids(length, width), persistent=False)
         self.calendar = nn.Linear(known, width)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(
         self, values: Float[Tensor, "b l c"], known: Float[Tensor, "b l f"]
     ) -> Float[Tensor, "b l d"]:
-        value = self.value(values.transpose(1, 2)).transpose(1, 2)
-        summed = value + self.positions[: values.shape[1]] + self.calendar(known)
-        return self.dropout(summed)  # type: ignore[no-any-return]
+        # convolution and map as one product, of few columns: each step reads its neighbours
+        around = [values.roll(1, dims=1), values, values.roll(-1, dims=1), known]
+        kernel = self.value.weight.transpose(1, 2).flatten(1)
+        weight = torch.cat([kernel, self.calendar.weight], dim=1)
+        assert self.value.bias is not None
+        bias = self.value.bias + self.calendar.bias
+        summed = F.linear(torch.cat(around, dim=2), weight, bias)
+        return self.dropout(summed + self.positions[: values.shape[1]])  # type: ignore[no-any-return]

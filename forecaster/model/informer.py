@@ -107,9 +107,10 @@ class Informer(ForecastModel):
         values = torch.cat([past[:, -task.start :], unknown], dim=1)
         known = torch.cat([past_known[:, -task.start :], future_known], dim=1)
         x = self.decoder_embedding(values, known)
-        for layer in self.decoder:
-            x = layer(x, memory, decoded_real, memory_real)
-        return self.output(self.norm(x[:, -task.horizon :]))  # type: ignore[no-any-return]
+        for depth, layer in enumerate(self.decoder, 1):
+            last = task.horizon if depth == len(self.decoder) else 0
+            x = layer(x, memory, decoded_real, memory_real, last)
+        return self.output(self.norm(x))  # type: ignore[no-any-return]
 
 
 class Encoder(nn.Module):

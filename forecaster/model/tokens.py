@@ -263,9 +263,10 @@ class TokenInformer(ForecastModel):
             opening = calendar[:, cut.used - cut.opening * cut.steps :]
             around = torch.cat([opening, ahead_calendar], dim=1)
             x = x + cut.per_token(self.calendar, around, cut.opening + cut.future)
-        for layer in self.decoder:
-            x = layer(x, encoded, own_real, real)
-        state: Tensor = self.norm_decoder(x[:, cut.opening :])
+        for depth, layer in enumerate(self.decoder, 1):
+            last = cut.future if depth == len(self.decoder) else 0
+            x = layer(x, encoded, own_real, real, last)
+        state: Tensor = self.norm_decoder(x)
         return state
 
 

@@ -1,0 +1,68 @@
+"""Dropout from 16 random bits a value, with a mask of one byte a value."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+_BITS = 16
+
+
+class Dropout(nn.Dropout):
+    """nn.Dropout, but quicker on a CPU, where torch draws 64 bits a value, one after the other.
+
+    There p is rounded to a multiple of 2^-16, neither 0 nor 1, and what is kept is scaled by what
+    is really kept on average. Drawn from torch's global generator.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self._ours(x):
+            plain: Tensor = super().forward(x)
+            return plain
+        dropped: Tensor = _Drop.apply(x, None, *self._draw(x), self.inplace)  # type: ignore[no-untyped-call]
+        return dropped
+
+    def add(self, x: Tensor, y: Tensor) -> Tensor:
+        """x + forward(y), in one pass."""
+        if not self._ours(y) or x.dtype != y.dtype:
+            return x + self.forward(y)
+        added: Tensor = _Drop.apply(y, x, *self._draw(y), False)  # type: ignore[no-untyped-call]
+        return added
+
+    def _ours(self, x: Tensor) -> bool:
+        acts = self.training and 0 < self.p < 1
+        return acts and x.device.type == "cpu" and not torch.compiler.is_compiling()
+
+    def _draw(self, x: Tensor) -> tuple[Tensor, float]:
+        """1 where a value is kept and 0 elsewhere, as int8, and by what the kept ones grow."""
+        of = 1 << _BITS
+        kept = min(max(round((1 - self.p) * of), 1), of - 1)
+        words = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
+        parts = words.view(torch.int16)[: x.numel()]
+        # compared in place and made smaller, twice as quick as a comparison that gives bool
+        return parts.lt_(kept - of // 2).to(torch.int8).view(x.shape), of / kept
+
+
+class _Drop(torch.autograd.Function):
+    """x * mask * scale, with `beside` on top; of all this only the mask is kept."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, beside: Tensor | None, mask: Tensor, scale: float, inplace: bool
+    ) -> Tensor:
+        ctx.save_for_backward(mask)
+        ctx.scale = scale
+        if inplace:
+            ctx.mark_dirty(x)
+        beside = x.new_zeros(()) if beside is None else beside
+        out = x if inplace else None
+        return torch.addcmul(beside, x, mask, value=scale, out=out)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        (mask,) = ctx.saved_tensors
+        dropped = torch.addcmul(grad.new_zeros(()), grad, mask, value=ctx.scale)
+        beside = grad if ctx.needs_input_grad[1] else None
+        return dropped, beside, None, None, None

@@ -1,0 +1,85 @@
+import pytest
+import torch
+from torch import Tensor
+
+from forecaster.model.dropout import Dropout
+
+
+def drop(p: float, x: Tensor, seed: int = 0, inplace: bool = False) -> Tensor:
+    torch.manual_seed(seed)
+    return Dropout(p, inplace).train()(x)
+
+
+@pytest.mark.parametrize("p", [0.05, 0.2, 0.5, 1e-9])
+@pytest.mark.parametrize("size", [(1_000_003,), (7, 11, 1301), (0, 3), (1,)], ids=str)
+def test_as_many_are_dropped_as_was_asked_for(p: float, size: tuple[int, ...]) -> None:
+    dropped = drop(p, torch.ones(size, dtype=torch.float64))
+    kept = max(dropped.unique(), default=torch.zeros(()))
+    assert dropped.shape == size
+    assert set(dropped.unique().tolist()) <= {0.0, float(kept)}
+    if dropped.numel() > 1:
+        share = 1 / float(kept)
+        assert share == pytest.approx(1 - p, abs=2**-16), "of 65536 parts a whole number"
+        assert share * 2**16 == pytest.approx(round(share * 2**16), abs=1e-9)
+        six_sigma = 6 * (share * (1 - share) / dropped.numel()) ** 0.5
+        assert float((dropped > 0).double().mean()) == pytest.approx(share, abs=six_sigma)
+        assert float(dropped.mean()) == pytest.approx(1, abs=six_sigma / share)
+        wanted = (1 - share) / share
+        assert float(dropped.var(correction=0)) == pytest.approx(wanted, abs=7 * six_sigma)
+
+
+def test_neighbours_are_dropped_apart() -> None:
+    kept = (drop(0.5, torch.ones(1 << 20)) > 0).double()
+    for apart in (1, 2, 3, 4, 8):
+        together = float((kept[apart:] * kept[:-apart]).mean())
+        assert together == pytest.approx(0.25, abs=0.003)
+
+
+def test_the_seed_decides() -> None:
+    x = torch.randn(5, 1001)
+    assert torch.equal(drop(0.3, x), drop(0.3, x))
+    assert not torch.equal(drop(0.3, x), drop(0.3, x, seed=1))
+    layer = Dropout(0.3).train()
+    assert not torch.equal(layer(x), layer(x)), "drawn anew in each call"
+
+
+@pytest.mark.parametrize("inplace", [False, True])
+def test_the_gradient_is_that_of_what_is_kept(inplace: bool) -> None:
+    x = torch.randn(3, 50, dtype=torch.float64, requires_grad=True)
+    factor = drop(0.4, torch.ones_like(x))
+    given = torch.randn(3, 50, dtype=torch.float64)
+    dropped = drop(0.4, x * 1, inplace=inplace)
+    torch.testing.assert_close(dropped, x * factor)
+    torch.testing.assert_close(torch.autograd.grad(dropped, x, given), (given * factor,))
+
+
+def test_in_one_pass_with_what_stands_beside() -> None:
+    x, y = (torch.randn(3, 50, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    given = torch.randn(3, 50, dtype=torch.float64)
+    wanted = x + drop(0.4, y)
+    torch.manual_seed(0)
+    added = Dropout(0.4).train().add(x, y)
+    torch.testing.assert_close(added, wanted)
+    for own, other in zip(
+        *(torch.autograd.grad(s, (x, y), given) for s in (added, wanted)), strict=True
+    ):
+        torch.testing.assert_close(own, other)
+    mixed = Dropout(0.4).train().add(x.float(), y.bfloat16())
+    assert mixed.dtype == torch.float32
+
+
+@pytest.mark.parametrize(("p", "training"), [(0.3, False), (0.0, True)])
+def test_leaves_all_as_it_is(p: float, training: bool) -> None:
+    x, y = torch.randn(7), torch.randn(7)
+    layer = Dropout(p).train(training)
+    assert torch.equal(layer(x), x)
+    assert torch.equal(layer.add(x, y), x + y)
+
+
+def test_may_drop_everything() -> None:
+    assert not drop(1.0, torch.ones(9)).any()
+
+
+def test_a_probability_is_one() -> None:
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        Dropout(1.5)
