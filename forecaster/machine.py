@@ -1,15 +1,20 @@
-"""The machine: its device, processor and cores, and the memory that a call takes."""
+"""The machine: its device, processor and cores, how fast it multiplies, and its memory."""
 
 import ctypes
+import math
 import os
 import platform
 import re
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
 import torch
+from torch import Tensor
 
 from forecaster.errors import UnavailableError, UsageError
 
@@ -56,6 +61,62 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
+MULTIPLICATIONS, PRODUCTS_SECONDS = 2**24, 0.005
+"""Of one product that is timed, and how long each precision is timed for."""
+
+
+@dataclass(frozen=True)
+class Products:
+    """How fast a device multiplies matrices of one width: GFLOP/s in 32 bits and in bfloat16."""
+
+    width: int
+    float32: float
+    bfloat16: float
+
+    @property
+    def bf16_is_faster(self) -> bool:
+        return self.bfloat16 > self.float32
+
+    def __str__(self) -> str:
+        return f"{self.float32:.3g} GFLOP/s in 32 bits, {self.bfloat16:.3g} in bf16"
+
+
+@cache
+def products(width: int, device: str) -> Products:
+    """Measured once in a process, for some milliseconds: activations (rows, width) by weights.
+
+    In bfloat16 the activations are rounded first, as mixed precision does it.
+    """
+    rows = max(16, min(4096, MULTIPLICATIONS // width**2))
+    inputs, weights = torch.ones(rows, width, device=device), torch.ones(width, width).to(device)
+    rounded = weights.bfloat16()
+
+    def seconds(call: Callable[[], Tensor]) -> float:
+        best = math.inf
+        with torch.inference_mode():
+            call()  # what a first call sets up does not count
+            end = time.perf_counter() + PRODUCTS_SECONDS
+            while best == math.inf or time.perf_counter() < end:
+                _wait(device)
+                begun = time.perf_counter()
+                call()
+                _wait(device)
+                best = min(best, time.perf_counter() - begun)
+        return best
+
+    work = 2 * rows * width**2 / 1e9
+    return Products(
+        width,
+        work / seconds(lambda: inputs @ weights),
+        work / seconds(lambda: inputs.bfloat16() @ rounded),
+    )
+
+
+def _wait(device: str) -> None:
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
 def memory_rise(call: Callable[[], Result], device: str) -> tuple[Result, int | None]:
     """What `call` returns, and by how many bytes memory rises at most above its state before.
 
@@ -73,6 +134,58 @@ def memory_rise(call: Callable[[], Result], device: str) -> tuple[Result, int | 
     Path("/proc/self/clear_refs").write_text("5")  # forgets the peak
     before = _resident("VmRSS")
     return call(), _resident("VmHWM") - before
+
+
+def resident() -> int:
+    """Bytes of resident memory of this process; 0 where that is not known."""
+    return _resident("VmRSS") if sys.platform == "linux" else 0
+
+
+def peak_mib(device: str) -> float | None:
+    """The peak of this process so far, of a GPU that of torch's allocator; None where not known."""
+    if device == "cuda":
+        return torch.cuda.max_memory_allocated() / 2**20
+    return _resident("VmHWM") / 2**20 if sys.platform == "linux" else None
+
+
+def memory_left(device: str) -> int | None:
+    """Bytes that this process may still take; None where that is not known.
+
+    Of a GPU what is free; else what the kernel can give (MemAvailable), or what the control group
+    of the process has left, such as that of a container, if that is less.
+    """
+    if device == "cuda":
+        return int(torch.cuda.mem_get_info()[0])
+    if sys.platform != "linux":
+        return None
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    free = 1024 * next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
+    return min([free, *_left_in_groups(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))])
+
+
+def _left_in_groups(membership: Path, root: Path) -> Iterator[int]:
+    """What the control groups of this process have left, of versions 2 and 1."""
+    for line in membership.read_text().splitlines() if membership.exists() else []:
+        _, controllers, own = line.split(":", 2)
+        if controllers in ("", "memory"):
+            place = root / controllers / own.lstrip("/")
+            for folder in [place, *place.parents]:
+                if folder == root.parent:
+                    break
+                for most, used in (
+                    ("memory.max", "memory.current"),
+                    ("memory.limit_in_bytes", "memory.usage_in_bytes"),
+                ):
+                    if (folder / most).exists() and (
+                        text := (folder / most).read_text()
+                    ) != "max\n":
+                        cache = re.search(
+                            r"^(?:total_)?inactive_file (\d+)",
+                            (folder / "memory.stat").read_text(),
+                            re.MULTILINE,
+                        )
+                        taken = int((folder / used).read_text()) - int(cache[1] if cache else 0)
+                        yield max(0, int(text) - taken)
 
 
 def _resident(field: str) -> int:

@@ -1,4 +1,5 @@
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -50,3 +51,52 @@ class TestDevice:
     def test_another_name(self, name: str) -> None:
         with pytest.raises(UsageError, match=f"unknown device '{name}'. Known: auto, cpu, cuda"):
             machine.device(name)
+
+
+class TestProducts:
+    def test_they_are_measured_once(self) -> None:
+        found = machine.products(16, "cpu")
+        assert found is machine.products(16, "cpu")
+        assert found.width == 16
+        assert found.float32 > 0
+        assert found.bfloat16 > 0
+
+    def test_the_faster_one(self) -> None:
+        assert machine.Products(8, 1.0, 2.0).bf16_is_faster
+        assert not machine.Products(8, 51.2, 0.5).bf16_is_faster
+        said = str(machine.Products(8, 51.2, 0.5))
+        assert said == "51.2 GFLOP/s in 32 bits, 0.5 in bf16"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
+class TestMemoryLeft:
+    def test_of_this_machine(self) -> None:
+        left, peak = machine.memory_left("cpu"), machine.peak_mib("cpu")
+        assert left is not None
+        assert peak is not None
+        assert left > 2**20
+        assert 0 < machine.resident() <= peak * 2**20
+
+    @pytest.mark.parametrize("version", [1, 2])
+    def test_of_a_container(self, version: int, tmp_path: Path) -> None:
+        root, own = tmp_path / "cgroup", tmp_path / "own"
+        folder = root / ("memory/a/b" if version == 1 else "a/b")
+        folder.mkdir(parents=True)
+        names = {
+            1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+            2: ("memory.max", "memory.current", "inactive_file"),
+        }[version]
+        own.write_text("4:cpu:/x\n3:memory:/a/b\n" if version == 1 else "0::/a/b\n")
+        (folder / names[0]).write_text("5000\n")
+        (folder / names[1]).write_text("3000\n")
+        (folder / "memory.stat").write_text(f"anon 7\n{names[2]} 1000\n")
+        assert list(machine._left_in_groups(own, root)) == [3000]
+        (folder / names[0]).write_text("max\n" if version == 2 else f"{2**63}\n")
+        assert all(left > 2**60 for left in machine._left_in_groups(own, root))
+        assert list(machine._left_in_groups(tmp_path / "none", root)) == []
+
+
+def test_elsewhere_no_memory_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert machine.memory_left("cpu") is None
+    assert machine.peak_mib("cpu") is None

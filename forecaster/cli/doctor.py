@@ -8,6 +8,9 @@ from typing import Any
 from forecaster.cli.options import AsJson
 from forecaster.cli.output import print_json, row
 
+WIDTHS = (16, 512)
+"""Of the default recipe and of the paper's Informer: bf16 may be faster for one alone."""
+
 
 def doctor(as_json: AsJson = False) -> None:
     """Report versions, device, folders and known faults.
@@ -19,7 +22,7 @@ def doctor(as_json: AsJson = False) -> None:
     import torch
     from packaging.version import Version
 
-    from forecaster import resources
+    from forecaster import machine, resources
 
     names = ("forecaster", "torch", "lightning", "mlflow", "pandas", "numpy", "fastapi", "pydantic")
     report: dict[str, Any] = {}
@@ -28,10 +31,12 @@ def doctor(as_json: AsJson = False) -> None:
             report[name] = version(name)
         except PackageNotFoundError:
             report[name] = "missing"
+    device = machine.device("auto")
     report |= {
         "python": sys.version.split()[0],
-        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+        "device": machine.processor(device) if device == "cuda" else "cpu",
         "threads": torch.get_num_threads(),
+        **{f"width {width}": str(machine.products(width, device)) for width in WIDTHS},
         "cache": str(resources.cache()),
         "data": os.environ.get("FORECASTER_DATA", "FORECASTER_DATA is not set"),
         "tracking": resources.without_password(resources.tracking_uri()),
