@@ -338,7 +338,14 @@ class TrainConfig(Section):
     validation_windows: Positive | None = None
     """Validate on at most so many while training, of equal runs of windows always the same one."""
     precision: Literal["auto", "32", "bf16"] = "auto"
-    """auto: bf16 on CUDA, 32 bits elsewhere. Evaluation is always in 32 bits."""
+    """auto: bf16 on CUDA where matrix products are measured to be faster in it, 32 bits elsewhere;
+    bf16: it in any case. Evaluation is always in 32 bits."""
+    accumulate: Positive = 1
+    """Take the windows of a step in so many parts, one after another: less memory, the same mean
+    gradient."""
+    checkpointing: bool = False
+    """Keep the input of each layer alone and compute it once more for its gradient: less memory,
+    the same gradient, a third more time."""
     refit: bool = False
     """After the honest evaluation, train once more on all rows and keep those weights."""
 

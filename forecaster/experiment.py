@@ -65,7 +65,7 @@ def run(
     The model is judged at so many `cutoffs`, too.
     """
     from forecaster import track
-    from forecaster.train import fit
+    from forecaster.train import ensure_it_fits, fit, takes_bf16
 
     problem = make_problem(*find_data(loaded, say), say)
     if problem.config.data.is_file:  # the oddities of a card's file are known
@@ -78,6 +78,8 @@ def run(
     model = problem.build_model()
     name = f"{config.data.label}-{config.window.horizon}-{config.attn.name}-s{config.seed}"
     _announce(name, problem, model, device, say)
+    bf16 = takes_bf16(config.train, model, device, say)
+    ensure_it_fits(model, train, config.train, device, say, bf16=bf16)
     about = _about(problem, model)
     params, tags = _notes(loaded, problem, model, device)
     runs = _folder("runs")
@@ -92,7 +94,7 @@ def run(
         tried, served, weighed = make_blend(problem, model, device, say)
         validation, (intervals, about["intervals"]) = validate(problem, served, device)
         metrics = {
-            **_training(fitted, train, say),
+            **_training(fitted, train, device, say),
             **weighed,
             **_validation(problem, validation, device, say),
         }
@@ -205,7 +207,7 @@ def _folder(name: str) -> Path:
     return folder
 
 
-def _training(fitted: "Fit", train: Windows, say: Say) -> dict[str, Any]:
+def _training(fitted: "Fit", train: Windows, device: str, say: Say) -> dict[str, Any]:
     say(
         f"trained {fitted.epochs} epochs in {fitted.seconds:.0f} s "
         f"({fitted.windows_per_second:.0f} windows/s); kept the weights after "
@@ -214,7 +216,8 @@ def _training(fitted: "Fit", train: Windows, say: Say) -> dict[str, Any]:
     for sentence in fitted.sentences:
         say(sentence)
     kept = ("epochs", "seconds", "best_epoch", "steps", "windows_per_second", "still_falling")
-    return {"train": {"windows": len(train), **{key: getattr(fitted, key) for key in kept}}}
+    found = {key: getattr(fitted, key) for key in kept}
+    return {"train": {"windows": len(train), "peak_mib": machine.peak_mib(device), **found}}
 
 
 def train_anew(problem: Problem, device: str, say: Say) -> tuple[list[Part], Blend]:

@@ -258,6 +258,7 @@ def flat_metrics(metrics: dict[str, Any]) -> dict[str, float]:
         "train_windows": train["windows"],
         "train_seconds": train["seconds"],
         "train_windows_per_second": train["windows_per_second"],
+        "train_peak_mib": train.get("peak_mib"),
         "best_epoch": train["best_epoch"],
         **{f"test_{name}": test[name] for name in kept if name in test},
         **floor_metrics(test["floors"]),

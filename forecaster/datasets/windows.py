@@ -1,6 +1,6 @@
 """Windows over one series or many, gathered from one table of rows."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -36,6 +36,10 @@ class Batch(NamedTuple):
     def inputs(self) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         """What a model takes."""
         return self.past, self.past_known, self.future_known, self.observed
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> "Batch":
+        """The same, each of its tensors changed."""
+        return Batch._make(None if each is None else change(each) for each in self)
 
 
 @dataclass(frozen=True, eq=False)

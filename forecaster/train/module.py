@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import lightning.pytorch as pl
@@ -58,13 +59,28 @@ class ForecastModule(pl.LightningModule):
         self.register_buffer("sums", torch.zeros(3, dtype=torch.float64), persistent=False)
 
     def training_step(self, batch: Batch, index: int) -> Tensor:
-        loss = self.loss(batch)
+        self.later = parts_of(batch, self.config.accumulate)
+        share, first = self.later.pop(0)
+        loss = self.loss(first)
+        return self._noted(share * loss if self.later else loss, new=True)
+
+    def backward(self, loss: Tensor, *arguments: Any, **named: Any) -> None:
+        """The gradient of the parts of a step, one after another, each freed before the next."""
+        loss.backward(*arguments, **named)
+        for share, part in self.later:
+            with self.trainer.precision_plugin.forward_context():
+                later = self._noted(share * self.loss(part), new=False)
+            later.backward()
+        self.later = []
+
+    def _noted(self, loss: Tensor, *, new: bool) -> Tensor:
+        """The loss of a part of a step, added to the sum; `new` for its first part."""
         with torch.no_grad():
             step = torch.full_like(self.first_bad_step, self.global_step + 1)
             bad = torch.where(torch.isfinite(loss), math.inf, step)
             self.first_bad_step = torch.minimum(self.first_bad_step, bad)
             self.loss_sum[0] += loss
-            self.loss_sum[1] += 1
+            self.loss_sum[1] += new
         return loss
 
     def loss(self, batch: Batch) -> Tensor:
@@ -144,6 +160,25 @@ class ForecastModule(pl.LightningModule):
         # scaled; in bf16 they are not
         if gradient_clip_val:
             torch.nn.utils.clip_grad_norm_(self.parameters(), gradient_clip_val)
+
+
+def parts_of(batch: Batch, count: int) -> list[tuple[Tensor | float, Batch]]:
+    """A batch in `count` parts, or as many as it has windows, and what each adds to the mean.
+
+    That is its share of the windows or, where targets are missing, of what was observed of them.
+    """
+    if count == 1:
+        return [(1.0, batch)]
+    windows = len(batch.target)
+    parts = []
+    for index in torch.arange(windows).tensor_split(min(count, windows)):
+        own = slice(int(index[0]), int(index[-1]) + 1)
+        part = batch.map(itemgetter(own))
+        share: Tensor | float = len(index) / windows
+        if batch.target_observed is not None and part.target_observed is not None:
+            share = part.target_observed.sum() / batch.target_observed.sum().clamp(min=1)
+        parts.append((share, part))
+    return parts
 
 
 def over_observed(loss: Loss, forecast: Tensor, target: Tensor, observed: Tensor | None) -> Tensor:

@@ -5,6 +5,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,11 +16,14 @@ from rich.progress import ProgressColumn, Task, TimeRemainingColumn
 from rich.text import Text
 from torch import Tensor
 
+from forecaster import machine
+from forecaster.attention import Attention
 from forecaster.config import TrainConfig
 from forecaster.datasets import Windows
 from forecaster.model import ForecastModel
-from forecaster.progress import Bar
+from forecaster.progress import Bar, Say
 from forecaster.train.loaders import EpochOrder, InOrder, loader
+from forecaster.train.memory import checkpointed
 from forecaster.train.module import ForecastModule
 
 Report = Callable[[dict[str, float], int], None]
@@ -34,6 +38,8 @@ HINTS = (
 """Warnings of Lightning that tell the user nothing."""
 
 
+NO_WIDTH = 64
+"""Of the products that are measured for a model without any attention."""
 CHECKS = 50
 """Validations within the optimiser steps of `train.updates`, at most."""
 
@@ -121,9 +127,7 @@ def fit(
         limits["val_check_interval"] = between
         if between > len(order):
             limits["check_val_every_n_epoch"] = None
-    bf16 = config.precision == "bf16" or (
-        config.precision == "auto" and device == "cuda" and torch.cuda.is_bf16_supported(False)
-    )
+    bf16 = takes_bf16(config, model, device)
     begun = time.monotonic()
     with warnings.catch_warnings():
         for hint in HINTS:
@@ -148,7 +152,7 @@ def fit(
             stop.best_score = torch.tensor(keep.best)  # a model may start at its best
             report({"validation_mse": keep.near[0].mse}, 0)
         if steps:
-            with bar:
+            with bar, checkpointed(model) if config.checkpointing else nullcontext():
                 trainer.fit(module, loader(train, order, seed), checks)
     best_step = trainer.global_step
     kept = keep.near[0] if keep.near else None
@@ -169,6 +173,28 @@ def fit(
         late=late.struck,
         still_falling=0 < keep.best_step == keep.last_step,
     )
+
+
+def takes_bf16(
+    config: TrainConfig, model: ForecastModel, device: str, say: Say = lambda sentence: None
+) -> bool:
+    """Whether to train in mixed precision: where it is asked for, or `auto` and faster on a GPU.
+
+    `say` gets a warning where it is asked for and matrix products of the network's width are
+    slower in it.
+    """
+    if config.precision == "32" or (config.precision == "auto" and device == "cpu"):
+        return False
+    if device == "cuda" and config.precision == "auto" and not torch.cuda.is_bf16_supported(False):
+        return False
+    widths = (m.place.width for m in model.modules() if isinstance(m, Attention))
+    found = machine.products(max(widths, default=NO_WIDTH), device)
+    if config.precision == "bf16" and not found.bf16_is_faster:
+        say(
+            f"warning: train.precision=bf16 is slower than 32 here: {found}, "
+            f"in matrix products of width {found.width}"
+        )
+    return config.precision == "bf16" or found.bf16_is_faster
 
 
 def epochs_at_most(config: TrainConfig, steps: int) -> int:

@@ -1,0 +1,258 @@
+"""How much memory a training will take, known before it, and what makes it fit.
+
+A step of one window and one of two are run on a copy of the network, and what is alive after each
+operation is noted: both peaks give a line in the number of windows. On a processor the heap takes
+HEAP times as much, because what is freed between blocks that live is not given back. Beside it
+stand the weights' gradients, the optimiser's two moments and the copies that are kept of the best
+weights, and what the process already holds.
+"""
+
+import copy
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.checkpoint import checkpoint
+
+from forecaster import machine
+from forecaster.attention.common.draws import DrawingAttention
+from forecaster.config import TrainConfig
+from forecaster.datasets import Windows
+from forecaster.errors import UnavailableError
+from forecaster.model import ForecastModel
+from forecaster.model.blocks import DecoderLayer, EncoderLayer
+from forecaster.progress import Say
+from forecaster.train.module import ForecastModule
+
+QUICK = 0.1
+"""Seconds that the step of one window may take for one of two to be run, too."""
+HEAP = {"cpu": 1.85, "cuda": 1.1}
+"""Memory taken by memory alive, as measured with glibc's malloc (docs/performance.md); on a GPU
+torch's allocator rounds."""
+COPIES = 5
+"""Of the weights, beside themselves: gradients, two moments, two kept states."""
+PARTS = tuple(2**n for n in range(1, 16))
+"""Into which a step may be divided."""
+STARTED = 30 * 2**20
+"""What the first step loads: kernels and threads."""
+
+
+@contextmanager
+def checkpointed(model: nn.Module) -> Iterator[None]:
+    """Each layer keeps its input alone, and is computed once more for its gradient.
+
+    Random numbers are those of the first time (Chen et al., Training Deep Nets with Sublinear
+    Memory Cost, 2016).
+    """
+    layers = [m for m in model.modules() if isinstance(m, EncoderLayer | DecoderLayer)]
+    for layer in layers:
+        vars(layer)["forward"] = partial(_again, layer, layer.forward)
+    try:
+        yield
+    finally:
+        for layer in layers:
+            del vars(layer)["forward"]
+
+
+def _again(
+    layer: nn.Module, forward: Callable[..., Tensor], *arguments: Any, **named: Any
+) -> Tensor:
+    if not torch.is_grad_enabled():
+        return forward(*arguments, **named)
+    drawing = [module for module in layer.modules() if isinstance(module, DrawingAttention)]
+    before = [module.draws for module in drawing]
+
+    @contextmanager
+    def as_before() -> Iterator[None]:
+        after = [module.draws for module in drawing]
+        for module, draws in zip(drawing, before, strict=True):
+            module.draws = draws
+        try:
+            yield
+        finally:
+            for module, draws in zip(drawing, after, strict=True):
+                module.draws = draws
+
+    found: Tensor = checkpoint(
+        forward,
+        *arguments,
+        use_reentrant=False,
+        context_fn=lambda: (nullcontext(), as_before()),
+        **named,
+    )
+    return found
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Bytes that a training takes at its peak.
+
+    `held` before it, `weights`, and what is alive at the peak of a step of one window and of two.
+    """
+
+    held: int
+    weights: int
+    one: int
+    two: int
+    device: str = "cpu"
+
+    def bytes(self, windows: int) -> int:
+        """With so many windows in a step, or in a part of it."""
+        peak = self.one + (windows - 1) * max(self.two - self.one, 0)
+        copies = COPIES * self.weights
+        if self.device == "cuda":
+            return self.held + self.weights + copies + int(HEAP["cuda"] * peak)
+        return self.held + STARTED + copies + int(HEAP["cpu"] * peak)
+
+    def of(self, config: TrainConfig) -> int:
+        return self.bytes(-(-config.batch // config.accumulate))
+
+
+def estimate(
+    model: ForecastModel, train: Windows, config: TrainConfig, device: str, *, bf16: bool = False
+) -> Estimate:
+    """Of training `model` on the windows of `train`, with the checkpointing of `config`.
+
+    Adds the time of one step of a window, or of three where that is below QUICK. Nothing that the
+    training itself draws or counts changes.
+    """
+    held = machine.resident() if device == "cpu" else torch.cuda.memory_allocated()
+    begun = time.perf_counter()
+    one = _peak(model, train, config, 1, bf16)
+    quick = time.perf_counter() - begun < QUICK
+    two = _peak(model, train, config, 2, bf16) if quick else 2 * one
+    weights = sum(p.numel() * p.element_size() for p in model.parameters())
+    return Estimate(held, weights, one, two, device)
+
+
+def ensure_it_fits(
+    model: ForecastModel,
+    train: Windows,
+    config: TrainConfig,
+    device: str,
+    say: Say,
+    *,
+    bf16: bool = False,
+) -> Estimate:
+    """Say what a training will take.
+
+    Raises UnavailableError where there is less, with an option that makes it fit.
+    """
+    found = estimate(model, train, config, device, bf16=bf16)
+    need, left = found.of(config), machine.memory_left(device)
+    if left is None:
+        say(f"memory: about {gib(need)}")
+        return found
+    room = found.held + left
+    say(f"memory: about {gib(need)} of {gib(room)}")
+    if need > room:
+        way_out = _way_out(model, train, config, device, found, room, bf16)
+        raise UnavailableError(
+            f"this training takes about {gib(need)} at its peak, and there are {gib(room)}: "
+            f"{way_out}"
+        )
+    return found
+
+
+def _way_out(
+    model: ForecastModel,
+    train: Windows,
+    config: TrainConfig,
+    device: str,
+    found: Estimate,
+    room: int,
+    bf16: bool,
+) -> str:
+    """The options that make it fit, the quickest first."""
+    parts = [k for k in PARTS if config.accumulate < k <= config.batch]
+    for k in parts:
+        changed = config.model_copy(update={"accumulate": k})
+        if (need := found.of(changed)) <= room:
+            fewer = -(-config.batch // k)
+            return (
+                f"--set train.accumulate={k} takes about {gib(need)}, with the same gradient; "
+                f"--set train.batch={fewer} as little, with another"
+            )
+    if not config.checkpointing:
+        config = config.model_copy(update={"checkpointing": True})
+        found = replace(estimate(model, train, config, device, bf16=bf16), held=found.held)
+        for k in [config.accumulate, *parts]:
+            changed = config.model_copy(update={"accumulate": k})
+            if (need := found.of(changed)) <= room:
+                also = f" --set train.accumulate={k}" if k > config.accumulate else ""
+                return f"--set train.checkpointing=true{also} takes about {gib(need)}"
+    return (
+        f"one window alone takes about {gib(found.bytes(1))}. Take a shorter window.past, a "
+        "smaller model.width, or longer tokens"
+    )
+
+
+def gib(size: float) -> str:
+    return f"{size / 2**30:.2g} GiB"
+
+
+class _Alive(TorchDispatchMode):
+    """Bytes of the storages that operations made and that are alive, `now` and at their `peak`."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.now = 0
+        self.peak = 0
+        self._known: set[int] = set()
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        for tensor in _dense((args, kwargs)):
+            self._know(tensor.untyped_storage(), made=False)
+        found = function(*args, **(kwargs or {}))
+        for tensor in _dense(found):
+            self._know(tensor.untyped_storage(), made=True)
+        self.peak = max(self.peak, self.now)
+        return found
+
+    def _know(self, storage: torch.UntypedStorage, *, made: bool) -> None:
+        if id(storage) in self._known:
+            return
+        self._known.add(id(storage))
+        size = storage.nbytes() if made else 0
+        self.now += size
+        weakref.finalize(storage, self._forget, id(storage), size)
+
+    def _forget(self, which: int, size: int) -> None:
+        self._known.discard(which)
+        self.now -= size
+
+
+def _dense(values: Any) -> Iterator[Tensor]:
+    """The tensors among some values, those of a sparse one in its place."""
+    for each in tree_leaves(values):
+        if isinstance(each, Tensor):
+            if each.layout is torch.sparse_csr:
+                yield from (each.crow_indices(), each.col_indices(), each.values())
+            else:
+                yield each
+
+
+def _peak(
+    model: ForecastModel, train: Windows, config: TrainConfig, windows: int, bf16: bool
+) -> int:
+    """Bytes alive at the peak of a step of so many windows, the weights apart."""
+    model = copy.deepcopy(model).cpu().train()
+    module = ForecastModule(model, config)
+    tracker = _Alive()
+    inside = checkpointed(model) if config.checkpointing else nullcontext()
+    with torch.random.fork_rng(devices=[]), inside, tracker:
+        batch = train.batch(torch.arange(windows) % len(train)).map(Tensor.cpu)
+        with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+            loss = module.loss(batch)
+        loss.backward()
+    return tracker.peak
