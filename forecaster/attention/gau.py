@@ -57,9 +57,9 @@ def relu_squared_attention(
     """Squared-ReLU attention; see the module for the formula.
 
     `bias` is (L, S) or (H, L, S). `relative_bias`, given instead, is (2M − 1,) or (H, 2M − 1) with
-    M >= L, S: one number per distance, never expanded to L x S. `key_mask` True is a real key; a
-    query that sees none gives 0. In float16, what is too large for it becomes its largest number.
-    Raises ValueError when sizes or options do not fit.
+    M >= L, S: one number per distance, of long series never expanded to L x S. `key_mask` True is
+    a real key; a query that sees none gives 0. In float16, what is too large for it becomes its
+    largest number. Raises ValueError when sizes or options do not fit.
     """
     check_inputs(q, k, v, causal, key_mask)
     check_one_of(Normalizer, normalizer=normalizer)
@@ -78,6 +78,10 @@ def relu_squared_attention(
         bias = bias.to(v.dtype).view(-1, *bias.shape[-2:])
     elif relative_bias is not None:
         bias = relative_bias.to(v.dtype).view(-1, relative_bias.shape[-1])
+        L, S = q.shape[2], k.shape[2]
+        if max(L, S) <= _largest_tile(q):  # once for all series; else tile by tile
+            first = (bias.shape[1] + 1) // 2 - L
+            bias = bias[:, first : first + L + S - 1].unfold(1, S, 1).flip(1)
     out: Tensor = _ReluSquared.apply(  # type: ignore[no-untyped-call]
         q, k, v, bias, scale.expand(*q.shape[:2], 1, 1), causal
     )
@@ -178,7 +182,7 @@ class _ReluSquared(torch.autograd.Function):
         with torch.autocast(q.device.type, enabled=False):
             for heads, stack in stacks(height * width, q, k, v, scale, grad, *grads):
                 queries, keys, values, factor, g, *into = stack
-                sums = [x.new_empty(x.shape) for x in (queries, keys, values)]
+                sums = [x if x.is_contiguous() else x.new_empty(x.shape) for x in into]
                 rows = _cut(height, factor * queries, g.contiguous(), sums[0])
                 columns = _cut(width, keys, values, *sums[1:])
                 for i, (query, g_row, sum_q) in enumerate(rows):
@@ -196,14 +200,19 @@ class _ReluSquared(torch.autograd.Function):
                 sums[0].mul_(2 * factor)
                 sums[1].mul_(2)
                 for x, total in zip(into, sums, strict=True):
-                    x.copy_(total)
+                    if x is not total:
+                        x.copy_(total)
         return *grads, None if grad_bias is None else grad_bias.mul_(2), None, None
 
 
 def _tile(x: Tensor) -> int:
     """The side of even tiles, small enough for a CPU's cache, along the length of x."""
-    length, largest = x.shape[2], 384 if x.device.type == "cpu" else 2048
-    return math.ceil(length / math.ceil(length / largest))
+    length = x.shape[2]
+    return math.ceil(length / math.ceil(length / _largest_tile(x)))
+
+
+def _largest_tile(x: Tensor) -> int:
+    return 384 if x.device.type == "cpu" else 2048
 
 
 def _cut(size: int, *tensors: Tensor) -> list[tuple[Tensor, ...]]:

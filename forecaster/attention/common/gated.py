@@ -201,13 +201,15 @@ def add_bias_gradient(
 ) -> None:
     """Add what one tile of scores passes on to its part of the bias to the gradient of all."""
     part = _of_tile(total, grad_scores.shape, place)
+    if total.shape[0] == 1:
+        grad_scores = grad_scores.sum(0, keepdim=True)
     if total.ndim == 2:
         # Row r from the bottom moves r to the right: what has one distance then is one column.
         _, rows, columns = grad_scores.shape
         width = rows + columns - 1
         shifted = F.pad(grad_scores.flip(1), (0, rows)).flatten(1)[:, : rows * width]
         grad_scores = shifted.unflatten(1, (rows, width)).sum(1)
-    part += grad_scores.sum_to_size(part.shape)
+    part += grad_scores
 
 
 def _of_tile(bias: Tensor, shape: torch.Size, place: tuple[slice, int, int]) -> Tensor:
