@@ -13,8 +13,8 @@ random, for the values do not matter.
   inside the fused attention. Each is timed on random operands of its sizes and strides.
 - The reference is benchmarks/reference.py. NeuralForecast's Informer (extra `bench`) forecasts one
   column a window, so that seven of its windows are one of ours.
-- All take turns in one process; medians. With one thread it is processor time, so that a busy
-  machine does little harm, with more it is wall time.
+- All take turns in one process, which keeps the memory it frees, as `fit` does; medians. With one
+  thread it is processor time, so that a busy machine does little harm, with more it is wall time.
 - Memory: in a fresh process for each, how far the resident peak rises from before the model is
   built until its second step has ended (on Linux).
 
@@ -28,6 +28,7 @@ import shlex
 import sys
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -42,7 +43,7 @@ from benchmarks import reference
 from forecaster.bench import Conditions, about
 from forecaster.config import RunConfig, load
 from forecaster.datasets import Batch
-from forecaster.machine import memory_rise
+from forecaster.machine import keeping_memory, memory_rise
 from forecaster.model import Task
 from forecaster.progress import Bar
 from forecaster.train.module import ForecastModule
@@ -128,7 +129,9 @@ def measure(name: str, threads: int, rounds: int) -> dict[str, Any]:
             calls["neuralforecast"] = neural(network)
         else:
             skipped = NO_NEURAL
-    times = in_turns(calls, rounds, time.process_time if threads == 1 else time.perf_counter, name)
+    with keeping_memory():
+        clock = time.process_time if threads == 1 else time.perf_counter
+        times = in_turns(calls, rounds, clock, name)
     ratios = {f"by_{who}": times["step"] / times[who] for who in times if who != "step"}
     if "by_neuralforecast" in ratios:
         ratios["by_neuralforecast"] /= COLUMNS
@@ -181,7 +184,8 @@ def peak(name: str, who: str, threads: int) -> int | None:
         step()
         step()
 
-    return memory_rise(twice, "cpu")[1]
+    with keeping_memory() if who == "ours" else nullcontext():
+        return memory_rise(twice, "cpu")[1]
 
 
 def ours(network: Network) -> Step:

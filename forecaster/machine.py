@@ -8,10 +8,11 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -186,6 +187,29 @@ def _left_in_groups(membership: Path, root: Path) -> Iterator[int]:
                         )
                         taken = int((folder / used).read_text()) - int(cache[1] if cache else 0)
                         yield max(0, int(text) - taken)
+
+
+@contextmanager
+def keeping_memory() -> Iterator[None]:
+    """Keep what is freed within, for what is taken next (glibc).
+
+    Else the system takes it back and clears it anew, page by page, in every step of a training.
+    What is larger than 32 MiB still goes back at once; the rest does at the end.
+    """
+    libc: Any = ctypes.CDLL(None) if sys.platform == "linux" else None
+    if not hasattr(libc, "mallopt"):
+        yield
+        return
+    libc.mallopt(_LARGE, 2**25)
+    libc.mallopt(_TRIM, 2**31 - 1)
+    try:
+        yield
+    finally:
+        libc.mallopt(_TRIM, 2**26)  # twice the other, as glibc has it
+        libc.malloc_trim(0)
+
+
+_TRIM, _LARGE = -1, -3  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of malloc.h
 
 
 def _resident(field: str) -> int:

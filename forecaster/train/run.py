@@ -79,6 +79,7 @@ class Fit:
         return said
 
 
+@machine.keeping_memory()
 def fit(
     model: ForecastModel,
     train: Windows,
