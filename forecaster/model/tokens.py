@@ -199,10 +199,10 @@ class TokenInformer(ForecastModel):
             past = past.index_add(2, self.targets, effect, alpha=-1)
         seen = own_seen = real = None
         if observed is not None:
-            seen = observed[:, -cut.used :, self.columns].transpose(1, 2)
-            own_seen, real = cut.tokens(seen[:, self.own]), cut.tokens(seen).any(dim=2)
-        window, centre, scale = self.window(past[..., self.columns].transpose(1, 2), seen)
-        own = window[:, self.own]
+            seen = self._read(observed[:, -cut.used :]).transpose(1, 2)
+            own_seen, real = cut.tokens(self._own(seen)), cut.tokens(seen).any(dim=2)
+        window, centre, scale = self.window(self._read(past).transpose(1, 2), seen)
+        own = self._own(window)
 
         tokens = cut.tokens(window)
         x = self.embed(tokens)
@@ -215,25 +215,35 @@ class TokenInformer(ForecastModel):
         encoded = self.norm(x)
         state = self._decode(tokens, encoded, real, calendar, ahead_calendar)
 
-        forecast = own.new_zeros(own.shape[0], len(self.targets), self.task.horizon)
+        forecast: Tensor | None = None
         if self.average is not None:
             cycles = cut.tokens(own)
             if self.changes:
-                seen = None if seen is None else seen[:, self.own]
+                seen = None if seen is None else self._own(seen)
                 cycles, own_seen = map(cut.tokens, self.window.changes(own, seen))
             average = self.average(encoded, cycles, state, own_seen)
-            forecast = forecast + cut.merge(average)
+            forecast = cut.merge(average)
         if self.write is not None:
-            forecast = forecast + cut.merge(self.write(state))
+            written = cut.merge(self.write(state))
+            forecast = written if forecast is None else forecast + written
+        assert forecast is not None  # the output is an average, written, or both
         if self.linear is not None:
             forecast = forecast + self.linear(own)
-        ahead = self.window.restore(forecast, centre[:, self.own], scale[:, self.own])
+        ahead = self.window.restore(forecast, self._own(centre), self._own(scale))
         ahead = ahead.transpose(1, 2)
         if self.prior is not None:
             ahead = ahead + self.prior(ahead_calendar)[..., self.targets]
         if ahead_effect is not None:
             ahead = ahead + ahead_effect
         return ahead
+
+    def _read(self, values: Tensor) -> Tensor:
+        """The columns (..., C) that are read; where these are all, no copy."""
+        return values if self.cut.reads_all else values[..., self.columns]
+
+    def _own(self, columns: Tensor) -> Tensor:
+        """The targets among columns (B, C, ...) that are read; where these are all, no copy."""
+        return columns if self.cut.forecasts_all else columns[:, self.own]
 
     def _decode(
         self,
@@ -247,13 +257,13 @@ class TokenInformer(ForecastModel):
         cut = self.cut
         if self.norm_decoder is None:
             if self.write is not None:  # a series writes from its own encoded token
-                return encoded[:, self.own]
+                return self._own(encoded)
             if self.calendar is None:
                 return None
             return cut.per_token(self.calendar, ahead_calendar, cut.future)
         if self.queries is None:
-            x = self.embed(tokens[:, self.own])
-            own_real = None if real is None else real[:, self.own]
+            x = self.embed(self._own(tokens))
+            own_real = None if real is None else self._own(real)
         else:
             known = self.embed(tokens[:, cut.past - cut.opening :])
             x = nn.functional.pad(known, (0, 0, 0, cut.future)) + self.queries
@@ -276,7 +286,7 @@ class Cut:
     `steps` in a token; `used` rows of the look-back, the newest; `past` and `future` tokens,
     `opening` known ones before the decoder's queries; `values` in a token and `written` to one;
     `cycles` of `parts` tokens where past cycles are averaged; `columns` that are read, and the
-    `targets` among these.
+    `targets` among these; whether `columns` are all in their order, and `targets` all of these.
     """
 
     def __init__(
@@ -330,6 +340,8 @@ class Cut:
         self.series = kind == "series"
         self.columns = list(task.targets if self.separate else range(task.columns))
         self.targets = list(range(targets) if self.separate else task.targets)
+        self.reads_all = self.columns == list(range(task.columns))
+        self.forecasts_all = self.targets == list(range(len(self.columns)))
         if self.series:
             self.past, self.future, self.opening = task.columns, targets, 0
             self.values, self.written = task.past, task.horizon
