@@ -183,13 +183,12 @@ class Windows:
         """The windows with the numbers `index` (B,), copied out at once."""
         device = self.values.device
         item, row, step = self.locate(index.to(device, non_blocking=True))
-        steps = torch.arange(self.past + self.horizon, device=device)
-        ago, ahead = steps[: self.past], steps[self.past :]
-        past = _take(self.values, row, ago)
+        past = self._take(self.values, row, self.past)
         if self._leads:
+            ago = torch.arange(self.past, device=device)
             before = row[:, None] + ago < self._bounds[item][:, None]
             past = past.masked_fill(before[..., None], torch.nan)
-        target = _take(self.values, row, ahead)
+        target = self._take(self.values, row + self.past, self.horizon)
         if self.targets != tuple(range(self.values.shape[1])):
             target = target[..., list(self.targets)]
         observed = target_observed = None
@@ -198,8 +197,8 @@ class Windows:
             past, target = past.nan_to_num(), target.nan_to_num()
         return Batch(
             past=past,
-            past_known=self._known(item, row, step, ago),
-            future_known=self._known(item, row, step, ahead),
+            past_known=self._known(item, row, step, self.past),
+            future_known=self._known(item, row + self.past, step + self.past, self.horizon),
             target=target,
             observed=observed,
             target_observed=target_observed,
@@ -224,14 +223,27 @@ class Windows:
         values, calendar = self.values.to(device), self.calendar.to(device)
         return replace(self, values=values, calendar=calendar, **moved)
 
-    def _known(self, item: Tensor, row: Tensor, step: Tensor, offsets: Tensor) -> Tensor:
-        """(B, steps, F): calendar, covariates, static attributes."""
-        known = [_take(self.calendar, step, offsets)]
+    def _known(self, item: Tensor, row: Tensor, step: Tensor, count: int) -> Tensor:
+        """(B, count, F): calendar, covariates, static attributes."""
+        known = [self._take(self.calendar, step, count)]
         if self.covariates is not None:
-            known.append(_take(self.covariates, row, offsets))
+            known.append(self._take(self.covariates, row, count))
         if self.static is not None:
-            known.append(self.static[item][:, None].expand(-1, len(offsets), -1))
+            known.append(self.static[item][:, None].expand(-1, count, -1))
         return known[0] if len(known) == 1 else torch.cat(known, dim=2)
+
+    def _take(self, rows: Tensor, first: Tensor, count: int) -> Tensor:
+        """(B, count, columns): of each window `count` rows from its `first` on.
+
+        A window is one stretch of memory, copied at once. Where the past of some begins before its
+        series, what lies before row 0 is taken from there.
+        """
+        columns = rows.shape[1]
+        if self._leads or not rows.is_contiguous():
+            index = (first[:, None] + torch.arange(count, device=rows.device)).clamp(min=0)
+            return rows.index_select(0, index.flatten()).unflatten(0, index.shape)
+        stretches = rows.as_strided((len(rows) - count + 1, count * columns), (columns, 1))
+        return stretches.index_select(0, first).view(len(first), count, columns)
 
     @cached_property
     def _places(self) -> Tensor:
@@ -272,10 +284,3 @@ class Windows:
 
     def _index(self, numbers: object) -> Tensor:
         return torch.as_tensor(numbers, dtype=torch.long, device=self.values.device)
-
-
-def _take(rows: Tensor, first: Tensor, offsets: Tensor) -> Tensor:
-    """(B, steps, columns): of each window the rows at `offsets` from its `first`, from row 0 on."""
-    index = (first[:, None] + offsets).clamp(min=0)
-    taken: Tensor = rows.index_select(0, index.flatten()).unflatten(0, index.shape)
-    return taken

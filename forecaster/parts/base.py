@@ -116,8 +116,10 @@ class Part(nn.Module, ABC):
 
     def own(self, past: Tensor, observed: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """The targets' newest `self.past` values (B, K, P), and which of them are observed."""
-        values = past[:, -self.past :, self.targets].transpose(1, 2)
-        seen = None if observed is None else observed[:, -self.past :, self.targets]
+        every = self.task.targets == tuple(range(self.task.columns))  # spares a copy
+        of: Any = slice(None) if every else self.targets
+        values = past[:, -self.past :, of].transpose(1, 2)
+        seen = None if observed is None else observed[:, -self.past :, of]
         return values, None if seen is None else seen.transpose(1, 2)
 
 
