@@ -487,6 +487,67 @@ def step() -> str:
     return "\n".join(lines) if lines[2:] else NONE
 
 
+def start() -> str:
+    """A row for each case, then what the imports take by package."""
+    lines = ["| case | wall | processor | must / aim |", "| --- | --- | --- | --- |"]
+    for row in results("start"):
+        for case, found in row["cases"].items():
+            which = "wall" if found["of"] == "wall_s" else "processor"
+            lines.append(
+                f"| {case} | {found['wall_s']:.2f} s | {found['cpu_s']:.2f} s "
+                f"| {found['must']:g} / {found['aim']:g} s {which} |"
+            )
+        for module, found in row["imports"].items():
+            most = ", ".join(f"{name} {s:.2f}" for name, s in list(found["packages"].items())[:6])
+            lines += ["", f"`import {module}`, traced: {found['all_s']:.2f} s; {most}."]
+        lines.append(_measured(row))
+    return "\n".join(lines) if lines[2:] else NONE
+
+
+def fit() -> str:
+    """A row for each number of threads."""
+    lines = [
+        "| threads | steps | batch | `fit()` | bare loop | ratio | must / aim |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for row in results("fit"):
+        lines += [
+            f"| {found['threads']} | {found['steps']} | {found['batch']} | {found['fit_s']:.2f} s "
+            f"| {found['bare_s']:.2f} s | {found['ratio']:.3f} | {row['must']:g} / {row['aim']:g} |"
+            for found in row["by_threads"]
+        ]
+        lines.append(_measured(row))
+    return "\n".join(lines) if lines[2:] else NONE
+
+
+def evaluation() -> str:
+    """Seconds of processor time by stage, and of each further part."""
+    lines = [
+        "| forecast | fit and weigh | validation, intervals | test windows, verdicts | whole |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for row in results("evaluation"):
+        for way, name in (("alone", "the network"), ("all", "with every closed form")):
+            stages = row[way]
+            fitted = f"{stages['fit_and_weigh_s']:.2f} s" if "fit_and_weigh_s" in stages else "–"
+            lines.append(
+                f"| {name} | {fitted} | {stages['validation_s']:.2f} s | {stages['test_s']:.2f} s "
+                f"| {row[f'{way}_s']:.2f} s |"
+            )
+        must, aim = row["must"], row["aim"]
+        lines += [
+            f"\nThe network: {row['alone_s']:.2f} s (must {must['alone_s']:g}, aim "
+            f"{aim['alone_s']:g}); each of {row['further_parts']} further parts: "
+            f"{row['part_s']:.2f} s (must {must['part_s']:g}, aim {aim['part_s']:g}).",
+            _measured(row),
+        ]
+    return "\n".join(lines) if lines[2:] else NONE
+
+
+def _measured(row: Result) -> str:
+    return f"\n`{row['command']}`: {row['hardware']}, commit {row['commit'][:9]}."
+
+
 def _made_by(row: Result) -> str:
     return (
         f"\n`{row['command']}`: {row['hardware']}, commit {row['commit'][:9]}; the service was "
@@ -567,6 +628,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "serving": serving,
     "overload": overload,
     "step": step,
+    "start": start,
+    "fit": fit,
+    "evaluation": evaluation,
     "commands": commands,
 }
 

@@ -154,7 +154,7 @@ def main() -> None:
             {each: measure(case, folder) for each, case in chosen.items()}
             for _ in range(arguments.rounds + 1)
         ][1:]
-    from forecaster import machine
+    from forecaster import machine, resources
 
     found = {
         each: {
@@ -164,8 +164,10 @@ def main() -> None:
         for each, case in chosen.items()
     }  # fmt: skip
     document = {
+        "kind": "start",
         "command": shlex.join(["python", "-m", "benchmarks.start", *sys.argv[1:]]),
         "hardware": machine.hardware(),
+        "commit": resources.commit(),
         "rounds": arguments.rounds,
         "cases": found,
         "imports": {} if arguments.only else {module: imports(module) for module in IMPORTS},
