@@ -241,7 +241,8 @@ class Windows:
         columns = rows.shape[1]
         if self._leads or not rows.is_contiguous():
             index = (first[:, None] + torch.arange(count, device=rows.device)).clamp(min=0)
-            return rows.index_select(0, index.flatten()).unflatten(0, index.shape)
+            taken: Tensor = rows.index_select(0, index.flatten()).unflatten(0, index.shape)
+            return taken
         stretches = rows.as_strided((len(rows) - count + 1, count * columns), (columns, 1))
         return stretches.index_select(0, first).view(len(first), count, columns)
 
