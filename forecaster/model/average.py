@@ -47,17 +47,18 @@ class CycleAverage(nn.Module):
         key = self.key(encoded).reshape(encoded.shape[0], -1, parts, heads, width)
         query = self.query * width**-0.5
         if self.project is None or state is None:
-            scores = torch.einsum("hgre,bcrhe->bhgrc", query, key)
+            scores = torch.einsum("hgre,bcrhe->hrgbc", query, key)
         else:
             own = self.project(state).reshape(state.shape[0], cycles, parts, heads, width)
             query = query + own.permute(0, 3, 1, 2, 4) * width**-0.5
-            scores = torch.einsum("bhgre,bcrhe->bhgrc", query, key)
-        weights = torch.softmax(scores + self.bias, dim=-1)
+            scores = torch.einsum("bhgre,bcrhe->hrgbc", query, key)
+        # laid out as the products leave them
+        weights = torch.softmax(scores + self.bias.permute(0, 2, 1, 3)[..., None, :], dim=-1)
         past = values.reshape(values.shape[0], -1, parts, values.shape[-1])
         if observed is None:
-            mixed = torch.einsum("h,bhgrc->bgrc", self.mixture, weights)
-            return torch.einsum("bgrc,bcrs->bgrs", mixed, past).flatten(1, 2)
+            mixed = torch.einsum("h,hrgbc->rgbc", self.mixture, weights)
+            return torch.einsum("rgbc,bcrs->bgrs", mixed, past).flatten(1, 2)
         real = observed.reshape(past.shape).to(past.dtype)
-        sums = torch.einsum("bhgrc,bcrs->bhgrs", weights, past * real)
-        shares = torch.einsum("bhgrc,bcrs->bhgrs", weights, real).clamp(min=1e-12)
+        sums = torch.einsum("hrgbc,bcrs->bhgrs", weights, past * real)
+        shares = torch.einsum("hrgbc,bcrs->bhgrs", weights, real).clamp(min=1e-12)
         return torch.einsum("h,bhgrs->bgrs", self.mixture, sums / shares).flatten(1, 2)
