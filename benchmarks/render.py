@@ -11,6 +11,7 @@ import re
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from math import log2
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any, get_args
@@ -51,6 +52,16 @@ PUBLISHED = {
 MARKETS = ("epf-NP", "epf-PJM", "epf-BE", "epf-FR", "epf-DE")
 TIMEXER = {"mse": (0.236, 0.093, 0.379, 0.385, 0.440), "mae": (0.268, 0.192, 0.243, 0.208, 0.415)}
 """The best published errors in the markets that we know of (Wang et al., NeurIPS 2024)."""
+CORES = [
+    ("diff", "L=2048", False, 1.9), ("diff", "L=2048", True, 2.1),
+    ("diff", "B=32 L=336", False, 1.6), ("aft-full", "L=2048 H=1 E=512", True, 1.2),
+    ("flash", "B=32 L=336", False, 1.0), ("flash", "B=32 L=96", False, 1.5),
+    ("gau", "L=2048", True, 1.15), ("gau", "B=32 L=336", False, 1.0),
+    ("gau", "B=32 L=96", False, 0.8), ("lsh", "B=32 L=336", False, 1.5),
+    ("topk", "B=32 L=96", False, 1.5), ("fastformer", "B=32 L=336", False, 0.25),
+    ("single", "L=2048 H=1 E=512", True, 0.9),
+]  # fmt: skip
+"""What the time of a function by SDPA's is to stay under where it once did not, two threads."""
 CELL = ("config", "data", "features", "horizon", "past", "attn")
 TASK = ("data", "past", "config", "features", "attn")  # a cell at any horizon
 NONE = "No figures are kept here yet."
@@ -548,6 +559,68 @@ def _measured(row: Result) -> str:
     return f"\n`{row['command']}`: {row['hardware']}, commit {row['commit'][:9]}."
 
 
+def cores() -> str:
+    """The shapes of CORES with what was measured last."""
+    lines = [
+        "| type | shape | by SDPA | at most | memory by SDPA |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for document in results("attention"):
+        if "2 threads" not in document["hardware"]:
+            continue
+        rows = {(row["attn"], row["shape"], row["causal"]): row for row in document["rows"]}
+        for name, shape, causal, most in CORES:
+            row = rows.get((name, shape, causal), {})
+            ratios = [f"{row[key]:.2f}" if key in row else "–" for key in ("ratio", "memory_ratio")]
+            words = f"{shape}{', causal' if causal else ''}"
+            lines.append(f"| {name} | {words} | {ratios[0]} | {most} | {ratios[1]} |")
+        lines += ["", f"`{document['command']}`: {document['hardware']}, {document['commit'][:9]}"]
+    return "\n".join(lines) if lines[2:] else NONE
+
+
+def length() -> str:
+    """For each machine a row per type: seconds and MiB at each P, and how they grow."""
+    tables = []
+    for document in results("length"):
+        pasts = sorted({row["past"] for row in document["rows"]})
+        heads = [f"{what} at {past}" for what in ("s", "MiB") for past in pasts]
+        lines = [
+            f"`{document['command']}`: {document['hardware']}, commit {document['commit'][:9]}",
+            "",
+            f"| type | {' | '.join(heads)} | time grows by | memory grows by |",
+            f"|{' --- |' * (len(heads) + 3)}",
+        ]
+        for name in dict.fromkeys(row["attn"] for row in document["rows"]):
+            rows = {row["past"]: row for row in document["rows"] if row["attn"] == name}
+            cells = [
+                f"{rows[past][key]:.{places}f}" if key in rows.get(past, {}) else "–"
+                for key, places in (("seconds", 2), ("mib", 0))
+                for past in pasts
+            ]
+            growths = [_growth(rows, key) for key in ("seconds", "mib")]
+            lines.append(f"| {name} | {' | '.join([*cells, *growths])} |")
+        skipped = {row["attn"]: row["skipped"] for row in document["rows"] if "skipped" in row}
+        lines += [f"\nNot measured further: {name}, {why}." for name, why in skipped.items()]
+        tables += ["\n".join(lines)]
+        if (ROOT / "docs" / "pictures" / f"{_length_file(document)}.png").exists():
+            tables.append(f"![](pictures/{_length_file(document)}.png)")
+    return "\n\n".join(tables) or NONE
+
+
+def _growth(rows: dict[int, Result], key: str) -> str:
+    """The factor for each doubling of P, from the first P measured to the last."""
+    known = sorted(past for past, row in rows.items() if key in row)
+    if len(known) < 2:
+        return "–"
+    doublings = log2(known[-1] / known[0])
+    return f"{(rows[known[-1]][key] / rows[known[0]][key]) ** (1 / doublings):.2f}"
+
+
+def _length_file(document: Result) -> str:
+    cuda = document["device"] == "cuda"
+    return f"length-{'cuda' if cuda else str(document['threads']) + '-threads'}"
+
+
 def _made_by(row: Result) -> str:
     return (
         f"\n`{row['command']}`: {row['hardware']}, commit {row['commit'][:9]}; the service was "
@@ -600,7 +673,7 @@ def curves() -> str:
 def commands() -> str:
     """The command behind each cell, with hardware and commit."""
     found: dict[tuple[str, ...], list[str]] = defaultdict(list)
-    for kind in ("served", "training", "attention", "curves", "comparison", "step"):
+    for kind in ("served", "training", "attention", "curves", "comparison", "step", "length"):
         for row in results(kind):
             before, seed, after = re.findall(r"^(.*--seed |)(\d*)(.*)$", row["command"])[0]
             found[before, after, row["hardware"], row["commit"][:9]].append(seed)
@@ -631,6 +704,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "start": start,
     "fit": fit,
     "evaluation": evaluation,
+    "cores": cores,
+    "length": length,
     "commands": commands,
 }
 
