@@ -63,8 +63,9 @@ class About:
     `weights` what the weights depend on.
 
     `stalls` is True where the mechanism looks at values to choose how to go on: the host then waits
-    for the GPU, and a CUDA graph cannot hold it. `no_export` says why torch.export cannot trace the
-    module in evaluation; it is empty where it can. `rows_apart` is True where a query gets the same
+    for the GPU, and a CUDA graph cannot hold it. `no_export` says why the module cannot
+    be exported in evaluation, in any place and for any number of series, by torch.export and to
+    ONNX; it is empty where it can. `rows_apart` is True where a query gets the same
     whatever other queries there are. The worst is assumed of a class that is silent.
     """
 

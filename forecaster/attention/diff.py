@@ -107,7 +107,8 @@ class DifferentialAttention(MultiHeadAttention):
 
     about = About(
         "Ye et al., Differential Transformer", 2024, "L·S·D",
-        weights="content", stalls=False, no_export="",
+        weights="content", stalls=False,
+        no_export="it takes series some at a time, so that their number must be known",
     )  # fmt: skip
     core = Core("every pair of steps", _call)
 

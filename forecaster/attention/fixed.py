@@ -137,7 +137,8 @@ class FixedAttention(SelfAttention, MultiHeadAttention):
 
     about = About(
         "Child et al., Sparse Transformer", 2019, "L·(l + c·L/l)·D",
-        weights="content", stalls=False, no_export="",
+        weights="content", stalls=False,
+        no_export="in long series ONNX has no form of its products",
     )  # fmt: skip
     core = Core("a choice of pairs", _call)
 

@@ -102,7 +102,8 @@ class GatedAttentionUnit(GatedUnit):
 
     about = About(
         "Hua et al., Transformer Quality in Linear Time", 2022, "L·S·D",
-        weights="content", stalls=False, no_export="",
+        weights="content", stalls=False,
+        no_export="it takes series one by one, so that their number must be known",
     )  # fmt: skip
     core = Core("every pair of steps", _call)
 

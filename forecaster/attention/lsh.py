@@ -170,7 +170,8 @@ class LSHAttention(SelfAttention, DrawingAttention):
     about = About(
         "Kitaev et al., Reformer", 2020, "n_hashes·L·bucket_size·D", causal="selection sees all",
         random="rotations of the hashes",
-        weights="content", stalls=False, no_export="",
+        weights="content", stalls=False,
+        no_export="ONNX has no form of its sorting",
     )  # fmt: skip
     core = Core("a choice of pairs", _call)
 

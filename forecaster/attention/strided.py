@@ -128,7 +128,8 @@ class StridedAttention(SelfAttention, MultiHeadAttention):
 
     about = About(
         "Child et al., Sparse Transformer", 2019, "L·√L·D",
-        weights="content", stalls=False, no_export="",
+        weights="content", stalls=False,
+        no_export="in long series it takes some at a time, so that their number must be known",
     )  # fmt: skip
     core = Core("a choice of pairs", _call)
 

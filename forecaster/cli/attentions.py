@@ -23,7 +23,8 @@ def attentions(
 
     cost: time of one layer, D the width of the model, L and S the lengths of queries and keys.
     causal: what the masked form promises. cross: whether it can attend to another series. random:
-    what is drawn. options: what --set attn.NAME=VALUE takes, with the defaults.
+    what is drawn. export: whether `forecaster export` can write it whatever the lengths. options:
+    what --set attn.NAME=VALUE takes, with the defaults.
 
     Example: forecaster attentions prob
     """
@@ -178,6 +179,8 @@ def _facts(name: str) -> dict[str, Any]:
         "causal": about.causal,
         "cross": not issubclass(kind, SelfAttention),
         "random": about.random,
+        "export": not about.no_export,
+        "no_export": about.no_export,
         "options": {key: field.default for key, field in fields.items()},
         "types": {key: _type(field.annotation) for key, field in fields.items()},
         "text": text,
@@ -188,7 +191,7 @@ def _show_attentions(facts: list[dict[str, Any]]) -> None:
     """For each a line in columns, then its paper and its options; 100 columns wide at most."""
     import textwrap
 
-    head = ("name", "year", "cost", "causal", "cross", "random")
+    head = ("name", "year", "cost", "causal", "cross", "random", "export")
     rows = [
         tuple({None: "–", True: "yes", False: "no"}.get(fact[key], str(fact[key])) for key in head)
         for fact in facts
@@ -213,6 +216,7 @@ def _show_attention(fact: dict[str, Any]) -> None:
     for key in ("cost", "causal", "random"):
         row(key, fact[key])
     row("cross", "yes" if fact["cross"] else "no: full attention stands there")
+    row("export", "yes" if fact["export"] else f"not everywhere: {fact['no_export']}")
     for key, value in fact["options"].items():
         row("option", f"{key} = {_setting(value)}  ({fact['types'][key]})")
     option = next((f" --set attn.{key}={_setting(x)}" for key, x in fact["options"].items()), "")

@@ -14,7 +14,7 @@ class TestAttentions:
         status, out, err = run("attentions")
         assert (status, err) == (0, "")
         head, *blocks = out.rstrip("\n").split("\n\n")
-        assert head.split() == ["name", "year", "cost", "causal", "cross", "random"]
+        assert head.split() == ["name", "year", "cost", "causal", "cross", "random", "export"]
         assert [block.split()[0] for block in blocks] == list(ATTENTIONS)
         assert max(map(len, out.splitlines())) <= 100
         facts, paper, options = blocks[list(ATTENTIONS).index("prob")].splitlines()
@@ -46,6 +46,8 @@ class TestAttentions:
         assert "option        factor = 5  (int)\n" in out
         assert "option        variant = paper  (paper or informer2020)\n" in out
         assert "cross         yes\n" in out
+        assert "export        yes\n" in out
+        assert "export        not everywhere: it looks at values" in run("attentions", "topk")[1]
 
     def test_the_summaries_are_fit_to_be_read(self, run):
         for fact in json.loads(run("attentions", "--json")[1]):
@@ -59,6 +61,7 @@ class TestAttentions:
         assert card == rows[list(ATTENTIONS).index("prob")]
         assert card["year"] == 2021
         assert card["cross"] is True
+        assert (card["export"], card["no_export"]) == (True, "")
         assert card["options"]["factor"] == 5
         assert card["types"]["factor"] == "int"
 
