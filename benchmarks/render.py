@@ -498,6 +498,21 @@ def step() -> str:
     return "\n".join(lines) if lines[2:] else NONE
 
 
+def inference() -> str:
+    """A row for each model, batch and number of threads."""
+    lines = [
+        "| model | batch | threads | ours | ONNX Runtime | by ONNX Runtime | hardware |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    lines += [
+        f"| {row['model']} | {row['batch']} | {document['threads']} | {row['ours_ms']:.2f} ms "
+        f"| {row['onnx_ms']:.2f} ms | {row['by_onnx']:.2f} | {document['hardware']} |"
+        for document in results("inference")
+        for row in document["rows"]
+    ]
+    return "\n".join(lines) if lines[2:] else NONE
+
+
 def start() -> str:
     """A row for each case, then what the imports take by package."""
     lines = ["| case | wall | processor | must / aim |", "| --- | --- | --- | --- |"]
@@ -673,7 +688,9 @@ def curves() -> str:
 def commands() -> str:
     """The command behind each cell, with hardware and commit."""
     found: dict[tuple[str, ...], list[str]] = defaultdict(list)
-    for kind in ("served", "training", "attention", "curves", "comparison", "step", "length"):
+    for kind in (
+        "served", "training", "attention", "curves", "comparison", "step", "length", "inference",
+    ):  # fmt: skip
         for row in results(kind):
             before, seed, after = re.findall(r"^(.*--seed |)(\d*)(.*)$", row["command"])[0]
             found[before, after, row["hardware"], row["commit"][:9]].append(seed)
@@ -701,6 +718,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "serving": serving,
     "overload": overload,
     "step": step,
+    "inference": inference,
     "start": start,
     "fit": fit,
     "evaluation": evaluation,

@@ -169,7 +169,7 @@ class LSHAttention(SelfAttention, DrawingAttention):
 
     about = About(
         "Kitaev et al., Reformer", 2020, "n_hashes·L·bucket_size·D", causal="selection sees all",
-        random="rotations of the hashes",
+        random="hash rotations",
         weights="content", stalls=False,
         no_export="ONNX has no form of its sorting",
     )  # fmt: skip
