@@ -701,7 +701,45 @@ def commands() -> str:
     return "\n".join(["| command | hardware | commit |", "| --- | --- | --- |", *lines])
 
 
+def memory() -> str:
+    """The estimate by the measured peak, and windows per second, of each recipe and machine."""
+    lines = [
+        "| recipe | attention | P, T | columns | batch | estimate, MiB | peak, MiB | by peak "
+        "| windows/s | machine |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    lines += [
+        f"| {row['recipe']} | {row['attn']} | {row['past']}, {row['horizon']} | {row['columns']} "
+        f"| {row['batch']} | {row['expected_mib']:,.0f} | {row['peak_mib']:,.0f} "
+        f"| {row['expected_mib'] / row['peak_mib']:.2f} | {row['windows_per_second']:.1f} "
+        f"| {row['hardware']} |"
+        for document in results("memory")
+        for row in document["rows"]
+    ]
+    return "\n".join(lines) if len(lines) > 2 else NONE
+
+
+def large() -> str:
+    """One epoch and the evaluation of the large sets."""
+    lines = [
+        "| set | rows x columns | code | CPU-s in all | minutes | peak, MiB | training, s "
+        "| windows/s | test windows | machine |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for row in results("large"):
+        code = ", ".join([f"{row['label']} ({row['commit'][:7]})", *row["sets"]])
+        lines.append(
+            f"| {row['data']} | {row['rows']:,} x {row['columns']} | {code} "
+            f"| {row['cpu_seconds']:,.0f} | {row['seconds'] / 60:.0f} | {row['peak_mib']:,} "
+            f"| {row['train_seconds']:,.0f} | {row['windows_per_second']:.1f} "
+            f"| {row['test_windows']:,} | {row['hardware']} |"
+        )
+    return "\n".join(lines) if len(lines) > 2 else NONE
+
+
 TABLES: dict[str, Callable[[], str]] = {
+    "memory": memory,
+    "large": large,
     "attentions": attentions,
     "curves": curves,
     "metrics": metrics,

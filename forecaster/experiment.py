@@ -79,7 +79,7 @@ def run(
     name = f"{config.data.label}-{config.window.horizon}-{config.attn.name}-s{config.seed}"
     _announce(name, problem, model, device, say)
     bf16 = takes_bf16(config.train, model, device, say)
-    ensure_it_fits(model, train, config.train, device, say, bf16=bf16)
+    expected = ensure_it_fits(model, train, config.train, device, say, bf16=bf16)
     about = _about(problem, model)
     params, tags = _notes(loaded, problem, model, device)
     runs = _folder("runs")
@@ -94,7 +94,7 @@ def run(
         tried, served, weighed = make_blend(problem, model, device, say)
         validation, (intervals, about["intervals"]) = validate(problem, served, device)
         metrics = {
-            **_training(fitted, train, device, say),
+            **_training(fitted, train, say, _memory(expected.of(config.train), device)),
             **weighed,
             **_validation(problem, validation, device, say),
         }
@@ -207,7 +207,12 @@ def _folder(name: str) -> Path:
     return folder
 
 
-def _training(fitted: "Fit", train: Windows, device: str, say: Say) -> dict[str, Any]:
+def _memory(expected: int, device: str) -> dict[str, Any]:
+    """The peak of memory so far, and what was expected of it, in MiB."""
+    return {"peak_mib": machine.peak_mib(device), "expected_mib": expected / 2**20}
+
+
+def _training(fitted: "Fit", train: Windows, say: Say, memory: dict[str, Any]) -> dict[str, Any]:
     say(
         f"trained {fitted.epochs} epochs in {fitted.seconds:.0f} s "
         f"({fitted.windows_per_second:.0f} windows/s); kept the weights after "
@@ -217,7 +222,7 @@ def _training(fitted: "Fit", train: Windows, device: str, say: Say) -> dict[str,
         say(sentence)
     kept = ("epochs", "seconds", "best_epoch", "steps", "windows_per_second", "still_falling")
     found = {key: getattr(fitted, key) for key in kept}
-    return {"train": {"windows": len(train), "peak_mib": machine.peak_mib(device), **found}}
+    return {"train": {"windows": len(train), **memory, **found}}
 
 
 def train_anew(problem: Problem, device: str, say: Say) -> tuple[list[Part], Blend]:

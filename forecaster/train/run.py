@@ -50,8 +50,9 @@ class Fit:
 
     `best_epoch` is when the weights were what the model now has (a fraction; 0: before training);
     `validation_mse` was measured there, on the windows used for checks. `windows_per_second` counts
-    training windows and the time of the checks. `limit` is the epochs that were allowed, `late`
-    whether `train.time_limit` ended it, `still_falling` whether the last check was the best one.
+    training windows by the time of training, without that of the checks. `limit` is the epochs that
+    were allowed, `late` whether `train.time_limit` ended it, `still_falling` whether the last check
+    was the best one.
     """
 
     validation_mse: float | None
@@ -268,14 +269,20 @@ class EpochReport(Callback):
     def __init__(self, report: Report, last_epoch: int, steps: int, between: int, bar: Bar) -> None:
         self.report, self.last_epoch, self.bar = report, last_epoch, bar
         self.steps, self.between, self.reported = steps, between, 0
-        self.windows, self.seconds = 0, 0.0
+        self.windows, self.seconds, self.checking = 0, 0.0, 0.0
+
+    def on_validation_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        self.checking -= time.monotonic()
+
+    def on_validation_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        self.checking += time.monotonic()
 
     def on_train_epoch_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         assert isinstance(module, ForecastModule)
         if trainer.global_step > self.reported:
             return
         module.loss_sum.zero_()
-        self.begun, self.before = time.monotonic(), self.windows
+        self.begun, self.before, self.checking = time.monotonic(), self.windows, 0.0
         self.rate = trainer.optimizers[0].param_groups[0]["lr"]
 
     def on_train_batch_end(
@@ -293,8 +300,9 @@ class EpochReport(Callback):
             return
         self.reported = done
         seconds = time.monotonic() - self.begun
-        self.seconds += seconds
-        speed = (self.windows - self.before) / max(seconds, 1e-9)
+        training = max(seconds - self.checking, 1e-9)
+        self.seconds += training
+        speed = (self.windows - self.before) / training
         figures = {
             "train_loss": module.mean_loss(),
             "windows_per_second": speed,
