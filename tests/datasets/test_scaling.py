@@ -3,7 +3,6 @@ import json
 import numpy as np
 import pytest
 import torch
-from sklearn.preprocessing import StandardScaler
 
 from forecaster.datasets import Items, Scaler, scaling
 from forecaster.errors import DataError
@@ -113,14 +112,3 @@ def test_a_batch_takes_the_scalers_of_its_items():
     assert scaler.at(np.array([1]), 4).mean.shape == (1, 1, 1, 2)
     one = Scaler([1.0], [2.0])
     assert one.at(None, 3) is one
-
-
-@pytest.mark.parametrize("kind", [np.float32, np.float64])
-@pytest.mark.parametrize("missing", [0.0, 0.1])
-def test_the_scaler_is_that_of_scikit_learn(kind, missing):
-    draw = np.random.default_rng(0)
-    values = (draw.normal(size=(500, 4)) * [1, 1e-6, 50, 0] + [0, 1, 1e8, 7]).astype(kind)
-    values[draw.random(values.shape) < missing] = np.nan
-    known, own = StandardScaler().fit(values), Scaler.fit(values)
-    np.testing.assert_array_equal(own.mean, known.mean_)
-    np.testing.assert_array_equal(own.std, known.scale_)
