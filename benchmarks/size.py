@@ -28,7 +28,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 
-from forecaster import machine
+from forecaster import machine, resources
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
@@ -90,7 +90,13 @@ def main() -> None:
             keep(name, large(asked.large, file, asked) | {"threads": asked.threads})
         else:
             rows = [recipe(name, Path(folder)) for name in RECIPES if name in asked.only]
-            document = {"kind": "memory", "threads": asked.threads, "rows": rows}
+            document = {
+                "kind": "memory",
+                "threads": asked.threads,
+                "hardware": machine.hardware("cpu", asked.threads),
+                "commit": resources.commit(),
+                "rows": rows,
+            }
             keep(f"memory-{asked.threads}-threads", document)
 
 

@@ -317,7 +317,7 @@ def test_the_controls_are_those_that_weigh_nothing() -> None:
 def test_a_derived_class_inherits_no_promise() -> None:
     derived = type("Derived", (ATTENTIONS["full"],), {})
     assert derived.about == replace(
-        ATTENTIONS["full"].about, stalls=True, no_export=About.no_export
+        ATTENTIONS["full"].about, stalls=True, no_export=About.no_export, rows_apart=False
     )
 
 
