@@ -268,31 +268,29 @@ def _measure(
     """
     B, H, L, _ = q.shape
     kind = accumulator(q.dtype)
-    if torch.compiler.is_exporting():  # for any number of series, in operators that others know
-        q, k = q.to(kind), k.to(kind)
-        return _max_less_mean(_gathered_scores(q, k, sample), k, sample, variant, key_mask)
+    exporting = torch.compiler.is_exporting()
     at_once = _SCORES if q.device.type == "cpu" else 4 * _SCORES
     measure = torch.empty(B, H, L, dtype=kind, device=q.device)
     sampled_scores = _SampledScores(sample, k.shape[2], kind)
-    for part in slices(B, H, sample.numel(), at_once):
-        scores = sampled_scores(q[part].to(kind), k[part].to(kind))
-        mask = None if key_mask is None else key_mask[part[0]]
-        measure[part] = _max_less_mean(scores, k, sample, variant, mask)
+    # what is exported takes any number of series, by operators that others know
+    whole = (slice(None), slice(None))
+    for part in [whole] if exporting else slices(B, H, sample.numel(), at_once):
+        q_part, k_part = q[part].to(kind), k[part].to(kind)
+        if exporting:
+            scores = _gathered_scores(q_part, k_part, sample)
+        else:
+            scores = sampled_scores(q_part, k_part)
+        if key_mask is None:
+            mean = scores.sum(3) / (sample.shape[1] if variant == "paper" else k.shape[2])
+        else:
+            seen = key_mask[part[0]][:, None, sample]
+            real = seen if variant == "paper" else key_mask[part[0], None, None]
+            mean = scores.masked_fill(~seen, 0.0).sum(3) / real.sum(3).clamp_(min=1)
+            scores = scores.masked_fill_(~seen, -math.inf)
+        if exporting:
+            return scores.amax(3) - mean
+        torch.sub(scores.amax(3), mean, out=measure[part])
     return measure
-
-
-def _max_less_mean(
-    scores: Tensor, k: Tensor, sample: Tensor, variant: Variant, key_mask: Tensor | None
-) -> Tensor:
-    """M (B, H, L) of sampled scores (B, H, L, U)."""
-    if key_mask is None:
-        mean = scores.sum(3) / (sample.shape[1] if variant == "paper" else k.shape[2])
-    else:
-        seen = key_mask[:, None, sample]
-        real = seen if variant == "paper" else key_mask[:, None, None]
-        mean = scores.masked_fill(~seen, 0.0).sum(3) / real.sum(3).clamp_(min=1)
-        scores = scores.masked_fill_(~seen, -math.inf)
-    return scores.amax(3) - mean
 
 
 def _gathered_scores(q: Tensor, k: Tensor, sample: Tensor) -> Tensor:
@@ -308,7 +306,7 @@ class _SampledScores:
 
     def __init__(self, sample: Tensor, keys: int, dtype: torch.dtype) -> None:
         self.sample, self.keys, self.dtype = sample, keys, dtype
-        self.pattern = torch.empty(0)
+        self.pattern = self.values = torch.empty(0)
 
     def __call__(self, q: Tensor, k: Tensor) -> Tensor:
         B, H, L, E = q.shape
@@ -316,18 +314,20 @@ class _SampledScores:
         if q.device.type != "cpu":
             return _gathered_scores(q, k, self.sample)
         if self.pattern.shape[0] != B * H * L:
-            self.pattern = self._pattern(B * H)
-        scores = self.pattern.values().zero_()  # because 0 times an earlier inf is NaN
+            self.values, self.pattern = self._pattern(B * H)
+        self.values.zero_()  # because 0 times an earlier inf is NaN
         torch.sparse.sampled_addmm(
             self.pattern, q.reshape(-1, E), k.reshape(-1, E).T, beta=0.0, out=self.pattern
         )
-        return scores.view(B, H, L, U)
+        return self.values.view(B, H, L, U)
 
-    def _pattern(self, pairs: int) -> Tensor:
+    def _pattern(self, pairs: int) -> tuple[Tensor, Tensor]:
+        """The values, which a compiler can see, and the pattern that holds them."""
         L, U = self.sample.shape
         shape = (pairs * L, pairs * self.keys)
         rows = torch.arange(0, (shape[0] + 1) * U, U, dtype=torch.int32)
         offsets = torch.arange(0, shape[1], self.keys, dtype=torch.int32)
         columns = (self.sample.to(torch.int32) + offsets[:, None, None]).flatten()
         values = torch.empty(len(columns), dtype=self.dtype)
-        return torch.sparse_csr_tensor(rows, columns, values, shape, check_invariants=False)
+        pattern = torch.sparse_csr_tensor(rows, columns, values, shape, check_invariants=False)
+        return values, pattern

@@ -1,6 +1,5 @@
 import subprocess
 import sys
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -150,7 +149,7 @@ def test_both_forms_of_every_kind_of_bundle(tmp_path):
         make_bundle(tmp_path / kind.replace(", ", "-").replace(" ", "-"), **options)
     parts = {"network": 0.5, "cycle": 0.3, "last": 0.2}
     blended(unsaved(calibrated=True), **parts).save(tmp_path / "blend")
-    blended(replace(unsaved(loss="pinball"), weights={}), cycle=1.0).save(tmp_path / "no-network")
+    blended(unsaved(loss="pinball"), cycle=1.0).save(tmp_path / "no-network")
     folders = sorted(tmp_path.iterdir())
     run = subprocess.run(
         [sys.executable, "-c", PROGRAM, *map(str, folders)], capture_output=True, text=True,
