@@ -207,14 +207,14 @@ def trace(served: Served, description: Description) -> torch.export.ExportedProg
     task = served.model.task
     batch, levels = torch.export.Dim("batch"), torch.export.Dim("levels")
     generator = torch.Generator().manual_seed(0)
-    scale = torch.ones(3, 1, columns, dtype=torch.float64)
     own = [*description.levels[:2], *description.levels][:3]
     every = {
         "history": torch.randn(3, description.past, columns, generator=generator).double(),
         "known": torch.zeros(3, steps, task.calendar + task.covariates),
         "levels": torch.tensor(own, dtype=torch.float64),
-        "mean": scale,
-        "std": scale,
+        # one tensor given twice would be one input of the graph
+        "mean": torch.zeros(3, 1, columns, dtype=torch.float64),
+        "std": torch.ones(3, 1, columns, dtype=torch.float64),
     }
     inputs = {name: every[name] for name in description.inputs}
     dims = {name: {0: levels if name == "levels" else batch} for name in inputs}
