@@ -4,8 +4,8 @@
     python -m benchmarks.fit --threads 1 --rounds 9 --steps 40 --json
 
 The same network (the default recipe on ETTh1, T = 336), the same windows in the same order, loss,
-clipping and optimiser: once by `fit`, once in a loop of a dozen lines. They take turns in one
-process; medians, and the median of the ratios of each turn. With one thread it is processor time,
+clipping and optimiser: once by `fit`, once in a loop of a dozen lines, both keeping the memory that
+they free. They take turns in one process; medians, and the median of the ratios of each turn. With one thread it is processor time,
 so that a busy machine does little harm, with more it is wall time. A turn is so many optimiser
 steps, without validation; what `fit` does once, before and after, is part of it.
 What is found is kept in benchmarks/results/, from which benchmarks/render.py makes the table.
@@ -27,6 +27,7 @@ from forecaster import machine, resources
 from forecaster.config import TrainConfig, load
 from forecaster.datasets import Windows
 from forecaster.model import ForecastModel
+from forecaster.machine import keeping_memory
 from forecaster.problem import find_data, make_problem
 from forecaster.train import fit
 from forecaster.train.loaders import EpochOrder
@@ -71,7 +72,8 @@ def measure(threads: int, rounds: int, steps: int) -> dict[str, Any]:
         for name, train in ways.items():
             model = problem.build_model()
             begun = clock()
-            train(model)
+            with keeping_memory():
+                train(model)
             turn[name] = clock() - begun
         turns.append(turn)
     turns = turns[1:]  # the first one warms up

@@ -695,7 +695,7 @@ def commands() -> str:
             before, seed, after = re.findall(r"^(.*--seed |)(\d*)(.*)$", row["command"])[0]
             found[before, after, row["hardware"], row["commit"][:9]].append(seed)
     lines = [
-        f"| `{before}{', '.join(seeds)}{after}` | {hardware} | {commit} |"
+        f"| `{before}{', '.join(filter(None, seeds))}{after}` | {hardware} | {commit} |"
         for (before, after, hardware, commit), seeds in found.items()
     ]
     return "\n".join(["| command | hardware | commit |", "| --- | --- | --- |", *lines])
