@@ -5,9 +5,9 @@
 
 The same network (the default recipe on ETTh1, T = 336), the same windows in the same order, loss,
 clipping and optimiser: once by `fit`, once in a loop of a dozen lines, both keeping the memory that
-they free. They take turns in one process; medians, and the median of the ratios of each turn. With one thread it is processor time,
-so that a busy machine does little harm, with more it is wall time. A turn is so many optimiser
-steps, without validation; what `fit` does once, before and after, is part of it.
+they free. They take turns in one process; medians, and the median of the ratios of each turn. With
+one thread it is processor time, so that a busy machine does little harm, with more it is wall time.
+A turn is so many optimiser steps, without validation; what `fit` does once, before and after, is part of it.
 What is found is kept in benchmarks/results/, from which benchmarks/render.py makes the table.
 """
 
@@ -26,8 +26,8 @@ import torch
 from forecaster import machine, resources
 from forecaster.config import TrainConfig, load
 from forecaster.datasets import Windows
-from forecaster.model import ForecastModel
 from forecaster.machine import keeping_memory
+from forecaster.model import ForecastModel
 from forecaster.problem import find_data, make_problem
 from forecaster.train import fit
 from forecaster.train.loaders import EpochOrder
