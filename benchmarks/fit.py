@@ -7,7 +7,8 @@ The same network (the default recipe on ETTh1, T = 336), the same windows in the
 clipping and optimiser: once by `fit`, once in a loop of a dozen lines, both keeping the memory that
 they free. They take turns in one process; medians, and the median of the ratios of each turn. With
 one thread it is processor time, so that a busy machine does little harm, with more it is wall time.
-A turn is so many optimiser steps, without validation; what `fit` does once, before and after, is part of it.
+A turn is so many optimiser steps, without validation; what `fit` does once, before and after, is
+part of it.
 What is found is kept in benchmarks/results/, from which benchmarks/render.py makes the table.
 """
 
