@@ -345,7 +345,7 @@ class TrainConfig(Section):
     gradient."""
     checkpointing: bool = False
     """Keep the input of each layer alone and compute it once more for its gradient: less memory,
-    the same gradient, a third more time."""
+    the same gradient, another forward pass."""
     refit: bool = False
     """After the honest evaluation, train once more on all rows and keep those weights."""
 
