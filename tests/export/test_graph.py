@@ -144,8 +144,9 @@ for folder in map(Path, sys.argv[1:]):
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_both_forms_of_every_kind_of_bundle(tmp_path):
-    for kind, options in KINDS.items():
+def test_both_forms(tmp_path):
+    for kind in ("plain", "wide, past", "all"):  # the others as Python runs them, above
+        options = KINDS[kind]
         make_bundle(tmp_path / kind.replace(", ", "-").replace(" ", "-"), **options)
     parts = {"network": 0.5, "cycle": 0.3, "last": 0.2}
     blended(unsaved(calibrated=True), **parts).save(tmp_path / "blend")
