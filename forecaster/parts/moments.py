@@ -7,6 +7,9 @@ columns, not N (P + T)^2, and no window is ever gathered.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -170,6 +173,21 @@ def moments(windows: Windows, task: Task, layout: Layout) -> Iterator[Moments]:
         yield from _sliding(windows, task, layout)
     else:
         yield from _gathered(windows, task, layout)
+
+
+_TOTALS: WeakKeyDictionary[Fold, dict[tuple[int, Layout], Moments]] = WeakKeyDictionary()
+
+
+def total(fold: Fold, past: int, layout: Layout) -> Moments:
+    """Those of all target columns of the training windows together, summed once for a fold.
+
+    One column's sums are held at a time: those of hundreds of columns would take gigabytes.
+    """
+    known = _TOTALS.setdefault(fold, {})
+    if (past, layout) not in known:
+        each = moments(fold.train.looking_back(past), fold.task, layout)
+        known[past, layout] = reduce(add, each)
+    return known[past, layout]
 
 
 def _sliding(windows: Windows, task: Task, layout: Layout) -> Iterator[Moments]:

@@ -2,8 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
-from operator import add
 from typing import Any, Self
 
 import torch
@@ -11,7 +9,7 @@ from torch import Tensor
 
 from forecaster.model import Task
 from forecaster.parts.base import Fold, Part, filled
-from forecaster.parts.moments import Layout, Moments, moments
+from forecaster.parts.moments import Layout, Moments, moments, total
 
 PENALTIES = (1e-3, 1e-2, 1e-1, 1.0, 10.0)
 """By the mean diagonal of the products of each group of inputs."""
@@ -146,8 +144,10 @@ class Ridge(Part):
 
     def refit(self, fold: Fold) -> "Ridge":
         near = reach(self.task.past, self.season)
-        own = list(moments(fold.train.looking_back(near), fold.task, self.layout))
-        sums = own if self.maps > 1 else [reduce(add, own)]
+        if self.maps == 1:
+            sums = [total(fold, near, self.layout)]
+        else:
+            sums = list(moments(fold.train.looking_back(near), fold.task, self.layout))
         groups = _groups(self.layout, self.task, self.past, self.inputs)
         maps = [
             _Normal(each, self.past, self.centre, self.season, groups).solve(penalty, [groups])[0]

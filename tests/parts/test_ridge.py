@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from forecaster.datasets import Windows
-from forecaster.parts import Fold, Ridge, ridge
+from forecaster.parts import Fold, Ridge, moments, ridge
 from forecaster.parts.moments import Layout
 from tests.parts import folds
 from tests.parts.folds import HORIZON, PAST, SEASON, TARGETS
@@ -231,6 +231,27 @@ class TestFit:
             again = part.refit(fold)
             assert again.settings == part.settings
             torch.testing.assert_close(again.weights, part.weights, rtol=1e-4, atol=1e-5)
+
+    def test_shared_maps_of_one_fold_sum_its_products_once(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        fold = FOLDS["all columns"]
+        monkeypatch.setattr(ridge, "WORK", 0)
+        found = Ridge.fit(fold)
+        assert {part.maps for part in found} == {1}
+        summed = []
+
+        def counted(*arguments: Any) -> Any:
+            summed.append(arguments)
+            return sums(*arguments)
+
+        sums = moments.moments
+        monkeypatch.setattr(moments, "moments", counted)
+        anew = replace(fold)
+        for part in found:
+            again = part.refit(anew)
+            torch.testing.assert_close(again.weights, part.weights, rtol=1e-4, atol=1e-5)
+        assert len(summed) == 1
 
     def test_a_refit_keeps_what_was_chosen(self) -> None:
         fold = FOLDS["whole"]
