@@ -311,7 +311,7 @@ class _SampledScores:
     def __call__(self, q: Tensor, k: Tensor) -> Tensor:
         B, H, L, E = q.shape
         U = self.sample.shape[1]
-        if q.device.type != "cpu" or U > self.keys:  # torch keeps no more values than places
+        if q.device.type != "cpu" or self.keys < U:  # torch keeps no more values than places
             return _gathered_scores(q, k, self.sample)
         if self.pattern.shape[0] != B * H * L:
             self.values, self.pattern = self._pattern(B * H)
