@@ -251,14 +251,14 @@ def _interval(paired: Result) -> str:
 
 def counts() -> str:
     """In how many cells a paired interval leaves out zero, and on which side; the first seed."""
-    cells = {f"{key[0]}, {key[1]}, T = {key[3]}": rows[0]
-             for key, rows in joined("served", CELL).items()}  # fmt: skip
+    cells = _first_seeds("served")
     adds = {name: row["network"]["adds"] for name, row in cells.items()}
     asked = {
         "served against the best closed form": {n: _best(row)[1] for n, row in cells.items()},
         "served against the same without its network": {
             n: each for n, each in adds.items() if each
         },
+        "on the calibrating half: served against its best part": _first_seeds("best-part"),
     }
     lines = ["| | cells | better | not measurable | worse | where worse |", f"|{' --- |' * 6}"]
     for words, paired in asked.items():
@@ -269,11 +269,35 @@ def counts() -> str:
             sides[Verdict.of(low, high) if known else Verdict.SAME].append(name)
         worse = sides[Verdict.WORSE]
         numbers = (len(sides[v]) for v in (Verdict.BETTER, Verdict.SAME, Verdict.WORSE))
-        lines.append(
-            f"| {words} | {len(paired)} | {' | '.join(map(str, numbers))} "
-            f"| {'; '.join(worse) or 'nowhere'} |"
-        )
-    return "\n".join(lines) if cells else NONE
+        if paired:
+            lines.append(
+                f"| {words} | {len(paired)} | {' | '.join(map(str, numbers))} "
+                f"| {'; '.join(worse) or 'nowhere'} |"
+            )
+    return "\n".join(lines) if lines[2:] else NONE
+
+
+def _first_seeds(kind: str) -> dict[str, Result]:
+    """The first seed of every cell of a kind, by what tells it from the others."""
+    found = joined(kind, CELL).items()
+    return {f"{key[0]}, {key[1]}, T = {key[3]}": rows[0] for key, rows in found}
+
+
+def best_part() -> str:
+    """A row for each cell and seed: what is served and its best part on the calibrating half."""
+    lines = [
+        "| config | data | T | P | seed | served, MSE | best part, MSE | served − it, 95 % "
+        "| windows |",
+        f"|{' --- |' * 9}",
+    ]
+    for (config, data, features, horizon, past, _), rows in joined("best-part", CELL).items():
+        lines += [
+            f"| {config} | {data} ({features}) | {horizon} | {past} | {row['seed']} "
+            f"| {row['mse']:.4f} | {row['best']} {row['parts'][row['best']]['mse']:.4f} "
+            f"| {_interval(row)} | {row['windows']} |"
+            for row in rows
+        ]
+    return "\n".join(lines) if lines[2:] else NONE
 
 
 def parts() -> str:
@@ -689,7 +713,8 @@ def commands() -> str:
     """The command behind each cell, with hardware and commit."""
     found: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for kind in (
-        "served", "training", "attention", "curves", "comparison", "step", "length", "inference",
+        "served", "best-part", "training", "attention", "curves", "comparison", "step", "length",
+        "inference",
     ):  # fmt: skip
         for row in results(kind):
             before, seed, after = re.findall(r"^(.*--seed |)(\d*)(.*)$", row["command"])[0]
@@ -748,6 +773,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "prices": prices,
     "cells": cells,
     "counts": counts,
+    "best_part": best_part,
     "parts": parts,
     "missing": missing,
     "recipe": recipe,

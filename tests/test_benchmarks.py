@@ -5,16 +5,21 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
 
 from forecaster import bench
 from forecaster.attention import ATTENTIONS
 from forecaster.datasets import card_names
+from forecaster.problem import Problem
 from forecaster.resources import configs
+from tests import small
 from tests.compare.grids import finished
 
 BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
@@ -188,6 +193,18 @@ class TestServed:
         assert one.endswith("| 2 | 1 | 0 | 1 | ETTh1, ETTh1, T = 192 |")
         assert other.endswith("| 1 | 0 | 1 | 0 | nowhere |"), "too few windows are no measure"
 
+    def test_best_parts(self, results: Path, render: ModuleType) -> None:
+        own = {"kind": "best-part", "best": "ridge, 504", "parts": {"ridge, 504": {"mse": 0.3}}}
+        self.keep(results, **own, paired_low=0.1, paired_high=0.2)
+        self.keep(results, **own, horizon=192, paired_low=None, paired_high=None)
+        (count,) = render.counts().splitlines()[2:]
+        assert count.endswith(
+            "served against its best part | 2 | 0 | 1 | 1 | ETTh1, ETTh1, T = 96 |"
+        )
+        one, other = render.best_part().splitlines()[2:]
+        assert one.endswith("| 0 | 0.4000 | ridge, 504 0.3000 | [+0.1000, +0.2000] | 99 |")
+        assert "| too few windows |" in other
+
     def test_a_command_stands_once_for_all_seeds(self, results: Path, render: ModuleType) -> None:
         for seed in (0, 1):
             self.keep(results, seed=seed, command=f"forecaster train --seed {seed} --json")
@@ -227,6 +244,76 @@ class TestTraining:
         assert "--horizon 192 --seed 0" in told
         assert len(run) == 1
         assert not missing.file(0).exists()
+
+
+class TestBestPart:
+    """benchmarks/best_part.py, on the small data set."""
+
+    @pytest.fixture
+    def best_part(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+        module = script("best_part", monkeypatch)
+        monkeypatch.setattr(module, "RESULTS", tmp_path / "results")
+        with small.at_home(tmp_path):
+            yield module
+
+    def run(self, module: ModuleType, monkeypatch: pytest.MonkeyPatch, *data: str) -> None:
+        cells = [module.Cell("small.yaml", "small", horizon) for horizon in (5, 80)]
+        monkeypatch.setattr(module, "shipped", lambda: cells)
+        monkeypatch.setattr(sys, "argv", ["best_part.py", "--data", *data])
+        module.main()
+
+    def test_it_is_measured_on_the_calibrating_half(
+        self, best_part: ModuleType, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with pytest.raises(SystemExit, match=r"1 cells failed:\n.* T = 80.* no calibrating half"):
+            self.run(best_part, monkeypatch, "small")
+        (file,) = best_part.RESULTS.iterdir()
+        assert file.name.startswith("best-part-small.yaml-small-5-prob-s0")
+        row = json.loads(file.read_text())
+        assert row["windows"] == (small.VALIDATION - small.TRAIN) // 2 - 5 + 1
+        errors = {name: part["mse"] for name, part in row["parts"].items()}
+        assert row["best"] == min(errors, key=lambda name: errors[name])
+        assert row["paired_low"] < row["mse"] - errors[row["best"]] < row["paired_high"]
+        assert sum(part["weight"] for part in row["parts"].values()) == pytest.approx(1)
+        assert errors["seasonal naive, 12"] == pytest.approx(self.naive(), rel=1e-4)
+
+    def naive(self) -> float:
+        """The mean squared error of the last cycle repeated, on the second half of validation."""
+        values = pd.read_csv(Path("data") / "small.csv")[[*small.COLUMNS]].to_numpy()
+        values = (values - values[: small.TRAIN].mean(0)) / values[: small.TRAIN].std(0)
+        half = (small.TRAIN + small.VALIDATION) // 2
+        starts = range(half, small.VALIDATION - 5 + 1)
+        off = [values[at : at + 5] - values[at - 12 : at - 7] for at in starts]
+        return float(np.square(off).mean())
+
+    def test_the_test_rows_are_not_read(
+        self, best_part: ModuleType, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def read(*_: object) -> None:
+            raise AssertionError("the test windows were asked for")
+
+        monkeypatch.setattr(Problem, "test", read)
+        assert best_part.measure(best_part.Cell("small.yaml", "small", 5), 0)["windows"] == 26
+
+    def test_a_cell_that_is_there_stays_and_an_unknown_card_is_refused(
+        self,
+        best_part: ModuleType,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        monkeypatch.setattr(best_part, "measure", lambda cell, seed: {"horizon": cell.horizon})
+        self.run(best_part, monkeypatch, "all")
+        monkeypatch.setattr(best_part, "measure", None)
+        self.run(best_part, monkeypatch, "small")
+        with pytest.raises(SystemExit):
+            self.run(best_part, monkeypatch, "small", "smell")
+        assert "no card smell" in capsys.readouterr().err
+
+    def test_every_card_has_a_cell(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        module = script("best_part", monkeypatch)
+        assert {cell.data for cell in module.shipped()} == set(card_names())
+        files = [cell.file(0) for cell in module.shipped()]
+        assert len(files) == len(set(files))
 
 
 class TestBlending:
