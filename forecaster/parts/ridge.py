@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Self
 
 import torch
@@ -149,10 +150,10 @@ class Ridge(Part):
         else:
             sums = list(moments(fold.train.looking_back(near), fold.task, self.layout))
         groups = _groups(self.layout, self.task, self.past, self.inputs)
-        maps = [
-            _Normal(each, self.past, self.centre, self.season, groups).solve(penalty, [groups])[0]
-            for each, penalty in zip(sums, self.penalties, strict=True)
-        ]
+        maps = []
+        for each, penalty in zip(sums, self.penalties, strict=True):
+            normal = _Normal(each, self.past, self.centre, self.season, groups)
+            maps += [weights for weights, _ in normal.solve(penalty, [groups], normal)]
         part = type(self)(self.task, **self.settings)
         part.weights.copy_(torch.stack(maps))
         return part.to(self.weights.device)
@@ -193,46 +194,66 @@ def _groups(layout: Layout, task: Task, past: int, inputs: str) -> tuple[int, ..
 
 
 class _Normal:
-    """The normal equations of one map, and the map that a strong penalty leaves."""
+    """The normal equations of maps, as steps from the one that a strong penalty leaves."""
 
     def __init__(
         self, sums: Moments, past: int, centre: str, season: int, groups: Sequence[int]
     ) -> None:
-        longest, horizon = sums.past, sums.horizon
-        middle = torch.zeros(longest, dtype=torch.float64)
+        horizon = sums.horizon
+        middle = torch.zeros(sums.past, dtype=torch.float64)
         middle[-1 if centre == "last" else -season :] = 1
         self.groups = groups
         kept = sum(groups)
         gram, cross, self.squares = sums.centred(past, middle / middle.sum())
-        self.gram, self.cross = gram[:kept, :kept], cross[:kept]
+        self.gram, self.missing = gram[:kept, :kept], cross[:kept]
         self.start = torch.zeros(kept, horizon, dtype=torch.float64)
         if centre == "cycle":
             cycles = past // season
-            for step in range(horizon):
-                phase = step % season
-                self.start[past - cycles * season + phase : past : season, step] = 1 / cycles
-        self.missing = self.cross - self.gram[:, :past] @ self.start[:past]
+            cycle = torch.eye(season, dtype=torch.float64).repeat(cycles, 1) / cycles
+            phases = torch.arange(horizon) % season
+            begin = past - len(cycle)
+            self.start[begin:past] = cycle[:, phases]
+            self.missing = cross[:kept] - (self.gram[:, begin:past] @ cycle)[:, phases]
+            both = cross[begin:past] + self.missing[begin:past]
+            self.squares -= float((self.start[begin:past] * both).sum())
 
-    def solve(self, penalty: float, kinds: Sequence[Sequence[int]]) -> list[Tensor]:
-        """The maps (inputs, T) with this penalty, relative to the mean square of each group.
+    def solve(
+        self, penalty: float, kinds: Sequence[Sequence[int]], judge: "_Normal"
+    ) -> Iterator[tuple[Tensor, float]]:
+        """The map (inputs, T) of each of `kinds`, and its squared error, summed, by `judge`.
 
-        One factor serves all `kinds`, each the groups of one map: the factor of fewer inputs, the
-        first ones, is a corner of it.
+        `penalty` is relative to the mean square of each group; a kind has the groups of the one
+        before it and more. Its new inputs join by block elimination: `found` is the inverse of the
+        products of the inputs so far times [missing, products with the inputs still to come], and
+        `seen` are the judge's products times that.
         """
         means = (part.mean().clamp(min=1e-9) for part in self.gram.diagonal().split(self.groups))
         scale = torch.cat([m.expand(n) for m, n in zip(means, self.groups, strict=True)])
-        factor = torch.linalg.cholesky(self.gram + torch.diag(penalty * scale))
-        maps = []
-        for kept in map(sum, kinds):
-            step = torch.cholesky_solve(self.missing[:kept], factor[:kept, :kept])
-            maps.append(self.start[:kept] + step)
-        return maps
+        horizon = self.missing.shape[1]
+        found = seen = self.gram.new_zeros(0)
+        for begin, end in pairwise([0, *map(sum, kinds)]):
+            own = self.gram[begin:end, begin:end] + torch.diag(penalty * scale[begin:end])
+            right = torch.cat([self.missing[begin:end], self.gram[begin:end, end:]], dim=1)
+            across = judge.gram[:, begin:end]
+            if not begin:
+                found = torch.cholesky_solve(right, torch.linalg.cholesky(own))
+                seen = across @ found
+            else:
+                joins = slice(horizon, horizon + end - begin)
+                before, found = found[:, joins], _without(found, joins)
+                of_before, seen = seen[:, joins], _without(seen, joins)
+                known = self.gram[begin:end, :begin]
+                factor = torch.linalg.cholesky(own - known @ before)
+                step = torch.cholesky_solve(right - known @ found, factor)
+                found = torch.cat([found - before @ step, step])
+                seen = seen + (across - of_before) @ step
+            change = found[:, :horizon]
+            off = change * (seen[:end, :horizon] - 2 * judge.missing[:end])
+            yield self.start[:end] + change, judge.squares + float(off.sum())
 
-    def error(self, weights: Tensor) -> float:
-        """The squared error of a map of the first inputs on these windows, summed."""
-        kept = len(weights)
-        off = weights * (self.gram[:kept, :kept] @ weights - 2 * self.cross[:kept])
-        return self.squares + float(off.sum())
+
+def _without(columns: Tensor, joined: slice) -> Tensor:
+    return torch.cat([columns[:, : joined.start], columns[:, joined.stop :]], dim=1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -293,9 +314,9 @@ class _Fitting:
             judged = _Normal(judge, past, centre, self.season, groups["level"])
             trials: dict[str, list[tuple[float, float, Tensor]]] = {each: [] for each in groups}
             for penalty in PENALTIES:
-                maps = normal.solve(penalty, list(groups.values()))
-                for inputs, weights in zip(groups, maps, strict=True):
-                    trials[inputs].append((judged.error(weights), penalty, weights))
+                maps = normal.solve(penalty, list(groups.values()), judged)
+                for inputs, (weights, error) in zip(groups, maps, strict=True):
+                    trials[inputs].append((error, penalty, weights))
             for inputs, own in trials.items():
                 found[inputs].append(min(own, key=lambda trial: trial[0]))
         values = sum(judge.values for _, judge in columns)
