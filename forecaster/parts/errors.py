@@ -1,12 +1,12 @@
 """How far forecasts are off on windows, many forecasts at a time."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import isfinite
 
 import torch
 from torch import Tensor
 
-from forecaster.datasets import Windows
+from forecaster.datasets import Batch, Windows
 from forecaster.errors import DivergedError
 
 Forecast = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
@@ -28,34 +28,61 @@ def products(
     In float64 on the CPU, over the targets of the windows; missing ones count nowhere. Raises
     DivergedError naming the first forecast that is not finite.
     """
-    n, horizon = len(forecasts), windows.horizon
+    n, horizon, columns = len(forecasts), windows.horizon, len(windows.targets)
     sums = torch.zeros(horizon, n, n, dtype=torch.float64)
     counts = torch.zeros(horizon, dtype=torch.float64)
     with torch.inference_mode():
-        for index in chosen(windows, most).split(windows.evaluation_batch):
-            batch = windows.batch(index)
-            off = torch.stack([f(*batch.inputs) for f in forecasts], dim=-1)
-            off = off - batch.target[..., None]
-            if batch.target_observed is not None:
-                off = off.masked_fill(~batch.target_observed[..., None], 0.0)
-                counts += batch.target_observed.sum(dim=(0, 2)).cpu()
-            else:
-                counts += batch.target.shape[0] * batch.target.shape[2]
-            steps = off.transpose(0, 1).flatten(1, 2).double()
-            sums += (steps.transpose(1, 2) @ steps).cpu()
-    own = sums.diagonal(dim1=1, dim2=2).sum(dim=0)
-    for forecast, squared in zip(forecasts, own.tolist(), strict=True):
-        if not isfinite(squared):
+        for batch in _batches(windows, most):
+            size = len(batch.target)
+            steps = torch.empty(
+                horizon, n, size, columns, dtype=torch.float64, device=batch.target.device
+            )
+            for place, forecast in enumerate(forecasts):
+                steps[:, place] = _off(forecast, batch).transpose(0, 1)
+            rows = steps.flatten(2)
+            sums += (rows @ rows.transpose(1, 2)).cpu()
+            counts += _counted(batch)
+    _check(forecasts, sums.diagonal(dim1=1, dim2=2).sum(dim=0))
+    return sums / counts.clamp(min=1)[:, None, None], counts
+
+
+def mse(forecasts: Sequence[Forecast], windows: Windows, most: int = MOST) -> Tensor:
+    """The mean squared error of each forecast, (n,); as `products` otherwise."""
+    sums = torch.zeros(len(forecasts), dtype=torch.float64)
+    count = 0.0
+    with torch.inference_mode():
+        for batch in _batches(windows, most):
+            for place, forecast in enumerate(forecasts):
+                sums[place] += _off(forecast, batch).square_().sum(dtype=torch.float64).cpu()
+            count += float(_counted(batch).sum())
+    _check(forecasts, sums)
+    return sums / max(count, 1)
+
+
+def _batches(windows: Windows, most: int) -> Iterator[Batch]:
+    return map(windows.batch, chosen(windows, most).split(windows.evaluation_batch))
+
+
+def _off(forecast: Forecast, batch: Batch) -> Tensor:
+    """Its errors (B, T, K), 0 where the truth is missing."""
+    off = forecast(*batch.inputs) - batch.target
+    seen = batch.target_observed
+    return off if seen is None else off.masked_fill_(~seen, 0.0)
+
+
+def _counted(batch: Batch) -> Tensor:
+    """The values of the truth at each step, (T,)."""
+    if batch.target_observed is not None:
+        return batch.target_observed.sum(dim=(0, 2)).cpu()
+    size, horizon, columns = batch.target.shape
+    return torch.full((horizon,), size * columns)
+
+
+def _check(forecasts: Sequence[Forecast], squared: Tensor) -> None:
+    for forecast, own in zip(forecasts, squared.tolist(), strict=True):
+        if not isfinite(own):
             name = getattr(forecast, "name", type(forecast).__name__)
             raise DivergedError(
                 f"the forecast of the part '{name}' is not finite on the windows that judge it: "
                 "mend the part, or remove the package that brings it"
             )
-    return sums / counts.clamp(min=1)[:, None, None], counts
-
-
-def mse(forecasts: Sequence[Forecast], windows: Windows, most: int = MOST) -> Tensor:
-    """The mean squared error of each forecast, (n,)."""
-    found, counts = products(forecasts, windows, most)
-    squared = found.diagonal(dim1=1, dim2=2)
-    return (squared * counts[:, None]).sum(dim=0) / counts.sum().clamp(min=1)
