@@ -315,7 +315,8 @@ class TrainConfig(Section):
     optimiser: Literal["adam", "adamw"] = "adam"
     lr: Rate = 1e-4
     lr_of: dict[str, Rate] = {}
-    """Other learning rates, without weight decay, for parameters whose name begins with the key."""
+    """Other learning rates, without weight decay, for parameters whose name begins with the key.
+    They belong to a model: naming another one drops them, as it drops the options of the first."""
     few_steps: Positive | None = None
     """Where an epoch has fewer optimiser steps than this, the rates of `lr_of` are multiplied by
     their ratio, few_steps / steps: they are meant for many windows."""
@@ -746,6 +747,9 @@ def _put(
         old += [".".join([*sections, option]) for option in options]
         for option in options:
             del node[option]
+        if sections == ["model"] and isinstance(values.get("train"), dict):
+            values["train"].pop("lr_of", None)  # its keys are paths of the other model
+            old.append("train.lr_of")
     node[last] = value
     for place in list(origins):
         if any(place == path or place.startswith(f"{path}.") for path in old):

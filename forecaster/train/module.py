@@ -201,13 +201,15 @@ def parameter_groups(
 ) -> list[dict[str, Any]]:
     """Parameters grouped by the longest key of `lr_of` that begins their name.
 
-    Raises ConfigError for a key that begins no parameter's name.
+    Raises ConfigError for a key that begins no parameter's name, unless it is the name of a path
+    of the model that is switched off.
     """
     groups: dict[str | None, list[Tensor]] = {key: [] for key in [None, *lr_of]}
     for name, parameter in model.named_parameters():
         keys = [key for key in lr_of if name.startswith(key)]
         groups[max(keys, key=len) if keys else None].append(parameter)
-    empty = [key for key in lr_of if not groups[key]]
+    off = {key for key in lr_of if isinstance(getattr(model, key, ""), torch.nn.Module | None)}
+    empty = [key for key in lr_of if not groups[key] and key not in off]
     if empty:
         raise ConfigError(
             f"train.lr_of.{empty[0]}: no parameter of this model begins with '{empty[0]}'; there "

@@ -159,6 +159,17 @@ def test_a_key_without_parameters_is_refused_with_what_there_is() -> None:
         parameter_groups(cycle(), {"lineer": 0.1}, 0.3, 0.0)
 
 
+def test_the_rate_of_a_path_that_is_off_goes_unused() -> None:
+    rates = {"linear": 0.1, "encoder": 0.2}
+    assert cycle().linear is not None
+    on, off = (parameter_groups(cycle(linear=each), rates, 0.3, 0.0) for each in (True, False))
+    assert [len(group["params"]) for group in on][1:] == [1, len(on[2]["params"])]
+    assert [len(group["params"]) for group in off][1:] == [0, len(on[2]["params"])]
+    torch.optim.Adam(off)
+    with pytest.raises(ConfigError, match="'train'"):  # what is no path of the model
+        parameter_groups(cycle(), {"train": 0.1}, 0.3, 0.0)
+
+
 def test_every_parameter_may_have_a_rate_of_its_own() -> None:
     model = nn.ModuleDict({"a": nn.Linear(1, 1)})
     groups = parameter_groups(model, {"a": 0.1}, 0.3, 0.0)
