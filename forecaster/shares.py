@@ -42,10 +42,15 @@ def made_of(bundle: "Bundle") -> list[PartFigures]:
 
 
 def tried(bundle: "Bundle") -> list[PartFigures]:
-    """Those, then the parts that were weighed and have no share in the forecast."""
+    """Those, then what was weighed or judged beside them and has no share in the forecast."""
     served = made_of(bundle)
-    names = {part.name for part in served}
-    others = [name for name in bundle.metrics.get("parts", {}) if name not in names]
+    weighed, floors = (
+        bundle.metrics.get("parts", {}),
+        bundle.metrics.get("test", {}).get("floors", {}),
+    )
+    others = dict.fromkeys([*weighed, *floors])
+    for part in served:
+        others.pop(part.name, None)
     return served + [_part(bundle, name, "", 0.0) for name in others]
 
 
@@ -62,7 +67,9 @@ def _part(bundle: "Bundle", name: str, kind: str, weight: float) -> PartFigures:
         weight=weight,
         validation_mse=weighed.get("validation_mse"),
         test_mse=own.get("mse"),
-        chosen=f"attention {bundle.config.attn.name}" if network else weighed.get("chosen", ""),
+        chosen=f"attention {bundle.config.attn.name}"
+        if network
+        else {**own, **weighed}.get("chosen", ""),
     )
 
 

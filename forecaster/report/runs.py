@@ -13,7 +13,6 @@ from forecaster import shares
 from forecaster.bench.inference import TOGETHER, Inference, inference
 from forecaster.bundle import Bundle
 from forecaster.evaluate import SHARES, Evaluation, Verdict, interval_text, is_borderline, percent
-from forecaster.evaluate.display import table
 from forecaster.evaluate.examples import examples
 from forecaster.evaluate.figures import Cost, IntervalMetric, measure, shown, whole
 from forecaster.evaluate.lags import LagProfile, lag_profile
@@ -115,7 +114,6 @@ def of_runs(sources: Sequence[str], command: str, device: str) -> Page:
             Section("figures", "Figures", amounts, [_table(group) for group in together]),
             Section("verdicts", "Verdicts", verdicts, [*_pairs(together)]),
             _shares(runs),
-            Section("floors", "Floors", tables=[_floors(run) for run in runs]),
             *_intervals(together),
             Section(
                 "frontier",
@@ -215,12 +213,6 @@ def _pairs(groups: Sequence[Sequence[Judged]]) -> Iterator[Table]:
             ))  # fmt: skip
         if rows:
             yield Table(("pair", "MSE difference", "paired 95 % interval", "verdict"), rows)
-
-
-def _floors(run: Judged) -> Table:
-    """The rows of the terminal's table."""
-    head, *rows = table(run.evaluation.to_dict())
-    return Table(head, rows, f"On the test windows of {run.name}", frozenset({0}))
 
 
 def _intervals(groups: Sequence[Sequence[Judged]]) -> Iterator[Section]:
