@@ -155,6 +155,10 @@ def parameters(name: str, tensors: dict[str, Tensor], time: Tensor) -> dict[str,
         phase = 2 * math.pi * time / CYCLE
         cycle = 1.4 * torch.stack([phase.cos(), phase.sin()], dim=1)
         return {"rows": cycle, "columns": cycle}
+    if name == "static":  # the last steps, and those of the same phase
+        lag = (time[:, None] - time).abs()
+        scores = -3 + 5 * torch.cos(2 * math.pi * lag / CYCLE).clamp(min=0) - 0.06 * lag
+        return {"A": scores[None]}
     if name == "aft-local":  # the band: the nearer, the more
         window = OPTIONS[name]["window"]
         distance = torch.arange(1 - window, window, dtype=time.dtype).abs()

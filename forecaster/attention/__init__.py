@@ -46,11 +46,9 @@ if TYPE_CHECKING:
     from forecaster.attention.none import NoAttention
     from forecaster.attention.prob import ProbSparseAttention, prob_counts, prob_sparse_attention
     from forecaster.attention.single import SingleHeadAttention, single_head_attention
+    from forecaster.attention.static import StaticAttention, static_attention
     from forecaster.attention.strided import StridedAttention, strided_attention
     from forecaster.attention.topk import TopKAttention, topk_attention
-
-    CONTROLS: tuple[str, ...]
-    """What a comparison holds the others against; in a measurement they dominate nothing."""
 
 ATTENTIONS: "MutableMapping[str, type[Attention]]" = Table(
     {
@@ -70,6 +68,7 @@ ATTENTIONS: "MutableMapping[str, type[Attention]]" = Table(
         "aft-local": "AFTLocalAttention",
         "aft-simple": "AFTSimpleAttention",
         "aft-conv": "AFTConvAttention",
+        "static": "StaticAttention",
         "mean": "MeanAttention",
         "none": "NoAttention",
     }
@@ -77,6 +76,9 @@ ATTENTIONS: "MutableMapping[str, type[Attention]]" = Table(
 
 CATALOGUE: "Mapping[str, type[Attention]]" = Catalogue(ATTENTIONS)
 """`ATTENTIONS` and what other installed packages offer: what --attn takes."""
+
+CONTROLS = ("static", "mean", "none")
+"""What a comparison holds the others against; in a measurement they dominate nothing."""
 
 # What people also call them; only suggested, and only if the table holds what is meant.
 SYNONYMS = {
@@ -86,6 +88,7 @@ SYNONYMS = {
     "vanilla": "full",
     "dot": "full",
     "uniform": "mean",
+    "normlin": "static",
     "logtrans": "logsparse",
     "reformer": "lsh",
     "sparse": "strided",
@@ -100,18 +103,17 @@ __all__ = [
     "FixedAttention", "FullAttention", "GatedAttentionUnit", "LSHAttention",
     "LogSparseAttention", "MeanAttention", "MixedChunkAttention", "MultiHeadAttention",
     "NoAttention", "Place", "ProbSparseAttention", "Role", "SingleHeadAttention",
-    "StridedAttention", "TopKAttention", "additive_attention", "aft_attention",
-    "aft_conv_attention", "aft_conv_kernel", "aft_local_attention", "aft_simple_attention",
-    "differential_attention", "fixed_attention", "full_attention", "lambda_init",
-    "log_sparse_attention", "log_sparse_offsets", "lsh_attention", "lsh_buckets",
+    "StaticAttention", "StridedAttention", "TopKAttention", "additive_attention",
+    "aft_attention", "aft_conv_attention", "aft_conv_kernel", "aft_local_attention",
+    "aft_simple_attention", "differential_attention", "fixed_attention", "full_attention",
+    "lambda_init", "log_sparse_attention", "log_sparse_offsets", "lsh_attention", "lsh_buckets",
     "mean_attention", "mixed_chunk_attention", "prob_counts", "prob_sparse_attention",
-    "relu_squared_attention", "single_head_attention", "strided_attention", "topk_attention",
+    "relu_squared_attention", "single_head_attention", "static_attention", "strided_attention",
+    "topk_attention",
 ]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
-    if name == "CONTROLS":
-        return tuple(each for each in ATTENTIONS if ATTENTIONS[each].about.weights == "nothing")
     files = (each.replace("-", "_") for each in ATTENTIONS)
     for file in ("base", "common.multihead", *files) if name in __all__ else ():
         module = import_module(f"{__name__}.{file}")

@@ -14,7 +14,7 @@ from forecaster.flags import names, numbers, parse
 def compare(
     attn: Annotated[
         str | None,
-        typer.Option(help='"all", or names with commas; full, none and mean always come along.'),
+        typer.Option(help='"all", or names with commas; full and the controls always come along.'),
     ] = None,
     horizon: Annotated[str | None, typer.Option(help="Steps to forecast, with commas.")] = None,
     data: Annotated[str | None, typer.Option(help="Data sets, with commas.")] = None,

@@ -79,7 +79,7 @@ class Definition(Section):
     horizons: Annotated[list[Positive], Field(min_length=1)]
     """Steps to forecast."""
     attn: Literal["all"] | list[str] = "all"
-    """Attention types; `full`, `none` and `mean` always come along."""
+    """Attention types; `full` and the controls always come along."""
     seeds: Positive | Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)] = 3
     """How many, from 0; or which."""
     protocol: Protocol

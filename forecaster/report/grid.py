@@ -10,6 +10,7 @@ from safetensors.numpy import load_file as load_arrays
 from safetensors.numpy import save_file as save_arrays
 from safetensors.torch import load_file as load_weights
 
+from forecaster.attention import CONTROLS
 from forecaster.compare import GRIDS, finished, table
 from forecaster.compare.cell import WEIGHTS, Finished
 from forecaster.config import load_dict
@@ -237,7 +238,7 @@ def _steps(group: Group, cells: Cells) -> Chart:
         for row in group
     }
     order = sorted(group, key=lambda row: row["mse"])
-    references = [name for name in ("full", "none", "mean") if name in curves]
+    references = [name for name in ("full", *CONTROLS) if name in curves]
     bold = dict.fromkeys([*references, order[0]["attn"], order[-1]["attn"]])
     return step_chart(_short(group), curves, None, list(bold))
 

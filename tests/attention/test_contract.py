@@ -296,7 +296,7 @@ def test_place_refuses_a_width_that_the_heads_do_not_divide() -> None:
 @every
 def test_says_where_it_comes_from_and_what_it_costs(name: str) -> None:
     about = ATTENTIONS[name].about
-    assert (about.paper == "none") == (name in {"mean", "none"})
+    assert (about.paper == "none") == (name in CONTROLS)
     assert (about.year is None) == (about.paper == "none")
     assert "not said" not in (about.cost, about.weights, about.no_export)
 
@@ -310,8 +310,8 @@ def test_its_weights_depend_on_what_it_says(name: str) -> None:
     assert (bend.abs().max() > 1e-6) == (ATTENTIONS[name].about.weights == "content")
 
 
-def test_the_controls_are_those_that_weigh_nothing() -> None:
-    assert set(CONTROLS) == {"mean", "none"}
+def test_no_weight_of_a_control_depends_on_content() -> None:
+    assert all(ATTENTIONS[name].about.weights != "content" for name in CONTROLS)
 
 
 def test_a_derived_class_inherits_no_promise() -> None:
@@ -332,7 +332,7 @@ def test_runs_in_inference_mode(name: str) -> None:
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
-@pytest.mark.parametrize("name", CORES)
+@pytest.mark.parametrize("name", [name for name in CORES if name != "static"])  # which stays short
 @pytest.mark.parametrize("causal", [False, True])
 def test_long_series_take_far_less_than_the_matrix_of_scores(name: str, causal: bool) -> None:
     def run(length: int) -> None:

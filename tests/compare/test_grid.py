@@ -35,7 +35,7 @@ def build(cell, grid):
 class TestDefine:
     def test_the_references_come_along(self):
         assert define(values(attn=["lsh", "prob"]), {}, "").attentions() == [
-            "full", "prob", "lsh", "mean", "none",
+            "full", "prob", "lsh", "static", "mean", "none",
         ]  # fmt: skip
         assert define(values(attn="all"), {}, "").attentions() == list(ATTENTIONS)
 
@@ -116,7 +116,7 @@ class TestResolve:
         for cell in grid.cells:
             full = counts[cell.regime, "full"]
             assert cell.within_budget == (abs(cell.parameters / full - 1) <= BUDGET_MARGIN)
-            near = cell.attn not in ("gau", "flash") and not cell.attn.startswith("aft-")
+            near = cell.attn not in ("gau", "flash", "static") and not cell.attn.startswith("aft-")
             assert cell.within_budget or not near
         assert not all(cell.within_budget for cell in grid.cells), "some cannot be brought there"
 
@@ -199,5 +199,9 @@ def test_the_packaged_grids(file, monkeypatch):
     lengths = sorted({tokens(build(cell, made)) for cell in made.cells if cell.attn == "full"})
     assert lengths[0] >= 84
     assert lengths[-1] >= 512
-    assert {c.attn for c in made.cells if not c.within_budget} <= {"aft-full", "aft-local"}
+    assert {c.attn for c in made.cells if not c.within_budget} <= {
+        "aft-full",
+        "aft-local",
+        "static",
+    }
     assert not any(amounts_to_full(cell.attn, build(cell, made)) for cell in made.cells)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from forecaster import report
+from forecaster.attention import CONTROLS
 from forecaster.compare import GRIDS, table
 from forecaster.compare import finished as finished_cells
 from forecaster.compare.cell import FACTS, Finished, Shared, train
@@ -55,13 +56,13 @@ def read(page: Page) -> Reader:
 def test_it_has_every_section(read: Reader, page: Page) -> None:
     assert list(read.text)[1:] == ["floors" if each == "parts" else each for each in SECTIONS]
     assert page.title == "Comparison toy"
-    assert "18 trained models" in page.lead
+    assert "24 trained models" in page.lead
     assert "(6)" in page.lead
 
 
 def test_the_figures_are_those_of_the_table(read: Reader, cells: list[Finished]) -> None:
     rows = table.rows(cells)
-    assert len(rows) == 9
+    assert len(rows) == 12
     for row in rows:
         for text in (
             table.heading(row), *(table.spread(row, metric) for metric in whole("report")),
@@ -106,10 +107,10 @@ def test_lags_are_shown_without_the_linear_path_and_kept(
     lags = next(section for section in page.sections if section.id == "lags")
     captions = [chart.caption for chart in lags.charts]
     assert [caption.partition(": the peak")[0] for caption in captions] == [
-        f"{heading}: {attn}" for heading in (FEW_PLAIN, MANY) for attn in ("full", "mean", "none")
+        f"{heading}: {attn}" for heading in (FEW_PLAIN, MANY) for attn in ("full", *CONTROLS)
     ]
     kept = [c.folder.name for c in cells if (c.folder / grid.LAG_FILE).is_file()]
-    assert len(kept) == 6
+    assert len(kept) == 8
     assert all(name.endswith("plain-s0") for name in kept)
     monkeypatch.setattr(grid, "lag_profile", lambda *_: pytest.fail("it was computed before"))
     again = grid.of_grid("toy", "forecaster report --grid toy")
