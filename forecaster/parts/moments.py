@@ -7,7 +7,8 @@ columns, not N (P + T)^2, and no window is ever gathered.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import cached_property, reduce
+from itertools import pairwise
 from operator import add
 from weakref import WeakKeyDictionary
 
@@ -169,90 +170,114 @@ class Moments:
 
 def moments(windows: Windows, task: Task, layout: Layout) -> Iterator[Moments]:
     """Those of each target column in turn."""
-    if windows.complete and windows.items is None and windows.every == 1:
-        yield from _sliding(windows, task, layout)
+    if _slides(windows):
+        sliding = _Sliding(windows, task, layout)
+        yield from (sliding.of([target]) for target in windows.targets)
     else:
         yield from _gathered(windows, task, layout)
+
+
+def summed(windows: Windows, task: Task, layout: Layout) -> Moments:
+    """Those of all target columns together.
+
+    One column's sums are held at a time: those of hundreds of columns would take gigabytes.
+    """
+    if _slides(windows):
+        return _Sliding(windows, task, layout).of(windows.targets)
+    return reduce(add, _gathered(windows, task, layout))
+
+
+def _slides(windows: Windows) -> bool:
+    return windows.complete and windows.items is None and windows.every == 1
 
 
 _TOTALS: WeakKeyDictionary[Fold, dict[tuple[int, Layout], Moments]] = WeakKeyDictionary()
 
 
 def total(fold: Fold, past: int, layout: Layout) -> Moments:
-    """Those of all target columns of the training windows together, summed once for a fold.
-
-    One column's sums are held at a time: those of hundreds of columns would take gigabytes.
-    """
+    """Those of all target columns of the training windows, summed once for a fold."""
     known = _TOTALS.setdefault(fold, {})
     if (past, layout) not in known:
-        each = moments(fold.train.looking_back(past), fold.task, layout)
-        known[past, layout] = reduce(add, each)
+        known[past, layout] = summed(fold.train.looking_back(past), fold.task, layout)
     return known[past, layout]
 
 
-def _sliding(windows: Windows, task: Task, layout: Layout) -> Iterator[Moments]:
-    past, horizon, count = windows.past, windows.horizon, len(windows)
-    begin = windows.origin(0)[1] - past
-    rows = slice(begin, begin + count + past + horizon - 1)
-    values = windows.values[rows].double().cpu()
-    calendar = windows.calendar[rows].cpu()
-    known = [column.double() for column in calendar[:, task.calendar :].T]
-    if windows.covariates is not None:
-        known += [column.double() for column in windows.covariates[rows].cpu().T]
-    ahead = slice(past - layout.before, None)
-    others = slice(past - layout.before, past + count - 1)
-    besides = [column[ahead] for column in known[: layout.moving]]
-    besides += [values[others, column] for column in layout.others]
-    place = layout.place(calendar[past : past + count, : task.calendar].double())
-    shared: Tensor | None = None
-    for target in windows.targets:
-        series = [values[:, target], *besides]
-        lengths = [len(each) - count + 1 for each in series]
-        ends = np.cumsum([0, *lengths]).tolist()
-        sums = torch.empty(
-            ends[-1] + place.shape[1], ends[-1] + place.shape[1], dtype=torch.float64
-        )
-        if shared is not None:  # what is beside the own past does not change
-            sums[ends[1] :, ends[1] :] = shared
-        for i, one in enumerate(series):
-            for j in range(i, len(series)):
-                if i and shared is not None:
-                    break
-                block = _slide(one, series[j], count)
-                sums[ends[i] : ends[i + 1], ends[j] : ends[j + 1]] = block
-                sums[ends[j] : ends[j + 1], ends[i] : ends[i + 1]] = block.T
-            if i and shared is not None:
-                break
-            for wave in range(place.shape[1]):
-                along = _correlate(one, place[:, wave])
-                sums[ends[i] : ends[i + 1], ends[-1] + wave] = along
-                sums[ends[-1] + wave, ends[i] : ends[i + 1]] = along
-        if shared is None:
-            sums[ends[-1] :, ends[-1] :] = place.T @ place
-            shared = sums[ends[1] :, ends[1] :].clone()
-        yield Moments(sums, past, horizon, count * horizon)
+class _Sliding:
+    """The sums over all windows of a complete series."""
+
+    def __init__(self, windows: Windows, task: Task, layout: Layout) -> None:
+        past, self.horizon, self.count = windows.past, windows.horizon, len(windows)
+        begin = windows.origin(0)[1] - past
+        rows = slice(begin, begin + self.count + past + self.horizon - 1)
+        self.past, self.values = past, windows.values[rows].cpu()
+        calendar = windows.calendar[rows].cpu()
+        known = [column.double() for column in calendar[:, task.calendar :].T]
+        if windows.covariates is not None:
+            known += [column.double() for column in windows.covariates[rows].cpu().T]
+        others = slice(past - layout.before, past + self.count - 1)
+        besides = [column[past - layout.before :] for column in known[: layout.moving]]
+        besides += [self.values[others, column].double() for column in layout.others]
+        self.besides = [column[:, None] for column in besides]
+        origins = slice(past, past + self.count)
+        self.place = layout.place(calendar[origins, : task.calendar].double())
+
+    def of(self, targets: Sequence[int]) -> Moments:
+        """Those of these columns together.
+
+        What they have with anything but themselves is that of their sum.
+        """
+        own = self.values[:, list(targets)].double()
+        first = _slide(own, own, self.count)
+        across = self._row(own.sum(dim=1, keepdim=True), self.besides)
+        upper = torch.cat([first, across], dim=1)
+        lower = torch.cat([across.T, len(targets) * self._beside], dim=1)
+        values = len(targets) * self.count * self.horizon
+        return Moments(torch.cat([upper, lower]), self.past, self.horizon, values)
+
+    @cached_property
+    def _beside(self) -> Tensor:
+        """The sums of what stands beside the own past and future."""
+        ends = np.cumsum([0, *(len(each) - self.count + 1 for each in self.besides)]).tolist()
+        size = ends[-1] + self.place.shape[1]
+        sums = torch.empty(size, size, dtype=torch.float64)
+        for i, (begin, end) in enumerate(pairwise(ends)):
+            block = self._row(self.besides[i], self.besides[i:])
+            sums[begin:end, begin:] = block
+            sums[begin:, begin:end] = block.T
+        sums[ends[-1] :, ends[-1] :] = self.place.T @ self.place
+        return sums
+
+    def _row(self, one: Tensor, others: Sequence[Tensor]) -> Tensor:
+        """The sums of a series by others and by the place."""
+        blocks = [_slide(one, other, self.count) for other in others]
+        return torch.cat([*blocks, _correlate(one, self.place)], dim=1)
 
 
 def _slide(left: Tensor, right: Tensor, count: int) -> Tensor:
-    """sum_o left[o + i] right[o + j] over `count` places o, for all i and j."""
+    """sum_o,k left[o + i, k] right[o + j, k] over `count` places o, for all i and j."""
     rows, columns = len(left) - count + 1, len(right) - count + 1
     sums = torch.empty(rows, columns, dtype=torch.float64)
-    sums[0] = _correlate(right, left[:count])
-    sums[:, 0] = _correlate(left, right[:count])
-    change = torch.outer(left[count:], right[count:])
-    change -= torch.outer(left[: rows - 1], right[: columns - 1])
+    sums[0] = _correlate(right, left[:count]).sum(dim=1)
+    sums[:, 0] = _correlate(left, right[:count]).sum(dim=1)
+    change = left[count:] @ right[count:].T
+    change -= left[: rows - 1] @ right[: columns - 1].T
     for i in range(1, rows):
         torch.add(sums[i - 1, :-1], change[i - 1], out=sums[i, 1:])
     return sums
 
 
 def _correlate(longer: Tensor, shorter: Tensor) -> Tensor:
-    """sum_o shorter[o] longer[o + j] for all j."""
-    from scipy.signal import correlate  # type: ignore[import-untyped]
+    """sum_o shorter[o, k] longer[o + j, k] for all j, (N, K) by (n, K) -> (N - n + 1, K)."""
+    from scipy.signal import fftconvolve  # type: ignore[import-untyped]
 
-    method = "fft" if len(shorter) * (len(longer) - len(shorter)) > 2**20 else "direct"
-    found = correlate(longer.numpy(), shorter.numpy(), mode="valid", method=method)
-    return torch.from_numpy(np.ascontiguousarray(found))
+    if len(shorter) * (len(longer) - len(shorter)) > 2**20:
+        whole = fftconvolve(longer.numpy(), shorter.flip(0).numpy(), mode="valid", axes=0)
+        return torch.from_numpy(whole)
+    columns = max(longer.shape[1], shorter.shape[1])
+    pairs = zip(
+        longer.expand(-1, columns).T.numpy(), shorter.expand(-1, columns).T.numpy(), strict=True
+    )
+    return torch.from_numpy(np.stack([np.correlate(*pair) for pair in pairs], axis=1))
 
 
 def _gathered(windows: Windows, task: Task, layout: Layout) -> Iterator[Moments]:

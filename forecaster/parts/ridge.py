@@ -10,7 +10,7 @@ from torch import Tensor
 
 from forecaster.model import Task
 from forecaster.parts.base import Fold, Part, filled
-from forecaster.parts.moments import Layout, Moments, moments, total
+from forecaster.parts.moments import Layout, Moments, moments, summed, total
 
 PENALTIES = (1e-3, 1e-2, 1e-1, 1.0, 10.0)
 """By the mean diagonal of the products of each group of inputs."""
@@ -278,17 +278,16 @@ class _Fitting:
         inputs = sum(_groups(layout, task, near, "level"))
         each = self.columns > 1 and self.columns * inputs * task.horizon <= SIZE
         each = each and self.columns * (inputs + task.horizon) ** 2 <= HELD
-        train = moments(fold.train.looking_back(near), task, layout)
-        judging = moments(fold.choose.looking_back(near), task, layout)
-        pairs = zip(train, judging, strict=True)
         self.own: list[tuple[Moments, Moments]] = []
-        self.whole = next(pairs)
         if each:
-            self.own.append(self.whole)
-        for fitted, judged in pairs:
-            self.whole = self.whole[0] + fitted, self.whole[1] + judged
-            if each:
-                self.own.append((fitted, judged))
+            pair = (moments(w.looking_back(near), task, layout) for w in (fold.train, fold.choose))
+            self.own = [*zip(*pair, strict=True)]
+            self.whole = self.own[0]
+            for fitted, judged in self.own[1:]:
+                self.whole = self.whole[0] + fitted, self.whole[1] + judged
+        else:
+            judging = summed(fold.choose.looking_back(near), task, layout)
+            self.whole = total(fold, near, layout), judging
 
     def trials(self, past: int) -> Iterator[Mapping[str, _Trial]]:
         """The best map by each kind of inputs, for each centre, shared and by column."""

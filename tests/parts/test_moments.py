@@ -45,6 +45,9 @@ def test_sliding_products_are_those_of_each_window(fold: Fold) -> None:
         torch.testing.assert_close(one.sums, wanted, rtol=1e-5, atol=1e-4)
         torch.testing.assert_close(other.sums, wanted, rtol=1e-5, atol=1e-4)
         assert one.values == other.values == len(fold.train) * HORIZON
+    together = moments.summed(fold.train, fold.task, layout)
+    torch.testing.assert_close(together.sums, sum(slowly(fold, layout)), rtol=1e-5, atol=1e-4)
+    assert together.values == len(sliding) * len(fold.train) * HORIZON
 
 
 def test_long_series_are_correlated_by_fft() -> None:
@@ -53,7 +56,7 @@ def test_long_series_are_correlated_by_fft() -> None:
     fold = Fold(folds.task_of(data), data, data, (SEASON,), ((),))
     layout = Layout.of(fold)
     (sliding,), (gathered,) = (
-        [*way(data, fold.task, layout)] for way in (moments._sliding, moments._gathered)
+        [*way(data, fold.task, layout)] for way in (moments.moments, moments._gathered)
     )
     torch.testing.assert_close(sliding.sums, gathered.sums, rtol=1e-4, atol=1e-2)
 

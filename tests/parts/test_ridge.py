@@ -245,8 +245,8 @@ class TestFit:
             summed.append(arguments)
             return sums(*arguments)
 
-        sums = moments.moments
-        monkeypatch.setattr(moments, "moments", counted)
+        sums = moments.summed
+        monkeypatch.setattr(moments, "summed", counted)
         anew = replace(fold)
         for part in found:
             again = part.refit(anew)
