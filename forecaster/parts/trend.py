@@ -9,27 +9,37 @@ from torch import Tensor
 
 from forecaster.model import Task
 from forecaster.parts.base import Fold, Part, filled
-from forecaster.parts.errors import mse
+from forecaster.parts.errors import mse, of_maps
 from forecaster.parts.naive import REPEATS
 
 CYCLES = 6
 """Cycles that a trend looks back at most; steps by the dozen where there is no season."""
 LEVELS, TRENDS, SEASONALS, DAMPINGS = (0.1, 0.3, 0.7), (0.01, 0.1), (0.05, 0.3), (0.9, 0.98, 1.0)
 """The smoothing parameters that are tried."""
+MOST = 500
+"""Windows, evenly spaced, on which a trend is chosen."""
 
 
 class _Map(Part):
-    """A fixed linear map of the past, which sums to one over the past at every step."""
+    """A fixed linear map of the past, which sums to one over the past at every step.
+
+    The past (P) gives a state by `states` (S, P), and that the forecast by `ahead` (T, S): both
+    together take far fewer products than the whole map (T, P).
+    """
 
     family = REPEATS
-    weights: Tensor
+    states: Tensor
+    ahead: Tensor
 
-    def __init__(self, task: Task, name: str, past: int, chosen: str, season: int) -> None:
+    def __init__(
+        self, task: Task, name: str, past: int, chosen: str, season: int, state: int
+    ) -> None:
         super().__init__(task, name, past, chosen)
         if not 1 <= season <= past:
             raise ValueError(f"{name}: {past} steps do not hold a season of {season}")
         self.season = season
-        self.register_buffer("weights", torch.zeros(past, task.horizon), persistent=False)
+        self.register_buffer("states", torch.zeros(state, past), persistent=False)
+        self.register_buffer("ahead", torch.zeros(task.horizon, state), persistent=False)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -39,8 +49,8 @@ class _Map(Part):
         self, past: Tensor, past_known: Tensor, future_known: Tensor, observed: Tensor | None = None
     ) -> Tensor:
         values, seen = self.own(past, observed)
-        ahead: Tensor = filled(values, seen, self.season) @ self.weights
-        return ahead.transpose(1, 2)
+        by_step = filled(values, seen, self.season).transpose(1, 2)
+        return torch.matmul(self.ahead, torch.matmul(self.states, by_step))
 
 
 class Drift(_Map):
@@ -53,16 +63,16 @@ class Drift(_Map):
     kind = "drift"
 
     def __init__(self, task: Task, name: str, past: int, chosen: str = "", *, season: int) -> None:
-        super().__init__(task, name, past, chosen, season)
+        super().__init__(task, name, past, chosen, season, season + 1)
         if past % season or past < 2 * season:
             raise ValueError(f"{name}: {past} steps are not two or more cycles of {season}")
+        rise = 1 / season / (past // season - 1)
+        self.states[0, -season:] = rise
+        self.states[0, :season] = -rise
+        self.states[1:, -season:] = torch.eye(season)
         steps = torch.arange(task.horizon)
-        cycles = past // season
-        rise = torch.zeros(past)
-        rise[-season:] += 1 / season / (cycles - 1)
-        rise[:season] -= 1 / season / (cycles - 1)
-        self.weights[past - season + steps % season, steps] = 1
-        self.weights += rise[:, None] * (steps // season + 1)
+        self.ahead[:, 0] = steps // season + 1
+        self.ahead[steps, 1 + steps % season] = 1
 
     @classmethod
     def fit(cls, fold: Fold) -> Sequence[Self]:
@@ -100,26 +110,14 @@ class DampedTrend(_Map):
         seasonal: float,
         damping: float,
     ) -> None:
-        super().__init__(task, name, past, chosen, season)
+        super().__init__(task, name, past, chosen, season, season + 2)
         rates = {"level": level, "trend": trend, "seasonal": seasonal, "damping": damping}
         if not all(0 <= rate <= 1 for rate in rates.values()):
             raise ValueError(f"{name}: rates lie between 0 and 1, got {rates}")
         self.rates = rates
-        unit = torch.eye(past, dtype=torch.float64)
-        now = unit[:season].mean(dim=0)
-        shape = unit[:season] - now if season > 1 else torch.zeros(1, past, dtype=torch.float64)
-        slope = torch.zeros_like(now)
-        for step in range(season, past):
-            place = step % season
-            before, ahead = now, now + damping * slope
-            now = level * (unit[step] - shape[place]) + (1 - level) * ahead
-            slope = trend * (now - before) + (1 - trend) * damping * slope
-            if season > 1:
-                shape[place] = seasonal * (unit[step] - now) + (1 - seasonal) * shape[place]
-        steps = torch.arange(1, task.horizon + 1, dtype=torch.float64)
-        reach = (damping**steps).cumsum(dim=0)
-        phases = (past + torch.arange(task.horizon)) % season
-        self.weights.copy_((now + reach[:, None] * slope + shape[phases]).T)
+        states, ahead = _smoothed(past, task.horizon, season, torch.tensor([list(rates.values())]))
+        self.states.copy_(states[0])
+        self.ahead.copy_(ahead[0])
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -135,16 +133,43 @@ class DampedTrend(_Map):
         if past < 2:
             return []
         seasonals = SEASONALS if season > 1 else (0.0,)
-        candidates = [
-            cls(
-                task, "damped trend", past,
-                f"{_words(past, season)}, level {level:g}, trend {trend:g}, damping {damping:g}"
-                + (f", seasonal {seasonal:g}" if season > 1 else ""),
-                season=season, level=level, trend=trend, seasonal=seasonal, damping=damping,
-            )
-            for level, trend, seasonal, damping in product(LEVELS, TRENDS, seasonals, DAMPINGS)
-        ]  # fmt: skip
-        return _best(candidates, fold)
+        tried = list(product(LEVELS, TRENDS, seasonals, DAMPINGS))
+        states, ahead = _smoothed(past, task.horizon, season, torch.tensor(tried))
+        found = of_maps(ahead @ states, fold.choose, season, MOST)
+        level, trend, seasonal, damping = tried[int(found.argmin())]
+        part = cls(
+            task, "damped trend", past,
+            f"{_words(past, season)}, level {level:g}, trend {trend:g}, damping {damping:g}"
+            + (f", seasonal {seasonal:g}" if season > 1 else ""),
+            season=season, level=level, trend=trend, seasonal=seasonal, damping=damping,
+        )  # fmt: skip
+        return [part.to(fold.choose.values.device)]
+
+
+def _smoothed(past: int, horizon: int, season: int, rates: Tensor) -> tuple[Tensor, Tensor]:
+    """Level, slope and shape after a window by its values, (n, S, P), and the forecasts of them.
+
+    The latter are (n, T, S), both float64; rates (n, 4) are those of level, trend, seasonal and
+    damping.
+    """
+    level, trend, seasonal, damping = rates.double().T[..., None]
+    unit = torch.eye(past, dtype=torch.float64)
+    now = unit[:season].mean(dim=0).expand(len(rates), -1)
+    shape = [step - now if season > 1 else torch.zeros_like(now) for step in unit[:season]]
+    slope = torch.zeros_like(now)
+    for step in range(season, past):
+        place = step % season
+        before, ahead = now, now + damping * slope
+        now = level * (unit[step] - shape[place]) + (1 - level) * ahead
+        slope = trend * (now - before) + (1 - trend) * damping * slope
+        if season > 1:
+            shape[place] = seasonal * (unit[step] - now) + (1 - seasonal) * shape[place]
+    steps = torch.arange(horizon)
+    forecast = torch.zeros(len(rates), horizon, season + 2, dtype=torch.float64)
+    forecast[..., 0] = 1
+    forecast[..., 1] = (damping ** (steps + 1)).cumsum(dim=1)
+    forecast[:, steps, 2 + (past + steps) % season] = 1
+    return torch.stack([now, slope, *shape], dim=1), forecast
 
 
 def _words(past: int, season: int) -> str:
@@ -155,5 +180,5 @@ def _best(candidates: Sequence[Any], fold: Fold) -> Sequence[Any]:
     if not candidates:
         return []
     device = fold.choose.values.device
-    found = mse([each.to(device) for each in candidates], fold.choose, most=500)
+    found = mse([each.to(device) for each in candidates], fold.choose, MOST)
     return [candidates[int(found.argmin())]]

@@ -6,10 +6,10 @@ from torch import Tensor
 
 from forecaster.datasets import Windows
 from forecaster.errors import DivergedError
-from forecaster.parts import LastValue, TrainingMean
-from forecaster.parts.errors import chosen, mse, products
+from forecaster.parts import DampedTrend, LastValue, TrainingMean
+from forecaster.parts.errors import chosen, mse, of_maps, products
 from tests.parts import folds
-from tests.parts.folds import HORIZON
+from tests.parts.folds import HORIZON, SEASON
 
 DATA = {"whole": folds.rest(folds.series()), "missing": folds.rest(folds.holed(folds.series())),
         "panel": folds.panel()}  # fmt: skip
@@ -37,6 +37,18 @@ def test_products_equal_the_loop(data: Windows) -> None:
     torch.testing.assert_close(counts, seen.double())
     torch.testing.assert_close(found, sums / seen[:, None, None], rtol=1e-6, atol=1e-9)
     assert mse(parts, data).tolist() == pytest.approx([folds.error(part, data) for part in parts])
+
+
+@pytest.mark.parametrize("data", DATA.values(), ids=DATA)
+def test_the_errors_of_maps_are_those_of_their_forecasts(data: Windows) -> None:
+    task = folds.task_of(data)
+    rates = {"trend": 0.1, "seasonal": 0.05, "damping": 0.9}
+    parts = [DampedTrend(task, "x", 12, season=SEASON, level=level, **rates)
+             for level in (0.1, 0.5)]  # fmt: skip
+    maps = torch.stack([part.ahead.double() @ part.states.double() for part in parts])
+    for most in (7, 10**6):
+        found = of_maps(maps, data, SEASON, most)
+        torch.testing.assert_close(found, mse(parts, data, most), rtol=1e-5, atol=0)
 
 
 def test_of_many_windows_some_stand_for_all() -> None:
