@@ -114,6 +114,13 @@ class Part(nn.Module, ABC):
     ) -> Tensor:
         """Scaled values (B, T, K), as `ForecastModel.forward`; `past` holds `task.past` steps."""
 
+    def linear(self) -> Tensor | None:
+        """The map (maps, past, T) of a complete window's newest values to its forecast.
+
+        One map serves all targets, or each has its own. None where there is no such map.
+        """
+        return None
+
     def own(self, past: Tensor, observed: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """The targets' newest `self.past` values (B, K, P), and which of them are observed."""
         every = self.task.targets == tuple(range(self.task.columns))  # spares a copy

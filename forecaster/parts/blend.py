@@ -11,6 +11,7 @@ from forecaster.datasets import Windows
 from forecaster.model import ForecastModel, Task
 from forecaster.parts.base import Fold, Part
 from forecaster.parts.errors import products
+from forecaster.parts.ridge import merged
 
 NETWORK = "network"
 
@@ -61,6 +62,10 @@ class Blend(nn.Module):
         self.parts = nn.ModuleList(self.members)
         self.register_buffer("weights", weights.float(), persistent=False)
         self.register_buffer("targets", torch.tensor(task.targets), persistent=False)
+        linear = [i for i, part in enumerate(self.members) if part.linear() is not None]
+        self.merged = merged([self.members[i] for i in linear], weights[linear])
+        """The linear parts as one, of complete windows."""
+        self.apart = [i for i in range(len(parts)) if self.merged is None or i not in linear]
         self.learned = [part.model for part in self.members if isinstance(part, Network)]
         """The trained model whose quantiles lie about the path, even where it has no share."""
 
@@ -110,6 +115,11 @@ class Blend(nn.Module):
     ) -> Tensor:
         """As `ForecastModel.forward`."""
         inputs = past, past_known, future_known, observed
+        if self.merged is not None and observed is None:
+            ahead: Tensor = self.merged(*inputs)
+            for place in self.apart:
+                ahead = ahead + self.members[place](*inputs) * self.weights[place][:, None]
+            return ahead
         found: list[Tensor] = [part(*inputs) for part in self.members]
         return found[0] if len(found) == 1 else mixed(found, self.weights)
 

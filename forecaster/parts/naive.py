@@ -49,6 +49,11 @@ class LastValue(Part):
     def needs(self) -> int:
         return 1
 
+    def linear(self) -> Tensor:
+        last = torch.zeros(1, self.past, self.task.horizon)
+        last[:, -1] = 1
+        return last
+
     def forward(
         self, past: Tensor, past_known: Tensor, future_known: Tensor, observed: Tensor | None = None
     ) -> Tensor:
@@ -104,6 +109,11 @@ class CycleMean(Part):
             return naive
         found = mse(candidates, fold.choose)
         return [*naive, candidates[int(found.argmin())]]
+
+    def linear(self) -> Tensor:
+        cycles = self.past // self.season
+        cycle = torch.eye(self.season).repeat(cycles, 1) / cycles
+        return cycle[None, :, torch.arange(self.task.horizon) % self.season]
 
     def forward(
         self, past: Tensor, past_known: Tensor, future_known: Tensor, observed: Tensor | None = None

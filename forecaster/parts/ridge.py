@@ -174,6 +174,51 @@ class Ridge(Part):
         ahead = torch.matmul(inputs.transpose(0, 1), self.weights).transpose(0, 1) + centre
         return ahead.transpose(1, 2)
 
+    def linear(self) -> Tensor:
+        """But for covariates and calendar: their map is `beside`."""
+        found = self.weights[:, : self.past].clone()
+        centre = 1 - found.sum(dim=1, keepdim=True)
+        if self.inputs == "level":
+            centre = centre + self.weights[:, -1:]
+        newest = 1 if self.centre == "last" else self.season
+        found[:, -newest:] += centre / newest
+        return found
+
+    def beside(self) -> Tensor:
+        """(maps, width, T) of covariates and calendar, 0 where it does not read them."""
+        if self.inputs == "past":
+            maps, width = len(self.weights), self.layout.width(self.task.horizon)
+            return self.weights.new_zeros(maps, width, self.task.horizon)
+        return self.weights[:, self.past : len(self.weights[0]) - (self.inputs == "level")]
+
+
+def merged(parts: Sequence[Part], shares: Tensor) -> Ridge | None:
+    """The sum of linear parts by shares (n, T), of complete windows: one ridge, one product.
+
+    None where there are no two ridges among them that read the same beside the past.
+    """
+    ridges = [part for part in parts if isinstance(part, Ridge)]
+    if len(ridges) < 2 or len({part.layout for part in ridges}) > 1:
+        return None
+    first, past = ridges[0], max(part.past for part in parts)
+    task, layout, maps = first.task, first.layout, max(part.maps for part in ridges)
+    width = layout.width(task.horizon)
+    weights = torch.zeros(maps, past + width + 1, task.horizon, dtype=torch.float64)
+    for part, share in zip(parts, shares.double().cpu(), strict=True):
+        own = part.linear()
+        assert own is not None
+        weights[:, past - part.past : past] += own.cpu() * share
+        if isinstance(part, Ridge):
+            weights[:, past:-1] += part.beside().cpu() * share
+    weights[:, -1] = weights[:, :past].sum(dim=1) - 1
+    found = Ridge(
+        task, "merged", past,
+        season=1, centre="last", inputs="level", maps=maps, penalties=(), moving=layout.moving,
+        others=layout.others, before=layout.before, seasons=layout.seasons, phases=layout.phases,
+    )  # fmt: skip
+    found.weights.copy_(weights)
+    return found.to(first.weights.device)
+
 
 def reach(past: int, season: int) -> int:
     """What a ridge reads of a look-back: all, or the whole cycles of the newest LONGEST steps."""

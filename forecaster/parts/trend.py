@@ -52,6 +52,9 @@ class _Map(Part):
         by_step = filled(values, seen, self.season).transpose(1, 2)
         return torch.matmul(self.ahead, torch.matmul(self.states, by_step))
 
+    def linear(self) -> Tensor:
+        return (self.ahead @ self.states).T[None]
+
 
 class Drift(_Map):
     """The last cycle repeated, rising by what a cycle rose on average over the look-back.

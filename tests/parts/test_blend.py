@@ -28,7 +28,7 @@ from forecaster.parts import (
     weigh,
 )  # fmt: skip
 from forecaster.parts import blend as module
-from forecaster.parts.blend import nearest
+from forecaster.parts.blend import mixed, nearest
 from tests.parts import folds
 from tests.parts.folds import HORIZON, PAST
 
@@ -246,6 +246,20 @@ class TestBlend:
         quantiles = blend.quantiles(*fold.choose.batch(torch.arange(3)).inputs)
         assert (quantiles.shape, blend.middle, blend.spread) == ((3, HORIZON, 2, 1), 0, None)
         assert blend.effective() == {}
+
+    @pytest.mark.parametrize("name", FOLDS)
+    def test_linear_parts_are_one_product(self, name: str) -> None:
+        fold = FOLDS[name]
+        parts = [part for part in fit_parts(fold) if part.weighed]
+        parts += [Constant(fold.task, "constant", 2.0)]
+        draw = torch.Generator().manual_seed(0)
+        weights = torch.rand(len(parts), fold.task.horizon, generator=draw)
+        blend = Blend(fold.task, {part.name: part for part in parts}, weights / weights.sum(dim=0))
+        own = [folds.forecast(part, fold.choose) for part in parts]
+        wanted = mixed(own, blend.weights)
+        torch.testing.assert_close(folds.forecast(blend, fold.choose), wanted, rtol=1e-5, atol=2e-6)
+        assert blend.merged is not None
+        assert blend.apart == [len(parts) - 1]
 
     def test_one_part_is_the_forecast(self) -> None:
         fold = FOLDS["gaps"]
