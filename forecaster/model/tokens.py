@@ -22,9 +22,11 @@ left out or replaced:
 - `linear`: a map from past to future, started at zero (DLinear, Zeng et al., AAAI 2023, without
   its decomposition).
 - `calendar`: tokens, past and future, know their place in the calendar.
+- `known`: tokens, past and future, know the covariates of their steps, so that an attention can
+  look for steps of the past that were like those to come.
 
 The effect of covariates known ahead is taken from the past and added to the forecast
-(covariates.py). What is missing stands at its window's centre and has no weight in the average; a
+(covariates.py), with or without `known`. What is missing stands at its window's centre and has no weight in the average; a
 token of which nothing was observed is attended to by none.
 """
 
@@ -90,6 +92,7 @@ class TokenInformer(ForecastModel):
         output: Output = "average",
         linear: bool = True,
         calendar: bool = False,
+        known: bool = False,
         width: int = 16,
         heads: int = 2,
         feed_forward: int = 32,
@@ -119,6 +122,12 @@ class TokenInformer(ForecastModel):
                 "a token that is a whole series has no place in the calendar: model.calendar=true "
                 "needs model.tokens=point, patch or cycle"
             )
+        if known and (tokens == "series" or not task.covariates):
+            raise ValueError(
+                "tokens of some steps carry the covariates of these: model.known=true needs "
+                "model.tokens=point, patch or cycle and covariates known ahead, got "
+                f"{tokens} and {task.covariates}"
+            )
 
         self.embed = nn.Linear(cut.values, width)
         # columns, unlike steps, have no order
@@ -134,7 +143,7 @@ class TokenInformer(ForecastModel):
         )
         # no biases from here to the weights: the same for all cycles, they would fall out of them
         self.norm = nn.LayerNorm(width, bias=output != "average" or decoder_layers > 0)
-        stateful = calendar or decoder_layers > 0
+        stateful = calendar or known or decoder_layers > 0
         self.average = (
             CycleAverage(cut.cycles, cut.parts, cut.future // cut.parts, width, heads, stateful)
             if output != "written"
@@ -148,8 +157,10 @@ class TokenInformer(ForecastModel):
         self.window = WindowNorm(normalise, *level)
         self.prior = CyclePrior(task.season, task.columns, task.phase) if prior else None
         self.calendar = nn.Linear(task.calendar, width) if calendar else None
-        known = (task.calendar, task.covariates, task.season)
-        self.effect = KnownEffect(*known, targets) if task.covariates else None
+        told = (task.calendar, task.covariates, task.season)
+        self.effect = KnownEffect(*told, targets) if task.covariates else None
+        covariates = cut.steps * task.covariates
+        self.known = nn.Linear(covariates, width, bias=False) if known else None
 
         decoded = cut.opening + cut.future
         placed = decoder_layers > 0 and not cut.series
@@ -208,12 +219,12 @@ class TokenInformer(ForecastModel):
         x = self.embed(tokens)
         if self.positions is not None:
             x = x + self.positions
-        if self.calendar is not None:
-            x = x + cut.per_token(self.calendar, calendar, cut.past)
+        if (told := self._told(past_known, cut.past)) is not None:
+            x = x + told
         for layer in self.encoder:
             x = layer(x, real)
         encoded = self.norm(x)
-        state = self._decode(tokens, encoded, real, calendar, ahead_calendar)
+        state = self._decode(tokens, encoded, real, past_known, future_known)
 
         forecast: Tensor | None = None
         if self.average is not None:
@@ -245,22 +256,31 @@ class TokenInformer(ForecastModel):
         """The targets among columns (B, C, ...) that are read; where these are all, no copy."""
         return columns if self.cut.forecasts_all else columns[:, self.own]
 
+    def _told(self, known: Float[Tensor, "b l f"], count: int) -> Tensor | None:
+        """What is known of the steps of `count` tokens, (sequences, count, D); None if nothing."""
+        calendar, covariates = known.tensor_split([self.task.calendar], dim=2)
+        told = None
+        if self.calendar is not None:
+            told = self.cut.per_token(self.calendar, calendar, count)
+        if self.known is not None:
+            each = self.cut.per_token(self.known, covariates, count, "each")
+            told = each if told is None else told + each
+        return told
+
     def _decode(
         self,
         tokens: Tensor,
         encoded: Tensor,
         real: Tensor | None,
-        calendar: Tensor,
-        ahead_calendar: Tensor,
+        past_known: Tensor,
+        future_known: Tensor,
     ) -> Tensor | None:
         """The state of each future token, (sequences, future, D); None where queries have none."""
         cut = self.cut
         if self.norm_decoder is None:
             if self.write is not None:  # a series writes from its own encoded token
                 return self._own(encoded)
-            if self.calendar is None:
-                return None
-            return cut.per_token(self.calendar, ahead_calendar, cut.future)
+            return self._told(future_known, cut.future)
         if self.queries is None:
             x = self.embed(self._own(tokens))
             own_real = None if real is None else self._own(real)
@@ -269,10 +289,10 @@ class TokenInformer(ForecastModel):
             x = nn.functional.pad(known, (0, 0, 0, cut.future)) + self.queries
             opens = None if real is None else real[:, cut.past - cut.opening :]
             own_real = None if opens is None else nn.functional.pad(opens, (0, cut.future), value=1)
-        if self.calendar is not None:
-            opening = calendar[:, cut.used - cut.opening * cut.steps :]
-            around = torch.cat([opening, ahead_calendar], dim=1)
-            x = x + cut.per_token(self.calendar, around, cut.opening + cut.future)
+        opening = past_known[:, cut.used - cut.opening * cut.steps :]
+        around = torch.cat([opening, future_known], dim=1)
+        if (told := self._told(around, cut.opening + cut.future)) is not None:
+            x = x + told
         for depth, layer in enumerate(self.decoder, 1):
             last = cut.future if depth == len(self.decoder) else 0
             x = layer(x, encoded, own_real, real, last)
@@ -373,13 +393,19 @@ class Cut:
         return forecast[..., : self.horizon]
 
     def per_token(
-        self, layer: nn.Module, calendar: Float[Tensor, "b l f"], count: int
+        self,
+        layer: nn.Module,
+        known: Float[Tensor, "b l f"],
+        count: int,
+        steps: Literal["mean", "each"] = "mean",
     ) -> Float[Tensor, "sequences count d"]:
-        """What a layer makes of the calendar, averaged over the steps of each of `count` tokens.
+        """What a layer makes of what is known of the steps of each of `count` tokens.
 
-        The calendar's last step stands for those that a last token has beyond it.
+        It gets their mean, or each of them side by side. The last step that is known stands for
+        those that a last token has beyond it.
         """
-        beyond = count * self.steps - calendar.shape[1]
-        calendar = torch.cat([calendar, calendar[:, -1:].expand(-1, beyond, -1)], dim=1)
-        seen: Tensor = layer(calendar.unflatten(1, (count, self.steps)).mean(dim=2))
+        beyond = count * self.steps - known.shape[1]
+        known = torch.cat([known, known[:, -1:].expand(-1, beyond, -1)], dim=1)
+        known = known.unflatten(1, (count, self.steps))
+        seen: Tensor = layer(known.mean(dim=2) if steps == "mean" else known.flatten(2))
         return seen.repeat_interleave(len(self.targets), dim=0) if self.separate else seen

@@ -28,9 +28,10 @@ def scrambled(model: TokenInformer) -> TokenInformer:
 
 def draw(task: Task = TASK, batch: int = 2, seed: int = 1) -> tuple[Tensor, Tensor, Tensor]:
     generator = torch.Generator().manual_seed(seed)
-    lengths = ((task.past, task.columns), (task.past, task.calendar), (task.horizon, task.calendar))
-    past, *calendar = (torch.randn(batch, *shape, generator=generator) for shape in lengths)
-    return 3 * past + 2, calendar[0], calendar[1]
+    features = task.calendar + task.covariates
+    lengths = ((task.past, task.columns), (task.past, features), (task.horizon, features))
+    past, *known = (torch.randn(batch, *shape, generator=generator) for shape in lengths)
+    return 3 * past + 2, known[0], known[1]
 
 
 def cycle_mean(past: Tensor, season: int, horizon: int) -> Tensor:
@@ -310,6 +311,96 @@ def test_the_calendar_is_read_where_it_was_asked_for(options: dict[str, Any]) ->
     assert same == [not options.get("calendar", False)] * 2
 
 
+TOLD = replace(TASK, covariates=2)
+KNOWN: list[dict[str, Any]] = [
+    {},
+    {"tokens": "point", "calendar": True, "channels": "mixed"},
+    {"tokens": "patch", "patch": 3, "decoder_layers": 1, "output": "both"},
+    {"tokens": "point", "decoder_layers": 2, "output": "written", "calendar": True},
+]
+
+
+def silenced(model: TokenInformer) -> TokenInformer:
+    """Without the effect that covariates have beside the tokens."""
+    assert model.effect is not None
+    for parameter in model.effect.parameters():
+        nn.init.zeros_(parameter)
+    return model
+
+
+@pytest.mark.parametrize("options", KNOWN, ids=str)
+def test_tokens_carry_the_covariates_of_their_steps(options: dict[str, Any]) -> None:
+    model = silenced(scrambled(build(TOLD, known=True, **options)))
+    past, *known = draw(TOLD)
+    before = model(past, *known)
+    assert model.known is not None
+    assert model.known.in_features == model.cut.steps * 2
+    for part in known:
+        part[..., 2:] += 1
+        after = model(past, *known)
+        assert (after != before).any(dim=2).any(dim=1).all()
+        before = after
+    model.train()(past, *known).square().sum().backward()
+    assert model.known.weight.grad is not None
+    assert (model.known.weight.grad.abs().sum(dim=0) > 0).all(), "each step of each covariate"
+
+
+@pytest.mark.parametrize("options", KNOWN, ids=str)
+def test_untold_tokens_do_not_see_the_covariates(options: dict[str, Any]) -> None:
+    model = silenced(scrambled(build(TOLD, **options)))
+    assert model.known is None
+    past, *known = draw(TOLD)
+    before = model(past, *known)
+    for part in known:
+        part[..., 2:] += 1
+    assert torch.equal(model(past, *known), before)
+
+
+@pytest.mark.parametrize("options", KNOWN, ids=str)
+def test_covariates_at_their_mean_tell_tokens_nothing(options: dict[str, Any]) -> None:
+    told = scrambled(build(TOLD, known=True, shrink=False, **options))
+    untold = build(TOLD, shrink=False, **options)
+    missing, more = untold.load_state_dict(told.state_dict(), strict=False)
+    assert not missing
+    assert {*more} <= {"known.weight", "average.project.weight"}
+    past, *known = draw(TOLD)
+    for part in known:
+        part[..., 2:] = 0
+    torch.testing.assert_close(told(past, *known), untold(past, *known))
+
+
+@pytest.mark.parametrize("tokens", ["point", "patch", "cycle"])
+def test_a_query_carries_what_is_known_of_its_own_steps(tokens: str) -> None:
+    model = silenced(scrambled(build(TOLD, known=True, tokens=tokens, patch=3, linear=False)))
+    past, *known = draw(TOLD)
+    before = model(past, *known)
+    known[1][:, 7, 2:] += 1
+    changed = (model(past, *known) != before).any(dim=2).all(dim=0)
+    token = torch.arange(14) // model.cut.steps
+    assert torch.equal(changed, token == token[7])
+
+
+def test_a_written_step_follows_what_is_known_up_to_it() -> None:
+    options = {"tokens": "point", "output": "written", "decoder_layers": 1}
+    model = silenced(scrambled(build(TOLD, known=True, **options)))
+    past, *known = draw(TOLD)
+    before = model(past, *known)
+    known[1][:, 7, 2:] += 1
+    changed = (model(past, *known) != before).any(dim=2).all(dim=0)
+    assert changed.tolist() == [False] * 7 + [True] * 7
+
+
+def test_what_was_not_observed_is_told_nothing_wrong() -> None:
+    model = silenced(scrambled(build(TOLD, known=True, tokens="point", channels="mixed")))
+    past, *known = draw(TOLD)
+    observed = torch.ones_like(past, dtype=torch.bool)
+    observed[:, 9] = False
+    before = model(past, *known, observed)
+    past[:, 9] = torch.nan
+    assert torch.equal(model(past, *known, observed), before)
+    assert before.isfinite().all()
+
+
 def test_the_decoder_sees_the_known_tokens_that_open_it() -> None:
     options = {"tokens": "point", "output": "written", "decoder_layers": 1, "normalise": "none"}
     task = replace(TASK, start=5)
@@ -379,6 +470,7 @@ def test_the_prior_is_the_mean_cycle_of_the_training_rows() -> None:
         ({"tokens": "series", "output": "written", "channels": "separate"}, "channels=mixed"),
         ({"tokens": "series", "output": "written", "calendar": True}, "no place in the calendar"),
         ({"prior": True}, "got season=6 steps"),
+        ({"known": True}, "model.known=true needs .* got cycle and 0"),
         ({"changes": True, "normalise": "none"}, "needs model.normalise=window"),
         ({"changes": True, "centre": "window"}, "got window, window, average"),
         ({"tokens": "patch", "patch": 0}, "got patch=0"),
