@@ -19,7 +19,7 @@ from pydantic import Field, ValidationError
 
 from forecaster import resources
 from forecaster.attention import ATTENTIONS, CATALOGUE, CONTROLS, SYNONYMS
-from forecaster.attention.base import Attention
+from forecaster.attention.base import Attention, SelfAttention
 from forecaster.config import (
     DataConfig,
     Positive,
@@ -57,6 +57,9 @@ class Regime(Section):
     linear: list[bool] = Field(default=[True, False], min_length=1)
     """With the linear path from past to future, without it, or both; a model that has no such
     path is run without."""
+    swap: list[Literal["encoder", "cross"]] = Field(default=["encoder"], min_length=1)
+    """Where the type stands; elsewhere is what the configuration says. The decoder's
+    self-attention goes with the encoder's. Types without a cross form are not run with `cross`."""
 
 
 class Protocol(Section):
@@ -198,15 +201,18 @@ def _group(
 ) -> Iterator[Cell]:
     """The cells of a data set, a horizon and a regime; several data sets show in the names."""
     protocol = definition.protocol
-    sets = [*protocol.set, *protocol.regimes[regime].set]
+    sets, swap = [*protocol.set, *protocol.regimes[regime].set], protocol.regimes[regime].swap
 
     def problem(attn: str) -> Problem:
-        flags = {"data": asked, "horizon": horizon, "attn": attn}
-        config = load(protocol.config, sets, flags).config
+        flags = {"data": asked, "horizon": horizon, "attn": attn if "encoder" in swap else None}
+        cross = [f"attn.cross={attn}"] if "cross" in swap else []
+        config = load(protocol.config, [*sets, *cross], flags).config
         return make_problem(config.model_copy(update={"data": data}), dataset)
 
     budget = parameters(_variant(problem("full"), linear=False).build_model())
     for attn in definition.attentions():
+        if "cross" in swap and issubclass(CATALOGUE[attn], SelfAttention):
+            continue
         made = problem(attn)
         has_path = LINEAR in made.config.model.options
         inner, count = _within(_variant(made, linear=False), budget)
@@ -257,13 +263,10 @@ def _within(problem: Problem, budget: int) -> tuple[int | None, int]:
 
 
 def amounts_to_full(attn: str, model: ForecastModel) -> bool:
-    """Whether another type is full attention at all its places but the cross-attention."""
-    swapped = [
-        module.effective().full
-        for module in model.modules()
-        if isinstance(module, Attention) and module.place.role != "cross"
-    ]
-    return attn != "full" and all(swapped)
+    """Whether another type is full attention at all its places in the model."""
+    kind = CATALOGUE[attn]
+    swapped = [module.effective().full for module in model.modules() if type(module) is kind]
+    return attn != "full" and bool(swapped) and all(swapped)
 
 
 def tokens(model: ForecastModel) -> int:

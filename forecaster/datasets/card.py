@@ -99,7 +99,7 @@ class Package(_Facts):
 
 
 class Bare(_Facts):
-    """A file of values alone: no header, and no stamps, so that the card gives both.
+    """A file of values alone: no stamps and, unless `header` says so, no header: the card has both.
 
     `first` is the stamp of its first row, `columns` the order of the columns in it where that is
     not the card's.
@@ -107,6 +107,7 @@ class Bare(_Facts):
 
     first: datetime
     columns: Columns | None = None
+    header: bool = False
 
 
 class Source(_Facts):
@@ -115,7 +116,7 @@ class Source(_Facts):
     `files` are the places tried inside a data folder, the last being the file's own name. `sha256`
     and `git_blob` (SHA-1 of "blob LENGTH", a zero byte and the content) are of the file as
     published, compressed if it is. `page` is where a person finds what cannot be fetched from
-    `urls`. `bare` is there for a file without header and stamps.
+    `urls`. `bare` is there for a file without stamps.
     """
 
     files: Annotated[tuple[RelativePath, ...], Field(min_length=1)]
@@ -195,8 +196,8 @@ class Card(_Facts):
     value columns in order, `seasons` the steps of its cycles with the main one first. Stamps of a
     file whose `timezone` is UTC are UTC; a `naive` one keeps the clock of its source, whatever that
     was. They must depart from `freq` exactly as `irregular` says, by default not at all. Where
-    some columns are `future_covariates`, the target alone is predicted unless somebody says
-    otherwise, and they are known ahead.
+    some columns are `future_covariates`, they are known ahead, and the `targets` are predicted,
+    which are the target alone if the card does not name several, unless somebody says otherwise.
     """
 
     name: str
@@ -209,6 +210,7 @@ class Card(_Facts):
     irregular: Irregular = REGULAR
     columns: Columns
     target: str
+    targets: tuple[str, ...] = ()
     future_covariates: tuple[str, ...] = ()
     seasons: Annotated[tuple[PositiveInt, ...], Field(min_length=1)]
     split: Split
@@ -221,9 +223,11 @@ class Card(_Facts):
             raise ValueError(f"a column is named twice among {[self.time, *self.columns]}")
         if self.target not in self.columns:
             raise ValueError(f"target '{self.target}' is not among {list(self.columns)}")
+        if self.targets and not {self.target} <= {*self.targets} <= {*self.columns}:
+            raise ValueError(f"the targets {list(self.targets)} lack the target, or are no columns")
         for name in self.future_covariates:
-            if name not in self.columns or name == self.target:
-                raise ValueError(f"future covariate '{name}' is the target, or no column")
+            if name not in self.columns or name in (self.target, *self.targets):
+                raise ValueError(f"future covariate '{name}' is a target, or no column")
         for source in self.sources:
             if source.bare and sorted(source.bare.columns or self.columns) != sorted(self.columns):
                 raise ValueError(f"the columns of {source.file_name} are not those of the card")

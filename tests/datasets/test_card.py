@@ -16,8 +16,8 @@ ETT_ROWS = {"h": 17_420, "m": 69_680}
 def test_names():
     assert card_names() == [
         "ETTh1", "ETTh2", "ETTm1", "ETTm2", "electricity", "electricity-client0-OT",
-        "electricity-mean", "epf-BE", "epf-DE", "epf-FR", "epf-NP", "epf-PJM", "exchange_rate",
-        "traffic", "traffic-sensor0", "vic_elec", "weather",
+        "electricity-mean", "epf-BE", "epf-DE", "epf-FR", "epf-NP", "epf-PJM",
+        "europe-loads", "europe-prices", "exchange_rate", "nn5", "traffic", "traffic-sensor0", "vic_elec", "weather",
     ]  # fmt: skip
 
 
@@ -85,6 +85,17 @@ def test_shapes_borders_and_seasons_of_the_others(name, columns, seasons, rows, 
     assert card.target == card.columns[-1] == "OT"
     assert card.seasons == seasons
     assert card.split.borders(rows, "it") == borders
+
+
+@pytest.mark.parametrize(
+    ("name", "columns", "known", "seasons"),
+    [("europe-loads", 38, 0, (24, 168)), ("europe-prices", 76, 38, (24, 168)), ("nn5", 111, 0, (7,))],
+)
+def test_cards_of_many_columns(name, columns, known, seasons):
+    card = load_card(name)
+    assert (len(card.columns), len(card.future_covariates)) == (columns, known)
+    assert card.targets == (card.columns[:38] if known else ())
+    assert card.seasons == seasons
 
 
 def test_parts_say_so():
@@ -189,8 +200,11 @@ def test_a_new_card_is_found_by_its_file(cards):
         ({"seasons": []}, "seasons: "),
         ({"seasons": [0]}, r"seasons\.0: "),
         ({"target": "c"}, "target 'c' is not among"),
-        ({"future_covariates": ["c"]}, "future covariate 'c' is the target, or no column"),
-        ({"future_covariates": ["b"]}, "future covariate 'b' is the target, or no column"),
+        ({"future_covariates": ["c"]}, "future covariate 'c' is a target, or no column"),
+        ({"future_covariates": ["b"]}, "future covariate 'b' is a target, or no column"),
+        ({"future_covariates": ["a"], "targets": ["a", "b"]}, "future covariate 'a' is a target"),
+        ({"targets": ["a"]}, r"the targets \['a'\] lack the target, or are no columns"),
+        ({"targets": ["b", "c"]}, "lack the target, or are no columns"),
         ({"columns": ["a", "a", "b"]}, "a column is named twice"),
         ({"columns": ["a", "b", "date"]}, "a column is named twice"),
         (source(files=["../mine.csv"]), r"sources\.0\.files\.0: .*inside a data folder"),

@@ -26,7 +26,7 @@ def read_card(
     """The data set of `card`, from `path` or from where `fetch.locate` finds it.
 
     All its columns are read and checked; `said` and `features` choose among them. By default all
-    are predicted from all; or the target with the card's future covariates, where it has some.
+    are predicted from all; or the targets with the card's future covariates, where it has some.
     Features M and S leave these out, and `said` may give them another role. Raises UsageError for a
     column that is not there or has two roles, DataError for what does not fit the card.
     """
@@ -44,7 +44,7 @@ def read_card(
         taken = (*said.targets, *said.past_covariates)
         ahead = tuple(name for name in card.future_covariates if name not in taken)
     others = tuple(name for name in card.columns if name not in ahead)
-    targets = others if features == "M" else said.targets or (card.target,)
+    targets = others if features == "M" else said.targets or card.targets or (card.target,)
     read = {
         "M": others, "S": targets, "MS": (*targets, *(said.past_covariates or others)),
     }[features]  # fmt: skip
@@ -71,7 +71,7 @@ def card_reading(card: Card, file: Path) -> Reading:
         panel=False,
         policy="error" if card.irregular == REGULAR else "rows",
         timezone=card.timezone,
-        header=() if bare is None else bare.columns or card.columns,
+        header=() if bare is None or bare.header else bare.columns or card.columns,
         first=None if bare is None else bare.first.isoformat(),
     )
 

@@ -231,7 +231,9 @@ class Table:
     def _bare(self, number: int) -> Bare | None:
         """The stamps of a part that has none, of which the reading knows."""
         part, said = self.parts[number], self.reading
-        if isinstance(part, TextFile) and part.head.bare and said.time and said.first and said.freq:
+        if not isinstance(part, TextFile) or said.time in part.names:
+            return None
+        if (part.head.bare or not said.header) and said.time and said.first and said.freq:
             return Bare(said.time, said.first, said.freq)
         return None
 

@@ -240,6 +240,18 @@ def test_the_future_covariates_of_a_card(tmp_path, said, features, columns, know
     assert found.digest == again.digest == read_card(card, file).digest
 
 
+def test_a_card_may_predict_several_columns_from_what_is_known_ahead(tmp_path):
+    lines = ["date,a,b,c", *(f"{stamp},{row},1" for stamp, row in zip(STAMPS, ROWS, strict=True))]
+    (tmp_path / "some.csv").write_text("\n".join(lines))
+    facts = {"target": "c", "targets": ("b", "c"), "future_covariates": ("a",)}
+    card = card_of(("a", "b", "c"), **facts)
+    found = read_card(card, tmp_path / "some.csv")
+    assert (found.targets, found.columns, found.main_target) == (("b", "c"), ("b", "c"), "c")
+    assert found.series.known_columns == ("a",)
+    alone = read_card(card, tmp_path / "some.csv", Reading(targets=("b",)))
+    assert (alone.targets, alone.columns) == (("b",), ("b", "c"))
+
+
 def test_days_without_a_time(tmp_path):
     series = read(tmp_path, "date,a\n2020-02-28,1\n2020-02-29,2\n2020-03-01,3\n", ["a"], "D")
     assert list(series.times) == list(pd.date_range("2020-02-28", periods=3, freq="D"))
@@ -383,6 +395,16 @@ def test_a_file_of_values_alone_that_does_not_fit(tmp_path, text, message):
     assert "bare.txt.gz" in str(caught.value)
 
 
+def test_a_file_with_a_header_and_no_stamps_takes_these_from_its_card(tmp_path):
+    card = bare_card()
+    bare = card.sources[0].bare.model_copy(update={"header": True})
+    card = card.model_copy(
+        update={"sources": (card.sources[0].model_copy(update={"bare": bare}),)}
+    )
+    text = "\n".join(["b,a", *(",".join(row.split(",")[::-1]) for row in ROWS)])
+    assert read_card(card, packed(tmp_path, text)).series.digest == series_of(frame()).digest
+
+
 def test_a_packed_csv_file_with_a_header_equals_the_plain_one(tmp_path):
     (tmp_path / "some.csv.gz").write_bytes(gzip.compress(GOOD.encode()))
     assert read_card(card_of(), tmp_path / "some.csv.gz").digest == read(tmp_path, GOOD).digest
@@ -493,6 +515,24 @@ def test_prices_and_what_is_known_ahead_of_them(market, first, last, digest):
     borders = load_card(f"epf-{market}").split.borders(52_416, "it")
     values = torch.zeros(52_416, 1)
     assert len(Windows(values, values, 168, 24, borders.validation, borders.test, (0,))) == 10_460
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(
+    ("name", "shape", "missing", "known", "first", "last"),
+    [
+        ("europe-loads", (26_304, 38), 5_309, 0, "2021-12-31 23:00:00", "2024-12-31 22:00:00"),
+        ("europe-prices", (26_304, 38), 0, 38, "2021-12-31 23:00:00", "2024-12-31 22:00:00"),
+        ("nn5", (731, 111), 0, 0, "1996-03-18 00:00:00", "1998-03-18 00:00:00"),
+    ],
+)
+def test_sets_of_many_columns(name, shape, missing, known, first, last):
+    found = read_card(load_card(name))
+    assert found.series.values.shape == shape
+    assert len(found.targets) == shape[1]
+    assert len(found.series.known_columns) == known
+    assert int(np.isnan(found.series.values).sum()) == missing
+    assert (str(found.series.times[0]), str(found.series.times[-1])) == (first, last)
 
 
 @pytest.mark.data
