@@ -89,7 +89,11 @@ def test_shapes_borders_and_seasons_of_the_others(name, columns, seasons, rows, 
 
 @pytest.mark.parametrize(
     ("name", "columns", "known", "seasons"),
-    [("europe-loads", 38, 0, (24, 168)), ("europe-prices", 76, 38, (24, 168)), ("nn5", 111, 0, (7,))],
+    [
+        ("europe-loads", 38, 0, (24, 168)),
+        ("europe-prices", 76, 38, (24, 168)),
+        ("nn5", 111, 0, (7,)),
+    ],
 )
 def test_cards_of_many_columns(name, columns, known, seasons):
     card = load_card(name)

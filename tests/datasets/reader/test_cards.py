@@ -398,9 +398,7 @@ def test_a_file_of_values_alone_that_does_not_fit(tmp_path, text, message):
 def test_a_file_with_a_header_and_no_stamps_takes_these_from_its_card(tmp_path):
     card = bare_card()
     bare = card.sources[0].bare.model_copy(update={"header": True})
-    card = card.model_copy(
-        update={"sources": (card.sources[0].model_copy(update={"bare": bare}),)}
-    )
+    card = card.model_copy(update={"sources": (card.sources[0].model_copy(update={"bare": bare}),)})
     text = "\n".join(["b,a", *(",".join(row.split(",")[::-1]) for row in ROWS)])
     assert read_card(card, packed(tmp_path, text)).series.digest == series_of(frame()).digest
 
