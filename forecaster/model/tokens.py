@@ -26,8 +26,8 @@ left out or replaced:
   look for steps of the past that were like those to come.
 
 The effect of covariates known ahead is taken from the past and added to the forecast
-(covariates.py), with or without `known`. What is missing stands at its window's centre and has no weight in the average; a
-token of which nothing was observed is attended to by none.
+(covariates.py), with or without `known`. What is missing stands at its window's centre and has no
+weight in the average; a token of which nothing was observed is attended to by none.
 """
 
 from collections.abc import Iterable, Mapping

@@ -17,7 +17,8 @@ def test_names():
     assert card_names() == [
         "ETTh1", "ETTh2", "ETTm1", "ETTm2", "electricity", "electricity-client0-OT",
         "electricity-mean", "epf-BE", "epf-DE", "epf-FR", "epf-NP", "epf-PJM",
-        "europe-loads", "europe-prices", "exchange_rate", "nn5", "traffic", "traffic-sensor0", "vic_elec", "weather",
+        "europe-loads", "europe-prices", "exchange_rate", "nn5", "traffic", "traffic-sensor0",
+        "vic_elec", "weather",
     ]  # fmt: skip
 
 
