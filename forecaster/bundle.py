@@ -27,6 +27,7 @@ import torch
 from torch import Tensor
 
 from forecaster.config import RunConfig, load_dict
+from forecaster.datasets import calendar_names
 from forecaster.errors import BundleError, ConfigError, StorageError, UsageError
 from forecaster.intervals import Conditions, Intervals
 from forecaster.model import ForecastModel, Task
@@ -207,13 +208,9 @@ def load(folder: Path) -> Bundle:
             golden=_golden(load_tensors(files[GOLDEN])),
             digest=_digest(manifest),
         )
+        bundle.config.window.lengths()  # raises where they are not those of a trained model
         if (own := bundle.intervals) is not None:
-            wanted = (bundle.horizon, len(bundle.schema.targets), len(own.nominal))
-            shapes = [own.offsets.shape, own.scale.shape]
-            if own.conditions is not None:
-                shapes += [own.conditions.usual.shape, own.conditions.phases.shape[1:]]
-            if shapes != [wanted, wanted[:2], wanted[1:2], wanted[1:2]][: len(shapes)]:
-                raise BundleError(f"{INTERVALS} does not fit config.json: expected shape {wanted}")
+            _check_intervals(own, bundle)
         levels = len(own.levels) if own else 0
         wanted = (bundle.horizon, len(bundle.schema.targets), 1 + levels)
         if bundle.golden is not None and bundle.golden.shape != wanted:
@@ -221,7 +218,8 @@ def load(folder: Path) -> Bundle:
         return bundle
     except ConfigError as error:
         raise BundleError(f"not a bundle of this version: {error}") from None
-    except (KeyError, IndexError, TypeError, ValueError, RecursionError, SafetensorError) as error:
+    except (KeyError, IndexError, TypeError, ValueError, SafetensorError,
+            OverflowError, RecursionError) as error:  # fmt: skip
         raise BundleError(f"{folder} is not a bundle of this version: {error!r}") from None
 
 
@@ -334,6 +332,30 @@ def _intervals(tensors: dict[str, Any]) -> Intervals | None:
         windows=int(tensors["windows"]),
         conditions=conditions,
     )
+
+
+def _check_intervals(own: Intervals, bundle: Bundle) -> None:
+    """Raise BundleError naming the first thing of the intervals that the model cannot have."""
+    horizon, targets = bundle.horizon, len(bundle.schema.targets)
+    levels = tuple(bundle.config.intervals.levels)
+    wanted: list[tuple[str, object, object]] = [
+        ("levels", own.nominal, levels),
+        ("offsets of shape", own.offsets.shape, (horizon, targets, len(levels))),
+        ("a scale of shape", own.scale.shape, (horizon, targets)),
+    ]
+    if (told := own.conditions) is not None:
+        weights, known = len(told.weights), len(calendar_names(bundle.schema.freq))
+        wanted += [
+            ("the usual deviations of shape", told.usual.shape, (targets,)),
+            ("widths of shape", told.phases.shape, (max(1, len(told.phases)), targets)),
+            ("a season of at least 1 step, here", told.season, max(1, told.season)),
+            ("weights of the calendar's features at most, here", weights, min(weights, known)),
+        ]
+    for name, found, expected in wanted:
+        if found != expected:
+            raise BundleError(
+                f"{INTERVALS} does not fit config.json: expected {name} {expected}, got {found}"
+            )
 
 
 def _golden(tensors: dict[str, Any]) -> "NDArray[np.float64] | None":

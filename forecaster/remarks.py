@@ -117,14 +117,27 @@ class Ranges:
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any], columns: int, targets: int) -> "Ranges":
-        """What `to_dict` gave, even through JSON. Raises BundleError for other sizes."""
-        names = ("low", "high", "change")
-        low, high, change = (np.array(state[name], dtype=np.float64) for name in names)
+        """What `to_dict` gave, even through JSON. Raises BundleError for anything else."""
+        try:
+            season = state["season"]
+            low, high, change = (
+                np.array(state[name], dtype=np.float64) for name in ("low", "high", "change")
+            )
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise BundleError(
+                f"the ranges of the training rows in about.json cannot be read: {error!r}; "
+                "fetch the bundle again or train anew"
+            ) from None
         if not low.shape == high.shape == (len(TRAITS), columns) or change.shape != (targets,):
             raise BundleError(
                 f"the ranges of the training rows do not fit {columns} columns, {targets} targets"
             )
-        return cls(int(state["season"]), low, high, change)
+        if type(season) is not int or season < 1:
+            raise BundleError(
+                f"the ranges of the training rows in about.json: expected a season of 1 step or "
+                f"more, got {season!r}"
+            )
+        return cls(season, low, high, change)
 
     def unlike(
         self, scaled: np.ndarray, mean: np.ndarray, std: np.ndarray, columns: Sequence[str]

@@ -107,11 +107,23 @@ class Schema:
 
     @classmethod
     def from_dict(cls, state: dict[str, Any]) -> "Schema":
-        """What `to_dict` gave, even through JSON."""
+        """What `to_dict` gave, even through JSON. Raises ValueError for sizes that do not agree."""
         made = {
             "reading": Reading.from_dict(state["reading"]),
             "scaler": Scaler.from_dict(state["scaler"]),
             "known": KnownInputs.from_dict(state["known"]),
         }
         lists = {key: tuple(value) for key, value in state.items() if isinstance(value, list)}
-        return cls(**{**state, **lists, **made})
+        schema = cls(**{**state, **lists, **made})
+        scaler, reading, count = schema.scaler, schema.reading, len(schema.columns)
+        wanted = (len(schema.items), count) if schema.items else (count,)
+        if not scaler.mean.shape == scaler.std.shape == wanted:
+            raise ValueError(
+                f"expected a mean and a deviation {wanted} for {count} columns and "
+                f"{len(schema.items)} series, got {scaler.mean.shape} and {scaler.std.shape}"
+            )
+        if not reading.seasons or min(reading.seasons) < 1:
+            raise ValueError(f"expected seasons of 1 step or more, got {reading.seasons}")
+        if lost := [name for name in schema.targets if name not in schema.columns]:
+            raise ValueError(f"the targets {lost} are no columns")
+        return schema

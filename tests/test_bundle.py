@@ -1,6 +1,7 @@
 import errno
 import hashlib
 import json
+import re
 import struct
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from forecaster.bundle import FILES, INTERVALS, MANIFEST, PARTS, WEIGHTS, is_bun
 from forecaster.errors import BundleError, DataError, StorageError
 from forecaster.intervals import Conditions
 from forecaster.predict import Forecaster, keep
-from tests.bundles import LEVELS, MODELS, sign, unsaved
+from tests.bundles import LEVELS, MODELS, sign, unsaved, warning
 
 
 @pytest.fixture
@@ -243,6 +244,81 @@ class TestForeign:
         bundle = replace(bundle, intervals=replace(bundle.intervals, conditions=told))
         with pytest.raises(BundleError, match=r"intervals.safetensors does not fit config.json"):
             bundle.save(tmp_path)
+
+    @pytest.mark.parametrize(
+        ("name", "tensor", "words"),
+        [
+            (
+                "levels",
+                torch.tensor([0.75, 0.5, 0.25]),
+                "expected levels (0.1, 0.5, 0.9), got (0.75",
+            ),
+            ("levels", torch.ones(2), "expected levels (0.1, 0.5, 0.9), got (1.0, 1.0)"),
+            ("offsets", torch.ones(3), "expected offsets of shape (6, 3, 3), got (3,)"),
+            ("scale", torch.ones(6, 2), "expected a scale of shape (6, 3), got (6, 2)"),
+            ("windows", torch.tensor([1, 2]), "not a bundle of this version"),
+            ("season", torch.tensor(0), "expected a season of at least 1 step, here 1, got 0"),
+            ("season", torch.tensor([4, 4]), "not a bundle of this version"),
+            ("weights", torch.ones(50), "features at most, here 4, got 50"),
+            ("weights", torch.tensor(1.0), "not a bundle of this version"),
+            ("usual", torch.ones(2), "expected the usual deviations of shape (3,), got (2,)"),
+            ("phases", torch.ones(0, 3), "expected widths of shape (1, 3), got (0, 3)"),
+            ("phases", torch.ones(2, 3, 1), "expected widths of shape (2, 3), got (2, 3, 1)"),
+        ],
+    )
+    def test_intervals_of_other_sizes(self, name, tensor, words, tmp_path):
+        bundle = unsaved(calibrated=True)
+        told = Conditions(4, (23.0, 0.5), np.ones(3), np.ones((2, 3)))
+        replace(bundle, intervals=replace(bundle.intervals, conditions=told)).save(tmp_path)
+        tensors = safetensors.torch.load((tmp_path / INTERVALS).read_bytes())
+        tensors[name] = tensor.to(tensors[name].dtype)
+        (tmp_path / INTERVALS).write_bytes(safetensors.torch.save(tensors))
+        sign(tmp_path)
+        with pytest.raises(BundleError, match=re.escape(words)):
+            load(tmp_path)
+
+    @pytest.mark.parametrize(
+        ("change", "words"),
+        [
+            ({"season": 0}, "expected a season of 1 step or more, got 0"),
+            ({"season": "4"}, "expected a season of 1 step or more, got '4'"),
+            ({"low": [[0.0] * 3]}, "do not fit 3 columns, 3 targets"),
+            ({"high": [[0.0], [0.0, 1.0]]}, "cannot be read: ValueError"),
+            ({"change": "far"}, "cannot be read: ValueError"),
+            ({"change": None}, "do not fit 3 columns, 3 targets"),
+            ({"change": [10**400] * 3}, "cannot be read: OverflowError"),
+            (None, "cannot be read: KeyError"),
+            ([1], "cannot be read: TypeError"),
+        ],
+    )
+    def test_ranges_of_other_sizes(self, change, words, folder):
+        told = warning(unsaved()).about["ranges"]
+        ranges = told | change if isinstance(change, dict) else {} if change is None else change
+        edit(folder, "about.json", lambda about: about.update(ranges=ranges))
+        with pytest.raises(BundleError, match=re.escape(words)):
+            Forecaster(load(folder), "cpu")
+
+    @pytest.mark.parametrize(
+        ("change", "words"),
+        [
+            (lambda schema: schema["scaler"]["mean"].pop(), "a mean and a deviation (3,)"),
+            (lambda schema: schema.update(items=["a"]), "a mean and a deviation (1, 3)"),
+            (lambda schema: schema.update(targets=["rain"]), "the targets ['rain'] are no col"),
+            (lambda schema: schema["reading"].update(seasons=[]), "seasons of 1 step or more"),
+            (lambda schema: schema["reading"].update(seasons=[4, 0]), "seasons of 1 step or more"),
+        ],
+    )
+    def test_a_schema_of_other_sizes(self, change, words, folder):
+        schema = json.loads((folder / "schema.json").read_text())
+        change(schema)
+        edit(folder, "schema.json", lambda _: schema)
+        with pytest.raises(BundleError, match=re.escape(words)):
+            load(folder)
+
+    def test_lengths_that_nobody_resolved(self, folder):
+        edit(folder, "config.json", lambda config: config["window"].update(past="auto"))
+        with pytest.raises(BundleError, match=r"window\.past=auto"):
+            load(folder)
 
     def test_a_golden_forecast_of_another_shape(self, tmp_path):
         with pytest.raises(BundleError, match=r"golden.safetensors does not fit config.json"):
