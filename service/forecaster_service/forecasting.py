@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -103,6 +103,9 @@ class _RefusedError(Exception):
         return Flaw(loc=[*parents, *self.loc], msg=self.msg, type=self.kind)
 
 
+Work = TypeVar("Work", bound=Job)
+
+
 def prepare(request: FullRequest | FlatRequest, forecaster: Forecaster) -> Job:
     """Fit a request to the model. Raises HttpError 422 with everything that does not fit."""
     full = isinstance(request, FullRequest)
@@ -168,7 +171,7 @@ def at_levels(job: Job, done: Done[Forecast], forecaster: Forecaster) -> Done[Fo
     return replace(done, results=results)
 
 
-def remarked(job: Job, done: Done[Forecast], forecaster: Forecaster, *, places: bool) -> Job:
+def remarked(job: Work, done: Done[Forecast], forecaster: Forecaster, *, places: bool) -> Work:
     """The job with notices of what stands out in its forecasts; `places`: of which input."""
     found = forecaster.remarks(
         np.stack([each.history for each in job.inputs]),

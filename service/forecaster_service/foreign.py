@@ -127,6 +127,8 @@ class Predictions(Answer):
     """The forecast as a table: its rows, each with the names of `Forecaster.predict`."""
 
     predictions: list[dict[str, str | float]]
+    notices: list[Notice]
+    """As in the answer of /predict; `input` is the place of the series in the table, from 0."""
 
 
 SeriesType: TypeAlias = Literal["univariate_time_series", "multivariate_time_series"]

@@ -15,7 +15,7 @@ from forecaster.errors import ForecasterError
 from forecaster.predict import Forecaster
 from forecaster_service.answering import PROBLEMS, ForecastRoute, answer
 from forecaster_service.batching import Done
-from forecaster_service.forecasting import MOST_QUANTILES, Forecast, Inputs, Job
+from forecaster_service.forecasting import MOST_QUANTILES, Forecast, Inputs, Job, remarked
 from forecaster_service.foreign import (
     SCORING,
     Predictions,
@@ -52,7 +52,8 @@ router = APIRouter(tags=["mlflow"])
 
 @scoring.post("/invocations", response_model=Predictions, responses=PROBLEMS)
 async def invocations(body: Annotated[ScoringRequest, Body()], request: Request) -> Response:
-    """What `mlflow models serve` answers for the same model: a table in, a table out.
+    """What `mlflow models serve` answers for the same model: a table in, a table out; `notices`
+    tell what stands out in the forecast.
 
     The table is a history as `Forecaster.predict` takes it: the time column, the id column of a
     long panel and the model's columns; null is a missing value. For a model with covariates known
@@ -138,9 +139,11 @@ def _ragged(location: Location, message: str) -> HttpError:
 def _write(
     job: Asked, done: Done[Forecast], forecaster: Forecaster, model: ModelIdentity, request_id: str
 ) -> bytes:
-    """The table of the forecast, in rows as MLflow writes them."""
+    """The table of the forecast, in rows as MLflow writes them, and the notices."""
+    job = remarked(job, done, forecaster, places=len(job.inputs) > 1)
     values = [np.concatenate([forecast[..., None], q], axis=-1) for forecast, q in done.results]
     table = job.question.table(np.stack(values)[:, : job.steps])
     time = forecaster.schema.time
     table[time] = [stamp.isoformat() for stamp in table[time]]
-    return to_json({"predictions": table.to_dict("records")})
+    notices = [notice.model_dump() for notice in job.notices]
+    return to_json({"predictions": table.to_dict("records"), "notices": notices})

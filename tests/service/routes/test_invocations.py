@@ -11,6 +11,7 @@ from fastapi.testclient import TestClient
 
 from forecaster.predict import Forecaster
 from forecaster_service.routes import invocations
+from tests.bundles import warning
 from tests.service.toy import COLUMNS, HORIZON, KINDS, NAME, PAST, make_bundle, start
 
 Table = dict[str, Any]
@@ -53,11 +54,40 @@ def test_the_table_is_that_of_the_library(
     params = {"horizon": 2, "quantile_levels": [0.9, 0.1]}
     body = {"dataframe_split": split, "params": params}
     answer = client.post("/invocations", json=body).json()
-    assert list(answer) == ["predictions"]
+    assert list(answer) == ["predictions", "notices"]
+    assert answer["notices"] == []
     expected = forecaster.predict(forecaster.example, 2, (0.1, 0.9))
     got = pd.DataFrame(answer["predictions"])
     assert list(got["time"]) == [stamp.isoformat() for stamp in expected["time"]]
     pd.testing.assert_frame_equal(got.drop(columns="time"), expected.drop(columns="time"))
+
+
+def test_what_stands_out_is_told_as_predict_tells_it(
+    tmp_path: Path, split: Table, forecaster: Forecaster
+) -> None:
+    warning(make_bundle(tmp_path), past=9.0).save(tmp_path)
+    params = {"quantile_levels": [0.1, 0.9]}
+    with start(model=str(tmp_path)) as client:
+        answer = client.post("/invocations", json={"dataframe_split": split, "params": params})
+        asked = client.get(f"/models/{NAME}/example").json()
+        asked["parameters"] |= params
+        expected = client.post("/predict", json={**asked["inputs"][0], **asked["parameters"]})
+    notices = answer.json()["notices"]
+    assert notices == expected.json()["notices"]
+    assert [each["code"] for each in notices] == [
+        "lost_to_floor", "coverage", "first_step", "unlike_training",
+    ]  # fmt: skip
+
+
+def test_a_notice_names_the_place_of_its_series(tmp_path: Path) -> None:
+    warning(make_bundle(tmp_path, model="tokens", **KINDS["wide"]), past=9.0).save(tmp_path)
+    with start(model=str(tmp_path)) as client:
+        example = Forecaster.load(tmp_path, "cpu").example
+        names = [name for name in example.columns if name != "time"]
+        rows = example.assign(time=example["time"].astype(str)).to_dict("records")
+        notices = client.post("/invocations", json={"dataframe_records": rows}).json()["notices"]
+    told = [each["input"] for each in notices if each["code"] == "unlike_training"]
+    assert told == list(range(len(names)))
 
 
 def test_it_is_counted_as_predict_is(client: TestClient, split: Table) -> None:
