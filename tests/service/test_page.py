@@ -21,8 +21,8 @@ import pytest
 from websockets.sync.client import ClientConnection, connect
 
 from forecaster.notices import Notice
-from forecaster.predict import Forecaster
-from tests.bundles import warning
+from forecaster.predict import Forecaster, keep
+from tests.bundles import blended, warning
 from tests.service.toy import COLUMNS, HORIZON, KINDS, NAME, PAST, Registry, make_bundle
 from tests.test_client import history, serving
 
@@ -185,6 +185,7 @@ def test_it_opens_with_the_example_of_the_model(
     assert NAME in tab.text("#facts")
     assert "beats the best floor" in tab.text("#verdict")
     assert "network (prob) 100 %" in tab.text("#facts")
+    assert tab.run("document.querySelector('#drop-field').hidden"), "there is nothing to drop"
     assert tab.run("document.querySelectorAll('#shares .share.network').length") == 1
     assert len(values(tab)) == HORIZON
     assert tab.run("document.documentElement.scrollWidth <= innerWidth")
@@ -259,6 +260,28 @@ def test_what_stands_out_is_listed(tab: Tab, tmp_path: Path) -> None:
         listed = tab.run("[...document.querySelectorAll('#warnings li')].map((e) => e.textContent)")
     assert len(listed) >= 4
     assert set(listed) >= {sentence for sentence in said if isinstance(sentence, Notice)}
+
+
+def test_a_short_history_can_be_taken(tab: Tab, tmp_path: Path) -> None:
+    bundle = make_bundle(tmp_path)
+    keep(blended(bundle, network=0.5, cycle=0.3, last=0.2), tmp_path)
+    frame = history(bundle).tail(3)
+    with serving(tmp_path) as url, quiet(tab):
+        tab.open(url)
+        assert "from 1 rows on" in tab.text("#drop-field")
+        assert not tab.run("document.querySelector('#drop-field').hidden")
+    with serving(tmp_path) as url:  # the browser complains of a 422
+        tab.open(url)
+        tab.paste(frame.to_csv(index=False))
+        tab.wait(FAILED)
+        assert "short_history=drop" in tab.text("#error")
+        tab.run("document.querySelector('#drop').click()")
+        tab.wait(SHOWN)
+        assert "100 % last value alone" in tab.text("#warnings")
+        assert '"short_history":"drop"' in tab.text("#curl")
+        assert 'short_history="drop"' in tab.text("#python")
+        expected = Forecaster.load(tmp_path, "cpu").predict(frame, short_history="drop")
+    np.testing.assert_allclose(values(tab)["load"], expected["load"], rtol=1e-5)
 
 
 class TestHistories:

@@ -102,7 +102,7 @@ function seriesOf(csv, card) {
   return csv.columns.filter((name) => !others.has(name));
 }
 
-function buildRequest(csv, card, item, steps) {
+function buildRequest(csv, card, item, steps, drop) {
   const long = isLong(csv, card);
   const time = timeColumn(csv, card);
   const source = (name) => (card.wide && card.targets.includes(name) ? item : name);
@@ -144,7 +144,7 @@ function buildRequest(csv, card, item, steps) {
   }
   const levels = card.quantile_levels;
   const within = levels.length && levels[0] <= 0.1 && levels[levels.length - 1] >= 0.9;
-  const body = { inputs: [series], parameters: { prediction_length: steps, quantile_levels: within ? [0.1, 0.9] : [] }, model: nameOf(card) };
+  const body = { inputs: [series], parameters: { prediction_length: steps, quantile_levels: within ? [0.1, 0.9] : [], ...(drop && { short_history: "drop" }) }, model: nameOf(card) };
   return { body, time, stamps: stamps.slice(first, length).map(parseTime), skipped: first };
 }
 
@@ -230,6 +230,9 @@ async function choose(card) {
   $("horizon").value = card.horizon;
   $("wanted").textContent = wanted(card);
   fill($("names"), card.item_names);
+  $("least").textContent = card.least;
+  $("drop-field").hidden = card.least >= card.needs;
+  $("drop").checked = $("drop").checked && card.least < card.needs;
   if (state.example) await takeExample();
   else await forecast();
 }
@@ -255,7 +258,7 @@ async function forecast() {
     $("item-field").hidden = items.length < 2;
     $("name-field").hidden = !card.items || items.length > 0;
     const item = items.length ? $("item").value : card.items ? $("name").value.trim() : "";
-    const request = buildRequest(csv, card, item, $("horizon").valueAsNumber || 0);
+    const request = buildRequest(csv, card, item, $("horizon").valueAsNumber || 0, $("drop").checked);
     const answer = await ask("predict", request.body);
     if (number !== newest) return; // a later one is on its way
     state.shown = { ...request, answer, prediction: answer.predictions[0], card };
@@ -347,8 +350,8 @@ function showResult() {
   $("curl").textContent = `curl -s ${url("predict")}${state.key && ' -H "Authorization: Bearer $FORECASTER_API_KEY"'} -H 'Content-Type: application/json' -d @- <<'JSON'\n${JSON.stringify(body)}\nJSON`;
   const name = JSON.stringify(state.file || "history.csv");
   const other = time !== card.time;
-  const { prediction_length: steps, quantile_levels: levels } = body.parameters;
-  const options = [`horizon=${steps}`, ...(levels.length ? [`levels=(${levels.join(", ")})`] : []), ...(state.models.length > 1 ? [`model=${JSON.stringify(nameOf(card))}`] : [])];
+  const { prediction_length: steps, quantile_levels: levels, short_history: drop } = body.parameters;
+  const options = [`horizon=${steps}`, ...(levels.length ? [`levels=(${levels.join(", ")})`] : []), ...(drop ? [`short_history="${drop}"`] : []), ...(state.models.length > 1 ? [`model=${JSON.stringify(nameOf(card))}`] : [])];
   $("python").textContent = [
     ...(state.key ? ["import os"] : []),
     ...(other ? ["import pandas as pd"] : []),
@@ -513,7 +516,7 @@ function listen() {
   $("example").addEventListener("click", () => takeExample().catch((error) => say("", error.message)));
   $("csv").addEventListener("input", () => Object.assign(state, { file: "", text: "", example: false }));
   $("csv").addEventListener("paste", () => setTimeout(forecast));
-  for (const id of ["csv", "horizon", "item", "name"]) $(id).addEventListener("change", forecast);
+  for (const id of ["csv", "horizon", "item", "name", "drop"]) $(id).addEventListener("change", forecast);
   $("forecast").addEventListener("click", forecast);
   $("model").addEventListener("change", ({ target }) => choose(state.models[target.selectedIndex]).catch((error) => say("", error.message)));
   $("column").addEventListener("change", draw);
