@@ -16,6 +16,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any, get_args
 
+from forecaster.compare import table
 from forecaster.evaluate import Verdict, interval_text
 from forecaster.evaluate.figures import METRICS, Cost, IntervalMetric, Metric, Where, shown, whole
 
@@ -404,27 +405,30 @@ def comparison() -> str:
         for row in document["rows"]:
             groups[tuple(row[key] for key in GROUP)].append(row)
         for group, rows in groups.items():
+            references = table.references(rows)
             lines = [_compared(row, [cells[document["grid"], *group, row["attn"], seed]
-                             for seed in row["seeds"]]) for row in rows]  # fmt: skip
-            parts.append("\n".join([_group(rows[0]), *lines]))
+                             for seed in row["seeds"]], references) for row in rows]  # fmt: skip
+            parts.append("\n".join([_group(rows), *lines]))
     return "\n\n".join(parts) or "No grid's figures are kept here yet."
 
 
-def _group(row: Result) -> str:
+def _group(rows: list[Result]) -> str:
+    row = rows[0]
     path = "with" if row["linear"] else "without"
-    costs = [_head(metric) for metric in shown(Cost, "tables")]
+    heads = [_head(metric) for metric in shown(Cost, "tables")]
+    heads += ["skill", *(f"− {name}, 95 %" for name in table.references(rows))]
+    said = table.smallest(rows) or "verdicts not corrected"
     return (
         f"**{row['data']}, T = {row['horizon']}, {row['regime']}: {row['tokens']} tokens, {path} "
         f"the linear path.** {row['steps']} steps, {row['windows']} test windows, seeds "
         f"{', '.join(map(str, row['seeds']))}; best floor: {row['best_floor']} "
-        f"{row['floor_mse']:.4f}.\n\n"
-        f"| attention | test {_labels()} | parameters | {' | '.join(costs)} | skill "
-        "| − none, 95 % | − full, 95 % |\n"
-        f"|{' --- |' * (6 + len(costs))}"
+        f"{row['floor_mse']:.4f}; {said}.\n\n"
+        f"| attention | test {_labels()} | parameters | {' | '.join(heads)} |\n"
+        f"|{' --- |' * (3 + len(heads))}"
     )
 
 
-def _compared(row: Result, cells: list[Result]) -> str:
+def _compared(row: Result, cells: list[Result], references: list[str]) -> str:
     error = mean(cell["mse"] for cell in cells)
     parts = [
         f"{row['attn']}{' (full)' if row['is_full'] else ''}",
@@ -432,7 +436,7 @@ def _compared(row: Result, cells: list[Result]) -> str:
         f"{row['budget_parameters']:,}{'' if row['within_budget'] else ' *'}",
         *(_mean(cells, metric) for metric in shown(Cost, "tables")),
         f"{1 - error / row['floor_mse']:+.1%}",
-        *(_verdict(row["against"].get(name)) for name in ("none", "full")),
+        *(_verdict(row["against"].get(name)) for name in references),
     ]
     return f"| {' | '.join(parts)} |"
 
@@ -442,9 +446,10 @@ def _verdict(against: Result | None) -> str:
         return "–"
     if against["low"] is None:
         return interval_text(None, None)
-    ends = against["low"], against["high"]
-    words, interval = Verdict.words(*ends), interval_text(*ends)
-    return f"{words} {interval}" if Verdict.of(*ends) is Verdict.SAME else f"**{words}** {interval}"
+    words, interval = table.words(against), interval_text(against["low"], against["high"])
+    return (
+        f"{words} {interval}" if against["verdict"] == Verdict.SAME else f"**{words}** {interval}"
+    )
 
 
 def serving() -> str:

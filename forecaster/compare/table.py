@@ -1,22 +1,30 @@
-"""What the finished cells of a grid say: a row for each attention of a group, with verdicts."""
+"""What the finished cells of a grid say: a row for each attention of a group, with verdicts.
+
+A group has many verdicts, and of twenty one would be wrong by chance. So the verdicts against one
+reference are corrected together (Holm, "A simple sequentially rejective multiple test procedure",
+1979): of m, the one with the k-th smallest p must have (m - k + 1) p < 0.05, and so must all before
+it. Then the chance that any of them names a difference where there is none is at most 5 %. The
+interval beside a verdict is the plain one.
+"""
 
 from collections import defaultdict
 from collections.abc import Sequence
-from statistics import mean, stdev
+from statistics import mean, median, stdev
 from typing import Any
 
 import numpy as np
-from scipy.special import stdtrit  # type: ignore[import-untyped]
+from scipy.special import stdtr, stdtrit  # type: ignore[import-untyped]
 
 from forecaster.attention import CATALOGUE
 from forecaster.compare.cell import Finished
-from forecaster.evaluate import Verdict, is_borderline, paired_interval
+from forecaster.evaluate import Verdict, blocks, is_borderline, paired_interval
 from forecaster.evaluate.figures import Cost, ErrorMetric, Kind, Metric, shown, whole
 
 Row = dict[str, Any]
 GROUP = ("data", "horizon", "regime", "linear")
 """Within a group only the attention varies."""
-AGAINST = ("none", "full")
+AGAINST = ("none", "static", "full")
+RISK, POWER = 0.05, 0.8
 LEGEND = """\
 MSE and MAE: every test window, scaled values, mean ± standard deviation over seeds. params: without
 the linear path; * not within 5 % of those with full attention. train s, ms (a forecast of one
@@ -24,6 +32,8 @@ window): processor time of one thread. MiB: what one training step adds. skill: 
 best floor. Verdicts: the paired 95 % interval of the MSE difference (block bootstrap over windows,
 widened by the spread over seeds; one seed speaks of its models only) lies below zero (better),
 above (worse), or contains it (=); ~: borderline, an end is nearer to zero than 5 % of its width.
+=^: it does not contain zero, but may by chance: Holm's correction for all verdicts of a column.
+80 %: the difference that would have got a verdict with this probability.
 (full): amounts to full attention at these lengths, so no verdict."""
 
 
@@ -31,20 +41,22 @@ def rows(cells: Sequence[Finished]) -> list[Row]:
     """One row per group (with the linear path first) and attention, in the catalogue's order.
 
     Figures are means over seeds, `mse_sd` and `mae_sd` None for a single one. `against` has for
-    "none" and "full" the difference of the MSE, its interval `low` to `high` (None where there are
-    too few windows) and the verdict; it is empty for the reference itself, and for a type that
-    amounts to full attention.
+    each of AGAINST what `compare` and `correct` say; it is empty for the reference itself, and for
+    a type that amounts to full attention.
     """
     Found = dict[str, list[Finished]]
     groups: defaultdict[tuple[Any, ...], Found] = defaultdict(lambda: defaultdict(list))
     for cell in cells:
         groups[tuple(cell.facts[key] for key in GROUP)][cell.facts["attn"]].append(cell)
     place = {name: number for number, name in enumerate(CATALOGUE)}
-    return [
-        _row(found[attn], found)
-        for _, found in sorted(groups.items(), key=lambda item: (*item[0][:-1], not item[0][-1]))
-        for attn in sorted(found, key=lambda name: place.get(name, len(place)))
-    ]
+    rows: list[Row] = []
+    for _, found in sorted(groups.items(), key=lambda item: (*item[0][:-1], not item[0][-1])):
+        names = sorted(found, key=lambda name: place.get(name, len(place)))
+        group = [_row(found[attn], found) for attn in names]
+        for name in AGAINST:
+            correct([row["against"][name] for row in group if name in row["against"]])
+        rows += group
+    return rows
 
 
 def _row(own: list[Finished], group: dict[str, list[Finished]]) -> Row:
@@ -79,8 +91,11 @@ def compare(own: Sequence[Finished], other: Sequence[Finished]) -> dict[str, Any
     """The paired difference over test windows, averaged over the seeds that both have.
 
     Empty when they share none. Blocks of the bootstrap are as long as the horizon, because windows
-    nearer than that overlap. With several seeds the interval holds for seeds not tried, too: its
-    arms grow by the half-width of Student's interval of the mean of the seeds' differences.
+    nearer than that overlap. With several seeds the interval `low` to `high` holds for seeds not
+    tried, too: its arms grow by the half-width of Student's interval of the mean of the seeds'
+    differences. `error` is the standard error with `freedom` degrees of freedom (Welch and
+    Satterthwaite's, of windows and seeds), such that `error` times t_0.975 is half the interval,
+    and `p` the level at which the interval would touch zero. All None with too few windows.
     """
     mine = {cell.facts["seed"]: cell for cell in own}
     theirs = {cell.facts["seed"]: cell for cell in other}
@@ -90,23 +105,82 @@ def compare(own: Sequence[Finished], other: Sequence[Finished]) -> dict[str, Any
     paired = np.array([mine[seed].by_window() - theirs[seed].by_window() for seed in seeds])
     by_seed = np.nanmean(paired, axis=1)
     difference = float(by_seed.mean())
-    low, high = paired_interval(paired.mean(axis=0), own[0].facts["horizon"], own[0].steps())
+    windows = paired.mean(axis=0), own[0].facts["horizon"], own[0].steps()
+    low, high = paired_interval(*windows)
+    compared = {"difference": difference, "seeds": seeds, "verdict": Verdict.SAME}
+    if not np.isfinite(low):
+        return compared | dict.fromkeys(("low", "high", "error", "freedom", "p"))
+    freedom = blocks(*windows) - 1
     if len(seeds) > 1:
-        error = by_seed.std(ddof=1) / np.sqrt(len(seeds)) * stdtrit(len(seeds) - 1, 0.975)
-        low = difference - np.hypot(difference - low, error)
-        high = difference + np.hypot(high - difference, error)
-    finite = np.isfinite(low)
-    return {
-        "difference": difference,
-        "low": float(low) if finite else None,
-        "high": float(high) if finite else None,
-        "seeds": seeds,
-        "verdict": Verdict.of(low, high),
-    }
+        spread = by_seed.std(ddof=1) / np.sqrt(len(seeds))
+        parts = np.square([(high - low) / 2 / stdtrit(freedom, 0.975), spread])
+        if parts.any():
+            freedom = parts.sum() ** 2 / (parts**2 / [freedom, len(seeds) - 1]).sum()
+        arm = spread * stdtrit(len(seeds) - 1, 0.975)
+        low = difference - np.hypot(difference - low, arm)
+        high = difference + np.hypot(high - difference, arm)
+    student = stdtrit(freedom, 0.975)
+    arm = high - difference if difference < 0 else difference - low  # the one towards zero
+    t = abs(difference) / arm * student if arm > 0 else np.inf if difference else 0.0
+    figures = {
+        "low": low, "high": high, "error": (high - low) / 2 / student, "freedom": freedom,
+        "p": 2 * stdtr(freedom, -t),
+    }  # fmt: skip
+    return compared | {key: float(value) for key, value in figures.items()}
+
+
+def correct(family: Sequence[dict[str, Any]]) -> None:
+    """Give the comparisons against one reference their verdicts, corrected by Holm's method.
+
+    `holm` becomes the corrected p. `smallest` becomes the difference that gets a verdict with 80 %
+    probability where no other type differs: (t_(1 - 0.025/m) + t_0.8) * `error` for m verdicts.
+    """
+    known = sorted((each for each in family if each["p"] is not None), key=lambda each: each["p"])
+    holm = 0.0
+    for before, each in enumerate(known):
+        holm = max(holm, min(1.0, (len(known) - before) * each["p"]))
+        quantiles = stdtrit(each["freedom"], [1 - RISK / 2 / len(known), POWER])
+        each |= {
+            "holm": holm,
+            "smallest": float(quantiles.sum() * each["error"]),
+            "verdict": Verdict.of(each["low"], each["high"]) if holm < RISK else Verdict.SAME,
+        }
+
+
+def references(group: Sequence[Row]) -> list[str]:
+    """Those of AGAINST that some row of a group is held against, "none" and "full" in any case."""
+    return [
+        name for name in AGAINST if name != "static" or any(name in row["against"] for row in group)
+    ]
+
+
+def smallest(group: Sequence[Row]) -> str:
+    """In words, which difference a group would have found, the median over its types.
+
+    Empty where that is not known.
+    """
+    parts = []
+    for name in references(group):
+        known = [row["against"].get(name, {}).get("smallest") for row in group]
+        if each := [x for x in known if x is not None]:
+            parts.append(f"{median(each):.4f} from {name}")
+    return f"found with 80 % power: {', '.join(parts)}" if parts else ""
+
+
+def words(against: dict[str, Any]) -> str:
+    """The verdict, and what it hangs on; "too few windows" without an interval."""
+    low, high = against["low"], against["high"]
+    return f"{Verdict.SAME} after correction" if corrected(against) else Verdict.words(low, high)
+
+
+def corrected(against: dict[str, Any]) -> bool:
+    """Whether the interval alone would name a difference, and the correction does not."""
+    low, high = against["low"], against["high"]
+    return low is not None and against["verdict"] != Verdict.of(low, high)
 
 
 def text(rows: Sequence[Row]) -> str:
-    """The tables of all groups for a terminal, 110 columns wide."""
+    """The tables of all groups for a terminal, 120 columns wide at most."""
     groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for row in rows:
         groups[tuple(row[key] for key in GROUP)].append(row)
@@ -129,14 +203,15 @@ def _table(found: list[Row]) -> str:
     lines = [
         f"{heading(first)}, {seeds} seed{'s' if seeds > 1 else ''}",
         f"best floor: {first['best_floor']} {first['floor_mse']:.4f}",
+        *filter(None, [smallest(found)]),
         f"{'':<10}{_across(errors, [metric.label for metric in errors])}{'params':>9} "
         f"{_across(costs, [metric.head for metric in costs])}"
-        f"{'skill':>8}  vs none  vs full",
+        f"{'skill':>8}" + "".join(f"  {'−' + name:<7}" for name in references(found)).rstrip(),
     ]
     for row in found:
         budget = " " if row["within_budget"] else "*"
         skill = "–" if row["skill"] is None else f"{row['skill']:+.1%}"
-        verdicts = "".join(f"  {verdict(row, name):<7}" for name in AGAINST)
+        verdicts = "".join(f"  {verdict(row, name):<7}" for name in references(found))
         lines.append(
             f"{row['attn']:<10}{_across(errors, [spread(row, metric) for metric in errors])}"
             f"{row['budget_parameters']:>9,}{budget}"
@@ -172,5 +247,7 @@ def verdict(row: Row, name: str) -> str:
     if name not in row["against"]:
         return "–"
     against = row["against"][name]
+    if corrected(against):
+        return "=^"
     word: str = "=" if against["verdict"] == Verdict.SAME else against["verdict"]
     return word + "~" * is_borderline(against["low"], against["high"])

@@ -14,6 +14,7 @@ from forecaster.evaluate.intervals import (
 from forecaster.evaluate.metrics import (
     Score,
     Verdict,
+    blocks,
     interval_text,
     is_borderline,
     naive_mae,
@@ -23,7 +24,7 @@ from forecaster.evaluate.metrics import (
 )
 
 __all__ = [
-    "SHARES", "Calibration", "Coverage", "Evaluation", "Score", "Verdict", "calibrate", "evaluate",
-    "in_units", "interval_text", "is_borderline", "naive_mae", "paired_interval",
+    "SHARES", "Calibration", "Coverage", "Evaluation", "Score", "Verdict", "blocks", "calibrate",
+    "evaluate", "in_units", "interval_text", "is_borderline", "naive_mae", "paired_interval",
     "percent", "score", "scores", "seen_by", "sides",
 ]  # fmt: skip

@@ -277,6 +277,12 @@ def paired_interval(
     return float(low), float(high)
 
 
+def blocks(difference: np.ndarray, block: int, steps: np.ndarray | None = None) -> float:
+    """How many blocks the windows of `paired_interval` make up: so many are independent at most."""
+    difference, block = _time_line(difference, block, steps)
+    return len(difference) / block
+
+
 def _time_line(
     difference: np.ndarray, block: int, steps: np.ndarray | None
 ) -> tuple[np.ndarray, int]:

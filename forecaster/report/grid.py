@@ -100,7 +100,8 @@ _LEGEND = (
     "over seeds. Parameters are counted without the linear path; * marks those not within 5 % of "
     "full attention's. Training seconds and inference ms (one window) are of one thread; memory is "
     "what one training step adds. Differences are paired over windows, with the 95 % interval of a "
-    "block bootstrap, widened by the spread over seeds where there are several; a type that "
+    "block bootstrap, widened by the spread over seeds where there are several; verdicts are "
+    "corrected by Holm's method for all types against one reference; a type that "
     "amounts to full attention at these lengths gets no verdict."
 )
 _EXAMPLES = (
@@ -140,21 +141,23 @@ def _problems(cells: Sequence[Finished]) -> dict[str, Problem]:
 def _table(group: Group) -> Table:
     errors = table.known(whole("report"), group)
     costs = table.known(shown(Cost, "report"), group)
+    references = table.references(group)
     head = (
-        "attention", *(f"test {metric.label}" for metric in errors), "skill", "− none, 95 %",
-        "against none", "− full, 95 %", "against full", "parameters",
+        "attention", *(f"test {metric.label}" for metric in errors), "skill",
+        *(head for name in references for head in (f"− {name}, 95 %", f"against {name}")),
+        "parameters",
         *(metric.label for metric in costs), "seeds", "amounts to",
     )  # fmt: skip
     rows = []
     for row in group:
         compared = []
-        for name in table.AGAINST:
+        for name in references:
             against = row["against"].get(name)
             if against is None:
                 compared += ["–", "amounts to full" if row["is_full"] else "–"]
             else:
                 ends = against["low"], against["high"]
-                compared += [interval_text(*ends), Verdict.words(*ends)]
+                compared += [interval_text(*ends), table.words(against)]
         rows.append((
             row["attn"], *(table.spread(row, metric) for metric in errors),
             figure(row["skill"], "+.1%"), *compared,
@@ -162,9 +165,10 @@ def _table(group: Group) -> Table:
             *(metric.text(row.get(metric.name)) for metric in costs),
             str(len(row["seeds"])), row["effective"],
         ))  # fmt: skip
+    said = table.smallest(group)
     caption = (
         f"{table.heading(group[0])}. Best floor: {group[0]['best_floor']}, "
-        f"MSE {group[0]['floor_mse']:.4f}."
+        f"MSE {group[0]['floor_mse']:.4f}." + (f" Differences {said}." if said else "")
     )
     return Table(head, rows, caption)
 

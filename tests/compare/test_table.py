@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
+from scipy.special import stdtrit
 
 from forecaster.compare import table
 from forecaster.compare.cell import ARRAYS
@@ -55,6 +56,98 @@ def test_seeds_are_averaged_before_the_bootstrap(cells):
     assert against["low"] == pytest.approx(1.005 - np.hypot(1.005 - low, error), rel=1e-4)
     assert against["high"] == pytest.approx(1.005 + np.hypot(high - 1.005, error), rel=1e-4)
     assert against["seeds"] == [0, 1]
+
+
+def pairs(folder, random, means, seeds=3, windows=60, spread=0.05):
+    """Cells of types whose errors differ by `means`, by windows and by seeds; all pairs share one.
+
+    A seed moves all windows of a type alike.
+    """
+    shared = random.normal(size=windows)
+    return [
+        finished(folder, 2 + shared + mean + errors, attn=attn, seed=seed)
+        for attn, mean in means.items()
+        for seed, errors in enumerate(
+            spread * random.normal(size=(seeds, 1)) + 0.3 * random.normal(size=windows)
+        )
+    ]
+
+
+TYPES = ("full", "prob", "logsparse", "lsh", "strided", "fixed", "topk", "none")
+
+
+def found(folder, random, trials, **means):
+    """For each trial the comparisons with `none`, by type."""
+    for trial in range(trials):
+        cells = pairs(folder / str(trial), random, dict.fromkeys(TYPES, 0.0) | means)
+        rows = by_attention(table.rows(cells))
+        yield {name: row["against"]["none"] for name, row in rows.items() if name != "none"}
+
+
+def test_a_family_of_ties_seldom_has_any_other_verdict(tmp_path):
+    """Holm's correction: 5 % of the families at most, where without it a third have one."""
+    plain = corrected = 0
+    for family in found(tmp_path, np.random.default_rng(3), 100):
+        verdicts = {each["verdict"] for each in family.values()}
+        corrected += verdicts != {"no measurable difference"}
+        plain += any(each["p"] < 0.05 for each in family.values())
+    assert corrected <= 9, "5 expected at most; more than 9 has a chance of 3 %"
+    assert plain >= 12
+
+
+def test_the_stated_difference_is_found_with_the_stated_power(tmp_path):
+    random = np.random.default_rng(4)
+    smallest = [
+        each["smallest"] for family in found(tmp_path / "a", random, 20) for each in family.values()
+    ]
+    real = float(np.mean(smallest))
+    hits = [
+        family["prob"]["verdict"] == "better"
+        for family in found(tmp_path / "b", random, 60, prob=-real)
+    ]
+    assert 0.65 <= np.mean(hits) <= 0.97, "80 % with 60 trials"
+    small = [
+        family["prob"]["verdict"] == "better"
+        for family in found(tmp_path / "c", random, 30, prob=-real / 3)
+    ]
+    assert np.mean(small) < 0.3
+
+
+def test_holm(cells):
+    """Of m verdicts the k-th by p is held against 0.05 / (m - k + 1), and none before it fails."""
+    family = [
+        {"p": p, "low": 0.1, "high": 0.3, "error": 0.05, "freedom": 4.0}
+        for p in (0.03, 0.001, 0.02, 0.9)
+    ]
+    table.correct(family)
+    assert [each["holm"] for each in family] == pytest.approx([0.06, 0.004, 0.06, 0.9])
+    assert [each["verdict"] == "worse" for each in family] == [False, True, False, False]
+    # t of 4 degrees at 1 - 0.05 / 8 and 0.8, from a table
+    assert family[0]["smallest"] == pytest.approx((4.315 + 0.941) * 0.05, rel=1e-3)
+    table.correct([none := {"p": None, "verdict": "no measurable difference"}])
+    assert none == {"p": None, "verdict": "no measurable difference"}
+    alone = [{**family[0]}]
+    table.correct(alone)
+    assert alone[0]["verdict"] == "worse"
+
+
+def test_p_is_the_level_at_which_the_interval_touches_zero(cells):
+    for row in table.rows(cells):
+        for each in row["against"].values():
+            plain = each["low"] > 0 or each["high"] < 0
+            assert (each["p"] < 0.05) == plain
+            half = each["error"] * stdtrit(each["freedom"], 0.975)
+            assert half == pytest.approx((each["high"] - each["low"]) / 2)
+            assert 1 <= each["freedom"] <= N / 2 + 1, "between those of the seeds and the windows"
+
+
+def test_a_verdict_that_the_correction_takes_back_is_marked(cells):
+    row = by_attention(table.rows(cells))["lsh"]
+    row["against"]["none"].update(low=0.1, high=0.3, verdict="no measurable difference")
+    assert table.verdict(row, "none") == "=^"
+    assert table.words(row["against"]["none"]) == "no measurable difference after correction"
+    old = {"low": 0.1, "high": 0.3, "verdict": "worse"}
+    assert table.words(old) == "worse"
 
 
 def test_windows_of_a_panel_are_told_by_their_steps(tmp_path):
@@ -164,4 +257,12 @@ def test_text(cells, tmp_path):
     assert "123,456*" in lines["diff"]
     assert "±" in lines["full"]
     assert "±" not in lines["diff"]
+    assert "found with 80 % power: 0." in text
+    assert " from none, 0." in text
+    assert "−static" not in text
+    with_static = table.text(
+        table.rows([*cells, finished(tmp_path / "y", [1.0] * N, attn="static")])
+    )
+    assert "−none    −static  −full" in with_static
+    assert max(map(len, with_static.splitlines())) <= 120
     assert max(map(len, text.splitlines())) <= 110
