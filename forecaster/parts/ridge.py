@@ -14,6 +14,8 @@ from forecaster.parts.moments import Layout, Moments, moments, summed, total
 
 PENALTIES = (1e-3, 1e-2, 1e-1, 1.0, 10.0)
 """By the mean diagonal of the products of each group of inputs."""
+WIDE = 32
+"""Columns that make a product of their own, in each window, where they share a map."""
 CENTRES = ("last", "cycle")
 INPUTS = {"past": "ridge", "calendar": "calendar ridge", "level": "level ridge"}
 """What a map reads, each more than the one before it, and what the part is called."""
@@ -166,11 +168,19 @@ class Ridge(Part):
         newest = 1 if self.centre == "last" else self.season
         centre = values[..., -newest:].mean(dim=-1, keepdim=True)
         inputs = values - centre
+        beside = []
         if self.inputs != "past":
             extras = self.layout.extras(self.task, past, past_known, future_known, observed)
-            extras = extras[:, None].expand(-1, inputs.shape[1], -1)
             level = [centre] if self.inputs == "level" else []
-            inputs = torch.cat([inputs, extras, *level], dim=2)
+            beside = [extras[:, None], *level]
+        if self.maps == 1 and len(self.task.targets) >= WIDE:
+            parts = [inputs, *beside]
+            maps = self.weights[0].split([each.shape[2] for each in parts])
+            ahead = centre.transpose(1, 2)
+            for each, own in zip(parts, maps, strict=True):
+                ahead = ahead + torch.matmul(own.T, each.transpose(1, 2))
+            return ahead
+        inputs = torch.cat([inputs, *(each.expand(-1, inputs.shape[1], -1) for each in beside)], 2)
         ahead = torch.matmul(inputs.transpose(0, 1), self.weights).transpose(0, 1) + centre
         return ahead.transpose(1, 2)
 

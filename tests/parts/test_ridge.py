@@ -253,6 +253,19 @@ class TestFit:
             torch.testing.assert_close(again.weights, part.weights, rtol=1e-4, atol=1e-5)
         assert len(summed) == 1
 
+    @pytest.mark.parametrize("name", FOLDS)
+    def test_wide_windows_are_forecast_one_by_one(
+        self, name: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        fold = FOLDS[name]
+        monkeypatch.setattr(ridge, "WORK", 0)
+        for part in Ridge.fit(fold):
+            together = folds.forecast(part, fold.choose)
+            with monkeypatch.context() as patch:
+                patch.setattr(ridge, "WIDE", 1)
+                apart = folds.forecast(part, fold.choose)
+            torch.testing.assert_close(apart, together, rtol=1e-5, atol=1e-5)
+
     def test_a_refit_keeps_what_was_chosen(self) -> None:
         fold = FOLDS["whole"]
         everything = replace(fold, train=folds.windows(folds.series(), 0, 400))
