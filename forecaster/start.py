@@ -49,6 +49,7 @@ def untrained_error(config: RunConfig, task: Task, windows: Windows) -> float:
             model = config.build_model(task).eval()
     except UsageError:
         return float("inf")
+    model.prepare(windows.rows())  # a prior is known before training
     count = min(len(windows), MOST)
     chosen = torch.linspace(0, len(windows) - 1, count, dtype=torch.float64).round().long()
     error = seen = 0.0

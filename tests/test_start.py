@@ -83,6 +83,17 @@ def test_the_error_is_that_of_the_training_windows():
     assert errors[1] == min(errors)
 
 
+def test_what_is_known_without_training_is_counted():
+    own = problem(shapes.monthly(), "model.prior=true", "window.past=18")  # half a cycle in two
+    task, windows = own.schema.task(*own.config.window.lengths()), own.training("cpu")
+    model = own.build_model().eval()
+    without = score(forecast_with(model), windows).mse
+    model.prepare(windows.rows())
+    wanted = score(forecast_with(model), windows).mse
+    assert wanted != pytest.approx(without, rel=1e-4)
+    assert untrained_error(own.config, task, windows) == pytest.approx(wanted, rel=1e-5)
+
+
 def test_missing_values_have_no_error():
     table = shapes.monthly()
     table.loc[40:45, "value"] = np.nan
