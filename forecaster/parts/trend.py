@@ -156,17 +156,24 @@ def _smoothed(past: int, horizon: int, season: int, rates: Tensor) -> tuple[Tens
     damping.
     """
     level, trend, seasonal, damping = rates.double().T[..., None]
-    unit = torch.eye(past, dtype=torch.float64)
-    now = unit[:season].mean(dim=0).expand(len(rates), -1)
-    shape = [step - now if season > 1 else torch.zeros_like(now) for step in unit[:season]]
+
+    def less(of: Tensor, step: int) -> Tensor:
+        """The value of a step less `of`, (n, P)."""
+        found = -of
+        found[:, step] += 1
+        return found
+
+    now = torch.zeros(len(rates), past, dtype=torch.float64)
+    now[:, :season] = 1 / season
+    shape = [less(now, step) if season > 1 else torch.zeros_like(now) for step in range(season)]
     slope = torch.zeros_like(now)
     for step in range(season, past):
         place = step % season
         before, ahead = now, now + damping * slope
-        now = level * (unit[step] - shape[place]) + (1 - level) * ahead
+        now = level * less(shape[place], step) + (1 - level) * ahead
         slope = trend * (now - before) + (1 - trend) * damping * slope
         if season > 1:
-            shape[place] = seasonal * (unit[step] - now) + (1 - seasonal) * shape[place]
+            shape[place] = seasonal * less(now, step) + (1 - seasonal) * shape[place]
     steps = torch.arange(horizon)
     forecast = torch.zeros(len(rates), horizon, season + 2, dtype=torch.float64)
     forecast[..., 0] = 1

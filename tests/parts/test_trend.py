@@ -1,9 +1,12 @@
 import math
+from functools import partial
 
 import pytest
 import torch
 from torch import Tensor
 
+from forecaster.machine import memory_rise
+from forecaster.model import Task
 from forecaster.parts import DampedTrend, Drift
 from tests.parts import folds
 from tests.parts.folds import HORIZON, PAST, SEASON
@@ -90,6 +93,18 @@ def test_gaps_follow_the_value_before_them() -> None:
     ):  # fmt: skip
         got, wanted = (folds.forecast(part, folds.rest(rows))[0] for rows in (holes, whole))
         torch.testing.assert_close(got, wanted, atol=1e-5, rtol=1e-5)
+
+
+def test_a_long_past_takes_memory_by_its_states_alone() -> None:
+    past = 5_000
+    task = Task(1, (0,), past, 1, 1, 0, 1, ())
+    rates = {**RATES, "seasonal": 0.0}
+    make = partial(DampedTrend, task, "x", past, season=1, **rates)
+    part, rise = memory_rise(make, "cpu")
+    assert rise is None or rise < 8 * past * past / 4, "no value of a step for each step"
+    values = torch.randn(past, generator=torch.Generator().manual_seed(0))
+    ahead = part(values[None, :, None], torch.empty(1, past, 0), torch.empty(1, 1, 0))
+    assert float(ahead) == pytest.approx(smoothed(values, 1, rates)[0], abs=1e-4)
 
 
 @pytest.mark.parametrize("kind", [Drift, DampedTrend])
