@@ -279,36 +279,35 @@ class _Normal:
 
         `penalty` is relative to the mean square of each group; a kind has the groups of the one
         before it and more. Its new inputs join by block elimination: `found` is the inverse of the
-        products of the inputs so far times [missing, products with the inputs still to come], and
-        `seen` are the judge's products times that.
+        products of the inputs so far times [products with the inputs to come, missing], and `seen`
+        are the judge's products times that.
         """
         means = (part.mean().clamp(min=1e-9) for part in self.gram.diagonal().split(self.groups))
         scale = torch.cat([m.expand(n) for m, n in zip(means, self.groups, strict=True)])
-        horizon = self.missing.shape[1]
-        found = seen = self.gram.new_zeros(0)
+        inputs, horizon = self.missing.shape
+        found, seen = self.missing, judge.missing  # of no inputs yet
         for begin, end in pairwise([0, *map(sum, kinds)]):
-            own = self.gram[begin:end, begin:end] + torch.diag(penalty * scale[begin:end])
-            right = torch.cat([self.missing[begin:end], self.gram[begin:end, end:]], dim=1)
+            own = self.gram[begin:end, begin:end].clone()
+            own.diagonal().add_(scale[begin:end], alpha=penalty)
+            right = torch.cat([self.gram[begin:end, end:], self.missing[begin:end]], dim=1)
             across = judge.gram[:, begin:end]
             if not begin:
-                found = torch.cholesky_solve(right, torch.linalg.cholesky(own))
-                seen = across @ found
+                step = torch.cholesky_solve(right, torch.linalg.cholesky(own))
+                seen = across @ step
+                found = step.new_empty(inputs, step.shape[1])
             else:
-                joins = slice(horizon, horizon + end - begin)
-                before, found = found[:, joins], _without(found, joins)
-                of_before, seen = seen[:, joins], _without(seen, joins)
+                joins = end - begin
+                before, found = found[:begin, :joins], found[:, joins:]
                 known = self.gram[begin:end, :begin]
-                factor = torch.linalg.cholesky(own - known @ before)
-                step = torch.cholesky_solve(right - known @ found, factor)
-                found = torch.cat([found - before @ step, step])
-                seen = seen + (across - of_before) @ step
-            change = found[:, :horizon]
-            off = change * (seen[:end, :horizon] - 2 * judge.missing[:end])
+                factor = torch.linalg.cholesky(own.addmm_(known, before, alpha=-1))
+                step = torch.cholesky_solve(right.addmm_(known, found[:begin], alpha=-1), factor)
+                found[:begin].addmm_(before, step, alpha=-1)
+                across, seen = across - seen[:, :joins], seen[:, joins:]
+                seen.addmm_(across, step)
+            found[begin:end] = step
+            change = found[:end, -horizon:]
+            off = torch.sub(seen[:end, -horizon:], judge.missing[:end], alpha=2).mul_(change)
             yield self.start[:end] + change, judge.squares + float(off.sum())
-
-
-def _without(columns: Tensor, joined: slice) -> Tensor:
-    return torch.cat([columns[:, : joined.start], columns[:, joined.stop :]], dim=1)
 
 
 @dataclass(frozen=True, eq=False)
