@@ -115,7 +115,8 @@ def train(shared: Shared, cell: Cell) -> Finished:
             f"for more, or raise train.checks (now {config.train.checks})"
         )
     model = problem.build_model()
-    effective, full = summarise(model.effective()), amounts_to_full(cell.attn, model)
+    effective = summarise(model.effective()) or "the linear path alone"
+    full = amounts_to_full(cell.attn, model)
     spent = time.process_time()
     with contextlib.redirect_stderr(io.StringIO()):  # a line for each epoch
         fitted = fit(

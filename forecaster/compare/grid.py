@@ -20,6 +20,7 @@ from pydantic import Field, ValidationError
 from forecaster import resources
 from forecaster.attention import ATTENTIONS, CATALOGUE, CONTROLS, SYNONYMS
 from forecaster.attention.base import Attention, SelfAttention
+from forecaster.attention.static import LONGEST
 from forecaster.config import (
     DataConfig,
     Positive,
@@ -43,7 +44,8 @@ REFERENCES = ("full", *CONTROLS)
 BUDGET_MARGIN = 0.05
 """How far the parameters may differ from those with full attention."""
 LINEAR = "linear"
-"""The linear path: the model's option, and how the names of its parameters begin."""
+"""The linear path: the model's option, and how the names of its parameters begin; alone, a row of
+the tables that have it."""
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.]+$")]
 Data = dict[str, Dataset]
@@ -82,7 +84,8 @@ class Definition(Section):
     horizons: Annotated[list[Positive], Field(min_length=1)]
     """Steps to forecast."""
     attn: Literal["all"] | list[str] = "all"
-    """Attention types; `full` and the controls always come along."""
+    """Attention types; `full` and the controls always come along, `static` as far as its places
+    are no longer than it takes."""
     seeds: Positive | Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)] = 3
     """How many, from 0; or which."""
     protocol: Protocol
@@ -209,16 +212,25 @@ def _group(
         config = load(protocol.config, [*sets, *cross], flags).config
         return make_problem(config.model_copy(update={"data": data}), dataset)
 
-    budget = parameters(_variant(problem("full"), linear=False).build_model())
-    for attn in definition.attentions():
-        if "cross" in swap and issubclass(CATALOGUE[attn], SelfAttention):
+    whole = _variant(problem("full"), linear=False).build_model()
+    budget, longest = parameters(whole), max(map(max, _lengths(whole)))
+    for attn in [*definition.attentions(), LINEAR]:
+        alone = attn == LINEAR
+        if "cross" in swap and not alone and issubclass(CATALOGUE[attn], SelfAttention):
             continue
-        made = problem(attn)
+        if attn == "static" and longest > LONGEST:
+            continue
+        made = problem("none" if alone else attn)
         has_path = LINEAR in made.config.model.options
-        inner, count = _within(_variant(made, linear=False), budget)
-        for linear in protocol.regimes[regime].linear if has_path else [False]:
+        paths = protocol.regimes[regime].linear if has_path else [False]
+        if alone:
+            paths = [linear for linear in paths if linear]
+            inner, count = None, _besides(_variant(made, True, alone=True)) if paths else 0
+        else:
+            inner, count = _within(_variant(made, linear=False), budget)
+        for linear in paths:
             for seed in definition.each_seed():
-                config = _variant(made, linear, inner, seed, protocol.steps).config
+                config = _variant(made, linear, inner, seed, protocol.steps, alone).config
                 parts = [attn, horizon, regime, _path(linear), f"s{seed}"]
                 if definition.data[1:]:
                     parts = [dataset.name, *parts]
@@ -231,13 +243,20 @@ def _group(
 
 
 def _variant(
-    problem: Problem, linear: bool, inner: int | None = None, seed: int = 0, patience: int = 1
+    problem: Problem,
+    linear: bool,
+    inner: int | None = None,
+    seed: int = 0,
+    patience: int = 1,
+    alone: bool = False,
 ) -> Problem:
     """The problem with or without the linear path, which takes its learning rate along."""
     values = problem.config.to_dict()
     model, train = values["model"], values["train"]
     if LINEAR in model:
         model[LINEAR] = linear
+    if alone:
+        model["alone"] = True
     if not linear:
         train["lr_of"] = {k: v for k, v in train["lr_of"].items() if not k.startswith(LINEAR)}
     if inner is not None:
@@ -262,17 +281,31 @@ def _within(problem: Problem, budget: int) -> tuple[int | None, int]:
     return width, parameters(_variant(problem, linear=False, inner=width).build_model())
 
 
+def _besides(problem: Problem) -> int:
+    """How many parameters the model learns besides those of the linear path."""
+    named = problem.build_model().named_parameters()
+    return sum(p.numel() for name, p in named if p.requires_grad and not name.startswith(LINEAR))
+
+
 def amounts_to_full(attn: str, model: ForecastModel) -> bool:
     """Whether another type is full attention at all its places in the model."""
+    if attn in ("full", LINEAR):
+        return False
     kind = CATALOGUE[attn]
     swapped = [module.effective().full for module in model.modules() if type(module) is kind]
-    return attn != "full" and bool(swapped) and all(swapped)
+    return bool(swapped) and all(swapped)
 
 
 def tokens(model: ForecastModel) -> int:
-    """The length of the sequence that the first attention sees."""
-    places = [m.place for m in model.modules() if isinstance(m, Attention)]
-    return places[0].query_length
+    """The length of the sequence that the first attention sees; 0 without any."""
+    return next(_lengths(model), (0, 0))[0]
+
+
+def _lengths(model: ForecastModel) -> Iterator[tuple[int, int]]:
+    """How many queries and keys each attention has."""
+    for module in model.modules():
+        if isinstance(module, Attention):
+            yield module.place.query_length, module.place.key_length
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:

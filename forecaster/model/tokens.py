@@ -66,6 +66,8 @@ class TokenInformer(ForecastModel):
             these three is None, a run takes what starts best on the training rows
             (forecaster/start.py), and a model without a run the mean cycle, as it is, shrinking.
         prior: take the training rows' mean cycle away first.
+        alone: the linear path alone: no token is read, and what is averaged or written stays as it
+            is before training, the mean of the past cycles or zero.
         width, heads: D and H.
         feed_forward: inner width of the feed-forward layers.
         decoder_layers: 0 leaves learned queries.
@@ -91,6 +93,7 @@ class TokenInformer(ForecastModel):
         prior: bool = False,
         output: Output = "average",
         linear: bool = True,
+        alone: bool = False,
         calendar: bool = False,
         known: bool = False,
         width: int = 16,
@@ -129,7 +132,9 @@ class TokenInformer(ForecastModel):
                 f"{tokens} and {task.covariates}"
             )
 
-        self.embed = nn.Linear(cut.values, width)
+        if alone and not linear:
+            raise ValueError("the linear path alone needs it: model.alone=true, model.linear=false")
+        self.embed: nn.Module = nn.Linear(cut.values, width)
         # columns, unlike steps, have no order
         self.positions = None if cut.series else nn.Parameter(torch.randn(cut.past, width) * 0.02)
         self.encoder = nn.ModuleList(
@@ -142,7 +147,7 @@ class TokenInformer(ForecastModel):
             for depth in range(encoder_layers)
         )
         # no biases from here to the weights: the same for all cycles, they would fall out of them
-        self.norm = nn.LayerNorm(width, bias=output != "average" or decoder_layers > 0)
+        self.norm: nn.Module = nn.LayerNorm(width, bias=output != "average" or decoder_layers > 0)
         stateful = calendar or known or decoder_layers > 0
         self.average = (
             CycleAverage(cut.cycles, cut.parts, cut.future // cut.parts, width, heads, stateful)
@@ -181,6 +186,17 @@ class TokenInformer(ForecastModel):
         if self.write is not None and output == "both":
             nn.init.zeros_(self.write.weight)
             nn.init.zeros_(self.write.bias)
+        if alone:
+            self._leave_alone(width)
+
+    def _leave_alone(self, width: int) -> None:
+        """Take away whatever reads tokens; the average of zeros is the mean, and learns nothing."""
+        self.embed, self.norm = _Zeros(width), nn.Identity()
+        self.encoder, self.decoder = nn.ModuleList(), nn.ModuleList()
+        self.positions = self.queries = self.calendar = self.known = None
+        self.norm_decoder = self.write = None
+        if self.average is not None:
+            self.average.requires_grad_(False)
 
     @classmethod
     def places(cls, options: Mapping[str, Any]) -> tuple[Role, ...]:
@@ -237,9 +253,10 @@ class TokenInformer(ForecastModel):
         if self.write is not None:
             written = cut.merge(self.write(state))
             forecast = written if forecast is None else forecast + written
-        assert forecast is not None  # the output is an average, written, or both
         if self.linear is not None:
-            forecast = forecast + self.linear(own)
+            path = self.linear(own)
+            forecast = path if forecast is None else forecast + path
+        assert forecast is not None  # the output is an average, written, both, or the linear path
         ahead = self.window.restore(forecast, self._own(centre), self._own(scale))
         ahead = ahead.transpose(1, 2)
         if self.prior is not None:
@@ -298,6 +315,17 @@ class TokenInformer(ForecastModel):
             x = layer(x, encoded, own_real, real, last)
         state: Tensor = self.norm_decoder(x)
         return state
+
+
+class _Zeros(nn.Module):
+    """Tokens (..., V) as zeros (..., width)."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.width = width
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.new_zeros(*x.shape[:-1], self.width)
 
 
 class Cut:

@@ -88,8 +88,11 @@ class TestRead:
 class TestResolve:
     def test_every_combination_once(self, grid):
         names = [cell.name for cell in grid.cells]
-        assert len(set(names)) == len(names) == len(ATTENTIONS) * (2 + 1) * 2
+        assert len(set(names)) == len(names) == len(ATTENTIONS) * (2 + 1) * 2 + 2
         assert "prob-5-few-linear-s1" in names
+        assert [name for name in names if name.startswith("linear")] == [
+            f"linear-5-few-linear-s{seed}" for seed in (0, 1)
+        ]
         assert [cell.seed for cell in grid.cells] == sorted(cell.seed for cell in grid.cells)
 
     def test_in_a_group_the_attention_alone_varies(self, grid):
@@ -101,8 +104,11 @@ class TestResolve:
             for config in configs:
                 assert config.pop("attn")
                 assert config["model"].pop("feed_forward")
+            alone = [config["model"].pop("alone") for config in configs]
+            assert alone == [cell.attn == "linear" for cell in group]
             assert all(config == configs[0] for config in configs)
-            assert {tokens(build(cell, grid)) for cell in group} == {9 if regime == "few" else 36}
+            found = {tokens(build(cell, grid)) for cell in group if cell.attn != "linear"}
+            assert found == {9 if regime == "few" else 36}
 
     def test_the_linear_path_takes_its_rate_along(self, grid):
         for cell in grid.cells:
@@ -114,13 +120,19 @@ class TestResolve:
         counts = {}
         for cell in grid.cells:
             named = build(cell, grid).named_parameters()
-            count = sum(p.numel() for name, p in named if not name.startswith("linear."))
+            learned = [(name, p.numel()) for name, p in named if p.requires_grad]
+            count = sum(number for name, number in learned if not name.startswith("linear."))
             assert count == cell.parameters
             assert counts.setdefault((cell.regime, cell.attn), count) == count
         for cell in grid.cells:
             full = counts[cell.regime, "full"]
             assert cell.within_budget == (abs(cell.parameters / full - 1) <= BUDGET_MARGIN)
-            near = cell.attn not in ("gau", "flash", "static") and not cell.attn.startswith("aft-")
+            near = cell.attn not in (
+                "gau",
+                "flash",
+                "static",
+                "linear",
+            ) and not cell.attn.startswith("aft-")
             assert cell.within_budget or not near
         assert not all(cell.within_budget for cell in grid.cells), "some cannot be brought there"
 
@@ -149,6 +161,19 @@ class TestResolve:
     def test_two_data_sets_show_in_the_names(self, home):
         with pytest.raises(UsageError, match="names the data set small twice"):
             small_grid(data=["small", "small"])
+
+    def test_static_is_left_out_where_there_are_too_many_positions(self, monkeypatch):
+        monkeypatch.setattr("forecaster.compare.grid.LONGEST", 9)
+        cells = small_grid().cells
+        assert {cell.regime for cell in cells if cell.attn == "static"} == {"few"}
+        assert {cell.regime for cell in cells if cell.attn == "mean"} == {"few", "many"}
+
+    def test_the_linear_path_alone(self, grid):
+        (first, second) = [cell for cell in grid.cells if cell.attn == "linear"]
+        model = build(first, grid)
+        assert (tokens(model), amounts_to_full("linear", model)) == (0, False)
+        assert (first.parameters, first.within_budget) == (3, False), "how far each level falls"
+        assert first.digest != second.digest
 
     def test_a_seed_twice(self):
         with pytest.raises(UsageError, match="the same cell twice: full-5-few-linear-s3"):
@@ -221,11 +246,11 @@ def test_the_packaged_grids(file, monkeypatch):
     monkeypatch.setattr(resources, "cards", lambda: cards)
     monkeypatch.setenv("FORECASTER_DATA", DATA)
     made = resolve(*[file.stem, define(read(str(file))[1], {"seeds": 1}, file.name)])
-    assert {cell.attn for cell in made.cells} == set(made.definition.attentions())
+    assert {cell.attn for cell in made.cells} - {"linear"} == set(made.definition.attentions())
     if file.stem in ("default", "small"):
         lengths = sorted({tokens(build(cell, made)) for cell in made.cells if cell.attn == "full"})
         assert lengths[0] >= 84
         assert lengths[-1] >= 512
     outside = {c.attn for c in made.cells if not c.within_budget}
-    assert outside <= {"aft-full", "aft-local", "static"}
+    assert outside <= {"aft-full", "aft-local", "static", "linear"}
     assert not any(amounts_to_full(cell.attn, build(cell, made)) for cell in made.cells)

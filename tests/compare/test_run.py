@@ -16,7 +16,7 @@ from forecaster.track import MlflowClient  # by way of track, which silences MLf
 from forecaster.workers import FailedError
 from tests.compare.grids import finished, small_grid, values
 
-CELLS = 12  # full and the controls; few with and without linear path, many without
+CELLS = 13  # full and the controls; few with and without linear path, many without; the path
 
 
 @pytest.fixture
@@ -85,9 +85,9 @@ def test_the_time_to_go_is_guessed_from_cells_alike(here, capsys, monkeypatch):
     monkeypatch.setattr(compare, "train", train)
     run(small_grid())
     lines = capsys.readouterr().err.splitlines()
-    assert lines[0] == "1/12 full-5-few-linear-s0: MSE 1.0000, MAE 0.5000, 60 s; 11 min to go"
-    assert lines[8] == "9/12 full-5-many-plain-s0: MSE 1.0000, MAE 0.5000, 180 s; 9 min to go"
-    assert lines[11].endswith("180 s"), "and no more to go"
+    assert lines[0] == "1/13 full-5-few-linear-s0: MSE 1.0000, MAE 0.5000, 60 s; 12 min to go"
+    assert lines[9] == "10/13 full-5-many-plain-s0: MSE 1.0000, MAE 0.5000, 180 s; 9 min to go"
+    assert lines[12].endswith("180 s"), "and no more to go"
 
 
 def test_another_grid_of_that_name_is_refused_with_the_difference(here):

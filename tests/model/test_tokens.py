@@ -160,6 +160,46 @@ def test_the_linear_path_starts_at_zero_and_adds_to_the_average() -> None:
     torch.testing.assert_close(with_it(*inputs), without(*inputs) + added, atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("options", "starts"),
+    [
+        ({}, "average"),
+        ({"changes": True}, "average"),
+        ({"calendar": True, "decoder_layers": 1, "output": "both"}, "average"),
+        ({"tokens": "series", "output": "written"}, "nothing"),
+        ({"decoder_layers": 1, "output": "written", "channels": "mixed"}, "nothing"),
+    ],
+)
+@pytest.mark.parametrize("missing", [False, True])
+@pytest.mark.usefixtures("float64")
+def test_the_linear_path_alone_is_what_tokens_are_added_to(
+    options: dict[str, Any], starts: str, missing: bool
+) -> None:
+    """Nothing but itself and the level learns, and it starts where the whole model does."""
+    alone, whole = build(alone=True, **options), build(**options)
+    learned = {name for name, p in alone.named_parameters() if p.requires_grad}
+    assert learned == {"linear.weight", "window.shrink"}
+    assert not alone.effective()
+    if starts == "nothing":
+        assert whole.write is not None
+        nn.init.zeros_(whole.write.weight)
+        nn.init.zeros_(whole.write.bias)
+    for model in (alone, whole):
+        assert model.linear is not None
+        generator = torch.Generator().manual_seed(3)
+        nn.init.normal_(model.linear.weight, std=0.1, generator=generator)
+    seen = torch.rand(2, 26, 3, generator=torch.Generator().manual_seed(4)) > 0.2
+    observed = seen if missing else None
+    torch.testing.assert_close(alone(*draw(), observed), whole(*draw(), observed))
+    alone(*draw(), observed).square().sum().backward()  # type: ignore[no-untyped-call]
+    assert all(p.grad is not None and p.grad.any() for p in alone.parameters() if p.requires_grad)
+
+
+def test_the_linear_path_alone_needs_it() -> None:
+    with pytest.raises(ValueError, match=r"model\.alone=true, model\.linear=false"):
+        build(alone=True, linear=False)
+
+
 def test_the_level_falls_back_by_its_share_in_each_column() -> None:
     still, shrunk = build(shrink=False), build(shrink=True)
     inputs = draw()
