@@ -617,14 +617,17 @@ def test_a_small_file_is_trained_and_its_growth_goes_on(shape, share):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("shape", "most"), [("monthly", 1.1), ("weekly", 1.1), ("daily", 1.15), ("three_years", 1.55)]
+    ("shape", "most"), [("monthly", 1.1), ("weekly", 1.1), ("daily", 1.1), ("three_years", 1.55)]
 )
 def test_what_is_served_of_a_small_file_is_about_the_best_part(shape, most):
     """The test error by that of the part that turns out best, the mean ratio of three series.
 
-    1.1 is what we want; of 700 days, where eight windows stop training, we have 1.10.
-    Of 36 months five windows are the test and two stop training: which part is the best there is
-    not to be known before.
+    1.1 is what we want; of 700 days, where eight windows stop training, we have 1.09. Of 36 months
+    we have 1.53: two windows stop training and five are the test, so which part is the best is not
+    to be known before. No simple rule is near 1.1 there, on these three series and on three others
+    (seeds 10 to 12): as it is 1.53 and 1.35; without the network 1.85 and 1.28; with half its share
+    1.65 and 1.32; the part that stopping prefers 2.36 and 2.38; all kept parts evenly 2.13 and
+    1.28; the network alone 1.29 and 1.66.
     """
     make, horizon = shapes.SHAPES[shape]
     ratios = []
