@@ -8,7 +8,6 @@ weights, and what the process already holds.
 """
 
 import copy
-import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -19,7 +18,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import checkpoint
 
 from forecaster import machine
@@ -32,8 +30,6 @@ from forecaster.model.blocks import DecoderLayer, EncoderLayer
 from forecaster.progress import Say
 from forecaster.train.module import ForecastModule
 
-QUICK = 0.1
-"""Seconds that the step of one window may take for one of two to be run, too."""
 HEAP = {"cpu": 1.85, "cuda": 1.1}
 """Memory taken by memory alive, as measured with glibc's malloc (docs/performance.md); on a GPU
 torch's allocator rounds."""
@@ -121,14 +117,10 @@ def estimate(
 ) -> Estimate:
     """Of training `model` on the windows of `train`, with the checkpointing of `config`.
 
-    Adds the time of one step of a window, or of three where that is below QUICK. Nothing that the
-    training itself draws or counts changes.
+    Takes the time of three windows. Nothing that the training itself draws or counts changes.
     """
     held = machine.resident() if device == "cpu" else torch.cuda.memory_allocated()
-    begun = time.perf_counter()
-    one = _peak(model, train, config, 1, bf16)
-    quick = time.perf_counter() - begun < QUICK
-    two = _peak(model, train, config, 2, bf16) if quick else 2 * one
+    one, two = (_peak(model, train, config, windows, bf16) for windows in (1, 2))
     weights = sum(p.numel() * p.element_size() for p in model.parameters())
     return Estimate(held, weights, one, two, device)
 
@@ -234,19 +226,26 @@ class _Alive(TorchDispatchMode):
 
 def _dense(values: Any) -> Iterator[Tensor]:
     """The tensors among some values, those of a sparse one in its place."""
-    for each in tree_leaves(values):
-        if isinstance(each, Tensor):
-            if each.layout is torch.sparse_csr:
-                yield from (each.crow_indices(), each.col_indices(), each.values())
-            else:
-                yield each
+    if isinstance(values, Tensor):
+        if values.layout is torch.sparse_csr:
+            yield from (values.crow_indices(), values.col_indices(), values.values())
+        else:
+            yield values
+    elif isinstance(values, list | tuple):
+        for each in values:
+            yield from _dense(each)
+    elif isinstance(values, dict):
+        yield from _dense(list(values.values()))
 
 
 def _peak(
     model: ForecastModel, train: Windows, config: TrainConfig, windows: int, bf16: bool
 ) -> int:
-    """Bytes alive at the peak of a step of so many windows, the weights apart."""
+    """Bytes alive at the peak of a step of so many windows, the weights and gradients apart."""
     model = copy.deepcopy(model).cpu().train()
+    for weight in model.parameters():
+        if weight.requires_grad:
+            weight.register_post_accumulate_grad_hook(_drop)
     module = ForecastModule(model, config)
     tracker = _Alive()
     inside = checkpointed(model) if config.checkpointing else nullcontext()
@@ -256,3 +255,7 @@ def _peak(
             loss = module.loss(batch)
         loss.backward()
     return tracker.peak
+
+
+def _drop(weight: Tensor) -> None:
+    weight.grad = None

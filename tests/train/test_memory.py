@@ -14,7 +14,15 @@ from forecaster.config import TrainConfig
 from forecaster.datasets import Batch
 from forecaster.errors import UnavailableError
 from forecaster.model import Informer
-from forecaster.train.memory import Estimate, _Alive, checkpointed, ensure_it_fits, estimate, gib
+from forecaster.train.memory import (
+    Estimate,
+    _Alive,
+    _peak,
+    checkpointed,
+    ensure_it_fits,
+    estimate,
+    gib,
+)
 from forecaster.train.module import ForecastModule, parts_of
 
 from .small import PROB, TASK, TRAIN, cycle, train
@@ -126,18 +134,16 @@ class TestEstimate:
         config = TrainConfig(batch=32, accumulate=5)
         assert found.of(config) == found.bytes(7)
 
-    def test_nothing_that_training_counts_or_draws_changes(self) -> None:
-        model = informer().train()
-        before, state = torch.get_rng_state(), copy.deepcopy(model.state_dict())
-        estimate(model, TRAIN, TrainConfig(), "cpu")
-        assert torch.equal(torch.get_rng_state(), before)
-        torch.testing.assert_close(dict(model.state_dict()), dict(state))
-        assert not gradients(model)
+    def test_gradients_of_weights_are_counted_with_the_weights(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        model = informer()
+        dropped = _peak(model, TRAIN, TrainConfig(), 1, False)
+        monkeypatch.setattr("forecaster.train.memory._drop", lambda weight: None)
+        assert dropped < _peak(model, TRAIN, TrainConfig(), 1, False)
 
     @pytest.mark.parametrize("windows", [4, 16])
     def test_more_windows_are_on_the_line(self, windows: int) -> None:
-        from forecaster.train.memory import _peak
-
         model, config = informer(FULL), TrainConfig()
         one, two, many = (_peak(model, TRAIN, config, n, False) for n in (1, 2, windows))
         assert many == pytest.approx(one + (windows - 1) * (two - one), rel=0.1)
