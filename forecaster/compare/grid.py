@@ -36,7 +36,7 @@ from forecaster.datasets import Dataset
 from forecaster.errors import ConfigError, UsageError
 from forecaster.experiment import parameters
 from forecaster.lookup import did_you_mean, find
-from forecaster.model import ForecastModel
+from forecaster.model import ForecastModel, TokenInformer
 from forecaster.problem import Problem, find_data, make_problem
 
 REFERENCES = ("full", *CONTROLS)
@@ -297,8 +297,12 @@ def amounts_to_full(attn: str, model: ForecastModel) -> bool:
 
 
 def tokens(model: ForecastModel) -> int:
-    """The length of the sequence that the first attention sees; 0 without any."""
-    return next(_lengths(model), (0, 0))[0]
+    """The length of the sequence that the first attention sees, or would see if there were any."""
+    lengths = next(_lengths(model), None)
+    if lengths is None:
+        assert isinstance(model, TokenInformer)  # whose linear path is alone
+        return model.cut.past
+    return lengths[0]
 
 
 def _lengths(model: ForecastModel) -> Iterator[tuple[int, int]]:
