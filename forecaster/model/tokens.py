@@ -18,7 +18,9 @@ left out or replaced:
   is a learned vector. Where a token is a series, it opens with those of the target columns, and
   nothing is masked.
 - `output`: `written` from the decoder's state; or the `average` of raw past cycles that the
-  queries choose (average.py); or both, the written part starting at zero.
+  queries choose (average.py); or both, the written part starting at zero; or written by the `last`
+  tokens of the past, as many as the horizon has, each its own: what they say of other tokens came
+  to them through the encoder's attention alone.
 - `linear`: a map from past to future, started at zero (DLinear, Zeng et al., AAAI 2023, without
   its decomposition).
 - `calendar`: tokens, past and future, know their place in the calendar.
@@ -47,7 +49,7 @@ from forecaster.shapes import Bool, Float, Shaped
 
 Tokens = Literal["point", "patch", "cycle", "series"]
 Channels = Literal["separate", "mixed"]
-Output = Literal["average", "written", "both"]
+Output = Literal["average", "written", "both", "last"]
 
 
 class TokenInformer(ForecastModel):
@@ -68,6 +70,8 @@ class TokenInformer(ForecastModel):
         prior: take the training rows' mean cycle away first.
         alone: the linear path alone: no token is read, and what is averaged or written stays as it
             is before training, the mean of the past cycles or zero.
+        positions: past tokens learn their place. Without, an attention that weighs by content
+            alone does not know their order.
         width, heads: D and H.
         feed_forward: inner width of the feed-forward layers.
         decoder_layers: 0 leaves learned queries.
@@ -96,6 +100,7 @@ class TokenInformer(ForecastModel):
         alone: bool = False,
         calendar: bool = False,
         known: bool = False,
+        positions: bool = True,
         width: int = 16,
         heads: int = 2,
         feed_forward: int = 32,
@@ -105,16 +110,24 @@ class TokenInformer(ForecastModel):
     ) -> None:
         super().__init__(task)
         at_least_one(encoder_layers=encoder_layers)
-        cut = Cut(task, tokens, patch, parts, channels, average=output != "written")
+        averages = output in ("average", "both")
+        cut = Cut(task, tokens, patch, parts, channels, average=averages)
         self.cut, self.changes = cut, bool(changes)
         self.register_buffer("columns", torch.tensor(cut.columns), persistent=False)
         self.register_buffer("own", torch.tensor(cut.targets), persistent=False)
-        if output != "average" and decoder_layers < 1 and tokens != "series":
+        if output == "last" and (decoder_layers or cut.series or cut.future > cut.past):
+            raise ValueError(
+                "the last tokens of the past write the horizon: model.output=last needs "
+                "model.decoder_layers=0, model.tokens=point, patch or cycle, and a look-back as "
+                f"long as the horizon, got {decoder_layers}, {tokens}, {cut.past} and {cut.future} "
+                "tokens"
+            )
+        if output in ("written", "both") and decoder_layers < 1 and tokens != "series":
             raise ValueError(
                 f"a written output is read from the decoder's state: model.output={output} needs "
                 f"model.decoder_layers >= 1, got {decoder_layers}"
             )
-        if changes and (normalise == "none" or centre == "window" or output == "written"):
+        if changes and (normalise == "none" or centre == "window" or not averages):
             raise ValueError(
                 "changes from cycle to cycle are averaged about a centre: model.changes=true needs "
                 "model.normalise=window, centre=cycle or last and output=average or both, got "
@@ -136,7 +149,8 @@ class TokenInformer(ForecastModel):
             raise ValueError("the linear path alone needs it: model.alone=true, model.linear=false")
         self.embed: nn.Module = nn.Linear(cut.values, width)
         # columns, unlike steps, have no order
-        self.positions = None if cut.series else nn.Parameter(torch.randn(cut.past, width) * 0.02)
+        placed = positions and not cut.series
+        self.positions = None if not placed else nn.Parameter(torch.randn(cut.past, width) * 0.02)
         self.encoder = nn.ModuleList(
             EncoderLayer(
                 attention.encoder.build(Place(width, heads, cut.past, cut.past, depth, "encoder")),
@@ -148,10 +162,11 @@ class TokenInformer(ForecastModel):
         )
         # no biases from here to the weights: the same for all cycles, they would fall out of them
         self.norm: nn.Module = nn.LayerNorm(width, bias=output != "average" or decoder_layers > 0)
+        self.reads_last = output == "last"
         stateful = calendar or known or decoder_layers > 0
         self.average = (
             CycleAverage(cut.cycles, cut.parts, cut.future // cut.parts, width, heads, stateful)
-            if output != "written"
+            if averages
             else None
         )
         self.linear = nn.Linear(cut.used, task.horizon, bias=False) if linear else None
@@ -168,8 +183,8 @@ class TokenInformer(ForecastModel):
         self.known = nn.Linear(covariates, width, bias=False) if known else None
 
         decoded = cut.opening + cut.future
-        placed = decoder_layers > 0 and not cut.series
-        self.queries = nn.Parameter(torch.randn(decoded, width) * 0.02) if placed else None
+        queried = decoder_layers > 0 and not cut.series
+        self.queries = nn.Parameter(torch.randn(decoded, width) * 0.02) if queried else None
         self.decoder = nn.ModuleList(
             DecoderLayer(
                 attention.decoder.build(Place(width, heads, decoded, decoded, depth, "decoder")),
@@ -295,6 +310,8 @@ class TokenInformer(ForecastModel):
         """The state of each future token, (sequences, future, D); None where queries have none."""
         cut = self.cut
         if self.norm_decoder is None:
+            if self.reads_last:
+                return encoded[:, -cut.future :]
             if self.write is not None:  # a series writes from its own encoded token
                 return self._own(encoded)
             return self._told(future_known, cut.future)

@@ -316,6 +316,8 @@ PARTS: list[dict[str, Any]] = [
     {"tokens": "patch", "patch": 5, "output": "written", "decoder_layers": 2, "calendar": True},
     {"tokens": "patch", "patch": 3, "output": "both", "decoder_layers": 1, "channels": "mixed"},
     {"tokens": "cycle", "output": "both", "decoder_layers": 1, "calendar": True},
+    {"tokens": "point", "output": "last", "positions": False},
+    {"tokens": "patch", "patch": 5, "output": "last", "channels": "mixed"},
     {"tokens": "cycle", "output": "average", "calendar": True, "prior": True},
     {"tokens": "series", "output": "written"},
     {"tokens": "series", "output": "written", "decoder_layers": 1, "normalise": "none"},
@@ -514,6 +516,8 @@ def test_the_prior_is_the_mean_cycle_of_the_training_rows() -> None:
         ({"changes": True, "normalise": "none"}, "needs model.normalise=window"),
         ({"changes": True, "centre": "window"}, "got window, window, average"),
         ({"tokens": "patch", "patch": 0}, "got patch=0"),
+        ({"output": "last", "decoder_layers": 1}, "needs model.decoder_layers=0"),
+        ({"output": "last", "tokens": "series"}, "got 0, series"),
     ],
 )
 def test_parts_that_make_no_sense_together_are_refused(
