@@ -425,12 +425,12 @@ class _Asked(_Values):
     @model_validator(mode="after")
     def _names_are_known(self) -> Self:
         from forecaster.attention import CATALOGUE, SYNONYMS
-        from forecaster.datasets import card_names
+        from forecaster.datasets import card_names, is_generated
 
         name, attn = self.data.name, self.attn.get("name") if isinstance(self.attn, dict) else None
         try:
             place = "data.name"
-            if not self.data.is_file:
+            if not self.data.is_file and not is_generated(name):
                 find(dict.fromkeys(card_names()), name, "data set")
             place = "attn.name"
             if isinstance(attn, str):

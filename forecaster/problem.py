@@ -20,6 +20,7 @@ from forecaster.datasets import (
     Scaler,
     Series,
     Windows,
+    is_generated,
     load_card,
     phase_weights,
 )
@@ -57,7 +58,9 @@ class Problem:
         series, items, known = self.series, self.series.items, self.series.known_columns
         (_, last), (past, _, _) = self.borders.parts["train"], self.config.window.lengths()
         rows: Any = slice(0, self.borders.train)
-        if items is None:
+        if self.dataset.as_it_is:
+            scaler = Scaler(np.zeros(len(series.columns)), np.ones(len(series.columns)))
+        elif items is None:
             scaler = Scaler.fit(series.values[rows], series.columns)
         else:
             scaler = Scaler.fit_items(series.values, items, last, past, series.columns)
@@ -308,6 +311,7 @@ def find_data(loaded: Loaded, say: Say) -> tuple[RunConfig, Dataset]:
 
 def open_data(data: DataConfig, reading: Reading | None = None) -> Dataset:
     """The data that a configuration names; by the `reading` of a bundle, where there is one."""
+    from forecaster.datasets.generated import generate
     from forecaster.datasets.reader import read, read_card
 
     said = Reading(
@@ -330,6 +334,8 @@ def open_data(data: DataConfig, reading: Reading | None = None) -> Dataset:
     )
     if data.is_file:
         return read(data.name, reading or said)
+    if is_generated(data.name):
+        return generate(data.name)
     card = load_card(data.name)
     return read_card(card, data.path, said, data.features)
 
@@ -349,6 +355,8 @@ def make_problem(config: RunConfig, dataset: Dataset, say: Say = lambda _: None)
     steps, past, where = len(series.times), window.past, str(dataset.name)
     if isinstance(past, str) and past != "auto":
         past = int(past.split()[0]) * dataset.seasons[0]
+    elif past == "auto" and dataset.past is not None:
+        past = dataset.past
     if dataset.split is None or past == "auto":
         wanted = None if past == "auto" else int(past)
         if series.items is None:

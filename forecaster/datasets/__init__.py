@@ -15,7 +15,7 @@ if TYPE_CHECKING:
         normalise_freq,
         phase_weights,
     )
-    from forecaster.datasets.card import Borders, Card, card_names, load_card
+    from forecaster.datasets.card import Borders, Card, card_names, is_generated, load_card
     from forecaster.datasets.dataset import Dataset
     from forecaster.datasets.fetch import locate
     from forecaster.datasets.items import Items
@@ -40,6 +40,7 @@ __all__ = [
     "calendar_names",
     "card_names",
     "future_times",
+    "is_generated",
     "load_card",
     "locate",
     "normalise_freq",
@@ -49,7 +50,7 @@ __all__ = [
 _MODULES = {
     **dict.fromkeys(("calendar_features", "calendar_names", "phase_weights"), "calendar"),
     **dict.fromkeys(("future_times", "normalise_freq"), "calendar"),
-    **dict.fromkeys(("Borders", "Card", "card_names", "load_card"), "card"),
+    **dict.fromkeys(("Borders", "Card", "card_names", "is_generated", "load_card"), "card"),
     "locate": "fetch",
     "Items": "items",
     "KnownInputs": "known",

@@ -52,6 +52,9 @@ def _names(given: Any) -> Any:
     return names
 
 
+GENERATED = re.compile(r"recall-[1-9][0-9]{1,5}(?:-2hops)?")
+"""Names of the data sets that generators draw."""
+
 RelativePath = Annotated[str, AfterValidator(_inside_folder)]
 Columns = Annotated[tuple[str, ...], BeforeValidator(_names), Field(min_length=1)]
 Fraction = Annotated[float, Field(gt=0, lt=1)]
@@ -245,6 +248,11 @@ class Card(_Facts):
 def card_names() -> list[str]:
     """The names of all data sets that have a card, in alphabetical order."""
     return sorted(file.stem for file in resources.cards().glob("*.yaml"))
+
+
+def is_generated(name: str) -> bool:
+    """Whether a data set is drawn by a generator (generated.py), and so has no card."""
+    return bool(GENERATED.fullmatch(name))
 
 
 def load_card(name: str) -> Card:

@@ -18,8 +18,10 @@ class Dataset:
     columns that are read, `targets` are those to be predicted (of a wide panel the one column of
     all its series), `features` what they are predicted from unless somebody says otherwise.
     `main_target` is shown where there is room for one. `split` tells where the parts end, if that
-    is fixed; `whole` is the series before columns were left out, if any were. `said` are sentences
-    about what was found, `counts` are what was irregular, in plain JSON.
+    is fixed; `whole` is the series before columns were left out, if any were; `past` is the
+    look-back of samples that were made for one, which window.past=auto takes, and what is
+    `as_it_is` is not standardised. `said` are sentences about what was found, `counts` are what was
+    irregular, in plain JSON.
     """
 
     name: str
@@ -32,6 +34,8 @@ class Dataset:
     counts: dict[str, Any]
     split: Split | None = None
     whole: Series | None = None
+    past: int | None = None
+    as_it_is: bool = False
 
     @property
     def digest(self) -> str:

@@ -1,0 +1,89 @@
+"""Generated data sets: the same each time, samples apart, and chance as it is said to be."""
+
+import numpy as np
+import pytest
+import torch
+
+from forecaster.config import load
+from forecaster.datasets import is_generated
+from forecaster.datasets.generated import Recall, generate
+from forecaster.problem import make_problem, open_data
+
+SMALL = Recall(length=40, pairs=4, samples=(30, 5, 200))
+
+
+def split(series):
+    """The samples (n, steps, columns)."""
+    return series.values.reshape(len(series.items), -1, len(series.columns))
+
+
+def test_the_same_parameters_draw_the_same_data_and_another_seed_others():
+    digest = SMALL.dataset("a").digest
+    assert Recall(length=40, pairs=4, samples=(30, 5, 200)).dataset("b").digest == digest
+    assert Recall(length=40, pairs=4, samples=(30, 5, 200), seed=1).dataset("a").digest != digest
+
+
+@pytest.mark.parametrize("hops", [1, 2])
+def test_each_answer_is_the_value_that_stood_beside_the_motif_asked_for(hops):
+    made = Recall(length=40, pairs=4, hops=hops, samples=(20, 2, 2))
+    for sample in split(made.dataset("x").series):
+        steps, answers = sample[:40], sample[40:, 0]
+        value, event, question = steps[:, :3].T
+        signs, following = steps[:, 3:9], steps[:, 9:]
+        held = np.flatnonzero((event == 1) & (question == 0))
+        asked = np.flatnonzero(question == 1)
+        assert asked.tolist() == [36, 37, 38, 39]
+        assert len(held) == 4 * hops
+        for ask, answer in zip(asked, answers, strict=True):
+            motif = signs[ask]
+            for _ in range(hops - 1):
+                (place,) = (at for at in held if (signs[at] == motif).all())
+                motif = following[place]
+            (place,) = (at for at in held if (signs[at] == motif).all())
+            assert value[place] == answer
+            assert value[ask] == 0
+
+
+def test_chance_is_an_error_of_one_and_the_mean_of_a_sample_hardly_better():
+    answers = split(Recall(length=40, samples=(2000, 1, 1)).dataset("x").series)[:, 40:, 0]
+    assert answers.mean() == pytest.approx(0, abs=0.03)
+    assert (answers**2).mean() == pytest.approx(1, abs=0.03)
+    apart = answers - answers.mean(axis=1, keepdims=True)
+    assert (apart**2).mean() == pytest.approx(15 / 16, abs=0.03)
+
+
+def test_places_are_drawn_alike_everywhere():
+    values = split(Recall(length=40, samples=(4000, 1, 1)).dataset("x").series)
+    share = ((values[:, :24, 1] == 1) & (values[:, :24, 2] == 0)).mean(axis=0)
+    np.testing.assert_allclose(share, 16 / 24, atol=0.04)
+
+
+def test_every_sample_is_one_window_of_one_part_and_windows_share_nothing():
+    dataset = SMALL.dataset("x")
+    asked = load("default", ["window.past=auto", "window.horizon=4"], {})
+    problem = make_problem(asked.config, dataset)
+    assert problem.config.window.past == 40
+    parts = [getattr(problem, part)("cpu") for part in ("training", "validation", "test")]
+    assert [len(windows) for windows in parts] == [30, 5, 200]
+    batches = [windows.batch(torch.arange(len(windows))) for windows in parts]
+    seen = torch.cat([torch.cat([b.past[..., :1], b.target], 1) for b in batches]).numpy()
+    np.testing.assert_array_equal(seen, split(dataset.series)[..., :1])  # nothing is standardised
+    items = torch.cat([batch.item for batch in batches])
+    assert items.tolist() == list(range(235))
+    ends = [windows.locate(torch.arange(len(windows)))[2].diff().unique() for windows in parts]
+    assert all(apart.tolist() == [1] for apart in ends), "each is a point in time of its own"
+
+
+def test_names_tell_the_length_and_the_hops():
+    assert generate("recall-64").past == 64
+    assert len(generate("recall-64-2hops").columns) == 15
+    assert is_generated("recall-4096")
+    assert not any(map(is_generated, ("recall", "recall-0", "recall-64-3hops", "recall-64.csv")))
+    config = load("default", [], {"data": "recall-64"}).config
+    assert open_data(config.data).digest == generate("recall-64").digest
+
+
+@pytest.mark.parametrize("wrong", [{"hops": 3}, {"pairs": 65}, {"length": 20}])
+def test_what_cannot_be_drawn_is_refused(wrong):
+    with pytest.raises(ValueError, match="room for them and the questions, got"):
+        Recall(**{"length": 200, "pairs": 16} | wrong)
