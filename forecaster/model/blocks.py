@@ -45,7 +45,8 @@ class Residual(nn.Module):
 class EncoderLayer(Residual):
     """Self-attention and feed-forward with residuals; the norm after (Informer) or before.
 
-    Steps that `key_mask` does not call real are attended to by none.
+    Steps that `key_mask` does not call real are attended to by none. Where a `query` is given, one
+    row for each step, it asks the steps in their place.
     """
 
     def __init__(
@@ -65,9 +66,14 @@ class EncoderLayer(Residual):
         self.norm_feed_forward = nn.LayerNorm(width)
 
     def forward(
-        self, x: Float[Tensor, "b l d"], key_mask: Bool[Tensor, "b l"] | None = None
+        self,
+        x: Float[Tensor, "b l d"],
+        key_mask: Bool[Tensor, "b l"] | None = None,
+        query: Float[Tensor, "b l d"] | None = None,
     ) -> Float[Tensor, "b l d"]:
-        x = self.add(x, self.norm_attention, partial(self.attention, key_mask=key_mask))
+        asked = () if query is None else (query,)
+        attend = partial(self.attention, *asked, key_mask=key_mask)
+        x = self.add(x, self.norm_attention, attend)
         return self.add(x, self.norm_feed_forward, self.feed_forward)
 
 

@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from forecaster.shapes import Bool, Float
+from forecaster.shapes import Bool, Float, Int
 
 Normalise = Literal["window", "none"]
 Centre = Literal["cycle", "last", "window"]
@@ -107,9 +107,8 @@ class WindowNorm(nn.Module):
 class CyclePrior(nn.Module):
     """The mean cycle of the training rows, column by column: taken away, and added to the forecast.
 
-    The phase of a step is read from its calendar features, floor(sum_f weights_f (feature_f + 1/2))
-    modulo the season. CycleNet (Lin et al., NeurIPS 2024, sec. 3.1) learns such a cycle; ours is
-    the plain mean, `fit` once before training.
+    The phase of a step is read from its calendar features. CycleNet (Lin et al., NeurIPS 2024,
+    sec. 3.1) learns such a cycle; ours is the plain mean, `fit` once before training.
     """
 
     weights: Tensor
@@ -130,15 +129,19 @@ class CyclePrior(nn.Module):
         sums = torch.zeros_like(self.table, dtype=torch.float64)
         counts = torch.zeros_like(sums)
         for values, calendar in rows:
-            phase, there = self._phase(calendar), ~values.isnan()
+            phase, there = phase_of(calendar, self.weights, len(self.table)), ~values.isnan()
             sums.index_add_(0, phase, values.nan_to_num().double())
             counts.index_add_(0, phase, there.double())
         self.table.copy_(sums / counts.clamp(min=1))
 
     def forward(self, calendar: Float[Tensor, "b l f"]) -> Float[Tensor, "b l c"]:
         """The prior at each step."""
-        return self.table[self._phase(calendar)]
+        return self.table[phase_of(calendar, self.weights, len(self.table))]
 
-    def _phase(self, calendar: Tensor) -> Tensor:
-        steps = (calendar + 0.5) @ self.weights.to(calendar.dtype)
-        return torch.floor(steps + 1e-2).long() % len(self.table)
+
+def phase_of(
+    calendar: Float[Tensor, "*rows f"], weights: Float[Tensor, "f"], season: int
+) -> Int[Tensor, "*rows"]:
+    """The place of each step in its season, floor(sum_f weights_f (feature_f + 1/2)) modulo it."""
+    steps = (calendar + 0.5) @ weights.to(calendar.dtype)
+    return torch.floor(steps + 1e-2).long() % season

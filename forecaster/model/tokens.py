@@ -17,6 +17,9 @@ left out or replaced:
   then `decoder_layers` layers of masked self-attention and cross-attention. Without layers a query
   is a learned vector. Where a token is a series, it opens with those of the target columns, and
   nothing is masked.
+- `queries`: where a token is a series, the first layer's own; or `temporal`, a learned vector for
+  each column and place in the season (temporal.py). That layer's attention is the cross-attention,
+  because its queries are not what it attends to.
 - `output`: `written` from the decoder's state; or the `average` of raw past cycles that the
   queries choose (average.py); or both, the written part starting at zero; or written by the `last`
   tokens of the past, as many as the horizon has, each its own: what they say of other tokens came
@@ -45,11 +48,13 @@ from forecaster.model.base import ForecastModel, Task
 from forecaster.model.blocks import DecoderLayer, EncoderLayer
 from forecaster.model.covariates import KnownEffect
 from forecaster.model.normalise import Centre, CyclePrior, Normalise, WindowNorm
+from forecaster.model.temporal import TemporalQueries
 from forecaster.shapes import Bool, Float, Shaped
 
 Tokens = Literal["point", "patch", "cycle", "series"]
 Channels = Literal["separate", "mixed"]
 Output = Literal["average", "written", "both", "last"]
+Queries = Literal["own", "temporal"]
 
 
 class TokenInformer(ForecastModel):
@@ -101,6 +106,7 @@ class TokenInformer(ForecastModel):
         calendar: bool = False,
         known: bool = False,
         positions: bool = True,
+        queries: Queries = "own",
         width: int = 16,
         heads: int = 2,
         feed_forward: int = 32,
@@ -147,18 +153,34 @@ class TokenInformer(ForecastModel):
 
         if alone and not linear:
             raise ValueError("the linear path alone needs it: model.alone=true, model.linear=false")
+        if queries == "temporal" and (not cut.series or decoder_layers):
+            raise ValueError(
+                "learned queries of each column ask tokens that are series: model.queries=temporal "
+                "needs model.tokens=series and model.decoder_layers=0, got "
+                f"{tokens} and {decoder_layers}"
+            )
         self.embed: nn.Module = nn.Linear(cut.values, width)
         # columns, unlike steps, have no order
         placed = positions and not cut.series
         self.positions = None if not placed else nn.Parameter(torch.randn(cut.past, width) * 0.02)
+        self.temporal = (
+            TemporalQueries(task.season, cut.past, width, task.phase)
+            if queries == "temporal"
+            else None
+        )
+        roles: list[Role] = ["encoder"] * encoder_layers
+        if self.temporal is not None:
+            roles[0] = "cross"
         self.encoder = nn.ModuleList(
             EncoderLayer(
-                attention.encoder.build(Place(width, heads, cut.past, cut.past, depth, "encoder")),
+                getattr(attention, role).build(
+                    Place(width, heads, cut.past, cut.past, depth, role)
+                ),
                 feed_forward,
                 dropout,
                 norm="pre",
             )
-            for depth in range(encoder_layers)
+            for depth, role in enumerate(roles)
         )
         # no biases from here to the weights: the same for all cycles, they would fall out of them
         self.norm: nn.Module = nn.LayerNorm(width, bias=output != "average" or decoder_layers > 0)
@@ -215,6 +237,8 @@ class TokenInformer(ForecastModel):
 
     @classmethod
     def places(cls, options: Mapping[str, Any]) -> tuple[Role, ...]:
+        if options.get("queries") == "temporal":
+            return ("encoder", "cross")
         return ("encoder", "decoder", "cross") if options.get("decoder_layers") else ("encoder",)
 
     def prepare(self, rows: Iterable[tuple[Tensor, Tensor]]) -> None:
@@ -252,8 +276,11 @@ class TokenInformer(ForecastModel):
             x = x + self.positions
         if (told := self._told(past_known, cut.past)) is not None:
             x = x + told
+        query = None
+        if self.temporal is not None:
+            query = self.temporal(future_known[:, 0, : self.task.calendar])
         for layer in self.encoder:
-            x = layer(x, real)
+            x, query = layer(x, real, query), None
         encoded = self.norm(x)
         state = self._decode(tokens, encoded, real, past_known, future_known)
 

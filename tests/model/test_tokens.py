@@ -443,6 +443,68 @@ def test_what_was_not_observed_is_told_nothing_wrong() -> None:
     assert before.isfinite().all()
 
 
+TEMPORAL = {"tokens": "series", "output": "written", "queries": "temporal", "linear": False}
+PHASED = replace(TASK, phase=(6.0, 0.0))
+
+
+def temporal_draw() -> tuple[Tensor, Tensor, Tensor]:
+    """Windows whose first step to forecast has the place 2 and 5 in the season of 6."""
+    past, past_known, future = draw(PHASED)
+    future[:, 0, 0] = torch.tensor([2, 5]) / 6 - 0.5
+    return past, past_known, future
+
+
+def test_learned_queries_ask_by_column_and_place_in_the_season() -> None:
+    model = scrambled(build(PHASED, **TEMPORAL))
+    inputs = temporal_draw()
+    before = model(*inputs)
+    assert model.temporal is not None
+    assert model.temporal.table.shape == (6, 3, 6)
+    with torch.no_grad():
+        model.temporal.table[2, 1] += torch.randn(6)
+    changed = (model(*inputs) != before).any(dim=1)
+    assert changed.tolist() == [[False, True, False], [False, False, False]]
+    before.square().sum().backward()
+    gradient = model.temporal.table.grad
+    assert gradient is not None
+    assert gradient.abs().sum(dim=(1, 2)).nonzero().flatten().tolist() == [2, 5]
+
+
+def test_what_learned_queries_see_comes_from_the_series_of_the_window() -> None:
+    """One layer by hand: x + attention(queries, x), then the feed-forward."""
+    model, (past, *known) = scrambled(build(PHASED, **TEMPORAL)), temporal_draw()
+    layer, table = model.encoder[0], model.temporal.table
+    tokens = model.window(past.transpose(1, 2), None)[0]
+    x = model.embed(tokens)
+    query = torch.stack([table[2], table[5]])
+    x = x + layer.attention(query, layer.norm_attention(x))
+    x = x + layer.feed_forward(layer.norm_feed_forward(x))
+    written = model.write(model.norm(x))
+    _, centre, scale = model.window(past.transpose(1, 2), None)
+    wanted = model.window.restore(written, centre, scale).transpose(1, 2)
+    torch.testing.assert_close(model(past, *known), wanted)
+
+
+def test_learned_queries_are_a_cross_attention() -> None:
+    torch.manual_seed(0)
+    plan = AttentionPlan(AttentionChoice("lsh"), AttentionChoice("lsh"), AttentionChoice("topk"))
+    model = TokenInformer(PHASED, plan, **{**SMALL, **TEMPORAL}, encoder_layers=2)
+    assert [layer.attention.place.role for layer in model.encoder] == ["cross", "encoder"]
+    kinds = [type(layer.attention).__name__ for layer in model.encoder]
+    assert kinds == ["TopKAttention", "LSHAttention"]
+    assert TokenInformer.places(TEMPORAL) == ("encoder", "cross")
+
+
+def test_a_series_of_which_nothing_was_observed_is_asked_by_none() -> None:
+    model, (past, *known) = scrambled(build(PHASED, **TEMPORAL)), temporal_draw()
+    observed = torch.ones_like(past, dtype=torch.bool)
+    observed[..., 2] = False
+    before = model(past, *known, observed)
+    past[..., 2] = torch.nan
+    assert torch.equal(model(past, *known, observed), before)
+    assert before.isfinite().all()
+
+
 def test_the_decoder_sees_the_known_tokens_that_open_it() -> None:
     options = {"tokens": "point", "output": "written", "decoder_layers": 1, "normalise": "none"}
     task = replace(TASK, start=5)
@@ -512,6 +574,9 @@ def test_the_prior_is_the_mean_cycle_of_the_training_rows() -> None:
         ({"tokens": "series", "output": "written", "channels": "separate"}, "channels=mixed"),
         ({"tokens": "series", "output": "written", "calendar": True}, "no place in the calendar"),
         ({"prior": True}, "got season=6 steps"),
+        ({"queries": "temporal"}, "model.queries=temporal needs .* got cycle and 0"),
+        ({**TEMPORAL, "decoder_layers": 1}, "got series and 1"),
+        (TEMPORAL, "a season that the calendar knows .* got season=6 steps"),
         ({"known": True}, "model.known=true needs .* got cycle and 0"),
         ({"changes": True, "normalise": "none"}, "needs model.normalise=window"),
         ({"changes": True, "centre": "window"}, "got window, window, average"),

@@ -1,0 +1,33 @@
+"""Queries that know the column and the time, and nothing of the window."""
+
+import torch
+from torch import Tensor, nn
+
+from forecaster.model.normalise import phase_of
+from forecaster.shapes import Float
+
+
+class TemporalQueries(nn.Module):
+    """A learned vector for each place in the season and each column.
+
+    Where a token is a series, these ask the tokens of a window: who looks where is learned from
+    all windows, and what is seen comes from this one (TQNet, Lin et al., ICML 2025, sec. 3.2). The
+    place is that of the first step to forecast; the authors learn a vector as long as the look-back
+    and slide it over the season. `weights` tell the place from the calendar, as in Task.phase.
+    """
+
+    weights: Tensor
+
+    def __init__(self, season: int, columns: int, width: int, weights: tuple[float, ...]) -> None:
+        super().__init__()
+        if not weights:
+            raise ValueError(
+                "model.queries=temporal needs a season that the calendar knows (a day, a week or a "
+                f"year), got season={season} steps"
+            )
+        self.register_buffer("weights", torch.tensor(weights), persistent=False)
+        self.table = nn.Parameter(torch.randn(season, columns, width) * 0.02)
+
+    def forward(self, calendar: Float[Tensor, "b f"]) -> Float[Tensor, "b c d"]:
+        """The queries of windows, by the calendar of their first step to forecast."""
+        return self.table[phase_of(calendar, self.weights, len(self.table))]
