@@ -35,6 +35,7 @@ def main() -> None:
     for cell in cells:
         kept = {"kind": "compare", "grid": name, **{key: cell.facts[key] for key in FACTS}}
         kept |= {each.name: cell.facts.get(each.name) for each in [*whole(), *shown(Cost)]}
+        kept["together"] = cell.facts.get("together")
         _write(arguments.output / f"compare-{name}-{cell.folder.name}.json", kept)
     said = {key: cells[0].facts[key] for key in ("command", "hardware", "commit")}
     verdicts = {"kind": "comparison", "grid": name, **said, "rows": compare.table.rows(cells)}

@@ -28,6 +28,7 @@ from safetensors.torch import save_file as save_weights
 
 from forecaster.compare.grid import Cell, Data, amounts_to_full, tokens
 from forecaster.datasets import Windows
+from forecaster.datasets.seasons import hang_together
 from forecaster.errors import StorageError, UsageError
 from forecaster.evaluate import score, scores
 from forecaster.evaluate.examples import examples
@@ -135,6 +136,7 @@ def train(shared: Shared, cell: Cell) -> Finished:
         "config_digest": cell.digest,
         "data_digest": problem.digest,
         "tokens": tokens(model),
+        "together": _together(problem, train),
         "parameters": parameters(model),
         "budget_parameters": cell.parameters,
         "within_budget": cell.within_budget,
@@ -166,6 +168,13 @@ def train(shared: Shared, cell: Cell) -> Finished:
     if scored.steps is not None:
         arrays["steps"] = scored.steps
     return _write(shared.folder / cell.name, facts, arrays, weights)
+
+
+def _together(problem: Problem, train: Windows) -> float | None:
+    """How strongly the columns of one series hang together in the training rows."""
+    if train.items is not None:
+        return None
+    return hang_together(train.values.cpu().numpy(), problem.dataset.seasons)
 
 
 _known_floors: dict[tuple[Any, ...], dict[str, dict[str, Any]]] = {}

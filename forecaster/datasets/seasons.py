@@ -1,6 +1,8 @@
-"""Which cycles of the calendar a series shows."""
+"""Which cycles of the calendar a series shows, and whether its columns share more than these."""
 
 import re
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -130,3 +132,22 @@ def _without(rows: NDArray[np.float64], season: int) -> NDArray[np.float64]:
     filled[: len(rows)] = _detrended(rows, season)
     profile = _mean(filled.reshape(cycles, season, -1))
     return rows - np.tile(profile, (cycles, 1))[: len(rows)]
+
+
+def hang_together(values: NDArray[np.floating[Any]], seasons: Sequence[int]) -> float | None:
+    """How strongly columns move together, 0 to 1: their mean absolute correlation.
+
+    Of values (N, C), NaN where missing, without the mean of each place in the longest season of
+    which four cycles fit in: what all columns share of a day or a week does not count. Constant
+    columns, and pairs that are never observed together, are left out; None where no pair is left.
+    """
+    fitting = [season for season in seasons if 4 * season <= len(values)]
+    place = np.arange(len(values)) % max(fitting, default=1)
+    frame = pd.DataFrame(values)
+    apart = frame - frame.groupby(place).transform("mean")
+    moves = apart.std() > 1e-9 * frame.abs().max()
+    apart = apart.loc[:, moves]
+    found = apart.corr(min_periods=10).to_numpy()
+    pairs = np.abs(found[np.triu_indices(len(found), 1)])
+    pairs = pairs[np.isfinite(pairs)]
+    return float(pairs.mean()) if len(pairs) else None

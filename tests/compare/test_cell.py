@@ -48,6 +48,7 @@ def test_facts(done, grid):
     assert (facts["tokens"], facts["effective"], facts["is_full"]) == (9, "encoder.0: full", False)
     assert (facts["commit"], facts["command"]) == ("abc", "forecaster compare")
     assert facts["mlflow_run_id"] is None
+    assert 0 <= facts["together"] <= 1
     for key in ("train_seconds", "windows_per_second", "inference_ms", "seconds", "validation_mse"):
         assert facts[key] > 0
     assert facts["peak_mib"] >= 0
