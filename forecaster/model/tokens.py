@@ -230,7 +230,7 @@ class TokenInformer(ForecastModel):
         """Take away whatever reads tokens; the average of zeros is the mean, and learns nothing."""
         self.embed, self.norm = _Zeros(width), nn.Identity()
         self.encoder, self.decoder = nn.ModuleList(), nn.ModuleList()
-        self.positions = self.queries = self.calendar = self.known = None
+        self.positions = self.queries = self.calendar = self.known = self.temporal = None
         self.norm_decoder = self.write = None
         if self.average is not None:
             self.average.requires_grad_(False)

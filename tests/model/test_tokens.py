@@ -495,6 +495,12 @@ def test_learned_queries_are_a_cross_attention() -> None:
     assert TokenInformer.places(TEMPORAL) == ("encoder", "cross")
 
 
+def test_the_linear_path_alone_asks_nothing() -> None:
+    model = scrambled(build(PHASED, **{**TEMPORAL, "linear": True}, alone=True))
+    assert {name for name, _ in model.named_parameters()} == {"linear.weight", "window.shrink"}
+    assert model(*temporal_draw()).isfinite().all()
+
+
 def test_a_series_of_which_nothing_was_observed_is_asked_by_none() -> None:
     model, (past, *known) = scrambled(build(PHASED, **TEMPORAL)), temporal_draw()
     observed = torch.ones_like(past, dtype=torch.bool)
