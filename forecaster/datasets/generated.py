@@ -100,22 +100,22 @@ def panel(
 ) -> Dataset:
     """Samples (n, steps, columns) as a panel, of which each has one window of a look-back `past`.
 
-    Those of one part end at different steps, one after another, so that a bootstrap over time is
-    one over samples.
+    The targets of a part begin at different steps, one after another, so that a bootstrap over
+    time is one over samples.
     """
     import pandas as pd
 
     count, rows, _ = drawn.shape
     ends: list[int] = []
     places: list[NDArray[np.int64]] = []
-    begin = 0
+    end = past
     for part in samples:
-        places.append(begin + np.arange(part))
-        begin += part - 1 + rows
-        ends.append(begin)
+        places.append(end - past + np.arange(part))
+        end += part - 1 + rows - past
+        ends.append(end)
     series = Series(
         values=drawn.reshape(count * rows, -1),
-        times=pd.date_range(START, periods=begin, freq=FREQ, unit="us"),
+        times=pd.date_range(START, periods=end, freq=FREQ, unit="us"),
         columns=columns,
         freq=FREQ,
         source=name,

@@ -9,7 +9,7 @@ from forecaster.datasets import is_generated
 from forecaster.datasets.generated import Recall, generate
 from forecaster.problem import make_problem, open_data
 
-SMALL = Recall(length=40, pairs=4, samples=(30, 5, 200))
+SMALL = Recall(length=40, pairs=4, samples=(30, 9, 200))
 
 
 def split(series):
@@ -19,8 +19,8 @@ def split(series):
 
 def test_the_same_parameters_draw_the_same_data_and_another_seed_others():
     digest = SMALL.dataset("a").digest
-    assert Recall(length=40, pairs=4, samples=(30, 5, 200)).dataset("b").digest == digest
-    assert Recall(length=40, pairs=4, samples=(30, 5, 200), seed=1).dataset("a").digest != digest
+    assert Recall(length=40, pairs=4, samples=(30, 9, 200)).dataset("b").digest == digest
+    assert Recall(length=40, pairs=4, samples=(30, 9, 200), seed=1).dataset("a").digest != digest
 
 
 @pytest.mark.parametrize("hops", [1, 2])
@@ -64,12 +64,13 @@ def test_every_sample_is_one_window_of_one_part_and_windows_share_nothing():
     problem = make_problem(asked.config, dataset)
     assert problem.config.window.past == 40
     parts = [getattr(problem, part)("cpu") for part in ("training", "validation", "test")]
-    assert [len(windows) for windows in parts] == [30, 5, 200]
+    assert [len(windows) for windows in parts] == [30, 9, 200]
+    assert len(problem.stopping("cpu")) >= 1, "half of validation has windows, too"
     batches = [windows.batch(torch.arange(len(windows))) for windows in parts]
     seen = torch.cat([torch.cat([b.past[..., :1], b.target], 1) for b in batches]).numpy()
     np.testing.assert_array_equal(seen, split(dataset.series)[..., :1])  # nothing is standardised
     items = torch.cat([batch.item for batch in batches])
-    assert items.tolist() == list(range(235))
+    assert items.tolist() == list(range(239))
     ends = [windows.locate(torch.arange(len(windows)))[2].diff().unique() for windows in parts]
     assert all(apart.tolist() == [1] for apart in ends), "each is a point in time of its own"
 
