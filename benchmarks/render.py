@@ -17,6 +17,7 @@ from statistics import mean, stdev
 from typing import Any, get_args
 
 from forecaster.compare import table
+from forecaster.compare.recall import LIMITS
 from forecaster.evaluate import Verdict, interval_text
 from forecaster.evaluate.figures import METRICS, Cost, IntervalMetric, Metric, Where, shown, whole
 
@@ -412,6 +413,23 @@ def comparison() -> str:
     return "\n\n".join(parts) or "No grid's figures are kept here yet."
 
 
+def recall() -> str:
+    """What each type can look up by construction, and its error by the length of the samples."""
+    errors: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for row in results("compare"):
+        if row["grid"] == "recall":
+            errors[row["data"], row["attn"]].append(row["mse"])
+    sets = sorted({data for data, _ in errors}, key=lambda data: int(data.split("-")[1]))
+    lengths = [f"MSE, L = {data.split('-')[1]}" for data in sets]
+    lines = [f"| {' | '.join(['attention', 'what a question reaches', *lengths])} |"]
+    lines.append(f"|{' --- |' * (2 + len(sets))}")
+    for name, limit in LIMITS.items():
+        found = [errors.get((data, name)) for data in sets]
+        measured = [f"{mean(each):.4f}" if each else "–" for each in found]
+        lines.append(f"| {' | '.join([name, limit.text, *measured])} |")
+    return "\n".join(lines)
+
+
 def _group(rows: list[Result]) -> str:
     row = rows[0]
     path = "with" if row["linear"] else "without"
@@ -784,6 +802,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "recipe": recipe,
     "attention": attention,
     "comparison": comparison,
+    "recall": recall,
     "serving": serving,
     "overload": overload,
     "step": step,
