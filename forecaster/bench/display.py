@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from itertools import pairwise
+from itertools import cycle, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FAMILIES: tuple[Family, ...] = get_args(Family)
-COLOURS = ("#c2410c", "#0369a1", "#15803d", "#7e22ce", "#84cc16", "#be185d")
+COLOURS = ("#c2410c", "#0369a1", "#15803d", "#7e22ce", "#84cc16", "#be185d", "#a16207")
 INK, MUTED = "#0f172a", "#cbd5e1"
 
 
@@ -87,7 +87,7 @@ def _draw_family(axis: "Axes", rows: list[Measurement], key: str, family: str) -
     axis.set_xticks(lengths, [str(length) for length in lengths], rotation=45)
     axis.grid(color="#e2e8f0", lw=0.6)
     axis.spines[["top", "right"]].set_visible(False)
-    colours = iter(COLOURS)
+    colours = cycle(COLOURS)
     ends = []
     for name in dict.fromkeys(row["attn"] for row in rows):
         points = [(r["length"], r[key]) for r in rows if r["attn"] == name and r.get(key)]

@@ -226,7 +226,7 @@ def test_says_what_it_amounts_to() -> None:
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 @both
 def test_a_batch_shares_its_weights(causal: bool) -> None:
-    """Never a matrix for each series: five for one head are forward, backward and A itself."""
+    """Never a matrix for each of 16 series: forward, backward and A itself take five in all."""
 
     def run(length: int) -> None:
         v = torch.randn(16, 1, length, 4, requires_grad=True)
@@ -236,4 +236,4 @@ def test_a_batch_shares_its_weights(causal: bool) -> None:
 
     run(64)
     matrix = LONGEST * LONGEST * 4 / 2**20
-    assert peak_mib(lambda: run(LONGEST)) < 6 * matrix
+    assert peak_mib(lambda: run(LONGEST)) < 8 * matrix
