@@ -9,6 +9,8 @@ from forecaster.errors import ForecasterError
 
 PACKAGE = Path(__file__).resolve().parent
 CHECKOUT = PACKAGE.parent
+CODE = ":!benchmarks/results"
+"""What git is asked about: all but the figures, which one benchmark after another replaces."""
 TRACKING = "sqlite:///mlflow.db"
 """MLflow's store in the working directory."""
 
@@ -63,14 +65,14 @@ def without_password(uri: str) -> str:
 
 
 def commit() -> str:
-    """The commit of a checkout, "-dirty" when it has changes; "unknown" in an installed wheel."""
+    """The commit of a checkout, "-dirty" when its code has changes; "unknown" in a wheel."""
     if not (CHECKOUT / ".git").exists():
         return "unknown"
     git = ["git", "-C", str(CHECKOUT)]
     try:
         head, state = (
             subprocess.run([*git, *words], capture_output=True, text=True, check=True).stdout
-            for words in (("rev-parse", "HEAD"), ("status", "--porcelain", "-uno"))
+            for words in (("rev-parse", "HEAD"), ("status", "--porcelain", "-uno", "--", CODE))
         )
     except (OSError, subprocess.CalledProcessError):
         return "unknown"

@@ -54,10 +54,15 @@ def test_the_commit_of_a_checkout(tmp_path, monkeypatch):
 
     git("init", "-q")
     assert resources.commit() == "unknown", "nothing committed yet"
-    (tmp_path / "file").write_text("1")
-    git("add", "file")
+    figure = tmp_path / "benchmarks/results/figure"
+    figure.parent.mkdir(parents=True)
+    for file in (tmp_path / "file", figure):
+        file.write_text("1")
+    git("add", ".")
     git("commit", "-qm", "One")
     head = git("rev-parse", "HEAD").strip()
     assert resources.commit() == head
+    figure.write_text("2")
+    assert resources.commit() == head, "a figure that is measured anew is no code"
     (tmp_path / "file").write_text("2")
     assert resources.commit() == f"{head}-dirty"
