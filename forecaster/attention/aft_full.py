@@ -106,12 +106,7 @@ class AFTFullAttention(MultiHeadAttention):
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, **seen: Unpack[Seen]) -> Tensor:
         L, S = q.shape[2], k.shape[2]
-        if self.place.query_length < L or self.place.key_length < S:
-            raise ValueError(
-                f"aft-full has biases for at most {self.place.query_length} queries and "
-                f"{self.place.key_length} keys, got {L} queries and {S} keys; build it for the "
-                "longer lengths"
-            )
+        self.place.hold(L, S, "aft-full has biases")
         factors = self.query_positions[:L], self.key_positions[:S]
         return aft_attention(q, k, v, factors, **seen)
 

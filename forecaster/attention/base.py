@@ -53,6 +53,14 @@ class Place:
     def head_width(self) -> int:
         return self.width // self.heads
 
+    def hold(self, queries: int, keys: int, what: str) -> None:
+        """Raise ValueError for a longer input than this place has `what` for."""
+        if self.query_length < queries or self.key_length < keys:
+            raise ValueError(
+                f"{what} for at most {self.query_length} queries and {self.key_length} keys, got "
+                f"{queries} queries and {keys} keys; build it for the longer lengths"
+            )
+
 
 @dataclass(frozen=True)
 class About:

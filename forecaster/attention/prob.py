@@ -268,18 +268,13 @@ def _measure(
     """
     B, H, L, _ = q.shape
     kind = accumulator(q.dtype)
-    exporting = torch.compiler.is_exporting()
     at_once = _SCORES if q.device.type == "cpu" else 4 * _SCORES
     measure = torch.empty(B, H, L, dtype=kind, device=q.device)
     sampled_scores = _SampledScores(sample, k.shape[2], kind)
-    # what is exported takes any number of series, by operators that others know
+    exporting = torch.compiler.is_exporting()  # for any number of series: all at once
     whole = (slice(None), slice(None))
     for part in [whole] if exporting else slices(B, H, sample.numel(), at_once):
-        q_part, k_part = q[part].to(kind), k[part].to(kind)
-        if exporting:
-            scores = _gathered_scores(q_part, k_part, sample)
-        else:
-            scores = sampled_scores(q_part, k_part)
+        scores = sampled_scores(q[part].to(kind), k[part].to(kind))
         if key_mask is None:
             mean = scores.sum(3) / (sample.shape[1] if variant == "paper" else k.shape[2])
         else:
@@ -291,10 +286,6 @@ def _measure(
             return scores.amax(3) - mean
         torch.sub(scores.amax(3), mean, out=measure[part])
     return measure
-
-
-def _gathered_scores(q: Tensor, k: Tensor, sample: Tensor) -> Tensor:
-    return (k[:, :, sample] * q[:, :, :, None]).sum(4)
 
 
 class _SampledScores:
@@ -311,8 +302,9 @@ class _SampledScores:
     def __call__(self, q: Tensor, k: Tensor) -> Tensor:
         B, H, L, E = q.shape
         U = self.sample.shape[1]
-        if q.device.type != "cpu" or self.keys < U:  # torch keeps no more values than places
-            return _gathered_scores(q, k, self.sample)
+        # a pattern keeps no more values than it has places; a graph is for others, without it
+        if q.device.type != "cpu" or self.keys < U or torch.compiler.is_exporting():
+            return (k[:, :, self.sample] * q[:, :, :, None]).sum(4)
         if self.pattern.shape[0] != B * H * L:
             self.values, self.pattern = self._pattern(B * H)
         self.values.zero_()  # because 0 times an earlier inf is NaN

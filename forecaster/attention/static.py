@@ -103,12 +103,7 @@ class StaticAttention(Attention):
 
     def compute(self, query: Tensor, context: Tensor, **seen: Unpack[Seen]) -> Tensor:
         L, S = query.shape[1], context.shape[1]
-        if self.place.query_length < L or self.place.key_length < S:
-            raise ValueError(
-                f"static has weights for at most {self.place.query_length} queries and "
-                f"{self.place.key_length} keys, got {L} queries and {S} keys; build it for the "
-                "longer lengths"
-            )
+        self.place.hold(L, S, "static has weights")
         v = split_heads(self.value_projection(context), self.place.heads)
         out = static_attention(v, self.scores[:, :L, :S], **seen)
         projected: Tensor = self.out_projection(merge_heads(out, self.place.mix))
