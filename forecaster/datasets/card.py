@@ -52,7 +52,9 @@ def _names(given: Any) -> Any:
     return names
 
 
-GENERATED = re.compile(r"recall-[1-9][0-9]{1,5}(?:-2hops)?")
+GENERATED = re.compile(
+    r"recall-[1-9][0-9]{1,5}(-2hops)?|phase-[1-9][0-9]{1,5}-(fixed|chirp|wander)"
+)
 """Names of the data sets that generators draw."""
 
 RelativePath = Annotated[str, AfterValidator(_inside_folder)]

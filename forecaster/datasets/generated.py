@@ -5,6 +5,7 @@ and test samples follow one another on the time grid, each one step after the on
 """
 
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,7 @@ from forecaster.datasets.series import Series
 FREQ, START = "h", "2000-01-01"
 Samples = tuple[int, int, int]
 """How many train, validate and test."""
+Drift = Literal["fixed", "chirp", "wander"]
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,74 @@ class Recall:
         sample[self.length :, 0] = sample[places[-1], 0][order]
 
 
+@dataclass(frozen=True)
+class Phase:
+    """A wave whose phase is known at each step, and whose shape is the sample's own.
+
+    A sample has `length` steps and then `horizon` to be forecast. The column `value`, the target,
+    is a wave of `harmonics` harmonics with random coefficients that fall with their number, and
+    normal noise of standard deviation `noise`. It has mean 0 and variance 1 over a cycle, so chance
+    is an MSE of 1, and who knows the wave gets `noise`². The columns `cos` and `sin` tell the
+    phase. The last `horizon` steps of the look-back ask: they have the phases of the steps to come,
+    1 in the column `question`, and 0 as their value.
+
+    How the phase goes on is `drift`. `fixed`: the period is 24 steps, and all samples begin a cycle
+    at their first step, so that places tell phases. `chirp`: the sample begins anywhere in its
+    cycle, and its frequency goes evenly from that of one period between 16 and 48 steps to that of
+    another. `wander`: the logarithm of the period is a random walk between those bounds, in steps
+    of standard deviation 0.05.
+    """
+
+    length: int
+    drift: Drift = "chirp"
+    horizon: int = 16
+    harmonics: int = 3
+    noise: float = 0.1
+    samples: Samples = (1024, 128, 1024)
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.length < 4 * self.horizon or self.drift not in get_args(Drift):
+            raise ValueError(
+                f"expected a length of four horizons at least, and a drift of {get_args(Drift)}, "
+                f"got length={self.length}, horizon={self.horizon}, drift={self.drift!r}"
+            )
+
+    def dataset(self, name: str) -> Dataset:
+        random = np.random.default_rng(self.seed)
+        count, asked = sum(self.samples), self.length - self.horizon
+        drawn = np.zeros((count, self.length + self.horizon, 4), dtype=np.float32)
+        cycles = self._cycles(random, count, self.length)
+        angles = 2 * np.pi * np.arange(1, self.harmonics + 1)[:, None, None] * cycles
+        of_each = random.standard_normal((2, self.harmonics, count, 1))
+        of_each /= np.arange(1, self.harmonics + 1)[:, None, None]
+        of_each /= np.sqrt(np.square(of_each).sum((0, 1)) / 2)
+        values = (of_each * np.stack([np.cos(angles), np.sin(angles)])).sum((0, 1))
+        values += random.normal(0, self.noise, values.shape)
+        drawn[:, :asked, 0], drawn[:, self.length :, 0] = values[:, :asked], values[:, asked:]
+        drawn[:, asked : self.length, 1] = 1
+        drawn[:, : self.length, 2] = np.cos(angles[0])
+        drawn[:, : self.length, 3] = np.sin(angles[0])
+        columns = ("value", "question", "cos", "sin")
+        return panel(name, drawn, columns, ("value",), self.length, self.samples)
+
+    def _cycles(self, random: np.random.Generator, count: int, steps: int) -> NDArray[np.float64]:
+        """How many cycles have passed at each step of each sample, (count, steps)."""
+        if self.drift == "fixed":
+            return np.tile(np.arange(steps) / 24, (count, 1))
+        low, high = np.log(16), np.log(48)
+        if self.drift == "chirp":
+            first, last = 1 / np.exp(random.uniform(low, high, (2, count, 1)))
+            frequency = first + (last - first) * np.linspace(0, 1, steps)
+        else:
+            walk = random.normal(0, 0.05, (count, steps)).cumsum(1)
+            walk += random.uniform(0, high - low, (count, 1))
+            folded = np.abs((walk + high - low) % (2 * (high - low)) - (high - low))
+            frequency = 1 / np.exp(low + folded)
+        cycles: NDArray[np.float64] = random.uniform(size=(count, 1)) + frequency.cumsum(1)
+        return cycles
+
+
 def panel(
     name: str,
     drawn: NDArray[np.float32],
@@ -141,6 +211,10 @@ def panel(
 
 
 def generate(name: str) -> Dataset:
-    """The data set that a name of `card.GENERATED` stands for: recall-256, recall-1024-2hops."""
-    _, length, *rest = name.split("-")
+    """What a name of `card.GENERATED` stands for: recall-256-2hops, phase-256-chirp."""
+    kind, length, *rest = name.split("-")
+    if kind == "phase":
+        return Phase(int(length), next(each for each in get_args(Drift) if each in rest)).dataset(
+            name
+        )
     return Recall(int(length), hops=2 if rest else 1).dataset(name)

@@ -6,7 +6,7 @@ import torch
 
 from forecaster.config import load
 from forecaster.datasets import is_generated
-from forecaster.datasets.generated import Recall, generate
+from forecaster.datasets.generated import Phase, Recall, generate
 from forecaster.problem import make_problem, open_data
 
 SMALL = Recall(length=40, pairs=4, samples=(30, 9, 200))
@@ -44,6 +44,43 @@ def test_each_answer_is_the_value_that_stood_beside_the_motif_asked_for(hops):
             assert value[ask] == 0
 
 
+@pytest.mark.parametrize("drift", ["fixed", "chirp", "wander"])
+def test_a_wave_is_a_function_of_the_phase_that_is_told(drift):
+    quiet = Phase(length=64, drift=drift, noise=0, samples=(300, 2, 2))
+    for sample in split(quiet.dataset("x").series)[:50]:
+        value, question, cos, sin = sample.T
+        assert np.flatnonzero(question).tolist() == list(range(48, 64))
+        assert not value[48:64].any()
+        assert not np.any(sample[64:, 1:])
+        wave = np.exp(1j * np.outer(np.arctan2(sin, cos)[:64], [1, 2, 3]))
+        seen = np.hstack([wave.real, wave.imag])
+        fitted, *_ = np.linalg.lstsq(seen[:48].astype(float), value[:48].astype(float))
+        np.testing.assert_allclose(seen[48:] @ fitted, value[64:], atol=1e-3)
+
+
+def test_the_period_stays_or_changes_as_its_name_says():
+    def periods(drift):
+        made = split(Phase(length=512, drift=drift, samples=(300, 1, 1)).dataset("x").series)
+        turned = np.unwrap(np.arctan2(made[:, :512, 3], made[:, :512, 2]), axis=1)
+        return 2 * np.pi / np.diff(turned, axis=1)
+
+    np.testing.assert_allclose(periods("fixed"), 24, rtol=1e-3)
+    for drift in ("chirp", "wander"):
+        found = periods(drift)
+        assert found.min() > 15.9
+        assert found.max() < 48.1
+        assert np.median(found.max(1) / found.min(1)) > 1.3
+    straight = 1 / periods("chirp")
+    np.testing.assert_allclose(np.diff(straight, 2, axis=1), 0, atol=1e-4)
+
+
+@pytest.mark.parametrize("drift", ["fixed", "chirp", "wander"])
+def test_chance_is_an_error_of_one_for_a_wave_too(drift):
+    answers = split(Phase(length=64, drift=drift, samples=(2000, 1, 1)).dataset("x").series)[:, 64:]
+    assert answers[..., 0].mean() == pytest.approx(0, abs=0.05)
+    assert np.square(answers[..., 0]).mean() == pytest.approx(1.01, abs=0.05)
+
+
 def test_chance_is_an_error_of_one_and_the_mean_of_a_sample_hardly_better():
     answers = split(Recall(length=40, samples=(2000, 1, 1)).dataset("x").series)[:, 40:, 0]
     assert answers.mean() == pytest.approx(0, abs=0.03)
@@ -78,8 +115,10 @@ def test_every_sample_is_one_window_of_one_part_and_windows_share_nothing():
 def test_names_tell_the_length_and_the_hops():
     assert generate("recall-64").past == 64
     assert len(generate("recall-64-2hops").columns) == 15
+    assert generate("phase-64-wander").digest == Phase(64, "wander").dataset("x").digest
     assert is_generated("recall-4096")
-    assert not any(map(is_generated, ("recall", "recall-0", "recall-64-3hops", "recall-64.csv")))
+    wrong = ("recall", "recall-0", "recall-64-3hops", "recall-64.csv", "phase-64", "phase-64-2hops")
+    assert not any(map(is_generated, wrong))
     config = load("default", [], {"data": "recall-64"}).config
     assert open_data(config.data).digest == generate("recall-64").digest
 
@@ -88,3 +127,9 @@ def test_names_tell_the_length_and_the_hops():
 def test_what_cannot_be_drawn_is_refused(wrong):
     with pytest.raises(ValueError, match="room for them and the questions, got"):
         Recall(**{"length": 200, "pairs": 16} | wrong)
+
+
+@pytest.mark.parametrize("wrong", [{"length": 60}, {"drift": "sideways"}])
+def test_a_wave_that_cannot_be_drawn_is_refused(wrong):
+    with pytest.raises(ValueError, match="expected a length of four horizons at least"):
+        Phase(**{"length": 64} | wrong)
