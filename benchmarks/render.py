@@ -11,11 +11,13 @@ import re
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from functools import partial
 from math import log2
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any, get_args
 
+import study
 from forecaster.compare import table
 from forecaster.compare.recall import LIMITS
 from forecaster.evaluate import Verdict, interval_text
@@ -785,6 +787,10 @@ def large() -> str:
     return "\n".join(lines) if len(lines) > 2 else NONE
 
 
+def _studied(make: Callable[[list[Result], str], str], regime: str) -> str:
+    return make(results("comparison"), regime)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "memory": memory,
     "large": large,
@@ -803,6 +809,12 @@ TABLES: dict[str, Callable[[], str]] = {
     "attention": attention,
     "comparison": comparison,
     "recall": recall,
+    "matrix": lambda: study.matrix(results("comparison")),
+    **{
+        f"{kind.__name__}_{name}": partial(_studied, kind, name)
+        for kind in (study.regime, study.cost)
+        for name in study.REGIMES
+    },
     "serving": serving,
     "overload": overload,
     "step": step,
