@@ -14,10 +14,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import study
 import torch
 from matplotlib import colormaps
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
+from render import results
 from torch import Tensor
 
 from forecaster import bench
@@ -54,6 +56,10 @@ def main() -> None:
             figure.savefig(PICTURES / f"{file.stem}.png", dpi=72)
         for file in sorted((ROOT / "benchmarks" / "results").glob("length-*.json")):
             steps(json.loads(file.read_text())).savefig(PICTURES / f"{file.stem}.png", dpi=72)
+        documents = results("comparison")
+        for name in study.REGIMES:
+            if (drawn := study.figure(documents, name)) is not None:
+                drawn.savefig(PICTURES / f"study-{name}.png", dpi=72)
 
 
 def steps(document: dict[str, Any]) -> Figure:

@@ -18,6 +18,7 @@ from statistics import mean, stdev
 from typing import Any, get_args
 
 import study
+
 from forecaster.compare import table
 from forecaster.compare.recall import LIMITS
 from forecaster.evaluate import Verdict, interval_text

@@ -17,6 +17,7 @@ import torch
 from forecaster import bench
 from forecaster.attention import ATTENTIONS
 from forecaster.datasets import card_names
+from forecaster.evaluate import Verdict
 from forecaster.problem import Problem
 from forecaster.resources import configs
 from tests import small
@@ -122,6 +123,76 @@ def test_a_grid_is_kept_and_shown(
     assert rows["none"].endswith("| – | **worse** [+0.2500, +0.2500] |")
     assert rows["prob"].startswith("| prob (full) |")
     assert rows["prob"].endswith("| – | – |")
+
+
+class TestStudy:
+    """The tables and pictures of docs/comparison.md, from verdicts that are made up."""
+
+    def documents(self) -> list[dict[str, object]]:
+        def row(attn: str, data: str, mse: float, **verdicts: str) -> dict[str, object]:
+            against = {name: {"verdict": verdict} for name, verdict in verdicts.items()}
+            return {
+                "data": data, "horizon": 16, "regime": "points", "linear": False, "attn": attn,
+                "seeds": [0, 1, 2], "mse": mse, "is_full": False, "against": against,
+                "best_floor": "cycle mean", "floor_mse": 0.5, "train_seconds": 10 * mse + 1,
+                "inference_ms": 1.5, "peak_mib": None,
+            }  # fmt: skip
+
+        wins, loses, ties = Verdict.BETTER, Verdict.WORSE, Verdict.SAME
+        return [
+            {"grid": "recall", "rows": [
+                row("full", "recall-256", 0.125, none=wins, static=wins),
+                row("aft-simple", "recall-256", 0.25, none=wins, static=ties),
+                row("static", "recall-256", 0.5, none=ties),
+                row("none", "recall-256", 0.75, static=ties),
+                row("full", "recall-64", 0.0625, none=wins, static=wins),
+                row("none", "recall-64", 0.75, static=loses),
+            ]},
+            {"grid": "known.europe", "rows": [
+                row("full", "x", 0.5, none=loses, static=ties),
+                {**row("prob", "x", 0.5), "is_full": True},
+            ]},
+            {"grid": "small", "rows": [row("topk", "ETTh1", 0.5, none=wins)]},
+        ]  # fmt: skip
+
+    def test_the_matrix_counts_verdicts(self, render: ModuleType) -> None:
+        lines = render.study.matrix(self.documents()).splitlines()
+        assert lines[0] == "| attention | recall (2 tables) | known future (1 table) |"
+        assert lines[2:] == [
+            "| full | **better** 2 (2) of 2 | **worse** 1 of 1 |",
+            "| prob |  | (full) |",
+            "| aft-simple | **better** 1 (0) of 1 |  |",
+            "| static | = of 1 |  |",
+        ]
+
+    def test_a_regime_has_a_column_for_each_table(self, render: ModuleType) -> None:
+        lines = render.study.regime(self.documents(), "recall").splitlines()
+        assert lines[0] == (
+            "| attention | recall-64, T = 16; 3 seeds | recall-256, T = 16; 3 seeds |"
+        ), "the shorter first"
+        full = "| full | 0.0625 **better** / **better** | 0.1250 **better** / **better** |"
+        assert lines[2] == full
+        assert "| aft-simple | – | 0.2500 **better** / = |" in lines
+        assert lines[-1] == "| best floor | 0.5000 (cycle mean) | 0.5000 (cycle mean) |"
+        assert render.study.regime(self.documents(), "usual") == render.study.NOTHING
+
+    def test_costs_are_means_over_the_tables(self, render: ModuleType) -> None:
+        lines = render.study.cost(self.documents(), "recall").splitlines()
+        assert "| full | 2 s | 1.5 ms | – |" in lines
+
+    def test_the_front_of_a_picture_falls(self, render: ModuleType) -> None:
+        drawn = render.study.figure(self.documents(), "recall")
+        assert len(drawn.axes) == 3, "a panel for each table, and the error by the length"
+        lines = drawn.axes[1].get_lines()
+        (front,) = [line for line in lines if line.get_color() == render.study.FRONT]
+        assert list(front.get_ydata()) == [0.125], "what costs more and errs more is not on it"
+        assert render.study.figure(self.documents(), "usual") is None
+
+    def test_every_regime_has_a_grid_and_a_picture(self, render: ModuleType) -> None:
+        kept = {row["grid"].partition(".")[0] for row in render.results("comparison")}
+        for name in render.study.REGIMES:
+            assert (configs() / "grids" / f"{name}.yaml").is_file()
+            assert (name in kept) == (DOCS / "pictures" / f"study-{name}.png").is_file()
 
 
 def served(**changes: object) -> dict[str, object]:

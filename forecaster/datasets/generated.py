@@ -15,6 +15,7 @@ from forecaster.datasets.dataset import Dataset
 from forecaster.datasets.items import Items
 from forecaster.datasets.reading import Reading
 from forecaster.datasets.series import Series
+from forecaster.errors import DataError
 
 FREQ, START = "h", "2000-01-01"
 Samples = tuple[int, int, int]
@@ -211,10 +212,15 @@ def panel(
 
 
 def generate(name: str) -> Dataset:
-    """What a name of `card.GENERATED` stands for: recall-256-2hops, phase-256-chirp."""
+    """What a name of `card.GENERATED` stands for: recall-256-2hops, phase-256-chirp.
+
+    Raises DataError where samples would be too short for what they hold.
+    """
     kind, length, *rest = name.split("-")
-    if kind == "phase":
-        return Phase(int(length), next(each for each in get_args(Drift) if each in rest)).dataset(
-            name
-        )
-    return Recall(int(length), hops=2 if rest else 1).dataset(name)
+    try:
+        if kind == "recall":
+            return Recall(int(length), hops=2 if rest else 1).dataset(name)
+        drift = next(each for each in get_args(Drift) if each in rest)
+        return Phase(int(length), drift).dataset(name)
+    except ValueError as error:
+        raise DataError(f"{name} cannot be drawn: {error}. Take longer samples.") from None

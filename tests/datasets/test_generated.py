@@ -7,6 +7,7 @@ import torch
 from forecaster.config import load
 from forecaster.datasets import is_generated
 from forecaster.datasets.generated import Phase, Recall, generate
+from forecaster.errors import DataError
 from forecaster.problem import make_problem, open_data
 
 SMALL = Recall(length=40, pairs=4, samples=(30, 9, 200))
@@ -133,3 +134,9 @@ def test_what_cannot_be_drawn_is_refused(wrong):
 def test_a_wave_that_cannot_be_drawn_is_refused(wrong):
     with pytest.raises(ValueError, match="expected a length of four horizons at least"):
         Phase(**{"length": 64} | wrong)
+
+
+@pytest.mark.parametrize("name", ["recall-20", "phase-60-chirp"])
+def test_a_name_of_samples_too_short_is_the_users_error(name):
+    with pytest.raises(DataError, match=rf"{name} cannot be drawn: expected .* Take longer"):
+        generate(name)

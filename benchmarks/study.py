@@ -1,0 +1,224 @@
+"""The study of docs/comparison.md: what its tables and pictures take from benchmarks/results.
+
+A regime is a grid of configs/grids; grids whose names go on after a dot belong to it, as
+known.europe to known. Its tables are the groups of a grid: one data set, horizon, place of the
+type, and linear path or not.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from statistics import mean
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from forecaster.attention import CATALOGUE
+from forecaster.compare.grid import LINEAR
+from forecaster.evaluate import Verdict
+
+REGIMES = {
+    "recall": "recall",
+    "drift": "drifting phase",
+    "known": "known future",
+    "columns": "many columns",
+    "usual": "usual sets",
+}
+"""The names of the grids, and what the tables call them, in the order of the page."""
+Row = dict[str, Any]
+TYPE, CONTROL, FRONT = "#1e3a5f", "#c2410c", "#94a3b8"
+CONTROLS = ("static", "mean", "none", LINEAR)
+NOTHING = "No grid's figures are kept here yet."
+
+
+def tables(documents: Sequence[Row], regime: str) -> dict[tuple[str, int, str, bool], list[Row]]:
+    """The rows of each table of a regime."""
+    found: dict[tuple[str, int, str, bool], list[Row]] = defaultdict(list)
+    for document in documents:
+        if document["grid"].partition(".")[0] == regime:
+            for row in document["rows"]:
+                found[row["data"], row["horizon"], row["regime"], row["linear"]].append(row)
+    return dict(sorted(found.items(), key=lambda item: _order(item[0])))
+
+
+def _order(key: tuple[str, int, str, bool]) -> tuple[Any, ...]:
+    """recall-256 before recall-1024, and tables of a place together."""
+    data, horizon, place, linear = key
+    return (
+        place,
+        [int(part) if part.isdigit() else 0 for part in data.split("-")],
+        data,
+        horizon,
+        linear,
+    )
+
+
+def matrix(documents: Sequence[Row]) -> str:
+    """Type by regime: in how many tables it is measurably better or worse than none and static."""
+    regimes = {name: tables(documents, name) for name in REGIMES}
+    regimes = {name: found for name, found in regimes.items() if found}
+    if not regimes:
+        return NOTHING
+    heads = [f"{REGIMES[name]} ({_count(found)})" for name, found in regimes.items()]
+    lines = [f"| attention | {' | '.join(heads)} |", f"| --- |{' --- |' * len(heads)}"]
+    for attn in [*CATALOGUE, LINEAR]:
+        if attn == "none":
+            continue
+        cells = [_tally([_of(rows, attn) for rows in found.values()]) for found in regimes.values()]
+        if any(cells):
+            lines.append(f"| {attn} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _count(found: dict[Any, Any]) -> str:
+    return f"{len(found)} table{'s' * (len(found) > 1)}"
+
+
+def _of(rows: Sequence[Row], attn: str) -> Row | None:
+    return next((row for row in rows if row["attn"] == attn), None)
+
+
+def _tally(rows: Sequence[Row | None]) -> str:
+    """ "**better** 3 (2) of 5, **worse** 1": than none, in brackets than static as well."""
+    known = [row for row in rows if row is not None]
+    if not known:
+        return ""
+    if all(row["is_full"] for row in known):
+        return "(full)"
+    better = [row for row in known if _verdict(row, "none") == Verdict.BETTER]
+    both = sum(_verdict(row, "static") == Verdict.BETTER for row in better)
+    worse = sum(_verdict(row, "none") == Verdict.WORSE for row in known)
+    parts = []
+    if better:
+        brackets = f" ({both})" if any("static" in row["against"] for row in known) else ""
+        parts.append(f"**better** {len(better)}{brackets}")
+    if worse:
+        parts.append(f"**worse** {worse}")
+    return (", ".join(parts) or "=") + f" of {len(known)}" * (len(known) < len(rows) or bool(parts))
+
+
+def _verdict(row: Row, name: str) -> str | None:
+    against = row["against"].get(name)
+    return None if against is None else against["verdict"]
+
+
+def regime(documents: Sequence[Row], name: str) -> str:
+    """A row for each type, a column for each table: its MSE, and its verdicts."""
+    found = tables(documents, name)
+    if not found:
+        return NOTHING
+    several = len({place for _, _, place, _ in found}) > 1
+    heads = []
+    for (data, horizon, place, linear), rows in found.items():
+        paths = {key[3] for key in found if key[:3] == (data, horizon, place)}
+        path = (", with linear" if linear else ", without") if len(paths) > 1 else ""
+        heads.append(
+            f"{data}, T = {horizon}{f', {place}' * several}{path}; {len(rows[0]['seeds'])} seeds"
+        )
+    lines = [f"| attention | {' | '.join(heads)} |", f"| --- |{' --- |' * len(heads)}"]
+    for attn in [*CATALOGUE, LINEAR]:
+        cells = [_of(rows, attn) for rows in found.values()]
+        if any(cells):
+            lines.append(f"| {attn} | {' | '.join(map(_cell, cells))} |")
+    floors = [f"{rows[0]['floor_mse']:.4f} ({rows[0]['best_floor']})" for rows in found.values()]
+    return "\n".join([*lines, f"| best floor | {' | '.join(floors)} |"])
+
+
+def _cell(row: Row | None) -> str:
+    if row is None:
+        return "–"
+    if row["is_full"]:
+        return f"{row['mse']:.4f} (full)"
+    words = [_word(_verdict(row, name)) for name in ("none", "static") if name in row["against"]]
+    return " ".join([f"{row['mse']:.4f}", " / ".join(words)]).strip()
+
+
+def _word(verdict: str | None) -> str:
+    return "=" if verdict in (None, Verdict.SAME) else f"**{verdict}**"
+
+
+def figure(documents: Sequence[Row], name: str, wide: int = 5) -> Figure | None:
+    """Error against the time of training in each table of a regime, with the front; None without
+    results. For `recall` the error against the length stands beside them."""
+    found = tables(documents, name)
+    if not found:
+        return None
+    lengths = name == "recall" and len(found) > 1
+    panels = len(found) + lengths
+    across = min(wide, panels)
+    down = -(-panels // across)
+    drawn = Figure(figsize=(1 + 4.2 * across, 4.2 * down), layout="constrained")
+    axes = drawn.subplots(down, across, squeeze=False).ravel()
+    for axis, ((data, horizon, place, linear), rows) in zip(axes, found.items(), strict=False):
+        path = (
+            "" if name in ("recall", "drift") else f"{', with' if linear else ', without'} linear"
+        )
+        _costs(axis, rows, logarithmic=name in ("recall", "drift"))
+        axis.set_title(f"{data}, T = {horizon}, {place}{path}", loc="left", fontsize=9)
+    if lengths:
+        _lengths(axes[len(found)], found)
+    for axis in axes[panels:]:
+        axis.remove()
+    drawn.supxlabel("training, seconds of one processor thread", fontsize=9)
+    drawn.supylabel("test MSE", fontsize=9)
+    return drawn
+
+
+def _costs(axis: Axes, rows: Sequence[Row], logarithmic: bool) -> None:
+    points = sorted((row["train_seconds"], row["mse"], row["attn"]) for row in rows)
+    front: list[tuple[float, float]] = []
+    for seconds, error, attn in points:
+        control = attn in CONTROLS
+        axis.plot(seconds, error, "s" if control else "o", ms=4, color=CONTROL if control else TYPE)
+        axis.annotate(attn, (seconds, error), xytext=(3, 3), textcoords="offset points", fontsize=7)
+        if not front or error < front[-1][1]:
+            front.append((seconds, error))
+    axis.step(*zip(*front, strict=True), where="post", color=FRONT, lw=1, zorder=0)
+    axis.set_xscale("log")
+    if logarithmic:
+        axis.set_yscale("log")
+    axis.xaxis.set_major_formatter("{x:g}")
+    axis.grid(color="#e2e8f0", lw=0.6)
+    axis.tick_params(labelsize=7, which="both")
+    axis.spines[["top", "right"]].set_visible(False)
+
+
+def _lengths(axis: Axes, found: dict[tuple[str, int, str, bool], list[Row]]) -> None:
+    """The error against the length of the samples, a line for each type."""
+    lines: dict[str, list[tuple[int, float]]] = defaultdict(list)
+    for (data, _, _, _), rows in found.items():
+        if data.count("-") == 1:  # one hop
+            for row in rows:
+                lines[row["attn"]].append((int(data.split("-")[1]), row["mse"]))
+    for attn, points in lines.items():
+        control = attn in CONTROLS
+        points.sort()
+        axis.plot(*zip(*points, strict=True), "--" if control else "-", marker="o", ms=3, lw=1.2,
+                  color=CONTROL if control else TYPE)  # fmt: skip
+        axis.annotate(attn, points[-1], xytext=(4, -2), textcoords="offset points", fontsize=7)
+    lengths = sorted({length for points in lines.values() for length, _ in points})
+    axis.set_xscale("log", base=2)
+    axis.set_yscale("log")
+    axis.set(xticks=lengths, xticklabels=lengths, xlabel="length L")
+    axis.set_title("recall against length", loc="left", fontsize=9)
+    axis.grid(color="#e2e8f0", lw=0.6)
+    axis.tick_params(labelsize=7)
+    axis.spines[["top", "right"]].set_visible(False)
+
+
+def cost(documents: Sequence[Row], name: str) -> str:
+    """What each type costs in a regime: means over its tables."""
+    found = tables(documents, name)
+    if not found:
+        return NOTHING
+    lines = ["| attention | training | a forecast | MiB of a step |", "| --- | --- | --- | --- |"]
+    for attn in [*CATALOGUE, LINEAR]:
+        rows = [row for own in found.values() for row in own if row["attn"] == attn]
+        if rows:
+            train, ms = (
+                mean(row[key] for row in rows) for key in ("train_seconds", "inference_ms")
+            )
+            mib = [row["peak_mib"] for row in rows if row["peak_mib"] is not None]
+            memory = f"{mean(mib):.0f}" if mib else "–"
+            lines.append(f"| {attn} | {train:.0f} s | {ms:.1f} ms | {memory} |")
+    return "\n".join(lines)
