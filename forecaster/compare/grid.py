@@ -86,6 +86,8 @@ class Definition(Section):
     attn: Literal["all"] | list[str] = "all"
     """Attention types; `full` and the controls always come along, `static` as far as its places
     are no longer than it takes."""
+    options: dict[str, dict[str, Any]] = Field(default={})
+    """Options of single types that are not their defaults, where the encoder has the type."""
     seeds: Positive | Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)] = 3
     """How many, from 0; or which."""
     protocol: Protocol
@@ -94,7 +96,7 @@ class Definition(Section):
         """The names, those of REFERENCES included, in the order of the table."""
         if self.attn == "all":
             return list(ATTENTIONS)
-        named = {find(CATALOGUE, name, "attention", SYNONYMS)[0] for name in self.attn}
+        named = set(map(_known, self.attn))
         return [name for name in CATALOGUE if name in named | set(REFERENCES)]
 
     def each_seed(self) -> list[int]:
@@ -204,12 +206,15 @@ def _group(
 ) -> Iterator[Cell]:
     """The cells of a data set, a horizon and a regime; several data sets show in the names."""
     protocol = definition.protocol
+    options = {_known(name): own for name, own in definition.options.items()}
     sets, swap = [*protocol.set, *protocol.regimes[regime].set], protocol.regimes[regime].swap
 
     def problem(attn: str) -> Problem:
         flags = {"data": asked, "horizon": horizon, "attn": attn if "encoder" in swap else None}
         cross = [f"attn.cross={attn}"] if "cross" in swap else []
-        config = load(protocol.config, [*sets, *cross], flags).config
+        own = options.get(attn, {}) if "encoder" in swap else {}
+        set_own = [f"attn.{key}={json.dumps(value)}" for key, value in own.items()]
+        config = load(protocol.config, [*sets, *cross, *set_own], flags).config
         return make_problem(config.model_copy(update={"data": data}), dataset)
 
     whole = _variant(problem("full"), linear=False).build_model()
@@ -320,6 +325,10 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
         for key in dict.fromkeys([*before, *after])
         if before.get(key, ...) != after.get(key, ...)
     ]
+
+
+def _known(attn: str) -> str:
+    return find(CATALOGUE, attn, "attention", SYNONYMS)[0]
 
 
 def _path(linear: bool) -> str:

@@ -179,6 +179,16 @@ class TestResolve:
         with pytest.raises(UsageError, match="the same cell twice: full-5-few-linear-s3"):
             small_grid(seeds=[3, 3])
 
+    def test_a_type_may_have_options_of_its_own(self, home):
+        grid = small_grid(attn=["prob"], options={"prob": {"factor": 2}})
+        attention = {cell.attn: cell.config.to_dict()["attn"] for cell in grid.cells}
+        assert attention["prob"]["factor"] == 2
+        assert "factor" not in attention["none"] or attention["none"]["factor"] != 2
+        with pytest.raises(UsageError, match="unknown attention 'porb'"):
+            small_grid(options={"porb": {"factor": 2}})
+        with pytest.raises(UsageError, match="facto"):
+            small_grid(attn=["prob"], options={"prob": {"facto": 2}})
+
     def test_an_unknown_attention(self):
         with pytest.raises(UsageError, match=r"unknown attention 'porb'\. Did you mean 'prob'"):
             small_grid(attn=["porb"])
