@@ -1,6 +1,7 @@
 """Forecast from a bundle or from a service."""
 
 import os
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -13,6 +14,8 @@ from forecaster.flags import parse
 from forecaster.notices import ShortHistory
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from forecaster.bundle import Bundle
 
 
@@ -23,7 +26,11 @@ def predict(
         typer.Option(help="A service to ask instead; its key, if any, in $FORECASTER_API_KEY."),
     ] = None,
     input: Annotated[
-        str | None, typer.Option(help="A file with the history; else the model's data.")
+        str | None,
+        typer.Option(
+            help="A file with the history; else the model's data. With --output FOLDER a folder or "
+            "a pattern of files, each with series of its own."
+        ),
     ] = None,
     future: Annotated[
         str | None,
@@ -35,7 +42,11 @@ def predict(
         typer.Option(help="A history that is too short: refuse it, or drop parts of the model."),
     ] = "refuse",
     output: Annotated[
-        Path | None, typer.Option(help="CSV or Parquet to write; else CSV on stdout.")
+        Path | None,
+        typer.Option(
+            help="CSV or Parquet to write, or a folder for one file of each of --input; else CSV "
+            "on stdout."
+        ),
     ] = None,
     horizon: Horizon = None,
     levels: Annotated[
@@ -53,12 +64,23 @@ def predict(
     From the step after its last row, in original units. With --levels each column is followed by
     its quantiles. With --url http://127.0.0.1:8000 in place of --model a service is asked.
 
+    With --input 'parts/*.parquet' --output out/ each file is forecast by itself, and the same
+    command goes on where it was stopped.
+
     Example: forecaster predict --model forecaster-ETTh1-M-all-336 --input x.csv --levels 0.1,0.9
     """
     if (model is None) == (url is None):
         raise UsageError("name either a --model or the --url of a service")
-    if output is not None and output.suffix not in (".csv", ".parquet"):
-        raise UsageError(f"--output wants a name ending in .csv or .parquet, got {output}")
+    folder = output is not None and (output.suffix == "" or output.is_dir())
+    if output is not None and not folder and output.suffix not in (".csv", ".parquet"):
+        raise UsageError(
+            f"--output wants a name ending in .csv or .parquet, or a folder, got {output}"
+        )
+    if folder and (input is None or future is not None):
+        raise UsageError(
+            "--output FOLDER wants --input with the files, and no --future: what is known ahead "
+            "follows the history of each series in its file, a row per step without a value"
+        )
     from forecaster.shares import in_words, made_of
 
     wanted = parse("--levels", _levels, levels) if levels else []
@@ -77,18 +99,20 @@ def predict(
         source = Client(url, os.environ.get("FORECASTER_API_KEY"))
         card = source.model()
         kind, time, parts = card["forecast"], card["time"], card["made_of"]
+        digest = card["digest"]
     elif runtime == "onnx":
         from forecaster.export.runtime import load
 
         source = load(str(model))
         source.check_levels(wanted)
         kind, time, parts = source.kind, source.schema.time, source.description.made_of
+        digest = source.description.sha256
     else:
         from forecaster.predict import Forecaster
 
         source = Forecaster.load(str(model), device or "auto")
         source.check_levels(wanted)
-        kind, time = source.kind, source.schema.time
+        kind, time, digest = source.kind, source.schema.time, source.bundle.digest
         parts = [part.to_dict() for part in made_of(source.bundle)]
         if input is None:
             input = history = own_history(source.bundle)
@@ -97,6 +121,35 @@ def predict(
         say("the model was trained for quantiles: its forecast is the median, not the mean")
     if len(parts) > 1:
         say(f"made of {in_words(parts)}")
+    if folder:
+        assert input is not None
+        assert output is not None
+        from forecaster import batch
+
+        request = {
+            "model": digest, "horizon": horizon, "levels": sorted(set(wanted)), "policy": policy,
+            "short_history": short_history,
+        }  # fmt: skip
+
+        told: set[str] = set()
+
+        def one(file: Path) -> "pd.DataFrame":
+            def tell(text: str) -> None:
+                if text not in told:  # what is said of the model, once
+                    told.add(text)
+                    say(f"{file}: {text}")
+
+            found: pd.DataFrame = source.predict(
+                file, horizon, wanted, policy=policy, short_history=short_history,
+                where=str(file), say=tell,
+            )  # fmt: skip
+            return found
+
+        done = batch.forecast_all(one, write, batch.parts(input), output, time, request, say)
+        say(f"wrote {done.rows} rows to {done.written} files in {output}, {done.kept} were there")
+        if as_json:
+            print_json(asdict(done))
+        return
     frame = source.predict(
         history, horizon, wanted, future=future, policy=policy, short_history=short_history,
         where=str(input), say=say,

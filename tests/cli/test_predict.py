@@ -35,6 +35,25 @@ class TestPredict:
         assert list(frame.columns) == ["time", *COLUMNS]
         assert pd.Timestamp(frame["time"][0]) == pd.Timestamp("2026-03-01 16:00")
 
+    def test_a_folder_of_files(self, folder, run, tmp_path):
+        for name in "ab":
+            history().to_csv(tmp_path / f"{name}.csv", index=False)
+        arguments = ("predict", "--model", folder, "--input", tmp_path / "?.csv", "--output")
+        status, out, err = run(*arguments, "ahead", "--horizon", "2")
+        assert (status, out) == (0, "")
+        assert err == "wrote 4 rows to 2 files in ahead, 0 were there\n"
+        status, out, err = run("predict", "--model", folder, "--input", tmp_path / "a.csv",
+                               "--horizon", "2")  # fmt: skip
+        assert Path("ahead/a.csv").read_text() == out
+        history()[["time"]].to_csv(tmp_path / "c.csv", index=False)
+        status, out, err = run(*arguments, "ahead", "--horizon", "2", "--json")
+        assert status == 65
+        assert "c.csv" in err
+        assert run(*arguments, "ahead")[0] == 2, "another horizon"
+        status, _, err = run("predict", "--model", folder, "--output", "ahead")
+        assert status == 2
+        assert "--output FOLDER wants --input" in err
+
     def test_what_it_is_made_of_and_a_short_history(self, run, tmp_path):
         blended(unsaved(), network=0.5, cycle=0.3, last=0.2).save(tmp_path / "blend")
         history(rows=9).to_csv(tmp_path / "short.csv", index=False)

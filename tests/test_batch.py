@@ -1,0 +1,165 @@
+"""Many files: each forecast once, whole or not there, gone on with after a stop."""
+
+import json
+import os
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from forecaster.batch import LOG, Done, Part, forecast_all, parts
+from forecaster.cli.output import write
+from forecaster.errors import DataError, StorageError, UnavailableError, UsageError
+
+REQUEST = {"model": "sha256:a", "horizon": 2}
+
+
+def panel(file: Path, *names: str) -> Path:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    table = pd.DataFrame({"id": names, "time": "2026-01-01", "load": [1.5] * len(names)})
+    write(table, file)
+    return file
+
+
+class Forecaster:
+    """Gives back what it reads; counts, and stops at a file on request."""
+
+    def __init__(self, stop: str = "") -> None:
+        self.asked: list[str] = []
+        self.stop = stop
+
+    def __call__(self, file: Path) -> pd.DataFrame:
+        self.asked.append(file.name)
+        if self.stop and file.name == self.stop:
+            raise KeyboardInterrupt
+        return pd.read_parquet(file) if file.suffix == ".parquet" else pd.read_csv(file, dtype=str)
+
+
+def run(forecast=None, files=None, output="out", request=REQUEST, say=lambda text: None):
+    files = parts("in") if files is None else files
+    forecast = forecast or Forecaster()
+    return forecast_all(forecast, write, files, Path(output), "time", request, say)
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for place, name in enumerate("abc"):
+        panel(Path("in") / f"{name}.parquet", f"{name}-0", f"{name}-{place + 1}")
+
+
+class TestParts:
+    def test_of_a_folder_and_of_a_pattern(self):
+        panel(Path("in/year=2026/d.csv"), "d")
+        Path("in/notes.txt").write_text("none")
+        assert [each.name for each in parts("in")] == [
+            "a.parquet", "b.parquet", "c.parquet", "year=2026/d.csv",
+        ]  # fmt: skip
+        assert [each.name for each in parts("in/*.parquet")] == [
+            "a.parquet", "b.parquet", "c.parquet",
+        ]  # fmt: skip
+        assert parts("in/**/d.csv")[0] == Part(Path("in/year=2026/d.csv"), "year=2026/d.csv")
+        assert parts("in/b.parquet")[0].name == "b.parquet"
+
+    def test_none(self):
+        with pytest.raises(UnavailableError, match=r"no file of rows \(.csv, .*named by in/\*.xyz"):
+            parts("in/*.xyz")
+
+    def test_two_that_would_be_one(self):
+        panel(Path("in/a.feather.csv"), "x").rename("in/a.tsv")
+        panel(Path("in/a.csv"), "x")
+        with pytest.raises(UsageError, match=r"in/a.csv and of in/a.tsv would both be .* a.csv"):
+            parts("in")
+
+
+def test_each_file_gets_its_own():
+    panel(Path("in/year=2026/d.csv"), "d")
+    assert run() == Done(written=4, kept=0, rows=7)
+    made = sorted(str(file.relative_to("out")) for file in Path("out").rglob("*.*"))
+    assert made == ["a.parquet", "b.parquet", "c.parquet", LOG, "year=2026/d.csv"]
+    pd.testing.assert_frame_equal(pd.read_parquet("out/b.parquet"), pd.read_parquet("in/b.parquet"))
+
+
+def test_it_goes_on_where_it_was_stopped():
+    with pytest.raises(KeyboardInterrupt):
+        run(Forecaster(stop="b.parquet"))
+    log = Path("out") / LOG
+    log.write_bytes(log.read_bytes() + b'{"file": "b.par')  # killed as it wrote
+    Path("out/.b.parquet").write_text("half")
+    going_on = Forecaster()
+    assert run(going_on) == Done(written=2, kept=1, rows=4)
+    assert going_on.asked == ["b.parquet", "c.parquet"]
+    assert not Path("out/.b.parquet").exists()
+    assert run(going_on) == Done(written=0, kept=3, rows=0)
+
+
+def test_what_changed_or_went_is_forecast_again():
+    run()
+    panel(Path("in/a.parquet"), "a-0", "a-1", "a-2")
+    os.utime("in/b.parquet", ns=(1, 1))
+    Path("out/c.parquet").unlink()
+    again = Forecaster()
+    assert run(again).written == 3
+    assert len(pd.read_parquet("out/a.parquet")) == 3
+    assert run(again).written == 0
+
+
+def test_another_request_is_not_mixed_in():
+    run()
+    with pytest.raises(UsageError, match=r"another request: horizon: 2 there, 3 here\."):
+        run(request=REQUEST | {"horizon": 3})
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_a_series_in_two_files(before):
+    said: list[str] = []
+    if before:
+        run()
+    panel(Path("in/d.parquet"), "d-0", "b-0")
+    with pytest.raises(DataError, match=r"1 of 4 files could not be forecast, the first is d\."):
+        run(say=said.append)
+    assert said == [
+        "in/d.parquet: series 'b-0' lies in two files, whose forecasts are b.parquet and "
+        "d.parquet: all rows of a series belong into one file"
+    ]
+    assert not Path("out/d.parquet").exists()
+
+
+def test_a_bad_file_costs_no_other():
+    class Bad(Forecaster):
+        def __call__(self, file):
+            if file.name == "a.parquet":
+                raise DataError("no column 'load'")
+            return super().__call__(file)
+
+    said: list[str] = []
+    with pytest.raises(DataError, match=r"1 of 3 files .* the others are in out\."):
+        run(Bad(), say=said.append)
+    assert said == ["in/a.parquet: no column 'load'"]
+    assert run() == Done(written=1, kept=2, rows=2)
+
+
+def test_ids_of_a_csv_stay_as_they_are_written():
+    for name in ("001", "1"):
+        panel(Path(f"in/{name}.csv"), name)
+    assert run(files=parts("in/*.csv")).written == 2
+    assert run(files=parts("in/*.csv")) == Done(written=0, kept=2, rows=0)
+
+
+def test_files_of_one_series_have_no_ids():
+    for name in "xy":
+        write(pd.DataFrame({"time": ["2026-01-01"], "load": [1.0]}), Path(f"{name}.csv"))
+    assert run(files=parts("[xy].csv")) == Done(written=2, kept=0, rows=2)
+
+
+def test_an_output_that_is_no_folder():
+    Path("out").write_text("a file")
+    with pytest.raises(StorageError, match="out cannot be used as a folder"):
+        run()
+
+
+def test_the_log_is_plain(tmp_path):
+    run()
+    request, *lines = map(json.loads, (Path("out") / LOG).read_text().splitlines())
+    assert request == REQUEST
+    assert [line["file"] for line in lines] == ["a.parquet", "b.parquet", "c.parquet"]
