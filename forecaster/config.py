@@ -701,6 +701,16 @@ def leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
             yield path, value
 
 
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """Where two plain documents differ, leaf by leaf."""
+    before, after = dict(leaves(old)), dict(leaves(new))
+    return [
+        f"{key}: {before.get(key, 'nothing')} there, {after.get(key, 'nothing')} here"
+        for key in dict.fromkeys([*before, *after])
+        if before.get(key, ...) != after.get(key, ...)
+    ]
+
+
 def _names_first(layer: Iterable[tuple[str, str, Any]]) -> list[tuple[str, str, Any]]:
     """The single values of a layer; names lead, since they decide which options there are."""
     single = [

@@ -12,7 +12,7 @@ import yaml
 from forecaster import resources
 from forecaster.attention import ATTENTIONS
 from forecaster.attention.base import SelfAttention
-from forecaster.config import Loaded, RunConfig, leaves, load, load_dict, read_yaml
+from forecaster.config import Loaded, RunConfig, differences, leaves, load, load_dict, read_yaml
 from forecaster.errors import ConfigError, StorageError, UsageError
 from forecaster.flags import FLAGS, option
 from forecaster.model import SKELETONS, Task
@@ -35,6 +35,17 @@ def written(tmp_path):
         return str(file)
 
     return write
+
+
+def test_differences_are_told_leaf_by_leaf():
+    old = {"a": 1, "b": {"c": [1], "d": None}}
+    new = {"a": 1, "b": {"c": [2], "e": True}}
+    assert differences(old, new) == [
+        "b.c: [1] there, [2] here",
+        "b.d: None there, nothing here",
+        "b.e: nothing there, True here",
+    ]
+    assert differences(old, old) == []
 
 
 class TestPrecedence:

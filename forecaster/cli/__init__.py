@@ -53,8 +53,9 @@ def overall(
 
 
 for command in (
-    train.train, train.evaluate, predict.predict, export.export, serve.serve, reports.compare,
-    reports.report, attentions.advise, attentions.attentions, train.config, doctor.doctor,
+    train.train, train.evaluate, train.tune, predict.predict, export.export, serve.serve,
+    reports.compare, reports.report, attentions.advise, attentions.attentions, train.config,
+    doctor.doctor,
 ):  # fmt: skip
     app.command(epilog=serve.SETTINGS if command is serve.serve else None)(command)
 app.add_typer(data.app, name="data")

@@ -1,6 +1,9 @@
 """Train a model, judge one again, show a configuration."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -8,9 +11,11 @@ import typer
 from forecaster.cli.options import AsJson, Asked, Device, Model, configured
 from forecaster.cli.output import nothing, print_json, say
 from forecaster.errors import UsageError
+from forecaster.flags import FLAGS, parse, seconds
 
 if TYPE_CHECKING:
     from forecaster.bundle import Bundle
+    from forecaster.config import Loaded
 
 
 Cutoffs = Annotated[
@@ -89,6 +94,59 @@ def _at_cutoffs(bundle: "Bundle", count: int, anew: bool, device: str) -> dict[s
 
     make = partial(train_anew, device=device, say=say) if anew else None
     return rejudge(bundle, count, make, device, say).to_dict()
+
+
+SEARCHED = tuple(name for name in FLAGS if name not in ("time_limit", "refit", "register", "blend"))
+
+
+@configured(*SEARCHED)
+def tune(
+    asked: Asked,
+    space: Annotated[
+        str, typer.Option(help="A name in configs/spaces/ or a YAML file: what may vary.")
+    ] = "default",
+    trials: Annotated[int, typer.Option(help="Trials in all, earlier ones too.", min=1)] = 20,
+    time_limit: Annotated[
+        str | None, typer.Option(help="End the search after 90s, 5m or 1h.")
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Of the folder in runs/tunes; else from data and horizon.")
+    ] = None,
+    storage: Annotated[
+        str | None,
+        typer.Option(help="A data base that several machines share, as Optuna takes it."),
+    ] = None,
+    tracked: Annotated[bool, typer.Option("--track/--no-track", help="Tell MLflow.")] = True,
+    as_json: AsJson = False,
+) -> None:
+    """Search for the configuration whose network validates best.
+
+    Every trial trains the network and is judged on validation; no trial sees the test split. The
+    same command goes on with a search, and several of them share it. Needs forecaster[tune].
+
+    Example: forecaster tune --data ETTh1 --horizon 96 --time-limit 1h
+    """
+    from forecaster import tune as searching
+
+    limit = None if time_limit is None else parse("--time-limit", seconds, time_limit)
+    loaded = asked.load(say)
+    label = f"{loaded.config.data.label}-{loaded.config.window.horizon}"
+
+    def load(sets: Sequence[str]) -> "Loaded":
+        return replace(asked, sets=[*asked.sets, *sets]).load()
+
+    found = searching.run(
+        load, searching.read_space(space), name or f"{label}-{Path(space).stem}", say,
+        trials=trials, limit=limit, storage=storage, tracked=tracked,
+    )  # fmt: skip
+    if as_json:
+        print_json(found.to_dict())
+        return
+    print(f"\n{found.text()}\n")
+    print(f"best     {found.file}")
+    print(f"train    forecaster train --config {found.file}")
+    if found.ui_command:
+        print(f"runs     {found.ui_command}")
 
 
 @configured()

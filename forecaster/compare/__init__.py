@@ -18,8 +18,9 @@ from filelock import FileLock, Timeout
 
 from forecaster.compare import table
 from forecaster.compare.cell import FACTS, Finished, Shared, read, read_json, train, write_json
-from forecaster.compare.grid import Cell, Definition, Grid, define, differences, resolve
+from forecaster.compare.grid import Cell, Definition, Grid, define, resolve
 from forecaster.compare.grid import read as read_grid
+from forecaster.config import differences
 from forecaster.errors import ForecasterError, StorageError, UnavailableError, UsageError
 from forecaster.evaluate.figures import Cost, ErrorMetric, shown
 from forecaster.judge import floor_metrics

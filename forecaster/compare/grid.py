@@ -27,7 +27,6 @@ from forecaster.config import (
     RunConfig,
     Section,
     find_file,
-    leaves,
     load,
     load_dict,
     read_yaml,
@@ -315,16 +314,6 @@ def _lengths(model: ForecastModel) -> Iterator[tuple[int, int]]:
     for module in model.modules():
         if isinstance(module, Attention):
             yield module.place.query_length, module.place.key_length
-
-
-def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """Where two plain documents differ, leaf by leaf."""
-    before, after = dict(leaves(old)), dict(leaves(new))
-    return [
-        f"{key}: {before.get(key, 'nothing')} there, {after.get(key, 'nothing')} here"
-        for key in dict.fromkeys([*before, *after])
-        if before.get(key, ...) != after.get(key, ...)
-    ]
 
 
 def _known(attn: str) -> str:

@@ -20,6 +20,7 @@ from forecaster.errors import ConfigError
 COMMANDS = [
     ("train",),
     ("evaluate",),
+    ("tune",),
     ("predict",),
     ("export",),
     ("serve",),

@@ -9,7 +9,6 @@ from forecaster.compare.grid import (
     BUDGET_MARGIN,
     amounts_to_full,
     define,
-    differences,
     read,
     resolve,
     tokens,
@@ -235,17 +234,6 @@ def test_a_text_decides_nothing(home, monkeypatch):
     model = make_problem(*find_data(config, print)).build_model()
     assert "fully gated: sees 8 of 84 keys" in model.effective().values()
     assert not amounts_to_full("gated", model)
-
-
-def test_differences_are_told_leaf_by_leaf():
-    old = {"a": 1, "b": {"c": [1], "d": None}}
-    new = {"a": 1, "b": {"c": [2], "e": True}}
-    assert differences(old, new) == [
-        "b.c: [1] there, [2] here",
-        "b.d: None there, nothing here",
-        "b.e: nothing there, True here",
-    ]
-    assert differences(old, old) == []
 
 
 @pytest.mark.data

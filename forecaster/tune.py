@@ -1,0 +1,390 @@
+"""Search a space of configurations, each judged on validation alone.
+
+The search is Optuna's (Akiba et al., KDD 2019): its default sampler, seeded, proposes values, and a
+trial is the training of a network as `forecaster train` begins it. No trial sees the test split.
+
+A search lives in runs/tunes/NAME: trials.db is Optuna's storage and best.yaml the best
+configuration so far. The same command goes on; several processes, and several machines with one
+storage, share it.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import yaml
+from pydantic import Field, TypeAdapter, ValidationError, model_validator
+
+from forecaster import resources
+from forecaster.config import (
+    Loaded,
+    RunConfig,
+    Section,
+    differences,
+    find_file,
+    load_dict,
+    read_yaml,
+)
+from forecaster.datasets import Dataset
+from forecaster.errors import (
+    ConfigError,
+    ForecasterError,
+    StorageError,
+    UnavailableError,
+    UsageError,
+)
+from forecaster.problem import find_data, make_problem
+from forecaster.progress import Bar, Say
+from forecaster.workers import FailedError, Worker
+
+if TYPE_CHECKING:
+    import optuna
+
+    from forecaster.track import Run
+
+TUNES = Path("runs/tunes")
+"""Where searches live, below the working directory."""
+BASE = "base"
+"""What a search keeps beside its trials: what all of them share."""
+
+
+class Range(Section):
+    """Numbers from `low` to `high`, both included: whole ones where both ends are."""
+
+    low: int | float
+    high: int | float
+    log: bool = False
+    """Whether equal factors, not equal differences, are equally likely."""
+    step: int | float | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> "Range":
+        if self.low >= self.high or (self.log and (self.low <= 0 or self.step is not None)):
+            raise ValueError("low must be below high, and with log above 0 and without a step")
+        return self
+
+
+Choices = Annotated[list[bool | int | float | str | None], Field(min_length=2)]
+Space = dict[str, Choices | Range]
+"""By the dotted name of a value of the configuration: what it may be."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A trial that has ended; `validation_mse` is None where it failed, for the reason `failed`."""
+
+    number: int
+    values: dict[str, Any]
+    validation_mse: float | None
+    seconds: float
+    failed: str = ""
+
+    @property
+    def rank(self) -> tuple[bool, float]:
+        """Its place: the least error first, what failed last."""
+        return self.validation_mse is None, self.validation_mse or 0.0
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a search came to: its trials, the best first; `file` has the best configuration."""
+
+    folder: Path
+    trials: list[Trial]
+    file: Path
+    ui_command: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "folder": str(self.folder),
+            "best": str(self.file),
+            "ui": self.ui_command,
+            "trials": [asdict(trial) for trial in self.trials],
+        }
+
+    def text(self, most: int = 5) -> str:
+        lines = []
+        for trial in self.trials[:most]:
+            if trial.validation_mse is not None:
+                values = ", ".join(f"{key}={value}" for key, value in trial.values.items())
+                lines.append(
+                    f"trial {trial.number:<4} validation MSE {trial.validation_mse:.4f} "
+                    f"{trial.seconds:6.0f} s  {values}"
+                )
+        return "\n".join(lines)
+
+
+def read_space(wanted: str) -> Space:
+    """A space: a name in configs/spaces or a YAML file. Raises ConfigError for what it is not."""
+    path = find_file(wanted, "space", resources.configs() / "spaces")
+    values = read_yaml(path)
+    try:
+        space: Space = TypeAdapter(Space).validate_python(values)
+    except ValidationError as error:
+        found = error.errors(include_url=False)
+        key = str(found[0]["loc"][0])
+        meant = (
+            Range.__name__ if isinstance(values[key], dict) else "list"
+        )  # of the two, by its form
+        problem = next(
+            each for each in found if each["loc"][0] == key and meant in str(each["loc"][1:])
+        )
+        raise ConfigError(
+            f"{path}: {key} wants a list of two values or more, or low and high, "
+            f"with log or step: {problem['msg']}, got {problem['input']!r}"
+        ) from None
+    if not space:
+        raise ConfigError(f"{path} names no value to search")
+    return space
+
+
+def run(
+    load: Callable[[Sequence[str]], Loaded],
+    space: Space,
+    name: str,
+    say: Say,
+    *,
+    trials: int,
+    limit: float | None,
+    storage: str | None,
+    tracked: bool,
+) -> Found:
+    """Search until `trials` have ended, or `limit` seconds are over.
+
+    `load` resolves the configuration with further values as `--set` takes them. A trial that fails
+    is told and stops no other; one that is running when time is over is given up. Raises
+    UsageError where the folder holds another search, ForecasterError where every trial failed.
+    """
+    begun = time.monotonic()
+    loaded = _check(space, load)
+    config, dataset = find_data(loaded, say)
+    folder = TUNES / name
+    base = {
+        "config": {key: value for key, value in config.to_dict().items() if key != "track"},
+        "space": {
+            key: each.model_dump() if isinstance(each, Range) else each
+            for key, each in space.items()
+        },
+        "data": dataset.digest,
+    }
+    study = _open(folder, name, storage, base, config.seed)
+    with (
+        _Judge(dataset) as judging,
+        _Tracker.start(loaded, name, tracked, say) as tracker,
+        Bar("{task.completed} of {task.total} trials", trials, len(_ended(study))) as bar,
+    ):
+        while len(_ended(study)) < trials:
+            left = None if limit is None else limit - (time.monotonic() - begun)
+            if left is not None and left <= 0:
+                break
+            trial = study.ask()
+            values = {key: _suggest(trial, key, each) for key, each in space.items()}
+            asked = time.monotonic()
+            try:
+                own = load(_sets(values)).config.model_copy(update={"data": config.data})
+                facts = judging.ask(own.to_dict(), left)
+            except (FailedError, ForecasterError) as error:
+                facts = {"failed": str(error)}
+            ended = _tell(study, trial, values, {**facts, "seconds": time.monotonic() - asked})
+            if ended.validation_mse is not None:
+                tracker.add(own, ended)
+            bar.advance("", 1)
+            bar.line(_line(ended, study))
+    found = sorted(_ended(study), key=lambda each: each.rank)
+    if not found or found[0].validation_mse is None:
+        why = f"; the first: {found[0].failed}" if found else ": the time was over before one ended"
+        raise ForecasterError(f"no trial of {folder} came to a figure{why}")
+    file = folder / "best.yaml"
+    best = load(_sets(found[0].values)).config.to_dict()
+    try:
+        file.write_text(yaml.safe_dump(best, sort_keys=False), encoding="utf-8")
+    except OSError as error:
+        raise StorageError(f"{file} could not be written: {error}") from error
+    return Found(folder, found, file, tracker.ui_command)
+
+
+def _sets(values: Mapping[str, Any]) -> list[str]:
+    """As `--set` takes them."""
+    return [f"{key}={json.dumps(value)}" for key, value in values.items()]
+
+
+def judge(dataset: Dataset, config: dict[str, Any]) -> dict[str, Any]:
+    """Train the network of a configuration, and what it came to on validation."""
+    import contextlib
+    import io
+
+    from forecaster import machine
+    from forecaster.experiment import parameters
+    from forecaster.train import fit
+
+    problem = make_problem(load_dict(config, "the trial"), dataset)
+    own = problem.config
+    device = machine.device(own.device)
+    model = problem.build_model()
+    windows = problem.training(device), problem.stopping(device)
+    with contextlib.redirect_stderr(io.StringIO()):  # a line for each epoch
+        fitted = fit(model, *windows, own.train, device=device, seed=own.seed)
+    return {
+        "validation_mse": fitted.validation_mse,
+        "best_epoch": fitted.best_epoch,
+        "parameters": parameters(model),
+    }
+
+
+class _Judge:
+    """A process that judges configurations one after another, and is replaced when one fails."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        self.dataset = dataset
+        self.worker: Worker | None = None
+
+    def ask(self, config: dict[str, Any], seconds: float | None) -> dict[str, Any]:
+        """What `judge` gives. Raises FailedError, also where that takes longer."""
+        if self.worker is None:
+            self.worker = Worker(judge, self.dataset)
+        try:
+            facts: dict[str, Any] = self.worker.ask(config).receive(seconds)
+        except FailedError:
+            self.__exit__()
+            raise
+        return facts
+
+    def __enter__(self) -> "_Judge":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self.worker is not None:
+            self.worker.__exit__()
+        self.worker = None
+
+
+class _Tracker:
+    """Tells MLflow of trials, each a run below that of the search; lost, it tells nobody."""
+
+    def __init__(self, name: str, run: "Run | None", say: Say) -> None:
+        self.name, self.run, self.say = name, run, say
+        self.ui_command = run.ui_command if run else ""
+
+    @classmethod
+    @contextmanager
+    def start(cls, loaded: Loaded, name: str, tracked: bool, say: Say) -> Iterator["_Tracker"]:
+        if not tracked:
+            yield cls(name, None, say)
+            return
+        from forecaster import track
+
+        with track.start(loaded.config, name, {"tune": name}) as run:
+            yield cls(name, run, say)
+
+    def add(self, config: RunConfig, trial: Trial) -> None:
+        from forecaster import track
+
+        if self.run is None or trial.validation_mse is None:
+            return
+        try:
+            own = f"{self.name}-{trial.number}"
+            with track.start(config, own, {"tune": self.name}, parent=self.run.id) as run:
+                run.params(config.flat())
+                run.metrics({"validation_mse": trial.validation_mse, "seconds": trial.seconds})
+        except UnavailableError as error:
+            self.run = None
+            self.say(f"{error}\nThe search goes on untracked.")
+
+
+def _check(space: Space, load: Callable[[Sequence[str]], Loaded]) -> Loaded:
+    """The configuration without the space. Raises UsageError where they do not fit together."""
+    loaded = load([])
+    for key in space:
+        if (origin := loaded.origins.get(key, "")).startswith("--"):
+            raise UsageError(f"{key} is searched, and {origin} says what it is: leave one of them")
+    for key, each in space.items():
+        first = each.low if isinstance(each, Range) else each[0]
+        load([f"{key}={json.dumps(first)}"])
+    return loaded
+
+
+def _open(
+    folder: Path, name: str, storage: str | None, base: dict[str, Any], seed: int
+) -> "optuna.Study":
+    """The study of the search, a new one or the one that is there."""
+    try:
+        import optuna
+    except ModuleNotFoundError as error:
+        raise UnavailableError(
+            f"tune needs {error.name}; install it with: pip install 'forecaster[tune]'"
+        ) from None
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(f"{folder} cannot be made: {error}") from error
+    try:
+        study = optuna.create_study(
+            storage=storage or f"sqlite:///{folder / 'trials.db'}",
+            study_name=name, direction="minimize", load_if_exists=True,
+        )  # fmt: skip
+    except Exception as error:  # whatever the driver of the data base raises
+        raise UnavailableError(
+            f"the storage {storage or folder} cannot be used: {error}"
+        ) from error
+    old = study.user_attrs.get(BASE)
+    if old is None:
+        study.set_user_attr(BASE, base)
+    elif told := differences(old, base):
+        shown = "\n".join(f"  {line}" for line in told[:8])
+        raise UsageError(
+            f"{folder} holds another search of that name:\n{shown}\nGive this one a --name of its "
+            "own, or remove the folder."
+        )
+    study.sampler = optuna.samplers.TPESampler(seed=seed + len(study.trials))
+    return study
+
+
+def _suggest(trial: "optuna.Trial", key: str, each: list[Any] | Range) -> Any:
+    if not isinstance(each, Range):
+        return trial.suggest_categorical(key, each)
+    if isinstance(each.low, int) and isinstance(each.high, int):
+        return trial.suggest_int(key, each.low, each.high, step=int(each.step or 1), log=each.log)
+    return trial.suggest_float(key, each.low, each.high, step=each.step, log=each.log)
+
+
+def _tell(
+    study: "optuna.Study", trial: "optuna.Trial", values: dict[str, Any], facts: dict[str, Any]
+) -> Trial:
+    from optuna.trial import TrialState
+
+    for key, value in {"values": values, **facts}.items():
+        trial.set_user_attr(key, value)
+    error = facts.get("validation_mse")
+    study.tell(trial, error, TrialState.FAIL if error is None else None)
+    return _trial(trial.number, trial.user_attrs)
+
+
+def _ended(study: "optuna.Study") -> list[Trial]:
+    """The trials that came to a figure, or failed."""
+    from optuna.trial import TrialState
+
+    ended = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.FAIL))
+    return [_trial(each.number, each.user_attrs) for each in ended]
+
+
+def _trial(number: int, facts: Mapping[str, Any]) -> Trial:
+    return Trial(
+        number, facts.get("values", {}), facts.get("validation_mse"), facts.get("seconds", 0.0),
+        facts.get("failed", ""),
+    )  # fmt: skip
+
+
+def _line(trial: Trial, study: "optuna.Study") -> str:
+    values = ", ".join(f"{key}={value}" for key, value in trial.values.items())
+    if trial.validation_mse is None:
+        return f"trial {trial.number}: FAILED: {trial.failed} ({values})"
+    best = " (the best so far)" if trial.number == study.best_trial.number else ""
+    return (
+        f"trial {trial.number}: validation MSE {trial.validation_mse:.4f}{best}, "
+        f"{trial.seconds:.0f} s, {values}"
+    )

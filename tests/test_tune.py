@@ -1,0 +1,168 @@
+"""A search: what it tries, what it keeps, and that it goes on."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from forecaster import tune
+from forecaster.config import load
+from forecaster.errors import ConfigError, ForecasterError, UnavailableError, UsageError
+from forecaster.tune import Range, read_space
+from forecaster.workers import FailedError
+from tests import small
+
+SPACE = {"train.lr": Range(low=1e-4, high=1e-2, log=True), "model.width": [8, 16]}
+
+
+@pytest.fixture(autouse=True)
+def _home(tmp_path):
+    with small.at_home(tmp_path):
+        yield
+
+
+@pytest.fixture
+def judged(monkeypatch):
+    """Trials that take no time: the error is that of a rate of 0.001 and a width of 16."""
+    asked: list[dict] = []
+
+    def ask(self, config, seconds):
+        asked.append(config)
+        rate, width = config["train"]["lr"], config["model"]["width"]
+        return {"validation_mse": abs(rate - 0.001) + (width == 8), "best_epoch": 1.0}
+
+    monkeypatch.setattr(tune._Judge, "ask", ask)
+    return asked
+
+
+def search(space=SPACE, name="toy", trials=4, limit=None, storage=None, sets=(), say=print):
+    def loading(more):
+        return load("small.yaml", [*sets, *more], {"horizon": 5}, {})
+
+    return tune.run(
+        loading, space, name, say, trials=trials, limit=limit, storage=storage, tracked=False
+    )
+
+
+class TestSpace:
+    def test_the_packaged_one(self):
+        space = read_space("default")
+        assert isinstance(space["train.lr"], Range)
+        assert all(isinstance(each, Range | list) for each in space.values())
+
+    @pytest.mark.parametrize(
+        ("text", "words"),
+        [
+            ("train.lr: 0.1", "train.lr wants a list of two values or more, or low and high"),
+            ("train.lr: [0.1]", "train.lr wants a list"),
+            ("train.lr: {low: 2, high: 1}", "low must be below high"),
+            ("train.lr: {low: 0, high: 1, log: true}", "with log above 0"),
+            ("{}", "names no value to search"),
+        ],
+    )
+    def test_what_is_none(self, text, words):
+        Path("space.yaml").write_text(text)
+        with pytest.raises(ConfigError, match=words):
+            read_space("space.yaml")
+
+    def test_a_value_of_the_command_line_is_not_searched(self):
+        with pytest.raises(UsageError, match=r"model.width is searched, and --set model.width=8"):
+            search(sets=["model.width=8"])
+
+    def test_an_unknown_value(self):
+        with pytest.raises(UsageError, match=r"unknown key 'model.widht'"):
+            search(space={"model.widht": [1, 2]})
+
+
+def test_the_best_is_kept_and_can_be_trained(judged):
+    found = search(trials=12)
+    assert len(judged) == len(found.trials) == 12
+    errors = [trial.validation_mse for trial in found.trials]
+    assert errors == sorted(errors)
+    assert found.trials[0].values["model.width"] == 16
+    kept = load(str(found.file), [], {}, {}).config
+    assert kept.train.lr == pytest.approx(found.trials[0].values["train.lr"])
+    assert kept.model.options["width"] == 16
+    assert yaml.safe_load(found.file.read_text())["window"]["horizon"] == 5
+    assert found.text(most=1).startswith(f"trial {found.trials[0].number} ")
+    json.dumps(found.to_dict(), allow_nan=False)
+
+
+def test_it_goes_on_and_proposes_what_is_new(judged):
+    search(trials=3)
+    assert len(search(trials=5).trials) == 5
+    assert len(judged) == 5
+    rates = {config["train"]["lr"] for config in judged}
+    assert len(rates) == 5, "a seed that began anew would propose the first ones again"
+    assert len(search(trials=2).trials) == 5
+    assert len(judged) == 5
+
+
+def test_two_share_a_storage(judged):
+    for name in ("toy", "toy"):
+        found = search(trials=len(judged) + 2, storage="sqlite:///shared.db", name=name)
+    assert len(found.trials) == 4
+
+
+def test_another_search_of_that_name_is_refused(judged):
+    search(trials=1)
+    with pytest.raises(UsageError, match=r"another search .*\n.*train.epochs: 2 there, 3 here"):
+        search(trials=1, sets=["train.epochs=3"])
+
+
+def test_a_trial_that_fails_is_told_and_stops_no_other(monkeypatch, judged):
+    plain = tune._Judge.ask
+
+    def ask(self, config, seconds):
+        if len(judged) == 1:
+            judged.append(config)
+            raise FailedError("raised DivergedError: epoch 1")
+        return plain(self, config, seconds)
+
+    monkeypatch.setattr(tune._Judge, "ask", ask)
+    found = search(trials=3)
+    assert [trial.validation_mse is None for trial in found.trials] == [False, False, True]
+    assert found.trials[-1].failed == "raised DivergedError: epoch 1"
+
+
+def test_nothing_but_failures(monkeypatch):
+    def ask(self, config, seconds):
+        raise FailedError("took longer than 3 s")
+
+    monkeypatch.setattr(tune._Judge, "ask", ask)
+    with pytest.raises(ForecasterError, match=r"no trial of .* the first: took longer than 3 s"):
+        search(trials=2)
+
+
+def test_time_is_over_before_a_trial(judged):
+    with pytest.raises(ForecasterError, match="the time was over before one ended"):
+        search(limit=0.0)
+
+
+def test_a_storage_that_cannot_be_used(judged):
+    with pytest.raises(UnavailableError, match=r"the storage sqlite:////nowhere/x\.db cannot be"):
+        search(storage="sqlite:////nowhere/x.db")
+
+
+@pytest.mark.slow
+def test_a_real_search_is_judged_on_validation_within_its_time(tmp_path):
+    found = search(trials=2)
+    assert all(trial.validation_mse > 0 for trial in found.trials)
+    first = small_error(found.trials[0].values)
+    assert found.trials[0].validation_mse == pytest.approx(first, rel=1e-6)
+    with pytest.raises(ForecasterError, match=r"took longer than|before one ended"):
+        search(name="late", limit=3.0)
+
+
+def small_error(values):
+    """The validation error of a configuration, from the same training without a search."""
+    from forecaster.problem import find_data, make_problem
+    from forecaster.train import fit
+
+    loaded = load("small.yaml", [f"{k}={v}" for k, v in values.items()], {"horizon": 5}, {})
+    problem = make_problem(*find_data(loaded, print))
+    model = problem.build_model()
+    windows = problem.training("cpu"), problem.stopping("cpu")
+    own = problem.config
+    return fit(model, *windows, own.train, device="cpu", seed=own.seed).validation_mse
