@@ -32,6 +32,7 @@ DOCUMENTS = (
     "docs/recipe.md",
     "docs/evaluation.md",
     "docs/comparison.md",
+    "docs/comparison-tables.md",
     "docs/serving.md",
     "docs/performance.md",
 )
@@ -814,7 +815,7 @@ TABLES: dict[str, Callable[[], str]] = {
     **{
         f"{kind.__name__}_{name}": partial(_studied, kind, name)
         for kind in (study.regime, study.cost)
-        for name in study.REGIMES
+        for name in (*study.REGIMES, "settings")
     },
     "serving": serving,
     "overload": overload,

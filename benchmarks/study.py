@@ -137,7 +137,7 @@ def _word(verdict: str | None) -> str:
     return "=" if verdict in (None, Verdict.SAME) else f"**{verdict}**"
 
 
-def figure(documents: Sequence[Row], name: str, wide: int = 5) -> Figure | None:
+def figure(documents: Sequence[Row], name: str, wide: int = 3) -> Figure | None:
     """Error against the time of training in each table of a regime, with the front; None without
     results. For `recall` the error against the length stands beside them."""
     found = tables(documents, name)
@@ -147,7 +147,7 @@ def figure(documents: Sequence[Row], name: str, wide: int = 5) -> Figure | None:
     panels = len(found) + lengths
     across = min(wide, panels)
     down = -(-panels // across)
-    drawn = Figure(figsize=(1 + 4.2 * across, 4.2 * down), layout="constrained")
+    drawn = Figure(figsize=(1 + 4.6 * across, 4.6 * down), layout="constrained")
     axes = drawn.subplots(down, across, squeeze=False).ravel()
     for axis, ((data, horizon, place, linear), rows) in zip(axes, found.items(), strict=False):
         path = (
@@ -156,9 +156,14 @@ def figure(documents: Sequence[Row], name: str, wide: int = 5) -> Figure | None:
         _costs(axis, rows, logarithmic=name in ("recall", "drift"))
         axis.set_title(f"{data}, T = {horizon}, {place}{path}", loc="left", fontsize=9)
     if lengths:
-        _lengths(axes[len(found)], found)
+        ends = _lengths(axes[len(found)], found)
     for axis in axes[panels:]:
         axis.remove()
+    drawn.draw_without_rendering()  # so that points have places
+    for axis, rows in zip(axes, found.values(), strict=False):
+        _label(axis, [(row["train_seconds"], row["mse"], row["attn"]) for row in rows])
+    if lengths:
+        _label(axes[len(found)], [(x, y, attn) for attn, (x, y) in ends.items()])
     drawn.supxlabel("training, seconds of one processor thread", fontsize=9)
     drawn.supylabel("test MSE", fontsize=9)
     return drawn
@@ -170,7 +175,6 @@ def _costs(axis: Axes, rows: Sequence[Row], logarithmic: bool) -> None:
     for seconds, error, attn in points:
         control = attn in CONTROLS
         axis.plot(seconds, error, "s" if control else "o", ms=4, color=CONTROL if control else TYPE)
-        axis.annotate(attn, (seconds, error), xytext=(3, 3), textcoords="offset points", fontsize=7)
         if not front or error < front[-1][1]:
             front.append((seconds, error))
     axis.step(*zip(*front, strict=True), where="post", color=FRONT, lw=1, zorder=0)
@@ -178,13 +182,44 @@ def _costs(axis: Axes, rows: Sequence[Row], logarithmic: bool) -> None:
     if logarithmic:
         axis.set_yscale("log")
     axis.xaxis.set_major_formatter("{x:g}")
+    axis.xaxis.set_minor_formatter("{x:g}")
+    axis.margins(x=0.15, y=0.1)
     axis.grid(color="#e2e8f0", lw=0.6)
     axis.tick_params(labelsize=7, which="both")
     axis.spines[["top", "right"]].set_visible(False)
 
 
-def _lengths(axis: Axes, found: dict[tuple[str, int, str, bool], list[Row]]) -> None:
-    """The error against the length of the samples, a line for each type."""
+def _label(axis: Axes, points: Sequence[tuple[float, float, str]]) -> None:
+    """Names beside points (x, y), each at the nearest place where it hides no other one."""
+    high, wide = 10.0, 4.6  # pixels of a line, and of a letter
+    dots = [axis.transData.transform((x, y)) for x, y, _ in points]
+    taken: list[tuple[float, float, float]] = [(x - 4, x + 4, y) for x, y in dots]
+    for x, y, name in sorted(points):
+        at = axis.transData.transform((x, y))
+        places = [
+            (dx, dy * high * 0.55)
+            for dy in sorted(range(-16, 17), key=abs)
+            for dx in (5.0, -5.0 - wide * len(name))
+        ]
+        for dx, dy in places:
+            left, middle, right = at[0] + dx, at[1] + dy, at[0] + dx + wide * len(name)
+            if all(
+                abs(middle - other) >= high or right < begin or left > end
+                for begin, end, other in taken
+            ):
+                break
+        taken.append((left, right, middle))
+        far = abs(dy) > high
+        axis.annotate(
+            name, (x, y), xytext=(dx * 0.72, dy * 0.72), textcoords="offset points", fontsize=7,
+            va="center", arrowprops={"arrowstyle": "-", "lw": 0.3, "color": FRONT} if far else None,
+        )  # fmt: skip
+
+
+def _lengths(
+    axis: Axes, found: dict[tuple[str, int, str, bool], list[Row]]
+) -> dict[str, tuple[float, float]]:
+    """The error against the length of the samples, a line for each type; where each ends."""
     lines: dict[str, list[tuple[int, float]]] = defaultdict(list)
     for (data, _, _, _), rows in found.items():
         if data.count("-") == 1:  # one hop
@@ -195,15 +230,16 @@ def _lengths(axis: Axes, found: dict[tuple[str, int, str, bool], list[Row]]) -> 
         points.sort()
         axis.plot(*zip(*points, strict=True), "--" if control else "-", marker="o", ms=3, lw=1.2,
                   color=CONTROL if control else TYPE)  # fmt: skip
-        axis.annotate(attn, points[-1], xytext=(4, -2), textcoords="offset points", fontsize=7)
     lengths = sorted({length for points in lines.values() for length, _ in points})
     axis.set_xscale("log", base=2)
     axis.set_yscale("log")
     axis.set(xticks=lengths, xticklabels=lengths, xlabel="length L")
     axis.set_title("recall against length", loc="left", fontsize=9)
+    axis.margins(x=0.3, y=0.1)
     axis.grid(color="#e2e8f0", lw=0.6)
     axis.tick_params(labelsize=7)
     axis.spines[["top", "right"]].set_visible(False)
+    return {attn: max(points) for attn, points in lines.items()}
 
 
 def cost(documents: Sequence[Row], name: str) -> str:
