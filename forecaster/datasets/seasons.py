@@ -51,18 +51,21 @@ def candidates(freq: str) -> tuple[int, ...]:
     return tuple(int(x / step) for x in lengths if x > step and x % step == pd.Timedelta(0))
 
 
-def infer_seasons(series: Series, targets: int) -> tuple[int, ...]:
+def infer_seasons(
+    series: Series, targets: int, among: Sequence[int] | None = None
+) -> tuple[int, ...]:
     """The cycles in steps that the first `targets` columns of a series show, the shortest first.
 
+    They are sought `among` these, the shortest first, else among the natural ones of the step.
     A cycle shows by the autocorrelation at its length, without the mean of a cycle around each step
     and without the profiles of the shorter cycles that show, averaged over columns and items. Only
     the first TRAIN of the time steps count, and at least two cycles must fit in. (1,) where none
     shows.
     """
-    parts = _parts(series, targets)
+    parts = training_parts(series, targets)
     longest = max((len(part) for part in parts), default=0)
     shown: list[int] = []
-    for season in candidates(series.freq):
+    for season in candidates(series.freq) if among is None else among:
         if 2 * season > longest:
             break
         fitting = [part for part in parts if len(part) >= 2 * season]
@@ -76,8 +79,11 @@ def infer_seasons(series: Series, targets: int) -> tuple[int, ...]:
     return tuple(shown) or (1,)
 
 
-def _parts(series: Series, targets: int) -> list[NDArray[np.float64]]:
-    """Some items (rows, columns), those spread evenly over the panel, each cut at the same time."""
+def training_parts(series: Series, targets: int) -> list[NDArray[np.float64]]:
+    """The rows that count of some items (rows, columns) and of some of the first `targets` columns.
+
+    Both are spread evenly; the items of a panel are cut at the same time.
+    """
     columns = np.unique(np.linspace(0, targets - 1, COLUMNS).astype(int))
     items = series.items or Items.single(len(series.values))
     rows = np.minimum(int(TRAIN * len(series.times)) - items.places, items.lengths)

@@ -1,0 +1,189 @@
+"""What a series is like, in a few facts: length, seasons, what is known ahead, events, drift."""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forecaster.datasets.calendar import holiday_feature
+from forecaster.datasets.dataset import Dataset
+from forecaster.datasets.items import Items
+from forecaster.datasets.seasons import (
+    TRAIN,
+    candidates,
+    hang_together,
+    infer_seasons,
+    training_parts,
+)
+from forecaster.datasets.series import Series
+
+RARE = 0.05
+"""The share of the steps below which what is not zero is an event."""
+SHOWS = 0.4
+"""The least autocorrelation within spans of a column that has a cycle, whatever its period."""
+SHORTEST, WIDEST, CYCLES, SPANS = 4, 4, 4, 4
+"""Of drift: the shortest period in steps, the longest in a span by the shortest, how often that
+fits into the span, and the least number of spans."""
+AS_CLEAR = 0.8
+"""How clear a cycle must be within spans of a length, by those where it is clearest, to count."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """What is known ahead and seldom not zero: in `share` of the steps, `count` times in a row."""
+
+    name: str
+    share: float
+    count: int
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is measured of a data set, in the first TRAIN of its steps alone.
+
+    `steps` are those of the time grid, `rows` those that are looked at of the longest series.
+    `seasons` are () where none shows, `cycles` how often the shortest fits into `rows`. `together`
+    is None where there are no two columns to forecast, or the data are a panel. `drift` is None
+    where no column shows a cycle (see `drift`).
+    """
+
+    name: str
+    steps: int
+    rows: int
+    freq: str
+    seasons: tuple[int, ...]
+    cycles: int
+    series: int
+    targets: int
+    together: float | None
+    known: tuple[str, ...]
+    events: tuple[Event, ...]
+    drift: float | None
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def measure(dataset: Dataset, holidays: str | None = None) -> Facts:
+    """The facts of a data set; of the public holidays of a region too, where one is named."""
+    series = dataset.series
+    items = series.items or Items.single(len(series.times))
+    rows = int(items.rows_before(int(TRAIN * len(series.times))).max())
+    targets = 1 if series.items else len(dataset.targets)
+    among = sorted({*candidates(series.freq), *dataset.seasons} - {1})
+    seasons = tuple(each for each in infer_seasons(series, targets, among) if each > 1)
+    parts = training_parts(series, targets)
+    alone = series.items is None and targets > 1
+    return Facts(
+        name=str(dataset.name),
+        steps=len(series.times),
+        rows=rows,
+        freq=series.freq,
+        seasons=seasons,
+        cycles=rows // min(seasons) if seasons else 0,
+        series=len(items),
+        targets=targets,
+        together=hang_together(parts[0], seasons) if alone and parts else None,
+        known=tuple(dataset.reading.read_from(series.known_columns)),
+        events=tuple(_events(series, items, holidays)),
+        drift=drift(parts),
+    )
+
+
+def _events(series: Series, items: Items, holidays: str | None) -> Iterator[Event]:
+    """Of each column known ahead, and of the holidays, where they are rare."""
+    end = int(TRAIN * len(series.times))
+    if series.known is not None:
+        before = np.repeat(items.rows_before(end), items.lengths)
+        place = np.arange(len(series.known)) - np.repeat(items.bounds[:-1], items.lengths)
+        seen = place < before
+        for name, column in zip(series.known_columns, series.known.T, strict=True):
+            yield from _event(name, column[seen] != 0, place[seen] == 0)
+    if holidays is not None:
+        off = holiday_feature(series.times[:end], holidays)[:, 0] > 0
+        yield from _event(f"public holidays of {holidays}", off, np.arange(end) == 0)
+
+
+def _event(name: str, happens: NDArray[np.bool_], first: NDArray[np.bool_]) -> Iterator[Event]:
+    """From what happens in each row, and which rows are the first of their series."""
+    begins = happens & (first | ~np.roll(happens, 1))
+    share = happens.mean() if len(happens) else 0.0
+    if 0 < share < RARE:
+        yield Event(name, float(share), int(begins.sum()))
+
+
+def drift(parts: list[NDArray[np.float64]]) -> float | None:
+    """How far the period of the cycles wanders, 0 to 1: what one lag for all times loses.
+
+    Of rows (n, C) of each series, NaN where missing. They are cut into spans, each without its
+    straight line. In a span the autocorrelation at the lags of a range, from its first zero on,
+    is largest at the period that the span has of its own. Drift is
+
+        1 - max over lags (mean over spans (autocorrelation))
+            / mean over spans (max over lags (autocorrelation))
+
+    so 0 where one lag is best in every span, and near 1 where none is good in many. Spans are as
+    long as CYCLES of the longest period in the range; ranges reach from L to WIDEST L steps, for
+    L = SHORTEST and its doubles as long as SPANS spans fit in. Of the ranges in which the cycle
+    shows as clearly as AS_CLEAR of the clearest, that one counts in which it wanders most. Columns
+    are joined by the sums of both means; those in which no cycle is clear (SHOWS) are left out,
+    and with all of them left out it is None.
+    """
+    own = fixed = 0.0
+    for column in range(parts[0].shape[1] if parts else 0):
+        found = list(_by_range([part[:, column] for part in parts]))
+        clearest = max((clear for clear, _ in found), default=0.0)
+        if clearest >= SHOWS:
+            clear, one = min(
+                (each for each in found if each[0] >= AS_CLEAR * clearest),
+                key=lambda each: each[1] / each[0],
+            )
+            own, fixed = own + clear, fixed + one
+    return 1 - fixed / own if own else None
+
+
+def _by_range(parts: list[NDArray[np.float64]]) -> Iterator[tuple[float, float]]:
+    """For each range of periods the mean of the best of every span, and the best of the mean."""
+    low = SHORTEST
+    while True:
+        most = WIDEST * low
+        length = CYCLES * most
+        cut = [part[len(part) % length :].reshape(-1, length) for part in parts]
+        spans = np.concatenate(cut) if cut else np.empty((0, length))
+        if len(spans) < SPANS:
+            return
+        spans = _straightened(spans)
+        if len(spans) >= SPANS:
+            found = _autocorrelations(spans, most)
+            found[np.cumsum(found < 0, axis=1) == 0] = 0
+            found = found[:, low - 1 :]
+            yield float(found.max(axis=1).mean()), max(0.0, float(found.mean(axis=0).max()))
+        low *= 2
+
+
+def _straightened(spans: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Spans (n, w) without their straight lines, 0 where missing; flat and empty ones left out."""
+    there = ~np.isnan(spans)
+    spans = spans[there.mean(axis=1) > TRAIN]
+    largest = np.nanmax(np.abs(spans), axis=1, keepdims=True, initial=0)
+    spans = spans / np.where(largest > 0, largest, 1)
+    rest = np.nan_to_num(spans - np.nanmean(spans, axis=1, keepdims=True))
+    time = np.arange(spans.shape[1]) - (spans.shape[1] - 1) / 2
+    rest -= (rest @ time / (time @ time))[:, None] * time
+    rest[np.isnan(spans)] = 0
+    spread = rest.std(axis=1, keepdims=True)
+    moves = spread[:, 0] > 1e-9
+    return np.asarray(rest[moves] / spread[moves])
+
+
+def _autocorrelations(spans: NDArray[np.float64], most: int) -> NDArray[np.float64]:
+    """Of spans (n, w) at the lags 1 to `most`, each by the rows that it pairs."""
+    width = spans.shape[1]
+    spectrum = np.fft.rfft(spans, width + most, axis=1)
+    products = np.fft.irfft(np.abs(spectrum) ** 2, width + most, axis=1)[:, 1 : most + 1]
+    squares = np.pad(np.cumsum(spans**2, axis=1), ((0, 0), (1, 0)))
+    lags = np.arange(1, most + 1)
+    first, last = squares[:, width - lags], squares[:, -1:] - squares[:, lags]
+    return np.asarray(products / np.sqrt(np.maximum(first * last, 1e-30)))

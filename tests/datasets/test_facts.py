@@ -1,0 +1,171 @@
+import json
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from forecaster.config import load
+from forecaster.datasets import Dataset, Items, Reading, Series
+from forecaster.datasets.facts import Event, drift, measure
+from forecaster.problem import find_data
+
+STEPS = np.arange(6000)
+NOISE = np.random.default_rng(0).normal(size=6000)
+DAY = np.sin(2 * np.pi * STEPS / 24)
+
+
+def cycles(period):
+    """A sine of a period (N,) that changes."""
+    return np.sin(2 * np.pi * np.cumsum(1 / period))
+
+
+def wandering(size):
+    walk = np.random.default_rng(1).normal(size=6000).cumsum() * size
+    return cycles(24 * np.exp(np.clip(walk, -0.7, 0.7)))
+
+
+def dataset(values, known=None, items=None, seasons=(1,), freq="h"):
+    values = np.asarray(values, dtype=float).reshape(len(values), -1)
+    steps = len(values) if items is None else int(max(items.places + items.lengths))
+    columns = tuple(f"c{place}" for place in range(values.shape[1]))
+    known = known or {}
+    series = Series(
+        values,
+        pd.date_range("2021", periods=steps, freq=freq),
+        columns,
+        freq,
+        "here",
+        items,
+        np.stack(list(known.values()), axis=1).astype(float) if known else None,
+        tuple(known),
+    )
+    reading = Reading(freq=freq, seasons=seasons, targets=columns)
+    return Dataset("mine", reading, series, columns, "M", columns[0], (), {})
+
+
+class TestDrift:
+    @pytest.mark.parametrize(
+        ("values", "most"),
+        [
+            (DAY, 1e-6),
+            (np.sin(2 * np.pi * STEPS / 23.7), 1e-6),
+            (1e6 + 1e-3 * STEPS + DAY, 1e-3),
+            (np.where(STEPS % 24 == 3, 1.0, 0.0), 0.02),
+            (np.sign(DAY) + 0.3 * NOISE, 0.05),
+            (DAY + np.sin(2 * np.pi * STEPS / 168), 0.02),
+            (DAY + 0.6 * NOISE, 0.1),
+            (DAY * (1 + STEPS // 1000) + 0.5 * NOISE, 0.1),
+            (np.where(STEPS // 24 % 7 > 4, 0.5, 1.5) * DAY + 0.3 * NOISE, 0.1),
+        ],
+    )
+    def test_a_fixed_period_does_not_drift(self, values, most):
+        assert 0 <= drift([values[:, None]]) <= most
+
+    @pytest.mark.parametrize(
+        ("values", "least"),
+        [
+            (cycles(np.linspace(20, 60, 6000)), 0.6),
+            (cycles(np.linspace(60, 20, 6000)) + 0.3 * NOISE, 0.6),
+            (cycles(np.linspace(24, 30, 6000)), 0.3),
+            (wandering(0.01), 0.3),
+            (wandering(0.02) + 0.5 * NOISE, 0.4),
+        ],
+    )
+    def test_a_period_that_changes_does(self, values, least):
+        assert least <= drift([values[:, None]]) <= 1
+
+    @pytest.mark.parametrize(
+        "values", [NOISE, NOISE.cumsum(), STEPS, np.ones(6000), np.full(6000, np.nan), DAY[:200]]
+    )
+    def test_without_a_cycle_there_is_none(self, values):
+        assert drift([values[:, None].astype(float)]) is None
+
+    def test_nothing_to_look_at(self):
+        assert drift([]) is None
+
+    def test_values_that_are_missing(self):
+        holes = np.where(NOISE > 1, np.nan, DAY)
+        holes[1000:1600] = np.nan
+        assert drift([holes[:, None]]) < 0.05
+
+    def test_columns_without_a_cycle_do_not_count(self):
+        both = np.stack([NOISE, DAY, NOISE.cumsum()], axis=1)
+        assert drift([both]) == pytest.approx(0, abs=1e-6)
+        both[:, 0] = cycles(np.linspace(20, 60, 6000))
+        assert 0.3 < drift([both]) < 0.5, "between that of a chirp and of a sine"
+
+    def test_series_of_different_periods(self):
+        """Each has one period, and yet no lag fits them all."""
+        periods = (17, 21, 26, 31, 37, 44)
+        parts = [np.sin(2 * np.pi * STEPS[:600] / period)[:, None] for period in periods]
+        assert drift(parts) > 0.3
+        assert drift([parts[0]] * 4) == pytest.approx(0, abs=1e-6)
+
+
+class TestMeasure:
+    def test_one_series(self):
+        values = np.stack([DAY, 2 * DAY + 0.5 * NOISE, NOISE[::-1]], axis=1)
+        facts = measure(dataset(values, {"load": NOISE}))
+        assert (facts.name, facts.freq, facts.steps, facts.rows) == ("mine", "h", 6000, 4200)
+        assert (facts.seasons[0], facts.cycles) == (24, 175)
+        assert (facts.series, facts.targets, facts.known) == (1, 3, ("load",))
+        assert 0 < facts.together < 0.1
+        assert facts.events == ()
+        assert facts.drift < 0.1
+        assert json.loads(json.dumps(facts.to_dict()))["known"] == ["load"]
+
+    def test_the_last_rows_are_not_looked_at(self):
+        values, known = DAY.copy(), np.zeros(6000)
+        before = measure(dataset(values, {"promo": known}))
+        values[4200:], known[4200:4300] = 1e3 * NOISE[4200:], 1
+        assert measure(dataset(values, {"promo": known})) == before
+
+    def test_one_column_hangs_together_with_nothing(self):
+        assert measure(dataset(DAY)).together is None
+
+    def test_a_season_that_somebody_named_counts_if_it_shows(self):
+        wave = np.where(STEPS % 10 == 0, 1.0, 0.0) + 0.1 * NOISE
+        assert measure(dataset(wave)).seasons == ()
+        assert measure(dataset(wave, seasons=(10,))).seasons == (10,)
+        assert measure(dataset(NOISE, seasons=(10,))).seasons == ()
+
+    def test_rare_events(self):
+        promo, often = np.zeros(6000), np.zeros(6000)
+        promo[[7, 8, 9, 500, 4199]] = 1, 2, 1, -3, 1
+        often[::10] = 1
+        facts = measure(dataset(DAY, {"promo": promo, "often": often, "never": 0 * promo}))
+        assert facts.events == (Event("promo", 5 / 4200, 3),)
+
+    def test_holidays(self):
+        facts = measure(dataset(DAY[:2000], freq="D"), "DE")
+        assert facts.rows == 1400
+        (event,) = facts.events
+        assert event.name == "public holidays of DE"
+        assert 0.02 < event.share < 0.03
+        assert event.count < event.share * 1400, "days in a row are one event"
+
+    def test_a_panel(self):
+        """Its items are cut at one time, and events do not run from one item into the next."""
+        items = Items(("a", "b", "c"), np.array([0, 1000, 1500, 2000]), np.array([0, 200, 900]))
+        promo = np.zeros(2000)
+        promo[[699, 1000, 1499, 1500]] = 1
+        values = np.concatenate([DAY[:1000], DAY[:500], DAY[:500]])
+        facts = measure(dataset(values, {"promo": promo}, items))
+        assert (facts.steps, facts.rows, facts.series) == (1400, 979, 3)
+        assert (facts.targets, facts.together) == (1, None)
+        assert facts.events == (Event("promo", 4 / (979 + 500 + 79), 4),)
+
+    def test_a_few_rows(self):
+        facts = measure(dataset(NOISE[:5], {"promo": np.zeros(5)}))
+        assert (facts.rows, facts.seasons, facts.drift, facts.events) == (3, (), None, ())
+        assert measure(replace(dataset(NOISE[:1]))).rows == 0
+
+
+@pytest.mark.data
+def test_seasonal_sets_do_not_drift_and_others_have_no_cycle():
+    for name in ("ETTh1", "vic_elec", "epf-NP", "europe-loads", "nn5", "weather"):
+        _, found = find_data(load(None, [], {"data": name}), lambda sentence: None)
+        assert measure(found).drift < 0.3
+    _, found = find_data(load(None, [], {"data": "exchange_rate"}), lambda sentence: None)
+    assert measure(found).drift is None
