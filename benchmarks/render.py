@@ -3,7 +3,8 @@
     python benchmarks/render.py           rewrite what stands between the markers
     python benchmarks/render.py --check   exit 1 if a document differs from its results
 
-A table stands between `<!-- begin NAME -->` and `<!-- end NAME -->`.
+A table stands between `<!-- begin NAME -->` and `<!-- end NAME -->`. What `forecaster advise` knows
+of the comparisons is written first, to a file of the package (forecaster/compare/evidence.py).
 """
 
 import json
@@ -19,8 +20,10 @@ from typing import Any, get_args
 
 import study
 
-from forecaster.compare import table
+from forecaster.advise import data as adviser
+from forecaster.compare import evidence, table
 from forecaster.compare.recall import LIMITS
+from forecaster.compare.regimes import REGIMES
 from forecaster.evaluate import Verdict, interval_text
 from forecaster.evaluate.figures import METRICS, Cost, IntervalMetric, Metric, Where, shown, whole
 
@@ -33,6 +36,7 @@ DOCUMENTS = (
     "docs/evaluation.md",
     "docs/comparison.md",
     "docs/comparison-tables.md",
+    "docs/choosing.md",
     "docs/serving.md",
     "docs/performance.md",
 )
@@ -434,6 +438,26 @@ def recall() -> str:
     return "\n".join(lines)
 
 
+def choices() -> str:
+    """Each regime that was studied, what a series has that resembles it, and what was found."""
+    lines = ["| regime | your data have | what was found | on |", f"|{' --- |' * 4}"]
+    for regime in REGIMES.values():
+        tables = regime.tables(evidence.read(evidence_text()))
+        choice = evidence.choose(tables)
+        found = "not measured yet" if choice is None else adviser.sentence(choice)
+        sets = sorted({f"{each.data}, T = {each.horizon}" for each in tables})
+        lines.append(
+            f"| **{regime.name}**: {regime.about} | {regime.wants} | {found} "
+            f"| {'; '.join(sets) or '–'} |"
+        )
+    return "\n".join(lines)
+
+
+def evidence_text() -> str:
+    """What evidence.FILE has to hold."""
+    return evidence.write(results("comparison"), results("compare"))
+
+
 def _group(rows: list[Result]) -> str:
     row = rows[0]
     path = "with" if row["linear"] else "without"
@@ -811,6 +835,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "attention": attention,
     "comparison": comparison,
     "recall": recall,
+    "choices": choices,
     "matrix": lambda: study.matrix(results("comparison")),
     **{
         f"{kind.__name__}_{name}": partial(_studied, kind, name)
@@ -841,6 +866,10 @@ def render(text: str) -> str:
 
 def main() -> None:
     stale = []
+    if evidence.FILE.read_text() != evidence_text():
+        stale.append(evidence.FILE.name)
+        if "--check" not in sys.argv:
+            evidence.FILE.write_text(evidence_text())
     for name in DOCUMENTS:
         path = ROOT / name
         text = path.read_text()

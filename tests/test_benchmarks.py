@@ -59,6 +59,11 @@ def test_documents_are_as_the_results_say(render: ModuleType) -> None:
         assert some or table.endswith("kept here yet."), "a table without rows"
 
 
+def test_the_package_has_the_evidence_of_the_results(render: ModuleType) -> None:
+    kept = render.evidence.FILE.read_text()
+    assert kept == render.evidence_text(), "run python benchmarks/render.py"
+
+
 def test_a_changed_figure_shows(
     render: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

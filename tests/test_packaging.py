@@ -96,6 +96,7 @@ def test_the_command_works(elsewhere):
     assert len(listed.splitlines()) == len([*(ROOT / "data" / "cards").glob("*.yaml")])
     assert elsewhere("forecaster", "data", "fetch", "vic_elec").endswith("vic_elec.csv\n")
     assert elsewhere("forecaster", "attentions")
+    assert "resembles usual" in elsewhere("forecaster", "advise", "--data", "vic_elec")
     assert "no problem found" in elsewhere("forecaster", "doctor")
 
 

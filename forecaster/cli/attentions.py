@@ -1,15 +1,28 @@
 """List, measure and choose attentions."""
 
 import json
+import re
+import shlex
 import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 import typer
 
-from forecaster.cli.options import AsJson, Device
-from forecaster.cli.output import command, print_json, row, say
+from forecaster.cli.options import AsJson, Asked, Device, configured
+from forecaster.cli.output import command, nothing, print_json, row, say
 from forecaster.errors import UnavailableError, UsageError
+from forecaster.flags import FLAGS
+
+if TYPE_CHECKING:
+    from forecaster.advise.budget import Advice
+    from forecaster.advise.data import DataAdvice
+
+ABOUT_DATA = [
+    name for name, flag in FLAGS.items() if flag.path.startswith("data.") or name == "horizon"
+]
 
 bench = typer.Typer(help="Measure on this machine.", no_args_is_help=True)
 
@@ -115,8 +128,12 @@ def bench_attention(
         say(f"wrote {file}")
 
 
+@configured(*ABOUT_DATA)
 def advise(
-    lookback: Annotated[int, typer.Option(help="Tokens that the attention sees.", min=1)],
+    asked: Asked,
+    lookback: Annotated[
+        int | None, typer.Option(help="Tokens that the attention sees, for a budget.", min=1)
+    ] = None,
     budget_ms: Annotated[
         float | None, typer.Option(help="Milliseconds for one layer, forward and backward.")
     ] = None,
@@ -129,33 +146,102 @@ def advise(
     device: Device = None,
     as_json: AsJson = False,
 ) -> None:
-    """Name the attention that fits a budget of time and memory.
+    """Name an attention for your data, or for a budget.
 
-    From curves that `forecaster bench attention` measured on this machine. What another type beats
-    in both is never named. How well a forecast becomes with it is another question.
+    With --data a few facts of it are measured, and the regimes named that it resembles of those
+    that were studied, with what was found there (docs/choosing.md). With --lookback the fastest is
+    named within the budget, from curves that `forecaster bench attention` measured on this machine;
+    what another type beats in time and memory both is never named.
 
-    Example: forecaster advise --lookback 4096 --budget-ms 5 --memory 2GiB
+    Example: forecaster advise --data sales.csv --target amount
     """
-    from forecaster import advise as adviser
-    from forecaster import machine
-
     if budget_ms is not None and not 0 < budget_ms < float("inf"):
         raise UsageError(f"--budget-ms must be a positive number, got {budget_ms:g}")
-    advice = adviser.advise(
+    named = "data" in asked.flags
+    if not named and (asked.flags or asked.config or asked.sets):
+        raise UsageError("options that say how to read data want --data FILE beside them")
+    if lookback is None and (budget_ms is not None or memory or curves):
+        raise UsageError("a budget or --curves wants --lookback N, the tokens that attention sees")
+    if lookback is None and not named:
+        raise UsageError("advise wants --data FILE, or --lookback N and a budget, or both")
+    suited = _suited(asked, nothing if as_json else say) if named else None
+    within, why = None, ""
+    if lookback is not None:
+        try:
+            within = _within(lookback, budget_ms, memory, curves, device)
+        except UnavailableError as error:
+            if suited is None:
+                raise
+            why = f"What attention costs over {lookback} tokens is not known: {error}"
+    if as_json:
+        costs = {"unavailable": why} if within is None else within.to_dict()
+        also = {"budget": costs} if lookback is not None else {}
+        print_json(costs if suited is None else {**suited.to_dict(), **also})
+    else:
+        texts = [each.text() for each in (suited, within) if each is not None]
+        print("\n\n".join([*texts, *[why] * bool(why)]))
+    if within is not None and within.choice is None:
+        raise UnavailableError(
+            f"no attention over {lookback} tokens is within the budget of {within.budget}"
+        )
+
+
+def _suited(asked: Asked, tell: Callable[[str], None]) -> "DataAdvice":
+    """What the regimes say that the named data resemble."""
+    from forecaster.advise import data as adviser
+    from forecaster.datasets.facts import measure
+    from forecaster.problem import find_data
+
+    config, dataset = find_data(asked.load(), tell)
+
+    def train(attn: str | None, recipe: str | None, sets: Sequence[str]) -> str:
+        named = asked.config or (None if config.data.is_file else recipe)
+        return replace(asked, config=named, sets=[*asked.sets, *sets]).command("train", attn=attn)
+
+    def compare(grid: str, attn: str | None, fits: Sequence[str]) -> str:
+        read = {
+            name: value for name, value in asked.flags.items() if name not in ("data", "horizon")
+        }
+        sets = [
+            *fits,
+            *asked.sets,
+            *(f"{FLAGS[name].path}={_value(read[name])}" for name in read),
+        ]
+        options = {
+            "--grid": grid, "--data": asked.flags["data"], "--attn": attn,
+            "--horizon": asked.flags.get("horizon"), "--name": f"{config.data.label}-{grid}",
+        }  # fmt: skip
+        given = [(key, str(value)) for key, value in options.items() if value is not None]
+        given += [("--set", each) for each in sets]
+        return shlex.join(["forecaster", "compare", *(part for pair in given for part in pair)])
+
+    return adviser.advise(measure(dataset, config.data.holidays), train, compare)
+
+
+def _value(value: Any) -> str:
+    """As --set takes it."""
+    plain = isinstance(value, str) and re.fullmatch(r"[A-Za-z_][\w. /-]*", value)
+    return str(value) if plain else json.dumps(value, ensure_ascii=False)
+
+
+def _within(
+    lookback: int,
+    budget_ms: float | None,
+    memory: str | None,
+    curves: Path | None,
+    device: str | None,
+) -> "Advice":
+    """What fits a budget."""
+    from forecaster import machine
+    from forecaster.advise import budget as adviser
+
+    return adviser.advise(
         lookback,
         budget_ms,
         None if memory is None else adviser.read_memory(memory),
         curves=curves,
         device=machine.device(device or "auto"),
     )
-    if as_json:
-        print_json(advice.to_dict())
-    else:
-        print(advice.text())
-    if advice.choice is None:
-        raise UnavailableError(
-            f"no attention over {lookback} tokens is within the budget of {advice.budget}"
-        )
 
 
 def _facts(name: str) -> dict[str, Any]:

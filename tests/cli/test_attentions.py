@@ -136,6 +136,59 @@ class TestAdvise:
         assert status == 69
         assert "`forecaster bench attention --length 96:4096`" in err
 
+    def test_data_of_ones_own(self, csv, run):
+        status, out, err = run("advise", "--data", csv, "--horizon", "4")
+        assert status == 0, err
+        assert "The time is column" in err
+        assert out.splitlines()[2].startswith("data         history: ")
+        assert "does not resemble" in out
+
+    def test_it_reads_as_train_does(self, csv, run, monkeypatch):
+        columns = csv.read_text().splitlines()[0].split(",")
+        roles = ("--target", columns[1], "--future-covariates", columns[2], "--holidays", "DE")
+        status, out, err = run("advise", "--data", csv, *roles, "--horizon", "4", "--json")
+        assert status == 0, err
+        assert err == ""
+        found = json.loads(out)
+        assert found["facts"]["known"] == [columns[2]]
+        assert "budget" not in found
+        known = found["regimes"][0]
+        assert known["resembles"] is True
+        command = known["compare"].split(" --set ")
+        assert command[0].startswith(f"forecaster compare --grid known --data {csv} ")
+        assert f"data.target={columns[1]}" in command
+        assert "data.holidays=DE" in command
+        train = [each["train"] for each in found["regimes"] if each["train"]]
+        for each in train:
+            assert run("config", *shlex.split(each)[2:], "--json")[0] == 0
+
+    def test_data_and_a_budget(self, csv, run):
+        both = ("advise", "--data", csv, "--lookback", "12", "--device", "cpu")
+        status, out, _ = run(*both)
+        assert status == 0
+        assert out.splitlines()[-1].startswith("What attention costs over 12 tokens is not known: ")
+        assert "unavailable" in json.loads(run(*both, "--json")[1])["budget"]
+
+    def test_data_and_a_budget_that_is_measured(self, curves, csv, run):
+        status, out, _ = run("advise", "--data", csv, "--lookback", "12", "--device", "cpu")
+        assert status == 0
+        assert "attention over 12 tokens: forward and backward" in out
+        assert "does not resemble" in out
+
+    @pytest.mark.parametrize(
+        ("arguments", "said"),
+        [
+            ((), "advise wants --data FILE, or --lookback N"),
+            (("--target", "x"), "want --data FILE beside them"),
+            (("--set", "data.panel=true", "--lookback", "9"), "want --data FILE beside them"),
+            (("--data", "x.csv", "--budget-ms", "5"), "wants --lookback N"),
+        ],
+    )
+    def test_what_is_missing_is_named(self, arguments, said, run):
+        status, out, err = run("advise", *arguments)
+        assert (status, out) == (2, "")
+        assert said in err
+
     @pytest.mark.parametrize("budget", ["0", "-1", "nan", "inf"])
     def test_a_budget_that_is_none(self, budget, run):
         status, _, err = run("advise", "--lookback", "8", "--budget-ms", budget)

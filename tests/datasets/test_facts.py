@@ -8,6 +8,7 @@ import pytest
 from forecaster.config import load
 from forecaster.datasets import Dataset, Items, Reading, Series
 from forecaster.datasets.facts import Event, drift, measure
+from forecaster.datasets.generated import generate
 from forecaster.problem import find_data
 
 STEPS = np.arange(6000)
@@ -160,6 +161,12 @@ class TestMeasure:
         facts = measure(dataset(NOISE[:5], {"promo": np.zeros(5)}))
         assert (facts.rows, facts.seasons, facts.drift, facts.events) == (3, (), None, ())
         assert measure(replace(dataset(NOISE[:1]))).rows == 0
+
+
+@pytest.mark.parametrize(("name", "drifts"), [("fixed", False), ("chirp", True), ("wander", True)])
+def test_the_generated_waves(name, drifts):
+    found = measure(generate(f"phase-256-{name}")).drift
+    assert (found > 0.3) == drifts
 
 
 @pytest.mark.data

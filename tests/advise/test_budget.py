@@ -5,13 +5,12 @@ from typing import Any
 
 import pytest
 
-from forecaster import advise as module
 from forecaster import resources
-from forecaster.advise import PAGE, advise, read_memory
+from forecaster.advise.budget import PAGE, advise, read_memory
 from forecaster.errors import DataError, StorageError, UnavailableError, UsageError
 from forecaster.machine import hardware, processor
 
-RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 
 AT_100 = {  # milliseconds and MiB
     "SDPA": (0.1, 0.1), "mean": (0.1, 0.1), "full": (40.0, 10.0), "prob": (10.0, 20.0),
@@ -271,8 +270,7 @@ def test_memory_without_a_unit_is_refused(text: str) -> None:
 
 
 def test_the_curves_of_this_project_can_be_read() -> None:
-    folder = Path(module.__file__).parent.parent / "benchmarks" / "results"
-    files = sorted(folder.glob("curves-*.json"))
+    files = sorted(RESULTS.glob("curves-*.json"))
     assert files
     for file in files:
         advice = advise(4096, curves=file)
