@@ -31,6 +31,13 @@ def compare(
     jobs: Annotated[
         int | None, typer.Option(help="Cells at a time, one thread each; else all cores.", min=1)
     ] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(help="Run the cells on a Ray cluster: its address, or local (docs/scale.md)."),
+    ] = None,
+    gpus: Annotated[
+        float, typer.Option(help="With --ray: how much of a GPU a cell gets, such as 0.25.", min=0)
+    ] = 0.0,
     tracked: Annotated[bool, typer.Option("--track/--no-track", help="Tell MLflow.")] = True,
     as_json: AsJson = False,
 ) -> None:
@@ -42,6 +49,10 @@ def compare(
 
     Example: forecaster compare --attn all --horizon 96,336 --seeds 3
     """
+    if gpus and ray is None:
+        raise UsageError(
+            "--gpus shares GPUs out among the cells of --ray: name its address, or local"
+        )
     from forecaster import compare as comparison
     from forecaster import machine
     from forecaster.config import DataConfig
@@ -70,6 +81,8 @@ def compare(
         jobs=min(jobs or cores, cores),
         tracked=tracked,
         command=command(),
+        ray=ray,
+        gpus=gpus,
     )
     if as_json:
         print_json(outcome.to_dict())

@@ -7,7 +7,7 @@ Cells that are finished are not run again, whoever stopped the grid and how.
 import json
 import shutil
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +16,19 @@ from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 
+from forecaster import cluster
 from forecaster.compare import table
-from forecaster.compare.cell import FACTS, Finished, Shared, read, read_json, train, write_json
+from forecaster.compare.cell import (
+    FACTS,
+    Finished,
+    Shared,
+    read,
+    read_json,
+    train,
+    train_apart,
+    unpack,
+    write_json,
+)
 from forecaster.compare.grid import Cell, Definition, Grid, define, resolve
 from forecaster.compare.grid import read as read_grid
 from forecaster.config import differences
@@ -69,9 +80,20 @@ def finished(folder: Path) -> list[Finished]:
     return cells
 
 
-def run(grid: Grid, say: Say, *, jobs: int, tracked: bool, command: str) -> Outcome:
+def run(
+    grid: Grid,
+    say: Say,
+    *,
+    jobs: int,
+    tracked: bool,
+    command: str,
+    ray: str | None = None,
+    gpus: float = 0.0,
+) -> Outcome:
     """Run what is not finished of a grid, `jobs` cells at a time on one thread each.
 
+    With `ray`, the address of a cluster as `cluster.each` takes it, they run there, each with so
+    much of a GPU, and their files come back.
     A cell that fails stops no other. The tracker is told of each cell as it finishes, by this
     process alone; when it is lost on the way, the grid goes on, and the next call catches up.
     """
@@ -83,7 +105,7 @@ def run(grid: Grid, say: Say, *, jobs: int, tracked: bool, command: str) -> Outc
         processes = max(1, min(jobs, len(left)))
         say(
             f"grid {grid.name} in {folder}: {len(grid.cells)} cells, {len(done)} of them finished; "
-            f"{processes} at a time"
+            + (f"{processes} at a time" if ray in (None, cluster.LOCAL) else f"on Ray at {ray}")
         )
         failed: dict[str, str] = {}
         shared = Shared(grid.data, folder / "cells", commit(), command)
@@ -94,7 +116,7 @@ def run(grid: Grid, say: Say, *, jobs: int, tracked: bool, command: str) -> Outc
             pace = _Pace(grid, done, processes)
             for name, found in done.items():
                 done[name] = tracker.add(found)
-            for cell, outcome in each(train, shared, left, processes):
+            for cell, outcome in _each(shared, left, processes, ray, gpus):
                 if isinstance(outcome, FailedError):
                     outcome = failed[cell.name] = str(outcome)
                 else:
@@ -106,6 +128,18 @@ def run(grid: Grid, say: Say, *, jobs: int, tracked: bool, command: str) -> Outc
             if cells:
                 tracker.text("table.txt", table.text(table.rows(cells)))
         return Outcome(folder, cells, failed, tracker.ui_command)
+
+
+def _each(
+    shared: Shared, left: Sequence[Cell], processes: int, ray: str | None, gpus: float
+) -> Iterator[tuple[Cell, Any]]:
+    """Train cells; each as it is finished, or why it failed."""
+    if ray is None:
+        yield from each(train, shared, left, processes)
+    elif left:
+        for cell, found in cluster.each(train_apart, shared, left, ray, processes, gpus):
+            lost = isinstance(found, FailedError)
+            yield cell, found if lost else unpack(shared.folder / cell.name, found)
 
 
 @contextmanager

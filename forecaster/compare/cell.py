@@ -14,8 +14,10 @@ import io
 import json
 import os
 import shutil
+import tempfile
 import time
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -170,6 +172,21 @@ def train(shared: Shared, cell: Cell) -> Finished:
     return _write(shared.folder / cell.name, facts, arrays, weights)
 
 
+def train_apart(shared: Shared, cell: Cell) -> dict[str, bytes]:
+    """As `train`, on a machine that has no folder of the grid: the files of the cell."""
+    with tempfile.TemporaryDirectory() as folder:
+        done = train(replace(shared, folder=Path(folder)), cell)
+        return {file.name: file.read_bytes() for file in done.folder.iterdir()}
+
+
+def unpack(folder: Path, files: dict[str, bytes]) -> Finished:
+    """The folder of a cell from its files, there whole or not at all."""
+    with _beside(folder) as temporary:
+        for name, content in files.items():
+            (temporary / name).write_bytes(content)
+    return read(folder)
+
+
 def _together(problem: Problem, train: Windows) -> float | None:
     """How strongly the columns of one series hang together in the training rows."""
     if train.items is not None:
@@ -229,18 +246,25 @@ def _write(
     arrays: dict[str, np.ndarray],
     weights: dict[str, torch.Tensor],
 ) -> Finished:
-    """All files in a temporary folder, which then gets its name."""
-    temporary = folder.with_name(f".{folder.name}-{os.getpid()}")
-    try:
-        temporary.mkdir(parents=True)
+    """All files of a cell."""
+    with _beside(folder) as temporary:
         write_json(temporary / FACTS, facts)
         save_arrays({k: np.ascontiguousarray(v) for k, v in arrays.items()}, temporary / ARRAYS)
         save_weights(weights, temporary / WEIGHTS)
+    return Finished(folder, facts)
+
+
+@contextlib.contextmanager
+def _beside(folder: Path) -> Iterator[Path]:
+    """A temporary folder, which then gets its name. Raises StorageError."""
+    temporary = folder.with_name(f".{folder.name}-{os.getpid()}")
+    try:
+        temporary.mkdir(parents=True)
+        yield temporary
         shutil.rmtree(folder, ignore_errors=True)
         temporary.rename(folder)
     except OSError as error:
         raise StorageError(f"the cell could not be written to {folder}: {error}") from error
-    return Finished(folder, facts)
 
 
 def write_json(file: Path, document: dict[str, Any]) -> None:

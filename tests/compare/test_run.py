@@ -1,4 +1,5 @@
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -292,3 +293,24 @@ class TestProcesses:
         after = stamps(outcome)
         assert len(after) == CELLS
         assert {name for name in before if before[name] != after[name]} == set()
+
+
+@pytest.mark.slow
+def test_cells_on_ray_are_those_of_one_process_and_only_missing_ones_run_again(here, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(Path(cli.__file__).parents[2]))
+    serial, _ = run(small_grid())
+    on_ray = small_grid("on-ray")
+    outcome = compare.run(on_ray, print, jobs=2, tracked=False, command="", ray="local")
+    assert outcome.failed == {}
+    for own, other in zip(serial.cells, outcome.cells, strict=True):
+        assert own.folder.name == other.folder.name
+        assert own.facts["mse"] == other.facts["mse"]
+        np.testing.assert_array_equal(own.by_window(), other.by_window())
+        files = [{file.name for file in each.folder.iterdir()} for each in (own, other)]
+        assert files[0] == files[1]
+    lost = outcome.cells[0].folder
+    before = stamps(outcome)
+    shutil.rmtree(lost)
+    again = compare.run(on_ray, print, jobs=2, tracked=False, command="", ray="local")
+    differing = {name for name, seconds in stamps(again).items() if seconds != before[name]}
+    assert differing == {lost.name}
