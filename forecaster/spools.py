@@ -1,0 +1,366 @@
+"""What a tracker has not been told yet of a run: a folder on disk, and the thread that tells it.
+
+    runs/NAME-ID.spool/
+        run.json      the run: where it is told, its name and tags, the process that trains
+        lines.jsonl   all that is to be told, in order, a JSON document a line
+        state.json    how many bytes of the lines are told, and what the tracker made of them
+        files/        what lines name: texts, pictures, a model
+        lock          held by whoever tells
+
+The folder is gone when all is told. Nothing here knows which tracker it is.
+"""
+
+import json
+import os
+import re
+import shutil
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from filelock import FileLock, Timeout
+
+from forecaster.errors import StorageError, UsageError
+
+RUNS = Path("runs")
+SUFFIX = ".spool"
+ABOUT, LINES, STATE = "run.json", "lines.jsonl", "state.json"
+FORMAT = 1
+END = "end"
+"""The kind of the line that comes last."""
+AT_ONCE = 1000
+"""So many lines are read at once."""
+
+RETRIES = 1.0, 30.0
+"""Seconds from a failure to the next try: at first, and at most; they double in between."""
+
+
+class Spool:
+    """The folder of one run, held by this process."""
+
+    def __init__(self, folder: Path, about: dict[str, Any], lock: FileLock) -> None:
+        self.folder, self.about = folder, about
+        file = folder / STATE
+        self.state: dict[str, Any] = _read(file) if file.exists() else {"told": 0}
+        self._lock = lock
+        self._writing = threading.Lock()
+        try:
+            self._out = os.open(folder / LINES, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+            self._cut_torn_line()
+        except OSError as error:
+            raise StorageError(f"{folder / LINES} cannot be written: {error}") from error
+
+    @property
+    def name(self) -> str:
+        """The name of the run with the first letters of its id, as its bundle is called."""
+        return f"{self.about['name']}-{self.about['id'][:8]}"
+
+    @property
+    def whole(self) -> bool:
+        """Whether every line is told."""
+        return bool(os.fstat(self._out).st_size == self.state["told"])
+
+    def append(self, kind: str, **values: Any) -> None:
+        """Add a line; it is whole on disk or not there. Raises StorageError."""
+        line = json.dumps({"kind": kind, **values}).encode() + b"\n"
+        with self._writing:
+            before = os.fstat(self._out).st_size
+            try:
+                if os.write(self._out, line) < len(line):
+                    raise OSError("no room for all of a line")
+            except OSError as error:
+                with suppress(OSError):
+                    os.ftruncate(self._out, before)
+                raise StorageError(
+                    f"{self.folder / LINES} cannot be written: {error}. Make room there."
+                ) from error
+
+    def file(self, name: str) -> Path:
+        """A place of its own in the folder for a file of that name."""
+        place = self.folder / "files" / uuid4().hex[:8] / name
+        place.parent.mkdir(parents=True)
+        return place
+
+    def left(self) -> list[tuple[dict[str, Any], int]]:
+        """The next lines to tell, each with the byte where it ends."""
+        told: int = self.state["told"]
+        found: list[tuple[dict[str, Any], int]] = []
+        with (self.folder / LINES).open("rb") as lines:
+            lines.seek(told)
+            for line in lines:
+                if not line.endswith(b"\n") or len(found) == AT_ONCE:
+                    break
+                told += len(line)
+                found.append((json.loads(line), told))
+        return found
+
+    def note(self, **state: Any) -> None:
+        """Keep how far the telling has come; the file is written beside its place and renamed."""
+        self.state = {**self.state, **state}
+        _write(self.folder / STATE, self.state)
+
+    def call(self, id: str) -> None:
+        """Give the run another id."""
+        self.about["id"] = id
+        _write(self.folder / ABOUT, self.about)
+
+    def close_for(self, status: str) -> None:
+        """Add the last line, where the process that trained has died before it could."""
+        file = self.folder / LINES
+        last = file.read_bytes().splitlines()[-1:]
+        if not last or json.loads(last[0])["kind"] != END:
+            self.append(END, status=status, at=int(file.stat().st_mtime * 1000))
+
+    def reopen(self) -> None:
+        """Take the last line away: the run goes on."""
+        *before, last = (self.folder / LINES).read_bytes().splitlines(keepends=True) or [b""]
+        if last and json.loads(last)["kind"] == END:
+            os.ftruncate(self._out, sum(map(len, before)))
+
+    def kinds(self) -> dict[str, int]:
+        """How many lines of each kind are not told."""
+        counts: dict[str, int] = {}
+        with (self.folder / LINES).open("rb") as lines:
+            lines.seek(self.state["told"])
+            for line in lines:
+                kind = json.loads(line)["kind"]
+                counts[kind] = counts.get(kind, 0) + 1
+        return counts
+
+    def remove(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def release(self) -> None:
+        os.close(self._out)
+        self._lock.release()
+
+    def _cut_torn_line(self) -> None:
+        """Drop what a process that died while it wrote has left of a line."""
+        data = (self.folder / LINES).read_bytes()
+        os.ftruncate(self._out, data.rfind(b"\n") + 1)
+
+
+def begin(about: Mapping[str, Any]) -> Spool:
+    """Make the folder of a run; `about` has at least its "name" and its "id"."""
+    document = {"format": FORMAT, **about, "process": process()}
+    folder = RUNS / f"{about['name']}-{about['id'][:8]}{SUFFIX}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _write(folder / ABOUT, document)
+    except OSError as error:
+        raise StorageError(f"no folder {folder.resolve()} for the tracker: {error}") from error
+    lock = _hold(folder)
+    if lock is None:
+        raise StorageError(f"another process is at work on {folder.resolve()}")
+    return Spool(folder, document, lock)
+
+
+def take_up(id: str) -> Spool | None:
+    """What is left of a run with that id, now this process's own; None where there is nothing."""
+    for folder in _folders():
+        if _about(folder)["id"] == id and (lock := _hold(folder)):
+            document = {**_about(folder), "again": True, "process": process()}
+            _write(folder / ABOUT, document)
+            spool = Spool(folder, document, lock)
+            spool.reopen()
+            return spool
+    return None
+
+
+def find(names: list[str]) -> Iterator[tuple[str, Spool | None]]:
+    """What is left of the runs with these names or ids, or of all; None for one under way.
+
+    A name is that of the bundle or of the folder itself. Raises UsageError for one with nothing
+    left.
+    """
+    found = {folder: _about(folder) for folder in _folders()}
+    called = {
+        folder: {folder.name, folder.stem, about["id"], f"{about['name']}-{about['id'][:8]}"}
+        for folder, about in found.items()
+    }
+    for name in names:
+        if not any(Path(name).name in each for each in called.values()):
+            known = ", ".join(sorted(folder.stem for folder in found)) or "nothing"
+            raise UsageError(f"nothing is left to upload of '{name}'; there is: {known}")
+    wanted = {Path(name).name for name in names}
+    for folder, about in found.items():
+        if not wanted or wanted & called[folder]:
+            lock = _hold(folder)
+            yield folder.stem, None if lock is None else Spool(folder, about, lock)
+
+
+def waiting() -> int:
+    """How many runs in `runs` have something left, and no process at it."""
+    count = 0
+    for folder in _folders():
+        if lock := _hold(folder):
+            lock.release()
+            count += 1
+    return count
+
+
+def process() -> str:
+    """This process, by words that no other has or will have."""
+    import psutil
+
+    return f"{machine()} {os.getpid()} {psutil.Process().create_time():.2f}"
+
+
+def machine() -> str:
+    """Where the number of a process means the same: this host, and on Linux this container."""
+    try:
+        inside = f"/{os.stat('/proc/self/ns/pid').st_ino}"
+    except OSError:
+        inside = ""
+    return re.sub(r"[^\w.-]", "_", socket.gethostname()) + inside
+
+
+def is_gone(words: str) -> bool:
+    """Whether the process that `process` called so was of this machine and has ended."""
+    import psutil
+
+    try:
+        where, number, began = words.split()
+        if where != machine():
+            return False
+        return bool(abs(psutil.Process(int(number)).create_time() - float(began)) > 1)
+    except psutil.NoSuchProcess:
+        return True
+    except (ValueError, psutil.Error):
+        return False
+
+
+class Sender(threading.Thread):
+    """Tells what a spool holds, in the background, and tries again until it has.
+
+    `tell` tells some of it and returns whether there was anything to tell; it raises when the
+    tracker fails. `advance` says that it is alive though it has not returned.
+    """
+
+    def __init__(self, spool: Spool, tell: Callable[[Callable[[], None]], bool]) -> None:
+        super().__init__(name="forecaster-tracker", daemon=True)
+        self.error: BaseException | None = None
+        self._spool, self._tell = spool, tell
+        self._change = threading.Condition()
+        self._tries = self._failures = self._advances = 0
+        self._wanted = self._closed = False
+
+    def run(self) -> None:
+        pause, longest = RETRIES
+        while not self._closed:
+            with self._change:
+                self._wanted = False
+            try:
+                told = self._tell(self.advance)
+            except Exception as error:  # whatever a tracker comes up with
+                self._came(error)
+                self._wait(pause)
+                pause = min(2 * pause, longest)
+            else:
+                self._came(None)
+                pause = RETRIES[0]
+                if not told:
+                    self._wait(None)
+        self._spool.release()
+
+    def advance(self) -> None:
+        with self._change:
+            self._advances += 1
+            self._change.notify_all()
+
+    def wake(self) -> None:
+        """There is something to tell. Returns at once; a failing tracker keeps its pause."""
+        with self._change:
+            if self.error is None:
+                self._wanted = True
+                self._change.notify_all()
+
+    def settle(self, still: float | None, total: float | None, failures: int) -> bool:
+        """Wait until all is told, and return whether it is.
+
+        Gives up after so many `failures`, or the next one where the last try failed, after `still`
+        seconds without an advance, and after `total` seconds; None is for ever.
+        """
+        begun = moved = time.monotonic()
+        with self._change:
+            advances, tries = self._advances, self._tries
+            allowed = self._failures + (1 if self.error else failures)
+            self._wanted = True  # also where it pauses after a failure
+            self._change.notify_all()
+            while not (self._tries > tries and self.error is None and self._spool.whole):
+                now = time.monotonic()
+                if self._advances != advances:
+                    advances, moved = self._advances, now
+                if self._failures >= allowed or self._closed:
+                    return False
+                limits = [
+                    since + limit - now
+                    for since, limit in ((moved, still), (begun, total))
+                    if limit is not None
+                ]
+                if limits and min(limits) <= 0:
+                    return False
+                self._change.wait(min(limits, default=None))
+        return True
+
+    def close(self) -> None:
+        """End the thread, which releases the spool; one that hangs ends with the process."""
+        with self._change:
+            self._closed = True
+            self._change.notify_all()
+        self.join(1)
+
+    def _came(self, error: BaseException | None) -> None:
+        with self._change:
+            self.error = error
+            self._tries += 1
+            self._advances += error is None
+            self._failures += error is not None
+            self._change.notify_all()
+
+    def _wait(self, seconds: float | None) -> None:
+        with self._change:
+            self._change.wait_for(lambda: self._wanted or self._closed, seconds)
+
+
+def _folders() -> list[Path]:
+    return sorted(file.parent for file in RUNS.glob(f"*{SUFFIX}/{ABOUT}"))
+
+
+def _about(folder: Path) -> dict[str, Any]:
+    about = _read(folder / ABOUT)
+    if about.get("format") != FORMAT:
+        raise StorageError(f"{folder} was written by another version of forecaster")
+    return about
+
+
+def _hold(folder: Path) -> FileLock | None:
+    """The lock of a folder; None where another process has it."""
+    lock = FileLock(folder / "lock", timeout=0, thread_local=False)  # the sender gives it back
+    try:
+        lock.acquire()
+    except (Timeout, OSError):
+        return None
+    return lock
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        document: dict[str, Any] = json.loads(file.read_text())
+    except (OSError, ValueError) as error:
+        raise StorageError(f"{file} cannot be read: {error}") from error
+    return document
+
+
+def _write(file: Path, document: Mapping[str, Any]) -> None:
+    beside = file.with_name(f".{file.name}")
+    try:
+        beside.write_text(json.dumps(document, indent=1) + "\n")
+        beside.replace(file)
+    except OSError as error:
+        raise StorageError(f"{file} cannot be written: {error}") from error
