@@ -83,7 +83,7 @@ def run(
     about = _about(problem, model)
     params, tags = _notes(loaded, problem, model, device)
     runs = _folder("runs")
-    with track.start(config, name, tags) as tracked:
+    with track.start(config, name, tags, say=say) as tracked:
         tracked.params(params)
         tracked.text("config.yaml", yaml.safe_dump(config.to_dict(), sort_keys=False))
         tracked.dataset(config.data.label, problem.digest, problem.series.source)
@@ -125,8 +125,6 @@ def run(
         say(f"bundle written to {folder}")
         tracked.describe(shares.in_markdown(bundle))
 
-        if lost := tracked.flush():
-            say(f"the tracker lost {lost} reports of epochs on the way")
         for title, figure in figures.items():
             tracked.figure(title, figure)
         ahead = Forecaster(bundle, "cpu")

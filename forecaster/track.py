@@ -10,6 +10,7 @@ stays as it was. Its chatter and telemetry are off unless the environment says o
     python -m forecaster.track champions                registered names that have a champion
 """
 
+import itertools
 import json
 import logging
 import math
@@ -17,16 +18,19 @@ import os
 import re
 import shlex
 import shutil
+import sqlite3
 import sys
 import tempfile
+import threading
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
+from uuid import uuid4
 
 # MLflow reads these when it is imported; what the user has set stays
 os.environ |= {
@@ -42,17 +46,26 @@ from filelock import FileLock
 from mlflow import MlflowClient
 from mlflow.artifacts import download_artifacts, list_artifacts
 from mlflow.entities import Dataset, DatasetInput, InputTag, LoggedModelOutput, Metric, Param
+from mlflow.environment_variables import MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL
 from mlflow.exceptions import MlflowException
-from mlflow.models import Model, ModelSignature
-from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
+from mlflow.models import ModelSignature
+from mlflow.system_metrics.metrics.base_metrics_monitor import BaseMetricsMonitor
+from mlflow.system_metrics.metrics.cpu_monitor import CPUMonitor
+from mlflow.system_metrics.metrics.disk_monitor import DiskMonitor
+from mlflow.system_metrics.metrics.gpu_monitor import GPUMonitor
+from mlflow.system_metrics.metrics.network_monitor import NetworkMonitor
+from mlflow.system_metrics.metrics.rocm_monitor import ROCMMonitor
 from mlflow.tracking.context.registry import resolve_tags
 from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema
 from mlflow.types.schema import AnyType
 from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT, MLFLOW_PARENT_RUN_ID, MLFLOW_RUN_NOTE
 
+from forecaster import spools
 from forecaster.errors import ForecasterError, Stopped, StorageError, UnavailableError, UsageError
 from forecaster.lookup import did_you_mean, model_reference
+from forecaster.progress import Say
 from forecaster.resources import PACKAGE, TRACKING, tracking_uri, without_password
+from forecaster.spools import END, Sender, Spool
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -72,8 +85,23 @@ REQUIREMENTS = (
 )
 """What running a bundle imports; the code of forecaster itself goes with the model, since a package
 index may know another package of that name."""
+KEY, PROCESS = "forecaster.run", "forecaster.process"
+"""Tags of a run: our own id of it, and the process that trains (`spools.process`)."""
+SYNC = "forecaster sync"
+SYSTEM = "system/"
+"""How the names of metrics of the machine begin."""
 SAMPLING_SECONDS = 5
 """Between two looks at processor, memory and disk."""
+
+FIRST, LAST, CUT_SHORT = range(3)
+LIMITS = ((5.0, 5.0, 2), (15.0, 60.0, 3), (5.0, 5.0, 2))
+"""How long a run waits for a server at its start, at its end, and when it is stopped: seconds
+without an advance, seconds at all, failures."""
+LOCAL_LIMITS = ((None, None, 1), (60.0, None, 3), (5.0, 5.0, 2))
+"""The same where MLflow is a file."""
+BRIEF = (1.0, 1.0, 1)
+"""And where it left a run of this process waiting before: a grid has hundreds of runs."""
+_silent: set[str] = set()
 
 PATIENCE = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": ("0", "2"),
@@ -82,6 +110,8 @@ PATIENCE = {
 """For a server, when it is first met and later on. What the user has set stays."""
 FIRST_CONTACT = {name: first for name, (first, _) in PATIENCE.items() if name not in os.environ}
 AFTERWARDS = {name: later for name, (_, later) in PATIENCE.items() if name not in os.environ}
+TELLING = {name: "0" for name in AFTERWARDS if name.endswith("RETRIES")}
+"""While a run is told: it tries again by itself, and asks first what has arrived."""
 os.environ |= AFTERWARDS
 logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)  # it warns of each retry
 
@@ -99,79 +129,59 @@ class Registration:
 class Run:
     """A run in progress; made by `start`.
 
-    Everything but `report` and `flush` raises UnavailableError when MLflow cannot be reached.
+    Whatever it is given is kept on disk at once and told to MLflow in the background: nothing waits
+    but `register`, and nothing fails because of MLflow. Raises StorageError when the disk is full.
     """
 
-    def __init__(self, client: MlflowClient, id: str, experiment: str, uri: str) -> None:
-        self._client = client
-        self._experiment = experiment
-        self._pending: list[Any] = []
+    def __init__(self, spool: Spool, sender: Sender, uri: str) -> None:
+        self._spool, self._sender = spool, sender
         self._params: dict[str, str] = {}
-        self.id = id
         self.uri = uri
+
+    @property
+    def id(self) -> str:
+        """MLflow's, or ours where MLflow was away at the start: it then knows the run by both."""
+        return str(self._spool.about["id"])
 
     @property
     def ui_command(self) -> str:
         """What to type, or the address to open, to look at the run."""
-        shown = without_password(self.uri)
-        if self.uri.startswith(("http://", "https://")):
-            return f"{shown.rstrip('/')}/#/experiments/{self._experiment}/runs/{self.id}"
-        return f"mlflow ui --backend-store-uri {shlex.quote(shown)}"
+        return ui_command(self.uri, self._spool.state)
 
     def params(self, values: Mapping[str, str]) -> None:
         """Log parameters; names become valid for MLflow, values are cut at 6000 characters."""
-        self._params |= {_key(key): _cut(value, 6000) for key, value in values.items()}
-        with _explained(self.uri):
-            params = [Param(key, value) for key, value in self._params.items()]
-            self._client.log_batch(self.id, params=params, synchronous=True)
+        fit = {_key(key): _cut(value, 6000) for key, value in values.items()}
+        self._params |= fit
+        self._tell("params", values=fit)
 
     def report(self, figures: Mapping[str, float], epoch: int) -> None:
-        """Send the figures of an epoch in the background; never waits and never fails."""
-        metrics = _metrics(figures, epoch)
-        self._pending.append(self._client.log_batch(self.id, metrics=metrics, synchronous=False))
-
-    def flush(self) -> int:
-        """Wait for the reports under way; returns how many were lost on the way."""
-        lost = 0
-        for operation in self._pending:
-            try:
-                operation.wait()
-            except MlflowException:
-                lost += 1
-        self._pending.clear()
-        return lost
+        """Log the figures of an epoch; what an earlier process has told is not told again."""
+        self.note(figures, epoch)
 
     def metrics(self, values: Mapping[str, float], model: str | None = None) -> None:
-        """Log final figures, linked to the logged model with that id."""
-        with _explained(self.uri):
-            metrics = _metrics(values, 0, model)
-            self._client.log_batch(self.id, metrics=metrics, synchronous=True)
+        """Log final figures, linked to the model that `log_model` returned."""
+        self.note(values, 0, model)
 
     def figure(self, name: str, figure: "Figure") -> None:
-        with _explained(self.uri):
-            self._client.log_figure(self.id, figure, f"plots/{_key(name).replace('/', '_')}.png")
+        file = self._spool.file(f"{_key(name).replace('/', '_')}.png")
+        with _written(file):
+            figure.savefig(file)
+        self._tell("file", file=self._inside(file), folder="plots")
 
     def text(self, name: str, text: str) -> None:
-        with _explained(self.uri):
-            self._client.log_text(self.id, text, name)
+        file = self._spool.file(name)
+        with _written(file):
+            file.write_text(text, encoding="utf-8")
+        self._tell("file", file=self._inside(file), folder=None)
 
     def describe(self, text: str) -> None:
         """The description of the run, Markdown, where the page of MLflow shows it."""
-        with _explained(self.uri):
-            self._client.set_tag(self.id, MLFLOW_RUN_NOTE, _cut(text, 8000))
+        self._tell("tag", key=MLFLOW_RUN_NOTE, value=_cut(text, 8000))
 
     def dataset(self, name: str, digest: str, source: str, context: str = "training") -> None:
         """Note which data the run used; `source` is an address or a path, nothing is read."""
-        web = source.startswith(("http://", "https://"))
-        entity = Dataset(
-            name=name,
-            digest=digest.removeprefix("sha256:")[:36],
-            source_type="http" if web else "local",
-            source=json.dumps({"url" if web else "uri": source}),
-        )
-        with _explained(self.uri):
-            tags = [InputTag(MLFLOW_DATASET_CONTEXT, context)]
-            self._client.log_inputs(self.id, [DatasetInput(entity, tags)])
+        digest = digest.removeprefix("sha256:")[:36]
+        self._tell("dataset", name=name, digest=digest, source=source, context=context)
 
     def log_model(
         self,
@@ -182,41 +192,29 @@ class Run:
         horizon: int,
         tags: Mapping[str, str],
     ) -> str:
-        """Log a bundle as a model that `mlflow models serve` can serve; returns its id.
+        """Log a bundle as a model that `mlflow models serve` can serve; returns what `metrics` and
+        `register` call it by.
 
         `example` is a history that the model accepts and `forecast` its answer: they give the
         signature. The model carries the code of forecaster, and nothing is pickled.
         """
+        path = self._spool.file("model")
         with (
-            _explained(self.uri),
+            _written(path),
             tempfile.TemporaryDirectory(prefix="forecaster-") as temporary,
             warnings.catch_warnings(),
         ):
             warnings.simplefilter("ignore")  # MLflow's, about its own hints and use of pandas
             from mlflow.pyfunc import save_model
 
-            bundle, path = Path(temporary, "bundle"), Path(temporary, "model")
+            bundle = Path(temporary, "bundle")
             shutil.copytree(folder, bundle)
             params = [
                 ParamSpec("horizon", DataType.long, default=horizon),
                 ParamSpec("quantile_levels", DataType.double, default=[], shape=(-1,)),
             ]
-            model = self._client.create_logged_model(
-                self._experiment,
-                name=re.sub(r"[^\w-]+", "-", name),
-                source_run_id=self.id,
-                tags=_tags(tags),
-                params=self._params,
-            )
-            self._client.log_outputs(self.id, [LoggedModelOutput(model.model_id, step=0)])
             save_model(
                 path,
-                mlflow_model=Model(
-                    artifact_path=model.artifact_location,
-                    run_id=self.id,
-                    model_id=model.model_id,
-                    model_uuid=model.model_id,
-                ),
                 python_model=str(PACKAGE / "pyfunc_model.py"),
                 artifacts={"bundle": str(bundle)},
                 code_paths=[str(PACKAGE)],
@@ -226,45 +224,49 @@ class Run:
                     f"{each}=={version(each).partition('+')[0]}" for each in REQUIREMENTS
                 ],
             )
-            self._client.log_model_artifacts(model.model_id, str(path))
-            self._client.finalize_logged_model(model.model_id, "READY")
-        return str(model.model_id)
+        inside = self._inside(path)
+        called = re.sub(r"[^\w-]+", "-", name)
+        self._tell("model", file=inside, name=called, tags=_tags(tags), params=self._params)
+        return inside
+
+    def model_id(self, model: str) -> str | None:
+        """MLflow's id of what `log_model` returned, if it has the model by now."""
+        return _models(self._spool).get(model)
 
     def register(
         self, model: str, name: str, score: float, task: Mapping[str, str]
     ) -> Registration:
-        """Register the logged model `model` as the next version of `name`.
+        """Register what `log_model` returned, or MLflow's id of a model, as a version of `name`.
 
         `score` is its validation error, `task` what makes scores comparable. In a local sqlite
         store the alias champion goes to the better one of the same task; else it is left alone.
+        Where MLflow does not answer, the model is registered later.
         """
-        local = _database(_registry(self.uri)) is not None
-        with _explained(self.uri), _locked(_registry(self.uri)):
-            with _accepting("RESOURCE_ALREADY_EXISTS"):
-                self._client.create_registered_model(name)
-            tags = {**task, SCORE: repr(score)}
-            # not "models:/...", which a local registry would look up in MLflow's global store
-            source = self._client.get_logged_model(model).artifact_location
-            made = self._client.create_model_version(
-                name, source, run_id=self.id, tags=tags, model_id=model
+        handle = uuid4().hex
+        self._tell("register", model=model, name=name, score=score, task=dict(task), handle=handle)
+        self.settle()
+        made = self._spool.state.get("registered", {}).get(handle)
+        if made is None:
+            return Registration(
+                name, "", False, f"{name} is registered when MLflow has the run: {SYNC}"
             )
-            number = str(made.version)
-            if not local:
-                shown = without_password(self.uri)
-                move = f"set_registered_model_alias('{name}', '{CHAMPION}', '{number}')"
-                sentence = (
-                    f"{name} version {number} is registered; the alias {CHAMPION} of a shared "
-                    f"store is left alone. To move it: "
-                    f"python -c \"import mlflow; mlflow.MlflowClient('{shown}').{move}\""
-                )
-                return Registration(name, number, champion=False, sentence=sentence)
-            now = self._client.get_registered_model(name).aliases.get(CHAMPION)
-            champion = None if now is None else self._client.get_model_version(name, now)
-            wins, reason = _contest(score, task, champion)
-            if wins:
-                self._client.set_registered_model_alias(name, CHAMPION, number)
-        outcome = "is the champion" if wins else "is registered, but not the champion"
-        return Registration(name, number, wins, f"{name} version {number} {outcome}: {reason}")
+        return Registration(**made)
+
+    def settle(self) -> bool:
+        """Wait until MLflow has everything, as long as it gets on; returns whether it has."""
+        return self._sender.settle(*_limits(self.uri, LAST))
+
+    def note(self, values: Mapping[str, float], step: int, model: str | None = None) -> None:
+        """Log figures at a step; the first values of a metric at a step are those that count."""
+        fit = {_key(key): float(value) for key, value in values.items()}
+        self._tell("metrics", at=_now(), step=step, values=fit, model=model)
+
+    def _tell(self, kind: str, **values: Any) -> None:
+        self._spool.append(kind, **values)
+        self._sender.wake()
+
+    def _inside(self, file: Path) -> str:
+        return file.relative_to(self._spool.folder).as_posix()
 
 
 @contextmanager
@@ -275,35 +277,70 @@ def start(
     *,
     parent: str | None = None,
     again: str | None = None,
+    say: Say = lambda text: None,
 ) -> Iterator[Run]:
     """A run with system metrics, ended as FINISHED, FAILED (an exception) or KILLED (a signal).
 
     With `parent`, the id of a run in progress, it stands below that one and has no system metrics
-    of its own. `again` is the id of an ended run to go on with, if the store has it. Raises
-    UnavailableError within seconds when the store cannot be used.
+    of its own. `again` is the id of an earlier run to go on with, if the store has it. A server
+    that does not answer is told later, and `say` told of that; raises UnavailableError within
+    seconds when a store cannot be used at all.
     """
     uri = config.track.uri or tracking_uri()
-    client = _client(uri)
-    with _explained(uri):
-        experiment = _experiment(client, uri, config.track.experiment)
-        id = again if again and _reopened(client, again) else None
-        if id is None:
-            above = {MLFLOW_PARENT_RUN_ID: parent} if parent else {}
-            known = resolve_tags(_tags(tags) | above)
-            id = client.create_run(experiment, run_name=name, tags=known).info.run_id
-    run = Run(client, id, experiment, uri)
-    monitor = SystemMetricsMonitor(
-        run.id, sampling_interval=SAMPLING_SECONDS, tracking_uri=client.tracking_uri
-    )
-    if parent is None:
-        monitor.start()
+    earlier = spools.take_up(again) if again else None
+    if earlier:
+        spool = earlier
+    else:
+        key = again or uuid4().hex
+        about = {
+            "id": key, "key": key, "name": name, "again": again is not None, "parent": parent,
+            "uri": without_password(_absolute(uri)), "experiment": config.track.experiment,
+            "tags": resolve_tags(_tags(tags)), "begun": _now(),
+        }  # fmt: skip
+        spool = spools.begin(about)
+    teller = _Teller(spool, uri, training=True)
+    sender = Sender(spool, teller)
+    sender.start()
+    try:
+        sender.settle(*_limits(uri, FIRST))
+        if "run" in spool.state:
+            if not again or not teller.found:
+                spool.call(spool.state["run"])
+        elif sender.error is not None and not _away(uri, sender.error):
+            with _explained(uri):
+                raise sender.error
+        else:
+            say(
+                f"MLflow at {without_password(uri)} does not answer{_because(sender.error)}. "
+                f"What it should know is kept in {spool.folder} and uploaded when it does."
+            )
+    except BaseException:
+        sender.close()
+        if not earlier:
+            spool.remove()
+        raise
+    if parent is None and (others := spools.waiting()):
+        runs = "an earlier run is" if others == 1 else f"{others} earlier runs are"
+        say(f"{runs} not all in MLflow: {SYNC}")
+    run = Run(spool, sender, uri)
+    gauges = _Gauges(run, spool.about["begun"]) if parent is None else None
 
     def end(status: Literal["FINISHED", "FAILED", "KILLED"]) -> None:
-        run.flush()
-        if parent is None:
-            monitor.finish()
-        with _explained(uri):
-            client.set_terminated(run.id, status)
+        if gauges:
+            gauges.stop()
+        spool.append(END, status=status, at=_now())
+        whole = sender.settle(*_limits(uri, LAST if status == "FINISHED" else CUT_SHORT))
+        sender.close()
+        if whole:
+            _silent.discard(uri)
+            spool.remove()
+        else:
+            _silent.add(uri)
+            say(
+                f"MLflow at {without_password(uri)} does not have all of this run yet"
+                f"{_because(sender.error)}. The rest is kept in {spool.folder}; upload it with "
+                f"`{SYNC}`."
+            )
 
     try:
         yield run
@@ -314,13 +351,384 @@ def start(
     end("FINISHED")
 
 
-def _reopened(client: MlflowClient, id: str) -> bool:
-    """Whether the store has a run with this id, which is then in progress again."""
+@dataclass(frozen=True)
+class Synced:
+    """What became of a run that was not all in MLflow; `left` says why it is not, if so."""
+
+    name: str
+    told: str
+    left: str
+    under_way: bool = False
+
+
+def sync(names: list[str]) -> Iterator[Synced]:
+    """Tell MLflow what it has not been told of runs in ./runs, or of those with these names.
+
+    A run whose process died ends as KILLED. One that this or another process is at is left alone.
+    """
+    for name, spool in spools.find(names):
+        if spool is None:
+            yield Synced(name, "", "", under_way=True)
+            continue
+        told, error = _kinds(spool), None
+        spool.close_for("KILLED")
+        address = tracking_uri()
+        same = without_password(_absolute(address)) == spool.about["uri"]
+        teller = _Teller(spool, address if same else spool.about["uri"], training=False)
+        try:
+            while teller(lambda: None):
+                pass
+        except Exception as failure:  # whatever MLflow comes up with
+            error = failure
+        made = [each["sentence"] for each in spool.state.get("registered", {}).values()]
+        if error is None:
+            spool.remove()
+        spool.release()
+        yield Synced(
+            spool.name,
+            "; ".join(filter(None, [told, *made])) if error is None else "",
+            "" if error is None else f"{spool.about['uri']}: {_reason(error)}",
+        )
+
+
+def _kinds(spool: Spool) -> str:
+    """What is left of a run, in words."""
+    counts = spool.kinds()
+    words = {
+        "metrics": "reports of metrics", "file": "files", "model": "models",
+        "register": "registrations",
+    }  # fmt: skip
+    return ", ".join(f"{counts[kind]} {word}" for kind, word in words.items() if kind in counts)
+
+
+class _Teller:
+    """Tells MLflow the lines of a spool, each of them once.
+
+    Where an answer may have been lost, MLflow is asked what it has before it is told again: after
+    a failure, and where another process began. One run has one value of a metric at a step.
+    """
+
+    def __init__(self, spool: Spool, uri: str, training: bool) -> None:
+        self.spool, self.uri = spool, uri
+        self.found = False
+        """Whether the run was there before."""
+        self._client: MlflowClient | None = None
+        self._entered = False
+        self._training = training
+        self._doubt = not training or spool.about["again"]
+        self._there: dict[str, set[int]] | None = None
+        """The places where MLflow has a value of each metric; None before it was asked."""
+
+    def __call__(self, advance: Callable[[], None]) -> bool:
+        """Tell some; whether there was anything to tell."""
+        if self._client is None:
+            self._client = _client(self.uri)
+            os.environ |= TELLING
+        try:
+            if not self._entered:
+                self._enter(self._client)
+                return True
+            return self._some(self._client, advance)
+        except Exception:
+            self._doubt, self._there = True, None
+            raise
+
+    def _enter(self, client: MlflowClient) -> None:
+        """Find the run or make it; close those of processes that are gone."""
+        about = self.spool.about
+        experiment = _experiment(client, self.uri, about["experiment"])
+        run = self.spool.state.get("run")
+        if run is None and self._doubt:
+            run = _find_run(client, about["id"])
+        if run is None:
+            parent = about["parent"] and (_find_run(client, about["parent"]) or about["parent"])
+            known = {**about["tags"], KEY: about["key"], PROCESS: about["process"]}
+            made = client.create_run(
+                experiment,
+                start_time=about["begun"],
+                run_name=about["name"],
+                tags=known | ({MLFLOW_PARENT_RUN_ID: parent} if parent else {}),
+            )
+            run = made.info.run_id
+        else:
+            self.found = self._doubt = True
+            about["begun"] = client.get_run(run).info.start_time
+            if self._training:
+                client.update_run(run, status="RUNNING")
+                client.set_tag(run, PROCESS, about["process"])
+        if self._training and not about["parent"]:
+            _close_the_dead(client, experiment)
+        self.spool.note(run=run, experiment=experiment)
+        self._entered = True
+
+    def _some(self, client: MlflowClient, advance: Callable[[], None]) -> bool:
+        lines = self.spool.left()
+        if not lines:
+            return False
+        run, state = self.spool.state["run"], {}
+        line, told = lines[0]
+        match line["kind"]:
+            case "metrics":
+                points: list[Metric] = []
+                for other, end in lines:
+                    if other["kind"] != "metrics" or len(points) + len(other["values"]) > 1000:
+                        break
+                    points += self._points(other)
+                    told = end
+                self._send(client, run, points)
+            case "params":
+                known = client.get_run(run).data.params if self._doubt else {}
+                new = [Param(k, v) for k, v in line["values"].items() if k not in known]
+                client.log_batch(run, params=new, synchronous=True)
+            case "tag":
+                client.set_tag(run, line["key"], line["value"])
+            case "file":
+                client.log_artifact(run, str(self.spool.folder / line["file"]), line["folder"])
+            case "dataset":
+                _log_dataset(client, run, line)
+            case "model":
+                self._model(client, run, line, advance)
+            case "register":
+                model = _models(self.spool).get(line["model"], line["model"])
+                made = _register(client, self.uri, run, model, line, self._doubt)
+                known = self.spool.state.get("registered", {})
+                state = {"registered": {**known, line["handle"]: asdict(made)}}
+            case "end":
+                client.set_terminated(run, line["status"], line["at"])
+        self.spool.note(told=told, **state)
+        return True
+
+    def _points(self, line: Mapping[str, Any]) -> list[Metric]:
+        model = _models(self.spool).get(line["model"], line["model"])
+        return [
+            Metric(key, value, line["at"], line["step"], model_id=model)
+            for key, value in line["values"].items()
+        ]
+
+    def _send(self, client: MlflowClient, run: str, points: list[Metric]) -> None:
+        if self._doubt:
+            points = self._missing(client, run, points)
+        client.log_batch(run, metrics=points, synchronous=True)
+
+    def _missing(self, client: MlflowClient, run: str, points: list[Metric]) -> list[Metric]:
+        """Those that MLflow has not, and each of them once."""
+        if self._there is None:
+            self._there = {}
+        unknown = {point.key for point in points} - self._there.keys()
+        if unknown:
+            latest = client.get_run(run).data.metrics
+            for key in unknown:
+                history = client.get_metric_history(run, key) if key in latest else []
+                self._there[key] = {_place(point) for point in history}
+        new = []
+        for point in points:
+            if _place(point) not in self._there[point.key]:
+                self._there[point.key].add(_place(point))
+                new.append(point)
+        return new
+
+    def _model(
+        self, client: MlflowClient, run: str, line: Mapping[str, Any], advance: Callable[[], None]
+    ) -> None:
+        folder, known = self.spool.folder / line["file"], _models(self.spool)
+        id = known.get(line["file"]) or (
+            _find_model(client, run, line["name"], known) if self._doubt else None
+        )
+        if id is None:
+            id = client.create_logged_model(
+                self.spool.state["experiment"], name=line["name"], source_run_id=run,
+                tags=line["tags"], params=line["params"],
+            ).model_id  # fmt: skip
+        self.spool.note(models={**known, line["file"]: id})
+        outputs = client.get_run(run).outputs
+        if id not in {each.model_id for each in (outputs.model_outputs if outputs else [])}:
+            client.log_outputs(run, [LoggedModelOutput(id, step=0)])
+        location = client.get_logged_model(id).artifact_location
+        _name_model(folder / "MLmodel", run_id=run, model_id=id, artifact_path=location)
+        for file in sorted(each for each in folder.rglob("*") if each.is_file()):
+            inside = file.parent.relative_to(folder).as_posix()
+            client.log_model_artifact(id, str(file), None if inside == "." else inside)
+            advance()
+        client.finalize_logged_model(id, "READY")
+
+
+class _Gauges(threading.Thread):
+    """Looks at processor, memory and disk of the machine every few seconds."""
+
+    def __init__(self, run: Run, begun: int) -> None:
+        super().__init__(name="forecaster-gauges", daemon=True)
+        self._tracked = run
+        self._every = MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL.get() or SAMPLING_SECONDS
+        self._first = int((_now() - begun) / 1000 / self._every)  # a run that goes on counts on
+        self._over = threading.Event()
+        self._monitors: list[BaseMetricsMonitor] = [CPUMonitor(), DiskMonitor(), NetworkMonitor()]
+        for kind in (GPUMonitor, ROCMMonitor):
+            with suppress(Exception):  # there is no such device
+                self._monitors.append(kind())
+                break
+        self.start()
+
+    def run(self) -> None:
+        with suppress(ForecasterError):  # a full disk: training meets it, too
+            for step in itertools.count(self._first):
+                for monitor in self._monitors:
+                    monitor.collect_metrics()
+                if self._over.wait(self._every):
+                    return
+                values: dict[str, float] = {}
+                for monitor in self._monitors:
+                    values |= monitor.aggregate_metrics()
+                    monitor.clear_metrics()
+                self._tracked.note({f"{SYSTEM}{key}": value for key, value in values.items()}, step)
+
+    def stop(self) -> None:
+        self._over.set()
+        self.join(1)
+
+
+def _place(point: Metric) -> int:
+    """What a value of a metric is known by: its step, or its time where no step is repeated."""
+    return int(point.timestamp if point.key.startswith(SYSTEM) else point.step)
+
+
+def _find_run(client: MlflowClient, id: str) -> str | None:
+    """MLflow's id of the run with that id, which is MLflow's or ours."""
     with _accepting("RESOURCE_DOES_NOT_EXIST"):
         if client.get_run(id).info.lifecycle_stage == "active":
-            client.update_run(id, status="RUNNING")
-            return True
-    return False
+            return id
+    experiments = [each.experiment_id for each in client.search_experiments()]
+    found = client.search_runs(experiments, f"tags.`{KEY}` = '{id}'", max_results=1)
+    return str(found[0].info.run_id) if found else None
+
+
+def _find_model(client: MlflowClient, run: str, name: str, known: Mapping[str, str]) -> str | None:
+    """A model that was made for the run, though the answer was lost."""
+    experiment = client.get_run(run).info.experiment_id
+    for model in client.search_logged_models([experiment], f"source_run_id = '{run}'"):
+        if model.name == name and model.model_id not in known.values():
+            return str(model.model_id)
+    return None
+
+
+def _close_the_dead(client: MlflowClient, experiment: str) -> None:
+    """End the runs whose process was on this machine and is gone."""
+    running = f"attributes.status = 'RUNNING' AND tags.`{PROCESS}` LIKE '{spools.machine()} %'"
+    for run in client.search_runs([experiment], running):
+        if spools.is_gone(run.data.tags[PROCESS]):
+            client.set_terminated(run.info.run_id, "KILLED")
+
+
+def _log_dataset(client: MlflowClient, run: str, line: Mapping[str, str]) -> None:
+    source = line["source"]
+    web = source.startswith(("http://", "https://"))
+    entity = Dataset(
+        name=line["name"],
+        digest=line["digest"],
+        source_type="http" if web else "local",
+        source=json.dumps({"url" if web else "uri": source}),
+    )
+    tags = [InputTag(MLFLOW_DATASET_CONTEXT, line["context"])]
+    client.log_inputs(run, [DatasetInput(entity, tags)])
+
+
+def _name_model(file: Path, **values: str) -> None:
+    """Write into the description of a model which one it is."""
+    import yaml
+
+    description = yaml.safe_load(file.read_text())
+    description |= {**values, "model_uuid": values["model_id"]}
+    file.write_text(yaml.safe_dump(description, default_flow_style=False, allow_unicode=True))
+
+
+def _models(spool: Spool) -> dict[str, str]:
+    """MLflow's ids of the models that the run has logged, by what we call them."""
+    models: dict[str, str] = spool.state.get("models", {})
+    return models
+
+
+def _register(
+    client: MlflowClient,
+    uri: str,
+    run: str,
+    model: str,
+    line: Mapping[str, Any],
+    doubt: bool,
+) -> Registration:
+    """Make a logged model the next version of a name, or see which one it was made."""
+    name, task = line["name"], line["task"]
+    local = _database(_registry(uri)) is not None
+    with _locked(_registry(uri)):
+        with _accepting("RESOURCE_ALREADY_EXISTS"):
+            client.create_registered_model(name)
+        tags = {**task, SCORE: repr(line["score"])}
+        versions = client.search_model_versions(f"name='{name}'") if doubt else []
+        made = next((each for each in versions if (each.run_id, each.tags) == (run, tags)), None)
+        if made is None:
+            # not "models:/...", which a local registry would look up in MLflow's global store
+            source = client.get_logged_model(model).artifact_location
+            made = client.create_model_version(name, source, run_id=run, tags=tags, model_id=model)
+        number = str(made.version)
+        if not local:
+            shown = without_password(uri)
+            move = f"set_registered_model_alias('{name}', '{CHAMPION}', '{number}')"
+            sentence = (
+                f"{name} version {number} is registered; the alias {CHAMPION} of a shared "
+                f"store is left alone. To move it: "
+                f"python -c \"import mlflow; mlflow.MlflowClient('{shown}').{move}\""
+            )
+            return Registration(name, number, champion=False, sentence=sentence)
+        now = client.get_registered_model(name).aliases.get(CHAMPION)
+        if str(now) == number:
+            return Registration(name, number, True, f"{name} version {number} is the champion")
+        champion = None if now is None else client.get_model_version(name, now)
+        wins, reason = _contest(line["score"], task, champion)
+        if wins:
+            client.set_registered_model_alias(name, CHAMPION, number)
+    outcome = "is the champion" if wins else "is registered, but not the champion"
+    return Registration(name, number, wins, f"{name} version {number} {outcome}: {reason}")
+
+
+def _limits(uri: str, stage: int) -> tuple[float | None, float | None, int]:
+    """How long to wait for MLflow, as `Sender.settle` takes it."""
+    if _is_local(uri):
+        return LOCAL_LIMITS[stage]
+    return BRIEF if uri in _silent else LIMITS[stage]
+
+
+def _is_local(uri: str) -> bool:
+    return None not in (_database(uri), _database(_registry(uri)))
+
+
+def _away(uri: str, error: BaseException) -> bool:
+    """Whether a store that failed may work later as it is."""
+    if _is_local(uri):
+        return "database is locked" in _reason(error)
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, UsageError | ImportError):
+            return False
+        if isinstance(cause, MlflowException):
+            status = cause.get_http_status_code()
+            return status >= 500 or status in (408, 429)
+        cause = cause.__cause__ or cause.__context__
+    return True
+
+
+def _because(error: BaseException | None) -> str:
+    return f" ({_reason(error)})" if error else ""
+
+
+def _now() -> int:
+    return int(time.time() * 1000)
+
+
+def ui_command(uri: str, state: Mapping[str, str]) -> str:
+    shown = without_password(uri)
+    if not uri.startswith(("http://", "https://")):
+        return f"mlflow ui --backend-store-uri {shlex.quote(shown)}"
+    if "run" not in state:
+        return f"{shown} after {SYNC}"
+    return f"{shown.rstrip('/')}/#/experiments/{state['experiment']}/runs/{state['run']}"
 
 
 def download(reference: str, folder: Path) -> dict[str, str]:
@@ -414,6 +822,8 @@ def _client(uri: str, existing: bool = False) -> MlflowClient:
         # two processes that meet a missing database would both try to make its tables
         with _locked(uri), warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # MLflow's use of SQLAlchemy
+            for store in (uri, _registry(uri)):
+                _try(_database(store))
             client = MlflowClient(_absolute(uri), registry_uri=_absolute(_registry(uri)))
             client.search_experiments(max_results=1)
             client.search_registered_models(max_results=1)
@@ -431,6 +841,21 @@ def _client(uri: str, existing: bool = False) -> MlflowClient:
     finally:
         os.environ |= AFTERWARDS
     return client
+
+
+def _try(database: Path | None) -> None:
+    """Raise at once what MLflow would raise of a file after minutes of trying."""
+    if database is not None:
+        with closing(sqlite3.connect(database)) as connection:
+            connection.execute("PRAGMA schema_version").fetchone()
+
+
+@contextmanager
+def _written(file: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(f"{file} could not be written: {error}") from error
 
 
 @contextmanager
@@ -512,8 +937,8 @@ def _location(
 ) -> tuple[str, dict[str, str]]:
     """Where the artifacts of a model lie, from the parts of its reference, and its origin."""
     if run is not None:
-        with _accepting("RESOURCE_DOES_NOT_EXIST"):
-            return _location_in_run(client, run, part), {}
+        if found := _find_run(client, run):
+            return _location_in_run(client, found, part), {}
         raise UsageError(f"there is no run {run} in {without_password(client.tracking_uri)}")
     if model is not None:
         with _accepting("RESOURCE_DOES_NOT_EXIST"):
@@ -588,11 +1013,6 @@ def _schema(frame: "pd.DataFrame") -> Schema:
             for name in frame.columns
         ]
     )
-
-
-def _metrics(values: Mapping[str, float], step: int, model: str | None = None) -> list[Metric]:
-    now = int(time.time() * 1000)
-    return [Metric(_key(key), value, now, step, model_id=model) for key, value in values.items()]
 
 
 def _tags(values: Mapping[str, str]) -> dict[str, str]:

@@ -216,7 +216,7 @@ class _Tracker:
         said = {key: str(facts[key]) for key in SAID}
         config = self.configs[name]
         try:
-            with track.start(config, name, said, parent=self.run.id) as run:
+            with track.start(config, name, said, parent=self.run.id, say=self.say) as run:
                 run.params({**config.flat(), **said, "steps": str(facts["steps"])})
                 run.metrics(_measured(facts))
                 run.text(FACTS, json.dumps(facts, indent=1))
@@ -262,7 +262,7 @@ def _tracker(
 
     protocol = grid.definition.protocol
     tags = {"grid": grid.name, "cells": str(len(grid.cells)), "steps": str(protocol.steps)}
-    with track.start(grid.cells[0].config, grid.name, tags, again=parent) as run:
+    with track.start(grid.cells[0].config, grid.name, tags, again=parent, say=say) as run:
         document = json.loads(json.dumps(grid.to_dict()))
         if run.id != parent:
             run.text("grid.json", json.dumps(document, indent=1))
