@@ -277,7 +277,7 @@ class _Tracker:
             return
         from forecaster import track
 
-        with track.start(loaded.config, name, {"tune": name}) as run:
+        with track.start(loaded.config, name, {"tune": name}, say=say) as run:
             yield cls(name, run, say)
 
     def add(self, config: RunConfig, trial: Trial) -> None:
@@ -287,7 +287,8 @@ class _Tracker:
             return
         try:
             own = f"{self.name}-{trial.number}"
-            with track.start(config, own, {"tune": self.name}, parent=self.run.id) as run:
+            tags, above = {"tune": self.name}, self.run.id
+            with track.start(config, own, tags, parent=above, say=self.say) as run:
                 run.params(config.flat())
                 run.metrics({"validation_mse": trial.validation_mse, "seconds": trial.seconds})
         except UnavailableError as error:

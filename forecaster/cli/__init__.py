@@ -9,7 +9,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from forecaster.cli import attentions, data, doctor, export, predict, reports, serve, train
+from forecaster.cli import attentions, data, doctor, export, predict, reports, serve, sync, train
 from forecaster.cli.output import say
 from forecaster.errors import ForecasterError, Stopped
 
@@ -53,9 +53,9 @@ def overall(
 
 
 for command in (
-    train.train, train.evaluate, train.tune, predict.predict, export.export, serve.serve,
-    reports.compare, reports.report, attentions.advise, attentions.attentions, train.config,
-    doctor.doctor,
+    train.train, train.evaluate, train.tune, sync.sync, predict.predict, export.export,
+    serve.serve, reports.compare, reports.report, attentions.advise, attentions.attentions,
+    train.config, doctor.doctor,
 ):  # fmt: skip
     app.command(epilog=serve.SETTINGS if command is serve.serve else None)(command)
 app.add_typer(data.app, name="data")

@@ -1,0 +1,45 @@
+"""Upload what MLflow has not been told."""
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from forecaster.cli.options import AsJson
+from forecaster.cli.output import print_json, say
+from forecaster.errors import UnavailableError
+
+Runs = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[RUN]...", help="Names, folders or ids of runs; all in runs/ without."),
+]
+
+
+def sync(runs: Runs = None, as_json: AsJson = False) -> None:
+    """Upload to MLflow what it does not have yet of the runs in runs/.
+
+    A run never waits for MLflow: what it could not tell, because MLflow was slow, hung or was
+    away, is kept in runs/NAME.spool. Nothing is told twice. Runs under way are left alone.
+
+    Example: forecaster sync
+    """
+    from forecaster import track
+
+    found = []
+    for each in track.sync(runs or []):
+        found.append(each)
+        if each.under_way:
+            say(f"{each.name}: under way, its own process uploads it")
+        elif each.left:
+            say(f"{each.name}: not all uploaded: {each.left}")
+        elif not as_json:
+            print(f"{each.name}: uploaded {each.told or 'its end'}")
+    if as_json:
+        print_json({"runs": [asdict(each) for each in found]})
+    elif not found:
+        print("MLflow has all of the runs in runs/")
+    if left := [each.name for each in found if each.left]:
+        raise UnavailableError(
+            f"{len(left)} of {len(found)} runs could not be uploaded: {', '.join(left)}. What is "
+            "left is kept: run the same command again when MLflow answers."
+        )

@@ -1,0 +1,56 @@
+import json
+
+import pytest
+
+from forecaster import track
+from forecaster.track import Synced
+
+DONE = Synced("toy-1", "2 reports of metrics; forecaster-toy version 1 is the champion", "")
+LEFT = Synced("toy-2", "", "http://host: Connection refused")
+UNDER_WAY = Synced("toy-3", "", "", under_way=True)
+
+
+@pytest.fixture
+def synced(monkeypatch):
+    """What the tracker makes of the names that it is asked for."""
+    asked, found = [], []
+
+    def sync(names):
+        asked.append(names)
+        yield from found
+
+    monkeypatch.setattr(track, "sync", sync)
+    return asked, found
+
+
+def test_what_was_uploaded_is_said(run, synced):
+    synced[1].extend([DONE, UNDER_WAY, Synced("toy-4", "", "")])
+    status, out, err = run("sync")
+    assert (status, synced[0]) == (0, [[]])
+    assert out == f"toy-1: uploaded {DONE.told}\ntoy-4: uploaded its end\n"
+    assert err == "toy-3: under way, its own process uploads it\n"
+
+
+def test_what_is_left_is_unavailable(run, synced):
+    synced[1].extend([DONE, LEFT])
+    status, out, err = run("sync", "toy-1", "toy-2")
+    assert (status, synced[0]) == (69, [["toy-1", "toy-2"]])
+    assert out == f"toy-1: uploaded {DONE.told}\n"
+    assert err.splitlines()[0] == "toy-2: not all uploaded: http://host: Connection refused"
+    assert "error: 1 of 2 runs could not be uploaded: toy-2. What is left is kept" in err
+
+
+def test_json(run, synced):
+    synced[1].extend([DONE, LEFT])
+    status, out, _ = run("sync", "--json")
+    assert status == 69
+    assert [each["left"] for each in json.loads(out)["runs"]] == ["", LEFT.left]
+
+
+def test_nothing_to_upload(run):
+    assert run("sync") == (0, "MLflow has all of the runs in runs/\n", "")
+    status, _, err = run("sync", "toy-1")
+    assert (status, err) == (
+        2,
+        "error: nothing is left to upload of 'toy-1'; there is: nothing\n",
+    )

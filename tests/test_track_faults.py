@@ -1,0 +1,404 @@
+"""Runs beside a tracker that is slow, hangs, fails, dies and comes back: no point lost, none twice.
+
+Between the runs and a real MLflow server stands a go-between that does what it is told.
+"""
+
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from contextlib import closing
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+
+from forecaster import cli, spools, track
+from forecaster.config import load_dict
+from forecaster.predict import Forecaster
+from forecaster.track import MlflowClient  # by way of track, which silences MLflow first
+from tests import small
+from tests.service.toy import HORIZON, make_bundle
+
+pytestmark = pytest.mark.slow
+
+STEP = 1.0
+"""No step may take longer, in seconds."""
+FAULTS = ("slow", "hang", "fail", "lose", "close")
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return free.getsockname()[1]
+
+
+class Server:
+    """An MLflow server that can be killed and started again."""
+
+    def __init__(self, folder):
+        self.folder, self.port = folder, free_port()
+        self.address = f"http://127.0.0.1:{self.port}"
+        self.start()
+
+    def start(self):
+        with (self.folder / "log").open("a") as log:
+            self.process = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1"),
+                    *("--port", str(self.port), "--workers", "1"),
+                    *("--backend-store-uri", f"sqlite:///{self.folder}/served.db"),
+                    *("--artifacts-destination", str(self.folder / "served")),
+                ],
+                env={**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        deadline = time.monotonic() + 240
+        while True:
+            try:
+                with urlopen(f"{self.address}/health", timeout=5):
+                    return
+            except OSError:
+                assert self.process.poll() is None, (self.folder / "log").read_text()
+                assert time.monotonic() < deadline, (self.folder / "log").read_text()
+                time.sleep(0.3)
+
+    def kill(self):
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+
+class Between(ThreadingHTTPServer):
+    """Hands on what it is asked to a server, in its present `way`.
+
+    "hand on", or "slow": three seconds late; "hang": no answer while that lasts; "fail": 500;
+    "lose": hands on and loses some answers, by default every third; "close": hangs up.
+    """
+
+    daemon_threads = True
+
+    def __init__(self, port):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.port, self.way, self.count = port, "hand on", 0
+        self.loses = lambda count: count % 3 == 0
+        self.address = f"http://127.0.0.1:{self.server_address[1]}"
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    def handle_error(self, request, client_address):
+        """Whoever asked has gone."""
+
+
+class Handler(BaseHTTPRequestHandler):
+    def answer(self):
+        server = self.server
+        server.count += 1
+        lost = server.way == "lose" and server.loses(server.count)
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        if server.way == "slow":
+            time.sleep(3)
+        while server.way == "hang":
+            time.sleep(0.05)
+        if server.way == "close":
+            return
+        if server.way == "fail":
+            status, headers, content = 500, {}, b"broken"
+        else:
+            onward = http.client.HTTPConnection("127.0.0.1", server.port, timeout=300)
+            with closing(onward):
+                onward.request(self.command, self.path, body, dict(self.headers))
+                came = onward.getresponse()
+                status, headers, content = came.status, came.headers, came.read()
+        if lost:
+            return
+        self.send_response(status)
+        for name, value in headers.items():
+            if name.lower() in ("content-type", "content-disposition"):
+                self.send_header(name, value)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *arguments):
+        pass
+
+
+for method in ("GET", "POST", "PUT", "PATCH", "DELETE"):
+    setattr(Handler, f"do_{method}", Handler.answer)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    server = Server(tmp_path_factory.mktemp("server"))
+    yield server
+    server.kill()
+
+
+@pytest.fixture
+def between(server):
+    between = Between(server.port)
+    yield between
+    between.way = "close"
+    between.shutdown()
+    between.server_close()
+
+
+@pytest.fixture
+def client(server):
+    return MlflowClient(server.address)
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    # as many tries as a run makes in hours, in a test's time
+    monkeypatch.setattr(spools, "RETRIES", (0.2, 0.5))
+    monkeypatch.setattr(track, "TELLING", {**track.TELLING, "MLFLOW_HTTP_REQUEST_TIMEOUT": "4"})
+
+
+def at(address):
+    return load_dict({"track": {"uri": address}}, "the test")
+
+
+class Epochs:
+    """Reports one epoch after another, each in time."""
+
+    def __init__(self, run):
+        self.run, self.count = run, 0
+
+    def __call__(self, count, pause=0.1):
+        for _ in range(count):
+            before = time.monotonic()
+            self.count += 1
+            self.run.report({"loss": 1 / self.count, "rate": 0.5}, self.count)
+            assert time.monotonic() - before < STEP
+            time.sleep(pause)
+
+
+def assert_each_once(client, id, count):
+    for key in ("loss", "rate"):
+        steps = Counter(point.step for point in client.get_metric_history(id, key))
+        assert steps == Counter(range(1, count + 1)), key
+
+
+def only_model(client, run):
+    (found,) = client.search_logged_models(["1"], f"source_run_id = '{run.info.run_id}'")
+    return found
+
+
+def until_left_alone():
+    """Until a thread of this process, which hung, has let go of the run."""
+    deadline = time.monotonic() + 60
+    while not spools.waiting():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def only_run(client, name):
+    (found,) = client.search_runs(["1"], f"attributes.run_name = '{name}'")
+    return found
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_on_the_way(fault, server, between, client, monkeypatch):
+    """It begins well, then the fault comes, and goes before the end."""
+    name = f"on-the-way-{fault}"
+    monkeypatch.setattr(track, "LIMITS", ((60, 60, 99), (60, 120, 99), (60, 60, 99)))
+    with track.start(at(between.address), name, {}) as run:
+        epoch = Epochs(run)
+        epoch(3)
+        between.way = fault
+        run.params({"a": "1"})
+        epoch(5, pause=0.4)
+        run.text("note.txt", "a note")
+        between.way = "hand on"
+        epoch(2)
+    found = only_run(client, name)
+    assert found.info.run_id == run.id
+    assert (found.info.status, found.data.params) == ("FINISHED", {"a": "1"})
+    assert [file.path for file in client.list_artifacts(run.id)] == ["note.txt"]
+    assert_each_once(client, run.id, 10)
+    assert not any(Path("runs").iterdir()), "all is told"
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("fault", ["hang", "fail"])
+def test_a_fault_from_the_start_to_the_end(fault, between, client, monkeypatch, tmp_path):
+    """Training begins, ends, says what is left; then it is uploaded, with the model."""
+    name = f"all-the-time-{fault}"
+    monkeypatch.setattr(track, "LIMITS", ((2, 2, 2), (3, 6, 2), (2, 2, 2)))
+    forecaster = Forecaster(make_bundle(tmp_path / "bundle"), "cpu")
+    example = forecaster.example
+    between.way, said, before = fault, [], time.monotonic()
+    with track.start(at(between.address), name, {}, say=said.append) as run:
+        assert time.monotonic() - before < 5
+        epoch = Epochs(run)
+        epoch(5)
+        ahead = forecaster.predict(example)
+        model = run.log_model(tmp_path / "bundle", name, example, ahead, HORIZON, {"a": "b"})
+        run.metrics({"test_mse": 0.5}, model)
+        made = run.register(model, f"forecaster-{name}", 0.5, {})
+        ended = time.monotonic()
+    assert time.monotonic() - ended < 8
+    assert "does not answer" in said[0]
+    assert "does not have all of this run yet" in said[1]
+    assert "`forecaster sync`" in said[1]
+    assert "when MLflow has the run: forecaster sync" in made.sentence
+    assert run.ui_command == f"{between.address} after forecaster sync"
+
+    between.way = "hand on"
+    until_left_alone()
+    (synced,) = track.sync([])
+    assert synced.left == ""
+    assert f"forecaster-{name} version 1 is registered" in synced.told
+    found = only_run(client, name)
+    assert found.info.status == "FINISHED"
+    assert_each_once(client, found.info.run_id, 5)
+    assert [point.value for point in only_model(client, found).metrics] == [0.5]
+    assert list(track.sync([])) == []
+    # the id that its bundle keeps leads to it, too
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", between.address)
+    track.download(run.id, tmp_path / "again")
+    for file in (tmp_path / "bundle").iterdir():
+        assert (tmp_path / "again" / file.name).read_bytes() == file.read_bytes()
+
+
+@pytest.mark.timeout(600)
+def test_each_answer_is_lost_once_while_all_is_uploaded(between, client, monkeypatch, tmp_path):
+    """Runs, models, versions and points are made once, though MLflow is told of them again."""
+    monkeypatch.setattr(track, "LIMITS", ((1, 1, 1), (1, 1, 1), (1, 1, 1)))
+    forecaster = Forecaster(make_bundle(tmp_path / "bundle"), "cpu")
+    example = forecaster.example
+    between.way = "close"
+    with track.start(at(between.address), "answers", {}) as run:
+        Epochs(run)(5, pause=0)
+        run.dataset("toy", "12", "/data/toy.csv")
+        ahead = forecaster.predict(example)
+        model = run.log_model(tmp_path / "bundle", "answers", example, ahead, HORIZON, {})
+        # a single file stands for the hundred of the model
+        keep_one_file(next(Path("runs").rglob("MLmodel")).parent)
+        run.metrics({"test_mse": 0.5}, model)
+        run.register(model, "forecaster-answers", 0.5, {})
+    between.way = "lose"
+    for fatal in range(1, 60):
+        between.count, between.loses = 0, lambda count, fatal=fatal: count == fatal
+        if not any(synced.left for synced in track.sync([])):
+            break
+    assert 10 < fatal < 59, "each was lost, until none was left"
+    found = only_run(client, "answers")
+    assert_each_once(client, found.info.run_id, 5)
+    assert len(found.inputs.dataset_inputs) == 1
+    (output,) = found.outputs.model_outputs
+    (version,) = client.search_model_versions("name = 'forecaster-answers'")
+    assert output.model_id == only_model(client, found).model_id
+    assert output.model_id in version.source
+
+
+def keep_one_file(folder):
+    for file in folder.rglob("*"):
+        if file.is_file() and file.name != "MLmodel":
+            file.unlink()
+
+
+CHILD = """
+import sys, time
+from forecaster import track
+from forecaster.config import load_dict
+with track.start(load_dict({"track": {"uri": sys.argv[1]}}, "x"), "killed", {}) as run:
+    print(run.id, flush=True)
+    for epoch in range(1, 10_000):
+        run.report({"loss": 1.0, "rate": 1.0}, epoch)
+        print(epoch, flush=True)
+        time.sleep(0.05)
+"""
+
+
+@pytest.mark.timeout(600)
+def test_a_killed_process_and_the_next_start(between, client, monkeypatch):
+    """Its run is closed as KILLED at the next start, and has all its points after `sync`."""
+    monkeypatch.setattr(track, "LIMITS", ((120, 120, 9), (120, 120, 9), (60, 60, 9)))
+    command = [sys.executable, "-c", CHILD, between.address]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+        id = child.stdout.readline().strip()
+        child.stdout.readline()
+        between.way = "lose"
+        for _ in range(20):
+            child.stdout.readline()
+        child.send_signal(signal.SIGKILL)
+        printed = child.stdout.read().split()
+    between.way = "hand on"
+    known = only_run(client, "killed").info
+    assert known.status == "RUNNING"
+    said = []
+    with track.start(at(between.address), "next", {}, say=said.append) as other:
+        assert client.get_run(known.run_id).info.status == "KILLED"
+        assert client.get_run(other.id).info.status == "RUNNING"
+    assert said == ["an earlier run is not all in MLflow: forecaster sync"]
+    (synced,) = track.sync([id])
+    assert synced.left == ""
+    steps = [point.step for point in client.get_metric_history(known.run_id, "loss")]
+    assert sorted(steps) == [*range(1, len(steps) + 1)], "each once"
+    assert len(steps) >= (int(printed[-1]) if printed else 21), "all that the process knew of"
+    assert client.get_run(known.run_id).info.status == "KILLED"
+
+
+@pytest.mark.timeout(600)
+def test_a_server_that_dies_and_comes_back(server, client, monkeypatch):
+    monkeypatch.setattr(track, "LIMITS", ((120, 120, 9), (240, 240, 999), (60, 60, 9)))
+    with track.start(at(server.address), "dies", {}) as run:
+        epoch = Epochs(run)
+        epoch(3)
+        server.kill()
+        epoch(5)
+        server.start()
+        epoch(2)
+    assert client.get_run(run.id).info.status == "FINISHED"
+    assert_each_once(client, run.id, 10)
+
+
+@pytest.mark.timeout(600)
+def test_the_command_with_a_server_that_hangs(between, client, monkeypatch, tmp_path, capsys):
+    """A whole bundle, exit 0 and a sentence; then `forecaster sync`."""
+    config = small.install(tmp_path, monkeypatch)
+    monkeypatch.setattr(track, "LIMITS", ((2, 2, 2), (3, 6, 2), (2, 2, 2)))
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["forecaster", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        return ended.value.code, *capsys.readouterr()
+
+    between.way = "hang"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", between.address)
+    status, out, err = call("train", "--config", config)
+    assert status == 0, err
+    assert "does not have all of this run yet" in err
+    assert "model    forecaster-small-M-all-5 is registered when MLflow has the run" in out
+    (folder,) = (each for each in Path("runs").iterdir() if each.suffix != ".spool")
+    kept = json.loads((folder / "about.json").read_text())["run_id"]
+
+    between.way = "fail"
+    until_left_alone()
+    status, _, err = call("sync")
+    assert status == 69
+    assert "1 of 1 runs could not be uploaded" in err
+    between.way = "hand on"
+    status, out, err = call("sync", folder)
+    assert status == 0, err
+    assert "forecaster-small-M-all-5 version 1 is registered" in out
+    found = only_run(client, "small-5-prob-s0")
+    assert found.data.tags["forecaster.run"] == kept
+    assert [point.step for point in client.get_metric_history(found.info.run_id, "train_loss")] == [
+        1,
+        2,
+    ]
+    assert call("sync")[:2] == (0, "MLflow has all of the runs in runs/\n")
