@@ -94,10 +94,10 @@ SAMPLING_SECONDS = 5
 """Between two looks at processor, memory and disk."""
 
 FIRST, LAST, CUT_SHORT = range(3)
-LIMITS = ((5.0, 5.0, 2), (15.0, 60.0, 3), (5.0, 5.0, 2))
+LIMITS = ((5.0, 5.0, 2), (15.0, 60.0, 3), (3.0, 3.0, 2))
 """How long a run waits for a server at its start, at its end, and when it is stopped: seconds
 without an advance, seconds at all, failures."""
-LOCAL_LIMITS = ((None, None, 1), (60.0, None, 3), (5.0, 5.0, 2))
+LOCAL_LIMITS = ((None, None, 1), (60.0, None, 3), (3.0, 3.0, 2))
 """The same where MLflow is a file."""
 BRIEF = (1.0, 1.0, 1)
 """And where it left a run of this process waiting before: a grid has hundreds of runs."""
@@ -261,6 +261,29 @@ class Run:
         fit = {_key(key): float(value) for key, value in values.items()}
         self._tell("metrics", at=_now(), step=step, values=fit, model=model)
 
+    def end(self, status: str, stage: int) -> bool:
+        """Tell its end; returns whether MLflow has everything. What is left stays on disk."""
+        self._spool.append(END, status=status, at=_now())
+        whole = self._sender.settle(*_limits(self.uri, stage))
+        self._sender.close()
+        if whole:
+            self._spool.remove()
+        return whole
+
+    @property
+    def folder(self) -> Path:
+        """Where it is kept what MLflow does not have yet."""
+        return self._spool.folder
+
+    @property
+    def error(self) -> BaseException | None:
+        """What MLflow failed with, the last time."""
+        return self._sender.error
+
+    @property
+    def begun(self) -> int:
+        return int(self._spool.about["begun"])
+
     def _tell(self, kind: str, **values: Any) -> None:
         self._spool.append(kind, **values)
         self._sender.wake()
@@ -286,6 +309,47 @@ def start(
     that does not answer is told later, and `say` told of that; raises UnavailableError within
     seconds when a store cannot be used at all.
     """
+    uri = config.track.uri or tracking_uri()
+    run: Run | None = None
+    gauges: _Gauges | None = None
+
+    def end(run: Run, status: Literal["FINISHED", "FAILED", "KILLED"]) -> None:
+        if gauges:
+            gauges.stop()
+        if run.end(status, LAST if status == "FINISHED" else CUT_SHORT):
+            _silent.discard(uri)
+        else:
+            _silent.add(uri)
+            say(
+                f"MLflow at {without_password(uri)} does not have all of this run yet"
+                f"{_because(run.error)}. The rest is kept in {run.folder}; upload it with "
+                f"`{SYNC}`."
+            )
+
+    try:
+        run = _begin(config, name, tags, parent, again, say)
+        if parent is None and (others := spools.waiting()):
+            runs = "an earlier run is" if others == 1 else f"{others} earlier runs are"
+            say(f"{runs} not all in MLflow: {SYNC}")
+        gauges = _Gauges(run) if parent is None else None
+        yield run
+    except BaseException as error:
+        left = isinstance(error, Stopped | KeyboardInterrupt)
+        if run is not None:
+            with suppress(ForecasterError):  # the first error is the one to tell
+                end(run, "KILLED" if left else "FAILED")
+        raise
+    end(run, "FINISHED")
+
+
+def _begin(
+    config: "RunConfig",
+    name: str,
+    tags: Mapping[str, str],
+    parent: str | None,
+    again: str | None,
+    say: Say,
+) -> Run:
     uri = config.track.uri or tracking_uri()
     earlier = spools.take_up(again) if again else None
     if earlier:
@@ -319,36 +383,7 @@ def start(
         if not earlier:
             spool.remove()
         raise
-    if parent is None and (others := spools.waiting()):
-        runs = "an earlier run is" if others == 1 else f"{others} earlier runs are"
-        say(f"{runs} not all in MLflow: {SYNC}")
-    run = Run(spool, sender, uri)
-    gauges = _Gauges(run, spool.about["begun"]) if parent is None else None
-
-    def end(status: Literal["FINISHED", "FAILED", "KILLED"]) -> None:
-        if gauges:
-            gauges.stop()
-        spool.append(END, status=status, at=_now())
-        whole = sender.settle(*_limits(uri, LAST if status == "FINISHED" else CUT_SHORT))
-        sender.close()
-        if whole:
-            _silent.discard(uri)
-            spool.remove()
-        else:
-            _silent.add(uri)
-            say(
-                f"MLflow at {without_password(uri)} does not have all of this run yet"
-                f"{_because(sender.error)}. The rest is kept in {spool.folder}; upload it with "
-                f"`{SYNC}`."
-            )
-
-    try:
-        yield run
-    except BaseException as error:
-        with suppress(ForecasterError):  # the first error is the one to tell
-            end("KILLED" if isinstance(error, Stopped | KeyboardInterrupt) else "FAILED")
-        raise
-    end("FINISHED")
+    return Run(spool, sender, uri)
 
 
 @dataclass(frozen=True)
@@ -555,11 +590,11 @@ class _Teller:
 class _Gauges(threading.Thread):
     """Looks at processor, memory and disk of the machine every few seconds."""
 
-    def __init__(self, run: Run, begun: int) -> None:
+    def __init__(self, run: Run) -> None:
         super().__init__(name="forecaster-gauges", daemon=True)
         self._tracked = run
         self._every = MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL.get() or SAMPLING_SECONDS
-        self._first = int((_now() - begun) / 1000 / self._every)  # a run that goes on counts on
+        self._first = int((_now() - run.begun) / 1000 / self._every)  # a run that goes on counts on
         self._over = threading.Event()
         self._monitors: list[BaseMetricsMonitor] = [CPUMonitor(), DiskMonitor(), NetworkMonitor()]
         for kind in (GPUMonitor, ROCMMonitor):
