@@ -17,6 +17,9 @@ The manifest detects damage; it does not prove who wrote the bundle.
 
 import hashlib
 import json
+import os
+import shutil
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -29,6 +32,7 @@ from torch import Tensor
 from forecaster.config import RunConfig, load_dict
 from forecaster.datasets import calendar_names
 from forecaster.errors import BundleError, ConfigError, StorageError, UsageError
+from forecaster.files import sync, write
 from forecaster.intervals import Conditions, Intervals
 from forecaster.model import ForecastModel, Task
 from forecaster.parts import NETWORK, Blend, Network, Part, kind_of
@@ -141,30 +145,53 @@ class Bundle:
             raise BundleError(f"{WEIGHTS} does not fit config.json: {error}") from None
         return model
 
+    def tensors(self) -> dict[str, dict[str, Tensor]]:
+        """What training gave, by file and name."""
+        weights = {k: v.detach().cpu().contiguous() for k, v in self.weights.items()}
+        return {
+            WEIGHTS: weights,
+            PARTS: _shared(self.parts),
+            INTERVALS: _tensors(self.intervals),
+        }
+
     def save(self, folder: Path) -> "Bundle":
-        """Write the folder; returns the bundle with its digest."""
+        """Write the folder, the manifest last; returns the bundle with its digest.
+
+        Raises StorageError, and then leaves what was there before.
+        """
         from safetensors.torch import save
 
         about = {"format": FORMAT, **self.about, "versions": versions()}
         parts = [
             {"name": each.name, "kind": each.kind, "settings": each.settings} for each in self.parts
         ]
-        contents = (self.config.to_dict(), self.schema.to_dict(), self.metrics, about, parts)
-        files = {
+        plain = (self.config.to_dict(), self.schema.to_dict(), self.metrics, about, parts)
+        contents = {
             name: (json.dumps(content, indent=1, allow_nan=False) + "\n").encode()
-            for name, content in zip(JSON_FILES, contents, strict=True)
+            for name, content in zip(JSON_FILES, plain, strict=True)
         }
-        files[WEIGHTS] = save({k: v.detach().cpu().contiguous() for k, v in self.weights.items()})
-        files[PARTS] = save(_shared(self.parts))
-        files[INTERVALS] = save(_tensors(self.intervals))
+        contents[WEIGHTS] = save(
+            {k: v.detach().cpu().contiguous() for k, v in self.weights.items()}
+        )
+        contents[PARTS] = save(_shared(self.parts))
+        contents[INTERVALS] = save(_tensors(self.intervals))
         golden = {} if self.golden is None else {"forecast": torch.from_numpy(self.golden)}
-        files[GOLDEN] = save(golden)
-        files[MANIFEST] = b"".join(_line(name, data) for name, data in files.items())
+        contents[GOLDEN] = save(golden)
+        contents[MANIFEST] = b"".join(_line(name, data) for name, data in contents.items())
+        beside = folder / f".new.{os.getpid()}"
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            for name, data in files.items():
-                (folder / name).write_bytes(data)
-        except OSError as error:
+            beside.mkdir(parents=True, exist_ok=True)
+            for name, data in contents.items():
+                write(beside / name, data)
+            (folder / MANIFEST).unlink(missing_ok=True)  # until all is there, it is no bundle
+            for name in contents:
+                (beside / name).replace(folder / name)
+            beside.rmdir()
+            sync(folder)
+        except (OSError, StorageError) as error:
+            shutil.rmtree(beside, ignore_errors=True)
+            with suppress(OSError):
+                folder.rmdir()  # where it has nothing else
             raise StorageError(f"the bundle could not be written to {folder}: {error}") from error
         return load(folder)
 

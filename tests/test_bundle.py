@@ -1,21 +1,22 @@
 import errno
 import hashlib
 import json
+import os
 import re
 import struct
 import subprocess
 import sys
 import textwrap
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 import safetensors.torch
 import torch
 
+from forecaster import files
 from forecaster.bundle import FILES, INTERVALS, MANIFEST, PARTS, WEIGHTS, is_bundle, load
-from forecaster.errors import BundleError, DataError, StorageError
+from forecaster.errors import BundleError, StorageError
 from forecaster.intervals import Conditions
 from forecaster.predict import Forecaster, keep
 from tests.bundles import LEVELS, MODELS, sign, unsaved, warning
@@ -398,21 +399,24 @@ class TestWriting:
 
     @pytest.mark.parametrize("number", range(len(FILES) + 1))
     def test_a_full_disk_leaves_nothing_that_looks_whole(self, number, tmp_path, monkeypatch):
-        write, written = Path.write_bytes, []
+        sync, synced = os.fsync, []
 
-        def fill(path, data):
-            written.append(path)
-            if len(written) > number:
-                write(path, data[: len(data) // 2])
+        def fill(place):
+            synced.append(place)
+            if len(synced) > 2 * number:  # of a file, and of the folder that has its name
                 raise OSError(errno.ENOSPC, "No space left on device")
-            return write(path, data)
+            sync(place)
 
-        monkeypatch.setattr(Path, "write_bytes", fill)
-        with pytest.raises(StorageError, match="No space left on device"):
-            unsaved().save(tmp_path)
-        monkeypatch.undo()
-        with pytest.raises(DataError, match=r"missing|damaged"):
-            load(tmp_path)
+        before = unsaved().save(tmp_path / "bundle")
+        for folder in ("bundle", "new"):  # in place of another one, and alone
+            synced.clear()
+            with monkeypatch.context() as patch:
+                patch.setattr(files.os, "fsync", fill)
+                with pytest.raises(StorageError, match="No space left on device"):
+                    unsaved().save(tmp_path / folder)
+        assert load(tmp_path / "bundle").digest == before.digest, "it is the one from before"
+        assert len(list((tmp_path / "bundle").iterdir())) == 1 + len(FILES)
+        assert not (tmp_path / "new").exists()
 
     def test_a_figure_that_is_not_a_number_is_refused_before_anything_is_written(self, tmp_path):
         with pytest.raises(ValueError, match="not JSON compliant"):
