@@ -347,6 +347,8 @@ class TrainConfig(Section):
     checkpointing: bool = False
     """Keep the input of each layer alone and compute it once more for its gradient: less memory,
     the same gradient, another forward pass."""
+    checkpoint_minutes: Rate = 1.0
+    """From one checkpoint to the next, at most; the start of an epoch is one, too."""
     refit: bool = False
     """After the honest evaluation, train once more on all rows and keep those weights."""
 
@@ -689,6 +691,16 @@ def read_yaml(path: Path) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise ConfigError(f"{path}: expected a mapping of sections, got {_short(values)}")
     return values
+
+
+HABITS = ("checkpoint_minutes",)
+"""Values of train on which no figure depends."""
+
+
+def decisive(values: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration in plain values, without those on which no figure depends."""
+    train = {key: value for key, value in values["train"].items() if key not in HABITS}
+    return {**values, "train": train}
 
 
 def leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -2,7 +2,9 @@
 
 import time
 from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,14 +12,15 @@ import torch
 import yaml
 from torch import nn
 
-from forecaster import machine, resources, shares
+from forecaster import finished, machine, resources, shares, signals, unfinished
 from forecaster.bundle import Bundle, Share
-from forecaster.config import Loaded
+from forecaster.config import Loaded, RunConfig
 from forecaster.cutoffs import cut, flat, roll
 from forecaster.datasets import Windows, load_card
 from forecaster.datasets.oddities import sentences
-from forecaster.errors import StorageError
+from forecaster.errors import DivergedError
 from forecaster.evaluate import Score
+from forecaster.intervals import Intervals
 from forecaster.judge import draw, flat_metrics, judge, validate
 from forecaster.model import ForecastModel
 from forecaster.parts import Blend, Network, Part, fit_and_weigh
@@ -25,9 +28,10 @@ from forecaster.predict import Forecaster, keep
 from forecaster.problem import Problem, find_data, make_problem
 from forecaster.progress import Say
 from forecaster.remarks import Ranges
+from forecaster.unfinished import Unfinished
 
 if TYPE_CHECKING:
-    from forecaster.train import Fit
+    from forecaster.train import Checkpoints, Fit
 
 
 @dataclass(frozen=True)
@@ -58,16 +62,31 @@ class Result:
 
 
 def run(
-    loaded: Loaded, say: Say, show: Callable[[dict[str, Any]], None], cutoffs: int | None = None
+    loaded: Loaded,
+    say: Say,
+    show: Callable[[dict[str, Any]], None],
+    cutoffs: int | None = None,
+    resume: str | None = None,
+    force: bool = True,
 ) -> Result:
     """Train, judge, keep and track one configuration; `show` gets the metrics of the test split.
 
-    The model is judged at so many `cutoffs`, too.
+    The model is judged at so many `cutoffs`, too. `resume` is the name of an unfinished run to go
+    on with, or "auto" for the newest one of this configuration and these data, if there is any.
+    Without `force` a run that has ended is shown again, if it was the same and of the same code.
     """
     from forecaster import track
     from forecaster.train import ensure_it_fits, fit, takes_bf16
 
     problem = make_problem(*find_data(loaded, say), say)
+    begun = None if resume is None else _begun(resume, problem.config, problem.digest, say)
+    if begun is None and not force:
+        if (done := finished.newest(problem.config, problem.digest, cutoffs)) is not None:
+            return _show_again(*done, say, show)
+        if resume is None and (other := unfinished.has(problem.config, problem.digest)):
+            say(f"{other} is the same and unfinished: --resume auto goes on; this begins anew")
+    if begun is not None:
+        cutoffs = cutoffs or begun.facts["cutoffs"]
     if problem.config.data.is_file:  # the oddities of a card's file are known
         for sentence in sentences(problem.oddities):
             say(sentence)
@@ -80,17 +99,37 @@ def run(
     _announce(name, problem, model, device, say)
     bf16 = takes_bf16(config.train, model, device, say)
     expected = ensure_it_fits(model, train, config.train, device, say, bf16=bf16)
-    about = _about(problem, model)
+    about = _about(problem, model, device)
     params, tags = _notes(loaded, problem, model, device)
-    runs = _folder("runs")
-    with track.start(config, name, tags, say=say) as tracked:
+    if begun is None:
+        unfinished.make_folder()
+    with ExitStack() as stack:
+        again = None if begun is None else begun.facts["run_id"]
+        tracked = stack.enter_context(track.start(config, name, tags, again=again, say=say))
+        own = stack.enter_context(
+            begun
+            or unfinished.begin(
+                f"{name}-{tracked.id[:8]}", config, problem.digest,
+                run_id=tracked.id, cutoffs=cutoffs,
+            )
+        )  # fmt: skip
+        stack.enter_context(signals.orderly())
+        stack.push(partial(_offer, own, say))
+        if again not in (None, tracked.id):
+            say(f"the tracker does not know the run {again}: this is a new one, {tracked.id}")
+            own.note(run_id=tracked.id)
         tracked.params(params)
         tracked.text("config.yaml", yaml.safe_dump(config.to_dict(), sort_keys=False))
         tracked.dataset(config.data.label, problem.digest, problem.series.source)
-        fitted = fit(
-            model, train, stopping, config.train,
-            device=device, seed=config.seed, report=tracked.report,
-        )  # fmt: skip
+        try:
+            fitted = fit(
+                model, train, stopping, config.train,
+                device=device, seed=config.seed, report=tracked.report,
+                checkpoints=_checkpoints(own, config, say, again is not None),
+            )  # fmt: skip
+        except DivergedError:
+            own.remove()  # it would do so again
+            raise
         tried, served, weighed = make_blend(problem, model, device, say)
         validation, (intervals, about["intervals"]) = validate(problem, served, device)
         metrics = {
@@ -99,23 +138,22 @@ def run(
             **_validation(problem, validation, device, say),
         }
         say(f"intervals: {about['intervals']}")
+        signals.check()
         metrics["test"] = judge(problem, served, device, intervals, tried).to_dict()
         show(metrics["test"])
         if cutoffs:
             made = tried, served
             rolling = roll(problem, cutoffs, lambda at: made, device, say, anew=False)
             metrics["cutoffs"] = rolling.to_dict()
+        signals.check()
         figures = draw(problem, served, intervals, metrics["test"], device)
 
-        final = problem
-        if about["refit"]:
-            final, served = refit(problem, served, fitted, device, say)
-        if intervals is not None:
-            old, new = problem.schema.target_scaler, final.schema.target_scaler
-            intervals = intervals.rescaled(old.std / new.std)
+        later = _checkpoints(own, config, say, again is not None, "refit")
+        final, served, intervals = settle(problem, served, intervals, fitted, device, say, later)
         ranges = Ranges.fit(final.training("cpu"), final.dataset.seasons[0])
         about["ranges"] = ranges.to_dict()
-        folder = runs / f"{name}-{tracked.id[:8]}"
+        signals.check()
+        folder = own.bundle
         about["run_id"] = tracked.id
         network = served.network
         weights = {} if network is None else dict(network.state_dict())
@@ -125,8 +163,10 @@ def run(
         say(f"bundle written to {folder}")
         tracked.describe(shares.in_markdown(bundle))
 
+        signals.check()
         for title, figure in figures.items():
             tracked.figure(title, figure)
+        signals.check()
         ahead = Forecaster(bundle, "cpu")
         logged = tracked.log_model(
             folder, name, ahead.example, ahead.predict(ahead.example), bundle.horizon, tags
@@ -137,7 +177,50 @@ def run(
             task = {"data.digest": problem.digest, "borders": str(about["borders"])}
             score = metrics["validation_mse"]
             registered = tracked.register(logged, bundle.name, score, task).sentence
+        own.remove()
         return Result(name, tracked.id, bundle, folder, registered, tracked.ui_command, metrics)
+
+
+def _show_again(
+    folder: Path, bundle: Bundle, say: Say, show: Callable[[dict[str, Any]], None]
+) -> Result:
+    """A run that has ended, as if it had just been made."""
+    say(
+        f"{folder} is the same: this configuration, these data and this code. It is shown; "
+        "--force trains anew"
+    )
+    show(bundle.metrics["test"])
+    config, name = bundle.config, folder.name.rpartition("-")[0]
+    where = resources.ui(config.track.uri or resources.tracking_uri())
+    return Result(name, bundle.about["run_id"], bundle, folder, "", where, bundle.metrics)
+
+
+def _begun(resume: str, config: RunConfig, digest: str, say: Say) -> Unfinished | None:
+    if resume != "auto":
+        return unfinished.take_up(resume, config, digest)
+    found = unfinished.newest(config, digest)
+    if found is None:
+        say("--resume auto: no unfinished run has this configuration and these data; begins anew")
+    return found
+
+
+def _offer(own: Unfinished, say: Say, kind: object, *exception: object) -> None:
+    """Where a run ends early, say how it goes on."""
+    if kind is not None and own.folder.exists():
+        with suppress(BrokenPipeError):
+            say(f"to go on with it: forecaster train --resume {own.name}")
+
+
+def _checkpoints(
+    own: Unfinished, config: RunConfig, say: Say, again: bool, stage: str = "fit"
+) -> "Checkpoints":
+    from forecaster.train import Checkpoints
+
+    def resumed(where: str) -> None:
+        if again:
+            say(f"resumes {own.name} at {where}")
+
+    return Checkpoints(own.folder, stage, config.train.checkpoint_minutes, say, resumed)
 
 
 def _announce(name: str, problem: Problem, model: ForecastModel, device: str, say: Say) -> None:
@@ -157,7 +240,7 @@ def _announce(name: str, problem: Problem, model: ForecastModel, device: str, sa
         say(f"intervals will not be calibrated: {problem.uncalibrated}")
 
 
-def _about(problem: Problem, model: ForecastModel) -> dict[str, Any]:
+def _about(problem: Problem, model: ForecastModel, device: str) -> dict[str, Any]:
     borders = problem.borders
     return {
         "name": problem.name,
@@ -166,6 +249,8 @@ def _about(problem: Problem, model: ForecastModel) -> dict[str, Any]:
         "commit": resources.commit(),
         "attn_effective": summarise(model.effective()),
         "refit": problem.config.train.refit,
+        "hardware": machine.hardware(device),
+        "threads": torch.get_num_threads(),
     }
 
 
@@ -193,16 +278,6 @@ def _notes(
         **found,
     }
     return params, tags
-
-
-def _folder(name: str) -> Path:
-    """The folder of the bundles, made if need be."""
-    folder = Path(name)
-    try:
-        folder.mkdir(exist_ok=True)
-    except OSError as error:
-        raise StorageError(f"no folder {folder.resolve()} for the bundle: {error}") from error
-    return folder
 
 
 def _memory(expected: int, device: str) -> dict[str, Any]:
@@ -289,8 +364,32 @@ def _validation(problem: Problem, found: Score, device: str, say: Say) -> dict[s
     }
 
 
+def settle(
+    problem: Problem,
+    served: Blend,
+    intervals: Intervals | None,
+    fitted: "Fit",
+    device: str,
+    say: Say,
+    checkpoints: "Checkpoints | None" = None,
+) -> tuple[Problem, Blend, Intervals | None]:
+    """What is kept of a model that has been judged: itself, or one that was refitted."""
+    if not problem.config.train.refit:
+        return problem, served, intervals
+    final, served = refit(problem, served, fitted, device, say, checkpoints)
+    if intervals is not None:
+        old, new = problem.schema.target_scaler, final.schema.target_scaler
+        intervals = intervals.rescaled(old.std / new.std)
+    return final, served, intervals
+
+
 def refit(
-    problem: Problem, served: Blend, fitted: "Fit", device: str, say: Say
+    problem: Problem,
+    served: Blend,
+    fitted: "Fit",
+    device: str,
+    say: Say,
+    checkpoints: "Checkpoints | None" = None,
 ) -> tuple[Problem, Blend]:
     """Fit every part once more on all rows, with a new scaler.
 
@@ -308,7 +407,10 @@ def refit(
     for name, part in zip(served.names, served.members, strict=True):
         if isinstance(part, Network):
             model = everything.build_model()
-            fit(model, windows, None, config.train, device=device, seed=config.seed, epochs=epochs)
+            fit(
+                model, windows, None, config.train,
+                device=device, seed=config.seed, epochs=epochs, checkpoints=checkpoints,
+            )  # fmt: skip
             parts[name] = Network(model)
         else:
             parts[name] = part.refit(fold)

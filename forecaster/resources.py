@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -62,6 +63,14 @@ def tracking_uri() -> str:
 def without_password(uri: str) -> str:
     """An address to show to people."""
     return uri if uri.startswith("sqlite:") else re.sub(r"//.*@", "//***@", uri)
+
+
+def ui(uri: str, page: str = "") -> str:
+    """What to type, or the address to open, to look at the runs of a tracker."""
+    shown = without_password(uri)
+    if uri.startswith(("http://", "https://")):
+        return f"{shown.rstrip('/')}{page}"
+    return f"mlflow ui --backend-store-uri {shlex.quote(shown)}"
 
 
 def commit() -> str:

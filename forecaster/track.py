@@ -60,7 +60,7 @@ from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema
 from mlflow.types.schema import AnyType
 from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT, MLFLOW_PARENT_RUN_ID, MLFLOW_RUN_NOTE
 
-from forecaster import spools
+from forecaster import signals, spools
 from forecaster.errors import ForecasterError, Stopped, StorageError, UnavailableError, UsageError
 from forecaster.lookup import did_you_mean, model_reference
 from forecaster.progress import Say
@@ -334,9 +334,9 @@ def start(
         gauges = _Gauges(run) if parent is None else None
         yield run
     except BaseException as error:
-        left = isinstance(error, Stopped | KeyboardInterrupt)
+        left = isinstance(error, Stopped | KeyboardInterrupt | BrokenPipeError)
         if run is not None:
-            with suppress(ForecasterError):  # the first error is the one to tell
+            with signals.orderly(), suppress(ForecasterError):  # the first error is the one to tell
                 end(run, "KILLED" if left else "FAILED")
         raise
     end(run, "FINISHED")

@@ -166,6 +166,131 @@ class TestRun:
         assert failed.info.status == "FAILED"
 
 
+class TestResume:
+    """What ended early goes on; the kills of processes are in test_reliability.py."""
+
+    @staticmethod
+    def end_early(monkeypatch, what, *sets, **flags):
+        """Begin a run that ends at the function `what`; its name."""
+        with monkeypatch.context() as patch:
+            patch.setattr(experiment, what, lambda *arguments: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                run("track.register_model=false", *sets, **flags)
+        (folder,) = Path("runs").glob("*.unfinished")
+        return folder.name.removesuffix(".unfinished")
+
+    @staticmethod
+    def go_on(which, *sets, **flags):
+        said = []
+        loaded = resolve("track.register_model=false", *sets, **flags)
+        return experiment.run(loaded, said.append, lambda metrics: None, resume=which), said
+
+    def test_a_training_that_ended_is_not_repeated(self, result, client, monkeypatch):
+        name = self.end_early(monkeypatch, "judge", seed=0)
+        again, said = self.go_on("auto", seed=0)
+        assert f"resumes {name} at the end of its training" in said
+        assert again.folder == Path("runs", name)
+        assert again.metrics["test"] == result.metrics["test"]
+        for key, weight in result.bundle.weights.items():
+            assert torch.equal(again.bundle.weights[key], weight)
+        assert list(Path("runs").glob("*.unfinished")) == []
+        tracked = client.get_run(again.run_id)
+        assert tracked.info.status == "FINISHED"
+        assert tracked.info.run_name == "small-5-prob-s0"
+        losses = client.get_metric_history(again.run_id, "train_loss")
+        assert [point.step for point in losses] == [1, 2], "none is told twice"
+
+    def test_nor_is_the_refit(self, refitted, monkeypatch):
+        name = self.end_early(monkeypatch, "keep", refit=True)
+        stages = {file.name.split("-")[0] for file in Path(f"runs/{name}.unfinished").iterdir()}
+        assert {"fit", "refit"} < stages
+        again, _ = self.go_on(name, refit=True)
+        for key, weight in refitted[0].bundle.weights.items():
+            assert torch.equal(again.bundle.weights[key], weight)
+
+    def test_without_any_it_begins_anew_and_says_so(self, result):
+        again, said = self.go_on("auto", seed=0)
+        assert (
+            "--resume auto: no unfinished run has this configuration and these data; begins anew"
+            in said
+        )
+        assert again.metrics["test"] == result.metrics["test"]
+
+    def test_another_configuration_goes_on_with_nothing(self, monkeypatch):
+        name = self.end_early(monkeypatch, "make_blend")
+        with pytest.raises(UsageError, match="seed was 0 and is 5"):
+            self.go_on(name, seed=5)
+        again, _ = self.go_on("auto", seed=5)
+        assert again.folder != Path("runs", name)
+        assert Path(f"runs/{name}.unfinished").is_dir(), "it is left as it is"
+        shutil.rmtree(f"runs/{name}.unfinished")
+
+    def test_a_training_that_diverges_leaves_nothing_to_resume(self):
+        with pytest.raises(DivergedError):
+            run("train.lr=1e30", "model=informer", "model.width=4", "model.heads=1", seed=8)
+        assert list(Path("runs").glob("*.unfinished")) == []
+
+    def test_a_tracker_that_has_forgotten_the_run_gets_a_new_one(self, client, monkeypatch):
+        name = self.end_early(monkeypatch, "make_blend")
+        forgotten = json.loads(Path(f"runs/{name}.unfinished/run.json").read_text())["run_id"]
+        client.delete_run(forgotten)
+        again, said = self.go_on(name)
+        assert again.run_id != forgotten
+        assert again.folder == Path("runs", name)
+        assert any(f"the tracker does not know the run {forgotten}" in line for line in said)
+        assert again.bundle.about["run_id"] == again.run_id
+
+
+class TestTheSameAgain:
+    """Without `force`, as the command line has it."""
+
+    @staticmethod
+    def again(*sets, cutoffs=None, **flags):
+        said, shown = [], []
+        found = experiment.run(resolve(*sets, **flags), said.append, shown.append, cutoffs,
+                               force=False)  # fmt: skip
+        return found, said, shown
+
+    def test_what_has_ended_is_shown_and_not_trained(self, home):
+        first, _ = run("track.register_model=false", "train.lr=0.004")
+        found, said, shown = self.again("track.register_model=false", "train.lr=0.004")
+        assert (found.folder, found.run_id, found.name) == (first.folder, first.run_id, first.name)
+        assert found.to_dict() == {**first.to_dict(), "ui": found.ui_command}
+        assert found.ui_command == "mlflow ui --backend-store-uri sqlite:///mlflow.db"
+        assert shown == [first.metrics["test"]]
+        assert said[-1].startswith(f"{first.folder} is the same: ")
+        assert not any("epoch" in line or "parameters" in line for line in said)
+
+    def test_another_one_is_trained(self, monkeypatch):
+        sets = ("track.register_model=false", "train.lr=0.006", "train.epochs=1")
+        first, _ = run(*sets)
+        others = [self.again(*sets, seed=4)[0], self.again(*sets, cutoffs=2)[0]]
+        monkeypatch.setattr(resources, "commit", lambda: "another")
+        others.append(self.again(*sets)[0])
+        assert len({first.folder, *(each.folder for each in others)}) == 4
+        assert self.again(*sets)[0].folder == others[-1].folder
+        assert self.again(*sets, cutoffs=2)[0].folder not in (first.folder, others[1].folder)
+
+    def test_a_damaged_one_is_trained_again(self):
+        sets = ("track.register_model=false", "train.lr=0.007", "train.epochs=1")
+        first, _ = run(*sets)
+        (first.folder / "model.safetensors").write_bytes(b"")
+        assert self.again(*sets)[0].folder != first.folder
+
+    def test_an_unfinished_one_is_offered(self, monkeypatch):
+        sets = ("track.register_model=false", "train.lr=0.008", "train.epochs=1")
+        with monkeypatch.context() as patch:
+            patch.setattr(experiment, "judge", lambda *arguments: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                run(*sets)
+        (folder,) = Path("runs").glob("*.unfinished")
+        found, said, _ = self.again(*sets)
+        offer = f"{folder} is the same and unfinished: --resume auto goes on; this begins anew"
+        assert offer in said
+        assert found.folder != folder.with_suffix("")
+        shutil.rmtree(folder)
+
+
 class TestTracking:
     def test_the_run_is_named_and_finished(self, tracked, result):
         assert tracked.info.run_name == result.name == "small-5-prob-s0"
@@ -353,7 +478,8 @@ class TestCommand:
         assert "mlflow ui --backend-store-uri sqlite:///" in out.splitlines()[-1]
 
     def test_one_json_document_and_nothing_else(self, call, result):
-        status, out, err = call("train", "--config", "small.yaml", "--no-register", "--json")
+        train = ("train", "--config", "small.yaml", "--no-register", "--json")
+        status, out, err = call(*train, "--force")
         document = json.loads(out)
         assert status == 0
         assert document["test"] == result.metrics["test"]

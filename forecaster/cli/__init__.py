@@ -1,22 +1,29 @@
 """The command `forecaster`. Imports what a command runs when it runs: --help answers at once."""
 
+import errno
 import os
-import signal
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Annotated, Any, NoReturn
+from collections.abc import Callable
+from typing import Annotated, NoReturn
 
 import typer
 
+from forecaster import signals
 from forecaster.cli import attentions, data, doctor, export, predict, reports, serve, sync, train
 from forecaster.cli.output import say
-from forecaster.errors import ForecasterError, Stopped
+from forecaster.errors import ForecasterError, Stopped, StorageError
 
 EXIT_CODES = """
 Exit codes: 0 done, 2 usage, 65 data, 69 unavailable, 70 internal, 74 files, 78 configuration
 file or environment, 130 interrupted, 143 terminated.
 """
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
+"""What the system says of a disk, whoever wrote to it."""
+leave = os._exit
+"""How a command ends that was stopped: the interpreter would first wait for threads of others."""
+GONE = 141
+"""The status of a command whose reader has gone, as if SIGPIPE had ended it."""
 
 app = typer.Typer(
     name="forecaster",
@@ -53,7 +60,8 @@ def overall(
 
 
 for command in (
-    train.train, train.evaluate, train.tune, sync.sync, predict.predict, export.export,
+    train.train, train.evaluate, train.reproduce, train.tune, sync.sync, predict.predict,
+    export.export,
     serve.serve, reports.compare, reports.report, attentions.advise, attentions.attentions,
     train.config, doctor.doctor,
 ):  # fmt: skip
@@ -66,31 +74,45 @@ def main() -> NoReturn:
     """The entry point: one line for a user's mistake, a traceback only with --debug."""
     debug = "--debug" in sys.argv
     argv = [argument for argument in sys.argv[1:] if argument != "--debug"]
-    with _signals():
+    stopped = False
+    with signals.heeding():
         try:
             status = app(argv, standalone_mode=False)
-        except Stopped as stopped:
+        except Stopped as error:
             say("stopped")
-            status = stopped.exit_code
+            stopped, status = True, error.exit_code
         except ForecasterError as error:
             if debug:
                 raise
             say(f"error: {error}")
             status = error.exit_code
+        except SystemExit as left:
+            if not isinstance(left.__context__, BrokenPipeError):
+                raise
+            status = GONE  # typer has noticed it, too
+        except BrokenPipeError:
+            status = GONE
         except Exception as error:
             status = _unexpected(error, debug)
         finally:
-            _empty_stdout()
-    sys.exit(status or 0)
+            lost = _empty()
+    if stopped:
+        leave(status)
+    sys.exit(status or lost)
 
 
-def _empty_stdout() -> None:
+def _empty() -> int:
     """Write what is left; drop it where the reader has gone, which is no error."""
-    try:
-        if sys.__stdout__ is not None:
-            sys.__stdout__.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    for number, stream in ((1, sys.__stdout__), (2, sys.__stderr__)):
+        try:
+            if stream is not None:
+                stream.flush()
+        except OSError as error:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), number)
+            if not isinstance(error, BrokenPipeError):
+                say(f"error: what was printed is lost: {error}")
+                return StorageError.exit_code
+    return 0
 
 
 def _unexpected(error: Exception, debug: bool) -> int:
@@ -102,29 +124,11 @@ def _unexpected(error: Exception, debug: bool) -> int:
         return 130
     if debug:
         raise error
+    if isinstance(error, OSError) and error.errno in FULL:
+        say(f"error: {error}")
+        return StorageError.exit_code
     say(
         f"error: {type(error).__name__}: {error}\nThis is a defect of forecaster; run again with "
         "--debug for the traceback and report it."
     )
     return ForecasterError.exit_code
-
-
-@contextmanager
-def _signals() -> Iterator[None]:
-    """Ctrl-C, SIGTERM and a closed terminal raise Stopped once; the second ends the process.
-
-    A signal that is ignored, as under nohup, stays ignored.
-    """
-
-    def stop(number: int, frame: Any) -> None:
-        signal.signal(number, signal.SIG_DFL)
-        raise Stopped(number)
-
-    wanted = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    heeded = [number for number in wanted if signal.getsignal(number) != signal.SIG_IGN]
-    before = {number: signal.signal(number, stop) for number in heeded}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

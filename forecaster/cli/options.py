@@ -58,6 +58,11 @@ class Asked:
     config: str | None
     sets: list[str]
 
+    @property
+    def given(self) -> bool:
+        """Whether any option says something about the configuration."""
+        return bool(self.flags or self.config or self.sets)
+
     def load(self, begun: Callable[[str], None] = nothing, **also: Any) -> "Loaded":
         """Resolve it; `begun` as `config.load` takes it, `also` are further flags."""
         from forecaster import config

@@ -8,9 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from forecaster.cli.options import AsJson, Asked, Device, Model, configured
+from forecaster.cli.options import (
+    MODEL,
+    AsJson,
+    Asked,
+    Device,
+    Model,
+    can_be_models,
+    configured,
+)
 from forecaster.cli.output import nothing, print_json, say
-from forecaster.errors import UsageError
+from forecaster.errors import DataError, UsageError
 from forecaster.flags import FLAGS, parse, seconds
 
 if TYPE_CHECKING:
@@ -24,23 +32,49 @@ Cutoffs = Annotated[
 ]
 
 
+Resume = Annotated[
+    str | None,
+    typer.Option(
+        metavar="RUN|auto",
+        help="Go on with an unfinished run in runs/; auto: the newest of this configuration.",
+    ),
+]
+
+
+Force = Annotated[
+    bool, typer.Option("--force", help="Train, even where the same run has ended already.")
+]
+
+
 @configured()
-def train(asked: Asked, cutoffs: Cutoffs = None, as_json: AsJson = False) -> None:
+def train(
+    asked: Asked,
+    cutoffs: Cutoffs = None,
+    resume: Resume = None,
+    force: Force = False,
+    as_json: AsJson = False,
+) -> None:
     """Train a model, judge it, keep it and track it.
 
     The model is judged on every test window beside forecasts that need no training, kept as a
-    bundle in runs/, and tracked in MLflow.
+    bundle in runs/, and tracked in MLflow. A run that was cut short goes on with --resume, and
+    ends with the weights that it would have had. The same command twice shows the first run.
 
     Example: forecaster train --attn prob --horizon 336 --data ETTh1
     """
-    loaded = asked.load(say)
+    from forecaster import unfinished
+
+    if resume in (None, "auto") or asked.given:
+        loaded = asked.load(say)
+    else:
+        loaded = unfinished.begun_with(resume)
     from forecaster import experiment
 
-    result = experiment.run(loaded, say, nothing if as_json else _show, cutoffs)
+    result = experiment.run(loaded, say, nothing if as_json else _show, cutoffs, resume, force)
     if as_json:
         print_json(result.to_dict())
         return
-    if cutoffs:
+    if "cutoffs" in result.metrics:
         _show_cutoffs(result.metrics["cutoffs"])
     print(f"\nrun      {result.name}, {result.run_id}")
     print(f"bundle   {result.folder}")
@@ -147,6 +181,34 @@ def tune(
     print(f"train    forecaster train --config {found.file}")
     if found.ui_command:
         print(f"runs     {found.ui_command}")
+
+
+def reproduce(
+    run: Annotated[str, typer.Argument(metavar="RUN", help=MODEL, callback=can_be_models)],
+    as_json: AsJson = False,
+) -> None:
+    """Train a run again, from what its bundle keeps, and compare bit for bit.
+
+    Nothing is kept or tracked. Exit status 65 where a tensor differs.
+
+    Example: forecaster reproduce runs/ETTh1-336-prob-s0-1f3a9c2e
+    """
+    from forecaster.predict import load_bundle
+
+    bundle = load_bundle(run)
+    from forecaster.reproduce import reproduce
+
+    found = reproduce(bundle, say)
+    if as_json:
+        print_json(found.to_dict())
+    else:
+        for file in found.files:
+            print(file)
+    if found.equal:
+        say("reproduced, bit for bit")
+        return
+    why = "; ".join(found.others) or "nothing that is known is other than it was"
+    raise DataError(f"not reproduced bit for bit: {why}")
 
 
 @configured()

@@ -26,6 +26,7 @@ from forecaster.config import (
     Positive,
     RunConfig,
     Section,
+    decisive,
     find_file,
     load,
     load_dict,
@@ -121,7 +122,8 @@ class Cell:
     @property
     def digest(self) -> str:
         """SHA-256 of all that decides the result, but for data and code."""
-        text = json.dumps({"config": self.config.to_dict(), "steps": self.steps}, sort_keys=True)
+        config = decisive(self.config.to_dict())
+        text = json.dumps({"config": config, "steps": self.steps}, sort_keys=True)
         return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
 

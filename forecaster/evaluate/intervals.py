@@ -8,6 +8,7 @@ import torch
 from scipy.special import ndtri, stdtrit  # type: ignore[import-untyped]
 from torch import Tensor
 
+from forecaster import signals
 from forecaster.datasets import Batch, Scaler, Windows
 from forecaster.errors import UsageError
 from forecaster.evaluate.figures import By, Ends, IntervalMetric, QuantileMetric, plain, shown
@@ -40,6 +41,7 @@ def calibrate(model: Quantiled, windows: Windows, levels: tuple[float, ...]) -> 
     found = Calibration(model, windows, levels)
     with torch.inference_mode():
         for places in torch.arange(len(found.chosen)).split(windows.evaluation_batch):
+            signals.check()
             batch = windows.batch(found.chosen[places])
             found.add(places.numpy(), batch, model.quantiles(*batch.inputs))
     return found.intervals()

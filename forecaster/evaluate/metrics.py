@@ -11,6 +11,7 @@ import torch
 from scipy.special import ndtri, stdtrit  # type: ignore[import-untyped]
 from torch import Tensor
 
+from forecaster import signals
 from forecaster.datasets import Batch, Items, Windows
 from forecaster.errors import DataError, DivergedError
 
@@ -100,6 +101,7 @@ def scores(
     sums = [_Sums(windows) for _ in forecasts]
     with torch.inference_mode():
         for index in torch.arange(count).split(batch or windows.evaluation_batch):
+            signals.check()
             data = windows.batch(index)
             own = slice(int(index[0]), int(index[-1]) + 1)
             for forecast, each in zip(forecasts, sums, strict=True):

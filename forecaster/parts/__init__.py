@@ -11,6 +11,7 @@ from importlib.metadata import EntryPoint, entry_points
 import torch
 from torch import Tensor
 
+from forecaster import signals
 from forecaster.attention.plugins import allowed
 from forecaster.errors import BundleError
 from forecaster.parts.base import Fold, Part
@@ -88,7 +89,10 @@ def fit_and_weigh(fold: Fold, network: Network) -> tuple[list[Part], Tensor, Ten
 def _rehearsed(fold: Fold) -> tuple[list[Part], list[Part], Fold | None]:
     """The parts, the same as they were fitted to the rehearsal of a fold, and that."""
     rehearsal = fold.rehearsal
-    fitted = [part.eval() for kind in kinds().values() for part in kind.fit(rehearsal or fold)]
+    fitted: list[Part] = []
+    for kind in kinds().values():
+        signals.check()
+        fitted += [part.eval() for part in kind.fit(rehearsal or fold)]
     if rehearsal is None:
         return fitted, fitted, None
     return [part.refit(fold).eval() for part in fitted], fitted, rehearsal

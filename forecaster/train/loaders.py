@@ -15,7 +15,8 @@ class EpochOrder(Sampler[Tensor]):
     With `stride` n an epoch uses every n-th window, from an offset drawn for that epoch, but two
     windows at least; where more than `most` would be left, one of each run of ever so many windows.
     Every epoch has the same number of steps and uses all its windows: what does not fill a batch is
-    spread over the others, so no batch is too small for batch norm.
+    spread over the others, so no batch is too small for batch norm. `begin` is an epoch and how
+    many of its batches are done already, and left out.
     """
 
     def __init__(
@@ -26,6 +27,7 @@ class EpochOrder(Sampler[Tensor]):
         self.stride = max(1, min(wider, windows // 2))
         self.random = wider > stride
         self.epoch = 0
+        self.begin = 0, 0
 
     def set_epoch(self, epoch: int) -> None:
         self.epoch = epoch
@@ -41,7 +43,8 @@ class EpochOrder(Sampler[Tensor]):
             offset = int(torch.randint(self.stride, (1,), generator=generator))
             chosen = torch.arange(offset, self.windows, self.stride)
         order = chosen[torch.randperm(len(chosen), generator=generator)]
-        return iter(order.tensor_split(len(self)))
+        epoch, done = self.begin
+        return iter(order.tensor_split(len(self))[done if self.epoch == epoch else 0 :])
 
 
 class InOrder(Sampler[Tensor]):

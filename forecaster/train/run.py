@@ -6,7 +6,7 @@ import time
 import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import lightning.pytorch as pl
@@ -22,9 +22,11 @@ from forecaster.config import TrainConfig
 from forecaster.datasets import Windows
 from forecaster.model import ForecastModel
 from forecaster.progress import Bar, Say
+from forecaster.train.checkpoint import Checkpoints, below
 from forecaster.train.loaders import EpochOrder, InOrder, loader
 from forecaster.train.memory import checkpointed
 from forecaster.train.module import ForecastModule
+from forecaster.train.resume import Checkpointing, Kept, finished, load_weights, set_random
 
 Report = Callable[[dict[str, float], int], None]
 """Takes the figures of an epoch and its number, counted from 1; 0 is before training."""
@@ -33,6 +35,7 @@ HINTS = (
     r".*does not have many workers",  # the windows lie in memory
     r".*have no `val_dataloader`",  # a refit has nothing left to validate on
     r"GPU available but not used",  # device=cpu is a choice
+    r"You're resuming from a checkpoint that ended before the epoch",  # our sampler knows where
     r"`isinstance\(treespec, LeafSpec\)` is deprecated",  # between Lightning 2.6 and torch 2.13
 )
 """Warnings of Lightning that tell the user nothing."""
@@ -91,14 +94,23 @@ def fit(
     seed: int,
     report: Report = lambda figures, epoch: None,
     epochs: float | None = None,
+    checkpoints: Checkpoints | None = None,
 ) -> Fit:
     """Train `model` in place and leave it on `device`, in eval mode.
 
     Training lasts at most `epochs` (a fraction is allowed), by default `epochs_at_most`. With
     `validation` it stops early, or after `train.time_limit`, and the weights that `KeepEarliest`
-    chose are restored; without it the last ones stay. Raises DivergedError when a loss, a
-    validation error or the final weights are not finite.
+    chose are restored; without it the last ones stay. With `checkpoints` it goes on from the newest
+    one, if there is any, and ends with the weights that it would have had without a break. Raises
+    DivergedError when a loss, a validation error or the final weights are not finite.
     """
+    state = checkpoints.newest() if checkpoints else None
+    if checkpoints and state is not None and "fit" in state.facts:
+        load_weights(model, state)
+        set_random(state)
+        model.to(device).eval()
+        checkpoints.resumed("the end of its training")
+        return Fit(**state.facts["fit"])
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     pl.seed_everything(seed, verbose=False)
     order = EpochOrder(len(train), config.batch, config.stride, seed, config.windows)
@@ -111,13 +123,13 @@ def fit(
     module = ForecastModule(model.train(), config, most, rise)
     keep = KeepEarliest(config.tolerance)
     late = TimeLimit(config.time_limit)
-    stop = EarlyStopping("validation_stop", min_delta=0.0, patience=config.patience)
+    stop = StopEarly(config.patience)
     bar = Bar(
         "training",
         steps * order.windows / order.stride / len(order),
         columns=(Speed(), "at most", TimeRemainingColumn(), "to go"),
     )
-    progress = EpochReport(report, last_epoch, steps, between, bar)
+    progress = EpochReport(report, last_epoch, steps, between, bar, keep)
     callbacks: list[Callback] = [progress]
     checks = None
     limits: dict[str, Any] = {}
@@ -129,8 +141,24 @@ def fit(
         limits["val_check_interval"] = between
         if between > len(order):
             limits["check_val_every_n_epoch"] = None
-    bf16 = takes_bf16(config, model, device)
+    bf16 = takes_bf16(config, model, device) if state is None else state.facts["bf16"]
     begun = time.monotonic()
+    checkpointing = None
+    if checkpoints is not None:
+        kept: dict[str, Kept] = {"report": progress, "keep": keep, "stop": stop}
+        about = {"bf16": bf16, "threads": torch.get_num_threads()}
+        checkpointing = Checkpointing(checkpoints, state, order, kept, about)
+        callbacks.append(checkpointing)
+        begun = checkpointing.begun
+        if state is None:
+            checkpoints.resumed("its start")
+        else:
+            load_weights(model, state)
+            late.end -= state.facts["seconds"]
+            checkpoints.resumed(
+                f"epoch {state.facts['epoch'] + 1}, step {state.step} of {steps}"
+                + _other_threads(state.facts["threads"])
+            )
     with warnings.catch_warnings():
         for hint in HINTS:
             warnings.filterwarnings("ignore", hint)
@@ -149,23 +177,27 @@ def fit(
             num_sanity_val_steps=0,
             **limits,
         )
-        if checks is not None:
+        # signals are heeded by forecaster/signals.py; Lightning would end with status 0 at SIGTERM
+        vars(trainer._signal_connector)["register_signal_handlers"] = lambda: None
+        if checks is not None and state is None:
             trainer.validate(module, checks, verbose=False)
             stop.best_score = torch.tensor(keep.best)  # a model may start at its best
             report({"validation_mse": keep.near[0].mse}, 0)
+        if checkpointing is not None:
+            checkpointing.set_back(trainer)
         if steps:
             with bar, checkpointed(model) if config.checkpointing else nullcontext():
                 trainer.fit(module, loader(train, order, seed), checks)
     best_step = trainer.global_step
-    kept = keep.near[0] if keep.near else None
-    if kept is not None:
-        best_step = kept.step
-        model.load_state_dict(kept.state)
+    best = keep.near[0] if keep.near else None
+    if best is not None:
+        best_step = best.step
+        model.load_state_dict(best.state)
     elif not all(torch.isfinite(p).all() for p in model.parameters()):
         raise module.diverged(f"the weights are not finite after step {trainer.global_step}")
     model.to(device).eval()  # Lightning leaves it on the CPU
-    return Fit(
-        validation_mse=kept.mse if kept is not None else None,
+    fitted = Fit(
+        validation_mse=best.mse if best is not None else None,
         best_epoch=best_step / len(order),
         epochs=trainer.current_epoch,
         steps=trainer.global_step,
@@ -175,6 +207,17 @@ def fit(
         late=late.struck,
         still_falling=0 < keep.best_step == keep.last_step,
     )
+    if checkpoints is not None:
+        finished(checkpoints, trainer.global_step, model.state_dict(), asdict(fitted))
+    return fitted
+
+
+def _other_threads(before: int) -> str:
+    """A remark where the threads are not those of before."""
+    now = torch.get_num_threads()
+    if now == before:
+        return ""
+    return f" (on {now} threads, {before} before: the last digits may differ)"
 
 
 def takes_bf16(
@@ -232,20 +275,54 @@ class KeepEarliest(Callback):
         self.tolerance = tolerance
         self.best = math.inf
         self.best_step = self.last_step = 0
+        self.last: float | None = None
         self.near: list[Check] = []
 
     def on_validation_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         assert isinstance(module, ForecastModule)
         figures = trainer.callback_metrics
         stop, mse = float(figures["validation_stop"]), float(figures["validation_mse"])
-        self.last_step = trainer.global_step
-        if stop < self.best:
+        self.last_step, self.last = trainer.global_step, mse
+        if stop < self.best:  # what is not better than an earlier one is never chosen
             self.best, self.best_step = stop, self.last_step
-        limit = self.best * (1 + self.tolerance)
-        self.near = [check for check in self.near if check.stop <= limit]
-        if stop <= limit:
+            limit = self.best * (1 + self.tolerance)
             state = {k: v.clone() for k, v in module.model.state_dict().items()}
+            self.near = [check for check in self.near if check.stop <= limit]
             self.near.append(Check(stop, mse, trainer.global_step, state))
+
+    def facts(self) -> dict[str, Any]:
+        return {
+            "best": [self.best, self.best_step],
+            "last": [self.last, self.last_step],
+            "near": [[check.stop, check.mse, check.step] for check in self.near],
+        }
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {f"{i}/{k}": v for i, own in enumerate(self.near) for k, v in own.state.items()}
+
+    def go_on(self, facts: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        self.best, self.best_step = facts["best"]
+        self.last, self.last_step = facts["last"]
+        self.near = [
+            Check(stop, mse, step, below(tensors, f"{place}/"))
+            for place, (stop, mse, step) in enumerate(facts["near"])
+        ]
+
+
+class StopEarly(EarlyStopping):
+    """Ends training after so many checks without a gain."""
+
+    def __init__(self, patience: int) -> None:
+        super().__init__("validation_stop", min_delta=0.0, patience=patience)
+
+    def facts(self) -> dict[str, Any]:
+        return {"waited": self.wait_count}
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {"best": self.best_score}
+
+    def go_on(self, facts: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        self.wait_count, self.best_score = facts["waited"], tensors["best"]
 
 
 class TimeLimit(Callback):
@@ -266,8 +343,16 @@ class EpochReport(Callback):
     Of epochs shorter than `between` optimiser steps, those of so many steps together; and the last.
     """
 
-    def __init__(self, report: Report, last_epoch: int, steps: int, between: int, bar: Bar) -> None:
-        self.report, self.last_epoch, self.bar = report, last_epoch, bar
+    def __init__(
+        self,
+        report: Report,
+        last_epoch: int,
+        steps: int,
+        between: int,
+        bar: Bar,
+        checks: KeepEarliest,
+    ) -> None:
+        self.report, self.last_epoch, self.bar, self.checks = report, last_epoch, bar, checks
         self.steps, self.between, self.reported = steps, between, 0
         self.windows, self.seconds, self.checking = 0, 0.0, 0.0
 
@@ -309,13 +394,31 @@ class EpochReport(Callback):
             "learning_rate": self.rate,
         }
         shown = f"train {figures['train_loss']:.4g}"
-        if "validation_mse" in trainer.callback_metrics:
-            figures["validation_mse"] = float(trainer.callback_metrics["validation_mse"])
+        if self.checks.last is not None:
+            figures["validation_mse"] = self.checks.last
             shown += f"  validation {figures['validation_mse']:.4g}"
         epoch = trainer.current_epoch + 1
         line = f"epoch {epoch}/{self.last_epoch}  {shown}  {speed:.0f} windows/s  {seconds:.1f} s"
         self.bar.line(line)
         self.report(figures, epoch)
+
+    def facts(self) -> dict[str, Any]:
+        return {
+            "windows": [self.windows, self.before],
+            "seconds": [self.seconds, time.monotonic() - self.begun, self.checking],
+            "reported": self.reported,
+            "rate": self.rate,
+        }
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {}
+
+    def go_on(self, facts: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        self.windows, self.before = facts["windows"]
+        self.seconds, passed, self.checking = facts["seconds"]
+        self.begun, self.rate = time.monotonic() - passed, facts["rate"]
+        self.reported = facts["reported"]
+        self.bar.advance("", self.windows)
 
 
 class Speed(ProgressColumn):

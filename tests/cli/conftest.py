@@ -26,6 +26,8 @@ def _alone(tmp_path, monkeypatch):
 def run(monkeypatch, capsys):
     """Run the command in this process: its exit status, stdout and stderr."""
 
+    monkeypatch.setattr(cli, "leave", sys.exit)  # of this command, and not of the tests
+
     def call(*arguments):
         monkeypatch.setattr(sys, "argv", ["forecaster", *map(str, arguments)])
         with pytest.raises(SystemExit) as caught:

@@ -20,6 +20,7 @@ from forecaster.errors import ConfigError
 COMMANDS = [
     ("train",),
     ("evaluate",),
+    ("reproduce",),
     ("tune",),
     ("predict",),
     ("export",),
@@ -350,10 +351,23 @@ class TestSignals:
             assert process.wait(10) == -number
             assert time.monotonic() - begun < 5
 
-    def test_a_reader_that_leaves_early_is_no_error(self):
-        script = f"set -o pipefail; {sys.executable} -m forecaster.cli data show ETTh1 | true"
+    @pytest.mark.parametrize(
+        "command", ["data show ETTh1", "attentions --json", "config --config informer --json"]
+    )
+    @pytest.mark.parametrize("reader", ["| true", "| head -c 1", "2>&1 | true"])
+    def test_a_reader_that_leaves_early_is_no_error(self, command, reader):
+        script = f"set -o pipefail; {sys.executable} -m forecaster.cli {command} {reader}"
         done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
         assert done.stderr == ""
+        assert done.returncode in (0, 141)
+
+    @pytest.mark.parametrize("command", ["data show ETTh1", "attentions --json"])
+    def test_a_full_disk_is_told(self, command):
+        script = f"{sys.executable} -m forecaster.cli {command} > /dev/full"
+        done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
+        assert done.returncode == 74
+        assert "No space left on device" in done.stderr
+        assert len(done.stderr.splitlines()) == 1
 
 
 class TestJson:

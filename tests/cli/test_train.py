@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import yaml
@@ -46,6 +47,55 @@ class TestConfig:
         assert shown["origins"] == seen[0].origins
         assert shown["config"]["window"]["past"] == 504
         assert not shown["config"]["track"]["register_model"]
+
+
+class TestResume:
+    def test_a_run_goes_on_as_it_was_begun_by_its_name_alone(self, run, tmp_path, monkeypatch):
+        config = small.install(tmp_path, monkeypatch)
+        flags = ("--config", config, "--no-register", "--seed", "3", "--cutoffs", "2")
+        with monkeypatch.context() as patch:
+            patch.setattr(experiment, "judge", lambda *arguments: 1 / 0)
+            assert run("train", *flags)[0] == 70
+        (unfinished,) = Path("runs").iterdir()
+        name = unfinished.name.removesuffix(".unfinished")
+        status, out, err = run("train", "--resume", name)
+        assert status == 0, err
+        assert f"resumes {name} at the end of its training" in err
+        assert "2 cut-offs of the test split" in out
+        (folder,) = Path("runs").iterdir()
+        assert bundle.load(folder).config.seed == 3
+        assert f"bundle   {folder}" in out
+
+    def test_what_cannot_go_on_is_said_before_anything_heavy_is_done(self, run):
+        status, out, err = run("train", "--resume", "small-5")
+        assert (status, out) == (2, "")
+        assert "--resume small-5: there is no such run in " in err
+        assert list(Path().iterdir()) == []
+
+
+class TestReproduce:
+    def test_a_run_is_trained_again_and_compared(self, run, tmp_path, monkeypatch):
+        config = small.install(tmp_path, monkeypatch)
+        flags = ("--config", config, "--no-register", "--epochs", "1")
+        assert run("train", *flags)[0] == 0
+        (folder,) = Path("runs").iterdir()
+        status, out, err = run("reproduce", folder)
+        assert status == 0, err
+        assert err.splitlines()[-1] == "reproduced, bit for bit"
+        assert [line.split(": ")[0] for line in out.splitlines()] == [
+            "model.safetensors", "parts.safetensors", "intervals.safetensors"
+        ]  # fmt: skip
+        kept = bundle.load(folder)
+        weights = {name: weight * 2 for name, weight in kept.weights.items()}
+        replace(kept, weights=weights).save(folder)
+        status, out, err = run("reproduce", folder, "--json")
+        assert status == 65
+        assert json.loads(out)["equal"] is False
+        assert "not reproduced bit for bit: nothing that is known is other than it was" in err
+        status, out, err = run("train", *flags)
+        assert status == 0
+        assert f"{folder} is the same: this configuration, these data and this code." in err
+        assert f"bundle   {folder}" in out
 
 
 class TestCutoffs:

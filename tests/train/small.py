@@ -11,6 +11,7 @@ from forecaster.config import TrainConfig
 from forecaster.datasets import Windows
 from forecaster.model import ForecastModel, Informer, Task, TokenInformer
 from forecaster.train import Fit, fit
+from forecaster.train.checkpoint import Checkpoints
 
 TASK = Task(columns=2, targets=(0, 1), past=24, start=6, horizon=6, calendar=1, season=6)
 PROB = AttentionPlan(AttentionChoice("prob", {"factor": 1}), AttentionChoice("prob"))
@@ -76,10 +77,11 @@ def train(
     epochs: float | None = None,
     device: str = "cpu",
     report: Callable[[dict[str, float], int], None] = lambda figures, epoch: None,
+    checkpoints: Checkpoints | None = None,
     **config: Any,
 ) -> Fit:
     config = {"epochs": 2, "batch": 16, "lr": 1e-2, "schedule": "constant", **config}
     return fit(
         model, on, validation, TrainConfig(**config),
-        device=device, seed=seed, report=report, epochs=epochs,
+        device=device, seed=seed, report=report, epochs=epochs, checkpoints=checkpoints,
     )  # fmt: skip

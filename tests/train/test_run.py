@@ -1,6 +1,7 @@
 import io
 import math
 import re
+import signal
 import sys
 import warnings
 from dataclasses import replace
@@ -382,6 +383,16 @@ def test_a_large_machine_makes_no_other_noise(monkeypatch: pytest.MonkeyPatch) -
     messages = " ".join(str(warning.message) for warning in told)
     assert "does not have many workers" in messages
     assert "GPU available but not used" in messages
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_handlers_of_signals_are_those_of_the_caller(number: signal.Signals) -> None:
+    seen: list[Any] = []
+    before = signal.getsignal(number)
+    train(
+        cycle(), epochs=2, report=lambda figures, epoch: seen.append(signal.getsignal(number)),
+    )  # fmt: skip
+    assert seen == [before] * 3
 
 
 def test_the_loss_is_the_mean_over_the_steps() -> None:

@@ -1,0 +1,49 @@
+"""Runs that have ended: whole bundles in the folder `runs`."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from forecaster import resources, unfinished
+from forecaster.bundle import MANIFEST, Bundle, is_bundle, load, versions
+from forecaster.errors import BundleError, StorageError
+
+if TYPE_CHECKING:
+    from forecaster.config import RunConfig
+
+
+def newest(
+    config: "RunConfig", digest: str, cutoffs: int | None = None
+) -> tuple[Path, Bundle] | None:
+    """The last run of this configuration, these data, so many cut-offs and this code, if any."""
+    folders = [folder for folder in unfinished.RUNS.glob("*") if is_bundle(folder)]
+    for folder in sorted(folders, key=_ended, reverse=True):
+        if _alike(folder, config, digest, cutoffs):
+            try:
+                return folder, load(folder)
+            except (BundleError, StorageError):
+                continue  # a damaged one is no run to show
+    return None
+
+
+def _ended(folder: Path) -> float:
+    return (folder / MANIFEST).stat().st_mtime
+
+
+def _alike(folder: Path, config: "RunConfig", digest: str, cutoffs: int | None) -> bool:
+    if unfinished.folder_of(folder).exists():
+        return False  # its bundle is whole, but not all that comes after it is done
+    try:
+        then, about, metrics = (
+            json.loads((folder / f"{name}.json").read_bytes())
+            for name in ("config", "about", "metrics")
+        )
+        return (
+            about["data_digest"] == digest
+            and about["versions"] == versions()
+            and about["commit"] == resources.commit()
+            and (metrics.get("cutoffs") or {}).get("count") == cutoffs
+            and not unfinished.differing(then, config)
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return False

@@ -1,0 +1,115 @@
+"""Train again what a bundle was trained from, and compare, bit for bit."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from forecaster import machine, resources
+from forecaster.bundle import Bundle, Share, versions
+from forecaster.experiment import make_blend, settle
+from forecaster.judge import validate
+from forecaster.problem import reopen
+from forecaster.progress import Say
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Of one file of a bundle: how many tensors it has, which differ, and by how much at most."""
+
+    file: str
+    tensors: int
+    differing: tuple[str, ...]
+    largest: float
+
+    def __str__(self) -> str:
+        if not self.differing:
+            return f"{self.file}: {self.tensors} tensors, all equal"
+        return (
+            f"{self.file}: {len(self.differing)} of {self.tensors} tensors differ, by "
+            f"{self.largest:.3g} at most ({', '.join(self.differing[:3])})"
+        )
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """What came of it; `others` are the things that are not as they were, in words."""
+
+    files: tuple[Comparison, ...]
+    others: tuple[str, ...]
+
+    @property
+    def equal(self) -> bool:
+        return not any(file.differing for file in self.files)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "equal": self.equal,
+            "files": {
+                each.file: {
+                    "tensors": each.tensors,
+                    "differing": list(each.differing),
+                    "largest": each.largest,
+                }
+                for each in self.files
+            },
+            "others": list(self.others),
+        }
+
+
+def reproduce(bundle: Bundle, say: Say) -> Reproduction:
+    """Train again, on as many threads as then.
+
+    Raises DataError where the data are others, UnavailableError where they cannot be had.
+    """
+    from forecaster.train import fit
+
+    if bundle.about.get("threads"):
+        torch.set_num_threads(bundle.about["threads"])
+    problem = reopen(bundle, anew=True)
+    config, device = problem.config, machine.device(problem.config.device)
+    others = tuple(_others(bundle, device))
+    model = problem.build_model()
+    fitted = fit(
+        model, problem.training(device), problem.stopping(device), config.train,
+        device=device, seed=config.seed,
+    )  # fmt: skip
+    _, served, _ = make_blend(problem, model, device, say)
+    _, (intervals, _) = validate(problem, served, device)
+    _, served, intervals = settle(problem, served, intervals, fitted, device, say)
+    network = served.network
+    again = replace(
+        bundle,
+        weights={} if network is None else dict(network.state_dict()),
+        parts=Share.of(served),
+        intervals=intervals,
+    )
+    before, after = bundle.tensors(), again.tensors()
+    return Reproduction(tuple(_compare(file, before[file], after[file]) for file in before), others)
+
+
+def _compare(file: str, before: dict[str, Tensor], after: dict[str, Tensor]) -> Comparison:
+    names = [*before, *(name for name in after if name not in before)]
+    differing, largest = [], 0.0
+    for name in names:
+        one, other = before.get(name), after.get(name)
+        if one is None or other is None or one.shape != other.shape or one.dtype != other.dtype:
+            differing.append(name)
+            largest = float("inf")
+        elif not torch.equal(one.cpu(), other.cpu()):
+            differing.append(name)
+            distance = (one.double().cpu() - other.double().cpu()).abs().max()
+            largest = max(largest, float(distance))
+    return Comparison(file, len(names), tuple(differing), largest)
+
+
+def _others(bundle: Bundle, device: str) -> list[str]:
+    """What is not as it was when the bundle was made."""
+    now = {**versions(), "commit": resources.commit(), "hardware": machine.hardware(device)}
+    then = {**bundle.about["versions"], **bundle.about}
+    return [
+        f"{name} was {then[name]} and is {now[name]}"
+        for name in now
+        if name in then and then[name] != now[name]
+    ]

@@ -1,0 +1,104 @@
+"""Checkpoints of a training: files of safetensors with JSON in their header, and no pickle.
+
+    fit-000000120-0f3a91c2d45b6e78.safetensors
+
+stands for the state of `fit` before its optimiser step 121 (or after its last one), and for the
+first 16 digits of the file's SHA-256, by which a damaged one is known. The newest two are kept.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from forecaster import files
+from forecaster.errors import StorageError
+from forecaster.progress import Say
+
+FORMAT = 1
+KEPT = 2
+
+
+@dataclass(frozen=True)
+class State:
+    """All that decides how a training goes on: numbers and lists in `facts`, and tensors."""
+
+    step: int
+    facts: dict[str, Any]
+    tensors: dict[str, Tensor] = field(repr=False)
+
+    def below(self, prefix: str) -> dict[str, Tensor]:
+        return below(self.tensors, prefix)
+
+
+def below(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The tensors whose names begin so, by the rest of their names."""
+    return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    """Where the checkpoints of one training are kept; `stage` tells it from others of a run.
+
+    `minutes` apart or less; `resumed` is told where a training begins or goes on.
+    """
+
+    folder: Path
+    stage: str = "fit"
+    minutes: float = 1.0
+    say: Say = lambda sentence: None
+    resumed: Callable[[str], None] = lambda where: None
+
+    def write(self, state: State) -> None:
+        """Keep a state, and of the older ones the last. Raises StorageError."""
+        from safetensors.torch import save
+
+        facts = json.dumps({"format": FORMAT, "step": state.step, **state.facts})
+        tensors = {k: v.detach().cpu().contiguous() for k, v in state.tensors.items()}
+        data = save(tensors, {"state": facts})
+        digest = hashlib.sha256(data).hexdigest()[:16]
+        files.write(self.folder / f"{self.stage}-{state.step:09}-{digest}.safetensors", data)
+        for old in self._files()[KEPT:]:
+            with suppress(OSError):
+                old.unlink()
+
+    def newest(self) -> State | None:
+        """The newest whole state, if there is one; a damaged one is told of and passed over."""
+        for file in self._files():
+            state = _read(file)
+            if state is not None:
+                return state
+            self.say(f"the checkpoint {file} is damaged: the one before it is taken, if any")
+        return None
+
+    def _files(self) -> list[Path]:
+        """Newest first."""
+        form = re.compile(rf"{re.escape(self.stage)}-\d{{9,}}-[0-9a-f]{{16}}\.safetensors")
+        found = [file for file in self.folder.iterdir() if form.fullmatch(file.name)]
+        return sorted(found, key=lambda file: int(file.name.split("-")[-2]), reverse=True)
+
+
+def _read(file: Path) -> State | None:
+    from safetensors import SafetensorError
+    from safetensors.torch import load
+
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise StorageError(f"the checkpoint {file} could not be read: {error}") from error
+    if hashlib.sha256(data).hexdigest()[:16] != file.stem.split("-")[-1]:
+        return None
+    try:
+        length = int.from_bytes(data[:8], "little")
+        facts = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["state"])
+        if facts["format"] != FORMAT:
+            return None
+        return State(facts["step"], facts, load(data))
+    except (SafetensorError, KeyError, TypeError, ValueError, RecursionError):
+        return None

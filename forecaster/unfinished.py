@@ -1,0 +1,225 @@
+"""Runs that have begun and have not ended: `runs/NAME.unfinished`, beside their bundle to be.
+
+    run.json            what is trained: configuration, digest of the data, id in the tracker
+    fit-*.safetensors   checkpoints of its training (forecaster/train/checkpoint.py)
+    lock                held by the process that trains
+
+The folder is gone when the run has ended with a whole bundle in `runs/NAME`.
+"""
+
+import json
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from filelock import FileLock, Timeout
+
+from forecaster import files
+from forecaster.errors import DataError, StorageError, UsageError
+
+if TYPE_CHECKING:
+    from forecaster.config import Loaded, RunConfig
+
+RUNS = Path("runs")
+SUFFIX = ".unfinished"
+FACTS = "run.json"
+FORMAT = 1
+DIFFERENCES = 5
+"""So many values that differ are named."""
+
+
+@dataclass(frozen=True, eq=False)
+class Unfinished:
+    """A run that is under way in this process, which holds its lock."""
+
+    folder: Path
+    facts: dict[str, Any]
+    lock: FileLock
+
+    @property
+    def name(self) -> str:
+        return self.folder.name.removesuffix(SUFFIX)
+
+    @property
+    def bundle(self) -> Path:
+        """Where its bundle will be."""
+        return self.folder.with_name(self.name)
+
+    def note(self, **facts: Any) -> None:
+        """Keep more facts, or others."""
+        self.facts.update(facts)
+        _write(self.folder, self.facts)
+
+    def remove(self) -> None:
+        """The run has ended: nothing of it is needed any more."""
+        self.lock.release()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def __enter__(self) -> "Unfinished":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.lock.release()
+
+
+def make_folder() -> None:
+    """Make the folder of the runs, if need be: before anything is begun."""
+    try:
+        RUNS.mkdir(exist_ok=True)
+    except OSError as error:
+        raise StorageError(f"no folder {RUNS.resolve()} for the runs: {error}") from error
+
+
+def begin(name: str, config: "RunConfig", digest: str, **facts: Any) -> Unfinished:
+    """Note in `runs` that a run has begun."""
+    folder = RUNS / f"{name}{SUFFIX}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(f"no folder {folder.resolve()} for the run: {error}") from error
+    held = _hold(folder)
+    assert held is not None, "its name is new"
+    about = {
+        "format": FORMAT,
+        "begun": time.time(),
+        "config": config.to_dict(),
+        "data_digest": digest,
+        **facts,
+    }
+    _write(folder, about)
+    return Unfinished(folder, about, held)
+
+
+def begun_with(which: str) -> "Loaded":
+    """The configuration with which a run was begun."""
+    from forecaster.config import Loaded, load_dict
+
+    folder = find(which)
+    config = load_dict(_read(folder)["config"], str(folder / FACTS))
+    return Loaded(config, {"data.name": f"--resume {which}"})
+
+
+def take_up(which: str, config: "RunConfig", digest: str) -> Unfinished:
+    """The run that `--resume WHICH` names, held by this process.
+
+    Raises UsageError where it is not unfinished, is under way in another process or has another
+    configuration, DataError where it has other data.
+    """
+    folder = find(which)
+    facts = _read(folder)
+    if differences := differing(facts["config"], config):
+        more = len(differences) - DIFFERENCES
+        raise UsageError(
+            f"{folder} was begun with another configuration: "
+            + "; ".join(differences[:DIFFERENCES])
+            + (f"; and {more} more" if more > 0 else "")
+            + f". Say --resume {which} alone to go on as it was begun."
+        )
+    if facts["data_digest"] != digest:
+        raise DataError(
+            f"{folder} was begun with data of digest {facts['data_digest']}, and these have "
+            f"{digest}: a training goes on with its own data alone"
+        )
+    held = _hold(folder)
+    if held is None:
+        raise UsageError(f"{folder} is under way in another process")
+    return Unfinished(folder, facts, held)
+
+
+def newest(config: "RunConfig", digest: str) -> Unfinished | None:
+    """The run begun last with this configuration and these data, if none is training it."""
+    for folder, facts in sorted(_all(), key=lambda each: -float(each[1]["begun"])):
+        if facts["data_digest"] == digest and not differing(facts["config"], config):
+            held = _hold(folder)
+            if held is not None:
+                return Unfinished(folder, facts, held)
+    return None
+
+
+def has(config: "RunConfig", digest: str) -> Path | None:
+    """The folder of an unfinished run of this configuration and these data, if there is one."""
+    for folder, facts in _all():
+        if facts["data_digest"] == digest and not differing(facts["config"], config):
+            return folder
+    return None
+
+
+def folder_of(bundle: Path) -> Path:
+    """Where a run is kept until its bundle is whole."""
+    return bundle.with_name(f"{bundle.name}{SUFFIX}")
+
+
+def find(which: str) -> Path:
+    """The folder of an unfinished run by its name or path. Raises UsageError."""
+    plain = which.rstrip("/").removesuffix(SUFFIX)
+    for base in (Path(plain), RUNS / plain):
+        folder = folder_of(base)
+        if (folder / FACTS).is_file():
+            return folder
+    for base in (Path(plain), RUNS / plain):
+        if (base / "MANIFEST.sha256").is_file():
+            raise UsageError(
+                f"{base} is finished, there is nothing to resume: forecaster predict --model {base}"
+            )
+    known = ", ".join(sorted(folder.name.removesuffix(SUFFIX) for folder, _ in _all()))
+    raise UsageError(
+        f"--resume {which}: there is no such run in {RUNS.resolve()}; unfinished: {known or 'none'}"
+    )
+
+
+def differing(before: Mapping[str, Any], config: "RunConfig") -> list[str]:
+    """The values that another configuration has, of those that decide the result."""
+    from forecaster.config import decisive, leaves
+
+    then = dict(leaves(decisive(before)))
+    now = dict(leaves(decisive(config.to_dict())))
+    return [
+        f"{key} was {_text(then, key)} and is {_text(now, key)}"
+        for key in [*then, *(key for key in now if key not in then)]
+        if then.get(key) != now.get(key)
+    ]
+
+
+def _text(values: Mapping[str, Any], key: str) -> str:
+    return json.dumps(values[key]) if key in values else "absent"
+
+
+def _all() -> list[tuple[Path, dict[str, Any]]]:
+    """Every unfinished run that can be read."""
+    found = []
+    for folder in RUNS.glob(f"*{SUFFIX}"):
+        try:
+            found.append((folder, _read(folder)))
+        except (StorageError, UsageError):
+            continue
+    return found
+
+
+def _hold(folder: Path) -> FileLock | None:
+    """The lock of a run; None where another process has it."""
+    lock = FileLock(folder / "lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        return None
+    except OSError as error:
+        raise StorageError(f"{folder} could not be locked: {error}") from error
+    return lock
+
+
+def _write(folder: Path, facts: Mapping[str, Any]) -> None:
+    files.write(folder / FACTS, (json.dumps(facts, indent=1) + "\n").encode())
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    file = folder / FACTS
+    try:
+        facts: dict[str, Any] = json.loads(file.read_text())
+    except (OSError, ValueError) as error:
+        raise StorageError(f"{file} cannot be read: {error}") from error
+    if not isinstance(facts, dict) or facts.get("format") != FORMAT:
+        raise UsageError(f"{file} was written by another version of forecaster")
+    return facts

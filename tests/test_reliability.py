@@ -1,0 +1,159 @@
+"""What docs/reliability.md promises, with real processes and real signals.
+
+`.ci/long` asks for more of each: FORECASTER_KILLS=20 FORECASTER_SIGNALS=100.
+"""
+
+import os
+import random
+import signal
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from forecaster.track import MlflowClient  # by way of track, which silences MLflow first
+
+from .forked import Forked, Job, forked
+
+SIGNALS = int(os.environ.get("FORECASTER_SIGNALS", "5"))
+KILLS = int(os.environ.get("FORECASTER_KILLS", "2"))
+EPOCHS = 12
+TRAIN = (
+    *("train", "--data", "small.csv", "--horizon", "5", "--lookback", "36", "--no-register"),
+    *("--epochs", str(EPOCHS), "--set", "model.name=tokens", "--set", "model.width=4"),
+    *("--set", "model.parts=3", "--set", "model.heads=1", "--set", "train.patience=99"),
+    *("--set", "train.schedule=halve", "--set", "train.batch=64"),
+)
+WEIGHTS = ("model.safetensors", "parts.safetensors", "intervals.safetensors", "golden.safetensors")
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("home")
+    steps = np.arange(500)[:, None]
+    noise = 0.1 * np.random.default_rng(0).normal(size=(500, 3))
+    values = 20 + np.sin(steps * np.pi / 6) * [1, 5, 0.2] + noise
+    frame = pd.DataFrame(values, columns=["a", "b", "c"])
+    frame.insert(0, "date", pd.date_range("2020-01-01", periods=500, freq="h"))
+    frame.to_csv(folder / "small.csv", index=False)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def start(home):
+    with forked(home) as processes:
+        yield processes
+
+
+@pytest.fixture(scope="module")
+def whole(start: Forked, home: Path):
+    """The files of a training that nothing disturbed, and the seconds that one takes."""
+    assert start.start(*TRAIN).wait() == 0
+    begun = time.monotonic()
+    job = start.start(*TRAIN, "--set", "seed=1")  # the first one also makes the tracker's tables
+    assert job.wait() == 0, job.err
+    seconds = time.monotonic() - begun
+    (folder,) = (home / "runs").glob("small-5-prob-s0-*")
+    return contents(folder), seconds
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {name: (folder / name).read_bytes() for name in WEIGHTS}
+
+
+def kill(job: Job) -> None:
+    with suppress(ProcessLookupError):  # it may have ended
+        os.kill(job.id, signal.SIGKILL)
+    assert job.wait() in (-signal.SIGKILL, 0)
+
+
+def bundle_of(job: Job) -> Path:
+    (line,) = [line for line in job.out.splitlines() if line.startswith("bundle ")]
+    return job.folder / line.split()[1]
+
+
+def runs(home: Path) -> dict[str, str]:
+    """The status of every run in the tracker."""
+    client = MlflowClient(f"sqlite:///{home}/mlflow.db")
+    return {run.info.run_id: run.info.status for run in client.search_runs(["1"])}
+
+
+def points(home: Path, id: str, key: str) -> list[int]:
+    client = MlflowClient(f"sqlite:///{home}/mlflow.db")
+    return [point.step for point in client.get_metric_history(id, key)]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # MLflow's use of SQLAlchemy
+class TestKilled:
+    """A process that is killed at any moment leaves a run that goes on."""
+
+    @pytest.mark.timeout(600 + 300 * KILLS)
+    def test_the_weights_are_those_of_a_run_that_was_not(self, start, home, whole):
+        reference, seconds = whole
+        moments, resumed = random.Random(0), 0
+        for number in range(KILLS):
+            job = start.start(*TRAIN, "--force")
+            if number % 2:
+                time.sleep(moments.uniform(0.1, 1) * seconds)
+                kill(job)
+            else:  # in the midst of its training, and once more on the way
+                for epoch in sorted(moments.sample(range(1, EPOCHS - 4), 2)):
+                    job.reach(f"epoch {epoch}/")
+                    time.sleep(moments.uniform(0, 0.2))
+                    kill(job)
+                    job = start.start(*TRAIN, "--force", "--resume", "auto")
+                kill(job)
+            job = start.start(*TRAIN, "--force", "--resume", "auto")
+            assert job.wait() == 0, job.err
+            assert contents(bundle_of(job)) == reference, job.err
+            resumed += f"resumes {bundle_of(job).name} at epoch" in job.err
+            assert list((home / "runs").glob("*.unfinished")) == []
+            id = next(line for line in job.out.splitlines() if line.startswith("run ")).split()[2]
+            assert runs(home)[id] == "FINISHED"
+            assert points(home, id, "train_loss") == list(range(1, EPOCHS + 1))
+        assert resumed > 0, "some were killed in the midst of their training"
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # MLflow's use of SQLAlchemy
+class TestStopped:
+    """A signal at any moment ends a run in order."""
+
+    @pytest.mark.timeout(600 + 120 * SIGNALS)
+    def test_it_ends_within_ten_seconds_and_goes_on(self, start, home, whole):
+        reference, seconds = whole
+        moments, told = random.Random(1), 0
+        before = runs(home)
+        for number in range(SIGNALS):
+            which = moments.choice([signal.SIGINT, signal.SIGTERM])
+            job = start.start(*TRAIN, "--force")
+            job.reach("\n")  # it has begun
+            if number % 2:
+                job.reach(f"epoch {moments.randint(1, EPOCHS - 2)}/")
+            else:
+                time.sleep(moments.uniform(0, 1) * seconds)
+            begun = time.monotonic()
+            with suppress(ProcessLookupError):
+                os.kill(job.id, which)
+            status = job.wait()
+            assert time.monotonic() - begun < 10
+            assert "Traceback" not in job.err
+            new = {id: status for id, status in runs(home).items() if id not in before}
+            before |= new
+            if status in (0, -which):  # it had done everything, or was ending for that reason
+                assert set(new.values()) == {"FINISHED"}
+                continue
+            assert status == 128 + which, job.err
+            assert job.err.splitlines()[-1] == "stopped"
+            assert set(new.values()) <= {"KILLED"}, "there may be none yet"
+            told += "to go on with it: forecaster train --resume " in job.err
+        assert told >= SIGNALS // 2
+        for folder in (home / "runs").glob("*.unfinished"):
+            assert list(folder.glob(".*")) == [], "nothing half written is left"
+        job = start.start(*TRAIN, "--force", "--resume", "auto")
+        assert job.wait() == 0
+        assert contents(bundle_of(job)) == reference
