@@ -16,7 +16,7 @@ Runs = Annotated[
 
 
 def sync(runs: Runs = None, as_json: AsJson = False) -> None:
-    """Upload to MLflow what it does not have yet of the runs in runs/.
+    """Upload to MLflow what it does not have yet of the runs.
 
     A run never waits for MLflow: what it could not tell, because MLflow was slow, hung or was
     away, is kept in runs/NAME.spool. Nothing is told twice. Runs under way are left alone.

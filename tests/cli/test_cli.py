@@ -22,6 +22,7 @@ COMMANDS = [
     ("evaluate",),
     ("reproduce",),
     ("tune",),
+    ("sync",),
     ("predict",),
     ("export",),
     ("serve",),
