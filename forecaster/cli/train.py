@@ -187,7 +187,7 @@ def reproduce(
     run: Annotated[str, typer.Argument(metavar="RUN", help=MODEL, callback=can_be_models)],
     as_json: AsJson = False,
 ) -> None:
-    """Train a run again, from what its bundle keeps, and compare bit for bit.
+    """Train a run again from its bundle, and compare bit for bit.
 
     Nothing is kept or tracked. Exit status 65 where a tensor differs.
 
