@@ -839,7 +839,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "matrix": lambda: study.matrix(results("comparison")),
     **{
         f"{kind.__name__}_{name}": partial(_studied, kind, name)
-        for kind in (study.regime, study.cost)
+        for kind in (study.regime, study.pooled, study.cost)
         for name in (*study.REGIMES, "settings")
     },
     "serving": serving,

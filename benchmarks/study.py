@@ -5,13 +5,15 @@ known.europe to known. Its tables are the groups of a grid: one data set, horizo
 type, and linear path or not.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
-from statistics import mean
+from statistics import mean, stdev
 from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from scipy.special import stdtrit  # type: ignore[import-untyped]
 
 from forecaster.attention import CATALOGUE
 from forecaster.compare.grid import LINEAR
@@ -240,6 +242,45 @@ def _lengths(
     axis.tick_params(labelsize=7)
     axis.spines[["top", "right"]].set_visible(False)
     return {attn: max(points) for attn, points in lines.items()}
+
+
+def pooled(documents: Sequence[Row], name: str) -> str:
+    """Each type against none and static over the data sets of a place together.
+
+    The mean logarithm of the ratio of errors over data sets, back as a percentage, with Student's
+    95 % interval over data sets: it speaks of other sets of the kind. Not corrected for many.
+    """
+    places: dict[tuple[str, int], list[dict[str, float]]] = defaultdict(list)
+    for (_, horizon, place, _), rows in tables(documents, name).items():
+        places[place, horizon].append({row["attn"]: row["mse"] for row in rows})
+    if not places:
+        return NOTHING
+    several = {key: own for key, own in places.items() if len(own) > 1}
+    heads = [
+        f"{place}, T = {horizon}, {len(own)} sets, − {reference}"
+        for (place, horizon), own in several.items()
+        for reference in ("none", "static")
+    ]
+    lines = [f"| attention | {' | '.join(heads)} |", f"| --- |{' --- |' * len(heads)}"]
+    for attn in [*CATALOGUE, LINEAR]:
+        cells = [
+            _ratio([math.log(each[attn] / each[reference]) for each in own])
+            if attn != reference and all({attn, reference} <= set(each) for each in own)
+            else "–"
+            for own in several.values()
+            for reference in ("none", "static")
+        ]
+        if set(cells) != {"–"}:
+            lines.append(f"| {attn} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _ratio(logarithms: Sequence[float]) -> str:
+    """ "−4.0 % [−7.7, −0.2]"."""
+    count, middle = len(logarithms), mean(logarithms)
+    arm = float(stdtrit(count - 1, 0.975)) * stdev(logarithms) / count**0.5
+    low, own, high = (100 * math.expm1(x) for x in (middle - arm, middle, middle + arm))
+    return f"{own:+.1f} % [{low:+.1f}, {high:+.1f}]"
 
 
 def cost(documents: Sequence[Row], name: str) -> str:

@@ -181,6 +181,14 @@ class TestStudy:
         assert lines[-1] == "| best floor | 0.5000 (cycle mean) | 0.5000 (cycle mean) |"
         assert render.study.regime(self.documents(), "usual") == render.study.NOTHING
 
+    def test_data_sets_together(self, render: ModuleType) -> None:
+        lines = render.study.pooled(self.documents(), "recall").splitlines()
+        assert lines[0].startswith("| attention | points, T = 16, 2 sets, − none |")
+        (full,) = [line for line in lines if line.startswith("| full |")]
+        # ratios of 1/6 and 1/12: their mean logarithm is that of 1/8.49, t of one degree 12.7
+        assert "| -88.2 % [-99.9, +863.4] |" in full
+        assert render.study.pooled(self.documents(), "known").count("\n") == 1, "one set alone"
+
     def test_costs_are_means_over_the_tables(self, render: ModuleType) -> None:
         lines = render.study.cost(self.documents(), "recall").splitlines()
         assert "| full | 2 s | 1.5 ms | – |" in lines
