@@ -253,9 +253,9 @@ def pooled(documents: Sequence[Row], name: str) -> str:
     places: dict[tuple[str, int], list[dict[str, float]]] = defaultdict(list)
     for (_, horizon, place, _), rows in tables(documents, name).items():
         places[place, horizon].append({row["attn"]: row["mse"] for row in rows})
-    if not places:
-        return NOTHING
     several = {key: own for key, own in places.items() if len(own) > 1}
+    if not several:
+        return NOTHING
     heads = [
         f"{place}, T = {horizon}, {len(own)} sets, − {reference}"
         for (place, horizon), own in several.items()

@@ -187,7 +187,8 @@ class TestStudy:
         (full,) = [line for line in lines if line.startswith("| full |")]
         # ratios of 1/6 and 1/12: their mean logarithm is that of 1/8.49, t of one degree 12.7
         assert "| -88.2 % [-99.9, +863.4] |" in full
-        assert render.study.pooled(self.documents(), "known").count("\n") == 1, "one set alone"
+        one_set = render.study.pooled(self.documents(), "known")
+        assert one_set == render.study.NOTHING
 
     def test_costs_are_means_over_the_tables(self, render: ModuleType) -> None:
         lines = render.study.cost(self.documents(), "recall").splitlines()
