@@ -191,7 +191,7 @@ def reproduce(
 
     Nothing is kept or tracked. Exit status 65 where a tensor differs.
 
-    Example: forecaster reproduce runs/ETTh1-336-prob-s0-1f3a9c2e
+    Example: forecaster reproduce forecaster-ETTh1-M-all-336
     """
     from forecaster.predict import load_bundle
 
