@@ -95,6 +95,7 @@ def test_a_new_metric_of_a_grid_is_shown_everywhere(
 
     results = tmp_path / "benchmarks" / "results"
     results.mkdir(parents=True)
+    monkeypatch.syspath_prepend(BENCHMARKS)
     for name in ("compare", "render"):
         spec = importlib.util.spec_from_file_location(f"{name}_script", BENCHMARKS / f"{name}.py")
         assert spec is not None
