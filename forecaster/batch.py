@@ -47,9 +47,10 @@ class Done:
     rows: int
 
 
-def parts(wanted: str) -> list[Part]:
+def parts(wanted: str, output: Path) -> list[Part]:
     """The files that a folder holds or a pattern names, in the order of their names.
 
+    What lies in the folder `output` is what was forecast before, and not among them.
     Raises UnavailableError where there are none, UsageError where two would be written to one name.
     """
     root = Path(wanted)
@@ -58,6 +59,7 @@ def parts(wanted: str) -> list[Part]:
         root = Path(*_literal(root))
     files = sorted(Path(each) for each in glob.glob(pattern, recursive=True))
     files = [each for each in files if each.is_file() and each.name.endswith(TABLES)]
+    files = [each for each in files if output.resolve() not in each.resolve().parents]
     if not files:
         raise UnavailableError(f"no file of rows ({', '.join(TABLES)}) is named by {wanted}")
     found: dict[str, Part] = {}
@@ -126,10 +128,7 @@ def forecast_all(
             if known:
                 kept += 1
             else:
-                target.parent.mkdir(parents=True, exist_ok=True)
-                temporary = target.with_name(f".{target.name}")
-                write(frame, temporary)
-                temporary.replace(target)
+                _keep(frame, write, target)
                 _append(output / LOG, {"file": part.name, **facts})
                 written, rows = written + 1, rows + len(frame)
             bar.advance(part.name, 1)
@@ -140,6 +139,17 @@ def forecast_all(
             "again: what is written is kept."
         )
     return Done(written, kept, rows)
+
+
+def _keep(frame: "pd.DataFrame", write: Write, target: Path) -> None:
+    """The file `target`, whole or as it was before. Raises StorageError."""
+    temporary = target.with_name(f".{target.name}")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write(frame, temporary)
+        temporary.replace(target)
+    except OSError as error:
+        raise StorageError(f"{target} could not be written: {error}") from error
 
 
 def _claim(frame: "pd.DataFrame", time: str, name: str, owners: dict[tuple[str, ...], str]) -> None:

@@ -16,7 +16,6 @@ import logging
 import math
 import os
 import re
-import shlex
 import shutil
 import sqlite3
 import sys
@@ -64,7 +63,7 @@ from forecaster import signals, spools
 from forecaster.errors import ForecasterError, Stopped, StorageError, UnavailableError, UsageError
 from forecaster.lookup import did_you_mean, model_reference
 from forecaster.progress import Say
-from forecaster.resources import PACKAGE, TRACKING, tracking_uri, without_password
+from forecaster.resources import PACKAGE, TRACKING, tracking_uri, ui, without_password
 from forecaster.spools import END, Sender, Spool
 
 if TYPE_CHECKING:
@@ -758,12 +757,9 @@ def _now() -> int:
 
 
 def ui_command(uri: str, state: Mapping[str, str]) -> str:
-    shown = without_password(uri)
-    if not uri.startswith(("http://", "https://")):
-        return f"mlflow ui --backend-store-uri {shlex.quote(shown)}"
-    if "run" not in state:
-        return f"{shown} after {SYNC}"
-    return f"{shown.rstrip('/')}/#/experiments/{state['experiment']}/runs/{state['run']}"
+    if uri.startswith(("http://", "https://")) and "run" not in state:
+        return f"{without_password(uri)} after {SYNC}"
+    return ui(uri, f"/#/experiments/{state.get('experiment')}/runs/{state.get('run')}")
 
 
 def download(reference: str, folder: Path) -> dict[str, str]:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import yaml
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
-from forecaster import resources
+from forecaster import files, resources
 from forecaster.config import (
     Loaded,
     RunConfig,
@@ -127,9 +127,8 @@ def read_space(wanted: str) -> Space:
     except ValidationError as error:
         found = error.errors(include_url=False)
         key = str(found[0]["loc"][0])
-        meant = (
-            Range.__name__ if isinstance(values[key], dict) else "list"
-        )  # of the two, by its form
+        # of the two that a value may be, that which it looks like
+        meant = Range.__name__ if isinstance(values[key], dict) else "list"
         problem = next(
             each for each in found if each["loc"][0] == key and meant in str(each["loc"][1:])
         )
@@ -200,10 +199,7 @@ def run(
         raise ForecasterError(f"no trial of {folder} came to a figure{why}")
     file = folder / "best.yaml"
     best = load(_sets(found[0].values)).config.to_dict()
-    try:
-        file.write_text(yaml.safe_dump(best, sort_keys=False), encoding="utf-8")
-    except OSError as error:
-        raise StorageError(f"{file} could not be written: {error}") from error
+    files.write(file, yaml.safe_dump(best, sort_keys=False).encode())
     return Found(folder, found, file, tracker.ui_command)
 
 

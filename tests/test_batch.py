@@ -11,6 +11,7 @@ from forecaster.batch import LOG, Done, Part, forecast_all, parts
 from forecaster.cli.output import write
 from forecaster.errors import DataError, StorageError, UnavailableError, UsageError
 
+OUT = Path("out")
 REQUEST = {"model": "sha256:a", "horizon": 2}
 
 
@@ -36,7 +37,7 @@ class Forecaster:
 
 
 def run(forecast=None, files=None, output="out", request=REQUEST, say=lambda text: None):
-    files = parts("in") if files is None else files
+    files = parts("in", OUT) if files is None else files
     forecast = forecast or Forecaster()
     return forecast_all(forecast, write, files, Path(output), "time", request, say)
 
@@ -52,24 +53,29 @@ class TestParts:
     def test_of_a_folder_and_of_a_pattern(self):
         panel(Path("in/year=2026/d.csv"), "d")
         Path("in/notes.txt").write_text("none")
-        assert [each.name for each in parts("in")] == [
+        assert [each.name for each in parts("in", OUT)] == [
             "a.parquet", "b.parquet", "c.parquet", "year=2026/d.csv",
         ]  # fmt: skip
-        assert [each.name for each in parts("in/*.parquet")] == [
+        assert [each.name for each in parts("in/*.parquet", OUT)] == [
             "a.parquet", "b.parquet", "c.parquet",
         ]  # fmt: skip
-        assert parts("in/**/d.csv")[0] == Part(Path("in/year=2026/d.csv"), "year=2026/d.csv")
-        assert parts("in/b.parquet")[0].name == "b.parquet"
+        assert parts("in/**/d.csv", OUT)[0] == Part(Path("in/year=2026/d.csv"), "year=2026/d.csv")
+        assert parts("in/b.parquet", OUT)[0].name == "b.parquet"
+
+    def test_an_output_inside_the_input_is_no_input(self):
+        files = parts("in", Path("in/out"))
+        assert run(files=files, output="in/out").written == 3
+        assert parts("in", Path("in/out")) == files
 
     def test_none(self):
         with pytest.raises(UnavailableError, match=r"no file of rows \(.csv, .*named by in/\*.xyz"):
-            parts("in/*.xyz")
+            parts("in/*.xyz", OUT)
 
     def test_two_that_would_be_one(self):
         panel(Path("in/a.feather.csv"), "x").rename("in/a.tsv")
         panel(Path("in/a.csv"), "x")
         with pytest.raises(UsageError, match=r"in/a.csv and of in/a.tsv would both be .* a.csv"):
-            parts("in")
+            parts("in", OUT)
 
 
 def test_each_file_gets_its_own():
@@ -142,14 +148,14 @@ def test_a_bad_file_costs_no_other():
 def test_ids_of_a_csv_stay_as_they_are_written():
     for name in ("001", "1"):
         panel(Path(f"in/{name}.csv"), name)
-    assert run(files=parts("in/*.csv")).written == 2
-    assert run(files=parts("in/*.csv")) == Done(written=0, kept=2, rows=0)
+    assert run(files=parts("in/*.csv", OUT)).written == 2
+    assert run(files=parts("in/*.csv", OUT)) == Done(written=0, kept=2, rows=0)
 
 
 def test_files_of_one_series_have_no_ids():
     for name in "xy":
         write(pd.DataFrame({"time": ["2026-01-01"], "load": [1.0]}), Path(f"{name}.csv"))
-    assert run(files=parts("[xy].csv")) == Done(written=2, kept=0, rows=2)
+    assert run(files=parts("[xy].csv", OUT)) == Done(written=2, kept=0, rows=2)
 
 
 def test_an_output_that_is_no_folder():

@@ -145,7 +145,9 @@ def predict(
             )  # fmt: skip
             return found
 
-        done = batch.forecast_all(one, write, batch.parts(input), output, time, request, say)
+        done = batch.forecast_all(
+            one, write, batch.parts(input, output), output, time, request, say
+        )
         say(f"wrote {done.rows} rows to {done.written} files in {output}, {done.kept} were there")
         if as_json:
             print_json(asdict(done))

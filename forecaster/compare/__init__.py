@@ -94,6 +94,7 @@ def run(
 
     With `ray`, the address of a cluster as `cluster.each` takes it, they run there, each with so
     much of a GPU, and their files come back.
+
     A cell that fails stops no other. The tracker is told of each cell as it finishes, by this
     process alone; when it is lost on the way, the grid goes on, and the next call catches up.
     """

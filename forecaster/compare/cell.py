@@ -28,6 +28,7 @@ from safetensors.numpy import load_file as load_arrays
 from safetensors.numpy import save_file as save_arrays
 from safetensors.torch import save_file as save_weights
 
+from forecaster import files
 from forecaster.compare.grid import Cell, Data, amounts_to_full, tokens
 from forecaster.datasets import Windows
 from forecaster.datasets.seasons import hang_together
@@ -179,10 +180,10 @@ def train_apart(shared: Shared, cell: Cell) -> dict[str, bytes]:
         return {file.name: file.read_bytes() for file in done.folder.iterdir()}
 
 
-def unpack(folder: Path, files: dict[str, bytes]) -> Finished:
+def unpack(folder: Path, contents: dict[str, bytes]) -> Finished:
     """The folder of a cell from its files, there whole or not at all."""
     with _beside(folder) as temporary:
-        for name, content in files.items():
+        for name, content in contents.items():
             (temporary / name).write_bytes(content)
     return read(folder)
 
@@ -269,9 +270,4 @@ def _beside(folder: Path) -> Iterator[Path]:
 
 def write_json(file: Path, document: dict[str, Any]) -> None:
     """A file that is there whole or as it was before. Raises StorageError."""
-    temporary = file.with_name(f".{file.name}")
-    try:
-        temporary.write_text(json.dumps(document, indent=1, allow_nan=False) + "\n")
-        temporary.replace(file)
-    except OSError as error:
-        raise StorageError(f"{file} could not be written: {error}") from error
+    files.write(file, (json.dumps(document, indent=1, allow_nan=False) + "\n").encode())
