@@ -49,6 +49,8 @@ WEIGHTS = "model.safetensors"
 INTERVALS = "intervals.safetensors"
 JSON_FILES = ("config.json", "schema.json", "metrics.json", "about.json", "parts.json")
 GOLDEN = "golden.safetensors"
+FORECAST_THREADS = 1
+"""Of a CPU, for a forecast: a second one gains little, and other batches gain more by it."""
 PARTS = "parts.safetensors"
 FILES = (*JSON_FILES, WEIGHTS, PARTS, INTERVALS, GOLDEN)
 
@@ -100,6 +102,11 @@ class Bundle:
     def name(self) -> str:
         """`forecaster-<data>-<features>-<target>-<horizon>`, the registered name."""
         return str(self.about["name"])
+
+    @property
+    def forecast_threads(self) -> int:
+        """How many threads of a CPU made the golden forecast, and make all others."""
+        return int(self.about.get("forecast_threads", FORECAST_THREADS))
 
     @property
     def past(self) -> int:

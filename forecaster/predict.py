@@ -51,7 +51,7 @@ class Forecaster:
         sizes = len(schema.columns), len(schema.targets)
         self.ranges = None if ranges is None else remarks.Ranges.from_dict(ranges, *sizes)
         self.model = bundle.build().to(self.device)
-        self.runner = Runner(self.model, self.device)
+        self.runner = Runner(self.model, self.device, bundle.forecast_threads)
         self._runners = {self.needs: self.runner}
         """Of the parts that need no more than so many rows."""
 
@@ -192,7 +192,7 @@ class Forecaster:
 
             left = self.model.within(reach)
             assert left is not None  # nor is it from `least` on
-            self._runners[reach] = Runner(left, self.device)
+            self._runners[reach] = Runner(left, self.device, self.bundle.forecast_threads)
         return self._runners[reach]
 
     def remarks(
@@ -458,7 +458,11 @@ class Forecaster:
 
 
 def keep(bundle: "Bundle", folder: Path) -> "Bundle":
-    """Save a finished model with the forecast of its example, made on the CPU."""
+    """Save a finished model with the forecast of its example, made on the CPU, and the number of
+    threads that it was made on."""
+    from forecaster.bundle import FORECAST_THREADS
+
+    bundle = replace(bundle, about={**bundle.about, "forecast_threads": FORECAST_THREADS})
     return replace(bundle, golden=Forecaster(bundle, "cpu").golden()).save(folder)
 
 

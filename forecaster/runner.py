@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from forecaster import machine
 from forecaster.attention import Attention
 from forecaster.errors import DeviceLostError
 from forecaster.parts import Blend
@@ -27,13 +28,14 @@ _TURN = Lock()  # of all runners: static inputs, and the settings of cuDNN, are 
 class Runner:
     """Calls `model.quantiles` on `device`, "cpu" or "cuda", which has its weights already.
 
+    On a CPU it takes `threads`, however many there are: another number gives other last digits.
     There is one graph for each power of two of windows up to LARGEST, with missing values or
     without, captured when it is first wanted; a batch is filled up with its last window. `graphs`
     is False on a CPU, with an attention that stalls, and after a capture failed (RuntimeWarning).
     """
 
-    def __init__(self, model: Blend, device: str) -> None:
-        self.model = model
+    def __init__(self, model: Blend, device: str, threads: int = 1) -> None:
+        self.model, self.threads = model, threads
         self._gpu = Cuda() if device == "cuda" else None
         self.graphs = self._gpu is not None and never_waits(model)
         self._graphs: dict[tuple[int, int], _Graph] = {}
@@ -50,7 +52,8 @@ class Runner:
         arrays = [past, known] if observed is None else [past, known, observed]
         with torch.inference_mode():
             if self._gpu is None:
-                return self._forward(*map(torch.from_numpy, arrays)).numpy()
+                with machine.threads(self.threads):
+                    return self._forward(*map(torch.from_numpy, arrays)).numpy()
             with _TURN:
                 return self._on_gpu(self._gpu, arrays)
 

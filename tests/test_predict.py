@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 import torch
 
+from forecaster import machine
 from forecaster.bundle import Bundle
 from forecaster.config import load
 from forecaster.datasets import load_card, locate, phase_weights
@@ -23,7 +24,7 @@ from forecaster.errors import (
 )
 from forecaster.intervals import Conditions, Intervals
 from forecaster.notices import NoticeCode
-from forecaster.predict import Forecaster, ask_tracker, load_bundle
+from forecaster.predict import Forecaster, ask_tracker, keep, load_bundle
 from forecaster.problem import find_data, make_problem
 from tests.bundles import COLUMNS, SEASON, blended, unsaved, warning
 from tests.service.toy import KINDS, make_bundle
@@ -352,7 +353,30 @@ class TestExample:
         assert len(forecaster.predict(forecaster.example)) == forecaster.bundle.horizon
 
 
-def test_two_processes_give_equal_bits(tmp_path):
+class TestThreads:
+    @pytest.mark.parametrize("count", [1, 3])
+    def test_a_forecast_takes_as_many_as_its_golden_one(self, count, monkeypatch):
+        bundle = unsaved()
+        bundle = replace(bundle, about={**bundle.about, "forecast_threads": count})
+        forecaster, seen = Forecaster(bundle, "cpu"), []
+        quantiles = forecaster.model.quantiles
+
+        def noting(*arrays):
+            seen.append(torch.get_num_threads())
+            return quantiles(*arrays)
+
+        monkeypatch.setattr(forecaster.model, "quantiles", noting)
+        with machine.threads(2):
+            forecaster.golden()
+            assert torch.get_num_threads() == 2
+        assert seen == [count]
+
+    def test_the_number_is_kept(self, tmp_path):
+        assert "forecast_threads" not in unsaved().about
+        assert keep(unsaved(), tmp_path / "kept").about["forecast_threads"] == 1
+
+
+def test_processes_with_other_threads_give_equal_bits(tmp_path):
     unsaved("informer").save(tmp_path)
     program = """
         import sys
@@ -363,7 +387,12 @@ def test_two_processes_give_equal_bits(tmp_path):
         print({"mlflow", "lightning", "fastapi"} & set(sys.modules))
     """
     command = [sys.executable, "-c", textwrap.dedent(program), str(tmp_path)]
-    running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    running = [
+        subprocess.Popen(
+            command, stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": count}
+        )
+        for count in "12"
+    ]
     (one, heavy), (two, _) = (process.communicate()[0].splitlines() for process in running)
     assert one == two
     assert len(one) == 6 * 3 * 16
@@ -371,7 +400,7 @@ def test_two_processes_give_equal_bits(tmp_path):
     forecaster = Forecaster.load(tmp_path, "cpu")
     here = forecaster.predict(forecaster.example).iloc[:, 1:].to_numpy()
     there = np.frombuffer(bytes.fromhex(one)).reshape(here.shape)
-    np.testing.assert_allclose(here / there, 1, atol=1e-5)
+    np.testing.assert_array_equal(here, there)
 
 
 class TestLoad:

@@ -83,10 +83,6 @@ class Batcher(Generic[Item, Result]):
         """How many of the threads run a batch."""
         return len(self._threads) - self._free
 
-    def alone(self) -> bool:
-        """Whether the calling thread is the first, and no other one runs a batch."""
-        return current_thread() is self._threads[0] and self.busy == 1
-
     def submit(
         self,
         key: Hashable,

@@ -59,7 +59,6 @@ class Store:
         self.lost = ""
         self.slots = [Slot(source) for source in settings.models]
         threads, batch = _threads_and_batch(settings)
-        self.cores, self.threads = torch.get_num_threads(), threads
         self.batcher: Batcher[Inputs, Forecast] = Batcher(
             batch, settings.max_wait_ms / 1e3, settings.max_queue, threads
         )
@@ -170,9 +169,6 @@ class Store:
         if self.lost:
             raise HttpError(503, self.lost, retry=60)
         began = perf_counter()
-        if served.forecaster.device == "cpu":
-            alone = self.batcher.alone()
-            torch.set_num_threads(self.cores if alone else max(1, self.cores // self.threads))
         forecasts = None
         try:
             with suppress(torch.OutOfMemoryError):
@@ -197,9 +193,7 @@ class Store:
         return slot.served
 
     def _watch(self) -> None:
-        # OpenMP lets the threads of a team sleep at every operation when the teams of all threads
-        # together have more than there are cores: a lone batch's team is to be the only one
-        torch.set_num_threads(1)
+        torch.set_num_threads(1)  # a load while others ask leaves them the other cores
         self.load()
         gc.freeze()  # else every few requests the collector goes through all that torch brought
         seconds = self.settings.poll_seconds
@@ -282,8 +276,8 @@ def store_of(request: Request) -> Store:
 def _threads_and_batch(settings: Settings) -> tuple[int, int]:
     """How many batches run at the same time, and of how many series at most.
 
-    On a CPU batches side by side share the cores: two of one thread each gain more than one of two,
-    whose threads wait for each other at every operation; and small ones stay in its caches.
+    On a CPU two batches of one thread each gain more than one of two, whose threads wait for each
+    other at every operation; and small ones stay in its caches.
     """
     cuda = settings.device == "cuda" or (settings.device == "auto" and torch.cuda.is_available())
     threads, batch = (1, 64) if cuda else (min(torch.get_num_threads(), 4), 16)

@@ -16,6 +16,7 @@ import pytest
 import torch
 from fastapi.testclient import TestClient
 
+from forecaster import machine
 from forecaster.predict import Forecaster
 from forecaster_service.store import Store
 from tests.service.toy import HORIZON, PAST, mean, start
@@ -125,6 +126,16 @@ def test_batches_side_by_side_answer_as_one_after_the_other(
         found = list(pool.map(lambda body: mean(both, body), bodies * 4))
     for forecast, other in zip(found, expected * 4, strict=True):
         np.testing.assert_allclose(forecast, other, rtol=1e-5, atol=1e-5)
+
+
+def test_under_load_a_forecast_of_one_series_has_the_same_bits(full: Body, folder: Path) -> None:
+    bodies = different(full, 8, missing=True)
+    with machine.threads(3), start(model=str(folder), threads=2, max_batch=1) as client:
+        alone = [mean(client, body) for body in bodies]
+        with ThreadPoolExecutor(8) as pool:
+            together = list(pool.map(lambda body: mean(client, body), bodies * 4))
+    for forecast, other in zip(together, alone * 4, strict=True):
+        np.testing.assert_array_equal(forecast, other)
 
 
 def test_a_series_that_cannot_be_forecast_fails_alone(client: TestClient, full: Body) -> None:

@@ -194,30 +194,20 @@ def test_threads_that_are_free_share_what_waits(make: Make, device: Device) -> N
     assert shares in ([3, 3], [2, 4])
 
 
-def test_one_after_the_other_runs_in_the_first_thread_alone(make: Make, device: Device) -> None:
+def test_one_after_the_other_runs_in_the_first_thread(make: Make, device: Device) -> None:
     device.open.set()
     batcher = make(threads=3)
-    seen: list[tuple[str, bool]] = []
+    seen: list[str] = []
 
     def note(items: Sequence[float]) -> list[float]:
-        seen.append((threading.current_thread().name, batcher.alone()))
+        seen.append(threading.current_thread().name)
         return list(items)
 
     for number in range(20):
         while batcher.busy:
             time.sleep(0.001)
         assert batcher.submit("a", note, [number]).result(SECONDS).results == [number]
-    assert set(seen) == {("forecast-0", True)}
-
-
-def test_beside_others_no_batch_is_alone(make: Make, device: Device) -> None:
-    batcher = make(threads=2)
-    first = batcher.submit("a", device, [1])
-    device.wait_until_busy()
-    alone = batcher.submit("b", lambda items: [batcher.alone() for _ in items], [2])
-    assert alone.result(SECONDS).results == [False]
-    device.open.set()
-    assert results([first]) == [[1]]
+    assert set(seen) == {"forecast-0"}
 
 
 def test_what_runs_in_two_threads_at_once_counts_once(make: Make, device: Device) -> None:
