@@ -6,22 +6,32 @@ only where that has changed. Memory is that of the largest file, and of the seri
 
 import glob
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from forecaster.errors import DataError, StorageError, UnavailableError, UsageError
+from forecaster.errors import (
+    DataError,
+    ForecasterError,
+    StorageError,
+    UnavailableError,
+    UsageError,
+)
 from forecaster.progress import Bar
 from forecaster.resources import TABLES
+from forecaster.workers import FailedError
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from forecaster.bundle import Bundle
+    from forecaster.predict import Forecaster
+
 LOG = "forecasts.jsonl"
 """In the folder of the output: the request, then a line for each file that is written."""
 
-Forecast = Callable[[Path], "pd.DataFrame"]
+Say = Callable[[str], None]
 Write = Callable[["pd.DataFrame", Path], None]
 
 
@@ -36,6 +46,83 @@ class Part:
         """What tells whether the file is still the one that was forecast."""
         known = self.source.stat()
         return {"size": known.st_size, "changed": known.st_mtime_ns}
+
+
+@dataclass(frozen=True)
+class Draft:
+    """What became of a file: its forecasts lie beside their place, or `refused` says why not.
+
+    `rows` were written, of the `series` of these ids; `said` are sentences about the file.
+    """
+
+    rows: int = 0
+    series: Sequence[tuple[str, ...]] = ()
+    said: Sequence[str] = ()
+    refused: str = ""
+
+
+Each = Callable[[Sequence[Part]], Iterable[tuple[Part, Draft | ForecasterError | FailedError]]]
+"""`Work.draft` of some files, in any order, here or elsewhere."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """How files are forecast, by whatever process: all but the model and the files.
+
+    `output` is the folder and `here` what relative paths begin at; `options` go to
+    `Forecaster.predict`. A frame has id columns, then the column `time`, then values; `write` keeps
+    it by the ending of a name.
+    """
+
+    write: Write
+    output: Path
+    time: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    here: Path = Path()
+
+    def draft(self, predict: Callable[..., "pd.DataFrame"], part: Part) -> Draft:
+        """Forecast a file by the method `predict` of a model, and write that beside its place.
+
+        Raises StorageError where that fails.
+        """
+        said: list[str] = []
+
+        def say(text: str) -> None:
+            said.append(str(text))  # a plain one, which travels
+
+        try:
+            frame = predict(
+                self.here / part.source, where=str(part.source), say=say, **self.options
+            )
+        except (DataError, UsageError) as error:
+            return Draft(said=said, refused=_named(part.source, error))
+        _write(frame, self.write, _beside(self.here / self.output / part.name))
+        return Draft(len(frame), _series(frame, self.time), said)
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What processes elsewhere have in common: the work, the model, and the device to have it."""
+
+    work: Work
+    bundle: "Bundle"
+    device: str
+
+
+def draft_apart(shared: Shared, part: Part) -> Draft | ForecasterError:
+    """`Work.draft` by a process that lives for it; what it raises as a value."""
+    from forecaster.predict import Forecaster
+
+    try:
+        if shared.bundle.digest not in _models:
+            _models[shared.bundle.digest] = Forecaster(shared.bundle, shared.device)
+        return shared.work.draft(_models[shared.bundle.digest].predict, part)
+    except ForecasterError as error:
+        return error
+
+
+_models: dict[str, "Forecaster"] = {}
+"""What this process has built, once, by its digest."""
 
 
 @dataclass(frozen=True)
@@ -93,44 +180,66 @@ def _name(file: Path) -> str:
 
 
 def forecast_all(
-    forecast: Forecast,
-    write: Write,
+    each: Each,
     files: Sequence[Part],
     output: Path,
     time: str,
     request: Mapping[str, Any],
-    say: Callable[[str], None] = lambda _: None,
+    say: Say = lambda _: None,
 ) -> Done:
     """Write the forecasts of each file into the folder `output`.
 
-    `forecast` gives the frame of a file: id columns, then the column `time`, then values; `write`
-    keeps a frame by the ending of the name. `request` is what decides the forecasts but for the
-    files. A file that cannot be forecast is told, and the others are forecast; in the end DataError
-    names how many. Raises UsageError where the folder holds the forecasts of another request,
-    DataError where a series id lies in two files, StorageError where nothing can be written.
+    `each` drafts those that are not there; this process alone puts drafts into their place, once no
+    other file has one of their series. `request` is what decides the forecasts but for the files.
+    A file that cannot be forecast is told, and the others are forecast; in the end DataError names
+    how many. Raises UsageError where the folder holds the forecasts of another request,
+    StorageError where nothing can be written.
     """
     done = _open(output, request)
     owners: dict[tuple[str, ...], str] = {}
+    told: set[str] = set()
     failed: list[str] = []
+    missing: list[Part] = []
     kept = written = rows = 0
+    facts = {part.name: part.facts() for part in files}
+
+    def refuse(part: Part, why: str) -> None:
+        failed.append(part.name)
+        say(why)
+        bar.advance(part.name, 1)
+
     with Bar("forecasting", len(files)) as bar:
         for part in files:
-            target, facts = output / part.name, part.facts()
-            known = done.get(part.name) == facts and target.is_file()
-            try:
-                frame = _read(target) if known else forecast(part.source)
-                _claim(frame, time, part.name, owners)
-            except DataError as error:
-                failed.append(part.name)
-                say(f"{part.source}: {error}")
-                bar.advance(part.name, 1)
+            target = output / part.name
+            if done.get(part.name) != facts[part.name] or not target.is_file():
+                missing.append(part)
                 continue
-            if known:
-                kept += 1
-            else:
-                _keep(frame, write, target)
-                _append(output / LOG, {"file": part.name, **facts})
-                written, rows = written + 1, rows + len(frame)
+            if shared := _claim(_series(_read(target), time), part.name, owners):
+                refuse(part, f"{part.source}: {shared}")
+                continue
+            kept += 1
+            bar.advance(part.name, 1)
+        for part, draft in each(missing):
+            if isinstance(draft, ForecasterError):
+                raise draft
+            if isinstance(draft, FailedError):
+                refuse(part, f"{part.source}: its process {draft}")
+                continue
+            for text in draft.said:
+                if text not in told:  # what is said of the model, once
+                    told.add(text)
+                    say(f"{part.source}: {text}")
+            if draft.refused:
+                refuse(part, draft.refused)
+                continue
+            target = output / part.name
+            if shared := _claim(draft.series, part.name, owners):
+                _beside(target).unlink(missing_ok=True)
+                refuse(part, f"{part.source}: {shared}")
+                continue
+            _place(target)
+            _append(output / LOG, {"file": part.name, **facts[part.name]})
+            written, rows = written + 1, rows + draft.rows
             bar.advance(part.name, 1)
     if failed:
         raise DataError(
@@ -141,31 +250,54 @@ def forecast_all(
     return Done(written, kept, rows)
 
 
-def _keep(frame: "pd.DataFrame", write: Write, target: Path) -> None:
-    """The file `target`, whole or as it was before. Raises StorageError."""
-    temporary = target.with_name(f".{target.name}")
+def _named(file: Path, error: ForecasterError) -> str:
+    """What is wrong with a file, with its name."""
+    text = str(error)
+    return text if str(file) in text else f"{file}: {text}"
+
+
+def _beside(target: Path) -> Path:
+    return target.with_name(f".{target.name}")
+
+
+def _write(frame: "pd.DataFrame", write: Write, file: Path) -> None:
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        write(frame, temporary)
-        temporary.replace(target)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write(frame, file)
     except OSError as error:
-        raise StorageError(f"{target} could not be written: {error}") from error
+        raise StorageError(f"{file} could not be written: {error}") from error
 
 
-def _claim(frame: "pd.DataFrame", time: str, name: str, owners: dict[tuple[str, ...], str]) -> None:
-    """Note whose series these are. Raises DataError where another file has one of them."""
+def _place(target: Path) -> None:
+    """Put what lies beside its place there. Raises StorageError."""
+    try:
+        _beside(target).replace(target)
+    except OSError as error:
+        raise StorageError(
+            f"{target} could not be written: {error}. Where other machines forecast, the folder "
+            "must be the same one on all of them."
+        ) from error
+
+
+def _series(frame: "pd.DataFrame", time: str) -> list[tuple[str, ...]]:
+    """The ids of its series, as a CSV gives them back; none where it is one without an id."""
     ids = list(frame.columns[: list(frame.columns).index(time)])
     if not ids:
-        return
-    for key in frame[ids].drop_duplicates().itertuples(index=False, name=None):
-        words = tuple(map(str, key))  # as a CSV gives them back
-        other = owners.setdefault(words, name)
+        return []
+    unique = frame[ids].drop_duplicates().itertuples(index=False, name=None)
+    return [tuple(map(str, key)) for key in unique]
+
+
+def _claim(series: Sequence[tuple[str, ...]], name: str, owners: dict[tuple[str, ...], str]) -> str:
+    """Note whose series these are; else what is wrong, where another file has one of them."""
+    for key in series:
+        other = owners.setdefault(key, name)
         if other != name:
-            shown = ", ".join(words)
-            raise DataError(
-                f"series '{shown}' lies in two files, whose forecasts are {other} and {name}: all "
-                "rows of a series belong into one file"
+            return (
+                f"series '{', '.join(key)}' lies in two files, whose forecasts are {other} and "
+                f"{name}: all rows of a series belong into one file"
             )
+    return ""
 
 
 def _open(output: Path, request: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

@@ -7,11 +7,14 @@ another.
 """
 
 import os
+import signal
 import socket
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+from forecaster import signals
 from forecaster.errors import UnavailableError
 from forecaster.workers import FailedError
 
@@ -33,10 +36,11 @@ def each(
     """(item, work(shared, item)) as they finish, or (item, FailedError) where it failed.
 
     `shared` is sent once to each machine. A task takes one processor and so much of a GPU; one
-    whose machine is lost is tried once more. `address` is that of a cluster as Ray takes it, or
-    LOCAL, which runs `processes` at a time. Raises UnavailableError where it cannot be reached.
+    whose machine or process is lost, such as for want of memory, is tried once more. `address` is
+    that of a cluster as Ray takes it, or LOCAL, which runs `processes` at a time. Raises
+    UnavailableError where it cannot be reached.
     """
-    with _joined(address, processes, gpus) as ray:
+    with joined(address, processes, gpus) as ray:
         known = ray.put(shared)
         task = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=1)(work)
         waiting = {task.remote(known, item): item for item in items}
@@ -53,15 +57,20 @@ def each(
 
 
 @contextmanager
-def _joined(address: str, processes: int, gpus: float) -> Iterator[Any]:
-    """Ray, connected to a cluster; left when the work ends, however it ends."""
+def joined(address: str, processes: int, gpus: float) -> Iterator[Any]:
+    """Ray, connected to a cluster; left when the work ends, however it ends.
+
+    `address` and `processes` as `each` has them. Raises UnavailableError.
+    """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # calls nobody
+    os.environ.setdefault("RAY_task_oom_retries", "1")  # else what is too large runs for ever
     try:
         import ray
     except ModuleNotFoundError as error:
         raise UnavailableError(
             f"--ray needs {error.name}; install it with: pip install 'forecaster[ray]'"
         ) from None
+    heeded = {each: signal.getsignal(each) or signal.SIG_DFL for each in signals.WANTED}
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
     try:
         _reach(address)
@@ -73,10 +82,13 @@ def _joined(address: str, processes: int, gpus: float) -> Iterator[Any]:
             )  # fmt: skip
         else:
             ray.init(address=address, **quiet)
-    except (OSError, RuntimeError, ValueError) as error:
+    except Exception as error:  # Ray raises that very class where a machine is slow to start it
         raise UnavailableError(
             f"no Ray cluster can be used at {address}: {str(error).splitlines()[0]}"
         ) from error
+    if threading.current_thread() is threading.main_thread():
+        for number, handler in heeded.items():  # Ray has put its own in their place
+            signal.signal(number, handler)
     try:
         yield ray
     finally:

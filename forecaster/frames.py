@@ -162,9 +162,7 @@ def ask(
 
     `most` limits the values that the steps between the first and the last stamp may have.
     """
-    steps = form.horizon if horizon is None else horizon
-    if not 1 <= steps <= form.horizon:
-        raise UsageError(f"this model forecasts 1 to {form.horizon} steps, got horizon={steps}")
+    steps = steps_of(horizon, form.horizon)
     reading = replace(form.reading, policy=policy or form.reading.policy)
     found = reader.history(history, reading, where=where, most=most)
     for sentence in found.said:
@@ -175,6 +173,13 @@ def ask(
     return Question(
         form, steps, sorted(set(levels)), series, items, ahead, drop, where, short_history
     )
+
+
+def steps_of(horizon: int | None, most: int) -> int:
+    """The steps that are asked for, by default all. Raises UsageError beyond 1 to `most`."""
+    if horizon is not None and not 1 <= horizon <= most:
+        raise UsageError(f"this model forecasts 1 to {most} steps, got horizon={horizon}")
+    return most if horizon is None else horizon
 
 
 def own_scale(names: Sequence[str]) -> Notice:

@@ -7,9 +7,12 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from forecaster.batch import LOG, Done, Part, forecast_all, parts
+from forecaster.batch import LOG, Done, Part, Shared, Work, draft_apart, forecast_all, parts
 from forecaster.cli.output import write
 from forecaster.errors import DataError, StorageError, UnavailableError, UsageError
+from forecaster.workers import FailedError
+from tests.bundles import unsaved
+from tests.test_predict import history
 
 OUT = Path("out")
 REQUEST = {"model": "sha256:a", "horizon": 2}
@@ -29,7 +32,7 @@ class Forecaster:
         self.asked: list[str] = []
         self.stop = stop
 
-    def __call__(self, file: Path) -> pd.DataFrame:
+    def __call__(self, file: Path, where: str, say) -> pd.DataFrame:
         self.asked.append(file.name)
         if self.stop and file.name == self.stop:
             raise KeyboardInterrupt
@@ -39,7 +42,12 @@ class Forecaster:
 def run(forecast=None, files=None, output="out", request=REQUEST, say=lambda text: None):
     files = parts("in", OUT) if files is None else files
     forecast = forecast or Forecaster()
-    return forecast_all(forecast, write, files, Path(output), "time", request, say)
+    work = Work(write, Path(output), "time")
+
+    def each(missing):
+        return ((part, work.draft(forecast, part)) for part in missing)
+
+    return forecast_all(each, files, Path(output), "time", request, say)
 
 
 @pytest.fixture(autouse=True)
@@ -131,18 +139,80 @@ def test_a_series_in_two_files(before):
     assert not Path("out/d.parquet").exists()
 
 
-def test_a_bad_file_costs_no_other():
+@pytest.mark.parametrize("kind", [DataError, UsageError])
+@pytest.mark.parametrize("words", ["no column 'load'", "in/a.parquet: no column 'load'"])
+def test_a_bad_file_is_named_and_costs_no_other(kind, words):
     class Bad(Forecaster):
-        def __call__(self, file):
+        def __call__(self, file, where, say):
             if file.name == "a.parquet":
-                raise DataError("no column 'load'")
-            return super().__call__(file)
+                raise kind(words)
+            return super().__call__(file, where, say)
 
     said: list[str] = []
     with pytest.raises(DataError, match=r"1 of 3 files .* the others are in out\."):
         run(Bad(), say=said.append)
     assert said == ["in/a.parquet: no column 'load'"]
     assert run() == Done(written=1, kept=2, rows=2)
+
+
+def test_what_is_said_of_all_is_told_once():
+    class Saying(Forecaster):
+        def __call__(self, file, where, say):
+            say("it is old")
+            say(f"{file.name} is short")
+            return super().__call__(file, where, say)
+
+    said: list[str] = []
+    run(Saying(), say=said.append)
+    assert said == [
+        "in/a.parquet: it is old", "in/a.parquet: a.parquet is short",
+        "in/b.parquet: b.parquet is short", "in/c.parquet: c.parquet is short",
+    ]  # fmt: skip
+
+
+class TestElsewhere:
+    """What `--ray` needs of this module, without a cluster."""
+
+    def test_a_process_that_is_lost_costs_no_other_file(self):
+        work, said = Work(write, Path("out"), "time"), []
+
+        def each(missing):
+            first, *others = missing
+            yield from ((part, work.draft(Forecaster(), part)) for part in reversed(others))
+            yield first, FailedError("was lost: out of memory")
+
+        with pytest.raises(DataError, match=r"1 of 3 files .* the first is a\.parquet"):
+            forecast_all(each, parts("in", OUT), OUT, "time", REQUEST, said.append)
+        assert said == ["in/a.parquet: its process was lost: out of memory"]
+        assert run() == Done(written=1, kept=2, rows=2)
+
+    def test_a_disk_that_is_full_there_ends_it(self):
+        def each(missing):
+            yield missing[0], StorageError("no space left")
+
+        with pytest.raises(StorageError, match=r"no space left"):
+            forecast_all(each, parts("in", OUT), OUT, "time", REQUEST)
+
+    def test_a_folder_that_only_the_other_machine_has(self):
+        files = parts("in", OUT)
+        elsewhere = Work(write, Path("elsewhere"), "time")
+
+        def each(missing):
+            return ((part, elsewhere.draft(Forecaster(), part)) for part in missing)
+
+        with pytest.raises(StorageError, match=r"the folder must be the same one on all"):
+            forecast_all(each, files, OUT, "time", REQUEST)
+
+    def test_it_finds_files_from_the_folder_of_the_command(self, tmp_path, monkeypatch):
+        history().to_csv("x.csv", index=False)
+        bundle = unsaved()
+        work = Work(write, Path("out"), "time", {"horizon": 2}, here=tmp_path)
+        monkeypatch.chdir("/")
+        draft = draft_apart(Shared(work, bundle, "cpu"), Part(Path("x.csv"), "x.csv"))
+        assert (draft.rows, draft.refused) == (2, "")
+        assert (tmp_path / "out" / ".x.csv").is_file()
+        draft = draft_apart(Shared(work, bundle, "cpu"), Part(Path("in/a.parquet"), "a.parquet"))
+        assert draft.refused.startswith(f"{tmp_path}/in/a.parquet: columns 'wind', ")
 
 
 def test_ids_of_a_csv_stay_as_they_are_written():

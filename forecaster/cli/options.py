@@ -12,6 +12,7 @@ import typer
 
 from forecaster import flags
 from forecaster.cli.output import nothing
+from forecaster.errors import UsageError
 from forecaster.flags import FLAGS
 from forecaster.lookup import model_reference
 
@@ -48,6 +49,18 @@ Set = Annotated[
 Horizon = Annotated[int | None, _help("horizon")]
 Policy = Annotated[flags.Policy | None, _help("policy")]
 Device = Annotated[flags.Device | None, _help("device")]
+Ray = Annotated[
+    str | None, typer.Option(help="Run on a Ray cluster: its address, or local (docs/scale.md).")
+]
+Gpus = Annotated[
+    float, typer.Option(help="With --ray: of a GPU for each at a time, such as 0.25.", min=0)
+]
+
+
+def check_gpus(gpus: float, ray: str | None) -> None:
+    """Raises UsageError for parts of a GPU without a cluster."""
+    if gpus and ray is None:
+        raise UsageError("--gpus shares GPUs out on --ray: name its address, or local")
 
 
 @dataclass(frozen=True)

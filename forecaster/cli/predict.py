@@ -1,21 +1,30 @@
 """Forecast from a bundle or from a service."""
 
 import os
-from dataclasses import asdict
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from forecaster.cli.options import MODEL, AsJson, Device, Horizon, Policy, can_be_models
+from forecaster.cli.options import (
+    MODEL,
+    AsJson,
+    Device,
+    Gpus,
+    Horizon,
+    Policy,
+    Ray,
+    can_be_models,
+    check_gpus,
+)
 from forecaster.cli.output import print_json, say, write
 from forecaster.errors import UsageError
 from forecaster.flags import parse
 from forecaster.notices import ShortHistory
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from forecaster.bundle import Bundle
 
 
@@ -52,6 +61,8 @@ def predict(
     levels: Annotated[
         str | None, typer.Option(help="Quantiles to give beside the forecast, such as 0.1,0.9.")
     ] = None,
+    ray: Ray = None,
+    gpus: Gpus = 0.0,
     device: Device = None,
     runtime: Annotated[
         Literal["torch", "onnx"],
@@ -65,7 +76,7 @@ def predict(
     its quantiles. With --url http://127.0.0.1:8000 in place of --model a service is asked.
 
     With --input 'parts/*.parquet' --output out/ each file is forecast by itself, and the same
-    command goes on where it was stopped.
+    command goes on where it was stopped. With --ray several are forecast at a time.
 
     Example: forecaster predict --model forecaster-ETTh1-M-all-336 --input x.csv --levels 0.1,0.9
     """
@@ -81,6 +92,10 @@ def predict(
             "--output FOLDER wants --input with the files, and no --future: what is known ahead "
             "follows the history of each series in its file, a row per step without a value"
         )
+    check_gpus(gpus, ray)
+    if ray is not None and (not folder or url is not None or runtime != "torch"):
+        raise UsageError("--ray wants --model, --input with the files and --output FOLDER")
+    from forecaster.frames import steps_of
     from forecaster.shares import in_words, made_of
 
     wanted = parse("--levels", _levels, levels) if levels else []
@@ -99,6 +114,7 @@ def predict(
         source = Client(url, os.environ.get("FORECASTER_API_KEY"))
         card = source.model()
         kind, time, parts = card["forecast"], card["time"], card["made_of"]
+        most = card["horizon"]
         digest = card["digest"]
     elif runtime == "onnx":
         from forecaster.export.runtime import load
@@ -106,13 +122,14 @@ def predict(
         source = load(str(model))
         source.check_levels(wanted)
         kind, time, parts = source.kind, source.schema.time, source.description.made_of
-        digest = source.description.sha256
+        digest, most = source.description.sha256, source.form.horizon
     else:
         from forecaster.predict import Forecaster
 
-        source = Forecaster.load(str(model), device or "auto")
+        source = Forecaster.load(str(model), "cpu" if ray else device or "auto")
         source.check_levels(wanted)
         kind, time, digest = source.kind, source.schema.time, source.bundle.digest
+        most = source.form.horizon
         parts = [part.to_dict() for part in made_of(source.bundle)]
         if input is None:
             input = history = own_history(source.bundle)
@@ -124,30 +141,21 @@ def predict(
     if folder:
         assert input is not None
         assert output is not None
-        from forecaster import batch
+        from forecaster import batch, cluster, machine
 
-        request = {
-            "model": digest, "horizon": horizon, "levels": sorted(set(wanted)), "policy": policy,
-            "short_history": short_history,
-        }  # fmt: skip
+        steps_of(horizon, most)  # before each file would be refused for it
+        options = {"horizon": horizon, "policy": policy, "short_history": short_history}
+        request = {"model": digest, "levels": sorted(set(wanted)), **options}
+        work = batch.Work(write, output, time, {"levels": wanted, **options})
 
-        told: set[str] = set()
+        def each(files: Sequence[batch.Part]) -> Iterable[tuple[batch.Part, Any]]:
+            if ray is None:
+                return ((part, work.draft(source.predict, part)) for part in files)
+            shared = batch.Shared(replace(work, here=Path.cwd()), source.bundle, device or "auto")
+            jobs = min(machine.cores(), max(1, len(files)))
+            return cluster.each(batch.draft_apart, shared, files, ray, jobs, gpus) if files else ()
 
-        def one(file: Path) -> "pd.DataFrame":
-            def tell(text: str) -> None:
-                if text not in told:  # what is said of the model, once
-                    told.add(text)
-                    say(f"{file}: {text}")
-
-            found: pd.DataFrame = source.predict(
-                file, horizon, wanted, policy=policy, short_history=short_history,
-                where=str(file), say=tell,
-            )  # fmt: skip
-            return found
-
-        done = batch.forecast_all(
-            one, write, batch.parts(input, output), output, time, request, say
-        )
+        done = batch.forecast_all(each, batch.parts(input, output), output, time, request, say)
         say(f"wrote {done.rows} rows to {done.written} files in {output}, {done.kept} were there")
         if as_json:
             print_json(asdict(done))

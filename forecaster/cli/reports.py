@@ -5,7 +5,17 @@ from typing import Annotated
 
 import typer
 
-from forecaster.cli.options import MODEL, AsJson, Config, Device, Set, can_be_models
+from forecaster.cli.options import (
+    MODEL,
+    AsJson,
+    Config,
+    Device,
+    Gpus,
+    Ray,
+    Set,
+    can_be_models,
+    check_gpus,
+)
 from forecaster.cli.output import command, print_json, say
 from forecaster.errors import ForecasterError, UsageError
 from forecaster.flags import names, numbers, parse
@@ -31,13 +41,8 @@ def compare(
     jobs: Annotated[
         int | None, typer.Option(help="Cells at a time, one thread each; else all cores.", min=1)
     ] = None,
-    ray: Annotated[
-        str | None,
-        typer.Option(help="Run the cells on a Ray cluster: its address, or local (docs/scale.md)."),
-    ] = None,
-    gpus: Annotated[
-        float, typer.Option(help="With --ray: how much of a GPU a cell gets, such as 0.25.", min=0)
-    ] = 0.0,
+    ray: Ray = None,
+    gpus: Gpus = 0.0,
     tracked: Annotated[bool, typer.Option("--track/--no-track", help="Tell MLflow.")] = True,
     as_json: AsJson = False,
 ) -> None:
@@ -49,10 +54,7 @@ def compare(
 
     Example: forecaster compare --attn all --horizon 96,336 --seeds 3
     """
-    if gpus and ray is None:
-        raise UsageError(
-            "--gpus shares GPUs out among the cells of --ray: name its address, or local"
-        )
+    check_gpus(gpus, ray)
     from forecaster import compare as comparison
     from forecaster import machine
     from forecaster.config import DataConfig

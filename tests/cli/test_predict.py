@@ -13,6 +13,7 @@ from forecaster.datasets import future_times
 from forecaster.problem import find_data, make_problem
 from tests.bundles import COLUMNS, blended, unsaved, warning
 from tests.datasets.reader import test_clock, test_parts
+from tests.service.toy import KINDS, make_bundle
 from tests.test_predict import history
 
 
@@ -53,6 +54,32 @@ class TestPredict:
         status, _, err = run("predict", "--model", folder, "--output", "ahead")
         assert status == 2
         assert "--output FOLDER wants --input" in err
+
+    def test_what_is_wrong_with_a_file_of_many_is_told_with_its_name(self, run, tmp_path):
+        make_bundle(tmp_path / "ahead", **KINDS["ahead"])
+        table = pd.DataFrame({"time": pd.date_range("2026-01-01", periods=30, freq="h")})
+        table[["load", "holiday", "target"]] = 1.0 + np.arange(90).reshape(30, 3) % 7
+        table.to_csv(tmp_path / "a.csv", index=False)  # without rows for what is known ahead
+        table.loc[24:, "load"] = np.nan
+        table.to_csv(tmp_path / "b.csv", index=False)
+        arguments = ("predict", "--model", tmp_path / "ahead", "--input", tmp_path / "?.csv")
+        status, _, err = run(*arguments, "--output", "out")
+        assert status == 65
+        assert f"{tmp_path}/a.csv: this model wants holiday, target for the 6 steps" in err
+        assert "1 of 2 files could not be forecast, the first is a.csv" in err
+        assert len(pd.read_csv("out/b.csv")) == 6
+
+    def test_options_that_do_not_fit_a_folder_of_files(self, folder, csv, run):
+        many = ("predict", "--model", folder, "--input", csv)
+        status, _, err = run(*many, "--output", "out", "--horizon", "99")
+        assert (status, err) == (2, "error: this model forecasts 1 to 6 steps, got horizon=99\n")
+        assert not Path("out").exists()
+        status, _, err = run(*many, "--ray", "local")
+        assert status == 2
+        assert "--ray wants --model, --input with the files and --output FOLDER" in err
+        status, _, err = run(*many, "--output", "out", "--gpus", "0.5")
+        assert status == 2
+        assert "--gpus shares GPUs out on --ray" in err
 
     def test_what_it_is_made_of_and_a_short_history(self, run, tmp_path):
         blended(unsaved(), network=0.5, cycle=0.3, last=0.2).save(tmp_path / "blend")
