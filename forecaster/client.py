@@ -27,6 +27,9 @@ NUMBERS, SERIES = 200_000, 64
 """What one request holds at most (unless one series alone is longer): some MB, and as many series
 as a service runs together by default."""
 
+LOST = {500: "1", 502: "1", 503: "1"}
+"""The seconds after which to ask again what stands before the service and has lost it, by what it
+answers."""
 _KINDS: dict[int, type[ForecasterError]] = {
     **dict.fromkeys((400, 413, 415, 422), DataError),
     **dict.fromkeys((401, 403), UsageError),
@@ -137,10 +140,17 @@ class Client:
         return ahead
 
     def _ask(self, method: str, path: str, **options: Any) -> Any:
-        """The JSON of the answer; a 429 or 503 that says when to come again is tried once more."""
+        """The JSON of the answer.
+
+        Tried once more, as asking changes nothing: a 429 or 503 that says when to come again, and a
+        500, 502 or 503 that is not JSON, and so no answer of the service, but of a proxy that has
+        lost it.
+        """
         answer = self._send(method, path, **options)
-        wait = answer.headers.get("Retry-After", "")
-        if answer.status_code in (429, 503) and wait.isdecimal() and int(wait) <= self.timeout:
+        wait = answer.headers.get("Retry-After", "") if answer.status_code in (429, 503) else ""
+        if "json" not in answer.headers.get("Content-Type", ""):
+            wait = wait or LOST.get(answer.status_code, "")
+        if wait.isdecimal() and int(wait) <= self.timeout:
             time.sleep(int(wait))
             answer = self._send(method, path, **options)
         try:

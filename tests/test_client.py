@@ -265,6 +265,22 @@ class TestAnswers:
             Client(httpserver.url_for("")).models()
         assert len(httpserver.log) == 4
 
+    @pytest.mark.parametrize("status", [500, 502, 503])
+    def test_a_proxy_that_lost_the_service_is_asked_once_more(
+        self, status: int, httpserver: HTTPServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        waits: list[float] = []
+        monkeypatch.setattr("time.sleep", waits.append)
+        lost = Response("Internal Server Error", status, content_type="text/plain; charset=utf-8")
+        httpserver.expect_ordered_request("/models").respond_with_response(lost)
+        httpserver.expect_ordered_request("/models").respond_with_json({"models": []})
+        assert Client(httpserver.url_for("")).models() == []
+        for _ in range(2):
+            httpserver.expect_ordered_request("/models").respond_with_response(lost)
+        with pytest.raises(UnavailableError, match=f"answers {status} "):
+            Client(httpserver.url_for("")).models()
+        assert (len(httpserver.log), waits) == (4, [1, 1])
+
     def test_a_long_wait_is_left_to_the_caller(self, httpserver: HTTPServer) -> None:
         httpserver.expect_request("/models").respond_with_response(
             Response('{"detail": "later"}', 503, {"Retry-After": "61"})

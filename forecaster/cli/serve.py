@@ -2,11 +2,12 @@
 
 import os
 import socket
+from importlib import import_module
 from typing import Annotated
 
 import typer
 
-from forecaster.cli.options import MODEL, Device
+from forecaster.cli.options import MODEL, Device, Gpus, Ray, check_gpus
 from forecaster.cli.output import row, say
 from forecaster.errors import UnavailableError, UsageError
 
@@ -45,6 +46,9 @@ def serve(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen on.", min=1, max=65535)] = 8000,
     device: Device = None,
+    ray: Ray = None,
+    replicas: Annotated[int, typer.Option(help="With --ray: processes.", min=1)] = 2,
+    gpus: Gpus = 0.0,
     new_key: Annotated[
         str | None, typer.Option(help="Make an API key for this name, and serve nothing.")
     ] = None,
@@ -58,19 +62,25 @@ def serve(
     if new_key is not None:
         _new_key(new_key)
         return
+    check_gpus(gpus, ray)
     import uvicorn
 
     named = ",".join(model or ()) or os.environ.get("FORECASTER_MODEL")
     os.environ["FORECASTER_MODEL"] = named or _champion()
     if device is not None:
         os.environ["FORECASTER_DEVICE"] = device
-    _check_free(host, port)
+    if ray in (None, "local"):
+        _check_free(host, port)
     if host not in ("localhost", "127.0.0.1", "::1") and not os.environ.get("FORECASTER_API_KEYS"):
         say(
             f"warning: whoever can reach {host} can ask this service. To want a key, set "
             "FORECASTER_API_KEYS; forecaster serve --new-key NAME makes one."
         )
     say(f"serving {os.environ['FORECASTER_MODEL']} on http://{host}:{port} (docs at /docs)")
+    if ray is not None:
+        # by its name, as uvicorn below: the library imports nothing that stands above it
+        import_module("forecaster_service.replicas").serve(ray, host, port, replicas, gpus)
+        return
     uvicorn.run(
         "forecaster_service.app:create_app",
         factory=True,

@@ -40,6 +40,12 @@ class TestServe:
         assert os.environ["FORECASTER_MODEL"] == "m"
         assert os.environ["FORECASTER_DEVICE"] == "cpu"
 
+    def test_replicas_on_ray(self, served, port, run, monkeypatch):
+        monkeypatch.setattr("forecaster_service.replicas.serve", lambda *how: served.append(how))
+        status, _, err = run("serve", "--model", "m", "--port", port, "--ray", "local")
+        assert (status, served) == (0, [("local", "127.0.0.1", port, 2, 0.0)]), err
+        assert run("serve", "--model", "m", "--port", port, "--gpus", "1")[0] == 2
+
     @pytest.mark.parametrize(
         ("host", "keys", "warned"),
         [("0.0.0.0", "", True), ("0.0.0.0", "a:b", False), ("localhost", "", False)],

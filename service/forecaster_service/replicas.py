@@ -1,0 +1,85 @@
+"""The same application as replicas of Ray Serve, in processes of one machine or of several.
+
+Ray's proxy takes the connections: the deadlines of `protocol` are not kept there. It hands each
+request to a replica that has room, starts another for one that died, and asks each for its health.
+"""
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI
+
+from forecaster import cluster
+from forecaster.errors import UnavailableError
+from forecaster_service.app import create_app
+from forecaster_service.settings import Settings, from_environment
+from forecaster_service.store import Store
+
+NAME = "forecaster"
+"""Of the application on a cluster."""
+HEALTH_SECONDS = 2.0
+"""Between two looks at a replica: so long a dead one may go unnoticed while nobody asks."""
+
+
+def serve(address: str, host: str, port: int, replicas: int, gpus: float = 0.0) -> None:
+    """Serve with the settings of the environment until a signal asks for the end.
+
+    `address` is that of a cluster as `cluster.each` takes it; each of the `replicas` gets a
+    processor and so much of a GPU. The proxy listens on `host` of the cluster's head. Raises
+    UnavailableError where the cluster or a model cannot be had.
+    """
+    settings = from_environment()
+    models = [
+        str(Path(each).resolve()) if Path(each).is_dir() else each for each in settings.models
+    ]
+    settings = settings.model_copy(update={"model": ",".join(models)})
+    with cluster.joined(address, replicas, gpus) as ray:
+        from ray import serve as engine
+
+        try:
+            engine.start(proxy_location="HeadOnly", http_options={"host": host, "port": port})
+            engine.run(application(settings, replicas, gpus), name=NAME)
+            while True:
+                time.sleep(1)
+        except (RuntimeError, ray.exceptions.RayError) as error:
+            found = engine.status().applications[NAME]
+            told = [each.message for each in found.deployments.values() if each.message]
+            raise UnavailableError(" ".join([str(error), *told])) from None
+        finally:
+            engine.delete(NAME, _blocking=False)
+
+
+def application(settings: Settings, replicas: int, gpus: float) -> Any:
+    """What Ray Serve runs."""
+    from ray import serve
+
+    def build() -> FastAPI:
+        return create_app(settings)
+
+    class Replica:
+        app: FastAPI
+
+        async def check_health(self) -> None:
+            await check(self.app.state.store)
+
+    deployed: Any = serve.deployment(
+        serve.ingress(build)(Replica),
+        name=NAME,
+        num_replicas=replicas,
+        max_ongoing_requests=settings.max_queue,
+        ray_actor_options={"num_cpus": 1, "num_gpus": gpus},
+        health_check_period_s=HEALTH_SECONDS,
+    )
+    return deployed.bind()
+
+
+async def check(store: Store) -> None:
+    """Wait until the models are loaded. Raises RuntimeError where one is not there: then Ray puts
+    another replica in the place of this one, as it does when the device is lost."""
+    while store.status == "loading":
+        await asyncio.sleep(0.1)
+    missing = [slot.reason for slot in store.slots if slot.served is None]
+    if store.lost or missing or not store.slots:
+        raise RuntimeError("; ".join([store.lost, *missing]).strip("; ") or "no model was named")
