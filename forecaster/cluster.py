@@ -64,6 +64,8 @@ def joined(address: str, processes: int, gpus: float) -> Iterator[Any]:
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # calls nobody
     os.environ.setdefault("RAY_task_oom_retries", "1")  # else what is too large runs for ever
+    if address == LOCAL:  # else Ray listens on all addresses; it reads this as it is imported
+        os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
     try:
         import ray
     except ModuleNotFoundError as error:
@@ -77,14 +79,14 @@ def joined(address: str, processes: int, gpus: float) -> Iterator[Any]:
         if address == LOCAL:
             # all that is on this machine, unless told: in a container that is more than it may use
             ray.init(
-                num_cpus=processes, num_gpus=None if gpus else 0, include_dashboard=False,
-                _node_ip_address="127.0.0.1", **quiet,
+                num_cpus=processes, num_gpus=None if gpus else 0, include_dashboard=False, **quiet
             )  # fmt: skip
         else:
             ray.init(address=address, **quiet)
     except Exception as error:  # Ray raises that very class where a machine is slow to start it
+        hint = "" if address == LOCAL else " (one with tokens wants RAY_AUTH_MODE=token here, too)"
         raise UnavailableError(
-            f"no Ray cluster can be used at {address}: {str(error).splitlines()[0]}"
+            f"no Ray cluster can be used at {address}: {str(error).splitlines()[0]}{hint}"
         ) from error
     if threading.current_thread() is threading.main_thread():
         for number, handler in heeded.items():  # Ray has put its own in their place

@@ -3,7 +3,9 @@
 import os
 import sys
 import time
+from contextlib import suppress
 
+import psutil
 import pytest
 
 from forecaster import cluster
@@ -21,7 +23,17 @@ def work(shared, item):
 
 @pytest.mark.slow
 def test_each_item_gets_its_answer_and_a_failure_costs_no_other():
-    found = dict(cluster.each(work, "all", ["a", "raise", "die", "b"], cluster.LOCAL, 2))
+    found, listening = {}, set()
+    for item, answer in cluster.each(work, "all", ["a", "raise", "die", "b"], cluster.LOCAL, 2):
+        found[item] = answer
+        for process in psutil.Process().children(recursive=True):
+            with suppress(psutil.NoSuchProcess):
+                listening |= {
+                    each.laddr.ip.removeprefix("::ffff:")
+                    for each in process.net_connections("inet")
+                    if each.status == psutil.CONN_LISTEN
+                }
+    assert listening == {"127.0.0.1"}
     assert set(found) == {"a", "b", "raise", "die"}
     for item in "ab":
         assert found[item][:2] == ("all", item)
