@@ -1,5 +1,6 @@
 """RunConfig -> Result: load, train, judge, keep, track. The one sequence behind `train`."""
 
+import json
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
@@ -18,7 +19,7 @@ from forecaster.config import Loaded, RunConfig
 from forecaster.cutoffs import cut, flat, roll
 from forecaster.datasets import Windows, load_card
 from forecaster.datasets.oddities import sentences
-from forecaster.errors import DivergedError
+from forecaster.errors import DataError, DivergedError
 from forecaster.evaluate import Score
 from forecaster.intervals import Intervals
 from forecaster.judge import draw, flat_metrics, judge, validate
@@ -27,6 +28,7 @@ from forecaster.parts import Blend, Network, Part, fit_and_weigh
 from forecaster.predict import Forecaster, keep
 from forecaster.problem import Problem, find_data, make_problem
 from forecaster.progress import Say
+from forecaster.ranks import ALONE, Team
 from forecaster.remarks import Ranges
 from forecaster.unfinished import Unfinished
 
@@ -68,12 +70,14 @@ def run(
     cutoffs: int | None = None,
     resume: str | None = None,
     force: bool = True,
+    team: Team = ALONE,
 ) -> Result:
     """Train, judge, keep and track one configuration; `show` gets the metrics of the test split.
 
     The model is judged at so many `cutoffs`, too. `resume` is the name of an unfinished run to go
     on with, or "auto" for the newest one of this configuration and these data, if there is any.
     Without `force` a run that has ended is shown again, if it was the same and of the same code.
+    This is what rank 0 of a `team` does, while the others `assist`.
     """
     from forecaster import track
     from forecaster.train import ensure_it_fits, fit, takes_bf16
@@ -92,14 +96,17 @@ def run(
             say(sentence)
     if cutoffs:
         cut(problem, cutoffs, anew=False)  # too many are refused before training
+    team.share(_READY)
     config, device = problem.config, machine.device(problem.config.device)
     train, stopping = problem.training(device), problem.stopping(device)
     model = problem.build_model()
     name = f"{config.data.label}-{config.window.horizon}-{config.attn.name}-s{config.seed}"
     _announce(name, problem, model, device, say)
+    if team.count > 1:
+        say(f"trained by {team.count} processes, each with its share of every step")
     bf16 = takes_bf16(config.train, model, device, say)
-    expected = ensure_it_fits(model, train, config.train, device, say, bf16=bf16)
-    about = _about(problem, model, device)
+    expected = ensure_it_fits(model, train, config.train, device, say, bf16=bf16, team=team)
+    about = {**_about(problem, model, device), "processes": team.count}
     params, tags = _notes(loaded, problem, model, device)
     if begun is None:
         unfinished.make_folder()
@@ -122,10 +129,11 @@ def run(
         tracked.text("config.yaml", yaml.safe_dump(config.to_dict(), sort_keys=False))
         tracked.dataset(config.data.label, problem.digest, problem.series.source)
         try:
+            team.share(_task(problem))
             fitted = fit(
                 model, train, stopping, config.train,
                 device=device, seed=config.seed, report=tracked.report,
-                checkpoints=_checkpoints(own, config, say, again is not None),
+                checkpoints=_checkpoints(own, config, say, again is not None), team=team,
             )  # fmt: skip
         except DivergedError:
             own.remove()  # it would do so again
@@ -149,7 +157,9 @@ def run(
         figures = draw(problem, served, intervals, metrics["test"], device)
 
         later = _checkpoints(own, config, say, again is not None, "refit")
-        final, served, intervals = settle(problem, served, intervals, fitted, device, say, later)
+        final, served, intervals = settle(
+            problem, served, intervals, fitted, device, say, later, team
+        )
         ranges = Ranges.fit(final.training("cpu"), final.dataset.seasons[0])
         about["ranges"] = ranges.to_dict()
         signals.check()
@@ -298,6 +308,46 @@ def _training(fitted: "Fit", train: Windows, say: Say, memory: dict[str, Any]) -
     return {"train": {"windows": len(train), **memory, **found}}
 
 
+_READY = b"ready"
+
+
+def _task(problem: Problem, epochs: float | None = None) -> bytes:
+    """What the other ranks are told of a training: its problem and, of a refit, its epochs."""
+    config = problem.config.to_dict()
+    known = {name: config[name] for name in config if name not in ("data", "track")}
+    return json.dumps({"config": known, "digest": problem.digest, "epochs": epochs}).encode()
+
+
+def assist(loaded: Loaded, team: Team) -> None:
+    """What the ranks beside the first do: they train when rank 0 does, on the same problem.
+
+    Raises DataError where it is another one here.
+    """
+    from forecaster.train import fit
+
+    def quiet(sentence: str) -> None:
+        pass
+
+    if not team.share():  # rank 0 has nothing to train
+        return
+    problem = make_problem(*find_data(loaded, quiet), quiet)
+    config, device = problem.config, machine.device(problem.config.device)
+    while task := team.share():
+        epochs = json.loads(task)["epochs"]
+        if task != _task(problem, epochs):
+            raise DataError(
+                "the data or the configuration are not those of process 0 (data digest here "
+                f"{problem.digest}, there {json.loads(task)['digest']}): every machine needs the "
+                "same"
+            )
+        own = problem if epochs is None else problem.refitted()
+        fit(
+            own.build_model(), own.training(device),
+            problem.stopping(device) if epochs is None else None, config.train,
+            device=device, seed=config.seed, epochs=epochs, team=team,
+        )  # fmt: skip
+
+
 def train_anew(problem: Problem, device: str, say: Say) -> tuple[list[Part], Blend]:
     """Train the network and fit the parts on a problem; all that was tried, and the model."""
     from forecaster.train import fit
@@ -372,11 +422,12 @@ def settle(
     device: str,
     say: Say,
     checkpoints: "Checkpoints | None" = None,
+    team: Team = ALONE,
 ) -> tuple[Problem, Blend, Intervals | None]:
     """What is kept of a model that has been judged: itself, or one that was refitted."""
     if not problem.config.train.refit:
         return problem, served, intervals
-    final, served = refit(problem, served, fitted, device, say, checkpoints)
+    final, served = refit(problem, served, fitted, device, say, checkpoints, team)
     if intervals is not None:
         old, new = problem.schema.target_scaler, final.schema.target_scaler
         intervals = intervals.rescaled(old.std / new.std)
@@ -390,6 +441,7 @@ def refit(
     device: str,
     say: Say,
     checkpoints: "Checkpoints | None" = None,
+    team: Team = ALONE,
 ) -> tuple[Problem, Blend]:
     """Fit every part once more on all rows, with a new scaler.
 
@@ -407,9 +459,10 @@ def refit(
     for name, part in zip(served.names, served.members, strict=True):
         if isinstance(part, Network):
             model = everything.build_model()
+            team.share(_task(problem, epochs))
             fit(
                 model, windows, None, config.train,
-                device=device, seed=config.seed, epochs=epochs, checkpoints=checkpoints,
+                device=device, seed=config.seed, epochs=epochs, checkpoints=checkpoints, team=team,
             )  # fmt: skip
             parts[name] = Network(model)
         else:

@@ -17,7 +17,7 @@ class Bar:
     """A bar on stderr while it is open, where that is a terminal; it leaves nothing behind.
 
     `total` steps, of which `done` are done. By default percent, time and what is under way stand
-    beside the bar; `columns` are others, as rich takes them.
+    beside the bar; `columns` are others, as rich takes them. One that is not `shown` is silent.
     """
 
     def __init__(
@@ -26,9 +26,10 @@ class Bar:
         total: float,
         done: int = 0,
         columns: tuple[str | ProgressColumn, ...] = (),
+        shown: bool = True,
     ) -> None:
         beside = columns or (TaskProgressColumn(), TimeElapsedColumn(), "{task.description}")
-        console = Console(stderr=True)
+        console = Console(stderr=True, quiet=not shown)
         self._progress = Progress(title, BarColumn(), *beside, console=console, transient=True)
         self._task = self._progress.add_task("", total=total, completed=done)
 

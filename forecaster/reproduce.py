@@ -106,7 +106,8 @@ def _compare(file: str, before: dict[str, Tensor], after: dict[str, Tensor]) -> 
 
 def _others(bundle: Bundle, device: str) -> list[str]:
     """What is not as it was when the bundle was made."""
-    now = {**versions(), "commit": resources.commit(), "hardware": machine.hardware(device)}
+    now: dict[str, Any] = {**versions(), "commit": resources.commit(), "processes": 1}
+    now["hardware"] = machine.hardware(device)
     then = {**bundle.about["versions"], **bundle.about}
     return [
         f"{name} was {then[name]} and is {now[name]}"

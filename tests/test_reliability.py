@@ -118,6 +118,61 @@ class TestKilled:
         assert resumed > 0, "some were killed in the midst of their training"
 
 
+TOGETHER = (*TRAIN, "--set", "model.dropout=0", "--set", "train.batch=32")
+
+
+def rank(number: int) -> int:
+    """The process that is this rank of a training under way."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            words = (folder / "environ").read_bytes().split(b"\0")
+            command = (folder / "cmdline").read_bytes()
+            if b"RANK=%d" % number in words and b"forecaster\0train" in command:
+                return int(folder.name)
+    raise AssertionError(f"there is no rank {number}")
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # MLflow's use of SQLAlchemy
+class TestTogether:
+    """Processes that train together have the loss curve of one, and end and go on together."""
+
+    @pytest.mark.timeout(900)
+    def test_one_dies_and_the_others_end_and_go_on(self, start, home):
+        def curve(job: Job) -> dict[tuple[str, int], float]:
+            id = next(line for line in job.out.splitlines() if line.startswith("run ")).split()[2]
+            client = MlflowClient(f"sqlite:///{home}/mlflow.db")
+            return {
+                (key, point.step): point.value
+                for key in ("train_loss", "validation_mse")
+                for point in client.get_metric_history(id, key)
+            }
+
+        alone = start.start(*TOGETHER, "--force")
+        assert alone.wait() == 0, alone.err
+        wanted, before = curve(alone), runs(home)
+        assert {epoch for _, epoch in wanted} == {*range(EPOCHS + 1)}
+
+        job = start.start(*TOGETHER, "--force", "--devices", "2")
+        job.reach("epoch 4/")
+        os.kill(rank(1), signal.SIGKILL)
+        begun = time.monotonic()
+        job.reach("error: process 1 of 2 was ended by signal 9")
+        assert time.monotonic() - begun < 25, "one that hung would be ended after 30 s"
+        assert job.wait() == 69, job.err
+        assert "to go on with it: forecaster train --resume small-5-prob-s0-" in job.err
+        with pytest.raises(AssertionError, match=r"no rank 0"):
+            rank(0)
+
+        job = start.start(*TOGETHER, "--force", "--devices", "2", "--resume", "auto")
+        assert job.wait() == 0, job.err
+        assert " at epoch " in job.err
+        assert "Warning" not in job.err
+        assert curve(job) == pytest.approx(wanted, rel=1e-6)
+        assert len(runs(home)) == len(before) + 1, "rank 0 alone talks to MLflow"
+        assert list((home / "runs").glob("*.unfinished")) == []
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # MLflow's use of SQLAlchemy
 class TestStopped:

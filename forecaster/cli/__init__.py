@@ -8,7 +8,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from forecaster import signals
+from forecaster import launch, signals
 from forecaster.cli import attentions, data, doctor, export, predict, reports, serve, sync, train
 from forecaster.cli.output import say
 from forecaster.errors import ForecasterError, Stopped, StorageError
@@ -21,7 +21,8 @@ file or environment, 130 interrupted, 143 terminated.
 FULL = (errno.ENOSPC, errno.EDQUOT)
 """What the system says of a disk, whoever wrote to it."""
 leave = os._exit
-"""How a command ends that was stopped: the interpreter would first wait for threads of others."""
+"""How a command ends that was stopped, or a rank that failed: the interpreter would first wait for
+threads of others."""
 GONE = 141
 """The status of a command whose reader has gone, as if SIGPIPE had ended it."""
 
@@ -96,7 +97,7 @@ def main() -> NoReturn:
             status = _unexpected(error, debug)
         finally:
             lost = _empty()
-    if stopped:
+    if stopped or (status and launch.started()):
         leave(status)
     sys.exit(status or lost)
 

@@ -1,6 +1,8 @@
 """Train a model, judge one again, show a configuration."""
 
+import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -41,6 +43,17 @@ Resume = Annotated[
 ]
 
 
+Devices = Annotated[
+    int | None,
+    typer.Option(min=1, help="Processes of this machine, or GPUs, that train together."),
+]
+
+
+Nodes = Annotated[
+    int | None, typer.Option(min=1, help="Machines on which torchrun does so (docs/scale.md).")
+]
+
+
 Force = Annotated[
     bool, typer.Option("--force", help="Train, even where the same run has ended already.")
 ]
@@ -52,6 +65,8 @@ def train(
     cutoffs: Cutoffs = None,
     resume: Resume = None,
     force: Force = False,
+    devices: Devices = None,
+    nodes: Nodes = None,
     as_json: AsJson = False,
 ) -> None:
     """Train a model, judge it, keep it and track it.
@@ -62,15 +77,29 @@ def train(
 
     Example: forecaster train --attn prob --horizon 336 --data ETTh1
     """
-    from forecaster import unfinished
+    from forecaster import launch, unfinished
 
+    count = launch.wanted(devices, nodes)
     if resume in (None, "auto") or asked.given:
-        loaded = asked.load(say)
+        loaded = asked.load(say if launch.is_first() else nothing)
     else:
         loaded = unfinished.begun_with(resume)
-    from forecaster import experiment
+    launch.ensure_it_divides(loaded.config.train.batch, count)
+    if count > 1 and not launch.started():
+        raise typer.Exit(launch.start(count, sys.argv[1:]))
+    from forecaster import experiment, machine, ranks
 
-    result = experiment.run(loaded, say, nothing if as_json else _show, cutoffs, resume, force)
+    with (
+        ranks.joined(machine.device(loaded.config.device))
+        if launch.started()
+        else nullcontext(ranks.ALONE) as team
+    ):
+        if team.rank:
+            experiment.assist(loaded, team)
+            return
+        result = experiment.run(
+            loaded, say, nothing if as_json else _show, cutoffs, resume, force, team
+        )
     if as_json:
         print_json(result.to_dict())
         return

@@ -57,11 +57,7 @@ class Checkpoints:
 
     def write(self, state: State) -> None:
         """Keep a state, and of the older ones the last. Raises StorageError."""
-        from safetensors.torch import save
-
-        facts = json.dumps({"format": FORMAT, "step": state.step, **state.facts})
-        tensors = {k: v.detach().cpu().contiguous() for k, v in state.tensors.items()}
-        data = save(tensors, {"state": facts})
+        data = packed(state)
         digest = hashlib.sha256(data).hexdigest()[:16]
         files.write(self.folder / f"{self.stage}-{state.step:09}-{digest}.safetensors", data)
         for old in self._files()[KEPT:]:
@@ -84,16 +80,21 @@ class Checkpoints:
         return sorted(found, key=lambda file: int(file.name.split("-")[-2]), reverse=True)
 
 
-def _read(file: Path) -> State | None:
+def packed(state: State) -> bytes:
+    """A state as bytes: safetensors with the facts in their header."""
+    from safetensors.torch import save
+
+    facts = json.dumps({"format": FORMAT, "step": state.step, **state.facts})
+    tensors = {k: v.detach().cpu().contiguous() for k, v in state.tensors.items()}
+    data: bytes = save(tensors, {"state": facts})
+    return data
+
+
+def unpacked(data: bytes) -> State | None:
+    """The state that was `packed`; None where these bytes are none."""
     from safetensors import SafetensorError
     from safetensors.torch import load
 
-    try:
-        data = file.read_bytes()
-    except OSError as error:
-        raise StorageError(f"the checkpoint {file} could not be read: {error}") from error
-    if hashlib.sha256(data).hexdigest()[:16] != file.stem.split("-")[-1]:
-        return None
     try:
         length = int.from_bytes(data[:8], "little")
         facts = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["state"])
@@ -102,3 +103,13 @@ def _read(file: Path) -> State | None:
         return State(facts["step"], facts, load(data))
     except (SafetensorError, KeyError, TypeError, ValueError, RecursionError):
         return None
+
+
+def _read(file: Path) -> State | None:
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise StorageError(f"the checkpoint {file} could not be read: {error}") from error
+    if hashlib.sha256(data).hexdigest()[:16] != file.stem.split("-")[-1]:
+        return None
+    return unpacked(data)

@@ -7,6 +7,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from forecaster.datasets import Batch, Windows
+from forecaster.errors import UsageError
+from forecaster.ranks import ALONE, Team
 
 
 class EpochOrder(Sampler[Tensor]):
@@ -16,16 +18,29 @@ class EpochOrder(Sampler[Tensor]):
     windows at least; where more than `most` would be left, one of each run of ever so many windows.
     Every epoch has the same number of steps and uses all its windows: what does not fill a batch is
     spread over the others, so no batch is too small for batch norm. `begin` is an epoch and how
-    many of its batches are done already, and left out.
+    many of its batches are done already, and left out. Each rank of a `team` gets its share of
+    every batch: sizes differ by one at most, and together they are the batch of one rank alone.
     """
 
     def __init__(
-        self, windows: int, batch: int, stride: int, seed: int, most: int | None = None
+        self,
+        windows: int,
+        batch: int,
+        stride: int,
+        seed: int,
+        most: int | None = None,
+        team: Team = ALONE,
     ) -> None:
         self.windows, self.batch, self.seed = windows, batch, seed
         wider = widened(windows, stride, most)
         self.stride = max(1, min(wider, windows // 2))
         self.random = wider > stride
+        self.team = team
+        if -(-windows // self.stride) // len(self) < team.count:
+            raise UsageError(
+                f"{team.count} processes cannot share steps of {windows // self.stride} training "
+                "windows: lower --devices"
+            )
         self.epoch = 0
         self.begin = 0, 0
 
@@ -44,18 +59,31 @@ class EpochOrder(Sampler[Tensor]):
             chosen = torch.arange(offset, self.windows, self.stride)
         order = chosen[torch.randperm(len(chosen), generator=generator)]
         epoch, done = self.begin
-        return iter(order.tensor_split(len(self))[done if self.epoch == epoch else 0 :])
+        batches = order.tensor_split(len(self))[done if self.epoch == epoch else 0 :]
+        return iter([batch.tensor_split(self.team.count)[self.team.rank] for batch in batches])
 
 
 class InOrder(Sampler[Tensor]):
-    """Every `stride`-th window once, in their order, or `most`: one of each run of ever so many."""
+    """Every `stride`-th window once, in their order, or `most`: one of each run of ever so many.
 
-    def __init__(self, windows: int, batch: int, stride: int = 1, most: int | None = None) -> None:
+    Each rank of a `team` gets a run of them; where they are fewer than ranks, each gets all.
+    """
+
+    def __init__(
+        self,
+        windows: int,
+        batch: int,
+        stride: int = 1,
+        most: int | None = None,
+        team: Team = ALONE,
+    ) -> None:
         wider = widened(windows, stride, most)
         if wider > stride:
             chosen = one_of_each(windows, wider, torch.Generator().manual_seed(0))
         else:
             chosen = torch.arange(0, windows, stride)
+        if len(chosen) >= team.count:
+            chosen = chosen.tensor_split(team.count)[team.rank]
         self.batches = chosen.split(batch)
 
     def __len__(self) -> int:

@@ -28,6 +28,7 @@ from forecaster.errors import UnavailableError
 from forecaster.model import ForecastModel
 from forecaster.model.blocks import DecoderLayer, EncoderLayer
 from forecaster.progress import Say
+from forecaster.ranks import ALONE, Team
 from forecaster.train.module import ForecastModule
 
 HEAP = {"cpu": 1.85, "cuda": 1.1}
@@ -89,9 +90,10 @@ def _again(
 
 @dataclass(frozen=True)
 class Estimate:
-    """Bytes that a training takes at its peak.
+    """Bytes that each process of a training takes at its peak.
 
     `held` before it, `weights`, and what is alive at the peak of a step of one window and of two.
+    `processes` share each step.
     """
 
     held: int
@@ -99,6 +101,7 @@ class Estimate:
     one: int
     two: int
     device: str = "cpu"
+    processes: int = 1
 
     def bytes(self, windows: int) -> int:
         """With so many windows in a step, or in a part of it."""
@@ -109,7 +112,7 @@ class Estimate:
         return self.held + STARTED + copies + int(HEAP["cpu"] * peak)
 
     def of(self, config: TrainConfig) -> int:
-        return self.bytes(-(-config.batch // config.accumulate))
+        return self.bytes(-(-config.batch // (self.processes * config.accumulate)))
 
 
 def estimate(
@@ -133,13 +136,17 @@ def ensure_it_fits(
     say: Say,
     *,
     bf16: bool = False,
+    team: Team = ALONE,
 ) -> Estimate:
-    """Say what a training will take.
+    """Say what a training will take, of one process.
 
-    Raises UnavailableError where there is less, with an option that makes it fit.
+    Raises UnavailableError where there is less, with an option that makes it fit. The processes of
+    a `team` share its batch, and on a processor its memory.
     """
-    found = estimate(model, train, config, device, bf16=bf16)
+    found = replace(estimate(model, train, config, device, bf16=bf16), processes=team.count)
     need, left = found.of(config), machine.memory_left(device)
+    if left is not None and device == "cpu":
+        left //= team.here
     if left is None:
         say(f"memory: about {gib(need)}")
         return found
@@ -175,7 +182,8 @@ def _way_out(
             )
     if not config.checkpointing:
         config = config.model_copy(update={"checkpointing": True})
-        found = replace(estimate(model, train, config, device, bf16=bf16), held=found.held)
+        again = estimate(model, train, config, device, bf16=bf16)
+        found = replace(again, held=found.held, processes=found.processes)
         for k in [config.accumulate, *parts]:
             changed = config.model_copy(update={"accumulate": k})
             if (need := found.of(changed)) <= room:

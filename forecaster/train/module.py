@@ -9,12 +9,15 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 import torch.nn.functional as F
+from lightning.pytorch.overrides.distributed import prepare_for_backward
 from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
 
 from forecaster.config import TrainConfig
 from forecaster.datasets import Batch
 from forecaster.errors import ConfigError, DataError, DivergedError
 from forecaster.model import ForecastModel, pinball_loss
+from forecaster.ranks import ALONE, Team
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 LOSSES: dict[str, Loss] = {"mse": F.mse_loss, "mae": F.l1_loss, "huber": F.huber_loss}
@@ -35,6 +38,9 @@ class ForecastModule(pl.LightningModule):
     in 32 bits, whatever the model trains in. What stops training, `validation_stop`, is the MSE, or
     the pinball loss where the model has a quantile head. Schedules run over `epochs`, by default
     those of `config`; `rise` multiplies the rates of `lr_of`.
+
+    Each rank of a `team` gets its share of every batch; the mean of their losses is the loss of
+    the batch. `windows` are those of the last batch on all ranks.
     """
 
     first_bad_step: Tensor
@@ -48,11 +54,14 @@ class ForecastModule(pl.LightningModule):
         config: TrainConfig,
         epochs: int | None = None,
         rise: float = 1.0,
+        team: Team = ALONE,
+        seed: int = 0,
     ) -> None:
         super().__init__()
         self.model = model
         self.config = config
         self.epochs = epochs or config.epochs
+        self.team, self.seed, self.windows = team, seed, 0
         self.lr_of = {name: rate * rise for name, rate in config.lr_of.items()}
         self.register_buffer("first_bad_step", torch.tensor(math.inf), persistent=False)
         self.register_buffer("loss_sum", torch.zeros(2, dtype=torch.float64), persistent=False)
@@ -60,18 +69,47 @@ class ForecastModule(pl.LightningModule):
 
     def training_step(self, batch: Batch, index: int) -> Tensor:
         self.later = parts_of(batch, self.config.accumulate)
+        self.windows = len(batch.target)
+        if self.team.count > 1:
+            own = self._begin_together(batch)
+            self.later = [(own * share, part) for share, part in self.later]
         share, first = self.later.pop(0)
         loss = self.loss(first)
-        return self._noted(share * loss if self.later else loss, new=True)
+        return self._noted(share * loss if self.later or self.team.count > 1 else loss, new=True)
+
+    def _begin_together(self, batch: Batch) -> float:
+        """What the loss of this rank's share of a batch is multiplied by.
+
+        The mean over ranks is then that over the windows or, where targets are missing, over what
+        was observed of them. What a rank draws at random is fixed by the step, so that a training
+        that is resumed draws the same.
+        """
+        step = self.seed * 1_000_003 + self.global_step
+        torch.manual_seed(step * self.team.count + self.team.rank)
+        seen = batch.target_observed
+        own = len(batch.target) if seen is None else int(seen.sum())
+        self.windows, whole = self.team.total(torch.tensor([len(batch.target), own])).tolist()
+        self._together.require_backward_grad_sync = len(self.later) == 1
+        return float(own * self.team.count / max(whole, 1))
+
+    @property
+    def _together(self) -> DistributedDataParallel:
+        """What has the gradients of the ranks become their mean, in a backward pass."""
+        wrapped = self.trainer.strategy.model
+        assert isinstance(wrapped, DistributedDataParallel)
+        return wrapped
 
     def backward(self, loss: Tensor, *arguments: Any, **named: Any) -> None:
         """The gradient of the parts of a step, one after another, each freed before the next."""
         loss.backward(*arguments, **named)
-        for share, part in self.later:
+        while self.later:
+            share, part = self.later.pop(0)
             with self.trainer.precision_plugin.forward_context():
                 later = self._noted(share * self.loss(part), new=False)
+            if self.team.count > 1 and not self.later:  # ranks wait for each other once
+                self._together.require_backward_grad_sync = True
+                prepare_for_backward(self._together, later)
             later.backward()
-        self.later = []
 
     def _noted(self, loss: Tensor, *, new: bool) -> Tensor:
         """The loss of a part of a step, added to the sum; `new` for its first part."""
@@ -92,12 +130,12 @@ class ForecastModule(pl.LightningModule):
         return over_observed(loss, forecast, batch.target, batch.target_observed)
 
     def mean_loss(self) -> float:
-        total, steps = self.loss_sum.tolist()
+        total, steps = self.team.total(self.loss_sum.clone()).tolist()
         return float(total / max(steps, 1))
 
     def raise_if_diverged(self) -> None:
         """Raises DivergedError naming the first step, counted from 1, whose loss is not finite."""
-        step = float(self.first_bad_step)
+        step = float(self.team.least(self.first_bad_step))
         if step != math.inf:
             raise self.diverged(f"the training loss is not finite at step {int(step)}")
 
@@ -109,6 +147,7 @@ class ForecastModule(pl.LightningModule):
 
     def on_validation_epoch_start(self) -> None:
         self.raise_if_diverged()
+        self.team.as_first(self.model.buffers())  # the running statistics of batch norm
         self.sums.zero_()
 
     def validation_step(self, batch: Batch, index: int) -> None:
@@ -127,6 +166,7 @@ class ForecastModule(pl.LightningModule):
                 self.sums[2] += over_observed(pinball, ahead, batch.target, seen).double() * count
 
     def on_validation_epoch_end(self) -> None:
+        self.team.total(self.sums)
         if not self.sums[1]:
             raise DataError(
                 "nothing was observed of the targets in the validation windows that stop training; "

@@ -40,14 +40,15 @@ class Kept(Protocol):
 class Checkpointing(Callback):
     """Writes checkpoints at the start of an epoch and some minutes apart; goes on from `state`.
 
-    After a signal it writes one more and raises Stopped.
+    After a signal it writes one more and raises Stopped. Without `checkpoints`, as on any rank but
+    the first, it only goes on from `state`.
 
     `kept` are the other callbacks, by a name for each; `facts` go into every checkpoint.
     """
 
     def __init__(
         self,
-        checkpoints: Checkpoints,
+        checkpoints: Checkpoints | None,
         state: State | None,
         order: EpochOrder,
         kept: dict[str, Kept],
@@ -108,7 +109,10 @@ class Checkpointing(Callback):
         if self.state is not None:
             set_random(self.state)  # last of all, so that nothing draws between
             self.state, self.last = None, now
-            signals.check()
+            if self.checkpoints is not None:
+                signals.check()
+            return
+        if self.checkpoints is None:
             return
         if signals.waiting():
             self.write(trainer, module, index)
@@ -125,10 +129,11 @@ class Checkpointing(Callback):
         batch_idx: int,
         dataloader_idx: int = 0,
     ) -> None:
-        if signals.waiting() > PATIENT:
+        if self.checkpoints is not None and signals.waiting() > PATIENT:
             signals.check()
 
     def write(self, trainer: pl.Trainer, module: ForecastModule, index: int) -> None:
+        assert self.checkpoints is not None
         now = time.monotonic()
         optimiser = trainer.optimizers[0]
         tensors = {f"model/{k}": v for k, v in module.model.state_dict().items()}

@@ -1,10 +1,11 @@
 """`fit`: train a model on windows, keep the weights that validate best."""
 
+import copy
 import logging
 import math
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 from lightning.pytorch.callbacks import Callback, EarlyStopping
+from lightning.pytorch.strategies import DDPStrategy
 from rich.progress import ProgressColumn, Task, TimeRemainingColumn
 from rich.text import Text
 from torch import Tensor
@@ -22,7 +24,8 @@ from forecaster.config import TrainConfig
 from forecaster.datasets import Windows
 from forecaster.model import ForecastModel
 from forecaster.progress import Bar, Say
-from forecaster.train.checkpoint import Checkpoints, below
+from forecaster.ranks import ALONE, Team, talking
+from forecaster.train.checkpoint import Checkpoints, State, below, packed, unpacked
 from forecaster.train.loaders import EpochOrder, InOrder, loader
 from forecaster.train.memory import checkpointed
 from forecaster.train.module import ForecastModule
@@ -36,6 +39,9 @@ HINTS = (
     r".*have no `val_dataloader`",  # a refit has nothing left to validate on
     r"GPU available but not used",  # device=cpu is a choice
     r"You're resuming from a checkpoint that ended before the epoch",  # our sampler knows where
+    r".*`self.log\('validation_.*sync_dist=True",  # they are sums over all ranks
+    r"`broadcast_buffers` is deprecated",  # what takes its place is not in every torch we take
+    r"Grad strides do not match bucket view strides",  # of weights with one column
     r"`isinstance\(treespec, LeafSpec\)` is deprecated",  # between Lightning 2.6 and torch 2.13
 )
 """Warnings of Lightning that tell the user nothing."""
@@ -95,32 +101,36 @@ def fit(
     report: Report = lambda figures, epoch: None,
     epochs: float | None = None,
     checkpoints: Checkpoints | None = None,
+    team: Team = ALONE,
 ) -> Fit:
     """Train `model` in place and leave it on `device`, in eval mode.
 
     Training lasts at most `epochs` (a fraction is allowed), by default `epochs_at_most`. With
     `validation` it stops early, or after `train.time_limit`, and the weights that `KeepEarliest`
     chose are restored; without it the last ones stay. With `checkpoints` it goes on from the newest
-    one, if there is any, and ends with the weights that it would have had without a break. Raises
-    DivergedError when a loss, a validation error or the final weights are not finite.
+    one, if there is any, and ends with the weights that it would have had without a break. All
+    ranks of a `team` call this, with the same data; `report` and `checkpoints` are for rank 0.
+    Raises DivergedError when a loss, a validation error or the final weights are not finite, and
+    LostError where another rank is gone.
     """
-    state = checkpoints.newest() if checkpoints else None
-    if checkpoints and state is not None and "fit" in state.facts:
+    state = _newest(checkpoints, team)
+    if state is not None and "fit" in state.facts:
         load_weights(model, state)
         set_random(state)
         model.to(device).eval()
-        checkpoints.resumed("the end of its training")
+        if checkpoints:
+            checkpoints.resumed("the end of its training")
         return Fit(**state.facts["fit"])
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     pl.seed_everything(seed, verbose=False)
-    order = EpochOrder(len(train), config.batch, config.stride, seed, config.windows)
+    order = EpochOrder(len(train), config.batch, config.stride, seed, config.windows, team)
     most = epochs_at_most(config, len(order))
     steps = round((most if epochs is None else epochs) * len(order))
     last_epoch = math.ceil(steps / len(order))
     between = steps_between_checks(config, len(order))
     model.prepare(train.rows())
     rise = max(1.0, (config.few_steps or 0) / len(order))
-    module = ForecastModule(model.train(), config, most, rise)
+    module = ForecastModule(model.train(), config, most, rise, team, seed)
     keep = KeepEarliest(config.tolerance)
     late = TimeLimit(config.time_limit)
     stop = StopEarly(config.patience)
@@ -128,6 +138,7 @@ def fit(
         "training",
         steps * order.windows / order.stride / len(order),
         columns=(Speed(), "at most", TimeRemainingColumn(), "to go"),
+        shown=team.rank == 0,
     )
     progress = EpochReport(report, last_epoch, steps, between, bar, keep)
     callbacks: list[Callback] = [progress]
@@ -136,35 +147,41 @@ def fit(
     if validation is not None:
         callbacks += [keep, stop, late]
         checked = (config.validation_stride, config.validation_windows)
-        in_order = InOrder(len(validation), validation.evaluation_batch, *checked)
+        in_order = InOrder(len(validation), validation.evaluation_batch, *checked, team)
         checks = loader(validation, in_order)
         limits["val_check_interval"] = between
         if between > len(order):
             limits["check_val_every_n_epoch"] = None
-    bf16 = takes_bf16(config, model, device) if state is None else state.facts["bf16"]
+    if state is None:  # it is measured: rank 0 decides
+        bf16 = bool(team.share(b"bf16" if takes_bf16(config, model, device) else b""))
+    else:
+        bf16 = state.facts["bf16"]
     begun = time.monotonic()
     checkpointing = None
-    if checkpoints is not None:
+    if checkpoints is not None or state is not None:
         kept: dict[str, Kept] = {"report": progress, "keep": keep, "stop": stop}
-        about = {"bf16": bf16, "threads": torch.get_num_threads()}
+        about = {"bf16": bf16, "threads": torch.get_num_threads(), "processes": team.count}
         checkpointing = Checkpointing(checkpoints, state, order, kept, about)
         callbacks.append(checkpointing)
         begun = checkpointing.begun
-        if state is None:
-            checkpoints.resumed("its start")
-        else:
+        where = "its start"
+        if state is not None:
             load_weights(model, state)
             late.end -= state.facts["seconds"]
-            checkpoints.resumed(
-                f"epoch {state.facts['epoch'] + 1}, step {state.step} of {steps}"
-                + _other_threads(state.facts["threads"])
-            )
-    with warnings.catch_warnings():
+            where = f"epoch {state.facts['epoch'] + 1}, step {state.step} of {steps}"
+            where += _otherwise(state.facts, about)
+        if checkpoints is not None:
+            checkpoints.resumed(where)
+    team.gather()
+    with warnings.catch_warnings(), talking():
         for hint in HINTS:
             warnings.filterwarnings("ignore", hint)
         trainer = pl.Trainer(
             accelerator="gpu" if device == "cuda" else "cpu",
-            devices=1,
+            devices=team.here,
+            num_nodes=team.count // team.here,
+            strategy=_together(model, config, train) if team.count > 1 else "auto",
+            use_distributed_sampler=False,  # the order shares out
             precision="bf16-mixed" if bf16 else "32-true",
             max_epochs=last_epoch,
             max_steps=steps,
@@ -212,12 +229,30 @@ def fit(
     return fitted
 
 
-def _other_threads(before: int) -> str:
-    """A remark where the threads are not those of before."""
-    now = torch.get_num_threads()
-    if now == before:
-        return ""
-    return f" (on {now} threads, {before} before: the last digits may differ)"
+def _newest(checkpoints: Checkpoints | None, team: Team) -> State | None:
+    """Where rank 0 goes on, on every rank."""
+    state = checkpoints.newest() if checkpoints else None
+    if team.count == 1:
+        return state
+    return unpacked(team.share(b"" if state is None else packed(state)))
+
+
+def _together(model: ForecastModel, config: TrainConfig, train: Windows) -> DDPStrategy:
+    """Lightning's; it has to know of weights without a gradient, as those of a path that is off."""
+    own = copy.deepcopy(model).to(train.values.device)
+    ForecastModule(own, config).loss(train.batch(torch.arange(2) % len(train))).backward()
+    idle = any(weight.grad is None for weight in own.parameters() if weight.requires_grad)
+    return DDPStrategy(find_unused_parameters=idle, broadcast_buffers=False)
+
+
+def _otherwise(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """A remark where the threads or processes are not those of before."""
+    differing = [
+        f"on {now[what]} {what}, {before[what]} before"
+        for what in ("threads", "processes")
+        if before.get(what, now[what]) != now[what]
+    ]
+    return f" ({'; '.join(differing)}: the last digits may differ)" if differing else ""
 
 
 def takes_bf16(
@@ -333,8 +368,10 @@ class TimeLimit(Callback):
         self.struck = False
 
     def on_validation_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        if trainer.global_step and not trainer.should_stop and time.monotonic() >= self.end:
-            self.struck = trainer.should_stop = True
+        late = time.monotonic() >= self.end
+        if self.end < math.inf and trainer.global_step and not trainer.should_stop:
+            self.struck = trainer.strategy.reduce_boolean_decision(late, all=False)
+            trainer.should_stop = self.struck
 
 
 class EpochReport(Callback):
@@ -373,8 +410,9 @@ class EpochReport(Callback):
     def on_train_batch_end(
         self, trainer: pl.Trainer, module: pl.LightningModule, outputs: Any, batch: Any, index: int
     ) -> None:
-        self.windows += len(batch.target)
-        self.bar.advance("", len(batch.target))
+        assert isinstance(module, ForecastModule)
+        self.windows += module.windows
+        self.bar.advance("", module.windows)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         assert isinstance(module, ForecastModule)

@@ -25,7 +25,7 @@ ABOUT_FILES = {
 @pytest.mark.parametrize(
     ("command", "flags", "own"),
     [
-        (("train",), SHARED, ["--cutoffs", "--resume", "--force"]),
+        (("train",), SHARED, ["--cutoffs", "--resume", "--force", "--devices", "--nodes"]),
         (("config",), SHARED, []),
         (("data", "check"), ABOUT_FILES, ["--picture"]),
     ],

@@ -10,6 +10,7 @@ from forecaster.attention import AttentionChoice, AttentionPlan
 from forecaster.config import TrainConfig
 from forecaster.datasets import Windows
 from forecaster.model import ForecastModel, Informer, Task, TokenInformer
+from forecaster.ranks import ALONE, Team
 from forecaster.train import Fit, fit
 from forecaster.train.checkpoint import Checkpoints
 
@@ -78,10 +79,12 @@ def train(
     device: str = "cpu",
     report: Callable[[dict[str, float], int], None] = lambda figures, epoch: None,
     checkpoints: Checkpoints | None = None,
+    team: Team = ALONE,
     **config: Any,
 ) -> Fit:
     config = {"epochs": 2, "batch": 16, "lr": 1e-2, "schedule": "constant", **config}
     return fit(
         model, on, validation, TrainConfig(**config),
         device=device, seed=seed, report=report, epochs=epochs, checkpoints=checkpoints,
+        team=team,
     )  # fmt: skip

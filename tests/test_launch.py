@@ -1,0 +1,81 @@
+import os
+import re
+
+import pytest
+
+from forecaster import launch
+from forecaster.errors import UnavailableError, UsageError
+
+
+@pytest.fixture(autouse=True)
+def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("TORCHELASTIC_RUN_ID", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "RANK", launch.MEETING):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As torchrun starts the second of two machines with three processes each."""
+    values = {"WORLD_SIZE": 6, "LOCAL_WORLD_SIZE": 3, "RANK": 3, "TORCHELASTIC_RUN_ID": "run"}
+    for name, value in values.items():
+        monkeypatch.setenv(name, str(value))
+
+
+@pytest.mark.parametrize(
+    ("devices", "nodes", "count"), [(None, None, 1), (1, 1, 1), (4, None, 4), (2, 1, 2)]
+)
+def test_options_say_how_many(devices: int | None, nodes: int | None, count: int) -> None:
+    assert not launch.started()
+    assert launch.is_first()
+    assert launch.wanted(devices, nodes) == count
+
+
+def test_several_machines_are_for_torchrun() -> None:
+    words = "torchrun --nnodes=2 --nproc-per-node=4 --rdzv-backend=c10d --rdzv-endpoint=HOST:PORT"
+    with pytest.raises(UsageError, match=rf"--nodes 2: .* {re.escape(words)} -m forecaster train"):
+        launch.wanted(4, 2)
+
+
+@pytest.mark.usefixtures("ranks")
+def test_torchrun_says_how_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert launch.started()
+    assert not launch.is_first()
+    for devices, nodes in [(None, None), (3, None), (None, 2), (3, 2)]:
+        assert launch.wanted(devices, nodes) == 6
+    with pytest.raises(UsageError, match=r"--devices 4, but torchrun has started 3 of 6 .*say --d"):
+        launch.wanted(4, None)
+    with pytest.raises(UsageError, match=r"--nodes 1, but torchrun .*: say --nodes 2, or leave"):
+        launch.wanted(3, 1)
+    monkeypatch.setenv("RANK", "0")
+    assert launch.is_first()
+    monkeypatch.setenv(launch.MEETING, "file")
+    assert not launch.is_first(), "what has started it was"
+
+
+def test_shares_are_equal() -> None:
+    launch.ensure_it_divides(32, 1)
+    launch.ensure_it_divides(32, 8)
+    with pytest.raises(
+        UsageError, match=r"batch=32 .*: --set train.batch=30 or --set train.batch=33"
+    ):
+        launch.ensure_it_divides(32, 3)
+    with pytest.raises(UsageError, match=r"equal shares: --set train.batch=4$"):
+        launch.ensure_it_divides(3, 4)
+
+
+def test_what_the_ranks_that_failed_come_to() -> None:
+    assert launch._status({1: 69, 0: 65}, 2) == 65
+    assert launch._status({1: 74}, 2) == 74
+    with pytest.raises(
+        UnavailableError, match=r"process 1 of 2 was ended by signal 9 \(out of mem"
+    ):
+        launch._status({1: -9}, 2)
+    with pytest.raises(UnavailableError, match=r"process 0 of 2 was ended by signal 11, and"):
+        launch._status({0: -11}, 2)
+
+
+def test_the_environment_is_put_back() -> None:
+    before = dict(os.environ)
+    with launch._environment({launch.MEETING: "file"}):
+        assert os.environ[launch.MEETING] == "file"
+    assert dict(os.environ) == before
