@@ -6,6 +6,7 @@ request to a replica that has room, starts another for one that died, and asks e
 
 import asyncio
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,11 +45,20 @@ def serve(address: str, host: str, port: int, replicas: int, gpus: float = 0.0) 
             while True:
                 time.sleep(1)
         except (RuntimeError, ray.exceptions.RayError) as error:
-            found = engine.status().applications[NAME]
-            told = [each.message for each in found.deployments.values() if each.message]
-            raise UnavailableError(" ".join([str(error), *told])) from None
+            found = engine.status().applications.get(NAME)
+            told = [each.message for each in found.deployments.values()] if found else []
+            raise UnavailableError(
+                f"Ray Serve at {address} cannot serve: {_reason(error, told)}. Its log is below "
+                "/tmp/ray/session_latest/logs/serve of the cluster's head."
+            ) from None
         finally:
             engine.delete(NAME, _blocking=False)
+
+
+def _reason(error: Exception, told: Sequence[str]) -> str:
+    """The sentence at the end of the traceback that Ray tells of replicas, else the error."""
+    lines = "\n".join([str(error), *told]).strip().splitlines()
+    return lines[-1].strip().removeprefix("RuntimeError: ").rstrip(".")
 
 
 def application(settings: Settings, replicas: int, gpus: float) -> Any:
