@@ -36,6 +36,8 @@ END = "end"
 AT_ONCE = 1000
 """So many lines are read at once."""
 
+LOOKS = 0.2
+"""Seconds from one look for a signal to the next."""
 RETRIES = 1.0, 30.0
 """Seconds from a failure to the next try: at first, and at most; they double in between."""
 
@@ -280,11 +282,18 @@ class Sender(threading.Thread):
                 self._wanted = True
                 self._change.notify_all()
 
-    def settle(self, still: float | None, total: float | None, failures: int) -> bool:
+    def settle(
+        self,
+        still: float | None,
+        total: float | None,
+        failures: int,
+        signalled: Callable[[], float] = lambda: 0.0,
+    ) -> bool:
         """Wait until all is told, and return whether it is.
 
         Gives up after so many `failures`, or the next one where the last try failed, after `still`
-        seconds without an advance, and after `total` seconds; None is for ever.
+        seconds without an advance, and after `total` seconds; None is for ever. And where a signal
+        came while it waits: `signalled` says how many seconds ago, 0 for none.
         """
         begun = moved = time.monotonic()
         with self._change:
@@ -296,7 +305,7 @@ class Sender(threading.Thread):
                 now = time.monotonic()
                 if self._advances != advances:
                     advances, moved = self._advances, now
-                if self._failures >= allowed or self._closed:
+                if self._failures >= allowed or self._closed or 0 < signalled() < now - begun:
                     return False
                 limits = [
                     since + limit - now
@@ -305,7 +314,7 @@ class Sender(threading.Thread):
                 ]
                 if limits and min(limits) <= 0:
                     return False
-                self._change.wait(min(limits, default=None))
+                self._change.wait(min([*limits, LOOKS]))
         return True
 
     def close(self) -> None:

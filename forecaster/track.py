@@ -253,7 +253,7 @@ class Run:
 
     def settle(self) -> bool:
         """Wait until MLflow has everything, as long as it gets on; returns whether it has."""
-        return self._sender.settle(*_limits(self.uri, LAST))
+        return self._sender.settle(*_limits(self.uri, LAST), signals.waiting)
 
     def note(self, values: Mapping[str, float], step: int, model: str | None = None) -> None:
         """Log figures at a step; the first values of a metric at a step are those that count."""
@@ -263,7 +263,7 @@ class Run:
     def end(self, status: str, stage: int) -> bool:
         """Tell its end; returns whether MLflow has everything. What is left stays on disk."""
         self._spool.append(END, status=status, at=_now())
-        whole = self._sender.settle(*_limits(self.uri, stage))
+        whole = self._sender.settle(*_limits(self.uri, stage), signals.waiting)
         self._sender.close()
         if whole:
             self._spool.remove()
@@ -365,7 +365,7 @@ def _begin(
     sender = Sender(spool, teller)
     sender.start()
     try:
-        sender.settle(*_limits(uri, FIRST))
+        sender.settle(*_limits(uri, FIRST), signals.waiting)
         if "run" in spool.state:
             if not again or not teller.found:
                 spool.call(spool.state["run"])

@@ -1,5 +1,6 @@
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -9,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from forecaster import spools
+from forecaster import signals, spools
 from forecaster.errors import StorageError, UsageError
 from forecaster.spools import Sender
 
@@ -226,6 +227,21 @@ def test_a_tracker_that_hangs_is_given_up(told, limits):
     assert 0.2 <= time.monotonic() - before < 2
 
 
+def test_a_signal_ends_a_wait_that_it_falls_into_and_no_later_one(told):
+    tracker, sender = told
+    assert sender.settle(*PATIENT)
+    tracker.hangs = True
+    tracker.spool.append("metrics", number=1)
+    with signals.heeding(), signals.orderly():
+        threading.Timer(0.5, signal.raise_signal, [signal.SIGTERM]).start()
+        before = time.monotonic()
+        assert not sender.settle(None, 60, 99, signals.waiting)
+        assert 0.4 <= time.monotonic() - before < 5
+        before = time.monotonic()
+        assert not sender.settle(None, 1, 99, signals.waiting)
+        assert time.monotonic() - before >= 1, "what has to end in order may wait its time"
+
+
 def test_a_tracker_that_gets_on_is_waited_for():
     spool, parts = begin(), iter(range(8))
     spool.append("file", number=1)
@@ -247,7 +263,7 @@ def test_a_tracker_that_gets_on_is_waited_for():
 def test_a_thread_that_hangs_holds_no_end():
     """The process ends though the tracker does not answer."""
     script = """
-from forecaster import spools
+from forecaster import signals, spools
 import time
 spool = spools.begin({"id": "0123456789", "name": "toy", "again": False})
 sender = spools.Sender(spool, lambda advance: time.sleep(600))
