@@ -49,6 +49,9 @@ WEIGHTS = "model.safetensors"
 INTERVALS = "intervals.safetensors"
 JSON_FILES = ("config.json", "schema.json", "metrics.json", "about.json", "parts.json")
 GOLDEN = "golden.safetensors"
+ABOUT = ("format", "name", "data_digest", "intervals", "refit", "versions")
+SECTIONS = ("train", "test", "parts")
+"""What about.json has at least, and what is an object in metrics.json where it is there."""
 FORECAST_THREADS = 1
 """Of a CPU, for a forecast: a second one gains little, and other batches gain more by it."""
 PARTS = "parts.safetensors"
@@ -229,8 +232,10 @@ def load(folder: Path) -> Bundle:
         )
     try:
         config, schema, metrics, about, parts = (json.loads(files[name]) for name in JSON_FILES)
-        if "format" not in about:
-            raise KeyError("format")
+        if missing := [key for key in ABOUT if key not in about]:
+            raise KeyError(*missing)
+        if not all(isinstance(metrics.get(key, {}), dict) for key in SECTIONS):
+            raise TypeError(f"expected an object for each of {', '.join(SECTIONS)}")
         bundle = Bundle(
             config=load_dict(config, str(folder / "config.json")),
             schema=Schema.from_dict(schema),

@@ -7,7 +7,7 @@ ForecasterError          70  a defect of ours, or a step that could not be finis
 │   └── BundleError      65  a bundle is damaged, incomplete or of another kind
 ├── UnavailableError     69  a data set, model or server that was named cannot be had
 ├── StorageError         74  a file could not be written or read
-├── DivergedError        70  training met a loss that is not finite
+├── DivergedError        78  training met a loss that is not finite: with another rate it may not
 └── DeviceLostError      70  nothing works on the GPU any more
 
 Stopped                 130  interrupted (Ctrl-C), or 143: terminated (SIGTERM)
@@ -48,6 +48,8 @@ class StorageError(ForecasterError):
 
 class DivergedError(ForecasterError):
     """Training met a loss or forecast that is not finite; the message names epoch and step."""
+
+    exit_code = 78
 
 
 class DeviceLostError(ForecasterError):

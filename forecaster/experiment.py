@@ -80,7 +80,7 @@ def run(
     This is what rank 0 of a `team` does, while the others `assist`.
     """
     from forecaster import track
-    from forecaster.train import ensure_it_fits, fit, takes_bf16
+    from forecaster.train import bounded, ensure_it_fits, fit, takes_bf16
 
     problem = make_problem(*find_data(loaded, say), say)
     begun = None if resume is None else _begun(resume, problem.config, problem.digest, say)
@@ -99,7 +99,8 @@ def run(
     team.share(_READY)
     config, device = problem.config, machine.device(problem.config.device)
     train, stopping = problem.training(device), problem.stopping(device)
-    model = problem.build_model()
+    with bounded():
+        model = problem.build_model()
     name = f"{config.data.label}-{config.window.horizon}-{config.attn.name}-s{config.seed}"
     _announce(name, problem, model, device, say)
     if team.count > 1:

@@ -15,7 +15,17 @@ import safetensors.torch
 import torch
 
 from forecaster import files
-from forecaster.bundle import FILES, INTERVALS, MANIFEST, PARTS, WEIGHTS, is_bundle, load
+from forecaster.bundle import (
+    ABOUT,
+    FILES,
+    INTERVALS,
+    MANIFEST,
+    PARTS,
+    SECTIONS,
+    WEIGHTS,
+    is_bundle,
+    load,
+)
 from forecaster.errors import BundleError, StorageError
 from forecaster.intervals import Conditions
 from forecaster.predict import Forecaster, keep
@@ -232,6 +242,19 @@ class TestForeign:
         with pytest.raises(BundleError, match=words) as caught:
             bundle.build()
         assert "config.json" in str(caught.value)
+
+    @pytest.mark.parametrize("key", ABOUT)
+    def test_what_is_said_about_it_is_not_all_there(self, key, folder):
+        edit(folder, "about.json", lambda about: {k: v for k, v in about.items() if k != key})
+        with pytest.raises(BundleError, match=rf"not a bundle of this version.*{key}"):
+            load(folder)
+
+    @pytest.mark.parametrize("key", SECTIONS)
+    @pytest.mark.parametrize("value", [1, None, [], "none"])
+    def test_figures_of_another_form(self, key, value, folder):
+        edit(folder, "metrics.json", lambda metrics: {**metrics, key: value})
+        with pytest.raises(BundleError, match="expected an object for each of train, test, parts"):
+            load(folder)
 
     def test_intervals_of_another_horizon(self, tmp_path):
         other = unsaved(calibrated=True, horizon=9).intervals

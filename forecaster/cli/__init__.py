@@ -15,7 +15,7 @@ from forecaster.errors import ForecasterError, Stopped, StorageError
 
 EXIT_CODES = """
 Exit codes: 0 done, 2 usage, 65 data, 69 unavailable, 70 internal, 74 files, 78 configuration
-file or environment, 130 interrupted, 143 terminated.
+file or environment, or training that diverged with it, 130 interrupted, 143 terminated.
 """
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -125,7 +125,7 @@ def _unexpected(error: Exception, debug: bool) -> int:
         return 130
     if debug:
         raise error
-    if isinstance(error, OSError) and error.errno in FULL:
+    if isinstance(error, OSError) and (error.errno in FULL or error.filename is not None):
         say(f"error: {error}")
         return StorageError.exit_code
     say(

@@ -4,7 +4,7 @@ from forecaster.train.lean import few_metrics
 
 with few_metrics():
     from forecaster.train.checkpoint import Checkpoints
-    from forecaster.train.memory import ensure_it_fits
+    from forecaster.train.memory import bounded, ensure_it_fits
     from forecaster.train.run import Fit, fit, takes_bf16
 
-__all__ = ["Checkpoints", "Fit", "ensure_it_fits", "fit", "takes_bf16"]
+__all__ = ["Checkpoints", "Fit", "bounded", "ensure_it_fits", "fit", "takes_bf16"]

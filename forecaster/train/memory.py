@@ -199,11 +199,20 @@ def gib(size: float) -> str:
     return f"{size / 2**30:.2g} GiB"
 
 
+def bounded() -> "_Alive":
+    """A context that raises UnavailableError where what is made in it would not fit into memory.
+
+    Building a model, whose weights are not filled yet when they are counted, in it costs little.
+    """
+    return _Alive(machine.memory_left("cpu"))
+
+
 class _Alive(TorchDispatchMode):
     """Bytes of the storages that operations made and that are alive, `now` and at their `peak`."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self.most = most
         self.now = 0
         self.peak = 0
         self._known: set[int] = set()
@@ -217,6 +226,11 @@ class _Alive(TorchDispatchMode):
         for tensor in _dense(found):
             self._know(tensor.untyped_storage(), made=True)
         self.peak = max(self.peak, self.now)
+        if self.most is not None and self.now > self.most:
+            raise UnavailableError(
+                f"the weights alone take more than the {gib(self.most)} that there are: take a "
+                "smaller model.width or model.feed_forward"
+            )
         return found
 
     def _know(self, storage: torch.UntypedStorage, *, made: bool) -> None:

@@ -1,3 +1,4 @@
+import errno
 import importlib.metadata
 import json
 import resource
@@ -8,6 +9,7 @@ import textwrap
 import time
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import typer
@@ -255,6 +257,14 @@ class TestWrongNames:
         done = child(program, *arguments)
         assert (done.returncode, done.stdout) == (2, "[]\n")
         assert words in done.stderr
+
+
+def test_a_file_that_cannot_be_had_is_no_defect(run, monkeypatch):
+    denied = PermissionError(errno.EACCES, "Permission denied", "/some/file")
+    monkeypatch.setattr(experiment, "run", Mock(side_effect=denied))
+    status, out, err = run("train")
+    assert (status, out) == (74, "")
+    assert err.splitlines()[-1] == "error: [Errno 13] Permission denied: '/some/file'"
 
 
 class TestDefects:

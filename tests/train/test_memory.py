@@ -18,6 +18,7 @@ from forecaster.train.memory import (
     Estimate,
     _Alive,
     _peak,
+    bounded,
     checkpointed,
     ensure_it_fits,
     estimate,
@@ -187,6 +188,22 @@ class TestFitting:
     def test_nothing_fits(self, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
         told = self.refused(1, monkeypatch, batch=4, checkpointing=True)
         assert "one window alone takes about" in told
+
+
+def test_weights_that_do_not_fit_are_refused_before_they_are_filled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(machine, "memory_left", lambda device: 2**20)
+    with bounded():
+        torch.nn.Linear(256, 256)
+    filled: list[torch.Tensor] = []
+    monkeypatch.setattr(torch.nn.init, "kaiming_uniform_", lambda w, **kw: filled.append(w))
+    with (
+        pytest.raises(UnavailableError, match=r"more than the 0.00098 GiB.*smaller model.width"),
+        bounded(),
+    ):
+        torch.nn.Linear(1024, 1024)
+    assert filled == []
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
