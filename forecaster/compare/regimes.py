@@ -187,7 +187,7 @@ REGIMES: dict[str, Regime] = {
             generated=True,
         ),
         Regime(
-            "usual", ("usual", "small", "default"),
+            "usual", ("usual",),
             "seasons, and nothing else to lean on",
             f"a season that shows, with {ENOUGH} cycles or more",
             _usual,

@@ -96,12 +96,11 @@ def test_what_is_there_for_contrast_is_left_out(measured):
 
 def test_the_grid_to_compare_with_is_one_that_there_is(monkeypatch, tmp_path):
     assert REGIMES["known"].grid == "known"
-    assert REGIMES["usual"].grid == "usual"
     (tmp_path / "grids").mkdir()
-    (tmp_path / "grids" / "small.yaml").touch()
+    (tmp_path / "grids" / "usual.yaml").touch()
     monkeypatch.setattr(regimes, "configs", lambda: tmp_path)
     assert REGIMES["known"].grid is None
-    assert REGIMES["usual"].grid == "small"
+    assert REGIMES["usual"].grid == "usual"
 
 
 @pytest.mark.parametrize("place", PLACES, ids=str)
