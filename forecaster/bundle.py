@@ -49,9 +49,12 @@ WEIGHTS = "model.safetensors"
 INTERVALS = "intervals.safetensors"
 JSON_FILES = ("config.json", "schema.json", "metrics.json", "about.json", "parts.json")
 GOLDEN = "golden.safetensors"
-ABOUT = ("format", "name", "data_digest", "intervals", "refit", "versions")
+UNSAID: dict[str, Any] = {
+    "data_digest": "unknown", "intervals": "unknown", "refit": False, "commit": "unknown",
+    "versions": {},
+}  # fmt: skip
 SECTIONS = ("train", "test", "parts")
-"""What about.json has at least, and what is an object in metrics.json where it is there."""
+"""What about.json may leave out, and what is an object in metrics.json where it is there."""
 FORECAST_THREADS = 1
 """Of a CPU, for a forecast: a second one gains little, and other batches gain more by it."""
 PARTS = "parts.safetensors"
@@ -232,7 +235,7 @@ def load(folder: Path) -> Bundle:
         )
     try:
         config, schema, metrics, about, parts = (json.loads(files[name]) for name in JSON_FILES)
-        if missing := [key for key in ABOUT if key not in about]:
+        if missing := [key for key in ("format", "name") if key not in about]:
             raise KeyError(*missing)
         if not all(isinstance(metrics.get(key, {}), dict) for key in SECTIONS):
             raise TypeError(f"expected an object for each of {', '.join(SECTIONS)}")
@@ -241,7 +244,7 @@ def load(folder: Path) -> Bundle:
             schema=Schema.from_dict(schema),
             weights=load_tensors(files[WEIGHTS]),
             metrics=metrics,
-            about=about,
+            about={**UNSAID, **about},
             parts=_shares(parts, load_tensors(files[PARTS])),
             intervals=_intervals(load_tensors(files[INTERVALS])),
             golden=_golden(load_tensors(files[GOLDEN])),

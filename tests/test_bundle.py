@@ -16,12 +16,13 @@ import torch
 
 from forecaster import files
 from forecaster.bundle import (
-    ABOUT,
     FILES,
+    FORMAT,
     INTERVALS,
     MANIFEST,
     PARTS,
     SECTIONS,
+    UNSAID,
     WEIGHTS,
     is_bundle,
     load,
@@ -243,11 +244,15 @@ class TestForeign:
             bundle.build()
         assert "config.json" in str(caught.value)
 
-    @pytest.mark.parametrize("key", ABOUT)
+    @pytest.mark.parametrize("key", ["format", "name"])
     def test_what_is_said_about_it_is_not_all_there(self, key, folder):
         edit(folder, "about.json", lambda about: {k: v for k, v in about.items() if k != key})
         with pytest.raises(BundleError, match=rf"not a bundle of this version.*{key}"):
             load(folder)
+
+    def test_what_may_be_left_out(self, folder):
+        edit(folder, "about.json", lambda about: {"format": about["format"], "name": "x"})
+        assert load(folder).about == {"format": FORMAT, "name": "x", **UNSAID}
 
     @pytest.mark.parametrize("key", SECTIONS)
     @pytest.mark.parametrize("value", [1, None, [], "none"])

@@ -486,7 +486,7 @@ class TestCards:
             *find_data(load(None, sets, {"data": name, "horizon": 5}, {}), lambda text: None)
         )
         weights = dict(problem.build_model().state_dict())
-        about = {"name": problem.name, "refit": False, "intervals": "none", "data_digest": "x"}
+        about = {"name": problem.name, "refit": False, "intervals": "none"}
         bundle = Bundle(problem.config, problem.schema, weights, {}, about)
         return Forecaster(bundle.save(folder / "bundle"), "cpu")
 
