@@ -855,9 +855,7 @@ def _client(uri: str, existing: bool = False) -> MlflowClient:
             warnings.simplefilter("ignore", DeprecationWarning)  # MLflow's use of SQLAlchemy
             for store in (uri, _registry(uri)):
                 _try(_database(store))
-            client = MlflowClient(_absolute(uri), registry_uri=_absolute(_registry(uri)))
-            client.search_experiments(max_results=1)
-            client.search_registered_models(max_results=1)
+            client = _answering(_absolute(uri), _absolute(_registry(uri)))
     except Exception as error:
         advice = f"Name another store with MLFLOW_TRACKING_URI or track.uri; {TRACKING} is one."
         if uri.startswith(("http://", "https://")):
@@ -866,7 +864,8 @@ def _client(uri: str, existing: bool = False) -> MlflowClient:
                 f"kept in {TRACKING}."
             )
         reason = _reason(error)
-        raise UnavailableError(
+        full = "disk is full" in reason  # SQLite's words
+        raise (StorageError if full else UnavailableError)(
             f"MLflow cannot use {without_password(uri)}: {reason}. {advice}"
         ) from error
     finally:
@@ -874,11 +873,30 @@ def _client(uri: str, existing: bool = False) -> MlflowClient:
     return client
 
 
+def _answering(uri: str, registry: str) -> MlflowClient:
+    client = MlflowClient(uri, registry_uri=registry)
+    client.search_experiments(max_results=1)
+    client.search_registered_models(max_results=1)
+    return client
+
+
 def _try(database: Path | None) -> None:
-    """Raise at once what MLflow would raise of a file after minutes of trying."""
-    if database is not None:
-        with closing(sqlite3.connect(database)) as connection:
-            connection.execute("PRAGMA schema_version").fetchone()
+    """Raise at once what MLflow would raise of a file after minutes of trying.
+
+    One that is missing is made beside its place and renamed: MLflow makes its tables in some fifty
+    steps, and could never use what was cut short between two of them.
+    """
+    if database is None:
+        return
+    with closing(sqlite3.connect(database)) as connection:  # makes an empty file of a missing one
+        connection.execute("PRAGMA schema_version").fetchone()
+    if database.stat().st_size:
+        return
+    beside = database.with_name(f".{database.name}.new")
+    for suffix in ("", "-journal"):
+        beside.with_name(beside.name + suffix).unlink(missing_ok=True)
+    _answering(f"sqlite:///{beside}", f"sqlite:///{beside}")
+    beside.replace(database)
 
 
 @contextmanager

@@ -389,6 +389,29 @@ def test_a_path_that_cannot_be_opened_fails_at_once(name, tmp_path, monkeypatch)
     assert not any(Path("runs").iterdir())
 
 
+@pytest.mark.timeout(180)
+def test_a_database_whose_making_was_killed_is_made_anew(tmp_path):
+    """MLflow alone could never open it again: a table is there already."""
+    uri, beside = f"sqlite:///{tmp_path}/mlflow.db", tmp_path / ".mlflow.db.new"
+    script = f"from forecaster import track; track._client({uri!r})"
+    making = subprocess.Popen([sys.executable, "-c", script])
+    while not beside.exists() or beside.stat().st_size < 100_000:
+        assert making.poll() is None, "it has ended before it could be killed"
+        time.sleep(0.01)
+    making.kill()
+    making.wait()
+    assert (tmp_path / "mlflow.db").stat().st_size == 0
+    assert track._client(uri).get_experiment("0").name == "Default"
+    assert not list(tmp_path.glob(".mlflow*"))
+
+
+def test_a_full_disk_under_a_new_database(tmp_path, monkeypatch):
+    full = sqlite3.OperationalError("database or disk is full")
+    monkeypatch.setattr(track, "_answering", lambda *uris: (_ for _ in ()).throw(full))
+    with pytest.raises(StorageError, match=r"cannot use .*/mlflow\.db: database or disk is full"):
+        track._client(f"sqlite:///{tmp_path}/mlflow.db")
+
+
 def test_a_database_belongs_to_the_working_directory(tmp_path, monkeypatch):
     monkeypatch.delenv("MLFLOW_TRACKING_URI")
     for name in ("first", "second"):
