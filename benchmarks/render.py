@@ -837,6 +837,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "recall": recall,
     "choices": choices,
     "matrix": lambda: study.matrix(results("comparison")),
+    "fronts": lambda: study.fronts(results("comparison")),
     **{
         f"{kind.__name__}_{name}": partial(_studied, kind, name)
         for kind in (study.regime, study.pooled, study.cost)

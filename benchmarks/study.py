@@ -72,6 +72,25 @@ def matrix(documents: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
+def fronts(documents: Sequence[Row]) -> str:
+    """In how many tables no other row trains in less time to a lower error."""
+    counts: dict[str, list[bool]] = defaultdict(list)
+    for name in REGIMES:
+        for rows in tables(documents, name).values():
+            for row in rows:
+                counts[row["attn"]].append(not any(_dominates(other, row) for other in rows))
+    lines = [
+        f"| {attn} | {sum(counts[attn])} of {len(counts[attn])} tables |"
+        for attn in [*CATALOGUE, LINEAR]
+        if attn in counts
+    ]
+    return "\n".join(["| attention | on the front in |", "| --- | --- |", *lines])
+
+
+def _dominates(one: Row, other: Row) -> bool:
+    return all(one[key] < other[key] for key in ("train_seconds", "mse"))
+
+
 def _count(found: dict[Any, Any]) -> str:
     return f"{len(found)} table{'s' * (len(found) > 1)}"
 

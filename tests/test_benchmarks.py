@@ -170,6 +170,17 @@ class TestStudy:
             "| static | = of 1 |  |",
         ]
 
+    def test_what_trains_longer_to_a_higher_error_is_not_on_the_front(
+        self, render: ModuleType
+    ) -> None:
+        assert render.study.fronts(self.documents()).splitlines()[2:] == [
+            "| full | 3 of 3 tables |",
+            "| prob | 1 of 1 tables |",
+            "| aft-simple | 0 of 1 tables |",
+            "| static | 0 of 1 tables |",
+            "| none | 0 of 2 tables |",
+        ]
+
     def test_a_regime_has_a_column_for_each_table(self, render: ModuleType) -> None:
         lines = render.study.regime(self.documents(), "recall").splitlines()
         assert lines[0] == (
