@@ -88,6 +88,7 @@ def alone_and_together(client: TestClient, bodies: list[Body]) -> tuple[list[Bod
         with held(client) as store:
             answers = pool.map(ask, bodies)
             wait_until(lambda: store.batcher.waiting == len(bodies))
+            sleep(0.1)
         return alone, list(answers)
 
 
@@ -98,7 +99,7 @@ def test_requests_at_the_same_time_run_together_and_answer_as_alone(
     alone, together = alone_and_together(client, different(full, 32, missing))
     for one, other in zip(alone, together, strict=True):
         assert (one["timing"]["batch_size"], other["timing"]["batch_size"]) == (1, 32)
-        assert other["timing"]["queue_ms"] > one["timing"]["queue_ms"]
+        assert other["timing"]["queue_ms"] >= 100, "so long were all held"
         (first,), (second,) = one["predictions"], other["predictions"]
         assert first["item_id"] == second["item_id"]
         np.testing.assert_allclose(first["mean"], second["mean"], rtol=1e-5, atol=1e-5)
