@@ -1,11 +1,15 @@
 """What docs/reliability.md promises, with real processes and real signals.
 
-`.ci/long` asks for more of each: FORECASTER_KILLS=20 FORECASTER_SIGNALS=100.
+`.ci/long` asks for more of each: FORECASTER_KILLS=20 FORECASTER_SIGNALS=100, and for small disks
+of FORECASTER_DISKS KiB.
 """
 
 import os
 import random
+import shlex
 import signal
+import subprocess
+import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +23,7 @@ from forecaster.track import MlflowClient  # by way of track, which silences MLf
 from .forked import Forked, Job, forked
 
 SIGNALS = int(os.environ.get("FORECASTER_SIGNALS", "5"))
+DISKS = [int(kib) for kib in os.environ.get("FORECASTER_DISKS", "").split()]
 KILLS = int(os.environ.get("FORECASTER_KILLS", "2"))
 EPOCHS = 12
 TRAIN = (
@@ -212,3 +217,37 @@ class TestStopped:
         job = start.start(*TRAIN, "--force", "--resume", "auto")
         assert job.wait() == 0
         assert contents(bundle_of(job)) == reference
+
+
+if DISKS:  # wants a system that lets users mount
+
+    @pytest.mark.slow
+    class TestFull:
+        """A disk that is full at any moment of a run loses nothing."""
+
+        @pytest.mark.timeout(600)
+        @pytest.mark.parametrize("kib", DISKS)
+        def test_a_run_ends_in_order_and_goes_on(self, kib, home, whole, tmp_path):
+            reference, _ = whole
+            (tmp_path / "disk").mkdir()
+            train = shlex.join([sys.executable, "-m", "forecaster", *TRAIN, "--resume", "auto"])
+            script = f"""
+                mount -t tmpfs -o size={kib}k none disk
+                cp {shlex.quote(str(home / "small.csv"))} disk && cd disk
+                {train}
+                echo $? > ../status && cp -r runs ../then
+                mount -o remount,size=64m .
+                {train} && cp -r runs ../now
+            """
+            command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script]
+            done = subprocess.run(
+                command, cwd=tmp_path, capture_output=True, text=True, check=False
+            )
+            assert done.returncode == 0, done.stderr
+            status = int((tmp_path / "status").read_text())
+            assert status in (0, 74), done.stderr
+            for folder in (tmp_path / "then").iterdir():
+                if folder.suffix not in (".spool", ".unfinished"):
+                    assert contents(folder) == reference, "what looks whole is whole"
+            (folder,) = (tmp_path / "now").iterdir()
+            assert contents(folder) == reference
