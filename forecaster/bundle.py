@@ -239,6 +239,10 @@ def load(folder: Path) -> Bundle:
             raise KeyError(*missing)
         if not all(isinstance(metrics.get(key, {}), dict) for key in SECTIONS):
             raise TypeError(f"expected an object for each of {', '.join(SECTIONS)}")
+        named = [*metrics.get("parts", {}).values(), metrics.get("test", {}).get("floors", {})]
+        named += [*named[-1].values(), metrics.get("test", {}).get("network") or {}]
+        if not all(isinstance(each, dict) for each in named):
+            raise TypeError("expected an object for each part, each floor and the network")
         bundle = Bundle(
             config=load_dict(config, str(folder / "config.json")),
             schema=Schema.from_dict(schema),
@@ -260,7 +264,7 @@ def load(folder: Path) -> Bundle:
         return bundle
     except ConfigError as error:
         raise BundleError(f"not a bundle of this version: {error}") from None
-    except (KeyError, IndexError, TypeError, ValueError, SafetensorError,
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError, SafetensorError,
             OverflowError, RecursionError) as error:  # fmt: skip
         raise BundleError(f"{folder} is not a bundle of this version: {error!r}") from None
 

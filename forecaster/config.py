@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 Positive = Annotated[int, Field(ge=1)]
 Rate = Annotated[float, Field(gt=0)]
 
+LARGEST, MOST_LAYERS = 2**32, 1000
+"""Of any number in a configuration, and of layers: what no machine could do is a slip."""
 NAMED = ("model", "attn", "attn.decoder", "attn.cross")
 ROLES = ("decoder", "cross")
 ENVIRONMENT = re.compile(r"FORECASTER_(?:(?:[A-Z0-9]+__)+[A-Z0-9_]+|SEED|DEVICE)")
@@ -423,6 +425,15 @@ V = TypeVar("V", bound=_Values)
 
 class _Asked(_Values):
     """The values that somebody asks for here and now: what they name must be there."""
+
+    @model_validator(mode="after")
+    def _numbers_can_be_meant(self) -> Self:
+        for place, value in leaves(self.model_dump(mode="json")):
+            if isinstance(value, int | float) and abs(value) > LARGEST:
+                raise _RuleError(f"expected at most {LARGEST:,}, got {value:.4g}", place)
+            if place.endswith("_layers") and isinstance(value, int) and value > MOST_LAYERS:
+                raise _RuleError(f"expected at most {MOST_LAYERS:,} layers, got {value:,}", place)
+        return self
 
     @model_validator(mode="after")
     def _names_are_known(self) -> Self:

@@ -11,7 +11,7 @@ import typer
 from forecaster import launch, signals
 from forecaster.cli import attentions, data, doctor, export, predict, reports, serve, sync, train
 from forecaster.cli.output import say
-from forecaster.errors import ForecasterError, Stopped, StorageError
+from forecaster.errors import ForecasterError, Stopped, StorageError, UnavailableError
 
 EXIT_CODES = """
 Exit codes: 0 done, 2 usage, 65 data, 69 unavailable, 70 internal, 74 files, 78 configuration
@@ -125,6 +125,9 @@ def _unexpected(error: Exception, debug: bool) -> int:
         return 130
     if debug:
         raise error
+    if isinstance(error, MemoryError) or "DefaultCPUAllocator" in str(error):  # torch's words
+        say(f"error: the memory does not suffice: {str(error) or type(error).__name__}")
+        return UnavailableError.exit_code
     if isinstance(error, OSError) and (error.errno in FULL or error.filename is not None):
         say(f"error: {error}")
         return StorageError.exit_code

@@ -267,6 +267,16 @@ def test_a_file_that_cannot_be_had_is_no_defect(run, monkeypatch):
     assert err.splitlines()[-1] == "error: [Errno 13] Permission denied: '/some/file'"
 
 
+@pytest.mark.parametrize(
+    "error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: 2 bytes")]
+)
+def test_too_little_memory_is_no_defect(error, run, monkeypatch):
+    monkeypatch.setattr(experiment, "run", Mock(side_effect=error))
+    status, out, err = run("train")
+    assert (status, out) == (69, "")
+    assert "error: the memory does not suffice: " in err
+
+
 class TestDefects:
     """What nobody foresaw."""
 
