@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 Positive = Annotated[int, Field(ge=1)]
 Rate = Annotated[float, Field(gt=0)]
 
-LARGEST, MOST_LAYERS = 2**32, 1000
-"""Of any number in a configuration, and of layers: what no machine could do is a slip."""
+LARGEST, LARGEST_FLOAT, MOST_LAYERS = 2**32, 3e38, 1000
+"""Of whole numbers, of others and of layers: what no machine could do is a slip."""
 NAMED = ("model", "attn", "attn.decoder", "attn.cross")
 ROLES = ("decoder", "cross")
 ENVIRONMENT = re.compile(r"FORECASTER_(?:(?:[A-Z0-9]+__)+[A-Z0-9_]+|SEED|DEVICE)")
@@ -429,8 +429,9 @@ class _Asked(_Values):
     @model_validator(mode="after")
     def _numbers_can_be_meant(self) -> Self:
         for place, value in leaves(self.model_dump(mode="json")):
-            if isinstance(value, int | float) and abs(value) > LARGEST:
-                raise _RuleError(f"expected at most {LARGEST:,}, got {value:.4g}", place)
+            largest = LARGEST if isinstance(value, int) else LARGEST_FLOAT
+            if isinstance(value, int | float) and abs(value) > largest:
+                raise _RuleError(f"expected at most {largest:.4g}, got {value:.4g}", place)
             if place.endswith("_layers") and isinstance(value, int) and value > MOST_LAYERS:
                 raise _RuleError(f"expected at most {MOST_LAYERS:,} layers, got {value:,}", place)
         return self
