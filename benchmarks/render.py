@@ -422,10 +422,11 @@ def comparison() -> str:
 
 
 def recall() -> str:
-    """What each type can look up by construction, and its error by the length of the samples."""
+    """What each type can look up by construction, and its error by the length of the samples: the
+    mean over seeds, * where there are too few for a verdict."""
     errors: dict[tuple[str, str], list[float]] = defaultdict(list)
     for row in results("compare"):
-        if row["grid"] == "recall":
+        if row["grid"].partition(".")[0] == "recall" and row["data"].count("-") == 1:  # one hop
             errors[row["data"], row["attn"]].append(row["mse"])
     sets = sorted({data for data, _ in errors}, key=lambda data: int(data.split("-")[1]))
     lengths = [f"MSE, L = {data.split('-')[1]}" for data in sets]
@@ -433,7 +434,10 @@ def recall() -> str:
     lines.append(f"|{' --- |' * (2 + len(sets))}")
     for name, limit in LIMITS.items():
         found = [errors.get((data, name)) for data in sets]
-        measured = [f"{mean(each):.4f}" if each else "–" for each in found]
+        measured = [
+            f"{mean(each):.4f}{'*' * (len(each) < evidence.SEEDS)}" if each else "–"
+            for each in found
+        ]
         lines.append(f"| {' | '.join([name, limit.text, *measured])} |")
     return "\n".join(lines)
 

@@ -2,7 +2,8 @@
 
 A regime is a grid of configs/grids; grids whose names go on after a dot belong to it, as
 known.europe to known. Its tables are the groups of a grid: one data set, horizon, place of the
-type, and linear path or not.
+type, and linear path or not. Tables of too few seeds show errors and costs; they have no verdicts
+and count in no matrix and on no front.
 """
 
 import math
@@ -16,6 +17,7 @@ from matplotlib.figure import Figure
 from scipy.special import stdtrit  # type: ignore[import-untyped]
 
 from forecaster.attention import CATALOGUE
+from forecaster.compare.evidence import judged
 from forecaster.compare.grid import LINEAR
 from forecaster.evaluate import Verdict
 
@@ -28,12 +30,13 @@ REGIMES = {
 }
 """The names of the grids, and what the tables call them, in the order of the page."""
 Row = dict[str, Any]
+Tables = dict[tuple[str, int, str, bool], list[Row]]
 TYPE, CONTROL, FRONT = "#1e3a5f", "#c2410c", "#94a3b8"
 CONTROLS = ("static", "mean", "none", LINEAR)
 NOTHING = "No grid's figures are kept here yet."
 
 
-def tables(documents: Sequence[Row], regime: str) -> dict[tuple[str, int, str, bool], list[Row]]:
+def tables(documents: Sequence[Row], regime: str) -> Tables:
     """The rows of each table of a regime."""
     found: dict[tuple[str, int, str, bool], list[Row]] = defaultdict(list)
     for document in documents:
@@ -41,6 +44,11 @@ def tables(documents: Sequence[Row], regime: str) -> dict[tuple[str, int, str, b
             for row in document["rows"]:
                 found[row["data"], row["horizon"], row["regime"], row["linear"]].append(row)
     return dict(sorted(found.items(), key=lambda item: _order(item[0])))
+
+
+def _judged(documents: Sequence[Row], regime: str) -> Tables:
+    """Those tables of a regime whose rows have verdicts."""
+    return {key: own for key, own in tables(documents, regime).items() if all(map(judged, own))}
 
 
 def _order(key: tuple[str, int, str, bool]) -> tuple[Any, ...]:
@@ -57,7 +65,7 @@ def _order(key: tuple[str, int, str, bool]) -> tuple[Any, ...]:
 
 def matrix(documents: Sequence[Row]) -> str:
     """Type by regime: in how many tables it is measurably better or worse than none and static."""
-    regimes = {name: tables(documents, name) for name in REGIMES}
+    regimes = {name: _judged(documents, name) for name in REGIMES}
     regimes = {name: found for name, found in regimes.items() if found}
     if not regimes:
         return NOTHING
@@ -76,7 +84,7 @@ def fronts(documents: Sequence[Row]) -> str:
     """In how many tables no other row trains in less time to a lower error."""
     counts: dict[str, list[bool]] = defaultdict(list)
     for name in REGIMES:
-        for rows in tables(documents, name).values():
+        for rows in _judged(documents, name).values():
             for row in rows:
                 counts[row["attn"]].append(not any(_dominates(other, row) for other in rows))
     lines = [
@@ -133,8 +141,9 @@ def regime(documents: Sequence[Row], name: str) -> str:
     for (data, horizon, place, linear), rows in found.items():
         paths = {key[3] for key in found if key[:3] == (data, horizon, place)}
         path = (", with linear" if linear else ", without") if len(paths) > 1 else ""
+        seeds = len(rows[0]["seeds"])
         heads.append(
-            f"{data}, T = {horizon}{f', {place}' * several}{path}; {len(rows[0]['seeds'])} seeds"
+            f"{data}, T = {horizon}{f', {place}' * several}{path}; {seeds} seed{'s' * (seeds > 1)}"
         )
     lines = [f"| attention | {' | '.join(heads)} |", f"| --- |{' --- |' * len(heads)}"]
     for attn in [*CATALOGUE, LINEAR]:
@@ -150,7 +159,8 @@ def _cell(row: Row | None) -> str:
         return "–"
     if row["is_full"]:
         return f"{row['mse']:.4f} (full)"
-    words = [_word(_verdict(row, name)) for name in ("none", "static") if name in row["against"]]
+    against = ("none", "static") if judged(row) else ()
+    words = [_word(_verdict(row, name)) for name in against if name in row["against"]]
     return " ".join([f"{row['mse']:.4f}", " / ".join(words)]).strip()
 
 
@@ -175,7 +185,8 @@ def figure(documents: Sequence[Row], name: str, wide: int = 3) -> Figure | None:
             "" if name in ("recall", "drift") else f"{', with' if linear else ', without'} linear"
         )
         _costs(axis, rows, logarithmic=name in ("recall", "drift"))
-        axis.set_title(f"{data}, T = {horizon}, {place}{path}", loc="left", fontsize=9)
+        few = "" if all(map(judged, rows)) else f"; {len(rows[0]['seeds'])} seed"
+        axis.set_title(f"{data}, T = {horizon}, {place}{path}{few}", loc="left", fontsize=9)
     if lengths:
         ends = _lengths(axes[len(found)], found)
     for axis in axes[panels:]:
@@ -303,18 +314,25 @@ def _ratio(logarithms: Sequence[float]) -> str:
 
 
 def cost(documents: Sequence[Row], name: str) -> str:
-    """What each type costs in a regime: means over its tables."""
-    found = tables(documents, name)
+    """What each type costs in a regime, by the number of tokens: means over its tables."""
+    found = [row for own in tables(documents, name).values() for row in own]
     if not found:
         return NOTHING
-    lines = ["| attention | training | a forecast | MiB of a step |", "| --- | --- | --- | --- |"]
+    tokens = sorted({row["tokens"] for row in found})
+    by = f", {' / '.join(map(str, tokens))} tokens" if len(tokens) > 1 else ""
+    lines = [
+        f"| attention | training, s{by} | a forecast, ms | MiB of a step |",
+        "| --- | --- | --- | --- |",
+    ]
     for attn in [*CATALOGUE, LINEAR]:
-        rows = [row for own in found.values() for row in own if row["attn"] == attn]
-        if rows:
-            train, ms = (
-                mean(row[key] for row in rows) for key in ("train_seconds", "inference_ms")
-            )
-            mib = [row["peak_mib"] for row in rows if row["peak_mib"] is not None]
-            memory = f"{mean(mib):.0f}" if mib else "–"
-            lines.append(f"| {attn} | {train:.0f} s | {ms:.1f} ms | {memory} |")
+        rows = [[r for r in found if (r["attn"], r["tokens"]) == (attn, size)] for size in tokens]
+        if any(rows):
+            figures = [("train_seconds", ".0f"), ("inference_ms", ".1f"), ("peak_mib", ".0f")]
+            cells = [" / ".join(_mean(own, key, form) for own in rows) for key, form in figures]
+            lines.append(f"| {attn} | {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def _mean(rows: Sequence[Row], key: str, form: str) -> str:
+    known = [row[key] for row in rows if row[key] is not None]
+    return f"{mean(known):{form}}" if known else "–"

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -133,14 +134,14 @@ def test_a_grid_is_kept_and_shown(
 class TestStudy:
     """The tables and pictures of docs/comparison.md, from verdicts that are made up."""
 
-    def documents(self) -> list[dict[str, object]]:
-        def row(attn: str, data: str, mse: float, **verdicts: str) -> dict[str, object]:
+    def documents(self) -> list[dict[str, Any]]:
+        def row(attn: str, data: str, mse: float, **verdicts: str) -> dict[str, Any]:
             against = {name: {"verdict": verdict} for name, verdict in verdicts.items()}
             return {
                 "data": data, "horizon": 16, "regime": "points", "linear": False, "attn": attn,
                 "seeds": [0, 1, 2], "mse": mse, "is_full": False, "against": against,
                 "best_floor": "cycle mean", "floor_mse": 0.5, "train_seconds": 10 * mse + 1,
-                "inference_ms": 1.5, "peak_mib": None,
+                "inference_ms": 1.5, "peak_mib": None, "tokens": int(data.partition("-")[2] or 9),
             }  # fmt: skip
 
         wins, loses, ties = Verdict.BETTER, Verdict.WORSE, Verdict.SAME
@@ -201,9 +202,28 @@ class TestStudy:
         one_set = render.study.pooled(self.documents(), "known")
         assert one_set == render.study.NOTHING
 
-    def test_costs_are_means_over_the_tables(self, render: ModuleType) -> None:
-        lines = render.study.cost(self.documents(), "recall").splitlines()
-        assert "| full | 2 s | 1.5 ms | – |" in lines
+    def test_costs_are_means_over_the_tables_of_one_length(self, render: ModuleType) -> None:
+        (_, known, _) = documents = self.documents()
+        assert "| full | 6 | 1.5 | – |" in render.study.cost([known], "known").splitlines()
+        lines = render.study.cost(documents, "recall").splitlines()
+        assert lines[0] == (
+            "| attention | training, s, 64 / 256 tokens | a forecast, ms | MiB of a step |"
+        )
+        assert "| full | 2 / 2 | 1.5 / 1.5 | – / – |" in lines
+        assert "| static | – / 6 | – / 1.5 | – / – |" in lines
+
+    def test_a_table_of_few_seeds_shows_errors_and_has_no_verdict(self, render: ModuleType) -> None:
+        study, documents = render.study, self.documents()
+        for row in documents[0]["rows"]:
+            if row["data"] == "recall-64":
+                row["seeds"] = [0]
+        assert (
+            study.matrix(documents).splitlines()[0].startswith("| attention | recall (1 table) |")
+        )
+        assert "| full | 2 of 2 tables |" in study.fronts(documents).splitlines()
+        lines = study.regime(documents, "recall").splitlines()
+        assert lines[0].startswith("| attention | recall-64, T = 16; 1 seed | recall-256")
+        assert "| full | 0.0625 | 0.1250 **better** / **better** |" in lines
 
     def test_the_front_of_a_picture_falls(self, render: ModuleType) -> None:
         drawn = render.study.figure(self.documents(), "recall")

@@ -32,6 +32,8 @@ from forecaster.evaluate import Verdict
 FILE = Path(__file__).with_name("evidence.json")
 LINEAR = "linear"
 """The row of the linear path alone."""
+SEEDS = 3
+"""How many seeds a table needs to speak of types and not of single trained models."""
 FIGURES = ("mse", "train_seconds", "inference_ms", "peak_mib")
 Reason = Literal["content", "positions", "nothing"]
 """What a choice is better by: than `none` and `static`; than `none` alone; not at all."""
@@ -190,11 +192,14 @@ def read(text: str) -> tuple[Table, ...]:
 
 
 def write(comparisons: Iterable[Mapping[str, Any]], cells: Iterable[Mapping[str, Any]]) -> str:
-    """The text of FILE from documents of benchmarks/compare.py: those of grids, and of cells."""
+    """The text of FILE from documents of benchmarks/compare.py: those of grids, and of cells.
+
+    Rows of fewer than SEEDS are left out.
+    """
     together = {(cell["grid"], cell["data"]): cell.get("together") for cell in cells}
     tables: dict[tuple[Any, ...], dict[str, Any]] = {}
     for document in comparisons:
-        for row in document["rows"]:
+        for row in filter(judged, document["rows"]):
             grid = document["grid"]
             key = (grid, *(row[name] for name in GROUP))
             table = tables.setdefault(key, {
@@ -223,6 +228,11 @@ def write(comparisons: Iterable[Mapping[str, Any]], cells: Iterable[Mapping[str,
         head = json.dumps(table).removesuffix("}")
         lines.append("\n".join([f' {head}, "rows": {{', ",\n".join(rows), " }}"]))
     return "\n".join(['{"tables": [', ",\n".join(lines), "]}", ""])
+
+
+def judged(row: Mapping[str, Any]) -> bool:
+    """Whether a row has the seeds that a verdict needs."""
+    return len(row["seeds"]) >= SEEDS
 
 
 def _short(value: float | None) -> float | None:

@@ -106,7 +106,7 @@ def comparison(verdict, **said):
     """A document of benchmarks/compare.py with two rows."""
     same = {
         "data": "x", "horizon": 4, "regime": "few", "linear": False, "tokens": 9,
-        "seeds": [0, 1], "best_floor": "ridge", "floor_mse": 0.1234567, "is_full": False,
+        "seeds": [0, 1, 2], "best_floor": "ridge", "floor_mse": 0.1234567, "is_full": False,
         "within_budget": True, "mse": 0.5, "train_seconds": 2.0, "peak_mib": 3.0,
     }  # fmt: skip
     against = {"none": {"difference": -0.1, "low": -0.2, "high": -0.05, "verdict": verdict, **said}}
@@ -120,7 +120,7 @@ class TestFile:
         text = write([comparison("better", holm=0.01, smallest=0.0625)], cells)
         (found,) = read(text)
         assert isinstance(found, Table)
-        assert (found.grid, found.data, found.horizon, found.seeds) == ("toy", "x", 4, 2)
+        assert (found.grid, found.data, found.horizon, found.seeds) == ("toy", "x", 4, 3)
         assert (found.floor, found.floor_mse, found.together) == ("ridge", 0.12346, 0.75)
         assert found.smallest == {"none": 0.0625}
         assert found.rows["full"]["verdicts"] == {"none": "better"}
@@ -138,6 +138,12 @@ class TestFile:
         (found,) = read(write([comparison(verdict, **said)], []))
         assert found.rows["full"]["verdicts"] == {}
         assert choose([found]).reason == "nothing"
+
+    def test_a_table_of_two_seeds_speaks_of_no_type(self):
+        document = comparison("better", holm=0.01)
+        for each in document["rows"]:
+            each["seeds"] = [0, 1]
+        assert read(write([document], [])) == ()
 
     def test_no_results(self):
         assert read(write([], [])) == ()
