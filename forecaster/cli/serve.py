@@ -63,8 +63,6 @@ def serve(
         _new_key(new_key)
         return
     check_gpus(gpus, ray)
-    import uvicorn
-
     named = ",".join(model or ()) or os.environ.get("FORECASTER_MODEL")
     os.environ["FORECASTER_MODEL"] = named or _champion()
     if device is not None:
@@ -77,23 +75,11 @@ def serve(
             "FORECASTER_API_KEYS; forecaster serve --new-key NAME makes one."
         )
     say(f"serving {os.environ['FORECASTER_MODEL']} on http://{host}:{port} (docs at /docs)")
+    # by their names: the library imports nothing that stands above it
     if ray is not None:
-        # by its name, as uvicorn below: the library imports nothing that stands above it
         import_module("forecaster_service.replicas").serve(ray, host, port, replicas, gpus)
         return
-    uvicorn.run(
-        "forecaster_service.app:create_app",
-        factory=True,
-        host=host,
-        port=port,
-        http="forecaster_service.protocol:Protocol",
-        ws="none",
-        proxy_headers=False,  # FORECASTER_TRUSTED_PROXIES says who may tell of clients
-        access_log=False,
-        server_header=False,
-        timeout_keep_alive=75,  # longer than proxies and clients keep theirs
-        timeout_graceful_shutdown=60,  # for clients whose request or answer stands still
-    )
+    import_module("forecaster_service.server").run(host, port)
 
 
 def _check_free(host: str, port: int) -> None:
