@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from forecaster_service import http_errors
 from forecaster_service.http_errors import HttpError
 from forecaster_service.settings import Settings
+from forecaster_service.store import Store
 
 OPEN = frozenset(
     ("/", "/livez", "/readyz", "/healthz", "/ping", "/version", "/openapi.json", "/docs",
@@ -80,7 +81,8 @@ class Access:
         if path in OPEN or path.startswith(OPEN_FOLDERS):
             return
         if scope.get("state", {}).get("busy"):
-            raise HttpError(503, "too many requests are at work; try again soon", retry=1)
+            store: Store = scope["app"].state.store
+            raise store.busy("too many requests are at work", "requests")
         client = (scope.get("client") or ("",))[0]
         if self.keys:
             client = self._name(headers.get(b"authorization", b""), client)

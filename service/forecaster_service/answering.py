@@ -9,6 +9,7 @@ import asyncio
 from asyncio import CancelledError, ensure_future, wrap_future
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
+from time import monotonic
 from typing import Any, TypeVar, get_type_hints
 
 from asgi_correlation_id import correlation_id
@@ -24,7 +25,7 @@ from forecaster_service.forecasting import Forecast, Job
 from forecaster_service.http_errors import CLIENT_LEFT, HttpError, responses
 from forecaster_service.metrics import labels
 from forecaster_service.schemas import ModelIdentity
-from forecaster_service.store import store_of
+from forecaster_service.store import Store, store_of
 
 PROBLEMS = responses(404, 413, 415, 422, 503, 504)
 MANY = 2**13
@@ -48,7 +49,7 @@ class ForecastRoute(APIRoute):
 
         async def handle(request: Request) -> Response:
             store = store_of(request)
-            store.admit()
+            store.admit(_left_of(store, request))
             body = await read(request, kind, store.settings, rows_are_objects=self.rows_are_objects)
             response: Response = await endpoint(body, request)
             return response
@@ -71,7 +72,8 @@ async def answer(
     request.state.model = served.identity
     large = len(await request.body()) >= LARGE
     job = await in_thread_if(large, prepare, served.forecaster)
-    done = await _result(store.submit(served, job), request, store.settings.deadline_seconds)
+    within = _left_of(store, request)
+    done = await _result(store.submit(served, job, within), request, within, store)
     store.metrics.queue.labels(*labels(served.identity)).observe(done.queue)
     done = forecasting.at_levels(job, done, served.forecaster)
     large = sum(forecast.size + extra.size for forecast, extra in done.results) >= MANY
@@ -82,15 +84,24 @@ async def answer(
     return Response(content, headers=headers, media_type="application/json")
 
 
-async def _result(work: Future[Done[Forecast]], request: Request, seconds: float) -> Done[Forecast]:
-    """What `work` gives; it is cancelled when its client leaves. Raises HttpError 504 when so many
-    seconds have passed."""
+def _left_of(store: Store, request: Request) -> float:
+    """The seconds until a request is to be answered, from when it came."""
+    arrived: float = request.state.arrived
+    return arrived + store.settings.deadline_seconds - monotonic()
+
+
+async def _result(
+    work: Future[Done[Forecast]], request: Request, within: float, store: Store
+) -> Done[Forecast]:
+    """What `work` gives; it is cancelled when its client leaves. Raises HttpError 504 when it
+    has not come `within` so many seconds."""
     result, left = wrap_future(work), ensure_future(_left(request))
     left.add_done_callback(lambda _: result.cancel())
     try:
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(within):
             return await result
     except TimeoutError:
+        seconds = store.settings.deadline_seconds
         detail = f"the forecast was not made within {seconds:g} s; try again later"
         raise HttpError(504, detail) from None
     except CancelledError:

@@ -1,19 +1,33 @@
 """What waits at the same time runs together: a bounded queue before the threads of a device."""
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
-from threading import Condition, RLock, Thread, current_thread
+from math import inf
+from threading import Condition, RLock, Thread, current_thread, get_ident
 from time import monotonic
 from typing import Generic, TypeVar
 
+from forecaster_service.pace import Pace
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+MARGIN = 1.5
+"""By what a wait may turn out longer than it was expected to be."""
+
+
+LATEST = 60.0
+"""The most seconds that anyone is told to stay away."""
 
 
 class RefusedError(Exception):
-    """The queue is full, or closed for good."""
+    """Something is not taken: why, a word for the figures, and in how many seconds it would be."""
+
+    def __init__(self, detail: str, reason: str, seconds: float) -> None:
+        super().__init__(detail)
+        self.reason, self.seconds = reason, seconds
 
 
 @dataclass(frozen=True)
@@ -40,10 +54,12 @@ class _Work(Future[Done[Result]], Generic[Item, Result]):
         key: Hashable,
         call: Callable[[Sequence[Item]], Sequence[Result]],
         items: Sequence[Item],
+        within: float,
     ) -> None:
         super().__init__()
         self.key, self.call, self.items = key, call, items
         self.submitted = monotonic()
+        self.until = self.submitted + within
         self.taken = 0
         self.found: dict[int, Result] = {}
         self.inference = 0.0
@@ -58,14 +74,19 @@ class Batcher(Generic[Item, Result]):
     A batch starts when a thread is free and either it is full or its oldest item has waited for
     `max_wait` seconds; with 0, it takes its share of what is there, an equal one for each thread
     that is free. A submission that is larger than a batch runs in several, between which others
-    get their turn. At most `max_queue` items wait, or one larger submission. While its first thread
-    is free no other one takes anything, so that what comes one after the other runs in that.
+    get their turn as long as it has the time. At most `max_queue` items wait, or one larger
+    submission, and none that would wait for longer than it may, as far as the `pace` of what ran
+    before tells. While its first thread is free no other one takes anything, so that what comes one
+    after the other runs in that.
     """
 
     def __init__(self, max_batch: int, max_wait: float, max_queue: int, threads: int = 1) -> None:
         self.max_batch, self.max_wait, self.max_queue = max_batch, max_wait, max_queue
         self._queue: dict[_Work[Item, Result], None] = {}  # in their order
-        self.waiting = 0  # items in the queue
+        self._waiting = Counter[Hashable]()  # items in the queue, by their key
+        self._running: dict[int, tuple[float, float]] = {}  # by thread: since when, expected cost
+        self.pace = Pace()
+        self._promised = 0.0  # until when its time belongs to those that were refused
         self._closed = False
         self._changed = RLock()
         self._for_first, self._for_others = Condition(self._changed), Condition(self._changed)
@@ -83,30 +104,85 @@ class Batcher(Generic[Item, Result]):
         """How many of the threads run a batch."""
         return len(self._threads) - self._free
 
+    @property
+    def waiting(self) -> int:
+        """How many items are in the queue."""
+        return self._waiting.total()
+
+    def ahead(self) -> float:
+        """The seconds until all that is here now has run, as far as can be told."""
+        with self._changed:
+            now, side = monotonic(), max(len(self._running), 1)
+            # what runs for longer than it was to, may do so for as long again
+            rest = sum(
+                abs(cost - (now - since) / side) for since, cost in self._running.values() if cost
+            )
+            return rest + sum(
+                self.pace.cost(key, count, self.max_batch) for key, count in self._waiting.items()
+            )
+
+    def again(self, within: float) -> float:
+        """In how many seconds something more would be taken that has to be done `within` so many;
+        0 for now."""
+        full = self.waiting >= self.max_queue
+        ahead = self.ahead()
+        return max(ahead - within / MARGIN, ahead / self.max_queue if full else 0.0, 1e-3 * full)
+
     def submit(
         self,
         key: Hashable,
         call: Callable[[Sequence[Item]], Sequence[Result]],
         items: Sequence[Item],
+        within: float = inf,
     ) -> Future[Done[Result]]:
         """Queue items, at least one, for `call`, which gives a result for each.
 
         `call` is handed the items of others with an equal key, too, and must be the same for them.
         Where it raises, the batch is run again in halves, so that the error reaches only those
         whose item it is. Cancelling the future takes what has not run out of the queue. Raises
-        RefusedError when there is no room.
+        RefusedError when there is no room, and where it would not be done `within` so many seconds;
+        what is alone runs, too, when nobody has measured its kind lately.
         """
-        work = _Work(key, call, items)
+        work = _Work(key, call, items, within)
         with self._changed:
-            if self._closed:
-                raise RefusedError("the service is ending")
-            if self.waiting and self.waiting + len(items) > self.max_queue:
-                raise RefusedError(f"{self.waiting} series are waiting already")
+            self._admit(key, len(items), within)
             self._queue[work] = None
-            self.waiting += len(items)
+            self._waiting[key] += len(items)
             self._wake()
         work.add_done_callback(self._drop)
         return work
+
+    def _admit(self, key: Hashable, count: int, within: float) -> None:
+        """Raise RefusedError for so many items that are not to be taken."""
+        if self._closed:
+            raise RefusedError("the service is ending", "ending", 10)
+        ahead, waiting = self.ahead(), self.waiting
+        own = self.max_wait + self.pace.cost(key, count, self.max_batch)
+        if own > within and (self.pace.fresh(key) or ahead):
+            these, few = (
+                (f"{count} series take", ": send fewer series")
+                if count > 1
+                else ("a series takes", "")
+            )
+            detail = f"{these} some {own:.2g} s here, of {max(within, 0):.2g} s that there are{few}"
+            raise RefusedError(detail, "size", LATEST)
+        over, late = waiting + count - self.max_queue, (ahead + own) * MARGIN - within
+        if waiting and over > 0:
+            seconds = self.later(ahead * min(over / waiting, 1), own)
+            raise RefusedError(f"{waiting} series are waiting already", "queue", seconds)
+        if ahead and late > 0:
+            seconds = self.later(min(late / MARGIN, ahead), own)
+            detail = f"{waiting} series are waiting already, some {ahead:.2g} s of work"
+            raise RefusedError(detail, "time", seconds)
+
+    def later(self, seconds: float, cost: float | None = None) -> float:
+        """When something that is refused should come again: in so many seconds, or when those that
+        were refused before it have had their turns. By default it costs what one item last did."""
+        with self._changed:
+            now = monotonic()
+            cost = self.pace.last() if cost is None else cost
+            self._promised = min(max(self._promised, now + seconds) + cost, now + LATEST)
+            return self._promised - now
 
     def close(self) -> None:
         """Take nothing more, and return when what waits has run."""
@@ -121,7 +197,12 @@ class Batcher(Generic[Item, Result]):
         with self._changed:
             if isinstance(work, _Work) and work in self._queue:
                 del self._queue[work]
-                self.waiting -= len(work.items) - work.taken
+                self._leave(work.key, len(work.items) - work.taken)
+
+    def _leave(self, key: Hashable, count: int) -> None:
+        self._waiting[key] -= count
+        if not self._waiting[key]:
+            del self._waiting[key]
 
     def _wake(self) -> None:
         """Tell those that may take something; nobody is woken for nothing."""
@@ -133,7 +214,11 @@ class Batcher(Generic[Item, Result]):
 
     def _step(self) -> bool:
         batch = self._take()
-        self._forecast(batch)
+        try:
+            self._forecast(batch)
+        finally:
+            with self._changed:
+                self._running.pop(get_ident(), None)
         return bool(batch)
 
     def _take(self) -> list[tuple[_Work[Item, Result], int]]:
@@ -163,13 +248,17 @@ class Batcher(Generic[Item, Result]):
             for work in alike:
                 end = min(work.taken + share - len(batch), len(work.items))
                 batch += [(work, number) for number in range(work.taken, end)]
-                self.waiting -= end - work.taken
+                self._leave(work.key, end - work.taken)
                 work.taken = end
-                del self._queue[work]
-                if end < len(work.items):
+                if end == len(work.items):
+                    del self._queue[work]
+                elif monotonic() + self.ahead() * MARGIN < work.until:
+                    del self._queue[work]
                     self._queue[work] = None  # behind all others
                 if len(batch) == share:
                     break
+            cost = self.pace.cost(first.key, len(batch), self.max_batch)
+            self._running[get_ident()] = monotonic(), cost
             if self._queue:
                 self._wake()
             return batch
@@ -180,6 +269,7 @@ class Batcher(Generic[Item, Result]):
             return
         first, results = batch[0][0], None
         works = dict(batch)
+        began, side = monotonic(), len(self._running)
         with self._timed(works):
             try:
                 results = first.call([work.items[number] for work, number in batch])
@@ -194,6 +284,8 @@ class Batcher(Generic[Item, Result]):
                 self._forecast(half)
             return
         with self._changed:
+            beside = (side + len(self._running)) / 2
+            self.pace.note(first.key, len(batch), (monotonic() - began) / beside)
             for (work, number), result in zip(batch, results, strict=True):
                 work.found[number] = result
             for work in works:

@@ -65,8 +65,9 @@ class ProblemDetails(Answer):
 
 
 class HttpError(HTTPException):
-    """A refused request: status, a sentence for a person, where it is wrong, and in how many
-    seconds the client may try again, where that helps."""
+    """A refused request: status, a sentence for a person, where it is wrong, in how many seconds
+    the client may try again, where that helps, and a word for the figures, where it is for want of
+    room or time."""
 
     def __init__(
         self,
@@ -76,10 +77,11 @@ class HttpError(HTTPException):
         headers: Mapping[str, str] | None = None,
         count: int = 0,
         retry: int | None = None,
+        reason: str = "",
     ) -> None:
         again = {} if retry is None else {"Retry-After": str(retry)}
         super().__init__(status, detail, {**(headers or {}), **again})
-        self.errors, self.count = errors, count
+        self.errors, self.count, self.reason = errors, count, reason
 
 
 def invalid(errors: Sequence[Flaw], count: int | None = None) -> HttpError:

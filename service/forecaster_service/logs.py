@@ -2,7 +2,7 @@
 
 import sys
 from random import getrandbits
-from time import perf_counter
+from time import monotonic, perf_counter
 
 import structlog
 from asgi_correlation_id import correlation_id
@@ -60,6 +60,7 @@ class Watch:
             await self.app(scope, receive, send)
             return
         began, status, left = perf_counter(), 0, False
+        scope.setdefault("state", {}).setdefault("arrived", monotonic())  # another server's
 
         async def hear() -> Message:
             nonlocal left

@@ -10,6 +10,7 @@ from asyncio import AbstractEventLoop, TimerHandle, Transport
 from collections import OrderedDict
 from contextlib import suppress
 from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit, setrlimit
+from time import monotonic
 from typing import Any
 
 from asgi_correlation_id import correlation_id
@@ -162,7 +163,7 @@ class Protocol(HttpToolsProtocol):
         # told before the first of them runs, so that of 10,000 at once not all are begun
         busy = len(self.tasks) >= self.shared.most_requests
         super().on_headers_complete()
-        self.scope["state"]["busy"] = busy
+        self.scope["state"] |= {"busy": busy, "arrived": monotonic()}
         if self.scope["method"] != "HEAD":
             self.cycle.transport = _Whole(self.transport)  # type: ignore[assignment]
 
@@ -172,6 +173,7 @@ class Protocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         super().on_message_complete()
+        self.scope["state"]["arrived"] = monotonic()  # the client has done its part
         self.in_request = False
         self.received = self.framing = 0
         if not self.cycle.response_complete:

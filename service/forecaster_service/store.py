@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
+from math import ceil, inf
 from random import uniform
 from threading import Event, Thread, Timer
 from time import monotonic, perf_counter
@@ -143,25 +144,37 @@ class Store:
             raise HttpError(404, f"several models are called so, say which: {names}")
         return found[0]
 
-    def admit(self) -> Served:
-        """A model, if more can be asked now. Raises HttpError 503 when there is none or the queue
-        is full, and once the device is lost."""
+    def admit(self, within: float | None = None) -> Served:
+        """A model, if more can be asked now that is to be answered `within` so many seconds, by
+        default those of the settings. Raises HttpError 503 when there is none, when what waits
+        already takes longer, and once the device is lost."""
         served = next((slot.served for slot in self.slots if slot.served), None)
         if served is None or self.lost:
             return self.ready()
-        if self.batcher.waiting >= self.settings.max_queue:
-            raise _busy("the queue is full")
+        within = self.settings.deadline_seconds if within is None else within
+        if within <= 0:
+            raise self.busy("this request could not be read in time", "late")
+        if self.batcher.again(within):
+            waiting = self.batcher.waiting
+            full = waiting >= self.settings.max_queue
+            raise self.busy(f"{waiting} series are waiting already", "queue" if full else "time")
         return served
 
-    def submit(self, served: Served, job: Job) -> Future[Done[Forecast]]:
+    def busy(self, detail: str, reason: str) -> HttpError:
+        """The error of a request that nobody has read."""
+        again = self.batcher.again(self.settings.deadline_seconds)
+        return busy(detail, reason, self.batcher.later(again))
+
+    def submit(self, served: Served, job: Job, within: float = inf) -> Future[Done[Forecast]]:
         """Queue a job for its model; quantiles, where wanted, are at the model's own levels, so
-        that requests for other ones share a batch. Raises HttpError 503 when there is no room."""
+        that requests for other ones share a batch. Raises HttpError 503 when there is no room, or
+        it would not be done `within` so many seconds."""
         levels = served.forecaster.levels if job.levels else ()
         key, call = (served.identity.digest, levels), partial(self._run, served, levels)
         try:
-            return self.batcher.submit(key, call, job.inputs)
+            return self.batcher.submit(key, call, job.inputs, within)
         except RefusedError as error:
-            raise _busy(str(error)) from None
+            raise busy(str(error), error.reason, error.seconds) from None
 
     def _run(
         self, served: Served, levels: Sequence[float], inputs: Sequence[Inputs]
@@ -179,7 +192,7 @@ class Store:
             raise HttpError(503, self.lost, retry=60) from None
         if forecasts is None:  # no longer in the handler, which keeps the memory of what failed
             # met by the batcher, which tries again in halves, and by the client of a single series
-            raise _busy("the device is out of memory")
+            raise busy("the device is out of memory", "memory", 1)
         model = labels(served.identity)
         self.metrics.inference.labels(*model).observe(perf_counter() - began)
         self.metrics.batch.labels(*model).observe(len(inputs))
@@ -261,6 +274,9 @@ class Store:
         done = forecasting.at_levels(job, self.submit(served, job).result(), forecaster)
         forecast, quantiles = done.results[0]
         check_golden(forecaster, np.concatenate([forecast[..., None], quantiles], axis=-1))
+        self.batcher.pace.begin(
+            (served.identity.digest, ()), (served.identity.digest, forecaster.levels)
+        )
         return served
 
 
@@ -284,8 +300,10 @@ def _threads_and_batch(settings: Settings) -> tuple[int, int]:
     return settings.threads or threads, settings.max_batch or batch
 
 
-def _busy(reason: str) -> HttpError:
-    return HttpError(503, f"{reason}; try again soon", retry=1)
+def busy(detail: str, reason: str, seconds: float) -> HttpError:
+    """That there is too much to do; `reason` is a word for the figures."""
+    retry = max(ceil(seconds), 1)
+    return HttpError(503, f"{detail}; try again in {retry} s", retry=retry, reason=reason)
 
 
 def _leave(status: int) -> None:

@@ -8,7 +8,8 @@ from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 
 import pytest
 
-from forecaster_service.batching import Batcher, Done, RefusedError
+from forecaster_service.batching import LATEST, MARGIN, Batcher, Done, RefusedError
+from forecaster_service.pace import FRESH
 
 SECONDS = 60  # at most, for what should happen at once
 
@@ -138,6 +139,82 @@ def test_a_full_queue_refuses(make: Make, device: Device) -> None:
     assert results(futures) == [[0], [1, 4], [9]]
     large = batcher.submit("a", device, range(5))  # larger than the queue, but nothing waits
     assert len(large.result(SECONDS).results) == 5
+
+
+def test_what_would_not_be_done_in_time_is_refused(make: Make, device: Device) -> None:
+    batcher = make(max_batch=4)
+    for _ in range(20):  # 1 s and 0.5 s a series
+        batcher.pace.note("a", 2, 2.0)
+        batcher.pace.note("a", 4, 3.0)
+    futures = [batcher.submit("a", device, range(4), within=3.1)]  # alone it may take all its time
+    device.wait_until_busy()
+    with pytest.raises(
+        RefusedError, match=r"8 series take some 6 s here, of 5 .*: send fewer"
+    ) as few:
+        batcher.submit("a", device, range(8), within=5)
+    assert (few.value.reason, few.value.seconds) == ("size", LATEST)
+    with pytest.raises(
+        RefusedError, match=r"0 series are waiting already, some .* s of work"
+    ) as late:
+        batcher.submit("a", device, range(4), within=6)
+    assert late.value.reason == "time"
+    assert 3 < late.value.seconds <= 6, "when nothing runs, and it has run"
+    with pytest.raises(RefusedError) as later:
+        batcher.submit("a", device, range(4), within=6)
+    assert 6 < later.value.seconds <= 9, "when the one before it has had its turn"
+    futures += [batcher.submit("a", device, range(4), within=3 * 6)]
+    assert 5 < batcher.ahead() <= 6
+    assert batcher.again(within=6) == pytest.approx(batcher.ahead() - 6 / MARGIN, abs=0.5)
+    assert batcher.again(within=12) == 0
+    assert batcher.submit("b", device, [1]), "nobody knows what it costs"
+    device.open.set()
+    results(futures)
+    assert batcher.ahead() == 0
+
+
+def test_what_runs_too_long_is_expected_to_go_on(make: Make, device: Device) -> None:
+    batcher = make()
+    batcher.pace.note("a", 1, 0.001)
+    running = batcher.submit("a", device, [1])
+    device.wait_until_busy()
+    time.sleep(0.5)
+    assert batcher.ahead() > 0.4
+    with pytest.raises(RefusedError, match="0 series are waiting already"):
+        batcher.submit("a", device, [1], within=0.4)
+    device.open.set()
+    assert results([running]) == [[1]]
+
+
+def test_what_was_too_slow_once_is_tried_again(
+    make: Make, device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device.open.set()
+    batcher = make()
+    batcher.pace.note("a", 1, 40)
+    with pytest.raises(
+        RefusedError, match=r"a series takes some 40 s here, of 30 s that there are$"
+    ):
+        batcher.submit("a", device, [2], within=30)
+    later = time.monotonic() + FRESH
+    monkeypatch.setattr("forecaster_service.pace.monotonic", lambda: later)
+    for _ in range(40):
+        assert results([batcher.submit("a", device, [2], within=100)]) == [[4]]
+    assert batcher.pace.cost("a", 1, 4) < 1
+
+
+def test_a_large_submission_keeps_its_turn_when_its_time_gets_short(
+    make: Make, device: Device
+) -> None:
+    batcher = make(max_batch=2)
+    for _ in range(9):
+        batcher.pace.note("a", 1, 1)
+        batcher.pace.note("b", 1, 3)
+    large = batcher.submit("a", device, range(8), within=8.5)
+    device.wait_until_busy()
+    small = [batcher.submit("b", device, [number], within=100) for number in (10, 11)]
+    device.open.set()
+    results([large, *small])
+    assert device.batches == [[0, 1], [2, 3], [4, 5], [6, 7], [10, 11]]
 
 
 def test_the_cancelled_leave_the_queue_and_never_run(make: Make, device: Device) -> None:

@@ -3,12 +3,14 @@
 import asyncio
 import json
 import re
+import resource
 import signal
 import socket
 import sys
 import time
 import urllib.error
 import urllib.request
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -18,12 +20,14 @@ import numpy as np
 import psutil
 import pytest
 
+from forecaster_service.batching import LATEST
 from forecaster_service.slots import LOOKING
 from tests.service.processes import Server, free_port, running, wait_for
 from tests.service.toy import NAME
 
 pytestmark = pytest.mark.slow
 
+ROOT = Path(__file__).resolve().parents[2]
 BODY = b'{"target": [1]}'
 READY = b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 
@@ -245,10 +249,43 @@ def test_overload_is_refused_and_recovered_from(folder: Path, tmp_path: Path) ->
         wait_until(lambda: looked_at.num_fds() <= files + 2)
     statuses = [answer[9:12] for answer, _ in received]
     assert set(statuses) == {b"200", b"503"}
-    assert all(b"retry-after: 1\r\n" in each for each, _ in received if each[9:12] == b"503")
+    refused = [answer for answer, _ in received if answer[9:12] == b"503"]
+    assert all(re.search(rb"retry-after: [1-9]\d*\r\n", answer) for answer in refused)
     assert max(seconds for answer, seconds in received if answer[9:12] == b"200") < 30
     assert slowest < 10
     assert memory[-1] - memory[0] < 60 * 2**20
+    assert "Traceback" not in log.read_text()
+
+
+def test_of_two_thousand_at_once_none_waits_in_vain(folder: Path, tmp_path: Path) -> None:
+    """What could not be answered by its deadline is refused at once, and told when to come."""
+    port, log, count, deadline = free_port(), tmp_path / "log", 2000, 8
+    command = [sys.executable, "-m", "tests.service.slowed", "0.05", "serve"]
+    command += ["--model", str(folder), "--port", str(port)]
+    settings = {
+        "FORECASTER_DEADLINE_SECONDS": str(deadline), "FORECASTER_THREADS": "2",
+        "FORECASTER_MAX_BATCH": "8",
+    }  # fmt: skip
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (files[1], files[1]))
+    try:
+        with running(command, settings, ROOT, log) as process:
+            wait_for(f"http://127.0.0.1:{port}/readyz", process, log)
+            server = Server(port, process)
+            body = json.dumps(server.get(f"/models/{NAME}/example")).encode()
+            request = head(f"Content-Length: {len(body)}", "Connection: close") + body
+            received = asyncio.run(at_once(port, request, count))
+            assert len(server.post("/predict", json.loads(body))["predictions"]) == 1
+            assert server.get("/readyz") == {"status": "ready"}
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, files)
+    statuses = Counter(answer[9:12] for answer, _ in received)
+    assert set(statuses) == {b"200", b"503"}, statuses
+    assert statuses[b"200"] >= 16, "those that run at once"
+    again = [re.search(rb"retry-after: (\d+)\r\n", answer) for answer, _ in received]
+    waits = {int(found[1]) for found in again if found}
+    assert sum(found is not None for found in again) == statuses[b"503"]
+    assert 1 <= min(waits) < 10 < max(waits) <= LATEST, "they are not all to come back at once"
     assert "Traceback" not in log.read_text()
 
 

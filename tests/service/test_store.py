@@ -306,7 +306,7 @@ class TestReplacing:
         new = make_bundle(folder, columns=("load", "wind"), model="tokens")
 
         def refuse(*args: object) -> None:
-            raise RefusedError("the queue is full")
+            raise RefusedError("the queue is full", "queue", 1)
 
         with monkeypatch.context() as patch:
             patch.setattr(store.batcher, "submit", refuse)

@@ -1,0 +1,20 @@
+"""`forecaster` with a device that takes SECONDS for each series: python -m tests.service.slowed
+SECONDS serve --model ..."""
+
+import sys
+from collections.abc import Sequence
+from time import sleep
+from typing import Any
+
+from forecaster.cli import main
+from forecaster_service import forecasting
+
+if __name__ == "__main__":
+    seconds, plain = float(sys.argv.pop(1)), forecasting.run
+
+    def slow(inputs: Sequence[Any], *rest: Any) -> Any:
+        sleep(seconds * len(inputs))
+        return plain(inputs, *rest)
+
+    forecasting.run = slow
+    main()
