@@ -19,7 +19,7 @@ Settings, from the environment (docs/serving.md tells more):
   FORECASTER_DIGESTS           of the only models that may be served, with commas
   FORECASTER_DEVICE            auto, cpu or cuda, as --device
   FORECASTER_API_KEYS          NAME:SHA256 of each key, with commas, from --new-key
-  FORECASTER_RATE              requests a minute by a key or an address; 0: any number
+  FORECASTER_RATE              requests, or series, a minute by a key or address; 0: any
   FORECASTER_ALLOWED_HOSTS     names that clients call it by, with commas; *: any
   FORECASTER_TRUSTED_PROXIES   addresses whose X-Forwarded-For is believed, with commas
   FORECASTER_MAX_BODY_BYTES    of a request: 16777216

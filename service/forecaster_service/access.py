@@ -1,17 +1,18 @@
 """Who may ask and how often: API keys, rates, and no requests that a foreign page makes."""
 
-from collections import OrderedDict
 from collections.abc import Mapping
+from functools import partial
 from hashlib import sha256
 from hmac import compare_digest
 from math import ceil
-from time import monotonic
 from typing import Any
 from urllib.parse import urlsplit
 
+from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from forecaster_service import http_errors
+from forecaster_service.buckets import Buckets
 from forecaster_service.http_errors import HttpError
 from forecaster_service.settings import Settings
 from forecaster_service.store import Store
@@ -25,44 +26,21 @@ OPEN_FOLDERS = ("/page/", "/static-offline-docs/")
 SAFE = ("GET", "HEAD", "OPTIONS")
 WRONG_KEYS = 10
 """A minute, from one address."""
-CLIENTS = 10_000
-"""How many are remembered."""
-
-
-class Rates:
-    """A bucket of tokens for each client: `per_minute` at once, and as many again in a minute.
-
-    The clients that asked least recently are forgotten, beyond `most`.
-    """
-
-    def __init__(self, per_minute: float, most: int = CLIENTS) -> None:
-        self.full, self.per_second, self.most = max(per_minute, 1.0), per_minute / 60, most
-        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
-
-    def take(self, client: str) -> float:
-        """Take a token; 0, or else the seconds until there is one."""
-        now = monotonic()
-        left, at = self._buckets.pop(client, (self.full, now))
-        left = min(self.full, left + (now - at) * self.per_second)
-        taken = left >= 1
-        self._buckets[client] = left - taken, now
-        if len(self._buckets) > self.most:
-            self._buckets.popitem(last=False)
-        return 0.0 if taken else (1 - left) / self.per_second
 
 
 class Access:
     """ASGI middleware: answers 401, 403, 429, and 503 to what the connection found too much.
 
-    Puts the key's name into `request.state.key`.
+    Puts the key's name into `request.state.key`. A request pays one token of the client's rate
+    here, and `pay` takes what it costs beyond that.
     """
 
     def __init__(self, app: ASGIApp, settings: Settings) -> None:
         self.app = app
         named = (entry.split(":") for entry in settings.api_keys)
         self.keys = [(name, bytes.fromhex(digest)) for name, digest in named]
-        self.rates = Rates(settings.rate) if settings.rate else None
-        self.wrong = Rates(WRONG_KEYS)
+        self.rates = Buckets(settings.rate) if settings.rate else None
+        self.wrong = Buckets(WRONG_KEYS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -87,8 +65,10 @@ class Access:
         if self.keys:
             client = self._name(headers.get(b"authorization", b""), client)
             scope.setdefault("state", {})["key"] = client
-        if self.rates is not None and (wait := self.rates.take(client)):
-            raise _too_often(f"more than {self.rates.full:g} requests in a minute", wait)
+        if self.rates is not None:
+            if wait := self.rates.take(client):
+                raise _too_often(f"more than {self.rates.full:g} requests or series a minute", wait)
+            scope.setdefault("state", {})["owe"] = partial(self.rates.take, client, owe=True)
 
     def _name(self, given: bytes, address: str) -> str:
         """Whose key it is. Raises HttpError 401, or 429 after many wrong ones from an address.
@@ -107,6 +87,12 @@ class Access:
         if wait := self.wrong.take(address):
             raise _too_often("too many wrong keys", wait)
         raise _unauthorized("this key is not known here", ', error="invalid_token"')
+
+
+def pay(request: Request, series: int) -> None:
+    """Take a token for each series of a request but its first, which the request has paid for."""
+    if series > 1 and (owe := getattr(request.state, "owe", None)):
+        owe(series - 1)
 
 
 def _unauthorized(detail: str, error: str) -> HttpError:

@@ -19,6 +19,7 @@ from pydantic import TypeAdapter
 
 from forecaster.predict import Forecaster
 from forecaster_service import forecasting
+from forecaster_service.access import pay
 from forecaster_service.batching import Done
 from forecaster_service.body import LARGE, in_thread_if, read
 from forecaster_service.forecasting import Forecast, Job
@@ -73,7 +74,9 @@ async def answer(
     large = len(await request.body()) >= LARGE
     job = await in_thread_if(large, prepare, served.forecaster)
     within = _left_of(store, request)
-    done = await _result(store.submit(served, job, within), request, within, store)
+    work = store.submit(served, job, within)
+    pay(request, len(job.inputs))
+    done = await _result(work, request, within, store)
     store.metrics.queue.labels(*labels(served.identity)).observe(done.queue)
     done = forecasting.at_levels(job, done, served.forecaster)
     large = sum(forecast.size + extra.size for forecast, extra in done.results) >= MANY

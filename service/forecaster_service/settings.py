@@ -48,7 +48,7 @@ class Settings(BaseSettings):
     --new-key NAME` prints them; without any, everyone may ask."""
     rate: Annotated[float, Field(ge=0, le=1e9)] = 0
     """The most requests in a minute by a key, or by a client's address where there are no keys;
-    0 for any number."""
+    each series counts as one. 0 for any number."""
     max_connections: Annotated[int, Field(ge=1)] = 2**14
     """The most connections, as far as the system's limit of open files allows; beyond them the one
     is closed that has been without a complete request for longest."""

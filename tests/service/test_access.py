@@ -10,8 +10,8 @@ import pytest
 from fastapi.testclient import TestClient
 from starlette.types import Message, Receive, Scope, Send
 
-from forecaster_service import access
-from forecaster_service.access import CLIENTS, WRONG_KEYS, Rates
+from forecaster_service import access, buckets
+from forecaster_service.access import WRONG_KEYS
 from forecaster_service.settings import Settings
 from tests.service.toy import NAME, start
 
@@ -36,7 +36,7 @@ def keyed(folder: Path) -> Iterator[TestClient]:
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """What the rates go by, to be set."""
     now = [1000.0]
-    monkeypatch.setattr(access, "monotonic", lambda: now[0])
+    monkeypatch.setattr(buckets, "monotonic", lambda: now[0])
     return now
 
 
@@ -167,29 +167,6 @@ class TestKeys:
 
 
 class TestRates:
-    def test_as_many_as_there_are_and_then_by_the_minute(self, clock: list[float]) -> None:
-        rates = Rates(6)
-        assert [rates.take("a") for _ in range(7)] == [0] * 6 + [10]
-        assert rates.take("b") == 0
-        clock[0] += 4
-        assert rates.take("a") == pytest.approx(6)
-        clock[0] += 6
-        assert [rates.take("a"), rates.take("a")] == [0, pytest.approx(10)]
-        clock[0] += 3600
-        assert [rates.take("a") for _ in range(7)] == [0] * 6 + [pytest.approx(10)]
-
-    def test_less_than_one_a_minute(self, clock: list[float]) -> None:
-        rates = Rates(0.5)
-        assert [rates.take("a"), rates.take("a")] == [0, 120]
-
-    def test_memory_is_bounded(self, clock: list[float]) -> None:
-        rates = Rates(1)
-        for number in range(3 * CLIENTS):
-            assert rates.take(str(number)) == 0
-        assert len(rates._buckets) == CLIENTS
-        assert rates.take(str(3 * CLIENTS - 1)) > 0
-        assert rates.take("0") == 0, "forgotten"
-
     def test_by_key(self, clock: list[float]) -> None:
         with limited(api_keys=KEYS, rate=3) as client:
             for key in (KEY, OTHER):
@@ -197,11 +174,28 @@ class TestRates:
                 assert [each.status_code for each in statuses] == [200, 200, 200, 429]
             problem = statuses[-1].json()
             assert statuses[-1].headers["retry-after"] == "20"
-            assert problem["detail"] == "more than 3 requests in a minute; try again in 20 s"
+            assert problem["detail"] == "more than 3 requests or series a minute; try again in 20 s"
             for path in ("/livez", "/", "/docs"):
                 assert client.get(path).status_code == 200
             clock[0] += 20
             assert client.get("/models", headers=bearer(KEY)).status_code == 200
+
+    def test_each_series_counts(self, folder: Path, clock: list[float]) -> None:
+        with start(model=str(folder), api_keys=KEYS, rate=6) as client:
+            one = client.get(f"/models/{NAME}/example", headers=bearer(KEY)).json()  # 5 are left
+            many = {"inputs": one["inputs"] * 15}
+
+            def ask(body: Any, key: str = KEY) -> int:
+                return client.post("/predict", json=body, headers=bearer(key)).status_code
+
+            assert ask(many) == 200, "more than there are: the rest is owed"
+            refused = client.post("/predict", json=one, headers=bearer(KEY))
+            assert (refused.status_code, refused.headers["retry-after"]) == (429, "110")
+            assert [ask(one, OTHER) for _ in range(7)] == [200] * 6 + [429]
+            clock[0] += 109
+            assert ask(one) == 429
+            clock[0] += 1
+            assert [ask(one), ask(one)] == [200, 429]
 
     def test_by_address_that_only_a_trusted_proxy_may_tell(self, clock: list[float]) -> None:
         def ask(client: TestClient, address: str) -> int:
