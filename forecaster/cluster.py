@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from forecaster import signals
 from forecaster.errors import UnavailableError
+from forecaster.extras import needed
 from forecaster.workers import FailedError
 
 Item = TypeVar("Item")
@@ -66,12 +67,8 @@ def joined(address: str, processes: int, gpus: float) -> Iterator[Any]:
     os.environ.setdefault("RAY_task_oom_retries", "1")  # else what is too large runs for ever
     if address == LOCAL:  # else Ray listens on all addresses; it reads this as it is imported
         os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
-    try:
+    with needed("--ray"):
         import ray
-    except ModuleNotFoundError as error:
-        raise UnavailableError(
-            f"--ray needs {error.name}; install it with: pip install 'forecaster[ray]'"
-        ) from None
     heeded = {each: signal.getsignal(each) or signal.SIG_DFL for each in signals.WANTED}
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
     try:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from forecaster import frames, remarks
+from forecaster import extras, frames, remarks
 from forecaster.datasets import Items, Scaler
 from forecaster.datasets.items import id_parts
 from forecaster.errors import (
@@ -490,6 +490,7 @@ def ask_tracker(*arguments: str, patience: float | None = None) -> str:
     A child process, so that this one never imports mlflow. With `patience`, in seconds, it gives
     way to all other work, and UnavailableError is raised when it takes longer.
     """
+    extras.check("mlflow", "a model of MLflow")
     command = [sys.executable, "-m", "forecaster.track", *arguments]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) as child:

@@ -58,8 +58,9 @@ from mlflow.tracking.context.registry import resolve_tags
 from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema
 from mlflow.types.schema import AnyType
 from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT, MLFLOW_PARENT_RUN_ID, MLFLOW_RUN_NOTE
+from mlflow.version import VERSION as MLFLOW
 
-from forecaster import signals, spools
+from forecaster import extras, signals, spools
 from forecaster.errors import ForecasterError, Stopped, StorageError, UnavailableError, UsageError
 from forecaster.lookup import did_you_mean, model_reference
 from forecaster.progress import Say
@@ -219,9 +220,7 @@ class Run:
                 code_paths=[str(PACKAGE)],
                 signature=ModelSignature(_schema(example), _schema(forecast), ParamSchema(params)),
                 input_example=example,
-                pip_requirements=[
-                    f"{each}=={version(each).partition('+')[0]}" for each in REQUIREMENTS
-                ],
+                pip_requirements=[f"{each}=={_version(each)}" for each in REQUIREMENTS],
             )
         inside = self._inside(path)
         called = re.sub(r"[^\w-]+", "-", name)
@@ -620,6 +619,11 @@ class _Gauges(threading.Thread):
         self.join(1)
 
 
+def _version(package: str) -> str:
+    """Which one of a package is installed; of MLflow it may be the slim one."""
+    return MLFLOW if package == "mlflow" else version(package).partition("+")[0]
+
+
 def _place(point: Metric) -> int:
     """What a value of a metric is known by: its step, or its time where no step is repeated."""
     return int(point.timestamp if point.key.startswith(SYSTEM) else point.step)
@@ -848,6 +852,9 @@ def _client(uri: str, existing: bool = False) -> MlflowClient:
             f"there is no MLflow database {database}: train a model first, or say where it is "
             "with MLFLOW_TRACKING_URI"
         )
+    if _database(uri) or _database(_registry(uri)):
+        unlike = "unlike a server that MLFLOW_TRACKING_URI names,"
+        extras.check("sqlalchemy", f"a store in a file ({without_password(uri)}), {unlike}")
     os.environ |= FIRST_CONTACT
     try:
         # two processes that meet a missing database would both try to make its tables

@@ -37,6 +37,7 @@ from forecaster.errors import (
     UnavailableError,
     UsageError,
 )
+from forecaster.extras import needed
 from forecaster.problem import find_data, make_problem
 from forecaster.progress import Bar, Say
 from forecaster.workers import FailedError, Worker
@@ -308,12 +309,8 @@ def _open(
     folder: Path, name: str, storage: str | None, base: dict[str, Any], seed: int
 ) -> "optuna.Study":
     """The study of the search, a new one or the one that is there."""
-    try:
+    with needed("tune"):
         import optuna
-    except ModuleNotFoundError as error:
-        raise UnavailableError(
-            f"tune needs {error.name}; install it with: pip install 'forecaster[tune]'"
-        ) from None
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     try:
         folder.mkdir(parents=True, exist_ok=True)

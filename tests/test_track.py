@@ -9,6 +9,7 @@ import sys
 import time
 from contextlib import nullcontext
 from pathlib import Path
+from textwrap import dedent
 from urllib.request import urlopen
 
 import pytest
@@ -20,6 +21,7 @@ from forecaster.config import RunConfig, load_dict
 from forecaster.errors import Stopped, StorageError, UnavailableError, UsageError
 from forecaster.predict import Forecaster
 from forecaster.track import MlflowClient  # by way of track, which silences MLflow first
+from tests.lacking import SKINNY_LACKS, lacking
 from tests.service.toy import HORIZON, make_bundle
 
 NAME = "forecaster-toy-M-all-6"
@@ -773,6 +775,30 @@ def test_a_server_keeps_runs_models_and_registrations(
     for number, reference in enumerate((run.id, model, NAME, f"{NAME}/1")):
         track.download(reference, tmp_path / str(number))
         assert contents(tmp_path / str(number)) == contents(home / "some bundle")
+
+
+@pytest.mark.slow
+def test_the_slim_client_does_for_a_server(server, forecaster, home, tmp_path):
+    """MLflow without what its slim client lacks logs a model, registers it and fetches it."""
+    program = """
+        from forecaster import track
+        from forecaster.config import RunConfig
+        from forecaster.predict import Forecaster
+        track.LIMITS = ((120, 120, 9),) * 3
+        folder, fetched, name = sys.argv[1:]
+        ahead = Forecaster.load(folder)
+        with track.start(RunConfig(), "toy", {}) as run:
+            forecast = ahead.predict(ahead.example)
+            model = run.log_model(Path(folder), "toy", ahead.example, forecast, len(forecast), {})
+            print(run.register(model, name, 0.5, {}).version)
+        track.download(name, Path(fetched))
+    """
+    program = "import sys\nfrom pathlib import Path\n" + dedent(program)
+    arguments = (str(home / "some bundle"), str(tmp_path / "fetched"), NAME)
+    environment = {**os.environ, "MLFLOW_TRACKING_URI": server[1]}
+    done = lacking(program, *arguments, without=SKINNY_LACKS, cwd=tmp_path, env=environment)
+    assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
+    assert contents(tmp_path / "fetched") == contents(home / "some bundle")
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from forecaster import launch, signals
+from forecaster import extras, launch, signals
 from forecaster.cli import attentions, data, doctor, export, predict, reports, serve, sync, train
 from forecaster.cli.output import say
 from forecaster.errors import ForecasterError, Stopped, StorageError, UnavailableError
@@ -125,6 +125,9 @@ def _unexpected(error: Exception, debug: bool) -> int:
         return 130
     if debug:
         raise error
+    if (told := extras.told(error)) is not None:
+        say(f"error: {told}")
+        return told.exit_code
     if isinstance(error, MemoryError) or "DefaultCPUAllocator" in str(error):  # torch's words
         say(f"error: the memory does not suffice: {str(error) or type(error).__name__}")
         return UnavailableError.exit_code

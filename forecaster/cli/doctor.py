@@ -22,15 +22,19 @@ def doctor(as_json: AsJson = False) -> None:
     import torch
     from packaging.version import Version
 
-    from forecaster import machine, resources
+    from forecaster import extras, machine, resources
 
-    names = ("forecaster", "torch", "lightning", "mlflow", "pandas", "numpy", "fastapi", "pydantic")
+    names = (
+        "forecaster", "torch", "lightning", "mlflow-skinny", "pandas", "numpy", "fastapi",
+        "pydantic",
+    )  # fmt: skip
     report: dict[str, Any] = {}
     for name in names:
         try:
             report[name] = version(name)
         except PackageNotFoundError:
-            report[name] = "missing"
+            extra = extras.BRINGS.get(name.partition("-")[0])
+            report[name] = f"not installed; 'forecaster[{extra}]' brings it" if extra else "missing"
     device = machine.device("auto")
     report |= {
         "python": sys.version.split()[0],
@@ -42,7 +46,8 @@ def doctor(as_json: AsJson = False) -> None:
         "tracking": resources.without_password(resources.tracking_uri()),
     }
     problems = [f"{name} is not installed" for name in names if report[name] == "missing"]
-    if report["lightning"] != "missing" and Version(report["lightning"]) < Version("2.6.6"):
+    lightning = report["lightning"]
+    if lightning[0].isdigit() and Version(lightning) < Version("2.6.6"):
         problems.append("lightning below 2.6.6 is vulnerable or malicious: upgrade it")
     if "FORECASTER_DATA" in os.environ and not Path(report["data"]).is_dir():
         problems.append(f"FORECASTER_DATA={report['data']}: no such folder")

@@ -22,6 +22,7 @@ from forecaster.datasets import Items, reader
 from forecaster.errors import DataError, ForecasterError, UnavailableError
 from forecaster.export.description import Description, Format
 from forecaster.export.runtime import Exported, Run, session
+from forecaster.extras import check
 from forecaster.intervals import LEAST, Intervals
 from forecaster.predict import Forecaster
 from forecaster.shapes import Float
@@ -191,14 +192,8 @@ def export(
 
 def needed(form: Format) -> None:
     """Raise UnavailableError where a package is missing that writes the form."""
-    try:
-        if form == "onnx":
-            import onnx  # noqa: F401
-            import onnxscript  # noqa: F401
-    except ImportError as error:
-        raise UnavailableError(
-            f"export to ONNX needs {error.name}; install it with: pip install 'forecaster[onnx]'"
-        ) from None
+    for module in ("onnx", "onnxscript") if form == "onnx" else ():
+        check(module, "export to ONNX")
 
 
 def trace(served: Served, description: Description) -> torch.export.ExportedProgram:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import numpy as np
 
 from forecaster.datasets import Scaler
-from forecaster.errors import UnavailableError
 from forecaster.export.description import Description, read
+from forecaster.extras import needed
 from forecaster.predict import Forecaster
 from forecaster.remarks import Ranges
 
@@ -80,13 +80,8 @@ def load(folder: str | Path, threads: int | None = None) -> Exported:
 
 def session(model: bytes, threads: int | None = None) -> Run:
     """What runs an ONNX model, on so many threads. Raises UnavailableError without the runtime."""
-    try:
+    with needed("running an exported model"):
         import onnxruntime
-    except ImportError:
-        raise UnavailableError(
-            "running an exported model needs onnxruntime; install it with: pip install "
-            "'forecaster[onnx]'"
-        ) from None
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads or 0
     options.log_severity_level = 3

@@ -35,7 +35,8 @@ from forecaster.datasets.reader.dialect import (
     single_byte,
 )
 from forecaster.datasets.reading import Reading, Text
-from forecaster.errors import DataError, StorageError, UnavailableError
+from forecaster.errors import DataError, StorageError
+from forecaster.extras import needed
 
 LARGEST = 2**36
 """Bytes that a file read some rows at a time may unpack to: more is no table but a bomb."""
@@ -374,13 +375,8 @@ class Workbook(TextFile):
     @cached_property
     def _text(self) -> bytes:
         """The first sheet as CSV."""
-        try:
+        with needed(f"{self.name}: a workbook of Excel, unless saved as CSV,"):
             import python_calamine as calamine
-        except ImportError:
-            raise UnavailableError(
-                f"{self.name}: a workbook of Excel is read by the package python-calamine; "
-                "install it with: pip install 'forecaster[excel]'. Or save the sheet as CSV."
-            ) from None
         with explained(self.name, "workbook"), self.source.open() as stream:
             data = stream.read()
             files = zipfile.ZipFile(io.BytesIO(data)).infolist()

@@ -1,0 +1,53 @@
+"""Which extra of the installation brings a package, for the sentence where one is missing."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+
+from forecaster.errors import UnavailableError
+
+EXTRAS = {
+    "train": ("lightning", "torchmetrics", "sklearn", "scipy", "matplotlib", "jinja2"),
+    "serve": (
+        *("fastapi", "starlette", "uvicorn", "httptools", "fastapi_offline"),
+        *("asgi_correlation_id", "structlog", "prometheus_client", "pydantic_settings"),
+    ),
+    "registry": ("mlflow", "psutil"),
+    "all": ("sqlalchemy", "alembic"),  # what the slim client of MLflow lacks
+    "excel": ("python_calamine",),
+    "onnx": ("onnx", "onnxscript", "onnxruntime"),
+    "ray": ("ray",),
+    "tune": ("optuna",),
+}
+"""What brings the modules that the base does without."""
+BRINGS = {module: extra for extra, modules in EXTRAS.items() for module in modules}
+
+
+def told(error: BaseException, what: str = "this") -> UnavailableError | None:
+    """How to install what an import did not find; None where that is no package of an extra.
+
+    `what` wants it.
+    """
+    module = error.name if isinstance(error, ModuleNotFoundError) else None
+    return missing(module.partition(".")[0], what) if module else None
+
+
+def missing(module: str, what: str = "this") -> UnavailableError | None:
+    if (extra := BRINGS.get(module)) is None:
+        return None
+    return UnavailableError(f"{what} needs {module}: pip install 'forecaster[{extra}]'")
+
+
+@contextmanager
+def needed(what: str) -> Iterator[None]:
+    """Imports that `what` needs. Raises UnavailableError where one is not installed."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise told(error, what) or error from None
+
+
+def check(module: str, what: str) -> None:
+    """Raise UnavailableError where `module` is not installed, without importing it."""
+    if find_spec(module) is None:
+        raise missing(module, what) or UnavailableError(f"{what} needs {module}")

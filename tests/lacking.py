@@ -1,0 +1,23 @@
+"""Python where some packages are not installed."""
+
+import subprocess
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+SKINNY_LACKS = (
+    *("sqlalchemy", "alembic", "flask", "flask_cors", "gunicorn", "docker", "graphene", "huey"),
+    *("skops", "aiohttp", "cryptography"),
+)
+"""What MLflow brings and its slim client does not."""
+
+
+def lacking(
+    program: str, *arguments: str, without: Iterable[str], **options: Any
+) -> "subprocess.CompletedProcess[str]":
+    """Run a program where some modules cannot be imported."""
+    refusal = f"import sys; sys.modules |= dict.fromkeys({sorted(without)})\n"
+    return subprocess.run(
+        [sys.executable, "-c", refusal + program, *arguments],
+        capture_output=True, text=True, check=False, **options,
+    )  # fmt: skip
