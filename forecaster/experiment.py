@@ -33,7 +33,9 @@ from forecaster.remarks import Ranges
 from forecaster.unfinished import Unfinished
 
 if TYPE_CHECKING:
-    from forecaster.train import Checkpoints, Fit
+    from matplotlib.figure import Figure
+
+    from forecaster.train import Checkpoints, Fit, Report
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,6 @@ def run(
     This is what rank 0 of a `team` does, while the others `assist`.
     """
     from forecaster import track
-    from forecaster.train import bounded, ensure_it_fits, fit, takes_bf16
 
     problem = make_problem(*find_data(loaded, say), say)
     begun = None if resume is None else _begun(resume, problem.config, problem.digest, say)
@@ -97,18 +98,9 @@ def run(
     if cutoffs:
         cut(problem, cutoffs, anew=False)  # too many are refused before training
     team.share(_READY)
-    config, device = problem.config, machine.device(problem.config.device)
-    train, stopping = problem.training(device), problem.stopping(device)
-    with bounded():
-        model = problem.build_model()
-    name = f"{config.data.label}-{config.window.horizon}-{config.attn.name}-s{config.seed}"
-    _announce(name, problem, model, device, say)
-    if team.count > 1:
-        say(f"trained by {team.count} processes, each with its share of every step")
-    bf16 = takes_bf16(config.train, model, device, say)
-    expected = ensure_it_fits(model, train, config.train, device, say, bf16=bf16, team=team)
-    about = {**_about(problem, model, device), "processes": team.count}
-    params, tags = _notes(loaded, problem, model, device)
+    ready = prepare(problem, say, team)
+    config, name = problem.config, ready.name
+    params, tags = _notes(loaded, ready)
     if begun is None:
         unfinished.make_folder()
     with ExitStack() as stack:
@@ -130,52 +122,21 @@ def run(
         tracked.text("config.yaml", yaml.safe_dump(config.to_dict(), sort_keys=False))
         tracked.dataset(config.data.label, problem.digest, problem.series.source)
         try:
-            team.share(_task(problem))
-            fitted = fit(
-                model, train, stopping, config.train,
-                device=device, seed=config.seed, report=tracked.report,
-                checkpoints=_checkpoints(own, config, say, again is not None), team=team,
+            made = make(
+                ready, say, show, cutoffs, tracked.report,
+                partial(_checkpoints, own, config, say, again is not None), team,
             )  # fmt: skip
         except DivergedError:
             own.remove()  # it would do so again
             raise
-        tried, served, weighed = make_blend(problem, model, device, say)
-        validation, (intervals, about["intervals"]) = validate(problem, served, device)
-        metrics = {
-            **_training(fitted, train, say, _memory(expected.of(config.train), device)),
-            **weighed,
-            **_validation(problem, validation, device, say),
-        }
-        say(f"intervals: {about['intervals']}")
         signals.check()
-        metrics["test"] = judge(problem, served, device, intervals, tried).to_dict()
-        show(metrics["test"])
-        if cutoffs:
-            made = tried, served
-            rolling = roll(problem, cutoffs, lambda at: made, device, say, anew=False)
-            metrics["cutoffs"] = rolling.to_dict()
-        signals.check()
-        figures = draw(problem, served, intervals, metrics["test"], device)
-
-        later = _checkpoints(own, config, say, again is not None, "refit")
-        final, served, intervals = settle(
-            problem, served, intervals, fitted, device, say, later, team
-        )
-        ranges = Ranges.fit(final.training("cpu"), final.dataset.seasons[0])
-        about["ranges"] = ranges.to_dict()
-        signals.check()
-        folder = own.bundle
-        about["run_id"] = tracked.id
-        network = served.network
-        weights = {} if network is None else dict(network.state_dict())
-        parts = Share.of(served)
-        kept = Bundle(config, final.schema, weights, metrics, about, intervals, parts)
-        bundle = keep(kept, folder)
+        folder, about = own.bundle, {**made.bundle.about, "run_id": tracked.id}
+        bundle, metrics = keep(replace(made.bundle, about=about), folder), made.bundle.metrics
         say(f"bundle written to {folder}")
         tracked.describe(shares.in_markdown(bundle))
 
         signals.check()
-        for title, figure in figures.items():
+        for title, figure in made.figures.items():
             tracked.figure(title, figure)
         signals.check()
         ahead = Forecaster(bundle, "cpu")
@@ -190,6 +151,101 @@ def run(
             registered = tracked.register(logged, bundle.name, score, task).sentence
         own.remove()
         return Result(name, tracked.id, bundle, folder, registered, tracked.ui_command, metrics)
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A problem and the model to train on it, which fit into memory together.
+
+    `expected` are the bytes that training takes.
+    """
+
+    name: str
+    problem: Problem
+    model: ForecastModel
+    device: str
+    train: Windows
+    stopping: Windows
+    expected: int
+
+
+@dataclass(frozen=True)
+class Made:
+    """A model that has been trained and judged; its bundle is in memory alone."""
+
+    bundle: Bundle
+    figures: "dict[str, Figure]"
+
+
+def prepare(problem: Problem, say: Say, team: Team = ALONE) -> Ready:
+    """Build the model of a problem and say what will be trained.
+
+    Raises UnavailableError for one that is too large for the memory.
+    """
+    from forecaster.train import bounded, ensure_it_fits, takes_bf16
+
+    config, device = problem.config, machine.device(problem.config.device)
+    train, stopping = problem.training(device), problem.stopping(device)
+    with bounded():
+        model = problem.build_model()
+    name = f"{config.data.label}-{config.window.horizon}-{config.attn.name}-s{config.seed}"
+    _announce(name, problem, model, device, say)
+    if team.count > 1:
+        say(f"trained by {team.count} processes, each with its share of every step")
+    bf16 = takes_bf16(config.train, model, device, say)
+    memory = ensure_it_fits(model, train, config.train, device, say, bf16=bf16, team=team)
+    return Ready(name, problem, model, device, train, stopping, memory.of(config.train))
+
+
+def make(
+    ready: Ready,
+    say: Say,
+    show: Callable[[dict[str, Any]], None],
+    cutoffs: int | None = None,
+    report: "Report" = lambda figures, epoch: None,
+    checkpoints: "Callable[[str], Checkpoints | None]" = lambda stage: None,
+    team: Team = ALONE,
+) -> Made:
+    """Train, blend, calibrate, judge, and refit where that is asked for; nothing is written.
+
+    `report` gets the figures of each epoch and its number, `checkpoints` gives what keeps the
+    stages "fit" and "refit". Raises DivergedError.
+    """
+    from forecaster.train import fit
+
+    problem, model, device = ready.problem, ready.model, ready.device
+    config, about = problem.config, _about(ready, team)
+    team.share(_task(problem))
+    fitted = fit(
+        model, ready.train, ready.stopping, config.train,
+        device=device, seed=config.seed, report=report,
+        checkpoints=checkpoints("fit"), team=team,
+    )  # fmt: skip
+    tried, served, weighed = make_blend(problem, model, device, say)
+    validation, (intervals, about["intervals"]) = validate(problem, served, device)
+    metrics = {
+        **_training(fitted, ready.train, say, _memory(ready.expected, device)),
+        **weighed,
+        **_validation(problem, validation, device, say),
+    }
+    say(f"intervals: {about['intervals']}")
+    signals.check()
+    metrics["test"] = judge(problem, served, device, intervals, tried).to_dict()
+    show(metrics["test"])
+    if cutoffs:
+        made = tried, served
+        rolling = roll(problem, cutoffs, lambda at: made, device, say, anew=False)
+        metrics["cutoffs"] = rolling.to_dict()
+    signals.check()
+    figures = draw(problem, served, intervals, metrics["test"], device)
+    later = checkpoints("refit")
+    final, served, intervals = settle(problem, served, intervals, fitted, device, say, later, team)
+    ranges = Ranges.fit(final.training("cpu"), final.dataset.seasons[0])
+    about["ranges"] = ranges.to_dict()
+    network = served.network
+    weights = {} if network is None else dict(network.state_dict())
+    parts = Share.of(served)
+    return Made(Bundle(config, final.schema, weights, metrics, about, intervals, parts), figures)
 
 
 def _show_again(
@@ -251,31 +307,30 @@ def _announce(name: str, problem: Problem, model: ForecastModel, device: str, sa
         say(f"intervals will not be calibrated: {problem.uncalibrated}")
 
 
-def _about(problem: Problem, model: ForecastModel, device: str) -> dict[str, Any]:
-    borders = problem.borders
+def _about(ready: Ready, team: Team) -> dict[str, Any]:
+    problem, borders = ready.problem, ready.problem.borders
     return {
         "name": problem.name,
         "data_digest": problem.digest,
         "borders": [borders.train, borders.validation, borders.test],
         "commit": resources.commit(),
-        "attn_effective": summarise(model.effective()),
+        "attn_effective": summarise(ready.model.effective()),
         "refit": problem.config.train.refit,
-        "hardware": machine.hardware(device),
+        "hardware": machine.hardware(ready.device),
         "threads": torch.get_num_threads(),
+        "processes": team.count,
     }
 
 
-def _notes(
-    loaded: Loaded, problem: Problem, model: ForecastModel, device: str
-) -> tuple[dict[str, str], dict[str, str]]:
-    config, data = problem.config, loaded.config.data
+def _notes(loaded: Loaded, ready: Ready) -> tuple[dict[str, str], dict[str, str]]:
+    config, data = ready.problem.config, loaded.config.data
     wanted = config.data.name if config.data.is_file else load_card(data.name).name
     found = {
-        "attn.effective": summarise(model.effective()),
-        "data.digest": problem.digest,
+        "attn.effective": summarise(ready.model.effective()),
+        "data.digest": ready.problem.digest,
         "data.instead_of": wanted if wanted != config.data.name else "",
     }
-    params = {**config.flat(), **found, "model.parameters": str(parameters(model))}
+    params = {**config.flat(), **found, "model.parameters": str(parameters(ready.model))}
     tags = {
         "data": config.data.label,
         "horizon": str(config.window.horizon),
@@ -283,7 +338,7 @@ def _notes(
         "model": config.model.name,
         "features": str(config.data.features),
         "seed": str(config.seed),
-        "device": device,
+        "device": ready.device,
         "refit": str(config.train.refit),
         "git.commit": resources.commit(),
         **found,
