@@ -62,3 +62,9 @@ class Stopped(BaseException):
     def __init__(self, signal: int) -> None:
         super().__init__(f"stopped by signal {signal}")
         self.exit_code = 128 + signal
+
+
+def of_status(status: int) -> type[ForecasterError]:
+    """The class for what a command said that ended so; ForecasterError where there is none."""
+    kinds = (UsageError, DataError, UnavailableError, StorageError, ConfigError)
+    return {kind.exit_code: kind for kind in kinds}.get(status, ForecasterError)

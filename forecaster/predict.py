@@ -1,7 +1,6 @@
 """From a bundle and a history to a forecast in original units, with timestamps and names."""
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -16,14 +15,7 @@ import numpy as np
 from forecaster import extras, frames, remarks
 from forecaster.datasets import Items, Scaler
 from forecaster.datasets.items import id_parts
-from forecaster.errors import (
-    ConfigError,
-    DataError,
-    ForecasterError,
-    StorageError,
-    UnavailableError,
-    UsageError,
-)
+from forecaster.errors import DataError, UnavailableError, UsageError, of_status
 from forecaster.notices import Notice, NoticeCode, ShortHistory
 from forecaster.schema import Schema
 
@@ -466,11 +458,14 @@ def keep(bundle: "Bundle", folder: Path) -> "Bundle":
     return replace(bundle, golden=Forecaster(bundle, "cpu").golden()).save(folder)
 
 
-def load_bundle(source: str | Path, patience: float | None = None) -> "Bundle":
+def load_bundle(
+    source: str | Path, fetch: Callable[[str, Path], dict[str, str]] | None = None
+) -> "Bundle":
     """The bundle behind a folder, a run id or a registered name.
 
-    Raises UnavailableError or UsageError when there is none, or none within `patience` seconds,
-    BundleError when it is damaged.
+    `fetch` copies what is no folder to one and returns its origin in the registry, by default by
+    a child process that ends. Raises UnavailableError or UsageError when there is none, BundleError
+    when it is damaged, and what `fetch` does.
     """
     from forecaster.bundle import is_bundle, load
 
@@ -480,31 +475,25 @@ def load_bundle(source: str | Path, patience: float | None = None) -> "Bundle":
     if folder.is_dir():
         raise UnavailableError(f"the folder {folder} holds no bundle (no MANIFEST.sha256)")
     with tempfile.TemporaryDirectory(prefix="forecaster-") as temporary:
-        found = ask_tracker("download", str(source), temporary, patience=patience)
-        return replace(load(Path(temporary)), origin=json.loads(found))
+        origin = (fetch or _download)(str(source), Path(temporary))
+        return replace(load(Path(temporary)), origin=origin)
 
 
-def ask_tracker(*arguments: str, patience: float | None = None) -> str:
+def _download(name: str, folder: Path) -> dict[str, str]:
+    found: dict[str, str] = json.loads(ask_tracker("download", name, str(folder)))
+    return found
+
+
+def ask_tracker(*arguments: str) -> str:
     """What `python -m forecaster.track ARGUMENTS` prints; its error is raised here.
 
-    A child process, so that this one never imports mlflow. With `patience`, in seconds, it gives
-    way to all other work, and UnavailableError is raised when it takes longer.
+    A child process, so that this one never imports mlflow.
     """
     extras.check("mlflow", "a model of MLflow")
     command = [sys.executable, "-m", "forecaster.track", *arguments]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) as child:
-        try:
-            if patience is not None:
-                os.setpriority(os.PRIO_PROCESS, child.pid, 5)
-            output, errors = child.communicate(timeout=patience)
-        except subprocess.TimeoutExpired:
-            raise UnavailableError(f"MLflow gave no answer within {patience:g} s") from None
-        finally:
-            child.kill()
+    child = subprocess.run(command, capture_output=True, text=True, check=False)
     if child.returncode:
-        kinds = (UsageError, DataError, UnavailableError, StorageError, ConfigError)
-        kind = {kind.exit_code: kind for kind in kinds}.get(child.returncode, ForecasterError)
         silence = f"{' '.join(command)} ended with status {child.returncode}"
-        raise kind((errors.strip().splitlines() or [silence])[-1])
-    return output
+        words = (child.stderr.strip().splitlines() or [silence])[-1]
+        raise of_status(child.returncode)(words)
+    return child.stdout

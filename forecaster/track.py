@@ -6,10 +6,15 @@ stays as it was. Its chatter and telemetry are off unless the environment says o
 
     python -m forecaster.track download MODEL FOLDER    copy the bundle of MODEL to FOLDER and
                                                         print its origin as JSON
-    python -m forecaster.track resolve MODEL...         the origins of models, as a list in JSON
     python -m forecaster.track champions                registered names that have a champion
+    python -m forecaster.track answer                   answer the questions of a service
+
+`answer` reads a JSON object a line: {"ask": "resolve", "names": [...]} or {"ask": "download",
+"name": ..., "folder": ...}. It writes one for each, {"answer": what that function returns} or
+{"error": why not, "status": the exit status of that}, and ends with its input.
 """
 
+import ctypes
 import itertools
 import json
 import logging
@@ -28,6 +33,7 @@ from contextlib import AbstractContextManager, closing, contextmanager, nullcont
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
+from queue import Queue
 from typing import TYPE_CHECKING, Any, Literal
 from uuid import uuid4
 
@@ -57,6 +63,7 @@ from mlflow.system_metrics.metrics.rocm_monitor import ROCMMonitor
 from mlflow.tracking.context.registry import resolve_tags
 from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema
 from mlflow.types.schema import AnyType
+from mlflow.utils import request_utils
 from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT, MLFLOW_PARENT_RUN_ID, MLFLOW_RUN_NOTE
 from mlflow.version import VERSION as MLFLOW
 
@@ -102,6 +109,11 @@ LOCAL_LIMITS = ((None, None, 1), (60.0, None, 3), (3.0, 3.0, 2))
 BRIEF = (1.0, 1.0, 1)
 """And where it left a run of this process waiting before: a grid has hundreds of runs."""
 _silent: set[str] = set()
+
+NICE = 5
+"""How far a process that answers a service steps back behind it."""
+NO_NEW_PRIVILEGES = 38
+"""PR_SET_NO_NEW_PRIVS of prctl(2)."""
 
 PATIENCE = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": ("0", "2"),
@@ -1084,21 +1096,56 @@ def _cut(text: str, longest: int) -> str:
     return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
+def answer() -> None:
+    """The command `answer`; ends the process when its input does, whatever it is at then."""
+    with suppress(AttributeError):  # Linux alone has it
+        ctypes.CDLL(None).prctl(NO_NEW_PRIVILEGES, 1, 0, 0, 0)
+    os.nice(NICE)
+    # a file that takes the place of the database is then seen at the next question
+    os.environ.setdefault("MLFLOW_SQLALCHEMYSTORE_POOLCLASS", "NullPool")
+    told = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what else is printed is no answer
+    questions: Queue[str] = Queue()
+
+    def work() -> None:
+        while True:
+            print(json.dumps(_answered(questions.get())), file=told, flush=True)
+
+    threading.Thread(target=work, daemon=True).start()
+    for line in sys.stdin:
+        questions.put(line)
+    os._exit(0)
+
+
+def _answered(line: str) -> dict[str, Any]:
+    # a connection that was kept may lead to a server that is no more
+    request_utils._cached_get_request_session.cache_clear()
+    try:
+        match json.loads(line):
+            case {"ask": "resolve", "names": names}:
+                return {"answer": resolve(names)}
+            case {"ask": "download", "name": name, "folder": folder}:
+                return {"answer": download(name, Path(folder))}
+        raise UsageError(f"no question: {line.strip()}")
+    except Exception as error:
+        status = error.exit_code if isinstance(error, ForecasterError) else 70
+        return {"error": " ".join(str(error).split()) or repr(error), "status": status}
+
+
 def main(arguments: list[str]) -> int:
     """The command `python -m forecaster.track`; returns the exit status."""
     try:
         match arguments:
             case ["download", reference, folder]:
                 print(json.dumps(download(reference, Path(folder))))
-            case ["resolve", *references] if references:
-                print(json.dumps(resolve(references)))
             case ["champions"]:
                 for name in champions():
                     print(name)
+            case ["answer"]:
+                answer()
             case _:
                 raise UsageError(
-                    "usage: python -m forecaster.track download MODEL FOLDER | resolve MODEL... | "
-                    "champions"
+                    "usage: python -m forecaster.track download MODEL FOLDER | champions | answer"
                 )
     except ForecasterError as error:
         print(" ".join(str(error).split()), file=sys.stderr)

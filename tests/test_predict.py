@@ -24,7 +24,7 @@ from forecaster.errors import (
 )
 from forecaster.intervals import Conditions, Intervals
 from forecaster.notices import NoticeCode
-from forecaster.predict import Forecaster, ask_tracker, keep, load_bundle
+from forecaster.predict import Forecaster, keep, load_bundle
 from forecaster.problem import find_data, make_problem
 from tests.bundles import COLUMNS, SEASON, blended, unsaved, warning
 from tests.service.toy import KINDS, make_bundle
@@ -445,16 +445,6 @@ class TestLoad:
         child("kill -9 $$")
         with pytest.raises(ForecasterError, match="-9"):
             load_bundle("forecaster-toy")
-
-    def test_a_child_that_hangs_is_ended(self, child, tmp_path):
-        child(f"echo $$ > {tmp_path / 'pid'}; exec sleep 600")
-        with pytest.raises(UnavailableError, match=r"no answer within 2 s"):
-            load_bundle("forecaster-toy", patience=2)
-        assert not Path("/proc", (tmp_path / "pid").read_text().strip()).exists()
-
-    def test_a_child_that_is_waited_for_gives_way(self, child):
-        child("until [ $(nice) -ge 5 ]; do sleep 0.1; done; nice")
-        assert int(ask_tracker("resolve", "x", patience=60)) >= 5
 
     def test_a_name_without_a_tracker(self, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)

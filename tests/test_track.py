@@ -1,6 +1,7 @@
 import json
 import math
 import os
+import re
 import signal
 import socket
 import sqlite3
@@ -682,10 +683,6 @@ def test_command(logged, home, tmp_path, capsys):
     assert contents(tmp_path / "bundle") == contents(home / "some bundle")
     origin = json.loads(capsys.readouterr().out)
     assert origin.items() >= CHAMPION.items()
-    assert track.main(["resolve", NAME, "forecaster-nobody"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found[0] == origin
-    assert "no model is registered as 'forecaster-nobody'" in found[1]["error"]
     assert track.main(["champions"]) == 0
     output = capsys.readouterr()
     assert NAME in output.out.splitlines()
@@ -693,11 +690,44 @@ def test_command(logged, home, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    "arguments", [[], ["download", "x"], ["resolve"], ["champions", "x"], ["upload"]]
+    "arguments", [[], ["download", "x"], ["answer", "x"], ["champions", "x"], ["upload"]]
 )
 def test_command_tells_its_usage(arguments, capsys):
     assert track.main(arguments) == 2
     assert capsys.readouterr().err.startswith("usage: python -m forecaster.track download")
+
+
+def test_it_answers_questions_until_its_input_ends(logged, home, uri, tmp_path):
+    questions = [
+        {"ask": "resolve", "names": [NAME, "forecaster-nobody"]},
+        {"ask": "download", "name": NAME, "folder": str(tmp_path / "bundle")},
+        {"ask": "download", "name": "forecaster-nobody", "folder": str(tmp_path / "none")},
+        {"ask": "the time"},
+        [],
+    ]
+    with subprocess.Popen(
+        [sys.executable, "-m", "forecaster.track", "answer"],
+        env=os.environ | {"MLFLOW_TRACKING_URI": uri},
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    ) as child:  # fmt: skip
+        told = []
+        for question in questions:
+            child.stdin.write(json.dumps(question) + "\n")
+            child.stdin.flush()
+            told.append(json.loads(child.stdout.readline()))
+        nice = os.getpriority(os.PRIO_PROCESS, child.pid)
+        status = Path(f"/proc/{child.pid}/status").read_text()
+        child.stdin.close()
+        assert (child.wait(60), child.stdout.read()) == (0, "")
+    (found, unknown), origin = told[0]["answer"], told[1]["answer"]
+    assert found == origin
+    assert origin.items() >= CHAMPION.items()
+    assert "no model is registered as 'forecaster-nobody'" in unknown["error"]
+    assert contents(tmp_path / "bundle") == contents(home / "some bundle")
+    assert (told[2]["status"], told[2]["error"]) == (2, unknown["error"])
+    assert [each["status"] for each in told[3:]] == [2, 2]
+    assert nice == os.getpriority(os.PRIO_PROCESS, 0) + track.NICE
+    assert re.search(r"^NoNewPrivs:\s*1$", status, re.MULTILINE)
 
 
 def test_command_fails_on_one_line(uri, tmp_path):

@@ -3,19 +3,20 @@
 import os
 import socket
 from importlib import import_module
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
 from forecaster.cli.options import MODEL, Device, Gpus, Ray, check_gpus
 from forecaster.cli.output import row, say
-from forecaster.errors import UnavailableError, UsageError
+from forecaster.errors import ForecasterError, UnavailableError, UsageError
 
 SETTINGS = """
 \b
 Settings, from the environment (docs/serving.md tells more):
   FORECASTER_MODEL             what is served, as --model; several with commas
-  FORECASTER_POLL_SECONDS      between two looks for a newer model; 0: never; 30
+  FORECASTER_POLL_SECONDS      between two looks for a newer model; 0: never; 10
   FORECASTER_DIGESTS           of the only models that may be served, with commas
   FORECASTER_DEVICE            auto, cpu or cuda, as --device
   FORECASTER_API_KEYS          NAME:SHA256 of each key, with commas, from --new-key
@@ -63,23 +64,51 @@ def serve(
         _new_key(new_key)
         return
     check_gpus(gpus, ray)
-    named = ",".join(model or ()) or os.environ.get("FORECASTER_MODEL")
-    os.environ["FORECASTER_MODEL"] = named or _champion()
     if device is not None:
         os.environ["FORECASTER_DEVICE"] = device
     if ray in (None, "local"):
         _check_free(host, port)
+    # by its name, as those below: the library imports nothing that stands above it
+    registry = import_module("forecaster_service.registry").Child()
+    named = ",".join(model or ())
+    if named:
+        _check_models(named.split(","), registry)
+    os.environ["FORECASTER_MODEL"] = named or os.environ.get("FORECASTER_MODEL") or _champion()
     if host not in ("localhost", "127.0.0.1", "::1") and not os.environ.get("FORECASTER_API_KEYS"):
         say(
             f"warning: whoever can reach {host} can ask this service. To want a key, set "
             "FORECASTER_API_KEYS; forecaster serve --new-key NAME makes one."
         )
     say(f"serving {os.environ['FORECASTER_MODEL']} on http://{host}:{port} (docs at /docs)")
-    # by their names: the library imports nothing that stands above it
     if ray is not None:
+        registry.close()  # each replica has its own
         import_module("forecaster_service.replicas").serve(ray, host, port, replicas, gpus)
         return
-    import_module("forecaster_service.server").run(host, port)
+    import_module("forecaster_service.server").run(host, port, registry)
+
+
+def _check_models(names: list[str], registry: Any) -> None:
+    """Raises UnavailableError for a model that does not exist. One that nobody can tell about, for
+    the tracker is away, is left to the service, which looks again; so is one that the environment
+    names, as for a service that is there before its first model."""
+    from forecaster.bundle import MANIFEST, is_bundle
+    from forecaster.resources import tracking_uri
+
+    names = [name.strip() for name in names]
+    for name in names:
+        if Path(name).is_dir() and not is_bundle(Path(name)):
+            raise UnavailableError(f"the folder {name} holds no bundle (no {MANIFEST})")
+    asked = [name for name in names if name and not Path(name).is_dir()]
+    try:
+        found = registry.resolve(asked) if asked else []
+    except ForecasterError as error:
+        if tracking_uri().startswith("sqlite:"):
+            raise
+        say(f"warning: {error}. The service looks for {', '.join(asked)} again and again.")
+        return
+    for state in found:
+        if isinstance(state, UsageError):
+            raise UnavailableError(str(state))
 
 
 def _check_free(host: str, port: int) -> None:

@@ -28,6 +28,7 @@ from forecaster_service import access, http_errors
 from forecaster_service.logs import Watch, new_id
 from forecaster_service.metrics import Metrics
 from forecaster_service.protocol import Connections
+from forecaster_service.registry import Registry
 from forecaster_service.routes import health, invocations, kserve, metrics, models, page, predict
 from forecaster_service.settings import Settings, from_environment
 from forecaster_service.store import Store
@@ -36,8 +37,9 @@ LOCAL_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
-def create_app(settings: Settings | None = None) -> FastAPI:
-    """The service with `settings`, by default those of the environment."""
+def create_app(settings: Settings | None = None, registry: Registry | None = None) -> FastAPI:
+    """The service with `settings`, by default those of the environment; it closes the `registry`
+    that it asks for models, by default a `Child` of its own."""
     settings = from_environment() if settings is None else settings
     measured = Metrics()
     app: FastAPI = FastAPIOffline(
@@ -50,7 +52,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         middleware=_middleware(settings, measured),
         lifespan=_lifespan,
     )
-    app.state.settings, app.state.metrics = settings, measured
+    app.state.settings, app.state.metrics, app.state.registry = settings, measured, registry
     http_errors.install(app)
     for routes in (predict, invocations, kserve, models, health, metrics):
         app.include_router(routes.router, responses=http_errors.responses(400))
@@ -68,7 +70,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[dict[str, Any]]:
-    store = app.state.store = Store(app.state.settings, app.state.metrics)
+    store = app.state.store = Store(app.state.settings, app.state.metrics, app.state.registry)
     store.open()
     with _announced(store), _tuned_interpreter():
         yield {"connections": Connections(app.state.settings, app.state.metrics)}

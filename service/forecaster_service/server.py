@@ -3,6 +3,9 @@
 from typing import Any
 
 import uvicorn
+from fastapi import FastAPI
+
+from forecaster_service.registry import Registry
 
 HOW: dict[str, Any] = {
     "http": "forecaster_service.protocol:Protocol",
@@ -16,6 +19,15 @@ HOW: dict[str, Any] = {
 """What uvicorn is told, for one process and for each of several."""
 
 
-def run(host: str, port: int) -> None:
-    """Serve with the settings of the environment until a signal asks for the end."""
-    uvicorn.run("forecaster_service.app:create_app", factory=True, host=host, port=port, **HOW)
+def run(host: str, port: int, registry: Registry | None = None) -> None:
+    """Serve with the settings of the environment until a signal asks for the end.
+
+    `registry` is the one that is asked for models, as `create_app` takes it.
+    """
+
+    def create() -> FastAPI:
+        from forecaster_service.app import create_app
+
+        return create_app(registry=registry)
+
+    uvicorn.run(create, factory=True, host=host, port=port, **HOW)

@@ -30,7 +30,7 @@ class Settings(BaseSettings):
     model: str | None = None
     """The models to serve, separated by commas, the default one first: each a bundle's folder, an
     MLflow run id, or a registered name."""
-    poll_seconds: Annotated[float, Field(ge=0, le=86_400)] = 30
+    poll_seconds: Annotated[float, Field(ge=0, le=86_400)] = 10
     """How often to look whether a name or a folder has another model, which is then served; 0 for
     never."""
     digests: Annotated[tuple[str, ...], NoDecode] = ()

@@ -1,11 +1,10 @@
 """From the name of a model to one that may be served, and what has become of it since."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 from urllib.parse import quote
 
 import numpy as np
@@ -23,8 +22,9 @@ from forecaster.errors import (
 )
 from forecaster.lookup import model_names
 from forecaster.parts import GROUP as PARTS
-from forecaster.predict import Forecaster, ask_tracker, load_bundle
+from forecaster.predict import Forecaster, load_bundle
 from forecaster.schema import Schema
+from forecaster_service.registry import Registry, State
 from forecaster_service.schemas import (
     MOST_ITEMS,
     ModelCard,
@@ -39,13 +39,8 @@ FIGURES = ("mse", "mae", "windows", "network", "floors", "best_floor", "verdict"
 ALLOWED = {"cpu": 1e-4, "cuda": 2e-2}
 """How far a forecast may be from the golden one on a device: the root mean square over the steps of
 a column, in its standard deviations."""
-LOOKING, LOADING = 120.0, 600.0
-"""Seconds that the tracker may take to say where aliases point, and to hand over a bundle."""
 RARELY = 3600.0
 """Seconds, at most, between two attempts to load what could not be loaded."""
-
-State: TypeAlias = dict[str, str]
-"""What a name stands for: equal as long as it is the same model."""
 
 
 class UnfitError(BundleError):
@@ -114,32 +109,33 @@ class Slot:
         return not self.served.state or self.source.endswith(f"/{self.served.state['version']}")
 
 
-def look(slots: Sequence[Slot]) -> list[State | ForecasterError]:
+def look(slots: Sequence[Slot], registry: Registry) -> list[State | ForecasterError]:
     """What the name of each slot stands for now, or why nobody can tell. Reads no weights."""
     asked = [slot.source for slot in slots if not slot.local]
+    answers: list[State | ForecasterError]
     try:
-        answers = json.loads(ask_tracker("resolve", *asked, patience=LOOKING)) if asked else []
+        answers = [*registry.resolve(asked)] if asked else []
     except ForecasterError as error:
-        answers = [{"error": str(error)}] * len(asked)
+        answers = [error] * len(asked)
     resolved = iter(answers)
-    found: list[State | ForecasterError] = []
-    for slot in slots:
-        try:
-            state = {"digest": digest_of(Path(slot.source))} if slot.local else next(resolved)
-            found.append(UnavailableError(state["error"]) if "error" in state else state)
-        except ForecasterError as error:
-            found.append(error)
-    return found
+    return [_digest(slot) if slot.local else next(resolved) for slot in slots]
 
 
-def load(source: str, settings: Settings) -> Served:
-    """The model behind a name, on its device.
+def _digest(slot: Slot) -> State | ForecasterError:
+    try:
+        return {"digest": digest_of(Path(slot.source))}
+    except ForecasterError as error:
+        return error
+
+
+def load(source: str, settings: Settings, registry: Registry) -> Served:
+    """The model behind a name, on its device; what is no folder is fetched from the registry.
 
     Raises UnfitError for one whose digest the settings do not have, and what `load_bundle` does.
     """
     local = Path(source).is_dir()
     with allowing(settings.attentions), allowing(settings.parts, PARTS):
-        bundle = load_bundle(source, LOADING)
+        bundle = load_bundle(source, registry.fetch)
         if settings.digests and bundle.digest not in settings.digests:
             raise UnfitError(
                 f"FORECASTER_DIGESTS does not have the model's digest, {bundle.digest}"

@@ -23,13 +23,13 @@ from forecaster_service.forecasting import Forecast, Inputs, Job
 from forecaster_service.http_errors import HttpError
 from forecaster_service.logs import logger
 from forecaster_service.metrics import Metrics, labels
+from forecaster_service.registry import Child, Registry, State
 from forecaster_service.schemas import FullRequest
 from forecaster_service.settings import Settings
 from forecaster_service.slots import (
     RARELY,
     Served,
     Slot,
-    State,
     UnfitError,
     check_golden,
     differences,
@@ -51,11 +51,14 @@ class Store:
 
     Of the `slots`, one for each model of the settings, the first has the default one. `draining`
     is set when the service is about to end; `lost` is why the device is gone, empty while it is
-    there.
+    there. `registry` is asked about models that are not folders, and closed with the store.
     """
 
-    def __init__(self, settings: Settings, metrics: Metrics) -> None:
+    def __init__(
+        self, settings: Settings, metrics: Metrics, registry: Registry | None = None
+    ) -> None:
         self.settings, self.metrics = settings, metrics
+        self.registry = registry or Child()
         self.draining = False
         self.lost = ""
         self.slots = [Slot(source) for source in settings.models]
@@ -72,6 +75,7 @@ class Store:
     def close(self) -> None:
         """Forecast what waits, and take nothing more."""
         self._ending.set()
+        self.registry.close()
         self.batcher.close()
         gc.unfreeze()
 
@@ -97,7 +101,7 @@ class Store:
         for yet another one, else ever more rarely; where only the queue was full, next time.
         """
         slots = [slot for slot in self.slots if not slot.fixed]
-        for slot, found in zip(slots, look(slots), strict=True):
+        for slot, found in zip(slots, look(slots, self.registry), strict=True):
             if self.lost or self._ending.is_set():
                 return
             if isinstance(found, ForecasterError):
@@ -255,7 +259,7 @@ class Store:
 
     def _load(self, slot: Slot) -> Served:
         """The model that the name of a slot stands for, checked. Raises what is wrong with it."""
-        served, old = load(slot.source, self.settings), slot.served
+        served, old = load(slot.source, self.settings, self.registry), slot.served
         if old and (found := differences(old.forecaster, served.forecaster)):
             raise UnfitError(
                 "the new model would not suit those who use the old: " + "; ".join(found) + ". "

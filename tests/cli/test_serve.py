@@ -6,6 +6,7 @@ import socket
 import pytest
 
 from forecaster_service.settings import Settings
+from tests.service.toy import Registry
 
 
 class TestServe:
@@ -18,6 +19,15 @@ class TestServe:
         monkeypatch.setattr("uvicorn.run", lambda app, **how: calls.append((app, how)))
         return calls
 
+    @pytest.fixture(autouse=True)
+    def registry(self, monkeypatch, folder):
+        """What knows the models `m`, `a` and `b/7`."""
+        registry = Registry()
+        for name in ("m", "a", "b/7"):
+            registry.put(name, folder, name=name)
+        monkeypatch.setattr("forecaster_service.registry.Child", lambda: registry)
+        return registry
+
     @pytest.fixture
     def port(self):
         with socket.create_server(("127.0.0.1", 0)) as free:
@@ -26,13 +36,14 @@ class TestServe:
     def champions(self, monkeypatch, *names):
         monkeypatch.setattr("forecaster.predict.ask_tracker", lambda *words: "\n".join(names))
 
-    def test_the_model_that_is_named(self, served, port, run):
+    def test_the_model_that_is_named(self, served, port, run, registry):
         status, out, err = run("serve", "--model", "m", "--port", port, "--device", "cpu")
         assert (status, out) == (0, "")
         assert err == f"serving m on http://127.0.0.1:{port} (docs at /docs)\n"
         ((app, how),) = served
-        assert app == "forecaster_service.app:create_app"
         assert how["factory"]
+        assert app().state.registry is registry
+        assert not registry.closed
         assert (how["http"], how["ws"]) == ("forecaster_service.protocol:Protocol", "none")
         assert not how["proxy_headers"]
         assert how["timeout_graceful_shutdown"] == 60
@@ -40,10 +51,43 @@ class TestServe:
         assert os.environ["FORECASTER_MODEL"] == "m"
         assert os.environ["FORECASTER_DEVICE"] == "cpu"
 
-    def test_replicas_on_ray(self, served, port, run, monkeypatch):
+    @pytest.mark.parametrize(
+        ("name", "words"),
+        [
+            ("nope", "no such model"),
+            ("a, nope", "no such model"),
+            (".", r"folder \. holds no bundle"),
+        ],
+    )
+    def test_a_model_that_does_not_exist(self, name, words, served, port, run):
+        status, _, err = run("serve", "--model", name, "--port", port)
+        assert (status, served) == (69, [])
+        assert re.search(words, err)
+        assert "serving" not in err
+
+    def test_a_model_that_is_looked_for_again(
+        self, served, port, run, registry, monkeypatch, folder
+    ):
+        """While nobody can tell, and where the environment names it."""
+        registry.away = True
+        assert run("serve", "--model", folder, "--port", port)[0] == 0
+        status, _, err = run("serve", "--model", "nope", "--port", port)
+        assert (status, len(served)) == (69, 1), "a file that is not there is not away"
+        assert "nobody answers" in err
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+        status, _, err = run("serve", "--model", "nope", "--port", port)
+        assert (status, len(served)) == (0, 2)
+        assert "warning: nobody answers. The service looks for nope again" in err
+        monkeypatch.setenv("FORECASTER_MODEL", "nope")
+        status, _, err = run("serve", "--port", port)
+        assert (status, len(served)) == (0, 3)
+        assert "warning" not in err
+
+    def test_replicas_on_ray(self, served, port, run, registry, monkeypatch):
         monkeypatch.setattr("forecaster_service.replicas.serve", lambda *how: served.append(how))
         status, _, err = run("serve", "--model", "m", "--port", port, "--ray", "local")
         assert (status, served) == (0, [("local", "127.0.0.1", port, 2, 0.0)]), err
+        assert registry.closed, "each replica has its own"
         assert run("serve", "--model", "m", "--port", port, "--gpus", "1")[0] == 2
 
     @pytest.mark.parametrize(

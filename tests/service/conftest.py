@@ -50,4 +50,6 @@ def server(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
 @pytest.fixture
 def registry(monkeypatch: pytest.MonkeyPatch) -> Registry:
     """What the service asks in place of a tracker."""
-    return Registry(monkeypatch)
+    registry = Registry()
+    monkeypatch.setattr("forecaster_service.store.Child", lambda: registry)
+    return registry

@@ -21,7 +21,7 @@ import psutil
 import pytest
 
 from forecaster_service.batching import LATEST
-from forecaster_service.slots import LOOKING
+from forecaster_service.registry import LOOKING
 from tests.service.processes import Server, free_port, running, wait_for
 from tests.service.toy import NAME
 

@@ -34,7 +34,7 @@ def test_several_models_and_digests(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = Settings()
     assert settings.models == ("a@champion", "runs/b")
     assert settings.digests == tuple(digests)
-    assert (Settings(model=None).models, settings.poll_seconds) == ((), 30)
+    assert (Settings(model=None).models, settings.poll_seconds) == ((), 10)
     monkeypatch.setenv("FORECASTER_DIGESTS", "0" * 64)
     with pytest.raises(ConfigError, match=r"\$FORECASTER_DIGESTS: .*expected sha256: and 64 hex"):
         create_app()

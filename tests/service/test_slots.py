@@ -150,7 +150,7 @@ def test_a_golden_forecast_is_met_as_near_as_the_device_allows(tmp_path: Path) -
 
 def test_names_outside_ascii_fit_into_a_header(tmp_path: Path) -> None:
     bundle = rename(make_bundle(tmp_path), tmp_path, "forecaster-Zürich/1\n")
-    served = load(str(tmp_path), Settings())
+    served = load(str(tmp_path), Settings(), Registry())
     assert served.header == f"forecaster-Z%C3%BCrich/1%0A; digest={bundle.digest}"
 
 
@@ -173,33 +173,33 @@ def test_which_names_may_move(
         registry.models[reference] = tmp_path, {}
     slot = Slot(reference)
     assert not slot.fixed
-    slot.served = load(reference, Settings())
+    slot.served = load(reference, Settings(), registry)
     assert slot.fixed == fixed
-    assert look([slot]) == [slot.served.state]
+    assert look([slot], registry) == [slot.served.state]
 
 
 def test_folders_and_names_are_looked_for_together(tmp_path: Path, registry: Registry) -> None:
     make_bundle(tmp_path / "one")
-    digest = load(str(tmp_path / "one"), Settings()).identity.digest
+    digest = load(str(tmp_path / "one"), Settings(), Registry()).identity.digest
     registry.put("a", tmp_path / "one", name="a", version="1")
     (tmp_path / "empty").mkdir()
     sources = ["a", str(tmp_path / "one"), "b", str(tmp_path / "empty")]
-    first, second, third, fourth = look([Slot(source) for source in sources])
+    first, second, third, fourth = look([Slot(source) for source in sources], registry)
     assert first == {"name": "a", "version": "1", "source": str(tmp_path / "one")}
     assert second == {"digest": digest}
-    assert (type(third), str(third)) == (UnavailableError, "no such model")
+    assert (type(third), str(third)) == (UsageError, "no such model")
     assert isinstance(fourth, BundleError)
     assert registry.asked == [("a", "b")]
     registry.away = True
-    found = look([Slot(source) for source in sources])
+    found = look([Slot(source) for source in sources], registry)
     assert [isinstance(each, ForecasterError) for each in found] == [True, False, True, True]
 
 
 def test_a_folder_stays_one_when_it_is_gone(tmp_path: Path, registry: Registry) -> None:
     make_bundle(tmp_path / "one")
-    slot = Slot(str(tmp_path / "one"), load(str(tmp_path / "one"), Settings()))
+    slot = Slot(str(tmp_path / "one"), load(str(tmp_path / "one"), Settings(), Registry()))
     (tmp_path / "one").rename(tmp_path / "two")
-    assert isinstance(look([slot])[0], BundleError)
+    assert isinstance(look([slot], registry)[0], BundleError)
     assert registry.asked == []
 
 
@@ -238,13 +238,13 @@ class TestAttentionsOfOthers:
 
     def test_they_are_loaded_only_where_the_settings_name_them(self, theirs: Path) -> None:
         with pytest.raises(BundleError, match="allow it with FORECASTER_ATTENTIONS=theirs"):
-            load(str(theirs), Settings(model=str(theirs)))
-        served = load(str(theirs), Settings(model=str(theirs), attentions=("theirs",)))
+            load(str(theirs), Settings(model=str(theirs)), Registry())
+        served = load(str(theirs), Settings(model=str(theirs), attentions=("theirs",)), Registry())
         assert served.identity.attn == "theirs"
 
     def test_a_service_binds_nobody_else_in_its_process(self, theirs: Path) -> None:
         with pytest.raises(BundleError):
-            load(str(theirs), Settings(model=str(theirs)))
+            load(str(theirs), Settings(model=str(theirs)), Registry())
         assert Forecaster.load(theirs, "cpu").bundle.config.attn.name == "theirs"
 
 
@@ -267,8 +267,8 @@ def test_parts_of_others_are_loaded_only_where_the_settings_name_them(
     imported.clear()
     for settings in (Settings(model=source), Settings(model=source, attentions=("theirs",))):
         with pytest.raises(BundleError, match="allow it with FORECASTER_PARTS=theirs"):
-            load(source, settings)
+            load(source, settings, Registry())
     assert imported == []
     monkeypatch.setenv("FORECASTER_PARTS", "theirs")
-    assert load(source, Settings(model=source)).identity.digest.startswith("sha256:")
+    assert load(source, Settings(model=source), Registry()).identity.digest.startswith("sha256:")
     assert set(imported) == {"theirs"}

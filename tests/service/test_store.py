@@ -371,7 +371,7 @@ def test_it_polls_by_itself_until_it_ends(folder: Path, monkeypatch: pytest.Monk
     store.open()
     wait_until(lambda: store.status == "ready")
     with monkeypatch.context() as patch:  # what nobody foresaw ends no thread
-        patch.setattr("forecaster_service.store.look", lambda slots: 1 / 0)
+        patch.setattr("forecaster_service.store.look", lambda *asked: 1 / 0)
         wait_until(lambda: store.metrics.failures._value.get() > 1)
     new = make_bundle(folder, columns=("load", "wind"), model="tokens")
     wait_until(lambda: store.get(None).identity.digest == new.digest)

@@ -1,16 +1,14 @@
 """A tiny bundle with random weights, and a client of a service that has it loaded."""
 
-import json
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import pytest
 import torch
 from fastapi.testclient import TestClient
 
@@ -18,7 +16,7 @@ from forecaster.bundle import Bundle
 from forecaster.config import load_dict
 from forecaster.datasets import KnownInputs, Reading, Scaler
 from forecaster.datasets.known import Attribute
-from forecaster.errors import UnavailableError
+from forecaster.errors import UnavailableError, UsageError
 from forecaster.intervals import Intervals
 from forecaster.predict import keep
 from forecaster.schema import Schema
@@ -134,32 +132,39 @@ def rename(bundle: Bundle, folder: Path, name: str) -> Bundle:
 
 
 class Registry:
-    """Stands for the child process that asks the tracker: models by what they are called there.
+    """Stands for the registry of a service: models by what they are called there.
 
-    `asked` are the names that were resolved, call by call; nobody answers while it is `away`.
+    `asked` are the names that were resolved, call by call; nobody answers while it is `away`, or
+    asks once it is `closed`.
     """
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self) -> None:
         self.models: dict[str, tuple[Path, dict[str, str]]] = {}
         self.asked: list[tuple[str, ...]] = []
-        self.away = False
-        for module in ("forecaster.predict", "forecaster_service.slots"):
-            monkeypatch.setattr(f"{module}.ask_tracker", self._answer)
+        self.away = self.closed = False
 
     def put(self, reference: str, folder: Path, **origin: str) -> None:
         """Let a reference stand for the bundle in a folder."""
         self.models[reference] = folder, {**origin, "source": str(folder)}
 
-    def _answer(self, command: str, *arguments: str, patience: float) -> str:
+    def resolve(self, names: Sequence[str]) -> list[dict[str, str] | UsageError]:
+        self._check()
+        self.asked.append(tuple(names))
+        missing = (Path(), UsageError("no such model"))
+        return [self.models.get(name, missing)[1] for name in names]
+
+    def fetch(self, name: str, folder: Path) -> dict[str, str]:
+        self._check()
+        there, origin = self.models[name]
+        shutil.copytree(there, folder, dirs_exist_ok=True)
+        return origin
+
+    def close(self) -> None:
+        self.closed = True
+
+    def _check(self) -> None:
         if self.away:
             raise UnavailableError("nobody answers")
-        if command == "resolve":
-            self.asked.append(arguments)
-            missing = (Path(), {"error": "no such model"})
-            return json.dumps([self.models.get(name, missing)[1] for name in arguments])
-        folder, origin = self.models[arguments[0]]
-        shutil.copytree(folder, arguments[1], dirs_exist_ok=True)
-        return json.dumps(origin)
 
 
 def wait_until_loaded(client: TestClient) -> None:
