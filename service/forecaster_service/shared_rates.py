@@ -1,0 +1,70 @@
+"""Buckets of tokens for the clients of several processes, in memory that they share.
+
+A lookup costs microseconds and asks no other process; the system frees the lock of one that dies.
+"""
+
+import mmap
+import os
+import struct
+from fcntl import LOCK_EX, LOCK_UN, lockf
+from hashlib import blake2b
+from secrets import token_bytes
+from tempfile import TemporaryFile
+from time import monotonic
+
+SETS, ENTRIES = 2**11, 8
+"""A client has its place among the entries of one set; there the one that asked least recently is
+forgotten."""
+ENTRY = struct.Struct("8sdd")  # the client, the tokens that were left, and when
+SET, TABLE, SECRET = ENTRIES * ENTRY.size, SETS * ENTRIES * ENTRY.size, 16
+TABLES = 2
+
+
+def new_table() -> int:
+    """An open file for `Table`, without a client; freed when nobody has it open."""
+    if hasattr(os, "memfd_create"):
+        file = os.memfd_create("rates")
+    else:
+        with TemporaryFile() as temporary:
+            file = os.dup(temporary.fileno())
+    os.write(file, token_bytes(SECRET))  # so that nobody can choose the set that he fills
+    os.ftruncate(file, SECRET + TABLES * TABLE)
+    return file
+
+
+class Table:
+    """The memory of an open file."""
+
+    def __init__(self, file: int) -> None:
+        self.file, self.memory = file, mmap.mmap(file, SECRET + TABLES * TABLE)
+        self.secret = self.memory[:SECRET]
+
+
+class SharedRates:
+    """As `access.Rates`, for all processes with the same table; `number` tells apart its uses."""
+
+    def __init__(self, table: Table, number: int, per_minute: float) -> None:
+        self.full, self.per_second = max(per_minute, 1.0), per_minute / 60
+        self._table, self._start = table, SECRET + number * TABLE
+
+    def take(self, client: str) -> float:
+        """Take a token; 0, or else the seconds until there is one."""
+        table = self._table
+        name = blake2b(client.encode(), digest_size=8, key=table.secret).digest()
+        start = self._start + int.from_bytes(name[:2]) % SETS * SET
+        lockf(table.file, LOCK_EX, SET, start)
+        try:
+            entries = list(ENTRY.iter_unpack(table.memory[start : start + SET]))
+            now = monotonic()
+            found = [place for place, (known, _, _) in enumerate(entries) if known == name]
+            if found:
+                place, (_, left, at) = found[0], entries[found[0]]
+            else:
+                place = min(range(ENTRIES), key=lambda each: entries[each][2])
+                left, at = self.full, now
+            left = min(self.full, left + (now - at) * self.per_second)
+            taken = left >= 1
+            ENTRY.pack_into(table.memory, start + place * ENTRY.size, name, left - taken, now)
+        finally:
+            lockf(table.file, LOCK_UN, SET, start)
+        return 0.0 if taken else (1 - left) / self.per_second

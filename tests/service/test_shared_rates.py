@@ -1,0 +1,87 @@
+"""Buckets in shared memory are those of one process, whoever takes from them."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from forecaster_service import access, shared_rates
+from forecaster_service.shared_rates import ENTRIES, SETS, SharedRates, Table, new_table
+
+
+class Clock:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 1000.0
+        for module in (access, shared_rates):
+            monkeypatch.setattr(module, "monotonic", lambda: self.now)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+@pytest.fixture
+def file() -> Iterator[int]:
+    file = new_table()
+    yield file
+    os.close(file)
+
+
+@pytest.mark.parametrize("per_minute", [0.5, 7, 600])
+def test_the_same_as_in_one_process(per_minute: float, file: int, clock: Clock) -> None:
+    both = [SharedRates(Table(file), 0, per_minute) for _ in range(2)]
+    alone = access.Rates(per_minute)
+    for number in range(2000):
+        client = f"client {number % 3}"
+        assert both[number % 2].take(client) == pytest.approx(alone.take(client))
+        clock.now += 60 / per_minute * ((number * 37) % 11) / 20
+
+
+def test_two_uses_of_a_table_are_apart(file: int, clock: Clock) -> None:
+    table = Table(file)
+    rates, wrong = SharedRates(table, 0, 1), SharedRates(table, 1, 1)
+    assert rates.take("a") == 0
+    assert rates.take("a") > 0
+    assert wrong.take("a") == 0
+
+
+def test_of_too_many_clients_the_last_ones_are_remembered(file: int, clock: Clock) -> None:
+    rates = SharedRates(Table(file), 0, 1)
+    for number in range(3 * SETS * ENTRIES):
+        assert rates.take(f"client {number}") == 0
+        clock.now += 1e-6
+    known = [rates.take(f"client {number}") > 0 for number in range(number - SETS, number)]
+    assert sum(known) > 0.95 * SETS
+
+
+TAKE = """
+import sys
+from forecaster_service.shared_rates import SharedRates, Table
+
+rates = SharedRates(Table(int(sys.argv[1])), 0, 20_000)
+print("here", flush=True)
+sys.stdin.readline()
+print(sum(rates.take("client") == 0 for _ in range(15_000)))
+"""
+
+
+def test_no_token_is_taken_twice_by_processes_at_the_same_time(file: int) -> None:
+    command, pipe = [sys.executable, "-c", TAKE, str(file)], subprocess.PIPE
+    processes = [
+        subprocess.Popen(command, pass_fds=[file], stdin=pipe, stdout=pipe, text=True)
+        for _ in range(3)
+    ]
+    for process in processes:
+        assert process.stdout
+        assert process.stdout.readline() == "here\n"
+    began = time.monotonic()
+    for process in processes:
+        assert process.stdin
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    total = sum(int(process.communicate(timeout=60)[0]) for process in processes)
+    assert 20_000 <= total <= 20_001 + (time.monotonic() - began) * 20_000 / 60
