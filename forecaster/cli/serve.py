@@ -47,6 +47,9 @@ def serve(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen on.", min=1, max=65535)] = 8000,
     device: Device = None,
+    workers: Annotated[
+        int, typer.Option(help="Processes that share port, keys and rates.", min=1, max=64)
+    ] = 1,
     ray: Ray = None,
     replicas: Annotated[int, typer.Option(help="With --ray: processes.", min=1)] = 2,
     gpus: Gpus = 0.0,
@@ -64,6 +67,8 @@ def serve(
         _new_key(new_key)
         return
     check_gpus(gpus, ray)
+    if ray is not None and workers > 1:
+        raise UsageError("--workers is for one machine without Ray: with --ray, give --replicas")
     if device is not None:
         os.environ["FORECASTER_DEVICE"] = device
     if ray in (None, "local"):
@@ -79,10 +84,14 @@ def serve(
             f"warning: whoever can reach {host} can ask this service. To want a key, set "
             "FORECASTER_API_KEYS; forecaster serve --new-key NAME makes one."
         )
-    say(f"serving {os.environ['FORECASTER_MODEL']} on http://{host}:{port} (docs at /docs)")
+    how = f" with {workers} workers" if workers > 1 else ""
+    say(f"serving {os.environ['FORECASTER_MODEL']} on http://{host}:{port}{how} (docs at /docs)")
     if ray is not None:
         registry.close()  # each replica has its own
         import_module("forecaster_service.replicas").serve(ray, host, port, replicas, gpus)
+        return
+    if workers > 1:
+        import_module("forecaster_service.supervisor").run(host, port, workers, registry)
         return
     import_module("forecaster_service.server").run(host, port, registry)
 

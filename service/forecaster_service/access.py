@@ -1,6 +1,6 @@
 """Who may ask and how often: API keys, rates, and no requests that a foreign page makes."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from hashlib import sha256
 from hmac import compare_digest
@@ -32,15 +32,17 @@ class Access:
     """ASGI middleware: answers 401, 403, 429, and 503 to what the connection found too much.
 
     Puts the key's name into `request.state.key`. A request pays one token of the client's rate
-    here, and `pay` takes what it costs beyond that.
+    here, and `pay` takes what it costs beyond that. `buckets` makes those for so many a minute.
     """
 
-    def __init__(self, app: ASGIApp, settings: Settings) -> None:
+    def __init__(
+        self, app: ASGIApp, settings: Settings, buckets: Callable[[float], Buckets] = Buckets
+    ) -> None:
         self.app = app
         named = (entry.split(":") for entry in settings.api_keys)
         self.keys = [(name, bytes.fromhex(digest)) for name, digest in named]
-        self.rates = Buckets(settings.rate) if settings.rate else None
-        self.wrong = Buckets(WRONG_KEYS)
+        self.rates = buckets(settings.rate) if settings.rate else None
+        self.wrong = buckets(WRONG_KEYS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:

@@ -27,6 +27,7 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from forecaster_service import access, http_errors
 from forecaster_service.logs import Watch, new_id
 from forecaster_service.metrics import Metrics
+from forecaster_service.process import Process
 from forecaster_service.protocol import Connections
 from forecaster_service.registry import Registry
 from forecaster_service.routes import health, invocations, kserve, metrics, models, page, predict
@@ -37,10 +38,16 @@ LOCAL_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
-def create_app(settings: Settings | None = None, registry: Registry | None = None) -> FastAPI:
+def create_app(
+    settings: Settings | None = None,
+    registry: Registry | None = None,
+    process: Process | None = None,
+) -> FastAPI:
     """The service with `settings`, by default those of the environment; it closes the `registry`
-    that it asks for models, by default a `Child` of its own."""
+    that it asks for models, by default a `Child` of its own. `process` is what it has from others
+    that serve beside it, by default nothing."""
     settings = from_environment() if settings is None else settings
+    process = Process() if process is None else process
     measured = Metrics()
     app: FastAPI = FastAPIOffline(
         title="forecaster",
@@ -49,10 +56,11 @@ def create_app(settings: Settings | None = None, registry: Registry | None = Non
         redoc_url=None,
         # Swagger UI would ask a public validator about this service's description
         swagger_ui_parameters={"validatorUrl": None},
-        middleware=_middleware(settings, measured),
+        middleware=_middleware(settings, measured, process),
         lifespan=_lifespan,
     )
-    app.state.settings, app.state.metrics, app.state.registry = settings, measured, registry
+    app.state.settings, app.state.metrics = settings, measured
+    app.state.registry, app.state.process = registry, process
     http_errors.install(app)
     for routes in (predict, invocations, kserve, models, health, metrics):
         app.include_router(routes.router, responses=http_errors.responses(400))
@@ -70,8 +78,12 @@ def create_app(settings: Settings | None = None, registry: Registry | None = Non
 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[dict[str, Any]]:
-    store = app.state.store = Store(app.state.settings, app.state.metrics, app.state.registry)
+    process: Process = app.state.process
+    store = app.state.store = Store(
+        app.state.settings, app.state.metrics, app.state.registry, process
+    )
     store.open()
+    await process.begin(store)
     with _announced(store), _tuned_interpreter():
         yield {"connections": Connections(app.state.settings, app.state.metrics)}
     store.close()
@@ -123,7 +135,7 @@ def _announced(store: Store) -> Iterator[None]:
         signal.signal(signal.SIGTERM, stop)
 
 
-def _middleware(settings: Settings, measured: Metrics) -> list[Middleware]:
+def _middleware(settings: Settings, measured: Metrics, process: Process) -> list[Middleware]:
     """From the outermost in."""
     hosts = [*LOCAL_HOSTS, *settings.allowed_hosts]
     details = {
@@ -140,7 +152,7 @@ def _middleware(settings: Settings, measured: Metrics) -> list[Middleware]:
         Middleware(Watch, metrics=measured),
         Middleware(http_errors.ErrorResponses, details=details),
         Middleware(TrustedHostMiddleware, allowed_hosts=hosts, www_redirect=False),
-        Middleware(access.Access, settings=settings),
+        Middleware(access.Access, settings=settings, buckets=process.buckets),
         Middleware(RequestBodyLimitMiddleware, max_body_size=settings.max_body_bytes),
     ]
 

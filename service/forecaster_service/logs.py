@@ -20,10 +20,14 @@ def new_id() -> str:
     return f"{getrandbits(128):032x}"
 
 
+ABOUT: dict[str, object] = {}
+"""What every line of this process tells: which of several it is."""
+
+
 def _request_id(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
     if request_id := correlation_id.get():
         event["request_id"] = request_id
-    return event
+    return {**event, **ABOUT}
 
 
 def logger() -> FilteringBoundLogger:

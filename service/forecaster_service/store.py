@@ -23,6 +23,7 @@ from forecaster_service.forecasting import Forecast, Inputs, Job
 from forecaster_service.http_errors import HttpError
 from forecaster_service.logs import logger
 from forecaster_service.metrics import Metrics, labels
+from forecaster_service.process import Process
 from forecaster_service.registry import Child, Registry, State
 from forecaster_service.schemas import FullRequest
 from forecaster_service.settings import Settings
@@ -55,10 +56,14 @@ class Store:
     """
 
     def __init__(
-        self, settings: Settings, metrics: Metrics, registry: Registry | None = None
+        self,
+        settings: Settings,
+        metrics: Metrics,
+        registry: Registry | None = None,
+        process: Process | None = None,
     ) -> None:
         self.settings, self.metrics = settings, metrics
-        self.registry = registry or Child()
+        self.registry, self.process = registry or Child(), process or Process()
         self.draining = False
         self.lost = ""
         self.slots = [Slot(source) for source in settings.models]
@@ -92,24 +97,28 @@ class Store:
             self._try(slot, None)
             slot.loading = False
 
-    def poll(self) -> None:
+    def poll(self) -> bool:
         """Look whether the names stand for other models now, and put those in the place of the
         old, from which whatever has been asked already is still answered.
 
         A model that cannot be had, is damaged, does not reproduce its golden forecast or is of
         another shape than the old leaves that in its place; it is tried again when its name stands
         for yet another one, else ever more rarely; where only the queue was full, next time.
+        Returns whether each name stands for the model that is here.
         """
         slots = [slot for slot in self.slots if not slot.fixed]
+        newest = True
         for slot, found in zip(slots, look(slots, self.registry), strict=True):
             if self.lost or self._ending.is_set():
-                return
+                return False
             if isinstance(found, ForecasterError):
                 self._failed(slot, found)
             elif slot.served and slot.served.state == found:
                 slot.failed, slot.failures = None, 0
             elif slot.failed != found or monotonic() >= slot.again:
                 self._try(slot, found)
+            newest = newest and slot.served is not None and slot.served.state == found
+        return newest
 
     def lose(self, reason: str) -> None:
         """From now on answer 503 with `reason`: the device is gone, and only a new process has it
@@ -213,7 +222,7 @@ class Store:
         torch.set_num_threads(1)  # a load while others ask leaves them the other cores
         self.load()
         gc.freeze()  # else every few requests the collector goes through all that torch brought
-        seconds = self.settings.poll_seconds
+        seconds = self.settings.poll_seconds if self.process.polls else 0
         while seconds and not self._ending.wait(seconds * uniform(0.8, 1.2)):
             try:
                 self.poll()

@@ -90,6 +90,16 @@ class TestServe:
         assert registry.closed, "each replica has its own"
         assert run("serve", "--model", "m", "--port", port, "--gpus", "1")[0] == 2
 
+    def test_several_processes(self, served, port, run, registry, monkeypatch):
+        monkeypatch.setattr("forecaster_service.supervisor.run", lambda *how: served.append(how))
+        status, _, err = run("serve", "--model", "m", "--port", port, "--workers", "3")
+        assert (status, served) == (0, [("127.0.0.1", port, 3, registry)])
+        assert err == f"serving m on http://127.0.0.1:{port} with 3 workers (docs at /docs)\n"
+        more = ("--workers", "2", "--ray", "local")
+        status, _, err = run("serve", "--model", "m", "--port", port, *more)
+        assert (status, len(served)) == (2, 1)
+        assert "with --ray, give --replicas" in err
+
     @pytest.mark.parametrize(
         ("host", "keys", "warned"),
         [("0.0.0.0", "", True), ("0.0.0.0", "a:b", False), ("localhost", "", False)],

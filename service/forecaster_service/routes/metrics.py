@@ -3,6 +3,7 @@
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from starlette.concurrency import run_in_threadpool
 
 from forecaster_service.store import store_of
 
@@ -12,5 +13,7 @@ router = APIRouter(tags=["health"])
 @router.get("/metrics", response_class=PlainTextResponse)
 async def metrics(request: Request) -> Response:
     """Counts and times of requests and batches, for Prometheus."""
-    text = generate_latest(store_of(request).metrics.registry)
+    store = store_of(request)
+    figures = await run_in_threadpool(store.process.figures, store.metrics.registry)
+    text = generate_latest(figures)
     return Response(text, media_type=CONTENT_TYPE_LATEST)

@@ -23,7 +23,7 @@ TABLES = 2
 def new_table() -> int:
     """An open file for `Table`, without a client; freed when nobody has it open."""
     if hasattr(os, "memfd_create"):
-        file = os.memfd_create("rates")
+        file = os.memfd_create("buckets")
     else:
         with TemporaryFile() as temporary:
             file = os.dup(temporary.fileno())
@@ -40,15 +40,15 @@ class Table:
         self.secret = self.memory[:SECRET]
 
 
-class SharedRates:
-    """As `access.Rates`, for all processes with the same table; `number` tells apart its uses."""
+class SharedBuckets:
+    """As `Buckets`, for all processes with the same table; `number` tells apart its uses."""
 
     def __init__(self, table: Table, number: int, per_minute: float) -> None:
         self.full, self.per_second = max(per_minute, 1.0), per_minute / 60
         self._table, self._start = table, SECRET + number * TABLE
 
-    def take(self, client: str) -> float:
-        """Take a token; 0, or else the seconds until there is one."""
+    def take(self, client: str, tokens: float = 1, *, owe: bool = False) -> float:
+        """As that of `Buckets`."""
         table = self._table
         name = blake2b(client.encode(), digest_size=8, key=table.secret).digest()
         start = self._start + int.from_bytes(name[:2]) % SETS * SET
@@ -63,8 +63,9 @@ class SharedRates:
                 place = min(range(ENTRIES), key=lambda each: entries[each][2])
                 left, at = self.full, now
             left = min(self.full, left + (now - at) * self.per_second)
-            taken = left >= 1
-            ENTRY.pack_into(table.memory, start + place * ENTRY.size, name, left - taken, now)
+            taken = owe or left >= 1
+            entry = name, left - taken * tokens, now
+            ENTRY.pack_into(table.memory, start + place * ENTRY.size, *entry)
         finally:
             lockf(table.file, LOCK_UN, SET, start)
         return 0.0 if taken else (1 - left) / self.per_second

@@ -8,14 +8,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from forecaster_service import access, shared_rates
-from forecaster_service.shared_rates import ENTRIES, SETS, SharedRates, Table, new_table
+from forecaster_service import buckets, shared_buckets
+from forecaster_service.buckets import Buckets
+from forecaster_service.shared_buckets import ENTRIES, SETS, SharedBuckets, Table, new_table
 
 
 class Clock:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1000.0
-        for module in (access, shared_rates):
+        for module in (buckets, shared_buckets):
             monkeypatch.setattr(module, "monotonic", lambda: self.now)
 
 
@@ -33,24 +34,25 @@ def file() -> Iterator[int]:
 
 @pytest.mark.parametrize("per_minute", [0.5, 7, 600])
 def test_the_same_as_in_one_process(per_minute: float, file: int, clock: Clock) -> None:
-    both = [SharedRates(Table(file), 0, per_minute) for _ in range(2)]
-    alone = access.Rates(per_minute)
+    both = [SharedBuckets(Table(file), 0, per_minute) for _ in range(2)]
+    alone = Buckets(per_minute)
     for number in range(2000):
         client = f"client {number % 3}"
-        assert both[number % 2].take(client) == pytest.approx(alone.take(client))
+        how = {"tokens": number % 4 + 1, "owe": number % 50 == 0}
+        assert both[number % 2].take(client, **how) == pytest.approx(alone.take(client, **how))
         clock.now += 60 / per_minute * ((number * 37) % 11) / 20
 
 
 def test_two_uses_of_a_table_are_apart(file: int, clock: Clock) -> None:
     table = Table(file)
-    rates, wrong = SharedRates(table, 0, 1), SharedRates(table, 1, 1)
+    rates, wrong = SharedBuckets(table, 0, 1), SharedBuckets(table, 1, 1)
     assert rates.take("a") == 0
     assert rates.take("a") > 0
     assert wrong.take("a") == 0
 
 
 def test_of_too_many_clients_the_last_ones_are_remembered(file: int, clock: Clock) -> None:
-    rates = SharedRates(Table(file), 0, 1)
+    rates = SharedBuckets(Table(file), 0, 1)
     for number in range(3 * SETS * ENTRIES):
         assert rates.take(f"client {number}") == 0
         clock.now += 1e-6
@@ -60,9 +62,10 @@ def test_of_too_many_clients_the_last_ones_are_remembered(file: int, clock: Cloc
 
 TAKE = """
 import sys
-from forecaster_service.shared_rates import SharedRates, Table
+from forecaster_service.buckets import Buckets
+from forecaster_service.shared_buckets import SharedBuckets, Table
 
-rates = SharedRates(Table(int(sys.argv[1])), 0, 20_000)
+rates = SharedBuckets(Table(int(sys.argv[1])), 0, 20_000)
 print("here", flush=True)
 sys.stdin.readline()
 print(sum(rates.take("client") == 0 for _ in range(15_000)))

@@ -1,0 +1,267 @@
+"""Several processes on one socket: what is shared, and what becomes of those that die."""
+
+import http.client
+import json
+import re
+import signal
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from itertools import count, pairwise
+from pathlib import Path
+
+import psutil
+import pytest
+
+from forecaster.bundle import digest_of
+from tests.service.processes import Server, free_port, running, wait_for
+from tests.service.toy import NAME, make_bundle
+
+WORKERS, CLIENTS, RATE = 2, 4, 30
+SECONDS = 90.0
+"""That anything here may take on a busy machine."""
+ADDRESSES = count()
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    end = time.monotonic() + SECONDS
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def workers(server: Server) -> dict[int, psutil.Process]:
+    """The processes that serve, by their number."""
+    found = {}
+    for each in psutil.Process(server.process.pid).children():
+        with suppress(psutil.Error):  # it has ended meanwhile
+            command = each.cmdline()
+            if "forecaster_service.worker" in command:
+                found[int(command[command.index("forecaster_service.worker") + 1])] = each
+    return found
+
+
+def workers_are(server: Server, gone: int) -> bool:
+    """All of them, and none is the process that is gone."""
+    pids = [each.pid for each in workers(server).values()]
+    return len(pids) == WORKERS and gone not in pids
+
+
+def fetch(server: Server, path: str) -> str:
+    """What is at a path, for a client that never asked before."""
+    number = next(ADDRESSES)
+    address = {"X-Forwarded-For": f"10.255.{number // 250}.{number % 250}"}
+    request = urllib.request.Request(f"http://127.0.0.1:{server.port}{path}", headers=address)
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        text: str = answer.read().decode()
+        return text
+
+
+def digest(server: Server) -> str:
+    """That of the model that answers."""
+    found: str = json.loads(fetch(server, "/models"))["models"][0]["digest"]
+    return found
+
+
+def counters(server: Server) -> dict[str, float]:
+    """What /metrics tells, each sample by its name and labels."""
+    found = re.findall(r"^([^#\s]\S*) (\S+)$", fetch(server, "/metrics"), re.MULTILINE)
+    return {name: float(value) for name, value in found}
+
+
+@contextmanager
+def serving(model: Path, place: Path, settings: Mapping[str, str]) -> Iterator[tuple[Server, Path]]:
+    """A service of several processes that all have their model, and its log."""
+    port, log = free_port(), place / "log"
+    command = ["forecaster", "serve", "--model", str(model), "--port", str(port)]
+    environment = {"FORECASTER_DEVICE": "cpu", "FORECASTER_THREADS": "1", **settings}
+    with running([*command, "--workers", str(WORKERS)], environment, place, log) as process:
+        wait_for(f"http://127.0.0.1:{port}/readyz", process, log)
+        yield Server(port, process), log
+
+
+@dataclass
+class Load:
+    """Clients that ask on and on, always from other addresses, each on a connection that it keeps;
+    one that loses it asks once more."""
+
+    port: int
+    body: bytes
+    answers: list[str] = field(default_factory=list)
+    again: int = 0
+    failed: list[object] = field(default_factory=list)
+
+    def __enter__(self) -> "Load":
+        self._ended = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._ask, args=(number,)) for number in range(CLIENTS)
+        ]
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._ended.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _ask(self, number: int) -> None:
+        asked, connection = 0, self._connection()
+        while not self._ended.is_set():
+            asked += 1
+            headers = {
+                "Content-Type": "application/json",
+                "X-Forwarded-For": f"10.{number}.{asked // 250}.{asked % 250}",
+            }
+            for attempt in range(2):
+                try:
+                    connection.request("POST", "/predict", self.body, headers)
+                    answer = connection.getresponse()
+                    text = answer.read()
+                    break
+                except (OSError, http.client.HTTPException) as error:
+                    connection.close()
+                    connection = self._connection()
+                    if attempt:
+                        self.failed.append(error)
+                        return
+                    self.again += 1
+            if answer.status != 200:
+                self.failed.append(text)
+                return
+            self.answers.append(json.loads(text)["model"]["digest"])
+        connection.close()
+
+    def _connection(self) -> http.client.HTTPConnection:
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=SECONDS)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("workers")
+
+
+@pytest.fixture(scope="module")
+def service(place: Path) -> Iterator[tuple[Server, Path]]:
+    for kind in ("informer", "tokens"):
+        make_bundle(place / kind, model=kind)
+    (place / "link").symlink_to("informer")
+    settings = {
+        "FORECASTER_RATE": str(RATE), "FORECASTER_TRUSTED_PROXIES": "127.0.0.1",
+        "FORECASTER_POLL_SECONDS": "1",
+    }  # fmt: skip
+    with serving(place / "link", place, settings) as both:
+        yield both
+
+
+@pytest.fixture
+def body(service: tuple[Server, Path]) -> bytes:
+    return fetch(service[0], f"/models/{NAME}/example").encode()
+
+
+@pytest.mark.slow
+class TestAsOneService:
+    def test_the_rate_is_that_of_one(self, service: tuple[Server, Path]) -> None:
+        server, _ = service
+        began, statuses = time.monotonic(), []
+        for _ in range(4 * RATE):  # each on a connection of its own, so that all are asked
+            connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=SECONDS)
+            connection.request("GET", "/models", headers={"X-Forwarded-For": "192.0.2.1"})
+            statuses.append(connection.getresponse().status)
+            connection.close()
+        lasted = time.monotonic() - began
+        assert set(statuses) == {200, 429}
+        assert RATE <= statuses.count(200) <= RATE + lasted * RATE / 60 + 1
+
+    def test_one_that_is_killed_costs_what_it_was_doing_and_comes_back(
+        self, service: tuple[Server, Path], body: bytes
+    ) -> None:
+        server, log = service
+        seen: list[dict[str, float]] = []
+        with Load(server.port, body) as load:
+            for number in range(1, WORKERS + 1):
+                asked, victim = len(load.answers), workers(server)[number]
+                wait_until(lambda asked=asked: len(load.answers) > asked + 20)
+                victim.kill()
+                wait_until(lambda victim=victim: workers_are(server, victim.pid))
+                while counters(server)["forecaster_workers"] < WORKERS:
+                    seen.append(counters(server))
+                    time.sleep(0.05)
+            seen.append(counters(server))
+        assert load.failed == [], log.read_text()[-3000:]
+        assert load.again <= WORKERS * CLIENTS
+        seen.append(counters(server))
+        for before, after in pairwise(seen):
+            for name, value in before.items():
+                if re.search(r"_(total|count|bucket|sum)({|$)", name):
+                    assert after[name] >= value, name
+        answered = sum(
+            value for name, value in seen[-1].items()
+            if name.startswith("forecaster_requests_total") and 'route="/predict"' in name
+        )  # fmt: skip
+        assert 0 < answered <= len(load.answers) + load.again
+        assert seen[-1]["forecaster_worker_deaths_total"] == WORKERS
+
+    def test_a_newer_model_takes_its_place_in_all_without_a_failed_request(
+        self, service: tuple[Server, Path], body: bytes, place: Path
+    ) -> None:
+        server, log = service
+        with Load(server.port, body) as load:
+            wait_until(lambda: len(load.answers) > 20)
+            (place / "spare").symlink_to("tokens")
+            (place / "spare").replace(place / "link")
+            new = digest_of(place / "tokens")
+            wait_until(lambda: log.read_text().count(f'"digest": "{new}"') >= WORKERS)
+            asked = len(load.answers)
+            wait_until(lambda: len(load.answers) > asked + 20)
+        assert load.failed == [], log.read_text()[-3000:]
+        assert load.again == 0
+        assert set(load.answers) == {digest_of(place / kind) for kind in ("informer", "tokens")}
+        assert set(load.answers[asked + CLIENTS :]) == {new}
+
+    def test_a_model_that_does_not_suit_is_tried_by_one_and_kept_out_of_all(
+        self, service: tuple[Server, Path], place: Path
+    ) -> None:
+        server, _ = service
+        before = counters(server)["forecaster_model_reload_failures_total"]
+        had = digest(server)
+        make_bundle(place / "other", columns=("x",))
+        (place / "spare").symlink_to("other")
+        (place / "spare").replace(place / "link")
+        name = "forecaster_model_reload_failures_total"
+        wait_until(lambda: counters(server)[name] > before)
+        time.sleep(1.5)  # in which the others would try it
+        assert counters(server)[name] == before + 1
+        assert server.get("/readyz") == {"status": "ready"}
+        for _ in range(10):
+            assert digest(server) == had
+
+
+@pytest.mark.slow
+def test_terminated_all_end_and_answer_what_they_have(folder: Path, tmp_path: Path) -> None:
+    settings = {"FORECASTER_DRAIN_SECONDS": "1", "FORECASTER_MAX_BATCH": "1"}
+    with serving(folder, tmp_path, settings) as (server, log):
+        body = json.dumps(server.get(f"/models/{NAME}/example")).encode()
+        processes = workers(server).values()
+        with Load(server.port, body) as load:
+            wait_until(lambda: len(load.answers) > 20)
+            asked, began = len(load.answers), time.monotonic()
+            server.process.send_signal(signal.SIGTERM)
+            assert server.process.wait(SECONDS) == 143
+            assert time.monotonic() - began >= 1
+        assert len(load.answers) > asked
+        assert all(isinstance(error, ConnectionError) for error in load.failed), load.failed
+    assert not any(each.is_running() for each in processes)
+    assert "Traceback" not in log.read_text()
+
+
+@pytest.mark.slow
+def test_without_their_parent_none_is_left(folder: Path, tmp_path: Path) -> None:
+    with serving(folder, tmp_path, {}) as (server, log):
+        processes = list(workers(server).values())
+        server.process.kill()
+        wait_until(lambda: not any(each.is_running() for each in processes))
+    assert "Traceback" not in log.read_text()
