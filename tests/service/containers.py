@@ -97,27 +97,30 @@ class Container:
 
 
 @contextmanager
-def nginx(port: int, service: int, **changes: str) -> Iterator[Path]:
+def nginx(port: int, service: int, place: str = "", **changes: str) -> Iterator[Path]:
     """nginx as in its container, on `port`, before the service on the port `service`.
 
-    `changes` are other values for directives of its configuration. Gives the folder of its logs:
-    `access` and `log`, the errors.
+    `place` is what else its place says of it, `changes` are other values for directives of its
+    configuration. Gives the folder of its logs: `access` and `log`, the errors.
     """
     (found,) = services("docker-compose.yml").values()
     text = NGINX.read_text()
     for directive, value in changes.items():
-        text, count = re.subn(rf"\b{directive} [^;]*;", f"{directive} {value};", text)
+        text, count = re.subn(rf"\b{re.escape(directive)} [^;]*;", f"{directive} {value};", text)
         assert count == 1, directive
     with folder_of_nobody() as folder:
         for old, new in {
             "/tmp/": f"{folder}/",
             "/dev/stdout": f"{folder}/access",
             "listen 8080": f"listen 127.0.0.1:{port}",
-            "forecaster:8000": f"127.0.0.1:{service}",
+            "/etc/nginx/place/": f"{folder}/place/",
         }.items():
             assert old in text
             text = text.replace(old, new)
         (folder / "nginx.conf").write_text(text)
+        (folder / "place").mkdir()
+        (folder / "place/service.conf").write_text(f"set $service http://127.0.0.1:{service};")
+        (folder / "place/more.conf").write_text(place)
         moved = {"/etc/nginx/nginx.conf": str(folder / "nginx.conf")}
         command = Container(found["nginx"], moved, {}).command
         assert str(folder / "nginx.conf") in command

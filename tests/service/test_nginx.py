@@ -3,13 +3,14 @@
 import json
 import re
 import socket
+import ssl
+import subprocess
 import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, suppress
-from email.message import Message
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from select import POLLERR, poll
 from socketserver import BaseRequestHandler, ThreadingTCPServer
@@ -18,10 +19,11 @@ from typing import Any
 import pytest
 
 from forecaster_service.settings import Settings
-from tests.service.containers import NGINX, nginx
+from tests.service.containers import NGINX, ROOT, folder_of_nobody, nginx
 from tests.service.processes import Server, free_port
 from tests.service.toy import NAME
 
+DEPLOY = ROOT / "docs" / "deploy.md"
 pytestmark = pytest.mark.slow
 
 POST = ("POST /predict HTTP/1.1", "Host: localhost", "Content-Type: application/json")
@@ -35,6 +37,7 @@ class Upstream(ThreadingTCPServer):
     daemon_threads = True
 
     def __init__(self) -> None:
+        self.begun = 0
         self.seen: list[bytes] = []
         self.answer = OK
         super().__init__(("127.0.0.1", 0), Connection)
@@ -49,6 +52,7 @@ class Connection(BaseRequestHandler):
     server: Upstream
 
     def handle(self) -> None:
+        self.server.begun += 1
         received = b""
         while not complete(received):
             received += (more := self.request.recv(65536))
@@ -116,9 +120,11 @@ def head(*lines: str, start: tuple[str, ...] = POST) -> bytes:
     return "\r\n".join((*start, *lines, "", "")).encode()
 
 
-def exchange(port: int, parts: Iterable[bytes], pause: float = 0) -> bytes:
+def exchange(
+    port: int, parts: Iterable[bytes], pause: float = 0, source: str = "127.0.0.1"
+) -> bytes:
     """What comes back until the connection is closed; it must be, in a minute."""
-    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
+    with socket.create_connection(("127.0.0.1", port), 60, (source, 0)) as connection:
         try:
             for part in parts:
                 connection.sendall(part)
@@ -126,6 +132,25 @@ def exchange(port: int, parts: Iterable[bytes], pause: float = 0) -> bytes:
         except (BrokenPipeError, ConnectionResetError):
             pass  # it did not want the rest
         return rest(connection)
+
+
+WHOLE = head("Content-Length: 0", "Connection: close")
+
+
+@contextmanager
+def full(upstream: Upstream, zone: str) -> Iterator[int]:
+    """The port of one that takes two requests at a time, by this limit, and has them."""
+    slow = {f"limit_conn {zone}": "2", "client_body_timeout": "120s"}
+    upstream.begun = 0
+    with nginx(port := free_port(), upstream.port, **slow), ExitStack() as stack:
+        for _ in range(2):
+            waiting = socket.create_connection(("127.0.0.1", port))
+            stack.enter_context(waiting).sendall(head("Content-Length: 1000"))
+        end = time.monotonic() + 60
+        while upstream.begun < 2:  # else one of ours may come before them
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        yield port
 
 
 def rest(connection: socket.socket) -> bytes:
@@ -282,28 +307,85 @@ class TestRefusals:
         assert (status, headers["Retry-After"]) == (503, "2")
         assert "starting, ending or busy" in detail
 
-    def test_more_requests_than_it_takes(self, upstream: Upstream) -> None:
-        upstream.answer = b""
-        times = {"client_body_timeout": "60s", "proxy_read_timeout": "1s"}
-        with (
-            nginx(other := free_port(), upstream.port, limit_conn="requests 2", **times),
-            ExitStack() as stack,
-        ):
-            for _ in range(2):
-                waiting = socket.create_connection(("127.0.0.1", other))
-                stack.enter_context(waiting).sendall(head("Content-Length: 1000"))
-            status, headers, _ = until_refused(other)
-        assert (status, headers["Retry-After"]) == (503, "2")
+    def test_more_requests_than_it_takes(self, upstream: Upstream, seen: list[bytes]) -> None:
+        with full(upstream, "requests") as other:
+            status, headers, _ = problem(other, "/predict", b"{}")
+            assert (status, headers["Retry-After"]) == (503, "2")
+            assert exchange(other, [WHOLE], source="127.0.0.2").startswith(b"HTTP/1.1 503 ")
 
 
-def until_refused(port: int) -> tuple[int, Message, str]:
-    """The answer to the first request that finds no room."""
-    end = time.monotonic() + 60
-    while time.monotonic() < end:
-        status, headers, detail = problem(port, "/predict", b"{}")
-        if status != 504:
-            return status, headers, detail
-    raise AssertionError("never refused")
+class TestOneClient:
+    """What an address may take leaves something for the others."""
+
+    def test_cannot_take_all_places(self, upstream: Upstream, seen: list[bytes]) -> None:
+        with full(upstream, "of_client") as other:
+            assert exchange(other, [WHOLE]).startswith(b"HTTP/1.1 503 ")
+            assert exchange(other, [WHOLE], source="127.0.0.2").startswith(b"HTTP/1.1 200 ")
+
+    def test_cannot_ask_without_end(self, upstream: Upstream, seen: list[bytes]) -> None:
+        slow = {
+            "limit_req_zone": "$binary_remote_addr zone=rate:1m rate=1r/m",
+            "limit_req": "zone=rate burst=2 nodelay",
+        }
+        with nginx(other := free_port(), upstream.port, **slow):
+            answers = [exchange(other, [WHOLE])[9:12] for _ in range(3)]
+            status, headers, detail = problem(other, "/predict", b"{}")
+            other_one = exchange(other, [WHOLE], source="127.0.0.2")
+        assert answers == [b"200"] * 3
+        assert (status, headers["Retry-After"]) == (429, "1")
+        assert detail == "more than 200 requests in a second from one address; send fewer"
+        assert other_one.startswith(b"HTTP/1.1 200 ")
+
+
+def test_an_outer_proxy_is_believed_when_it_is_known(upstream: Upstream, seen: list[bytes]) -> None:
+    told = ("X-Forwarded-For: 6.6.6.6, 10.1.2.3", "X-Forwarded-Proto: https")
+    asked = head(*told, "Content-Length: 0", "Connection: close")
+    with nginx(other := free_port(), upstream.port, "set_real_ip_from 127.0.0.9;"):
+        exchange(other, [asked], source="127.0.0.9")
+        exchange(other, [asked], source="127.0.0.1")
+        nonsense = asked.replace(b"Proto: https", b'Proto: x"y')
+        exchange(other, [nonsense], source="127.0.0.9")
+    found = [re.findall(rb"^X-Forwarded-\w+: (.*)\r$", request, re.M) for request in seen]
+    assert found == [[b"10.1.2.3", b"https"], [b"127.0.0.1", b"http"], [b"10.1.2.3", b"http"]]
+
+
+@pytest.fixture
+def encrypted(server: Server, tmp_path: Path) -> Iterator[tuple[str, ssl.SSLContext]]:
+    """The address of the service behind TLS, by the certificate that docs/deploy.md makes."""
+    (command,) = re.findall(r"^openssl req (?:.*\\\n)*.*", DEPLOY.read_text(), re.MULTILINE)
+    with folder_of_nobody() as folder:
+        (folder / "tls").mkdir()
+        subprocess.run(["bash", "-euc", command], cwd=folder, check=True, capture_output=True)
+        (folder / "tls/tls.key").chmod(0o644)
+        folder.chmod(0o755)
+        port = free_port()
+        place = (NGINX.parent / "tls.conf").read_text()
+        for old, new in {
+            "listen 8443": f"listen 127.0.0.1:{port}",
+            "/etc/nginx/tls/": f"{folder}/tls/",
+        }.items():
+            assert old in place
+            place = place.replace(old, new)
+        with nginx(free_port(), server.port, place):
+            context = ssl.create_default_context(cafile=str(folder / "tls/tls.crt"))
+            yield f"https://localhost:{port}", context
+
+
+def test_pages_and_forecasts_go_through_tls(
+    encrypted: tuple[str, ssl.SSLContext], server: Server
+) -> None:
+    address, context = encrypted
+    with urllib.request.urlopen(address, timeout=60, context=context) as page:
+        assert page.headers["Content-Type"].startswith("text/html")
+    body = json.dumps(server.get(f"/models/{NAME}/example")).encode()
+    headers = {"Content-Type": "application/json", "Origin": address}  # as the page asks
+    request = urllib.request.Request(f"{address}/predict", body, headers)
+    with urllib.request.urlopen(request, timeout=60, context=context) as answer:
+        assert json.load(answer)["predictions"]
+    with pytest.raises(urllib.error.URLError, match="CERTIFICATE_VERIFY_FAILED"):
+        urllib.request.urlopen(address, timeout=60)
+    status, _, _ = problem(int(address.rpartition(":")[2]), "/livez")
+    assert status == 400  # without TLS
 
 
 class TestSlowClients:
