@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from forecaster_service import http_errors
 from forecaster_service.buckets import Buckets
 from forecaster_service.http_errors import HttpError
+from forecaster_service.metrics import Metrics
 from forecaster_service.settings import Settings
 from forecaster_service.store import Store
 
@@ -36,9 +37,13 @@ class Access:
     """
 
     def __init__(
-        self, app: ASGIApp, settings: Settings, buckets: Callable[[float], Buckets] = Buckets
+        self,
+        app: ASGIApp,
+        settings: Settings,
+        metrics: Metrics,
+        buckets: Callable[[float], Buckets] = Buckets,
     ) -> None:
-        self.app = app
+        self.app, self.metrics = app, metrics
         named = (entry.split(":") for entry in settings.api_keys)
         self.keys = [(name, bytes.fromhex(digest)) for name, digest in named]
         self.rates = buckets(settings.rate) if settings.rate else None
@@ -49,6 +54,7 @@ class Access:
             if scope["type"] == "http":
                 self._admit(scope)
         except HttpError as error:
+            self.metrics.refused(error.reason)
             await http_errors.response(error)(scope, receive, send)
         else:
             await self.app(scope, receive, send)
@@ -56,7 +62,9 @@ class Access:
     def _admit(self, scope: Scope) -> None:
         headers = dict(scope["headers"])
         if scope["method"] not in SAFE and _foreign(headers):
-            raise HttpError(403, "pages of other hosts may not send requests to this service")
+            raise HttpError(
+                403, "pages of other hosts may not send requests to this service", reason="origin"
+            )
         path = scope["path"].removeprefix(scope.get("root_path", ""))
         if path in OPEN or path.startswith(OPEN_FOLDERS):
             return
@@ -98,12 +106,13 @@ def pay(request: Request, series: int) -> None:
 
 
 def _unauthorized(detail: str, error: str) -> HttpError:
-    return HttpError(401, detail, headers={"WWW-Authenticate": f'Bearer realm="forecaster"{error}'})
+    headers = {"WWW-Authenticate": f'Bearer realm="forecaster"{error}'}
+    return HttpError(401, detail, headers=headers, reason="key")
 
 
 def _too_often(detail: str, wait: float) -> HttpError:
     seconds = ceil(wait)
-    return HttpError(429, f"{detail}; try again in {seconds} s", retry=seconds)
+    return HttpError(429, f"{detail}; try again in {seconds} s", retry=seconds, reason="rate")
 
 
 def _foreign(headers: Mapping[bytes, bytes]) -> bool:

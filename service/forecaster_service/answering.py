@@ -7,6 +7,7 @@ all, and stand here.
 
 import asyncio
 from asyncio import CancelledError, ensure_future, wrap_future
+from collections import defaultdict
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from time import monotonic
@@ -24,7 +25,7 @@ from forecaster_service.batching import Done
 from forecaster_service.body import LARGE, in_thread_if, read
 from forecaster_service.forecasting import Forecast, Job
 from forecaster_service.http_errors import CLIENT_LEFT, HttpError, responses
-from forecaster_service.metrics import labels
+from forecaster_service.metrics import Metrics, labels
 from forecaster_service.schemas import ModelIdentity
 from forecaster_service.store import Store, store_of
 
@@ -50,9 +51,15 @@ class ForecastRoute(APIRoute):
 
         async def handle(request: Request) -> Response:
             store = store_of(request)
-            store.admit(_left_of(store, request))
-            body = await read(request, kind, store.settings, rows_are_objects=self.rows_are_objects)
-            response: Response = await endpoint(body, request)
+            try:
+                store.admit(_left_of(store, request))
+                body = await read(
+                    request, kind, store.settings, rows_are_objects=self.rows_are_objects
+                )
+                response: Response = await endpoint(body, request)
+            except HttpError as error:
+                store.metrics.refused(error.reason)
+                raise
             return response
 
         return handle
@@ -80,11 +87,24 @@ async def answer(
     store.metrics.queue.labels(*labels(served.identity)).observe(done.queue)
     done = forecasting.at_levels(job, done, served.forecaster)
     large = sum(forecast.size + extra.size for forecast, extra in done.results) >= MANY
+    job = await in_thread_if(large, forecasting.remarked, job, done, served.forecaster)
+    _count(job, store.metrics, labels(served.identity))
     content = await in_thread_if(
         large, write, job, done, served.forecaster, served.identity, correlation_id.get() or ""
     )
     headers = {"X-Forecaster-Model": served.header}
     return Response(content, headers=headers, media_type="application/json")
+
+
+def _count(job: Job, metrics: Metrics, model: tuple[str, ...]) -> None:
+    """The series of a job, and those that have a notice of each code."""
+    metrics.forecasts.labels(*model).inc(len(job.inputs))
+    noticed = defaultdict[str, set[int | None]](set)
+    for notice in job.notices:
+        noticed[notice.code].add(notice.input)
+    for code, places in noticed.items():
+        count = len(job.inputs) if None in places else len(places)
+        metrics.notices.labels(code, *model).inc(count)
 
 
 def _left_of(store: Store, request: Request) -> float:
@@ -106,7 +126,7 @@ async def _result(
     except TimeoutError:
         seconds = store.settings.deadline_seconds
         detail = f"the forecast was not made within {seconds:g} s; try again later"
-        raise HttpError(504, detail) from None
+        raise HttpError(504, detail, reason="deadline") from None
     except CancelledError:
         if not left.done():  # it is the server that ends this
             raise

@@ -25,6 +25,7 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from forecaster_service import access, http_errors
+from forecaster_service.gauges import Gauges
 from forecaster_service.logs import Watch, new_id
 from forecaster_service.metrics import Metrics
 from forecaster_service.process import Process
@@ -85,7 +86,9 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[dict[str, Any]]:
     store.open()
     await process.begin(store)
     with _announced(store), _tuned_interpreter():
-        yield {"connections": Connections(app.state.settings, app.state.metrics)}
+        connections = Connections(app.state.settings, app.state.metrics)
+        app.state.metrics.registry.register(Gauges(store, connections))
+        yield {"connections": connections}
     store.close()
 
 
@@ -152,7 +155,7 @@ def _middleware(settings: Settings, measured: Metrics, process: Process) -> list
         Middleware(Watch, metrics=measured),
         Middleware(http_errors.ErrorResponses, details=details),
         Middleware(TrustedHostMiddleware, allowed_hosts=hosts, www_redirect=False),
-        Middleware(access.Access, settings=settings, buckets=process.buckets),
+        Middleware(access.Access, settings=settings, metrics=measured, buckets=process.buckets),
         Middleware(RequestBodyLimitMiddleware, max_body_size=settings.max_body_bytes),
     ]
 

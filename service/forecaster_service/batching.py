@@ -100,6 +100,11 @@ class Batcher(Generic[Item, Result]):
             thread.start()
 
     @property
+    def threads(self) -> int:
+        """How many there are."""
+        return len(self._threads)
+
+    @property
     def busy(self) -> int:
         """How many of the threads run a batch."""
         return len(self._threads) - self._free

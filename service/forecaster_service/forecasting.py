@@ -67,13 +67,15 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Job:
-    """What the model is to do, and where its forecasts belong."""
+    """What the model is to do, where its forecasts belong, and whether notices tell the place of
+    the input that they are about."""
 
     inputs: list[Inputs]
     destinations: list[Destination]
     steps: int
     levels: list[float]
     notices: list[Notice]
+    places: bool
 
     @property
     def warnings(self) -> list[str]:
@@ -140,6 +142,7 @@ def prepare(request: FullRequest | FlatRequest, forecaster: Forecaster) -> Job:
         steps=steps,
         levels=levels,
         notices=notices,
+        places=full,
     )
 
 
@@ -171,8 +174,8 @@ def at_levels(job: Job, done: Done[Forecast], forecaster: Forecaster) -> Done[Fo
     return replace(done, results=results)
 
 
-def remarked(job: Work, done: Done[Forecast], forecaster: Forecaster, *, places: bool) -> Work:
-    """The job with notices of what stands out in its forecasts; `places`: of which input."""
+def remarked(job: Work, done: Done[Forecast], forecaster: Forecaster) -> Work:
+    """The job with notices of what stands out in its forecasts."""
     found = forecaster.remarks(
         np.stack([each.history for each in job.inputs]),
         np.stack([forecast for forecast, _ in done.results]),
@@ -181,7 +184,7 @@ def remarked(job: Work, done: Done[Forecast], forecaster: Forecaster, *, places:
         [each.rows for each in job.inputs],
     )
     notices = [
-        Notice(code=notice.code, input=place if places else None, text=str(notice))
+        Notice(code=notice.code, input=place if job.places else None, text=str(notice))
         for place, notice in found
     ]
     return replace(job, notices=[*job.notices, *notices])

@@ -16,6 +16,10 @@ Figures: TypeAlias = list[Any]
 COUNTED = ("counter", "histogram", "summary")
 ALIKE: dict[str, Callable[[float, float], float]] = {
     "forecaster_ready": min,
+    "forecaster_expected_wait_seconds": max,
+    "forecaster_deadline_seconds": max,
+    "forecaster_model_loaded_timestamp_seconds": max,
+    "forecaster_model_looked_timestamp_seconds": min,
     "process_start_time_seconds": min,
 }
 """Gauges of which not the sum counts."""

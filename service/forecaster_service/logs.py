@@ -78,6 +78,7 @@ class Watch:
                 status = message["status"]
             await send(message)
 
+        self.metrics.in_flight.inc()
         try:
             await self.app(scope, hear, watch)
         except Exception:
@@ -86,6 +87,7 @@ class Watch:
                 error = HttpError(500, "an error of the service; its log tells more")
                 await response(error)(scope, receive, watch)
         finally:
+            self.metrics.in_flight.dec()
             self._note(scope, CLIENT_LEFT if left else status, perf_counter() - began)
 
     def _note(self, scope: Scope, status: int, seconds: float) -> None:

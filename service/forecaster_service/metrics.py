@@ -1,6 +1,6 @@
 """What GET /metrics tells to Prometheus."""
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 
 from forecaster_service.schemas import ModelIdentity
 
@@ -40,6 +40,22 @@ class Metrics:
             "an answer was read: the status that refused it, unread, or too many of them.",
             ("reason",), registry=self.registry,
         )  # fmt: skip
+        self.in_flight = Gauge(
+            "forecaster_requests_in_flight", "Requests that are not answered yet, the one for this "
+            "text among them.", registry=self.registry,
+        )  # fmt: skip
+        self.refusals = Counter(
+            "forecaster_refusals", "Requests that were refused though nothing was wrong with them, "
+            "by what was wanting.", ("reason",), registry=self.registry,
+        )  # fmt: skip
+        self.forecasts = Counter(
+            "forecaster_forecasts", "Series that were forecast.", MODEL, registry=self.registry,
+        )  # fmt: skip
+        self.notices = Counter(
+            "forecaster_notices", "Series that were forecast with a notice, by its code.",
+            ("code", *MODEL), registry=self.registry,
+        )  # fmt: skip
+        ProcessCollector(registry=self.registry)
         self.reloads = Counter(
             "forecaster_model_reloads", "Models that took the place of an older one.",
             registry=self.registry,
@@ -48,6 +64,11 @@ class Metrics:
             "forecaster_model_reload_failures", "Models that could not be loaded or looked for.",
             registry=self.registry,
         )  # fmt: skip
+
+    def refused(self, reason: str) -> None:
+        """Count a refusal, where there is a word for it."""
+        if reason:
+            self.refusals.labels(reason).inc()
 
 
 def labels(model: ModelIdentity | None) -> tuple[str, ...]:

@@ -38,6 +38,7 @@ class Connections:
     def __init__(self, settings: Settings, metrics: Metrics) -> None:
         self.seconds, self.closed, self.log = settings.receive_seconds, metrics.closed, logger()
         self.idle: OrderedDict[Protocol, None] = OrderedDict()
+        self.open = 0
         self.most_requests = settings.max_queue + (settings.max_batch or 64)  # of a series each
         most = settings.max_connections
         self.most = min(most, _open_files(most * 5 // 4 + 1) * 4 // 5)
@@ -117,12 +118,14 @@ class Protocol(HttpToolsProtocol):
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.shared.idle[self] = None
+        self.shared.open += 1
         self._await_request()
         if len(self.connections) > self.shared.most:
             self.shared.make_room()
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
+        self.shared.open -= 1
         self.shared.idle.pop(self, None)
         self._stop_receiving()
         self._stop_sending()

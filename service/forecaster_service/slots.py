@@ -85,7 +85,8 @@ class Slot:
 
     `served` is None while there is none, and `reason` then says why. `failed` is what could not
     be loaded, `failures` how often in turn, and `again` when to try once more, as monotonic() has
-    it.
+    it. For the figures: how often a model was loaded here and could not be, and the times of the
+    last load and of the last look, as time() has them.
     """
 
     source: str
@@ -95,6 +96,16 @@ class Slot:
     failed: State | None = None
     failures: int = 0
     again: float = 0.0
+    loads: int = 0
+    failed_loads: int = 0
+    loaded: float = 0.0
+    looked: float = 0.0
+
+    @property
+    def label(self) -> str:
+        """Its name in figures, without the way to a folder."""
+        folder = self.local or self.source.startswith(("/", "."))
+        return Path(self.source).name if folder else self.source
 
     @property
     def local(self) -> bool:

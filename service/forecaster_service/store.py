@@ -9,7 +9,7 @@ from functools import partial
 from math import ceil, inf
 from random import uniform
 from threading import Event, Thread, Timer
-from time import monotonic, perf_counter
+from time import monotonic, perf_counter, time
 from typing import Literal
 
 import numpy as np
@@ -85,6 +85,15 @@ class Store:
         gc.unfreeze()
 
     @property
+    def is_ready(self) -> bool:
+        """Whether all models answer, more would be taken, and the end is not near."""
+        try:
+            self.whole()
+        except HttpError:
+            return False
+        return self.process.whole and not self.draining
+
+    @property
     def status(self) -> Literal["loading", "ready", "failed"]:
         """Of all models together."""
         if any(slot.loading for slot in self.slots):
@@ -113,7 +122,10 @@ class Store:
                 return False
             if isinstance(found, ForecasterError):
                 self._failed(slot, found)
-            elif slot.served and slot.served.state == found:
+                newest = False
+                continue
+            slot.looked = time()
+            if slot.served and slot.served.state == found:
                 slot.failed, slot.failures = None, 0
             elif slot.failed != found or monotonic() >= slot.again:
                 self._try(slot, found)
@@ -130,9 +142,9 @@ class Store:
         """The default model. Raises HttpError 503 while there is none, and once the device is
         lost."""
         if self.lost:
-            raise HttpError(503, self.lost, retry=60)
+            raise HttpError(503, self.lost, retry=60, reason="device")
         if not self.slots:
-            raise HttpError(503, UNNAMED, retry=60)
+            raise HttpError(503, UNNAMED, retry=60, reason="model")
         return self._of(self.slots[0])
 
     def whole(self) -> list[Served]:
@@ -193,7 +205,7 @@ class Store:
         self, served: Served, levels: Sequence[float], inputs: Sequence[Inputs]
     ) -> list[Forecast]:
         if self.lost:
-            raise HttpError(503, self.lost, retry=60)
+            raise HttpError(503, self.lost, retry=60, reason="device")
         began = perf_counter()
         forecasts = None
         try:
@@ -202,7 +214,7 @@ class Store:
         except DeviceLostError as error:
             self.lose(str(error))
             _leave(error.exit_code)
-            raise HttpError(503, self.lost, retry=60) from None
+            raise HttpError(503, self.lost, retry=60, reason="device") from None
         if forecasts is None:  # no longer in the handler, which keeps the memory of what failed
             # met by the batcher, which tries again in halves, and by the client of a single series
             raise busy("the device is out of memory", "memory", 1)
@@ -215,7 +227,8 @@ class Store:
         if slot.served is None:
             number = self.slots.index(slot) + 1
             which = f"model {number} of {len(self.slots)}: " if len(self.slots) > 1 else ""
-            raise HttpError(503, which + slot.reason, retry=2 if slot.loading else 60)
+            retry = 2 if slot.loading else 60
+            raise HttpError(503, which + slot.reason, retry=retry, reason="model")
         return slot.served
 
     def _watch(self) -> None:
@@ -244,6 +257,7 @@ class Store:
             return
         if slot.served:
             self.metrics.reloads.inc()
+        slot.loads, slot.loaded, slot.looked = slot.loads + 1, time(), time()
         slot.served, slot.reason, slot.failed, slot.failures = served, "", None, 0
         logger().info(
             "model ready",
@@ -257,6 +271,7 @@ class Store:
     def _failed(self, slot: Slot, error: Exception) -> None:
         """Tell it; what was in the slot stays."""
         self.metrics.failures.inc()
+        slot.failed_loads += 1
         if slot.served is None:
             slot.reason = for_clients(error)
         foreseen = isinstance(error, ForecasterError | HttpError)

@@ -12,6 +12,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from forecaster_service import access, buckets
 from forecaster_service.access import WRONG_KEYS
+from forecaster_service.metrics import Metrics
 from forecaster_service.settings import Settings
 from tests.service.toy import NAME, start
 
@@ -61,7 +62,7 @@ async def ask(*keys: str) -> list[int]:
         if message["type"] == "http.response.start":
             statuses.append(message["status"])
 
-    guarded = access.Access(app, Settings(api_keys=KEYS))
+    guarded = access.Access(app, Settings(api_keys=KEYS), Metrics())
     for key in keys:
         headers = [(b"authorization", f"Bearer {key}".encode())]
         about = {"method": "GET", "path": "/models", "client": ("10.0.0.1", 1)}

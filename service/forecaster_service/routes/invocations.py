@@ -15,7 +15,7 @@ from forecaster.errors import ForecasterError
 from forecaster.predict import Forecaster
 from forecaster_service.answering import PROBLEMS, ForecastRoute, answer
 from forecaster_service.batching import Done
-from forecaster_service.forecasting import MOST_QUANTILES, Forecast, Inputs, Job, remarked
+from forecaster_service.forecasting import MOST_QUANTILES, Forecast, Inputs, Job
 from forecaster_service.foreign import (
     SCORING,
     Predictions,
@@ -97,7 +97,7 @@ def _prepare(body: Scoring, settings: Settings, forecaster: Forecaster) -> Asked
         detail = str(error)  # with names of the table
         more = " ..." if len(detail) > MOST_WORDS else ""
         raise HttpError(422, detail[:MOST_WORDS] + more) from None
-    return Asked(inputs, [], question.steps, list(question.levels), [], question)
+    return Asked(inputs, [], question.steps, list(question.levels), [], series > 1, question)
 
 
 def _inputs(question: frames.Question) -> Iterator[Inputs]:
@@ -140,7 +140,6 @@ def _write(
     job: Asked, done: Done[Forecast], forecaster: Forecaster, model: ModelIdentity, request_id: str
 ) -> bytes:
     """The table of the forecast, in rows as MLflow writes them, and the notices."""
-    job = remarked(job, done, forecaster, places=len(job.inputs) > 1)
     values = [np.concatenate([forecast[..., None], q], axis=-1) for forecast, q in done.results]
     table = job.question.table(np.stack(values)[:, : job.steps])
     time = forecaster.schema.time

@@ -94,7 +94,6 @@ def _write(
     model: ModelIdentity,
     request_id: str,
 ) -> bytes:
-    job = forecasting.remarked(job, done, forecaster, places=True)
     outputs: list[TimeSeriesOutput] = []
     for series, (destination, forecast, quantiles) in zip(
         body.inputs, job.written(done), strict=True

@@ -13,7 +13,6 @@ from forecaster_service.forecasting import Forecast, Job
 from forecaster_service.schemas import (
     ForecastRequest,
     ForecastResponse,
-    FullRequest,
     ModelIdentity,
     Prediction,
     Timing,
@@ -48,7 +47,6 @@ def _write(
     request_id: str,
 ) -> bytes:
     """The response as JSON."""
-    job = forecasting.remarked(job, done, forecaster, places=isinstance(body, FullRequest))
     schema = forecaster.schema
     predictions = []
     for destination, forecast, quantiles in job.written(done):

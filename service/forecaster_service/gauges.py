@@ -1,0 +1,71 @@
+"""What GET /metrics tells of the service as it is now: read when somebody asks, kept nowhere."""
+
+from collections.abc import Iterator
+from importlib.metadata import version
+from threading import active_count
+
+from prometheus_client import Metric
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from forecaster_service.metrics import MODEL, labels
+from forecaster_service.protocol import Connections
+from forecaster_service.store import Store
+
+
+class Gauges(Collector):
+    """Of a store and its connections. `Metrics` counts what happens."""
+
+    def __init__(self, store: Store, connections: Connections) -> None:
+        self.store, self.connections = store, connections
+
+    def collect(self) -> Iterator[Metric]:
+        store, settings, batcher = self.store, self.store.settings, self.store.batcher
+        values = {
+            "ready": ("1 where /readyz says 200.", store.is_ready),
+            "queue_series": ("Series that wait for the device.", batcher.waiting),
+            "queue_limit_series": ("The most series that may wait.", settings.max_queue),
+            "expected_wait_seconds": ("Until what is here now has run.", batcher.ahead()),
+            "deadline_seconds": ("In which a request is answered.", settings.deadline_seconds),
+            "connections": ("Connections of clients.", self.connections.open),
+            "connections_limit": ("The most connections.", self.connections.most),
+            "device_threads": ("Threads that run batches.", batcher.threads),
+            "device_threads_busy": ("Threads that run a batch now.", batcher.busy),
+            "threads": ("Threads of the interpreter.", active_count()),
+        }
+        for name, (words, value) in values.items():
+            yield GaugeMetricFamily(f"forecaster_{name}", words, float(value))
+        build = GaugeMetricFamily("forecaster_build_info", "The release.", labels=["version"])
+        build.add_metric([version("forecaster")], 1)
+        yield build
+        yield from self._models()
+
+    def _models(self) -> Iterator[Metric]:
+        """Of each model of the settings."""
+        info = GaugeMetricFamily(
+            "forecaster_model_info", "The models that answer.", labels=["source", *MODEL, "device"]
+        )
+        loads = CounterMetricFamily(
+            "forecaster_model_loads", "Times that a model was loaded.", labels=["source"]
+        )
+        failures = CounterMetricFamily(
+            "forecaster_model_load_failures", "Times that a model could not be loaded or looked "
+            "for.", labels=["source"],
+        )  # fmt: skip
+        loaded = GaugeMetricFamily(
+            "forecaster_model_loaded_timestamp_seconds", "When the model was loaded last; 0 for "
+            "never.", labels=["source"],
+        )  # fmt: skip
+        looked = GaugeMetricFamily(
+            "forecaster_model_looked_timestamp_seconds", "When it was last known what the name "
+            "stands for; 0 for never.", labels=["source"],
+        )  # fmt: skip
+        for slot in self.store.slots:
+            if served := slot.served:
+                device = served.forecaster.device
+                info.add_metric([slot.label, *labels(served.identity), device], 1)
+            loads.add_metric([slot.label], slot.loads)
+            failures.add_metric([slot.label], slot.failed_loads)
+            loaded.add_metric([slot.label], slot.loaded)
+            looked.add_metric([slot.label], slot.looked)
+        yield from (info, loads, failures, loaded, looked)

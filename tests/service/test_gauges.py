@@ -1,0 +1,99 @@
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.service.toy import NAME, make_bundle, start
+
+Labels = frozenset[tuple[str, str]]
+
+
+def figures(client: TestClient) -> dict[str, dict[Labels, float]]:
+    """All samples by name and labels."""
+    found: dict[str, dict[Labels, float]] = {}
+    for family in text_string_to_metric_families(client.get("/metrics").text):
+        for sample in family.samples:
+            found.setdefault(sample.name, {})[frozenset(sample.labels.items())] = sample.value
+    return found
+
+
+def only(found: dict[Labels, float]) -> float:
+    (value,) = found.values()
+    return value
+
+
+def test_the_service_tells_how_it_is(client: TestClient) -> None:
+    found = {name: only(each) for name, each in figures(client).items() if len(each) == 1}
+    expected = {
+        "ready": 1, "queue_series": 0, "queue_limit_series": 512, "expected_wait_seconds": 0,
+        "deadline_seconds": 30, "connections": 0, "device_threads": 1, "device_threads_busy": 0,
+        "requests_in_flight": 1, "build_info": 1,
+    }  # fmt: skip
+    assert {name: found[f"forecaster_{name}"] for name in expected} == expected
+    assert found["forecaster_threads"] > 1
+    assert found["process_resident_memory_bytes"] > 2**24
+    assert 0 < found["process_open_fds"] < found["process_max_fds"]
+    assert time.time() - found["process_start_time_seconds"] < 86_400
+
+
+def test_what_waits_is_told(full: dict[str, Any], folder: Path) -> None:
+    with start(model=str(folder), max_queue=1, deadline_seconds=5) as client:
+        store: Any = client.app.state.store  # type: ignore[attr-defined]
+        store.batcher.pace.note("x", 1, 7.0)
+        store.batcher._waiting["x"] = 1
+        found = figures(client)
+        refused = client.post("/predict", json=full)
+        del store.batcher._waiting["x"]
+        assert only(found["forecaster_ready"]) == 0
+        assert only(found["forecaster_queue_series"]) == 1
+        assert only(found["forecaster_expected_wait_seconds"]) == 7
+        assert refused.status_code == 503
+        found = figures(client)
+        assert found["forecaster_refusals_total"] == {frozenset({("reason", "queue")}): 1}
+        assert only(found["forecaster_ready"]) == 1
+
+
+def test_models_their_loads_and_failures(tmp_path: Path) -> None:
+    bundle = make_bundle(tmp_path / "here")
+    began = time.time()
+    with start(model=f"{tmp_path / 'here'},{tmp_path / 'none'}", poll_seconds=0) as client:
+        found = figures(client)
+        info = {
+            "source": "here", "model": NAME, "version": "", "digest": bundle.digest,
+            "attention": "prob", "device": "cpu",
+        }  # fmt: skip
+        assert found["forecaster_model_info"] == {frozenset(info.items()): 1}
+        here, none = (frozenset({("source", each)}) for each in ("here", "none"))
+        assert found["forecaster_model_loads_total"] == {here: 1, none: 0}
+        assert found["forecaster_model_load_failures_total"] == {here: 0, none: 1}
+        loaded = found["forecaster_model_loaded_timestamp_seconds"]
+        assert began <= loaded[here] <= time.time()
+        assert loaded[none] == 0
+        assert only(found["forecaster_ready"]) == 0
+        client.app.state.store.poll()  # type: ignore[attr-defined]
+        found = figures(client)
+        assert found["forecaster_model_looked_timestamp_seconds"][here] > loaded[here]
+        assert found["forecaster_model_looked_timestamp_seconds"][none] == 0
+        assert found["forecaster_model_load_failures_total"] == {here: 0, none: 2}
+
+
+@pytest.mark.parametrize(("count", "bad"), [(1, 1), (3, 2)])
+def test_forecasts_and_their_notices_are_counted(folder: Path, count: int, bad: int) -> None:
+    with start(model=str(folder)) as client:
+        body = client.get(f"/models/{NAME}/example").json()
+        (series,) = body["inputs"]
+        hole = {**series, "target": [[None, *series["target"][0][1:]], *series["target"][1:]]}
+        inputs = [hole] * bad + [series] * (count - bad)
+        assert client.post("/predict", json={**body, "inputs": inputs}).status_code == 200
+        if count == 1:
+            assert client.post("/predict", json={**hole, **body["parameters"]}).status_code == 200
+            count, bad = 2, 2
+        found = figures(client)
+    notices = {
+        dict(labels)["code"]: value for labels, value in found["forecaster_notices_total"].items()
+    }
+    assert only(found["forecaster_forecasts_total"]) == count
+    assert notices["missing_masked"] == bad
