@@ -4,7 +4,9 @@ What is counted is added up, of processes that are gone, too: no counter ever fa
 measured now the sum counts, or the least or the most of the processes that live.
 """
 
+import re
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from operator import add
 from typing import Any, TypeAlias
 
@@ -14,15 +16,11 @@ from prometheus_client.registry import Collector
 Figures: TypeAlias = list[Any]
 """Families as lists that JSON can hold: name, help, type, and samples of name, labels and value."""
 COUNTED = ("counter", "histogram", "summary")
-ALIKE: dict[str, Callable[[float, float], float]] = {
-    "forecaster_ready": min,
-    "forecaster_expected_wait_seconds": max,
-    "forecaster_deadline_seconds": max,
-    "forecaster_model_loaded_timestamp_seconds": max,
-    "forecaster_model_looked_timestamp_seconds": min,
-    "process_start_time_seconds": min,
-}
-"""Gauges of which not the sum counts."""
+RULES: tuple[tuple[str, Callable[[float, float], float]], ...] = (
+    (r"forecaster_ready|process_start_time_seconds|process_max_fds|.*_created", min),
+    (r"forecaster_(expected_wait|deadline)_seconds|.*_(info|timestamp_seconds)", max),
+)
+"""Samples of which not the sum counts."""
 
 
 def told(families: Iterable[Metric]) -> Figures:
@@ -37,7 +35,7 @@ def told(families: Iterable[Metric]) -> Figures:
 
 
 def counted(figures: Figures) -> Figures:
-    """What stays of a process that is gone."""
+    """What stays of a process that is gone, and counts of one that does not serve yet."""
     return [family for family in figures if family[2] in COUNTED]
 
 
@@ -50,7 +48,7 @@ def gathered(parts: Sequence[Figures]) -> Figures:
             for sample, labels, value in samples:
                 key = (sample, *sorted(labels.items()))
                 if key in found:
-                    value = _rule(sample, kind)(found[key][2], value)
+                    value = _rule(sample)(found[key][2], value)
                 found[key] = [sample, labels, value]
     return [[*head, list(found.values())] for head, found in families.values()]
 
@@ -69,9 +67,6 @@ class Gathered(Collector):
             yield family
 
 
-def _rule(sample: str, kind: str) -> Callable[[float, float], float]:
-    if sample.endswith("_created"):
-        return min
-    if kind == "info" or sample.endswith("_info"):
-        return max
-    return ALIKE.get(sample, add)
+@cache
+def _rule(sample: str) -> Callable[[float, float], float]:
+    return next((rule for form, rule in RULES if re.fullmatch(form, sample)), add)

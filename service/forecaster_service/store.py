@@ -148,9 +148,13 @@ class Store:
         return self._of(self.slots[0])
 
     def whole(self) -> list[Served]:
-        """All models. Raises HttpError 503 while one is missing, and where `admit` does."""
+        """All models. Raises HttpError 503 while one is missing, here or in another process that
+        starts with this one, and where `admit` does."""
         self.admit()
-        return [self._of(slot) for slot in self.slots]
+        served = [self._of(slot) for slot in self.slots]
+        if not self.process.whole:
+            raise HttpError(503, "other processes of the service load their models", retry=2)
+        return served
 
     def get(self, name: str | None) -> Served:
         """The model called `name`, of several the first. Raises HttpError 404 naming those there

@@ -80,7 +80,8 @@ class _Worker:
             [*command, *map(str, files)], pass_fds=files, process_group=0
         )
         theirs.close()
-        self.status, self.listening, self.differs = "starting", False, False
+        self.status = "starting"
+        self.listening = self.whole = self.differs = False
         self.digests: list[str] = []
         self.figures: Figures = []
         self.heard = time.monotonic()
@@ -98,6 +99,7 @@ class _Worker:
             self.heard = time.monotonic()
             self.status = found["status"]
             self.listening = found.get("listening", False)
+            self.whole = found.get("whole", False)
             self.digests, self.figures = found.get("digests", []), found.get("figures", [])
 
     def tell(self, what: str, *arguments: Any) -> None:
@@ -148,12 +150,8 @@ class Supervisor:
                 time.sleep(TICK)
             self._ending.set()
             self.listening.close()
-            end = (
-                time.monotonic()
-                + self.settings.drain_seconds
-                + HOW["timeout_graceful_shutdown"]
-                + 10
-            )
+            last = self.settings.drain_seconds + HOW["timeout_graceful_shutdown"] + 10
+            end = time.monotonic() + last
             while self.workers and time.monotonic() < end:
                 for number in self._signals[told:]:
                     for worker in list(self.workers.values()):
@@ -183,10 +181,15 @@ class Supervisor:
         alive = list(self.workers.values())
         ready = [worker for worker in alive if worker.ready]
         for worker in alive:
+            if worker.status == "starting":
+                continue
             if time.monotonic() - worker.heard > SILENT:
-                self.log.error("worker hangs", number=worker.number, silent_seconds=SILENT)
+                self.log.error("worker hangs", worker=worker.number, silent_seconds=SILENT)
                 worker.process.kill()
-            if worker.listening or worker.status == "starting":
+            if worker.listening:
+                if self.whole and not worker.whole:
+                    worker.tell("whole")
+                    worker.look()
                 continue
             alike = [each for each in ready if each.digests == worker.digests]
             if not any(each.listening for each in alive) or (
@@ -194,16 +197,11 @@ class Supervisor:
             ):
                 worker.tell("listen")
                 worker.look()
-                if self.whole:
-                    worker.tell("whole")
             elif worker.status == "ready" and not worker.differs:
                 worker.differs = True
                 self._poll_now.set()  # it or the others have newer models
-        if not self.whole and len(ready) == self.count:
-            self.whole = True
-            for worker in ready:
-                worker.tell("whole")
         self.served = self.served or bool(ready)
+        self.whole = self.whole or len(ready) == self.count
 
     def figures(self) -> Figures:
         """Those of the whole service, now."""
@@ -211,7 +209,10 @@ class Supervisor:
         with ThreadPoolExecutor(max(len(workers), 1)) as pool:
             list(pool.map(_Worker.look, workers))
         with self._changing:
-            alive = [worker.figures for worker in self.workers.values()]
+            alive = [
+                worker.figures if worker.listening else counted(worker.figures)
+                for worker in self.workers.values()
+            ]
             serving = sum(worker.ready for worker in self.workers.values())
             own: Figures = [
                 _figure("forecaster_workers", "Processes that answer requests.", "gauge", serving),

@@ -82,7 +82,7 @@ class Worker(Process):
         digests = [slot.served.identity.digest for slot in store.slots if slot.served]
         return {
             "status": store.status, "digests": digests, "figures": figures,
-            "listening": self._listening.is_set(),
+            "listening": self._listening.is_set(), "whole": self.whole,
         }  # fmt: skip
 
     def _is_whole(self) -> None:

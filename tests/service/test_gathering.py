@@ -17,6 +17,7 @@ def process(count: int, waiting: int, ready: int, model: str) -> Figures:
     seconds.observe(1.5)
     Gauge("forecaster_waiting", "Help.", registry=registry).set(waiting)
     Gauge("forecaster_ready", "Help.", registry=registry).set(ready)
+    Gauge("forecaster_expected_wait_seconds", "Help.", registry=registry).set(waiting)
     Info("forecaster_model", "Help.", registry=registry).info({"name": model})
     figures: Figures = json.loads(json.dumps(told(registry.collect())))
     return figures
@@ -35,6 +36,7 @@ def test_counts_and_gauges_are_added_up() -> None:
     assert 'forecaster_seconds_bucket{le="+Inf"} 2.0' in text
     assert "forecaster_seconds_sum 3.0" in text
     assert "forecaster_waiting 11.0" in text
+    assert "forecaster_expected_wait_seconds 6.0" in text
     assert text.count("# TYPE forecaster_requests_total counter") == 1
 
 

@@ -30,8 +30,6 @@ async def readyz(
     models = store.whole()
     if store.draining:
         raise HttpError(503, "the service is ending", retry=10)
-    if not store.process.whole:
-        raise HttpError(503, "other processes of the service load their models", retry=2)
     if verbose is None:
         return Status(status="ready")
     names = (
