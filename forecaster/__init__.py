@@ -2,16 +2,19 @@
 
 from forecaster import Forecaster
 
-future = Forecaster.load("runs/...").predict(history)
+ahead = Forecaster(attention="prob", horizon=24).fit(frame).predict(level=80)
+ahead = Forecaster.load("runs/...").predict(history)
 """
 
 import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from forecaster.predict import Forecaster
+    from forecaster.estimator import Forecaster
 
-__all__ = ["Forecaster"]
+    __version__: str
+
+__all__ = ["Forecaster", "__version__"]
 
 # Threads that wait spin for a fraction of a millisecond, then sleep. Spinning on would slow
 # training several times over where another process is busy on the same cores; sleeping at once
@@ -22,7 +25,11 @@ if "OMP_WAIT_POLICY" not in os.environ:
 
 def __getattr__(name: str) -> Any:
     if name == "Forecaster":  # imported when it is used, so that --help need not wait for torch
-        from forecaster.predict import Forecaster
+        from forecaster.estimator import Forecaster
 
         return Forecaster
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("forecaster")
     raise AttributeError(f"module 'forecaster' has no attribute '{name}'")

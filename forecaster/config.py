@@ -557,12 +557,15 @@ def load(
     flags: Mapping[str, Any] | None = None,
     environment: Mapping[str, str] | None = None,
     begun: Callable[[str], None] = lambda sentence: None,
+    more: Mapping[str, Any] | None = None,
+    spell: Callable[[str], str] = option,
 ) -> Loaded:
     """Resolve a configuration; `begun` is told what it is for before torch is imported.
 
     `file` is a name in the folder configs or a path; `sets` are "a.b=c"; `flags` maps the keys of
-    FLAGS to values, None meaning not given. Raises UsageError for what the command line got
-    wrong, ConfigError for files and the environment.
+    FLAGS to values, None meaning not given. From Python, `more` are values by dotted names, and
+    `spell` is how messages write a key of FLAGS. Raises UsageError for what the command line or the
+    caller got wrong, ConfigError for files and the environment.
     """
     flags = {key: value for key, value in (flags or {}).items() if value is not None}
     environment = os.environ if environment is None else environment
@@ -575,8 +578,11 @@ def load(
             meant = f"FORECASTER_{parts[1]}__{parts[2]}"
             raise ConfigError(f"unknown variable {name}. Did you mean {meant}?")
     path = _file(file, flags.get("data"))
-    named = [(FLAGS[flag].path, option(flag), value) for flag, value in flags.items()]
-    layers = [*_layers(path), said, [*map(_assignment, sets), *named]]
+    named = [(FLAGS[flag].path, spell(flag), value) for flag, value in flags.items()]
+    options = [
+        (key, f"{CALL}options={{'{key}': ...}})", value) for key, value in (more or {}).items()
+    ]
+    layers = [*_layers(path), said, [*map(_assignment, sets), *options, *named]]
     values: dict[str, Any] = {
         name: {"name": _Values.model_fields[name].default} for name in ("model", "attn")
     }
@@ -705,6 +711,8 @@ def read_yaml(path: Path) -> dict[str, Any]:
     return values
 
 
+CALL = "Forecaster("
+"""How the origin of a value begins that Python gave."""
 HABITS = ("checkpoint_minutes",)
 """Values of train on which no figure depends."""
 
@@ -823,7 +831,7 @@ def _validate(
     blamed = [key for key in origins if key in places]
     blamed = blamed or [key for key in origins if key.startswith(f"{path}.")]
     origin = origins[blamed[-1]] if blamed else where
-    error_kind = UsageError if origin.startswith("--") else ConfigError
+    error_kind = UsageError if origin.startswith(("--", CALL)) else ConfigError
     raise error_kind(f"{origin}: {sentence}")
 
 

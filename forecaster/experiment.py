@@ -17,7 +17,7 @@ from forecaster import finished, machine, resources, shares, signals, unfinished
 from forecaster.bundle import Bundle, Share
 from forecaster.config import Loaded, RunConfig
 from forecaster.cutoffs import cut, flat, roll
-from forecaster.datasets import Windows, load_card
+from forecaster.datasets import Dataset, Windows, load_card
 from forecaster.datasets.oddities import sentences
 from forecaster.errors import DataError, DivergedError
 from forecaster.evaluate import Score
@@ -73,17 +73,19 @@ def run(
     resume: str | None = None,
     force: bool = True,
     team: Team = ALONE,
+    data: tuple[RunConfig, Dataset] | None = None,
 ) -> Result:
     """Train, judge, keep and track one configuration; `show` gets the metrics of the test split.
 
     The model is judged at so many `cutoffs`, too. `resume` is the name of an unfinished run to go
     on with, or "auto" for the newest one of this configuration and these data, if there is any.
     Without `force` a run that has ended is shown again, if it was the same and of the same code.
-    This is what rank 0 of a `team` does, while the others `assist`.
+    This is what rank 0 of a `team` does, while the others `assist`. The data are found as the
+    configuration says, unless they are given as `data`.
     """
     from forecaster import track
 
-    problem = make_problem(*find_data(loaded, say), say)
+    problem = make_problem(*(data or find_data(loaded, say)), say)
     begun = None if resume is None else _begun(resume, problem.config, problem.digest, say)
     if begun is None and not force:
         if (done := finished.newest(problem.config, problem.digest, cutoffs)) is not None:

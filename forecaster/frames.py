@@ -109,6 +109,14 @@ class Question:
         rows: np.ndarray = np.minimum(lengths, form.past)
         return rows
 
+    def newest(self, place: int, count: int) -> tuple[pd.DatetimeIndex, np.ndarray]:
+        """The stamps (N,) and values (N, C) of the newest rows of a history, `count` at most."""
+        series, items = self.series, self.items
+        rows = int(items.lengths[place]) - self.drop
+        first = max(0, rows - count)
+        begin, step = int(items.bounds[place]), int(items.places[place])
+        return series.times[step + first : step + rows], series.values[begin + first : begin + rows]
+
     def answer(self, run: Run) -> pd.DataFrame:
         """`table` with the numbers of `run`, whose quantiles are at the sorted levels."""
         parts = [run(part, self.steps)[:, : self.steps] for part in self.histories()]

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 
 from forecaster.bundle import Bundle
@@ -41,6 +42,8 @@ MOST = 100_000
 more."""
 ITEMS = 1000
 """Series of a panel that are scaled together."""
+FRAME = "./frame"
+"""The name of data that were a frame in Python; no file holds them."""
 
 
 @dataclass(frozen=True)
@@ -309,12 +312,35 @@ def find_data(loaded: Loaded, say: Say) -> tuple[RunConfig, Dataset]:
     return config.model_copy(update={"data": found}), dataset
 
 
+def take_frame(loaded: Loaded, frame: pd.DataFrame, say: Say) -> tuple[RunConfig, Dataset]:
+    """The data in a frame, read as those of a file; the configuration names FRAME."""
+    from forecaster.datasets.reader import read_frame
+
+    dataset = read_frame(frame, said_of(loaded.config.data), where="the frame")
+    for sentence in dataset.said:
+        say(sentence)
+    return loaded.config, dataset
+
+
 def open_data(data: DataConfig, reading: Reading | None = None) -> Dataset:
     """The data that a configuration names; by the `reading` of a bundle, where there is one."""
     from forecaster.datasets.generated import generate
     from forecaster.datasets.reader import read, read_card
 
-    said = Reading(
+    said = said_of(data)
+    if data.name == FRAME:
+        raise UsageError("the model was fitted in Python to a frame, which no file holds")
+    if data.is_file:
+        return read(data.name, reading or said)
+    if is_generated(data.name):
+        return generate(data.name)
+    card = load_card(data.name)
+    return read_card(card, data.path, said, data.features)
+
+
+def said_of(data: DataConfig) -> Reading:
+    """What a configuration says of how its file is read."""
+    return Reading(
         time=data.time,
         stamps=None if data.stamps is None else Stamps(data.stamps),
         id=tuple(data.ids),
@@ -332,12 +358,6 @@ def open_data(data: DataConfig, reading: Reading | None = None) -> Dataset:
             decimal=data.decimal or "",
         ),
     )
-    if data.is_file:
-        return read(data.name, reading or said)
-    if is_generated(data.name):
-        return generate(data.name)
-    card = load_card(data.name)
-    return read_card(card, data.path, said, data.features)
 
 
 def make_problem(config: RunConfig, dataset: Dataset, say: Say = lambda _: None) -> Problem:

@@ -1,9 +1,11 @@
 """What a person sees of an evaluation: a table for the terminal, three pictures."""
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from forecaster.datasets import future_times
 from forecaster.evaluate.figures import ErrorMetric, IntervalMetric, QuantileMetric, shown
 from forecaster.evaluate.intervals import SHARES, percent
 
@@ -109,6 +111,52 @@ def forecast_figure(
     axes[0].legend(loc="upper left", ncols=4, frameon=False)
     rest = f" (first {some} of {len(names)} columns)" if some < len(names) else ""
     axes[0].set_title(title + rest, loc="left")
+    figure.autofmt_xdate()
+    return figure
+
+
+def ahead_figure(
+    times: "pd.DatetimeIndex",
+    history: np.ndarray,
+    paths: Mapping[str, np.ndarray],
+    names: Sequence[str],
+    freq: str,
+    ends: Sequence[np.ndarray] = (),
+    share: str = "",
+) -> "Figure":
+    """Forecasts after a history, in units; up to four columns.
+
+    times (h,), history (h, K), each of the named paths (T, K). `ends` are none, or the lower and
+    the upper end (T, K) of the interval `share` of the only path. Of several paths the distance
+    from the first is drawn below.
+    """
+    some, several = min(4, len(names)), len(paths) > 1
+    figure = _figure(10, 2.4 * some * (1 + several) + 0.6)
+    axes = np.atleast_1d(figure.subplots(some * (1 + several), 1, sharex=True))
+    first = next(iter(paths.values()))
+    ahead = future_times(times[-1], len(first), freq)
+    colors = [FORECAST, TRUTH, "#047857", "#7c3aed", "#b45309", "#0e7490"]
+    for i in range(some):
+        axis = axes[i * (1 + several)]
+        axis.plot(times, history[:, i], color=MUTED, lw=1, label="history")
+        for number, (name, path) in enumerate(paths.items()):
+            color = colors[number % len(colors)]
+            axis.plot(ahead, path[:, i], color=color, lw=1.4, label=name)
+            if several and number:
+                below = axes[i * 2 + 1]
+                label = f"{name} − {next(iter(paths))}"
+                below.plot(ahead, path[:, i] - first[:, i], color=color, lw=1.4, label=label)
+                below.axhline(0, color=MUTED, lw=0.8)
+                below.legend(loc="upper left", ncols=3, frameon=False)
+                below.set_ylabel("difference")
+        if len(ends):
+            low, high = (end[:, i] for end in ends)
+            axis.fill_between(ahead, low, high, color=FORECAST, alpha=0.18, lw=0, label=share)
+        axis.axvline(times[-1], color=MUTED, lw=0.8, ls=":")
+        axis.set_ylabel(names[i])
+        axis.legend(loc="upper left", ncols=4, frameon=False)
+    if some < len(names):
+        axes[0].set_title(f"first {some} of {len(names)} columns", loc="left")
     figure.autofmt_xdate()
     return figure
 

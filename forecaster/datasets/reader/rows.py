@@ -54,6 +54,15 @@ def read(path: str, reading: Reading = NOTHING_SAID) -> Dataset:
     return Reader(open_table(path, reading), reading).read(_stem(named.name) or "data")
 
 
+def read_frame(frame: pd.DataFrame, reading: Reading = NOTHING_SAID, *, where: str) -> Dataset:
+    """The series in a frame, as `read` finds those of a file; `where` is what messages call it.
+
+    An index of stamps is the time column, by its name or as "time", where nothing says another.
+    """
+    time = reading.time or str(frame.index.name or "time")
+    return Reader(frame_table(frame, time, where, reading), reading).read(where)
+
+
 def history(
     source: "str | Path | pd.DataFrame",
     reading: Reading,

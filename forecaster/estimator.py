@@ -1,0 +1,467 @@
+"""Fit, forecast and judge from Python: the sequence of `forecaster train`, on frames.
+
+from forecaster import Forecaster
+
+model = Forecaster(attention="prob", horizon=24, target="load").fit(frame)
+ahead = model.predict(level=[80, 95])
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from inspect import signature
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import narwhals.stable.v2 as nw
+import pandas as pd
+
+from forecaster import frames
+from forecaster.config import CALL, Loaded, load
+from forecaster.datasets.items import id_parts
+from forecaster.errors import UsageError
+from forecaster.flags import Blend, Device, Features, Policy, Split
+from forecaster.lookup import did_you_mean
+from forecaster.notices import ShortHistory
+from forecaster.predict import Forecaster as Predictor
+from forecaster.predict import keep, load_bundle
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from forecaster.bundle import Bundle
+    from forecaster.problem import Problem
+
+Names = str | Sequence[str]
+Frame = Any
+"""A DataFrame of pandas, Polars or another library that narwhals knows, or a table of Arrow."""
+
+
+class Forecaster:
+    """A forecaster of long sequences whose attention is one choice among many.
+
+    Every parameter is the option of `forecaster train` with its name, and None leaves the choice
+    to the configuration: `config`, a name in configs/ or a YAML file, by default that for one's own
+    data. `options` are any other values by their dotted names, as `--set` takes them:
+    {"train.lr": 0.0003}. The columns of a frame have the roles that they are given by `target`,
+    `past_covariates`, `future_covariates`, `static`, `time` and `id`, and those that are found
+    where nothing is said (docs/data.md). `fit` writes no file and starts no tracker unless it is
+    asked to. With `verbose` what `forecaster train` says is printed to stderr.
+
+    Parameters are checked by `fit`, which raises UsageError for one that cannot be.
+    """
+
+    def __init__(
+        self,
+        attention: str | None = None,
+        horizon: int | None = None,
+        *,
+        target: Names | None = None,
+        past_covariates: Names | None = None,
+        future_covariates: Names | None = None,
+        static: Names | None = None,
+        features: Features | None = None,
+        time: str | None = None,
+        id: Names | None = None,
+        freq: str | None = None,
+        season: int | Sequence[int] | None = None,
+        policy: Policy | None = None,
+        missing: Sequence[str] | None = None,
+        split: Split | None = None,
+        holidays: str | None = None,
+        lookback: int | str | None = None,
+        epochs: int | None = None,
+        time_limit: float | None = None,
+        blend: Blend | None = None,
+        refit: bool | None = None,
+        seed: int | None = None,
+        device: Device | None = None,
+        config: str | Path | None = None,
+        options: Mapping[str, Any] | None = None,
+        verbose: bool = False,
+    ) -> None:
+        self.attention, self.horizon, self.target = attention, horizon, target
+        self.past_covariates, self.future_covariates = past_covariates, future_covariates
+        self.static, self.features, self.time, self.id = static, features, time, id
+        self.freq, self.season, self.policy, self.missing = freq, season, policy, missing
+        self.split, self.holidays, self.lookback = split, holidays, lookback
+        self.epochs, self.time_limit, self.blend, self.refit = epochs, time_limit, blend, refit
+        self.seed, self.device, self.config, self.options = seed, device, config, options
+        self.verbose = verbose
+        self._ready: Predictor | None = None
+        self._history: pd.DataFrame | None = None
+        self._back: Callable[[pd.DataFrame], Frame] = _same
+
+    # What scikit-learn's tools ask of an estimator.
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The parameters as they were given."""
+        return {name: getattr(self, name) for name in _PARAMETERS}
+
+    def set_params(self, **changes: Any) -> Self:
+        """Other parameters, for the next `fit`. Raises UsageError for an unknown name."""
+        for name, value in changes.items():
+            if name not in _PARAMETERS:
+                raise UsageError(
+                    f"unknown parameter '{name}'. Known here: {', '.join(_PARAMETERS)}."
+                )
+            setattr(self, name, value)
+        return self
+
+    # What was fitted.
+
+    @property
+    def fitted(self) -> Predictor:
+        """The trained model. Raises UsageError before `fit` or `load`."""
+        if self._ready is None:
+            raise UsageError("not fitted yet: call fit(frame) first, or Forecaster.load(path)")
+        return self._ready
+
+    @property
+    def bundle(self) -> "Bundle":
+        """All of the trained model: configuration, schema, weights, figures."""
+        return self.fitted.bundle
+
+    def fit(self, frame: Frame, *, cutoffs: int | None = None, track: bool = False) -> Self:
+        """Train on a frame, judge on its last part, and calibrate the intervals.
+
+        frame: wide, with a time column (or an index of stamps) and columns of values; or long, with
+        a column of ids, such as unique_id, ds, y. With `cutoffs` the model is judged at so many,
+        too. With `track` the run is kept in runs/ and tracked in MLflow, as by `forecaster train`.
+
+        Raises DataError for a frame that cannot be read or is too short, naming row and column,
+        UsageError for parameters, DivergedError.
+        """
+        from forecaster import experiment
+        from forecaster.datasets.oddities import sentences
+        from forecaster.problem import make_problem, take_frame
+
+        table, back = _as_pandas(frame)
+        loaded = self._load()
+        found = take_frame(loaded, table, self._say)
+        if track:
+            bundle = experiment.run(loaded, self._say, _nothing, cutoffs, data=found).bundle
+        else:
+            problem = make_problem(*found, self._say)
+            for sentence in sentences(problem.oddities):
+                self._say(sentence)
+            ready = experiment.prepare(problem, self._say)
+            bundle = experiment.make(ready, self._say, _nothing, cutoffs).bundle
+        self._ready = Predictor(bundle, self.device or "auto")
+        self._history, self._back = table, back
+        return self
+
+    def predict(
+        self,
+        history: Frame | str | Path | None = None,
+        levels: Sequence[float] = (),
+        *,
+        level: float | Sequence[float] = (),
+        horizon: int | None = None,
+        future: Frame | str | Path | None = None,
+        policy: Policy | None = None,
+        short_history: ShortHistory = "refuse",
+        say: Callable[[str], None] | None = None,
+    ) -> Frame:
+        """The steps after a history, or after the frame that was fitted.
+
+        history: a frame of the form that was fitted, or a file; of each series the newest rows are
+        read. levels: quantiles between 0 and 1, in columns such as "load 0.1". level: central
+        intervals in percent, in columns such as "load-lo-80" and "load-hi-80". future: what is
+        known ahead, for the steps of the horizon, where the model reads it; without it, it is taken
+        from rows that follow the history without other values. `say` gets what is irregular or
+        stands out.
+
+        Returns a frame of the kind of the history: the time (and ids), and a column for each
+        target. Raises UsageError for levels that the model has not, DataError naming what is
+        missing.
+        """
+        table, back = self._asked(history)
+        shares = [level] if isinstance(level, int | float) else [*level]
+        ends = {share: self._ends(share) for share in shares}
+        wanted = sorted({*levels, *(end for pair in ends.values() for end in pair)})
+        ahead = self.fitted.predict(
+            table, horizon, wanted,
+            future=None if future is None else _as_pandas(future)[0],
+            policy=policy, short_history=short_history, say=say or self._say,
+        )  # fmt: skip
+        return back(_named(ahead, self._targets(ahead), levels, ends))
+
+    def evaluate(self) -> pd.DataFrame:
+        """The errors on the last part of the fitted data, which training did not see.
+
+        A row for the model, for its network alone and for each forecast that needs no training
+        ("floor"); scaled errors, the model's skill against the row (1 - MSE / MSE of the row), and
+        the row's weight in the model.
+        """
+        from forecaster.evaluate.figures import ErrorMetric, shown
+
+        test = self.bundle.metrics["test"]
+        kinds = shown(ErrorMetric, "terminal")
+        own = {"model": test, "network": test["network"], **test["floors"]}
+        rows = {
+            name: {
+                **{kind.name: each[kind.name] for kind in kinds},
+                "skill": each.get("skill"),
+                "weight": 1.0 if name == "model" else each.get("weight"),
+            }
+            for name, each in own.items()
+            if each is not None
+        }
+        return pd.DataFrame.from_dict(rows, orient="index")
+
+    def cross_validate(self, frame: Frame, cutoffs: int = 5) -> pd.DataFrame:
+        """Train anew at several cut-offs in the last part of a frame, and judge what follows each.
+
+        Nothing of a cut-off's future trains, chooses or calibrates. A row for each: its first and
+        last step, the windows, the scaled MSE and MAE, what the 80 % interval covered, and the best
+        floor with its MSE. The fitted model stays as it is. Raises UsageError for more cut-offs
+        than fit, naming how many do.
+        """
+        from forecaster import machine
+        from forecaster.cutoffs import COVERED, roll
+        from forecaster.experiment import train_anew
+
+        problem = self._problem(frame)
+        device = machine.device(problem.config.device)
+        found = roll(
+            problem, cutoffs, lambda at: train_anew(at, device, self._say), device, self._say,
+            anew=True,
+        ).to_dict()  # fmt: skip
+        rows = [
+            {
+                "first": pd.Timestamp(each["first"]), "last": pd.Timestamp(each["last"]),
+                **{name: each[name] for name in ("windows", "mse", "mae")},
+                f"covered_{COVERED}": each["coverage"],
+                "best_floor": each["best_floor"],
+                "best_floor_mse": each["floors"][each["best_floor"]]["mse"],
+            }
+            for each in found["each"]
+        ]  # fmt: skip
+        return pd.DataFrame(rows, index=pd.RangeIndex(1, len(rows) + 1, name="cutoff"))
+
+    def save(self, path: str | Path) -> Path:
+        """Keep the trained model as a bundle, which `load`, the command line and the service take.
+
+        The history is no part of it. Raises StorageError.
+        """
+        folder = Path(path)
+        keep(self.bundle, folder)
+        return folder
+
+    @classmethod
+    def load(cls, source: str | Path, device: Device = "auto") -> "Forecaster":
+        """From a bundle's folder, an MLflow run id, or a registered name (NAME, NAME@alias,
+        NAME/version).
+
+        Raises UnavailableError when it cannot be found, BundleError when it is damaged.
+        """
+        bundle = load_bundle(source)
+        config = bundle.config
+        made = cls(config.attn.name, config.window.horizon, device=device)
+        made._ready = Predictor(bundle, device)
+        return made
+
+    def plot(
+        self,
+        history: Frame | str | Path | None = None,
+        *,
+        future: Frame | Mapping[str, Frame] | None = None,
+        level: float = 80,
+        series: str | None = None,
+    ) -> "Figure":
+        """The end of a history and what follows, in units; up to four targets.
+
+        With a mapping of names to frames as `future`, a line for each of these scenarios, and below
+        how far each is from the first. `series` is one of a panel, by default its first.
+        """
+        from forecaster.evaluate.display import ahead_figure
+
+        table, _ = self._asked(history)
+        model, schema = self.fitted, self.fitted.schema
+        scenarios = future if isinstance(future, Mapping) else {"forecast": future}
+        futures = [None if each is None else _as_pandas(each)[0] for each in scenarios.values()]
+        ends = self._ends(level) if model.levels and len(scenarios) == 1 else ()
+        question = frames.ask(model.form, table, None, ends, futures[0], None, "the history")
+        names = [*question.items.names]
+        if series is not None and series not in names:
+            raise UsageError(f"no series '{series}'.{did_you_mean(series, names)}")
+        place = 0 if series is None else names.index(series)
+        times, past = question.newest(place, 2 * model.bundle.horizon)
+        targets = (names[place],) if schema.wide else schema.targets
+
+        def path(given: pd.DataFrame | str | Path | None, suffix: str = "") -> Any:
+            ahead = model.predict(table, levels=ends, future=given)
+            own = id_parts(names[place], len(schema.id)) if schema.id else ()
+            for column, part in zip(schema.id, own, strict=True):
+                ahead = ahead[ahead[column].astype(str) == part]
+            return ahead[[target + suffix for target in targets]].to_numpy()
+
+        return ahead_figure(
+            times,
+            past[:, [0] if schema.wide else list(schema.target_positions)],
+            {name: path(each) for name, each in zip(scenarios, futures, strict=True)},
+            targets,
+            schema.freq,
+            [path(futures[0], f" {end}") for end in ends],
+            f"{level:g} %",
+        )
+
+    def __repr__(self) -> str:
+        own = ", ".join(
+            f"{name}={value!r}"
+            for name, value in self.get_params().items()
+            if value != _PARAMETERS[name].default
+        )
+        text = f"{type(self).__name__}({own})"
+        if self._ready is None:
+            return text
+        bundle, test = self.bundle, self.bundle.metrics.get("test", {})
+        columns = len(bundle.schema.targets)
+        what = (
+            f"{len(bundle.schema.items)} series"
+            if bundle.schema.items
+            else (f"{columns} column{'s' * (columns > 1)}")
+        )
+        lines = [
+            text,
+            f"  fitted to {what} every {bundle.schema.freq}: reads {bundle.past} steps, forecasts "
+            f"{bundle.horizon}",
+            f"  attention {bundle.config.attn.name}: {bundle.about['attn_effective']}",
+        ]
+        if test:
+            skill, floor = test["floors"][test["best_floor"]]["skill"], test["best_floor"]
+            lines += [
+                f"  on {test['windows']} test windows: MSE {test['mse']:.4f}, MAE "
+                f"{test['mae']:.4f} (scaled)",
+                f"  skill {skill:+.1%} against the best floor, {floor}",
+            ]
+        return "\n".join(lines)
+
+    # The rest.
+
+    def _load(self) -> Loaded:
+        from forecaster.problem import FRAME
+
+        given = {name: _plain(name, getattr(self, name)) for name in _FLAGS}
+        flags = {_FLAGS[name]: value for name, value in given.items()} | {"data": FRAME}
+        spelled = {flag: name for name, flag in _FLAGS.items()}
+        return load(
+            None if self.config is None else str(self.config), (), flags,
+            more=self.options, spell=lambda flag: f"{CALL}{spelled.get(flag, flag)}=)",
+        )  # fmt: skip
+
+    def _problem(self, frame: Frame) -> "Problem":
+        from forecaster.problem import make_problem, take_frame
+
+        table, _ = _as_pandas(frame)
+        return make_problem(*take_frame(self._load(), table, self._say), self._say)
+
+    def _asked(
+        self, history: Frame | str | Path | None
+    ) -> tuple[pd.DataFrame | str | Path, Callable[[pd.DataFrame], Frame]]:
+        """The history that is meant, and how an answer is made of its kind."""
+        if history is not None:
+            return _as_pandas(history)
+        if self._history is None:
+            self.fitted  # noqa: B018 - says that nothing was fitted
+            raise UsageError("give a history: a model that was loaded has none of its own")
+        return self._history, self._back
+
+    def _ends(self, share: float) -> tuple[float, float]:
+        """The quantiles at the ends of a central interval, in percent."""
+        if not 0 < share < 100:
+            raise UsageError(f"level wants percentages between 0 and 100, such as 80, got {share}")
+        low, high = round(0.5 - share / 200, 10), round(0.5 + share / 200, 10)
+        try:
+            self.fitted.check_levels((low, high))
+        except UsageError as error:
+            raise UsageError(f"level={share:g}: {error}") from None
+        return low, high
+
+    def _targets(self, ahead: pd.DataFrame) -> list[str]:
+        """The columns of an answer that are forecast: of a wide panel, its series."""
+        schema = self.fitted.schema
+        return [name for name in ahead.columns if name in {*schema.targets, *schema.items}]
+
+    def _say(self, sentence: str) -> None:
+        if self.verbose:
+            import sys
+
+            print(sentence, file=sys.stderr)
+
+
+_PARAMETERS = {
+    name: each for name, each in signature(Forecaster.__init__).parameters.items() if name != "self"
+}
+_FLAGS = {
+    name: "attn" if name == "attention" else name
+    for name in _PARAMETERS
+    if name not in ("config", "options", "verbose")
+}
+"""The parameters that are options of the command line, by its name for them."""
+
+
+def _nothing(metrics: Any) -> None:
+    pass
+
+
+def _same(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame
+
+
+def _plain(name: str, value: Any) -> Any:
+    """Names and numbers as the configuration has them."""
+    if name in ("target", "id") and value is not None and not isinstance(value, str):
+        return ",".join(value)
+    if name == "season" and isinstance(value, int):
+        return [value]
+    if name in ("past_covariates", "future_covariates", "static") and isinstance(value, str):
+        return [value]
+    return [*value] if isinstance(value, tuple | pd.Index) else value
+
+
+def _named(
+    ahead: pd.DataFrame,
+    targets: Sequence[str],
+    levels: Sequence[float],
+    ends: Mapping[float, tuple[float, float]],
+) -> pd.DataFrame:
+    """An answer with the quantiles that were asked for, under the names that they were asked by."""
+    names = [name for name in ahead.columns if not _is_quantile(name, targets)]
+    columns: dict[str, Any] = {}
+    for name in names:
+        columns[name] = ahead[name]
+        if name in targets:
+            columns |= {f"{name} {each}": ahead[f"{name} {each}"] for each in sorted(set(levels))}
+            for share, (low, high) in ends.items():
+                columns[f"{name}-lo-{share:g}"] = ahead[f"{name} {low}"]
+                columns[f"{name}-hi-{share:g}"] = ahead[f"{name} {high}"]
+    return pd.DataFrame(columns)
+
+
+def _is_quantile(name: str, targets: Sequence[str]) -> bool:
+    own, _, level = name.rpartition(" ")
+    return own in targets and level.replace(".", "", 1).isdigit()
+
+
+def _as_pandas(frame: Frame) -> tuple[Any, Callable[[pd.DataFrame], Frame]]:
+    """A frame of pandas, and how to make one of the caller's kind of another; files stay."""
+    if isinstance(frame, str | Path):
+        return frame, _same
+    if isinstance(frame, pd.DataFrame):
+        time = frame.index.name or "time"
+        if isinstance(frame.index, pd.DatetimeIndex) and time not in frame.columns:
+            return frame, lambda ahead: ahead.set_index(time) if time in ahead else ahead
+        return frame, _same
+    try:
+        own = nw.from_native(frame, eager_only=True)
+    except TypeError:
+        raise UsageError(
+            "expected a DataFrame of pandas or Polars, an Arrow table or a file, got "
+            f"{type(frame).__name__}"
+        ) from None
+    table = own.to_pandas()
+    if own.implementation.is_polars():
+        return table, lambda ahead: nw.from_native(ahead).to_polars()
+    if own.implementation.is_pyarrow():
+        return table, lambda ahead: nw.from_native(ahead).to_arrow()
+    return table, _same

@@ -1,0 +1,262 @@
+"""Forecaster: fitted to frames, by the sequence of the command."""
+
+import os
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+import torch
+from sklearn.base import clone
+
+import forecaster
+from forecaster import Forecaster, experiment
+from forecaster.config import load
+from forecaster.errors import ConfigError, DataError, UsageError
+
+ROWS, HORIZON = 480, 6
+OPTIONS = {"model.width": 4, "model.feed_forward": 4, "train.updates": 20}
+
+
+def made(**changes: object) -> Forecaster:
+    given = {"attention": "prob", "horizon": HORIZON, "epochs": 1, "options": OPTIONS}
+    return Forecaster(**given | changes)
+
+
+def wide() -> pd.DataFrame:
+    random, steps = np.random.default_rng(0), np.arange(ROWS)
+    waves = 10 + 3 * np.sin(steps * np.pi / 12)
+    return pd.DataFrame(
+        {
+            "ds": pd.date_range("2024-01-01", periods=ROWS, freq="h"),
+            "load": waves + random.normal(size=ROWS),
+            "warmth": 20 + random.normal(size=ROWS),
+        }
+    )
+
+
+def long() -> pd.DataFrame:
+    frame = wide()[["ds", "load"]].rename(columns={"load": "y"})
+    parts = [frame.assign(unique_id=name, y=frame["y"] * scale) for name, scale in NAMES.items()]
+    return pd.concat(parts, ignore_index=True)[["unique_id", "ds", "y"]]
+
+
+NAMES = {"north": 1.0, "south": 10.0}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Forecaster:
+    """Fitted to the column load of the wide frame."""
+    folder = tmp_path_factory.mktemp("empty")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        found = made(target="load", features="S").fit(wide())
+    assert os.listdir(folder) == [], "neither files nor a tracker"
+    return found
+
+
+@pytest.fixture(scope="module")
+def panel() -> Forecaster:
+    return made().fit(long())
+
+
+@pytest.fixture(scope="module")
+def warm() -> Forecaster:
+    """Reads a temperature that is known ahead."""
+    return made(target="load", future_covariates="warmth").fit(wide())
+
+
+class TestFit:
+    def test_the_weights_are_those_of_the_command(self, model, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        wide().to_csv("own.csv", index=False)
+        sets = [f"{key}={value}" for key, value in OPTIONS.items()]
+        flags = {
+            "data": "own.csv", "attn": "prob", "horizon": HORIZON, "epochs": 1,
+            "target": "load", "features": "S",
+        }  # fmt: skip
+        found = experiment.run(load(None, sets, flags), lambda said: None, lambda metrics: None)
+        theirs, own = found.bundle.tensors(), model.bundle.tensors()
+        assert {file: {*each} for file, each in theirs.items()} == {
+            file: {*each} for file, each in own.items()
+        }
+        for file, tensors in own.items():
+            for name, tensor in tensors.items():
+                assert torch.equal(tensor, theirs[file][name]), f"{file}: {name}"
+
+    def test_a_run_is_kept_and_tracked_where_that_is_asked_for(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        tracked = made(target="load", features="S").fit(wide(), track=True)
+        (folder,) = [each for each in (tmp_path / "runs").iterdir() if each.is_dir()]
+        assert folder.name.startswith("frame-6-prob-s0-")
+        assert tracked.bundle.about["run_id"]
+        assert (tmp_path / "mlflow.db").exists()
+
+    def test_an_index_of_stamps_is_the_time(self, model):
+        frame = wide().set_index("ds")
+        found = made(target="load", features="S").fit(frame)
+        ahead = found.predict()
+        assert isinstance(ahead.index, pd.DatetimeIndex)
+        assert ahead.index.name == "ds"
+        assert ahead["load"].to_numpy() == pytest.approx(model.predict()["load"].to_numpy())
+
+    @pytest.mark.parametrize(
+        ("changes", "error", "said"),
+        [
+            ({"horizon": -1}, UsageError, r"^Forecaster\(horizon=\): .*or equal to 1, got -1"),
+            ({"attention": "probe"}, UsageError, r"^Forecaster\(attention=\): .*probe"),
+            ({"options": {"train.lrr": 1}}, UsageError, r"options=\{'train.lrr': \.\.\.\}.*lr"),
+            ({"config": "nope"}, UsageError, r"nope"),
+            ({"target": "nope"}, DataError, r"the frame.*nope"),
+        ],
+    )
+    def test_parameters_are_checked_with_the_words_of_the_command(self, changes, error, said):
+        with pytest.raises(error, match=said):
+            made(**changes).fit(wide())
+
+    def test_a_variable_of_the_environment_is_to_blame_for_itself(self, monkeypatch):
+        monkeypatch.setenv("FORECASTER_TRAIN__LR", "fast")
+        with pytest.raises(ConfigError, match=r"\$FORECASTER_TRAIN__LR"):
+            made().fit(wide())
+
+    def test_what_is_no_frame_is_refused(self):
+        with pytest.raises(UsageError, match=r"expected a DataFrame .* got list"):
+            made().fit([1.0, 2.0])
+
+    def test_a_frame_that_is_too_short_is_refused_with_its_rows(self):
+        with pytest.raises(DataError, match=r"20"):
+            made().fit(wide().head(20))
+
+
+class TestPredict:
+    def test_what_follows_the_frame(self, model):
+        ahead = model.predict(level=[50, 80], levels=[0.3])
+        ends = ["load-lo-50", "load-hi-50", "load-lo-80", "load-hi-80"]
+        assert [*ahead.columns] == ["ds", "load", "load 0.3", *ends]
+        assert len(ahead) == HORIZON
+        assert ahead["ds"].iloc[0] == wide()["ds"].iloc[-1] + pd.Timedelta("1h")
+        rising = ahead[["load-lo-80", "load-lo-50", "load", "load-hi-50", "load-hi-80"]].to_numpy()
+        assert (np.diff(rising, axis=1) >= 0).all()
+        quantiles = model.predict(levels=(0.1, 0.9))
+        assert ahead["load-lo-80"].tolist() == quantiles["load 0.1"].tolist()
+        assert ahead["load-hi-80"].tolist() == quantiles["load 0.9"].tolist()
+
+    def test_another_history_and_fewer_steps(self, model):
+        ahead = model.predict(wide().head(400), horizon=2)
+        assert ahead["ds"].tolist() == wide()["ds"].iloc[400:402].tolist()
+
+    def test_long_frames_keep_their_ids(self, panel):
+        ahead = panel.predict(level=50)
+        assert [*ahead.columns] == ["unique_id", "ds", "y", "y-lo-50", "y-hi-50"]
+        assert ahead["unique_id"].tolist() == ["north"] * HORIZON + ["south"] * HORIZON
+
+    @pytest.mark.parametrize("kind", [pl.DataFrame, pa.Table.from_pandas])
+    def test_a_frame_of_another_library_comes_back_as_one(self, panel, kind):
+        ahead = panel.predict(kind(long()), level=50)
+        plain = panel.predict(long(), level=50)
+        assert isinstance(ahead, type(kind(long())))
+        table = ahead.to_pandas()
+        assert table["y"].tolist() == plain["y"].tolist()
+        assert [*table.columns] == [*plain.columns]
+
+    def test_what_is_known_ahead(self, warm):
+        future = ahead_of(0.0)
+        assert len(warm.predict(future=future)) == HORIZON
+        with pytest.raises(UsageError, match=r"wants warmth for the 6 steps ahead"):
+            warm.predict()
+
+    @pytest.mark.parametrize("level", [0, 100, -5])
+    def test_a_level_is_a_percentage(self, model, level):
+        with pytest.raises(UsageError, match=r"percentages between 0 and 100"):
+            model.predict(level=level)
+
+    def test_a_level_that_no_window_backs_is_refused(self, model):
+        with pytest.raises(UsageError, match=r"^level=99\.9: .*quantiles from .* got 0\.0005"):
+            model.predict(level=99.9)
+
+    def test_nothing_before_it_is_fitted(self):
+        with pytest.raises(UsageError, match=r"not fitted yet: call fit"):
+            made().predict()
+
+
+def ahead_of(warmer: float) -> pd.DataFrame:
+    stamps = pd.date_range(wide()["ds"].iloc[-1], periods=HORIZON + 1, freq="h")[1:]
+    return pd.DataFrame({"ds": stamps, "warmth": 20.0 + warmer})
+
+
+class TestJudge:
+    def test_evaluate_has_the_figures_of_the_test_split(self, model):
+        found, test = model.evaluate(), model.bundle.metrics["test"]
+        assert [*found.index[:2]] == ["model", "network"]
+        assert found.loc["model", "mse"] == test["mse"]
+        floor = test["best_floor"]
+        assert found.loc[floor, "skill"] == test["floors"][floor]["skill"]
+
+    def test_cross_validate_trains_anew_at_each_cutoff(self, model):
+        kept = model.bundle
+        found = made(target="load", features="S").cross_validate(wide(), cutoffs=2)
+        assert model.bundle is kept
+        assert [*found.index] == [1, 2]
+        assert (found["first"] <= found["last"]).all()
+        assert found["last"].iloc[0] < found["first"].iloc[1]
+        assert found["mse"].between(0.01, 2).all()
+        assert {"covered_80", "best_floor", "best_floor_mse"} <= {*found.columns}
+
+    def test_cutoffs_of_a_fit_stand_in_its_metrics(self):
+        found = made(target="load", features="S").fit(wide(), cutoffs=2)
+        assert found.bundle.metrics["cutoffs"]["count"] == 2
+
+
+class TestKeep:
+    def test_what_was_saved_forecasts_the_same(self, model, tmp_path):
+        folder = model.save(tmp_path / "model")
+        loaded = Forecaster.load(folder)
+        assert loaded.predict(wide(), level=80).equals(model.predict(level=80))
+        with pytest.raises(UsageError, match=r"give a history"):
+            loaded.predict()
+
+    def test_scikit_learn_clones_it(self, model):
+        copy = clone(model)
+        assert copy.get_params() == model.get_params()
+        assert copy.set_params(horizon=9).horizon == 9
+        with pytest.raises(UsageError, match=r"not fitted"):
+            _ = copy.bundle
+        with pytest.raises(UsageError, match=r"unknown parameter 'horizons'"):
+            copy.set_params(horizons=9)
+
+
+class TestShow:
+    def test_the_text_says_what_was_fitted_and_what_it_is_worth(self, model):
+        first, *rest = repr(model).splitlines()
+        assert first.startswith("Forecaster(attention='prob', horizon=6, target='load'")
+        assert rest[0] == "  fitted to 1 column every h: reads 48 steps, forecasts 6"
+        assert "test windows: MSE" in rest[2]
+        assert "against the best floor" in rest[3]
+        assert repr(made()).startswith("Forecaster(attention='prob'")
+
+    def test_a_picture_has_the_history_the_forecast_and_its_band(self, model):
+        (axis,) = model.plot().axes
+        history, ahead, _ = axis.get_lines()
+        assert len(history.get_xdata()) == 2 * HORIZON
+        assert list(ahead.get_ydata()) == model.predict()["load"].tolist()
+        assert [each.get_label() for each in axis.collections] == ["80 %"]
+
+    def test_scenarios_are_drawn_with_their_difference(self, warm):
+        futures = {"as it is": ahead_of(0), "5 degrees warmer": ahead_of(5)}
+        above, below = warm.plot(future=futures).axes
+        assert [line.get_label() for line in above.get_lines()][1:3] == [*futures]
+        base, warmer = (warm.predict(future=each)["load"].to_numpy() for each in futures.values())
+        assert list(below.get_lines()[0].get_ydata()) == list(warmer - base)
+
+    def test_a_series_of_a_panel_is_chosen_by_its_name(self, panel):
+        (axis,) = panel.plot(series="south").axes
+        ahead = panel.predict()
+        wanted = ahead.loc[ahead["unique_id"] == "south", "y"].tolist()
+        assert list(axis.get_lines()[1].get_ydata()) == wanted
+        with pytest.raises(UsageError, match=r"no series 'sout'. Did you mean 'south'\?"):
+            panel.plot(series="sout")
+
+
+def test_the_version_is_that_of_the_distribution():
+    assert forecaster.__version__.count(".") == 2
