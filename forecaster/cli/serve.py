@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from forecaster import extras
 from forecaster.cli.options import MODEL, Device, Gpus, Ray, check_gpus
 from forecaster.cli.output import row, say
 from forecaster.errors import ForecasterError, UnavailableError, UsageError
@@ -66,6 +67,7 @@ def serve(
     if new_key is not None:
         _new_key(new_key)
         return
+    extras.check("uvicorn", "forecaster serve")
     check_gpus(gpus, ray)
     if ray is not None and workers > 1:
         raise UsageError("--workers is for one machine without Ray: with --ray, give --replicas")
