@@ -36,6 +36,7 @@ from forecaster.files import sync, write
 from forecaster.intervals import Conditions, Intervals
 from forecaster.model import ForecastModel, Task
 from forecaster.parts import NETWORK, Blend, Network, Part, kind_of
+from forecaster.resources import MANIFEST
 from forecaster.schema import Schema
 
 if TYPE_CHECKING:
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
 
 FORMAT = 6
 OLD = "forecaster 0.1.0, which reads format 4."
-MANIFEST = "MANIFEST.sha256"
 WEIGHTS = "model.safetensors"
 INTERVALS = "intervals.safetensors"
 JSON_FILES = ("config.json", "schema.json", "metrics.json", "about.json", "parts.json")
@@ -286,10 +286,6 @@ def _check_format(folder: Path, about_json: bytes, manifest: bytes) -> None:
         f"{folder} has bundle format {found}, but this version of forecaster reads format "
         f"{FORMAT}: {remedy}"
     )
-
-
-def is_bundle(folder: Path) -> bool:
-    return (folder / MANIFEST).is_file()
 
 
 def digest_of(folder: Path) -> str:

@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forecaster import resources, unfinished
-from forecaster.bundle import MANIFEST, Bundle, is_bundle, load, versions
+from forecaster.bundle import Bundle, load, versions
 from forecaster.errors import BundleError, StorageError
+from forecaster.resources import MANIFEST, is_bundle
 
 if TYPE_CHECKING:
     from forecaster.config import RunConfig

@@ -17,6 +17,7 @@ from forecaster.datasets import Items, Scaler
 from forecaster.datasets.items import id_parts
 from forecaster.errors import DataError, UnavailableError, UsageError, of_status
 from forecaster.notices import Notice, NoticeCode, ShortHistory
+from forecaster.resources import MANIFEST, is_bundle
 from forecaster.schema import Schema
 
 if TYPE_CHECKING:
@@ -467,13 +468,13 @@ def load_bundle(
     a child process that ends. Raises UnavailableError or UsageError when there is none, BundleError
     when it is damaged, and what `fetch` does.
     """
-    from forecaster.bundle import is_bundle, load
+    from forecaster.bundle import load
 
     folder = Path(source)
     if is_bundle(folder):
         return load(folder)
     if folder.is_dir():
-        raise UnavailableError(f"the folder {folder} holds no bundle (no MANIFEST.sha256)")
+        raise UnavailableError(f"the folder {folder} holds no bundle (no {MANIFEST})")
     with tempfile.TemporaryDirectory(prefix="forecaster-") as temporary:
         origin = (fetch or _download)(str(source), Path(temporary))
         return replace(load(Path(temporary)), origin=origin)

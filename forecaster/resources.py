@@ -12,8 +12,14 @@ PACKAGE = Path(__file__).resolve().parent
 CHECKOUT = PACKAGE.parent
 CODE = ":!benchmarks/results"
 """What git is asked about: all but the figures, which one benchmark after another replaces."""
+MANIFEST = "MANIFEST.sha256"
+"""What makes a folder a bundle, with the digest of each of its files."""
 TRACKING = "sqlite:///mlflow.db"
 """MLflow's store in the working directory."""
+
+
+def is_bundle(folder: Path) -> bool:
+    return (folder / MANIFEST).is_file()
 
 
 def _folder(inside: str, beside: str) -> Path:

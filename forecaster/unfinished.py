@@ -19,6 +19,7 @@ from filelock import FileLock, Timeout
 
 from forecaster import files
 from forecaster.errors import DataError, StorageError, UsageError
+from forecaster.resources import is_bundle
 
 if TYPE_CHECKING:
     from forecaster.config import Loaded, RunConfig
@@ -160,7 +161,7 @@ def find(which: str) -> Path:
         if (folder / FACTS).is_file():
             return folder
     for base in (Path(plain), RUNS / plain):
-        if (base / "MANIFEST.sha256").is_file():
+        if is_bundle(base):
             raise UsageError(
                 f"{base} is finished, there is nothing to resume: forecaster predict --model {base}"
             )

@@ -24,12 +24,12 @@ from forecaster.bundle import (
     SECTIONS,
     UNSAID,
     WEIGHTS,
-    is_bundle,
     load,
 )
 from forecaster.errors import BundleError, StorageError
 from forecaster.intervals import Conditions
 from forecaster.predict import Forecaster, keep
+from forecaster.resources import is_bundle
 from tests.bundles import LEVELS, MODELS, sign, unsaved, warning
 
 

@@ -102,8 +102,7 @@ def _check_models(names: list[str], registry: Any) -> None:
     """Raises UnavailableError for a model that does not exist. One that nobody can tell about, for
     the tracker is away, is left to the service, which looks again; so is one that the environment
     names, as for a service that is there before its first model."""
-    from forecaster.bundle import MANIFEST, is_bundle
-    from forecaster.resources import tracking_uri
+    from forecaster.resources import MANIFEST, is_bundle, tracking_uri
 
     names = [name.strip() for name in names]
     for name in names:
