@@ -382,7 +382,7 @@ class TrackConfig(Section):
     """MLflow's address; by default $MLFLOW_TRACKING_URI, else sqlite:///mlflow.db."""
     experiment: str = "forecaster"
     register_model: bool = True
-    """Register the model and let the alias champion follow the best one."""
+    """Register the model and let it challenge the champion (docs/serving.md)."""
 
 
 class _Values(Section):

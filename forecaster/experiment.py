@@ -22,7 +22,7 @@ from forecaster.datasets.oddities import sentences
 from forecaster.errors import DataError, DivergedError
 from forecaster.evaluate import Score
 from forecaster.intervals import Intervals
-from forecaster.judge import draw, flat_metrics, judge, validate
+from forecaster.judge import contested, draw, flat_metrics, judge, validate
 from forecaster.model import ForecastModel
 from forecaster.parts import Blend, Network, Part, fit_and_weigh
 from forecaster.predict import Forecaster, keep
@@ -148,9 +148,11 @@ def run(
         tracked.metrics({**flat_metrics(metrics), **flat(metrics.get("cutoffs"))}, logged)
         registered = ""
         if config.track.register_model:
-            task = {"data.digest": problem.digest, "borders": str(about["borders"])}
-            score = metrics["validation_mse"]
-            registered = tracked.register(logged, bundle.name, score, task).sentence
+            task = {
+                "data.digest": problem.digest, "borders": str(about["borders"]),
+                "windows": made.windows,
+            }  # fmt: skip
+            registered = tracked.register(logged, bundle.name, made.errors, task).sentence
         own.remove()
         return Result(name, tracked.id, bundle, folder, registered, tracked.ui_command, metrics)
 
@@ -173,10 +175,15 @@ class Ready:
 
 @dataclass(frozen=True)
 class Made:
-    """A model that has been trained and judged; its bundle is in memory alone."""
+    """A model that has been trained and judged; its bundle is in memory alone.
+
+    `errors` and `windows` are what it is compared with the champion by (`contested`).
+    """
 
     bundle: Bundle
     figures: "dict[str, Figure]"
+    errors: list[float]
+    windows: str
 
 
 def prepare(problem: Problem, say: Say, team: Team = ALONE) -> Ready:
@@ -225,6 +232,7 @@ def make(
     )  # fmt: skip
     tried, served, weighed = make_blend(problem, model, device, say)
     validation, (intervals, about["intervals"]) = validate(problem, served, device)
+    errors, windows = contested(problem, validation, served, device)
     metrics = {
         **_training(fitted, ready.train, say, _memory(ready.expected, device)),
         **weighed,
@@ -247,7 +255,8 @@ def make(
     network = served.network
     weights = {} if network is None else dict(network.state_dict())
     parts = Share.of(served)
-    return Made(Bundle(config, final.schema, weights, metrics, about, intervals, parts), figures)
+    bundle = Bundle(config, final.schema, weights, metrics, about, intervals, parts)
+    return Made(bundle, figures, errors, windows)
 
 
 def _show_again(

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from forecaster.bundle import Bundle
+from forecaster.contest import stretches
 from forecaster.datasets import Batch, Windows
 from forecaster.evaluate import (
     SHARES,
@@ -54,6 +55,19 @@ def validate(
             found = own.score(whole)
             return found, find_intervals(problem, model, device, own)
     return score(forecast_with(model), whole), find_intervals(problem, model, device)
+
+
+def contested(problem: Problem, found: Score, model: Blend, device: str) -> tuple[list[float], str]:
+    """The errors by which a model is compared with the champion, by stretch, and of which windows.
+
+    They are of the calibrating windows, which chose nothing of it; where nothing is calibrated, of
+    all of validation. `found` is the score on all.
+    """
+    windows = problem.validation(device) if problem.uncalibrated else problem.calibrating(device)
+    if windows.items is not None and not problem.uncalibrated:
+        found = score(forecast_with(model), windows)
+    each, steps = found.by_window[-len(windows) :], found.steps
+    return stretches(each, windows.horizon, steps), f"{len(windows)} of steps {windows.span}"
 
 
 def find_intervals(

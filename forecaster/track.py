@@ -18,7 +18,6 @@ import ctypes
 import itertools
 import json
 import logging
-import math
 import os
 import re
 import shutil
@@ -67,7 +66,7 @@ from mlflow.utils import request_utils
 from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT, MLFLOW_PARENT_RUN_ID, MLFLOW_RUN_NOTE
 from mlflow.version import VERSION as MLFLOW
 
-from forecaster import extras, signals, spools
+from forecaster import contest, extras, signals, spools
 from forecaster.errors import ForecasterError, Stopped, StorageError, UnavailableError, UsageError
 from forecaster.lookup import did_you_mean, model_reference
 from forecaster.progress import Say
@@ -82,8 +81,11 @@ if TYPE_CHECKING:
 
 PREFIX = "forecaster-"
 """How the registered names of forecaster begin."""
-CHAMPION = "champion"
-SCORE = "validation_mse"
+CHAMPION, CHALLENGER = "champion", "challenger"
+DECISION, PROMOTED = "decision", "promoted"
+"""Tags of a version: what became of it as it challenged the champion, and who promoted it when."""
+LOOKS = 9
+"""How often a champion is looked at again at most, where runs of a server end at the same time."""
 BUNDLE = "artifacts/bundle"
 """Where the bundle lies within a logged model."""
 REQUIREMENTS = (
@@ -244,16 +246,17 @@ class Run:
         return _models(self._spool).get(model)
 
     def register(
-        self, model: str, name: str, score: float, task: Mapping[str, str]
+        self, model: str, name: str, errors: Sequence[float], task: Mapping[str, str]
     ) -> Registration:
         """Register what `log_model` returned, or MLflow's id of a model, as a version of `name`.
 
-        `score` is its validation error, `task` what makes scores comparable. In a local sqlite
-        store the alias champion goes to the better one of the same task; else it is left alone.
-        Where MLflow does not answer, the model is registered later.
+        The rule of `contest` says whether it becomes the champion: `errors` are its `stretches`,
+        `task` what makes those comparable. Where MLflow does not answer, all of it happens later.
         """
         handle = uuid4().hex
-        self._tell("register", model=model, name=name, score=score, task=dict(task), handle=handle)
+        self._tell(
+            "register", model=model, name=name, errors=[*errors], task=dict(task), handle=handle
+        )
         self.settle()
         made = self._spool.state.get("registered", {}).get(handle)
         if made is None:
@@ -705,37 +708,128 @@ def _register(
     doubt: bool,
 ) -> Registration:
     """Make a logged model the next version of a name, or see which one it was made."""
-    name, task = line["name"], line["task"]
-    local = _database(_registry(uri)) is not None
+    name = line["name"]
+    tags = contest.tags_of(line["errors"], line["task"])
     with _locked(_registry(uri)):
         with _accepting("RESOURCE_ALREADY_EXISTS"):
             client.create_registered_model(name)
-        tags = {**task, SCORE: repr(line["score"])}
         versions = client.search_model_versions(f"name='{name}'") if doubt else []
-        made = next((each for each in versions if (each.run_id, each.tags) == (run, tags)), None)
+        made = next(
+            (each for each in versions if each.run_id == run and tags.items() <= each.tags.items()),
+            None,
+        )
         if made is None:
             # not "models:/...", which a local registry would look up in MLflow's global store
             source = client.get_logged_model(model).artifact_location
             made = client.create_model_version(name, source, run_id=run, tags=tags, model_id=model)
         number = str(made.version)
-        if not local:
-            shown = without_password(uri)
-            move = f"set_registered_model_alias('{name}', '{CHAMPION}', '{number}')"
-            sentence = (
-                f"{name} version {number} is registered; the alias {CHAMPION} of a shared "
-                f"store is left alone. To move it: "
-                f"python -c \"import mlflow; mlflow.MlflowClient('{shown}').{move}\""
+        if DECISION in made.tags:
+            wins = _aliases(client, name).get(CHAMPION) == number
+            return Registration(name, number, wins, made.tags[DECISION])
+        wins, sentence = _challenge(client, name, number)
+        client.set_model_version_tag(name, number, DECISION, sentence)
+    return Registration(name, number, wins, sentence)
+
+
+def _challenge(client: MlflowClient, name: str, own: str) -> tuple[bool, str]:
+    """Let a version challenge the champion of its name; whether it is the champion, and a sentence.
+
+    A server cannot compare an alias and set it at once. So what was set is looked at again, and of
+    runs that end at the same time each lets the others challenge in the order of their versions,
+    as if they had ended one after another: whoever looks last puts right what the first missed.
+    """
+    base: str | None = None
+    rivals: list[contest.Entry] = []
+    for look in range(LOOKS):
+        # before the alias: a version is decided after its alias is set
+        versions = {
+            str(each.version): each.tags for each in client.search_model_versions(f"name='{name}'")
+        }
+        now = _aliases(client, name).get(CHAMPION)
+        if now is not None and now not in versions:  # it came in between
+            versions[now] = client.get_model_version(name, now).tags
+        if look == 0 or now not in {each.version for each in rivals}:
+            base = now
+        if base == own:
+            return True, f"{name} version {own} is the champion"
+        rivals = [
+            contest.Entry.of(number, versions[number])
+            for number in sorted(versions, key=int)
+            if number == own
+            or (
+                (number != base and contest.ERRORS in versions[number])
+                and (DECISION not in versions[number] or (look > 0 and int(number) > int(own)))
             )
-            return Registration(name, number, champion=False, sentence=sentence)
-        now = client.get_registered_model(name).aliases.get(CHAMPION)
-        if str(now) == number:
-            return Registration(name, number, True, f"{name} version {number} is the champion")
-        champion = None if now is None else client.get_model_version(name, now)
-        wins, reason = _contest(line["score"], task, champion)
-        if wins:
-            client.set_registered_model_alias(name, CHAMPION, number)
-    outcome = "is the champion" if wins else "is registered, but not the champion"
-    return Registration(name, number, wins, f"{name} version {number} {outcome}: {reason}")
+        ]
+        champion = None if base is None else contest.Entry.of(base, versions[base])
+        champion, decisions = contest.served(champion, rivals)
+        if champion is None or champion.version == now:
+            break
+        client.set_registered_model_alias(name, CHAMPION, champion.version)
+    decision = decisions[own]
+    if champion is not None and champion.version == own:
+        _drop_challenger(client, name, own)
+        return True, f"{name} version {own} is the champion: {decision.reason}"
+    if not decision.open:
+        return False, f"{name} version {own} is registered, but not the champion: {decision.reason}"
+    client.set_registered_model_alias(name, CHALLENGER, own)
+    reason = decision.reason
+    if decision.wins and champion is not None:
+        reason = f"version {champion.version} came at the same time and is better"
+    return False, (
+        f"{name} version {own} is a challenger, not the champion: {reason}. To serve it all the "
+        f"same: forecaster promote {name}/{own}"
+    )
+
+
+def _aliases(client: MlflowClient, name: str) -> dict[str, str]:
+    """The version of each alias."""
+    return {key: str(each) for key, each in client.get_registered_model(name).aliases.items()}
+
+
+def _drop_challenger(client: MlflowClient, name: str, champion: str) -> None:
+    if _aliases(client, name).get(CHALLENGER) == champion:
+        client.delete_registered_model_alias(name, CHALLENGER)
+
+
+def promote(reference: str) -> str:
+    """Make a registered version the champion; a sentence says what was before and how to go back.
+
+    `reference`: NAME/VERSION, NAME@alias, or the id of the run that registered it. Raises
+    UsageError for what does not exist or names no version, UnavailableError when the store cannot
+    be used.
+    """
+    parts = model_reference(reference)
+    uri = tracking_uri()
+    client = _client(uri, existing=True)
+    with _explained(uri), _locked(_registry(uri)):
+        name, number = _chosen(client, reference, parts)
+        before = _aliases(client, name).get(CHAMPION)
+        if before == number:
+            return f"{name} version {number} is the champion already"
+        client.set_registered_model_alias(name, CHAMPION, number)
+        _drop_challenger(client, name, number)
+        instead = "there was none before" if before is None else f"version {before} was before"
+        at = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
+        client.set_model_version_tag(name, number, PROMOTED, f"by hand at {at}; {instead}")
+    back = "" if before is None else f". To go back: forecaster promote {name}/{before}"
+    return f"{name} version {number} is the champion; {instead}{back}"
+
+
+def _chosen(
+    client: MlflowClient, reference: str, parts: Mapping[str, str | None]
+) -> tuple[str, str]:
+    """The name and the number of the version that is meant."""
+    if parts["run"] is not None and (run := _find_run(client, parts["run"])):
+        if made := client.search_model_versions(f"run_id='{run}'"):
+            newest = max(made, key=lambda each: int(each.version))
+            return str(newest.name), str(newest.version)
+        raise UsageError(f"the run {run} has registered no model")
+    origin = _location(client, **parts)[1]
+    if parts["version"] is None and parts["alias"] is None:
+        what = f"{origin['name']}/VERSION" if origin else "NAME/VERSION, or the id of a run"
+        raise UsageError(f"'{reference}' names no version: say {what}")
+    return origin["name"], origin["version"]
 
 
 def _limits(uri: str, stage: int) -> tuple[float | None, float | None, int]:
@@ -1050,22 +1144,6 @@ def _location_in_run(client: MlflowClient, run: str, part: str | None) -> str:
             f"{f' {part}' if part else ''}. Its models: {names}."
         )
     return str(max(wanted, key=lambda model: model.creation_timestamp).artifact_location)
-
-
-def _contest(score: float, task: Mapping[str, str], champion: Any) -> tuple[bool, str]:
-    """Whether a model with this score takes the place of the champion, and why."""
-    if not math.isfinite(score):
-        return False, f"its validation MSE is {score}"
-    if champion is None:
-        return True, "there was none"
-    differences = [key for key in task if champion.tags.get(key) != task[key]]
-    if differences or SCORE not in champion.tags:
-        return True, (
-            f"version {champion.version} was judged on another task "
-            f"({', '.join(differences) or SCORE} differs), so the two cannot be compared"
-        )
-    best = float(champion.tags[SCORE])
-    return score < best, f"validation MSE {score:.4g}, version {champion.version} has {best:.4g}"
 
 
 def _schema(frame: "pd.DataFrame") -> Schema:

@@ -13,6 +13,7 @@ from pathlib import Path
 from textwrap import dedent
 from urllib.request import urlopen
 
+import numpy as np
 import pytest
 import yaml
 from matplotlib.figure import Figure
@@ -70,7 +71,7 @@ def logged(uri, home, forecaster):
         tags = {"attn": "prob", "data": "toy", "horizon": str(HORIZON)}
         model = run.log_model(home / "some bundle", "toy run.1", example, forecast, HORIZON, tags)
         run.metrics({"test_mse": 0.25, "column/Zürich °C/mae": 2.0}, model)
-        run.register(model, NAME, 0.5, TASK)
+        run.register(model, NAME, [0.5] * 4, TASK)
         id = run.model_id(model)
     return run.id, id
 
@@ -516,47 +517,181 @@ def test_model_belongs_to_its_run(logged, client):
     assert [output.model_id for output in client.get_run(run).outputs.model_outputs] == [model]
 
 
-def test_champion_moves_to_the_better_model_of_one_task(logged, client):
-    other = {**TASK, "borders": "[1, 2, 4]"}
+LOCAL_AND_SHARED = pytest.mark.parametrize("shared", [False, True])
+
+
+@pytest.fixture
+def contest(logged, client, monkeypatch):
+    """Registers versions of a name of its own, in a store that may look like a server."""
+    with track.start(RunConfig(), "x", {}) as run:
+
+        def register(name, error, task=TASK, shared=False):
+            if shared:
+                monkeypatch.setattr(track, "_locked", lambda uri: nullcontext())
+            return run.register(logged[1], name, errors(error), task)
+
+        yield register
+
+
+def errors(mean):
+    """Of six stretches, some of them harder than others for every model."""
+    return [mean * factor for factor in (1, 2, 0.5, 1, 3, 0.25)]
+
+
+def aliases(client, name):
+    return {key: str(each) for key, each in client.get_registered_model(name).aliases.items()}
+
+
+@LOCAL_AND_SHARED
+def test_champion_moves_to_the_better_model_of_one_task(contest, client, shared):
+    name, other = f"forecaster-contest-{shared}", {**TASK, "borders": "[1, 2, 4]"}
     contests = [
-        (0.5, TASK, True, "version 1 is the champion: there was none"),
-        (0.6, TASK, False, "but not the champion: validation MSE 0.6, version 1 has 0.5"),
-        (0.5, TASK, False, "validation MSE 0.5, version 1 has 0.5"),
-        (math.nan, TASK, False, "its validation MSE is nan"),
-        (0.4, TASK, True, "version 5 is the champion: validation MSE 0.4, version 1 has 0.5"),
-        (9.0, other, True, "version 5 was judged on another task (borders differs)"),
-    ]
+        (0.5, TASK, "champion", "version 1 is the champion: there was none"),
+        (0.6, TASK, "nothing", "version 2 is registered, but not the champion: MSE on the "
+         "calibrating half 0.775, version 1 has 0.6458"),
+        (0.5, TASK, "nothing", "calibrating half 0.6458, version 1 has 0.6458"),
+        (math.nan, TASK, "nothing", "its MSE on the calibrating half is nan"),
+        (0.3, TASK, "champion", "version 5 is the champion: MSE on the calibrating half 0.3875, "
+         "version 1 has 0.6458 (-0.26 ± 0.17 over 6 stretches)"),
+        (0.1, other, "challenger", "version 6 is a challenger, not the champion: version 5 was "
+         "judged on other data (borders), so errors do not compare. To serve it all the same: "
+         "forecaster promote NAME/6"),
+        (0.4, TASK, "nothing", "calibrating half 0.5167, version 5 has 0.3875"),
+        (0.2, TASK, "champion", "version 8 is the champion"),
+    ]  # fmt: skip
+    expected = {}
+    for number, (error, task, becomes, reason) in enumerate(contests, 1):
+        made = contest(name, error, task, shared)
+        assert (made.name, made.version) == (name, str(number))
+        assert made.champion is (becomes == "champion")
+        assert reason.replace("NAME", name) in made.sentence
+        if becomes != "nothing":
+            expected[becomes] = str(number)
+        assert aliases(client, name) == expected
+        tags = client.get_model_version(name, str(number)).tags
+        assert tags["decision"] == made.sentence
+        assert tags["calibrating_mse"] == f"{np.mean(errors(error)):.6g}"
+        assert task.items() <= tags.items()
+
+
+def test_a_difference_that_is_not_measurable_needs_a_hand(contest, client, logged):
+    contest("forecaster-close", 0.5)
     with track.start(RunConfig(), "x", {}) as run:
-        for number, (score, task, wins, reason) in enumerate(contests, 1):
-            made = run.register(logged[1], "forecaster-contest", score, task)
-            assert (made.name, made.version) == ("forecaster-contest", str(number))
-            assert made.champion is wins
-            assert reason in made.sentence
-    aliases = client.get_registered_model("forecaster-contest").aliases
-    assert {name: str(number) for name, number in aliases.items()} == {"champion": "6"}
-    version = client.get_model_version("forecaster-contest", "6")
-    assert version.tags == {**other, "validation_mse": "9.0"}
-    assert version.run_id == run.id
+        close = [*errors(0.5)[:5], 0.05]
+        made = run.register(logged[1], "forecaster-close", close, TASK)
+        assert not made.champion
+        assert "which is not measurable (-0.012 ± 0.025 over 6 stretches)" in made.sentence
+        few = run.register(logged[1], "forecaster-few", [0.5, 0.5, 0.5], TASK)
+        made = run.register(logged[1], "forecaster-few", [0.1, 0.1, 0.1], TASK)
+    assert (few.champion, made.champion) == (True, False)
+    assert "3 windows are too few to tell" in made.sentence
+    for name in ("forecaster-close", "forecaster-few"):
+        assert aliases(client, name) == {"champion": "1", "challenger": "2"}
 
 
-def test_a_champion_without_a_score_is_replaced(logged, client):
-    with track.start(RunConfig(), "x", {}) as run:
-        run.register(logged[1], "forecaster-old", 0.1, {})
-        client.delete_model_version_tag("forecaster-old", "1", "validation_mse")
-        made = run.register(logged[1], "forecaster-old", 0.2, {})
-    assert made.champion
-    assert "(validation_mse differs)" in made.sentence
-
-
-def test_champion_of_a_shared_store_is_left_alone(logged, client, monkeypatch):
-    monkeypatch.setattr(track, "_database", lambda uri: None)
-    with track.start(RunConfig(), "x", {}) as run:
-        made = run.register(logged[1], "forecaster-shared", 0.1, TASK)
+def test_a_champion_without_errors_is_not_replaced(contest, client):
+    contest("forecaster-old", 0.1, {})
+    client.delete_model_version_tag("forecaster-old", "1", "calibrating_errors")
+    made = contest("forecaster-old", 0.01, {})
     assert not made.champion
-    assert not client.get_registered_model("forecaster-shared").aliases
-    statement = made.sentence.partition('python -c "')[2].removesuffix('"')
-    exec(statement)
-    assert set(client.get_registered_model("forecaster-shared").aliases) == {"champion"}
+    assert "judged on other data (calibrating_errors)" in made.sentence
+    client.delete_model_version("forecaster-old", "1")
+    assert contest("forecaster-old", 0.2, {}).champion, "there is none"
+
+
+@pytest.mark.parametrize("second", [0.4, 0.2])
+@pytest.mark.parametrize("moment", ["before it is set", "after it was read"])
+def test_runs_of_a_server_that_end_together(moment, second, contest, client, monkeypatch):
+    """Another run registers and challenges while the first one is between two of its calls."""
+    name = f"forecaster-race-{second}-{moment}".replace(" ", "-")
+    contest(name, 0.5, shared=True)
+    call = {
+        "before it is set": "set_registered_model_alias",
+        "after it was read": "search_model_versions",
+    }[moment]
+    real, made = getattr(track.MlflowClient, call), []
+
+    def interrupted(self, *arguments, **options):
+        monkeypatch.setattr(track.MlflowClient, call, real)
+        before = real(self, *arguments, **options) if moment == "after it was read" else None
+        own = client.create_model_version(
+            name, "nowhere", tags=track.contest.tags_of(errors(second), TASK)
+        )
+        number = str(own.version)
+        made.append(track._challenge(client, name, number))
+        client.set_model_version_tag(name, number, "decision", made[0][1])
+        return before or real(self, *arguments, **options)
+
+    monkeypatch.setattr(track.MlflowClient, call, interrupted)
+    first = contest(name, 0.3, shared=True)
+    assert len(made) == 1
+    better = second < 0.3
+    assert aliases(client, name)["champion"] == ("3" if better else "2")
+    assert first.champion is not better
+    assert ("version 3" in first.sentence) is better
+
+
+def test_a_version_whose_contest_was_cut_short_challenges_with_the_next(contest, client):
+    contest("forecaster-cut", 0.5)
+    client.create_model_version(
+        "forecaster-cut", "nowhere", tags=track.contest.tags_of(errors(0.2), TASK)
+    )
+    made = contest("forecaster-cut", 0.4)
+    assert not made.champion
+    assert "version 2 has 0.2583" in made.sentence
+    assert aliases(client, "forecaster-cut") == {"champion": "2"}
+
+
+class TestPromote:
+    @pytest.mark.parametrize("named", ["{name}/2", "{name}@challenger", "models:/{name}/2"])
+    def test_by_hand(self, named, contest, client, logged):
+        name = f"forecaster-promote-{len(named)}"
+        contest(name, 0.5)
+        contest(name, 0.1, {})
+        assert aliases(client, name) == {"champion": "1", "challenger": "2"}
+        sentence = track.promote(named.format(name=name))
+        assert sentence == (
+            f"{name} version 2 is the champion; version 1 was before. To go back: forecaster "
+            f"promote {name}/1"
+        )
+        assert aliases(client, name) == {"champion": "2"}
+        promoted = client.get_model_version(name, "2").tags["promoted"]
+        assert promoted.startswith("by hand at 2")
+        assert promoted.endswith("version 1 was before")
+        assert track.promote(f"{name}/2") == f"{name} version 2 is the champion already"
+        assert track.promote(f"{name}/1").endswith(f"promote {name}/2")
+        assert not contest(name, 0.6).champion, "what was promoted by hand is the one to beat"
+        assert contest(name, 0.2).champion
+
+    def test_by_the_run(self, logged, client):
+        with track.start(RunConfig(), "x", {}) as run:
+            run.register(logged[1], "forecaster-by-run", [0.5] * 4, TASK)
+            run.register(logged[1], "forecaster-by-run", [0.6] * 4, TASK)
+        assert track.promote(run.id).startswith("forecaster-by-run version 2 is the champion;")
+        client.delete_registered_model_alias("forecaster-by-run", "champion")
+        assert track.promote("forecaster-by-run/1") == (
+            "forecaster-by-run version 1 is the champion; there was none before"
+        )
+
+    @pytest.mark.parametrize(
+        ("named", "words"),
+        [
+            (NAME, f"'{NAME}' names no version: say {NAME}/VERSION"),
+            (f"{NAME}/99", f"'{NAME}' has no version 99"),
+            ("forecaster-nope/1", "no model is registered as 'forecaster-nope'"),
+            ("0" * 32, "there is no run 0"),
+            ("a b", "'a b' names no model"),
+        ],
+    )
+    def test_what_names_no_version(self, named, words, logged):
+        with pytest.raises(UsageError, match=re.escape(words)):
+            track.promote(named)
+
+    def test_a_run_without_a_model(self, logged):
+        with track.start(RunConfig(), "x", {}) as run:
+            pass
+        with pytest.raises(UsageError, match="has registered no model"):
+            track.promote(run.id)
 
 
 # The way back
@@ -598,8 +733,8 @@ def test_without_a_champion_the_newest_version_is_meant(logged, client, forecast
         example = forecaster.example
         other = run.log_model(folder, "other", example, forecaster.predict(example), HORIZON, {})
         for _ in range(10):
-            run.register(logged[1], "forecaster-newest", 0.5, TASK)
-        run.register(other, "forecaster-newest", 0.6, TASK)
+            run.register(logged[1], "forecaster-newest", [0.5] * 4, TASK)
+        run.register(other, "forecaster-newest", [0.6] * 4, TASK)
     track.download("forecaster-newest", tmp_path / "champion")
     assert contents(tmp_path / "champion") != contents(folder)
     client.delete_registered_model_alias("forecaster-newest", "champion")
@@ -796,11 +931,11 @@ def test_a_server_keeps_runs_models_and_registrations(
         forecast = forecaster.predict(example)
         handle = run.log_model(home / "some bundle", "toy", example, forecast, HORIZON, {})
         run.metrics({"test_mse": 0.5}, handle)
-        made = run.register(handle, NAME, 0.5, TASK)
+        made = run.register(handle, NAME, [0.5] * 4, TASK)
         model = run.model_id(handle)
     assert run.ui_command.startswith(f"{address}/#/experiments/")
-    assert not made.champion
-    assert track.champions() == []
+    assert made.champion
+    assert track.champions() == [NAME]
     assert MlflowClient(address).get_run(run.id).info.status == "FINISHED"
     for number, reference in enumerate((run.id, model, NAME, f"{NAME}/1")):
         track.download(reference, tmp_path / str(number))
@@ -820,7 +955,7 @@ def test_the_slim_client_does_for_a_server(server, forecaster, home, tmp_path):
         with track.start(RunConfig(), "toy", {}) as run:
             forecast = ahead.predict(ahead.example)
             model = run.log_model(Path(folder), "toy", ahead.example, forecast, len(forecast), {})
-            print(run.register(model, name, 0.5, {}).version)
+            print(run.register(model, name, [0.5] * 4, {}).version)
         track.download(name, Path(fetched))
     """
     program = "import sys\nfrom pathlib import Path\n" + dedent(program)

@@ -246,7 +246,7 @@ def test_a_fault_from_the_start_to_the_end(fault, between, client, monkeypatch, 
         ahead = forecaster.predict(example)
         model = run.log_model(tmp_path / "bundle", name, example, ahead, HORIZON, {"a": "b"})
         run.metrics({"test_mse": 0.5}, model)
-        made = run.register(model, f"forecaster-{name}", 0.5, {})
+        made = run.register(model, f"forecaster-{name}", [0.5] * 4, {})
         ended = time.monotonic()
     assert time.monotonic() - ended < 8
     assert "does not answer" in said[0]
@@ -259,7 +259,7 @@ def test_a_fault_from_the_start_to_the_end(fault, between, client, monkeypatch, 
     until_left_alone()
     (synced,) = track.sync([])
     assert synced.left == ""
-    assert f"forecaster-{name} version 1 is registered" in synced.told
+    assert f"forecaster-{name} version 1 is the champion: there was none" in synced.told
     found = only_run(client, name)
     assert found.info.status == "FINISHED"
     assert_each_once(client, found.info.run_id, 5)
@@ -287,7 +287,7 @@ def test_each_answer_is_lost_once_while_all_is_uploaded(between, client, monkeyp
         # a single file stands for the hundred of the model
         keep_one_file(next(Path("runs").rglob("MLmodel")).parent)
         run.metrics({"test_mse": 0.5}, model)
-        run.register(model, "forecaster-answers", 0.5, {})
+        run.register(model, "forecaster-answers", [0.5] * 4, {})
     between.way = "lose"
     for fatal in range(1, 60):
         between.count, between.loses = 0, lambda count, fatal=fatal: count == fatal
@@ -394,7 +394,7 @@ def test_the_command_with_a_server_that_hangs(between, client, monkeypatch, tmp_
     between.way = "hand on"
     status, out, err = call("sync", folder)
     assert status == 0, err
-    assert "forecaster-small-M-all-5 version 1 is registered" in out
+    assert "forecaster-small-M-all-5 version 1 is the champion: there was none" in out
     found = only_run(client, "small-5-prob-s0")
     assert found.data.tags["forecaster.run"] == kept
     assert [point.step for point in client.get_metric_history(found.info.run_id, "train_loss")] == [

@@ -9,7 +9,18 @@ from typing import Annotated, NoReturn
 import typer
 
 from forecaster import extras, launch, signals
-from forecaster.cli import attentions, data, doctor, export, predict, reports, serve, sync, train
+from forecaster.cli import (
+    attentions,
+    data,
+    doctor,
+    export,
+    predict,
+    promote,
+    reports,
+    serve,
+    sync,
+    train,
+)
 from forecaster.cli.output import say
 from forecaster.errors import ForecasterError, Stopped, StorageError, UnavailableError
 
@@ -61,7 +72,8 @@ def overall(
 
 
 for command in (
-    train.train, train.evaluate, train.reproduce, train.tune, sync.sync, predict.predict,
+    train.train, train.evaluate, train.reproduce, train.tune, sync.sync, promote.promote,
+    predict.predict,
     export.export,
     serve.serve, reports.compare, reports.report, attentions.advise, attentions.attentions,
     train.config, doctor.doctor,

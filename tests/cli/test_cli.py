@@ -25,6 +25,7 @@ COMMANDS = [
     ("reproduce",),
     ("tune",),
     ("sync",),
+    ("promote",),
     ("predict",),
     ("export",),
     ("serve",),

@@ -153,7 +153,7 @@ def register(folder: Path, score: float) -> None:
     with track.start(RunConfig(), "toy", {}) as run:
         ahead = forecaster.predict(example)
         model = run.log_model(folder, "toy", example, ahead, HORIZON, {})
-        run.register(model, "swapped", score, {})
+        run.register(model, "swapped", [score] * 4, {})
 
 
 @pytest.mark.timeout(900)

@@ -1,0 +1,30 @@
+"""Choose by hand which model is served."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Version = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL", help="NAME/VERSION, NAME@alias, the id of a run or its bundle's folder."
+    ),
+]
+
+
+def promote(model: Version) -> None:
+    """Make a registered model the champion, which is served.
+
+    A service follows within half a minute. Training does this by itself where a model is
+    measurably better on the same data (docs/serving.md).
+
+    Example: forecaster promote forecaster-ETTh1-M-all-336/3
+    """
+    from forecaster import track
+
+    if Path(model).is_dir():
+        from forecaster.predict import load_bundle
+
+        model = str(load_bundle(model).about.get("run_id"))
+    print(track.promote(model))

@@ -1,0 +1,116 @@
+"""Which model of a name is served: the rule by which a challenger takes the champion's place.
+
+Models are compared by their squared errors on the half of validation that chose nothing, stretch of
+time by stretch (docs/evaluation.md). Nothing here knows where models are kept.
+"""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+LEAST, MOST = 4, 24
+"""Stretches that the windows are cut into: as many as they hold horizons, within these."""
+DEVIATIONS = 2.0
+"""Standard errors by which the mean difference has to lie below zero."""
+ERRORS, MSE = "calibrating_errors", "calibrating_mse"
+"""Tags of a version: its errors by stretch, and their mean."""
+
+
+def stretches(each: np.ndarray, horizon: int, steps: np.ndarray | None = None) -> list[float]:
+    """The mean squared errors of consecutive stretches of windows, of six digits.
+
+    `each` (n,) are the errors of the windows, nan where one has no value; they begin at `steps`
+    (n,), by default one after the other.
+    """
+    kept = ~np.isnan(each)
+    each, steps = each[kept], (np.arange(len(each)) if steps is None else steps)[kept]
+    if not len(each):
+        return []
+    order = np.argsort(steps, kind="stable")
+    held = int(steps[order[-1]] - steps[order[0]] + horizon) // horizon
+    parts = np.array_split(each[order], min(len(each), max(LEAST, min(MOST, held))))
+    return [float(f"{part.mean():.6g}") for part in parts]
+
+
+TASK = ("data.digest", "borders", "windows")
+"""Tags that have to agree for errors to be comparable."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A registered version: its errors by stretch, and what makes those comparable."""
+
+    version: str
+    errors: tuple[float, ...]
+    task: tuple[str | None, ...]
+
+    @classmethod
+    def of(cls, version: str, tags: Mapping[str, str]) -> Self:
+        """From the tags of a version; without errors where they are not of ours."""
+        try:
+            errors = tuple(float(each) for each in json.loads(tags[ERRORS]))
+        except (KeyError, TypeError, ValueError):
+            errors = ()
+        return cls(version, errors, tuple(tags.get(key) for key in TASK))
+
+    @property
+    def mse(self) -> float:
+        return math.fsum(self.errors) / len(self.errors) if self.errors else math.nan
+
+
+def tags_of(errors: Sequence[float], task: Mapping[str, str]) -> dict[str, str]:
+    """The tags by which a version is compared later."""
+    mse = Entry("", tuple(errors), ()).mse
+    return {**task, MSE: f"{mse:.6g}", ERRORS: json.dumps([*errors])}
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Whether a model takes the champion's place, whether it may be promoted by hand, and why."""
+
+    wins: bool
+    open: bool
+    reason: str
+
+
+def decide(own: Entry, champion: Entry | None) -> Decision:
+    """What becomes of a model where that champion is served."""
+    if not math.isfinite(own.mse):
+        return Decision(False, False, f"its MSE on the calibrating half is {own.mse}")
+    if champion is None:
+        return Decision(True, True, "there was none")
+    other = f"version {champion.version}"
+    pairs = zip(TASK, own.task, champion.task, strict=True)
+    differing = [key for key, mine, its in pairs if mine != its]
+    if differing or len(own.errors) != len(champion.errors):
+        words = ", ".join(differing) or ERRORS
+        return Decision(
+            False, True, f"{other} was judged on other data ({words}), so errors do not compare"
+        )
+    figures = f"MSE on the calibrating half {own.mse:.4g}, {other} has {champion.mse:.4g}"
+    apart = np.subtract(own.errors, champion.errors)
+    if apart.mean() >= 0:
+        return Decision(False, False, figures)
+    if len(apart) < LEAST:
+        return Decision(False, True, f"{figures}; {len(apart)} windows are too few to tell")
+    margin = DEVIATIONS * apart.std(ddof=1) / math.sqrt(len(apart))
+    difference = f"{apart.mean():.2g} ± {margin:.2g} over {len(apart)} stretches"
+    if apart.mean() < -margin:
+        return Decision(True, True, f"{figures} ({difference})")
+    return Decision(False, True, f"{figures}, which is not measurable ({difference})")
+
+
+def served(
+    champion: Entry | None, challengers: Sequence[Entry]
+) -> tuple[Entry | None, dict[str, Decision]]:
+    """Who is champion after these have challenged in turn, and what was decided of each."""
+    decisions = {}
+    for each in challengers:
+        decisions[each.version] = decide(each, champion)
+        if decisions[each.version].wins:
+            champion = each
+    return champion, decisions
