@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from importlib.metadata import version
 from threading import active_count
+from time import time
 
 from prometheus_client import Metric
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
@@ -67,5 +68,7 @@ class Gauges(Collector):
             loads.add_metric([slot.label], slot.loads)
             failures.add_metric([slot.label], slot.failed_loads)
             loaded.add_metric([slot.label], slot.loaded)
-            looked.add_metric([slot.label], slot.looked)
+            # a version, a run, or where nobody is to look: it stands for what is here
+            known = slot.served and (slot.fixed or not self.store.settings.poll_seconds)
+            looked.add_metric([slot.label], time() if known else slot.looked)
         yield from (info, loads, failures, loaded, looked)

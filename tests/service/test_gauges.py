@@ -59,7 +59,7 @@ def test_what_waits_is_told(full: dict[str, Any], folder: Path) -> None:
 def test_models_their_loads_and_failures(tmp_path: Path) -> None:
     bundle = make_bundle(tmp_path / "here")
     began = time.time()
-    with start(model=f"{tmp_path / 'here'},{tmp_path / 'none'}", poll_seconds=0) as client:
+    with start(model=f"{tmp_path / 'here'},{tmp_path / 'none'}", poll_seconds=1000) as client:
         found = figures(client)
         info = {
             "source": "here", "model": NAME, "version": "", "digest": bundle.digest,
