@@ -1,9 +1,13 @@
 """The images, as far as their files tell; tests/containers/run builds them."""
 
 import importlib.metadata
+import os
 import re
+import subprocess
+from pathlib import Path
 
 import pytest
+import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -114,3 +118,35 @@ class TestTheDockerfile:
         (image,) = re.findall(r"^ARG PYTHON_IMAGE=(\S+)$", DOCKERFILE, re.MULTILINE)
         assert image in (ROOT / "docker-compose.yml").read_text()
         assert "sha256:" not in DOCKERFILE
+
+
+class TestTheRelease:
+    """It was never run; what can be known without."""
+
+    TEXT = (ROOT / ".github/workflows/release.yml").read_text()
+
+    def test_its_scripts_are_bash_and_invent_no_digest(self) -> None:
+        steps = yaml.safe_load(self.TEXT)["jobs"]["images"]["steps"]
+        scripts = [step["run"] for step in steps if "run" in step]
+        assert len(scripts) == 5
+        for script in scripts:
+            subprocess.run(["bash", "-n"], input=script, text=True, check=True)
+        assert not re.search(r"sha256:[0-9a-f]{8}", self.TEXT)
+
+    def test_it_pins_every_image_of_compose(self, tmp_path: Path) -> None:
+        steps = yaml.safe_load(self.TEXT)["jobs"]["images"]["steps"]
+        (script,) = [step["run"] for step in steps if step.get("name", "").startswith("pin")]
+        (tmp_path / "docker").write_text("#!/bin/sh\necho sha256:a-digest\n")
+        (tmp_path / "docker").chmod(0o755)
+        (tmp_path / "docker-compose.yml").write_text((ROOT / "docker-compose.yml").read_text())
+        path = f"{tmp_path}:{os.environ['PATH']}"
+        subprocess.run(
+            ["bash", "-c", script], cwd=tmp_path, env={"PATH": path}, check=True,
+            capture_output=True,
+        )  # fmt: skip
+        pinned = (tmp_path / "images.env").read_text().splitlines()
+        defaults = re.findall(
+            r"\$\{(\w+_IMAGE):-(\S+?)\}", (ROOT / "docker-compose.yml").read_text()
+        )
+        others = {name: image for name, image in defaults if "forecaster" not in image}
+        assert pinned == [f"{name}={image}@sha256:a-digest" for name, image in others.items()]
