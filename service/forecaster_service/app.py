@@ -25,6 +25,7 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from forecaster_service import access, http_errors
+from forecaster_service.answers import Closing, Head
 from forecaster_service.gauges import Gauges
 from forecaster_service.logs import Watch, new_id
 from forecaster_service.metrics import Metrics
@@ -148,6 +149,7 @@ def _middleware(settings: Settings, measured: Metrics, process: Process) -> list
     }
     proxies = list(settings.trusted_proxies)
     return [
+        Middleware(Closing),
         *([Middleware(ProxyHeadersMiddleware, trusted_hosts=proxies)] if proxies else ()),
         Middleware(
             CorrelationIdMiddleware, generator=new_id, validator=None, transformer=_request_id
@@ -157,6 +159,7 @@ def _middleware(settings: Settings, measured: Metrics, process: Process) -> list
         Middleware(TrustedHostMiddleware, allowed_hosts=hosts, www_redirect=False),
         Middleware(access.Access, settings=settings, metrics=measured, buckets=process.buckets),
         Middleware(RequestBodyLimitMiddleware, max_body_size=settings.max_body_bytes),
+        Middleware(Head),
     ]
 
 

@@ -163,6 +163,9 @@ class Protocol(HttpToolsProtocol):
         if len(self.url) + sum(len(name) + len(value) for name, value in self.headers) > MOST_HEAD:
             self._refuse(431, "the head of this request is too long")
             raise ValueError  # so that the parser stops
+        if [name for name, _ in self.headers].count(b"host") > 1:
+            self._refuse(400, "a request has one header Host")
+            raise ValueError
         # told before the first of them runs, so that of 10,000 at once not all are begun
         busy = len(self.tasks) >= self.shared.most_requests
         super().on_headers_complete()

@@ -131,6 +131,23 @@ def test_a_request_without_a_host_is_400(server: Server) -> None:
     assert received.startswith(b"HTTP/1.1 400")
 
 
+@pytest.mark.parametrize("second", ["localhost", "elsewhere"])
+def test_a_request_has_one_host(server: Server, second: str) -> None:
+    request = f"GET /livez HTTP/1.1\r\nHost: localhost\r\nhost: {second}\r\n\r\n".encode()
+    received, closed = server.raw([request])
+    assert received.startswith(b"HTTP/1.1 400")
+    assert b"a request has one header Host" in received
+    assert closed
+
+
+def test_head_has_no_body_and_leaves_the_connection(server: Server) -> None:
+    request = b"HEAD /models HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    received, _ = server.raw([request, request, READY])
+    assert received.count(b"HTTP/1.1 200") == 3
+    assert received.count(b"\r\n\r\nHTTP/1.1 200") == 2
+    assert int(re.findall(rb"content-length: (\d+)", received)[0]) > 100
+
+
 def test_alive_while_a_large_request_runs(server: Server) -> None:
     (series,) = server.get(f"/models/{NAME}/example")["inputs"]
     with ThreadPoolExecutor(1) as pool:

@@ -12,14 +12,21 @@ from forecaster_service.store import store_of
 router = APIRouter(tags=["health"])
 
 
-@router.get("/healthz", response_model_exclude_none=True, deprecated=True)
-@router.get("/livez", response_model_exclude_none=True)
+@router.get(
+    "/healthz", operation_id="get_health", response_model_exclude_none=True, deprecated=True
+)
+@router.get("/livez", operation_id="get_liveness", response_model_exclude_none=True)
 async def livez() -> Status:
     """The process lives, whatever its model does. /healthz is an older name of /livez."""
     return Status(status="alive")
 
 
-@router.get("/readyz", response_model_exclude_none=True, responses=responses(422, 503))
+@router.get(
+    "/readyz",
+    operation_id="get_readiness",
+    response_model_exclude_none=True,
+    responses=responses(422, 503),
+)
 async def readyz(
     request: Request,
     verbose: Annotated[str | None, Query(max_length=8, description="Name the models too.")] = None,
@@ -38,7 +45,7 @@ async def readyz(
     return Status(status="ready", model=", ".join(names))
 
 
-@router.get("/version")
+@router.get("/version", operation_id="get_version")
 async def service_version() -> Version:
     """The versions of forecaster and of this interface."""
     return Version(version=version("forecaster"), api="v1")

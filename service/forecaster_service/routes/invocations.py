@@ -50,7 +50,7 @@ scoring = APIRouter(route_class=TableRoute)
 router = APIRouter(tags=["mlflow"])
 
 
-@scoring.post("/invocations", response_model=Predictions, responses=PROBLEMS)
+@scoring.post("/invocations", operation_id="score", response_model=Predictions, responses=PROBLEMS)
 async def invocations(body: Annotated[ScoringRequest, Body()], request: Request) -> Response:
     """What `mlflow models serve` answers for the same model: a table in, a table out; `notices`
     tell what stands out in the forecast.
@@ -63,8 +63,12 @@ async def invocations(body: Annotated[ScoringRequest, Body()], request: Request)
     return await answer(request, None, prepare, _write)
 
 
-@router.get("/ping", response_model_exclude_none=True, responses=responses(503))
-@router.post("/ping", response_model_exclude_none=True, responses=responses(503))
+@router.get(
+    "/ping", operation_id="ping", response_model_exclude_none=True, responses=responses(503)
+)
+@router.post(
+    "/ping", operation_id="post_ping", response_model_exclude_none=True, responses=responses(503)
+)
 async def ping(request: Request) -> Status:
     """What /readyz tells."""
     return await readyz(request)

@@ -36,7 +36,12 @@ NAMES = {
 router = APIRouter(route_class=ForecastRoute, tags=["kserve"])
 
 
-@router.post("/v1/timeseries/forecast", response_model=TimeSeriesResponse, responses=PROBLEMS)
+@router.post(
+    "/v1/timeseries/forecast",
+    operation_id="forecast_timeseries",
+    response_model=TimeSeriesResponse,
+    responses=PROBLEMS,
+)
 async def forecast(body: Annotated[TimeSeriesRequest, Body()], request: Request) -> Response:
     """The forecasts of /predict, asked for as KServe does.
 

@@ -10,7 +10,7 @@ from forecaster_service.store import store_of
 router = APIRouter(tags=["health"])
 
 
-@router.get("/metrics", response_class=PlainTextResponse)
+@router.get("/metrics", operation_id="get_metrics", response_class=PlainTextResponse)
 async def metrics(request: Request) -> Response:
     """Counts and times of requests and batches, for Prometheus."""
     store = store_of(request)

@@ -12,14 +12,19 @@ from forecaster_service.store import store_of
 router = APIRouter(prefix="/models", tags=["models"])
 
 
-@router.get("")
+@router.get("", operation_id="list_models")
 async def models(request: Request) -> Models:
     """The models that answer now, the default one first: names, columns, lengths, honest
     figures."""
     return Models(models=[slot.served.card for slot in store_of(request).slots if slot.served])
 
 
-@router.get("/{name:path}/example", response_model=FullRequest, responses=responses(404, 422, 503))
+@router.get(
+    "/{name:path}/example",
+    operation_id="get_example",
+    response_model=FullRequest,
+    responses=responses(404, 422, 503),
+)
 async def example(
     request: Request, name: Annotated[str, Path(description="A name that GET /models tells.")]
 ) -> dict[str, Any]:
@@ -27,7 +32,7 @@ async def example(
     return forecasting.example(store_of(request).get(name).forecaster)
 
 
-@router.get("/{name:path}", responses=responses(404, 422, 503))
+@router.get("/{name:path}", operation_id="get_model", responses=responses(404, 422, 503))
 async def model(
     request: Request, name: Annotated[str, Path(description="A name that GET /models tells.")]
 ) -> ModelCard:

@@ -21,8 +21,12 @@ from forecaster_service.schemas import (
 router = APIRouter(route_class=ForecastRoute, tags=["forecast"])
 
 
-@router.post("/v1/predict", response_model=ForecastResponse, responses=PROBLEMS)
-@router.post("/predict", response_model=ForecastResponse, responses=PROBLEMS)
+@router.post(
+    "/v1/predict", operation_id="predict_v1", response_model=ForecastResponse, responses=PROBLEMS
+)
+@router.post(
+    "/predict", operation_id="predict", response_model=ForecastResponse, responses=PROBLEMS
+)
 async def predict(body: Annotated[ForecastRequest, Body()], request: Request) -> Response:
     """Forecast what follows each series, in its units.
 

@@ -1,0 +1,43 @@
+"""What HTTP asks of every answer, whatever route gives it."""
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+
+class Head:
+    """ASGI middleware: HEAD is answered as GET, without the body."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def without_body(message: Message) -> None:
+            if message["type"] == "http.response.body":
+                message = {**message, "body": b""}
+            await send(message)
+
+        if scope["type"] == "http" and scope["method"] == "HEAD":
+            inner = {**scope, "method": "GET"}
+            try:
+                await self.app(inner, receive, without_body)
+            finally:  # for the log and the figures
+                if "route" in inner:
+                    scope["route"] = inner["route"]
+        else:
+            await self.app(scope, receive, send)
+
+
+class Closing:
+    """ASGI middleware: while the service ends, each answer is the last one of its connection."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def last(message: Message) -> None:
+            store = getattr(scope["app"].state, "store", None)
+            if message["type"] == "http.response.start" and store and store.draining:
+                kept = [each for each in message["headers"] if each[0].lower() != b"connection"]
+                message = {**message, "headers": [*kept, (b"connection", b"close")]}
+            await send(message)
+
+        await self.app(scope, receive, last if scope["type"] == "http" else send)
