@@ -115,7 +115,9 @@ def draft_apart(shared: Shared, part: Part) -> Draft | ForecasterError:
 
     try:
         if shared.bundle.digest not in _models:
-            _models[shared.bundle.digest] = Forecaster(shared.bundle, shared.device)
+            forecaster = Forecaster(shared.bundle, shared.device)
+            forecaster.check()
+            _models[shared.bundle.digest] = forecaster
         return shared.work.draft(_models[shared.bundle.digest].predict, part)
     except ForecasterError as error:
         return error

@@ -4,7 +4,7 @@
     parts.safetensors      the weight of each part at each step, and what each has learned but for
     model.safetensors      the network's weights; empty where it has no share
     intervals.safetensors  what makes quantiles of the forecast, scaled; empty without any
-    golden.safetensors     the forecast of its example when it was saved, in units; empty if unknown
+    golden.safetensors     what it forecast of made-up histories when it was saved; empty if unknown
     config.json            the resolved RunConfig
     schema.json            columns, targets, how the file was read, and each column's scaler
     metrics.json           the honest figures: test split, floors, counts
@@ -18,14 +18,14 @@ The manifest detects damage; it does not prove who wrote the bundle.
 import hashlib
 import json
 import os
+import re
 import shutil
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -33,17 +33,14 @@ from forecaster.config import RunConfig, load_dict
 from forecaster.datasets import calendar_names
 from forecaster.errors import BundleError, ConfigError, StorageError, UsageError
 from forecaster.files import sync, write
+from forecaster.golden import Golden
 from forecaster.intervals import Conditions, Intervals
 from forecaster.model import ForecastModel, Task
 from forecaster.parts import NETWORK, Blend, Network, Part, kind_of
 from forecaster.resources import MANIFEST
 from forecaster.schema import Schema
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-
-FORMAT = 6
+FORMAT = 7
 OLD = "forecaster 0.1.0, which reads format 4."
 WEIGHTS = "model.safetensors"
 INTERVALS = "intervals.safetensors"
@@ -58,6 +55,8 @@ SECTIONS = ("train", "test", "parts")
 FORECAST_THREADS = 1
 """Of a CPU, for a forecast: a second one gains little, and other batches gain more by it."""
 PARTS = "parts.safetensors"
+NAMED = re.compile(r"^[0-9a-f]{64}  (.*)$", re.MULTILINE)
+"""The names in a manifest."""
 FILES = (*JSON_FILES, WEIGHTS, PARTS, INTERVALS, GOLDEN)
 
 
@@ -98,8 +97,8 @@ class Bundle:
     intervals: Intervals | None = None
     parts: tuple[Share, ...] = ()
     """What the forecast is made of; without any, the network alone."""
-    golden: "NDArray[np.float64] | None" = None
-    """What `Forecaster.golden` gave when it was saved, (T, targets, 1 + levels), in units."""
+    golden: Golden | None = None
+    """What `Forecaster.golden` gave when it was saved."""
     digest: str = ""
     origin: dict[str, str] = field(default_factory=dict)
     """Where a registry had it: name, version, alias, source; not part of the files."""
@@ -111,7 +110,7 @@ class Bundle:
 
     @property
     def forecast_threads(self) -> int:
-        """How many threads of a CPU made the golden forecast, and make all others."""
+        """How many threads of a CPU made the golden forecasts, and make all others."""
         return int(self.about.get("forecast_threads", FORECAST_THREADS))
 
     @property
@@ -188,8 +187,8 @@ class Bundle:
         )
         contents[PARTS] = save(_shared(self.parts))
         contents[INTERVALS] = save(_tensors(self.intervals))
-        golden = {} if self.golden is None else {"forecast": torch.from_numpy(self.golden)}
-        contents[GOLDEN] = save(golden)
+        golden = {} if self.golden is None else vars(self.golden)
+        contents[GOLDEN] = save({name: torch.from_numpy(each) for name, each in golden.items()})
         contents[MANIFEST] = b"".join(_line(name, data) for name, data in contents.items())
         beside = folder / f".new.{os.getpid()}"
         try:
@@ -224,6 +223,12 @@ def load(folder: Path) -> Bundle:
     manifest = _read(folder, MANIFEST)
     about_json = _read(folder, "about.json")
     _check_format(folder, about_json, manifest)
+    if foreign := [name for name in NAMED.findall(manifest.decode("utf-8", "replace"))
+                   if name not in FILES]:  # fmt: skip
+        raise BundleError(
+            f"{folder / MANIFEST} names '{foreign[0]}', which is no file of a bundle of format "
+            f"{FORMAT}: it has {', '.join(FILES)}. Fetch the bundle again or train anew."
+        )
     rest = {name: _read(folder, name) for name in FILES if name != "about.json"}
     files = {name: rest.get(name, about_json) for name in FILES}
     lines = {name: _line(name, data) for name, data in files.items()}
@@ -258,9 +263,10 @@ def load(folder: Path) -> Bundle:
         if (own := bundle.intervals) is not None:
             _check_intervals(own, bundle)
         levels = len(own.levels) if own else 0
-        wanted = (bundle.horizon, len(bundle.schema.targets), 1 + levels)
-        if bundle.golden is not None and bundle.golden.shape != wanted:
-            raise BundleError(f"{GOLDEN} does not fit config.json: expected shape {wanted}")
+        if (kept := bundle.golden) is not None:
+            wanted = (len(kept.which), bundle.horizon, len(bundle.schema.targets), 1 + levels)
+            if kept.forecast.shape != wanted or min(kept.which, default=-1) < 0:
+                raise BundleError(f"{GOLDEN} does not fit config.json: expected shape {wanted}")
         return bundle
     except ConfigError as error:
         raise BundleError(f"not a bundle of this version: {error}") from None
@@ -400,5 +406,5 @@ def _check_intervals(own: Intervals, bundle: Bundle) -> None:
             )
 
 
-def _golden(tensors: dict[str, Any]) -> "NDArray[np.float64] | None":
-    return np.asarray(tensors["forecast"].numpy(), np.float64) if tensors else None
+def _golden(tensors: dict[str, Any]) -> Golden | None:
+    return Golden(**{name: tensor.numpy() for name, tensor in tensors.items()}) if tensors else None

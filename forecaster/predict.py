@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from forecaster import extras, frames, remarks
+from forecaster import extras, frames, golden, remarks
 from forecaster.datasets import Items, Scaler
 from forecaster.datasets.items import id_parts
-from forecaster.errors import DataError, UnavailableError, UsageError, of_status
+from forecaster.errors import BundleError, DataError, UnavailableError, UsageError, of_status
 from forecaster.notices import Notice, NoticeCode, ShortHistory
 from forecaster.resources import MANIFEST, is_bundle
 from forecaster.schema import Schema
@@ -53,9 +53,12 @@ class Forecaster:
         """From a bundle's folder, an MLflow run id, or a registered name (NAME, NAME@alias,
         NAME/version).
 
-        Raises UnavailableError when it cannot be found, BundleError when it is damaged.
+        Raises UnavailableError when it cannot be found, BundleError when it is damaged or does not
+        forecast what it did when it was saved.
         """
-        return cls(load_bundle(source), device)
+        forecaster = cls(load_bundle(source), device)
+        forecaster.check()
+        return forecaster
 
     @property
     def schema(self) -> Schema:
@@ -414,23 +417,45 @@ class Forecaster:
             frame.insert(place, column, part)
         return frame
 
-    def golden(self) -> np.ndarray:
-        """The forecast of the example (of its first series) and its quantiles at `levels`, in
-        units, (T, targets, 1 + levels). The service compares it with `Bundle.golden`."""
-        import pandas as pd
+    def golden(self, which: Sequence[int], noise: float = 0.0) -> np.ndarray:
+        """The forecasts of made-up histories (golden.py) and their quantiles at `levels` beside
+        them, (N, T, targets, 1 + levels), in standard deviations of each series about its mean.
 
-        frame, schema, past = self._example, self.schema, self.bundle.past
-        columns = [*schema.items[:1], *schema.columns[1:]] if schema.wide else [*schema.columns]
-        covariates = frame[list(schema.known.columns)].to_numpy()[None]
-        forecast, quantiles = self.forecast_quantiles(
-            frame[columns].to_numpy()[None, :past],
-            pd.DatetimeIndex(frame[schema.time][:1]),
-            self.levels,
-            covariates=covariates if schema.known.columns else None,
-            static={each.name: [frame[each.name].iloc[0]] for each in schema.known.attributes},
-            items=schema.items[:1] or None,
+        `noise`: how far each value is moved first, in these.
+        """
+        schema, bundle = self.schema, self.bundle
+        found = np.empty(
+            (len(which), bundle.horizon, len(schema.targets), 1 + len(self.levels)), np.float32
         )
-        return np.concatenate([forecast[0, ..., None], quantiles[0]], axis=-1)
+        random = np.random.default_rng(0)
+        for places in golden.batches(which):
+            numbers = [which[place] for place in places]
+            made = golden.histories(schema, bundle.past, bundle.horizon, numbers)
+            scaler = self._scaler(made["history"], made.get("items"))
+            if noise:
+                made["history"] += noise * scaler.std * random.normal(size=made["history"].shape)
+            forecast, quantiles = self.forecast_quantiles(levels=self.levels, **made)
+            own = scaler.select(schema.target_positions)
+            ahead = np.concatenate([forecast[..., None], quantiles], axis=-1)
+            found[places] = (ahead - own.mean[..., None]) / own.std[..., None]
+        return found
+
+    def check(self) -> None:
+        """Raises BundleError unless the made-up histories are forecast as when the bundle was
+        saved, as near as the device allows. One that was saved without any passes."""
+        kept, allowed = self.bundle.golden, golden.ALLOWED[self.device]
+        if kept is None:
+            return
+        try:
+            away = float(golden.apart(self.golden(kept.which.tolist()), kept.forecast).max())
+            found = f"they are up to {away:.2g} standard deviations apart"
+        except DataError as error:
+            away, found = np.inf, str(error)
+        if not away <= allowed:
+            raise BundleError(
+                f"the model does not reproduce the forecasts it was saved with: {found}, expected "
+                f"at most {allowed:g}. Fetch the bundle again or train anew"
+            )
 
     def _calendars(self, starts: "pd.DatetimeIndex", steps: int) -> np.ndarray:
         """The calendar features (B, steps, F) from each start on."""
@@ -451,12 +476,18 @@ class Forecaster:
 
 
 def keep(bundle: "Bundle", folder: Path) -> "Bundle":
-    """Save a finished model with the forecast of its example, made on the CPU, and the number of
-    threads that it was made on."""
+    """Save a finished model with its forecasts of made-up histories, made on the CPU, and the
+    number of threads that they were made on."""
     from forecaster.bundle import FORECAST_THREADS
 
     bundle = replace(bundle, about={**bundle.about, "forecast_threads": FORECAST_THREADS})
-    return replace(bundle, golden=Forecaster(bundle, "cpu").golden()).save(folder)
+    forecaster = Forecaster(bundle, "cpu")
+    wanted = golden.count(bundle.horizon, len(bundle.schema.targets), len(forecaster.levels))
+    tried = range(wanted + wanted // 2)
+    made = forecaster.golden(tried)
+    moved = golden.apart(forecaster.golden(tried, golden.NOISE), made)
+    which = golden.steadiest(moved, wanted)
+    return replace(bundle, golden=golden.Golden(which, made[which])).save(folder)
 
 
 def load_bundle(

@@ -27,10 +27,11 @@ from forecaster.bundle import (
     load,
 )
 from forecaster.errors import BundleError, StorageError
+from forecaster.golden import Golden
 from forecaster.intervals import Conditions
 from forecaster.predict import Forecaster, keep
 from forecaster.resources import is_bundle
-from tests.bundles import LEVELS, MODELS, sign, unsaved, warning
+from tests.bundles import MODELS, sign, unsaved, warning
 
 
 @pytest.fixture
@@ -94,14 +95,16 @@ class TestRoundTrip:
         np.testing.assert_array_equal(found.usual, told.usual)
         np.testing.assert_array_equal(found.phases, told.phases)
 
-    def test_so_does_its_golden_forecast(self, tmp_path):
+    def test_so_do_its_golden_forecasts(self, tmp_path):
         bundle = unsaved(calibrated=True, targets=("wind", "load"))
         assert bundle.save(tmp_path / "without").golden is None
         golden = keep(bundle, tmp_path / "with").golden
+        assert golden.forecast.shape == (16, 6, 2, 4)
         forecaster = Forecaster(load(tmp_path / "with"), "cpu")
-        np.testing.assert_array_equal(forecaster.golden(), golden)
-        ahead = forecaster.predict(forecaster.example, levels=LEVELS).drop(columns="time")
-        np.testing.assert_array_equal(golden.reshape(6, -1), ahead.to_numpy())
+        again = forecaster.bundle.golden
+        np.testing.assert_array_equal(again.which, golden.which)
+        np.testing.assert_array_equal(again.forecast, golden.forecast)
+        np.testing.assert_array_equal(forecaster.golden(golden.which.tolist()), golden.forecast)
 
     def test_the_digest_follows_the_contents_alone(self, tmp_path):
         bundle = unsaved()
@@ -145,7 +148,8 @@ class TestDamage:
             data = bytearray(good)
             data[position] ^= 1
             manifest.write_bytes(data)
-            with pytest.raises(BundleError, match=r"is damaged: .* MANIFEST.sha256 differ"):
+            wanted = r"is damaged: .* MANIFEST.sha256 differ|MANIFEST.sha256 names '"
+            with pytest.raises(BundleError, match=wanted):
                 load(folder)
 
     @pytest.mark.parametrize("name", [*FILES, MANIFEST])
@@ -175,7 +179,7 @@ class TestFormat:
 
     @pytest.mark.parametrize(
         ("found", "remedy"),
-        [(5, "train the model anew"), (7, "use it with the version that made it")],
+        [(6, "train the model anew"), (8, "use it with the version that made it")],
     )
     def test_another_format_is_refused_with_what_to_do(self, found, remedy, folder):
         about = json.loads((folder / "about.json").read_text())
@@ -188,7 +192,7 @@ class TestFormat:
                 if name != "parts.json"
             )
         )
-        with pytest.raises(BundleError, match=f"bundle format {found}.*reads format 6: {remedy}"):
+        with pytest.raises(BundleError, match=f"bundle format {found}.*reads format 7: {remedy}"):
             load(folder)
 
     def test_a_part_of_an_unknown_kind_is_refused(self, folder):
@@ -199,6 +203,15 @@ class TestFormat:
         sign(folder)
         with pytest.raises(BundleError, match=r"a part of the kind 'oracle', .*install the pack"):
             load(folder)
+
+
+@pytest.mark.parametrize("name", ["model.pkl", "../elsewhere.json", "/etc/passwd", ""])
+def test_a_foreign_line_in_the_manifest_is_refused(name, folder):
+    with (folder / MANIFEST).open("a") as file:
+        file.write(f"{'0' * 64}  {name}\n")
+    wanted = f"MANIFEST.sha256 names '{name}', which is no file of a bundle of format {FORMAT}"
+    with pytest.raises(BundleError, match=re.escape(wanted)):
+        load(folder)
 
 
 class TestForeign:
@@ -350,8 +363,9 @@ class TestForeign:
             load(folder)
 
     def test_a_golden_forecast_of_another_shape(self, tmp_path):
+        golden = Golden(np.arange(2), np.zeros((2, 6, 3, 4), np.float32))
         with pytest.raises(BundleError, match=r"golden.safetensors does not fit config.json"):
-            replace(unsaved(), golden=np.zeros((6, 3, 4))).save(tmp_path)
+            replace(unsaved(), golden=golden).save(tmp_path)
 
     @pytest.mark.parametrize("tensors", [{"levels": torch.zeros(3)}, {"other": torch.zeros(1)}])
     def test_intervals_without_their_parts(self, tensors, folder):
@@ -368,7 +382,7 @@ class TestForeign:
     @pytest.mark.parametrize(
         ("name", "change", "words"),
         [
-            ("about.json", lambda about: {**about, "format": 1}, "format 1, .* reads format 6"),
+            ("about.json", lambda about: {**about, "format": 1}, "format 1, .* reads format 7"),
             ("about.json", lambda about: {}, "KeyError.*format"),
             ("about.json", lambda about: [1], "KeyError.*format"),
             ("schema.json", lambda schema: {**schema, "scaler": 3}, "TypeError"),

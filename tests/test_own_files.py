@@ -262,7 +262,7 @@ def test_words_and_flags_are_covariates(name):
     assert not ahead.equals(forecaster.predict(table, future=other))
     assert len(forecaster.predict(forecaster.example)) == HORIZON
     assert list(forecaster.example.columns) == ["when", "amount", "mood", "sky", "open"]
-    assert np.isfinite(forecaster.golden()).all()
+    assert np.isfinite(forecaster.golden(range(8))).all()
     with pytest.raises(
         DataError, match=r"row 2 .*, column 'sky': 'hail' is none of the known .*fog"
     ):

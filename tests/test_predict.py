@@ -367,7 +367,7 @@ class TestThreads:
 
         monkeypatch.setattr(forecaster.model, "quantiles", noting)
         with machine.threads(2):
-            forecaster.golden()
+            forecaster.golden([0])
             assert torch.get_num_threads() == 2
         assert seen == [count]
 

@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import numpy as np
-
 from forecaster import shares
 from forecaster.attention.plugins import allowing
 from forecaster.bundle import digest_of
@@ -36,9 +34,6 @@ from forecaster_service.settings import Settings
 
 FIGURES = ("mse", "mae", "windows", "network", "floors", "best_floor", "verdict")
 """Those of the test split that GET /models tells."""
-ALLOWED = {"cpu": 1e-4, "cuda": 2e-2}
-"""How far a forecast may be from the golden one on a device: the root mean square over the steps of
-a column, in its standard deviations."""
 RARELY = 3600.0
 """Seconds, at most, between two attempts to load what could not be loaded."""
 
@@ -142,7 +137,8 @@ def _digest(slot: Slot) -> State | ForecasterError:
 def load(source: str, settings: Settings, registry: Registry) -> Served:
     """The model behind a name, on its device; what is no folder is fetched from the registry.
 
-    Raises UnfitError for one whose digest the settings do not have, and what `load_bundle` does.
+    Raises UnfitError for one whose digest the settings do not have and one that does not forecast
+    what it did when it was saved, and what `load_bundle` does.
     """
     local = Path(source).is_dir()
     with allowing(settings.attentions), allowing(settings.parts, PARTS):
@@ -152,22 +148,13 @@ def load(source: str, settings: Settings, registry: Registry) -> Served:
                 f"FORECASTER_DIGESTS does not have the model's digest, {bundle.digest}"
             )
         forecaster = Forecaster(bundle, settings.device)
+    if bundle.golden is None:
+        raise UnfitError("the model was saved without forecasts to check it by: train it anew")
+    try:
+        forecaster.check()
+    except BundleError as error:
+        raise UnfitError(str(error)) from None
     return Served(forecaster, *_describe(forecaster), local)
-
-
-def check_golden(forecaster: Forecaster, made: np.ndarray) -> None:
-    """Raises UnfitError unless `made`, the forecast of the example (T, targets, 1 + levels), is
-    the one that the model was saved with, as near as its device allows."""
-    golden = forecaster.bundle.golden
-    if golden is None:
-        raise UnfitError("the model was saved without the forecast of its example: train it anew")
-    std = np.atleast_2d(forecaster.schema.target_scaler.std)[0][:, None]
-    away, allowed = np.sqrt((((made - golden) / std) ** 2).mean(axis=0)), ALLOWED[forecaster.device]
-    if not (away <= allowed).all():
-        raise UnfitError(
-            "the model does not reproduce the forecast it was saved with: they are up to "
-            f"{away.max():.2g} standard deviations apart, expected at most {allowed:g}"
-        )
 
 
 def differences(old: Forecaster, new: Forecaster) -> list[str]:

@@ -109,7 +109,7 @@ def test_what_it_cannot_do_is_refused(exported):
 
 def test_its_example_is_one(exported):
     assert exported.predict(exported.example).columns.tolist() == ["time", *COLUMNS]
-    assert np.isfinite(exported.golden()).all()
+    assert np.isfinite(exported.golden(range(8))).all()
 
 
 def test_without_the_runtime_it_is_named(monkeypatch):

@@ -192,18 +192,21 @@ class TestTrust:
     @pytest.mark.parametrize(
         ("change", "words"),
         [
-            (lambda golden: golden + 1e-3, "does not reproduce the forecast it was saved with"),
-            (lambda golden: golden * [1, 1, 1.001, 1], "up to .* standard deviations apart"),
-            (lambda golden: golden * np.nan, "does not reproduce"),
-            (lambda golden: None, "was saved without the forecast of its example"),
+            (lambda forecast: forecast + 1e-3, "not reproduce the forecasts it was saved with"),
+            (lambda forecast: forecast * [1, 1, 1.01, 1], "up to .* standard deviations apart"),
+            (lambda forecast: forecast * np.nan, "does not reproduce"),
+            (None, "was saved without forecasts to check it by: train it anew"),
         ],
     )
     def test_another_golden_forecast_is_refused(
-        self, folder: Path, change: Callable[[np.ndarray], np.ndarray | None], words: str
+        self, folder: Path, change: Callable[[np.ndarray], np.ndarray] | None, words: str
     ) -> None:
         bundle = load(folder)
         assert bundle.golden is not None
-        replace(bundle, golden=change(bundle.golden)).save(folder)
+        golden = change and replace(
+            bundle.golden, forecast=change(bundle.golden.forecast).astype(np.float32)
+        )
+        replace(bundle, golden=golden).save(folder)
         with stored(folder) as store:
             assert re.search(words, refused(store).detail)
 
