@@ -57,7 +57,12 @@ class DeviceLostError(ForecasterError):
 
 
 class Stopped(BaseException):
-    """A signal asks the command to end; not an Exception, so nothing swallows it on the way."""
+    """A signal asks the command to end; not an Exception, so nothing swallows it on the way.
+
+    `told` is set where the command has said so already.
+    """
+
+    told = False
 
     def __init__(self, signal: int) -> None:
         super().__init__(f"stopped by signal {signal}")

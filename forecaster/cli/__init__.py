@@ -92,7 +92,8 @@ def main() -> NoReturn:
         try:
             status = app(argv, standalone_mode=False)
         except Stopped as error:
-            say("stopped")
+            if not error.told:
+                say("stopped")
             stopped, status = True, error.exit_code
         except ForecasterError as error:
             if debug:

@@ -11,7 +11,7 @@ import typer
 from forecaster import extras
 from forecaster.cli.options import MODEL, Device, Gpus, Ray, check_gpus
 from forecaster.cli.output import row, say
-from forecaster.errors import ForecasterError, UnavailableError, UsageError
+from forecaster.errors import ForecasterError, Stopped, UnavailableError, UsageError
 
 SETTINGS = """
 \b
@@ -82,20 +82,32 @@ def serve(
         _check_models(named.split(","), registry)
     os.environ["FORECASTER_MODEL"] = named or os.environ.get("FORECASTER_MODEL") or _champion()
     if host not in ("localhost", "127.0.0.1", "::1") and not os.environ.get("FORECASTER_API_KEYS"):
-        say(
+        _tell(
             f"warning: whoever can reach {host} can ask this service. To want a key, set "
             "FORECASTER_API_KEYS; forecaster serve --new-key NAME makes one."
         )
     how = f" with {workers} workers" if workers > 1 else ""
-    say(f"serving {os.environ['FORECASTER_MODEL']} on http://{host}:{port}{how} (docs at /docs)")
-    if ray is not None:
-        registry.close()  # each replica has its own
-        import_module("forecaster_service.replicas").serve(ray, host, port, replicas, gpus)
-        return
-    if workers > 1:
-        import_module("forecaster_service.supervisor").run(host, port, workers, registry)
-        return
-    import_module("forecaster_service.server").run(host, port, registry)
+    _tell(f"serving {os.environ['FORECASTER_MODEL']} on http://{host}:{port}{how} (docs at /docs)")
+    try:
+        if ray is not None:
+            registry.close()  # each replica has its own
+            import_module("forecaster_service.replicas").serve(ray, host, port, replicas, gpus)
+        elif workers > 1:
+            import_module("forecaster_service.supervisor").run(host, port, workers, registry)
+        else:
+            import_module("forecaster_service.server").run(host, port, registry)
+    except Stopped as error:
+        _tell("stopped")
+        error.told = True
+        raise
+    except ForecasterError as error:
+        _tell(f"error: {error}")
+        raise typer.Exit(error.exit_code) from None
+
+
+def _tell(text: str) -> None:
+    """Say it as the service says all else."""
+    import_module("forecaster_service.logs").say(text)
 
 
 def _check_models(names: list[str], registry: Any) -> None:
@@ -114,7 +126,7 @@ def _check_models(names: list[str], registry: Any) -> None:
     except ForecasterError as error:
         if tracking_uri().startswith("sqlite:"):
             raise
-        say(f"warning: {error}. The service looks for {', '.join(asked)} again and again.")
+        _tell(f"warning: {error}. The service looks for {', '.join(asked)} again and again.")
         return
     for state in found:
         if isinstance(state, UsageError):

@@ -1,8 +1,14 @@
-"""One JSON line on stderr for each request and each event, with the request's id."""
+"""One line on stderr for each request and each event, with the request's id: JSON, or for people
+where it is a terminal."""
 
+import logging
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from random import getrandbits
 from time import monotonic, perf_counter
+from typing import Any
 
 import structlog
 from asgi_correlation_id import correlation_id
@@ -32,18 +38,63 @@ def _request_id(logger: WrappedLogger, method: str, event: EventDict) -> EventDi
 
 def logger() -> FilteringBoundLogger:
     """The service's logger; structlog's global configuration stays as it is."""
+    plain = structlog.dev.ConsoleRenderer(
+        colors=False, exception_formatter=structlog.dev.plain_traceback
+    )
+    json = (structlog.processors.format_exc_info, structlog.processors.JSONRenderer())
     log: FilteringBoundLogger = structlog.wrap_logger(
         structlog.PrintLogger(sys.stderr),
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             _request_id,
-            structlog.processors.format_exc_info,
-            structlog.processors.JSONRenderer(),
+            *((plain,) if sys.stderr.isatty() else json),
         ],
         wrapper_class=structlog.make_filtering_bound_logger("info"),
     )
     return log
+
+
+def say(text: str) -> None:
+    """A sentence of the command that serves: as it is on a terminal, else a line of the log."""
+    if sys.stderr.isatty():
+        print(text, file=sys.stderr, flush=True)
+    else:
+        logger().info(text)
+
+
+class _Others(logging.Handler):
+    """What others log, such as uvicorn and asyncio, and what Python warns of."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        logger().log(
+            record.levelno, record.getMessage().strip(), logger=record.name,
+            exc_info=record.exc_info,
+        )  # fmt: skip
+
+
+def _uncaught(told: Any) -> None:
+    """An exception that nobody caught, in a thread or where nobody can."""
+    error = told.exc_value
+    if not isinstance(error, SystemExit):
+        logger().error("not caught", exc_info=(told.exc_type, error, told.exc_traceback))
+
+
+@contextmanager
+def owning_stderr() -> Iterator[None]:
+    """Meanwhile, all that this process says on stderr are lines of `logger`; all but what the
+    interpreter says as it dies."""
+    root, handler = logging.getLogger(), _Others()
+    root.addHandler(handler)
+    logging.captureWarnings(True)
+    hooks = threading.excepthook, sys.unraisablehook
+    threading.excepthook = sys.unraisablehook = _uncaught
+    try:
+        yield
+    finally:
+        threading.excepthook, sys.unraisablehook = hooks
+        logging.captureWarnings(False)
+        root.removeHandler(handler)
 
 
 class Watch:

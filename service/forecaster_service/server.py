@@ -5,6 +5,7 @@ from typing import Any
 import uvicorn
 from fastapi import FastAPI
 
+from forecaster_service.logs import owning_stderr
 from forecaster_service.registry import Registry
 
 HOW: dict[str, Any] = {
@@ -12,6 +13,7 @@ HOW: dict[str, Any] = {
     "ws": "none",
     "proxy_headers": False,  # FORECASTER_TRUSTED_PROXIES says who may tell of clients
     "access_log": False,
+    "log_config": None,  # its words are lines of our log
     "server_header": False,
     "timeout_keep_alive": 75,  # longer than proxies and clients keep theirs
     "timeout_graceful_shutdown": 60,  # for clients whose request or answer stands still
@@ -30,4 +32,5 @@ def run(host: str, port: int, registry: Registry | None = None) -> None:
 
         return create_app(registry=registry)
 
-    uvicorn.run(create, factory=True, host=host, port=port, **HOW)
+    with owning_stderr():
+        uvicorn.run(create, factory=True, host=host, port=port, log_level="info", **HOW)

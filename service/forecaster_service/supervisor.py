@@ -21,7 +21,7 @@ from typing import Any
 from forecaster.errors import ForecasterError, UnavailableError, UsageError
 from forecaster_service.channel import Channel
 from forecaster_service.gathering import Figures, counted, gathered
-from forecaster_service.logs import logger
+from forecaster_service.logs import logger, owning_stderr
 from forecaster_service.registry import Registry
 from forecaster_service.server import HOW
 from forecaster_service.settings import Settings, from_environment
@@ -59,7 +59,8 @@ def run(host: str, port: int, workers: int, registry: Registry) -> None:
     except OSError as error:
         raise UnavailableError(f"cannot listen on {host}, port {port}: {error.strerror}") from None
     try:
-        Supervisor(settings, listening, workers, registry).run()
+        with owning_stderr():
+            Supervisor(settings, listening, workers, registry).run()
     finally:
         registry.close()
 

@@ -139,7 +139,7 @@ def main() -> None:
     worker = Worker(socket.socket(fileno=connection), table)
     app = create_app(from_environment(), worker.registry, worker)
     config = uvicorn.Config(app, log_level="warning", **HOW)
-    with suppress(KeyboardInterrupt):
+    with suppress(KeyboardInterrupt), logs.owning_stderr():
         uvicorn.Server(config).run([socket.socket(fileno=listening)])
 
 

@@ -1,4 +1,5 @@
 import hashlib
+import json
 import os
 import re
 import socket
@@ -39,7 +40,7 @@ class TestServe:
     def test_the_model_that_is_named(self, served, port, run, registry):
         status, out, err = run("serve", "--model", "m", "--port", port, "--device", "cpu")
         assert (status, out) == (0, "")
-        assert err == f"serving m on http://127.0.0.1:{port} (docs at /docs)\n"
+        assert json.loads(err)["event"] == f"serving m on http://127.0.0.1:{port} (docs at /docs)"
         ((app, how),) = served
         assert how["factory"]
         assert app().state.registry is registry
@@ -94,7 +95,8 @@ class TestServe:
         monkeypatch.setattr("forecaster_service.supervisor.run", lambda *how: served.append(how))
         status, _, err = run("serve", "--model", "m", "--port", port, "--workers", "3")
         assert (status, served) == (0, [("127.0.0.1", port, 3, registry)])
-        assert err == f"serving m on http://127.0.0.1:{port} with 3 workers (docs at /docs)\n"
+        told = f"serving m on http://127.0.0.1:{port} with 3 workers (docs at /docs)"
+        assert json.loads(err)["event"] == told
         more = ("--workers", "2", "--ray", "local")
         status, _, err = run("serve", "--model", "m", "--port", port, *more)
         assert (status, len(served)) == (2, 1)

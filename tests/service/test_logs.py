@@ -1,9 +1,17 @@
+import gc
 import json
+import logging
+import signal
+import sys
+import threading
+import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from forecaster_service.logs import logger, owning_stderr, say
+from tests.service.processes import free_port, running, wait_for
 from tests.service.toy import NAME, start
 
 
@@ -38,3 +46,78 @@ def test_one_json_line_for_a_request_and_none_for_probes(
     assert (second["status"], second["route"]) == (404, "other")
     assert len(second["path"]) == 200
     assert "secret" not in captured.err
+
+
+def cause_lines() -> None:
+    """Others say something, and what they raise is not caught."""
+
+    class Odd:
+        def __del__(self) -> None:
+            raise ValueError("in the end")
+
+    logging.getLogger("uvicorn.error").warning("of %s", "others")
+    warnings.warn("old", DeprecationWarning, stacklevel=1)
+    thread = threading.Thread(target=lambda: 1 / 0)
+    thread.start()
+    thread.join()
+    Odd()
+    gc.collect()
+    say("serving")
+    try:
+        raise KeyError("ours")
+    except KeyError:
+        logger().exception("failed", number=7)
+
+
+@pytest.mark.filterwarnings("default")
+def test_all_lines_are_json(capsys: pytest.CaptureFixture[str]) -> None:
+    with owning_stderr():
+        cause_lines()
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [line["level"] for line in lines] == [
+        "warning", "warning", "error", "error", "info", "error",
+    ]  # fmt: skip
+    others, warned, thread, deleted, serving, failed = lines
+    assert (others["event"], others["logger"]) == ("of others", "uvicorn.error")
+    assert "DeprecationWarning: old" in warned["event"]
+    for line, words in ((thread, "ZeroDivisionError"), (deleted, "in the end"), (failed, "ours")):
+        assert "Traceback" in line["exception"]
+        assert words in line["exception"]
+    assert serving["event"] == "serving"
+    assert failed["number"] == 7
+
+
+@pytest.mark.filterwarnings("default")
+def test_on_a_terminal_they_are_plain(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    with owning_stderr():
+        cause_lines()
+    told = capsys.readouterr().err
+    assert "{" not in told
+    assert "\x1b" not in told
+    assert "\nserving\n" in told
+    assert told.count("Traceback") == 3
+    assert "number=7" in told
+
+
+def test_afterwards_all_is_as_it_was() -> None:
+    before = threading.excepthook, sys.unraisablehook, [*logging.getLogger().handlers]
+    with owning_stderr():
+        assert threading.excepthook != before[0]
+    assert (threading.excepthook, sys.unraisablehook, [*logging.getLogger().handlers]) == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("more", [[], ["--workers", "2"]])
+def test_a_service_writes_nothing_but_json(folder: Path, tmp_path: Path, more: list[str]) -> None:
+    port, log = free_port(), tmp_path / "log"
+    command = ["forecaster", "serve", "--model", str(folder), "--port", str(port), *more]
+    with running(command, {"PYTHONWARNINGS": "default"}, tmp_path, log) as process:
+        wait_for(f"http://127.0.0.1:{port}/readyz", process, log)
+        process.send_signal(signal.SIGTERM)
+        process.wait(60)
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert lines[0]["event"].startswith("serving ")
+    assert {"model ready"} < {line["event"] for line in lines}
