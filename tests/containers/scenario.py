@@ -303,6 +303,8 @@ def main(group: str) -> None:
             raise
         finally:
             compose("--profile=train", "down", "--volumes")
+            call("docker", "image", "prune", "--force")
+            call("docker", "builder", "prune", "--force", "--keep-storage=8GB")
     tell("all of it held")
 
 
