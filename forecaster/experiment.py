@@ -240,14 +240,15 @@ def make(
     }
     say(f"intervals: {about['intervals']}")
     signals.check()
-    metrics["test"] = judge(problem, served, device, intervals, tried).to_dict()
+    judged = judge(problem, served, device, intervals, tried)
+    metrics["test"] = judged.to_dict()
     show(metrics["test"])
     if cutoffs:
         made = tried, served
         rolling = roll(problem, cutoffs, lambda at: made, device, say, anew=False)
         metrics["cutoffs"] = rolling.to_dict()
     signals.check()
-    figures = draw(problem, served, intervals, metrics["test"], device)
+    figures = draw(problem, served, intervals, judged, device)
     later = checkpoints("refit")
     final, served, intervals = settle(problem, served, intervals, fitted, device, say, later, team)
     ranges = Ranges.fit(final.training("cpu"), final.dataset.seasons[0])

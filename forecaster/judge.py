@@ -198,7 +198,7 @@ def draw(
     problem: Problem,
     model: Blend,
     intervals: Intervals | None,
-    test_metrics: dict[str, Any],
+    found: Evaluation,
     device: str,
 ) -> dict[str, "Figure"]:
     """The pictures of a run: one forecast of the test split, error by step, error by column."""
@@ -232,8 +232,10 @@ def draw(
             title,
             band,
         ),
-        "error_by_step": display.step_figure(test_metrics),
-        "error_by_column": display.column_figure(test_metrics),
+        "error_by_step": display.step_figure(
+            found.by_step(), found.best_floor, found.model.windows
+        ),
+        "error_by_column": display.column_figure(found.to_dict()),
     }
 
 

@@ -89,6 +89,12 @@ class Evaluation:
         """What the metrics of the model, or of a floor, are made of."""
         return Errors(score, np.atleast_2d(self.scaler.std), self.naive)
 
+    def by_step(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """MSE and MAE (T,) of each step ahead: of the model, its network alone, and each floor."""
+        network = {} if self.network is None else {NETWORK: self.network}
+        scores = {"model": self.model, **network, **self.floors}
+        return {name: score.by_step for name, score in scores.items()}
+
     def to_dict(self) -> dict[str, Any]:
         model = self.errors(self.model)
         by_column = measure(model, "column")

@@ -1,4 +1,4 @@
-"""What a person sees of an evaluation: a table for the terminal, three pictures."""
+"""What a person sees of an evaluation: a table for the terminal, and pictures."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from forecaster.datasets import future_times
+from forecaster.evaluate.backtest import NETWORK
 from forecaster.evaluate.figures import ErrorMetric, IntervalMetric, QuantileMetric, shown
 from forecaster.evaluate.intervals import SHARES, percent
 
@@ -161,20 +162,41 @@ def ahead_figure(
     return figure
 
 
-def step_figure(metrics: dict[str, Any]) -> "Figure":
-    """MSE and MAE by horizon step, with the best floor's mean as a line."""
-    figure = _figure(8, 4)
-    axis = figure.subplots()
-    mse, mae = (np.array(metrics["by_step"][name], dtype=float) for name in ("mse", "mae"))
-    steps = np.arange(1, len(mse) + 1)
-    axis.plot(steps, mse, color=FORECAST, label="MSE")
-    axis.plot(steps, mae, color=TRUTH, label="MAE")
-    name = metrics["best_floor"]
-    floor = metrics["floors"][name]["mse"]
-    axis.axhline(floor, color=MUTED, ls="--", label=f"{name}, mean MSE over all steps")
-    axis.set(xlabel="step of the horizon", ylabel="error (scaled)", ylim=(0, None))
-    axis.set_title(f"Error by step, {metrics['windows']} test windows", loc="left")
-    axis.legend(frameon=False)
+def step_figure(
+    curves: Mapping[str, tuple[np.ndarray, np.ndarray]], best: str, windows: int
+) -> "Figure":
+    """MSE, and below it MAE, by step of the horizon: of the model, which comes first, and others.
+
+    `curves` are by name the errors (T,) of each kind, nan where there are none; `best` is the floor
+    that stands out. What errs far more than the model leaves the picture at its upper edge.
+    """
+    from matplotlib import colormaps
+
+    figure = _figure(9, 6)
+    axes = figure.subplots(2, 1, sharex=True)
+    first, *others = curves
+    hues = {name: colormaps["tab20"](number % 20) for number, name in enumerate(others)}
+    for place, (axis, kind) in enumerate(zip(axes, ("MSE", "MAE"), strict=True)):
+        drawn = {name: found[place].astype(float) for name, found in curves.items()}
+        for name in sorted(others, key=lambda name: np.nan_to_num(drawn[name]).mean()):
+            stands: dict[str, Any] = {"color": hues[name], "lw": 0.9}
+            if name == best:
+                stands = {"color": TRUTH, "lw": 1.6}
+            elif name == NETWORK:
+                stands = {"color": FORECAST, "lw": 1.2, "ls": "--"}
+            axis.plot(np.arange(1, len(drawn[name]) + 1), drawn[name], label=name, **stands)
+        own = drawn[first]
+        axis.plot(np.arange(1, len(own) + 1), own, color=FORECAST, lw=1.8, label=first)
+        axis.set_ylim(0, (2 * np.nanmax(own) or None) if np.isfinite(own).any() else None)
+        axis.set_ylabel(f"{kind} (scaled)")
+    axes[0].set_title(f"Error by step, {windows} test windows", loc="left")
+    axes[1].set_xlabel("step of the horizon")
+    lines, names = axes[0].get_legend_handles_labels()
+    order = [len(lines) - 1, *range(len(lines) - 1)]  # the model, then the others, the best first
+    figure.legend(
+        [lines[each] for each in order], [names[each] for each in order],
+        loc="outside right upper", frameon=False, fontsize=8,
+    )  # fmt: skip
     return figure
 
 

@@ -49,6 +49,15 @@ def judged(
     return evaluate(model, floors, test, ("OT", "load"), scaler, np.array(naive), **blend)
 
 
+def test_errors_by_step_are_those_of_the_model_and_of_each_floor() -> None:
+    got = judged(better)
+    curves = got.by_step()
+    assert [*curves] == ["model", "zero", "half"]
+    for name, score in {"model": got.model, **got.floors}.items():
+        assert curves[name][0].tolist() == pytest.approx(score.squared.mean(axis=1).tolist())
+        assert curves[name][1].tolist() == pytest.approx(score.absolute.mean(axis=1).tolist())
+
+
 def test_figures_are_plain_means() -> None:
     got = judged(better)
     report = got.to_dict()

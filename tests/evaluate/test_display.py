@@ -113,26 +113,38 @@ def test_what_is_missing_leaves_gaps() -> None:
     draw(figure)
     np.testing.assert_array_equal(figure.axes[0].lines[1].get_ydata(), truth[:, 0])
     found = metrics()
-    found["by_step"]["mse"][1] = None
     found["columns"]["c2"]["mse"] = None
-    figure = display.step_figure(found)
+    figure = display.step_figure({"model": (GAP, GAP)}, "", 1)
     draw(figure)
-    np.testing.assert_array_equal(figure.axes[0].lines[0].get_ydata(), [0.5, np.nan, 1.5])
+    np.testing.assert_array_equal(figure.axes[0].lines[0].get_ydata(), GAP)
     figure = display.column_figure(found)
     draw(figure)
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["c1", "c0"]
 
 
-def test_error_by_step_shows_the_best_floor() -> None:
-    figure = display.step_figure(metrics())
+GAP = np.array([0.5, np.nan, 1.5])
+
+
+def test_error_by_step_shows_each_floor_step_by_step_mse_and_mae_apart() -> None:
+    rising = np.array([0.5, 1.0, 1.5])
+    curves = {
+        "model": (rising, rising / 2),
+        "network": (rising + 0.1, rising / 2 + 0.1),
+        "cycle mean": (rising + 0.2, rising / 2 + 0.2),
+        "far": (rising + 100, rising + 100),
+    }
+    figure = display.step_figure(curves, "cycle mean", 123)
     draw(figure)
-    (axis,) = figure.axes
-    mse, mae, floor = axis.lines
-    assert list(mse.get_xdata()) == [1, 2, 3]
-    assert (list(mse.get_ydata()), list(mae.get_ydata())) == ([0.5, 1.0, 1.5], [0.25, 0.5, 0.75])
-    assert set(floor.get_ydata()) == {1.5}
-    assert "cycle mean" in floor.get_label()
-    assert "123 test windows" in axis.get_title(loc="left")
+    for place, axis in enumerate(figure.axes):
+        drawn = {line.get_label(): line for line in axis.lines}
+        assert {*drawn} == {*curves}
+        for name, line in drawn.items():
+            assert list(line.get_xdata()) == [1, 2, 3]
+            assert list(line.get_ydata()) == list(curves[name][place])
+        assert drawn["cycle mean"].get_color() != drawn["far"].get_color()
+        assert axis.get_ylim()[1] < 10, "one that errs far more does not flatten the others"
+    assert [axis.get_ylabel() for axis in figure.axes] == ["MSE (scaled)", "MAE (scaled)"]
+    assert "123 test windows" in figure.axes[0].get_title(loc="left")
 
 
 @pytest.mark.parametrize(("columns", "title"), [(3, "Error by column"), (862, "worst 40 of 862")])
