@@ -24,7 +24,7 @@ def export(
 
     The file takes a history in units to a forecast in units, with its quantiles; model.json beside
     it describes inputs and outputs. It is kept only where it forecasts what the model does, within
-    1e-5 standard deviations of each series.
+    1e-5 of the series' standard deviation.
 
     Example: forecaster export --model forecaster-ETTh1-M-all-336 --format onnx
     """

@@ -20,6 +20,7 @@ from pydantic import TypeAdapter
 
 from forecaster.predict import Forecaster
 from forecaster_service import forecasting
+from forecaster_service.accept import JSON
 from forecaster_service.access import pay
 from forecaster_service.batching import Done
 from forecaster_service.body import LARGE, in_thread_if, read
@@ -70,8 +71,10 @@ async def answer(
     name: str | None,
     prepare: Callable[[Forecaster], Work],
     write: Callable[[Work, Done[Forecast], Forecaster, ModelIdentity, str], bytes],
+    media: str = JSON,
 ) -> Response:
-    """What the model called `name` answers: the JSON that `write` makes of the job of `prepare`.
+    """What the model called `name` answers: what `write` makes of the job of `prepare`, which is
+    of the type `media`.
 
     Raises HttpError where a step of it does, and 504 past the deadline.
     """
@@ -93,7 +96,7 @@ async def answer(
         large, write, job, done, served.forecaster, served.identity, correlation_id.get() or ""
     )
     headers = {"X-Forecaster-Model": served.header}
-    return Response(content, headers=headers, media_type="application/json")
+    return Response(content, headers=headers, media_type=media)
 
 
 def _count(job: Job, metrics: Metrics, model: tuple[str, ...]) -> None:

@@ -1,12 +1,17 @@
 """POST /predict."""
 
+import csv
 from functools import partial
+from io import StringIO
 from typing import Annotated, Any
 
+import numpy as np
+import pandas as pd
 from fastapi import APIRouter, Body, Request, Response
 
 from forecaster.predict import Forecaster
 from forecaster_service import forecasting
+from forecaster_service.accept import CSV, JSON, preferred
 from forecaster_service.answering import PROBLEMS, ForecastRoute, answer
 from forecaster_service.batching import Done
 from forecaster_service.forecasting import Forecast, Job
@@ -18,15 +23,18 @@ from forecaster_service.schemas import (
     Timing,
 )
 
+ANSWERS: dict[int | str, dict[str, Any]] = {
+    **PROBLEMS,
+    200: {"content": {CSV: {"schema": {"type": "string"}}}},
+}
+
 router = APIRouter(route_class=ForecastRoute, tags=["forecast"])
 
 
 @router.post(
-    "/v1/predict", operation_id="predict_v1", response_model=ForecastResponse, responses=PROBLEMS
+    "/v1/predict", operation_id="predict_v1", response_model=ForecastResponse, responses=ANSWERS
 )
-@router.post(
-    "/predict", operation_id="predict", response_model=ForecastResponse, responses=PROBLEMS
-)
+@router.post("/predict", operation_id="predict", response_model=ForecastResponse, responses=ANSWERS)
 async def predict(body: Annotated[ForecastRequest, Body()], request: Request) -> Response:
     """Forecast what follows each series, in its units.
 
@@ -35,11 +43,15 @@ async def predict(body: Annotated[ForecastRequest, Body()], request: Request) ->
     looks back is cut to its newest part, which `warnings` tells; one that is shorter than it needs
     is refused, or forecast by some of its parts where `short_history` is drop. Columns
     may come in any order by name. null is a missing value: it is masked, and `warnings` counts it.
-    What a model needs besides, GET /models tells, and its example has it.
+    What a model needs besides, GET /models tells, and its example has it. With Accept: text/csv
+    the answer is a table.
     """
-    return await answer(
-        request, body.model, partial(forecasting.prepare, body), partial(_write, body)
-    )
+    media = preferred(",".join(request.headers.getlist("accept")), (JSON, CSV))
+    prepare = partial(forecasting.prepare, body)
+    write = _table if media == CSV else partial(_write, body)
+    response = await answer(request, body.model, prepare, write, media)
+    response.headers["Vary"] = "Accept"
+    return response
 
 
 def _write(
@@ -74,3 +86,24 @@ def _write(
             batch_size=done.batch,
         ),
     ).model_dump_json(exclude_unset=True).encode()  # fmt: skip
+
+
+def _table(
+    job: Job, done: Done[Forecast], forecaster: Forecaster, model: ModelIdentity, request_id: str
+) -> bytes:
+    """The response as CSV: a row for each step of each series, in the columns of /invocations."""
+    schema, text = forecaster.schema, StringIO()
+    named = len(job.inputs) > 1 or job.destinations[0].item_id is not None
+    suffixes = ["", *(f" {level}" for level in job.levels)]
+    table = csv.writer(text, lineterminator="\n")
+    names = [name + suffix for name in schema.targets for suffix in suffixes]
+    table.writerow([*["item_id"] * named, schema.time, *names])
+    for place, (destination, (forecast, quantiles)) in enumerate(
+        zip(job.destinations, done.results, strict=True)
+    ):
+        item = str(place) if destination.item_id is None else destination.item_id
+        times = pd.date_range(destination.start, periods=job.steps, freq=schema.freq)
+        values = np.concatenate([forecast[..., None], quantiles], axis=-1)[: job.steps]
+        for time, row in zip(times, values.reshape(job.steps, -1).tolist(), strict=True):
+            table.writerow([*[item] * named, time.isoformat(), *row])
+    return text.getvalue().encode()

@@ -2,10 +2,12 @@ from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import replace
 from datetime import datetime, timedelta
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from fastapi.testclient import TestClient
 
@@ -447,3 +449,66 @@ def test_model_by_name(client: TestClient, full: Body) -> None:
 def test_values_beyond_float32_are_refused(client: TestClient, flat: Body) -> None:
     problem = refused(client, {**flat, "target": [[1e300, 0.0, 0.0]] * PAST})
     assert "not finite" in problem["detail"]
+
+
+class TestCsv:
+    """What Accept: text/csv gives."""
+
+    def ask(self, client: TestClient, body: Body) -> pd.DataFrame:
+        answer = client.post("/predict", json=body, headers={"Accept": "text/csv"})
+        assert answer.status_code == 200, answer.text
+        assert answer.headers["content-type"] == "text/csv; charset=utf-8"
+        assert answer.headers["vary"] == "Accept"
+        assert NAME in answer.headers["x-forecaster-model"]
+        return pd.read_csv(StringIO(answer.text))
+
+    def test_the_same_numbers_in_the_columns_of_invocations(
+        self, client: TestClient, full: Body
+    ) -> None:
+        body = {**full, "inputs": [{**full["inputs"][0], "item_id": each} for each in "ab"]}
+        body["parameters"] = {"prediction_length": 4, "quantile_levels": [0.9, 0.1]}
+        table, answer = self.ask(client, body), client.post("/predict", json=body).json()
+        suffixes = ("", " 0.1", " 0.9")
+        names = [name + suffix for name in COLUMNS for suffix in suffixes]
+        assert list(table) == ["item_id", "time", *names]
+        for place, (item, part) in enumerate(table.groupby("item_id")):
+            prediction = answer["predictions"][place]
+            assert (item, len(part)) == (prediction["item_id"], 4)
+            assert part["time"].iloc[0] == prediction["start"]
+            assert np.all(np.diff(pd.to_datetime(part["time"])) == np.timedelta64(1, "h"))
+            expected = [prediction["mean"], *prediction["quantiles"].values()]
+            for suffix, values in zip(suffixes, expected, strict=True):
+                found = part[[name + suffix for name in COLUMNS]].to_numpy()
+                np.testing.assert_allclose(found, values, rtol=1e-5)
+
+    def test_a_series_without_a_name(self, client: TestClient, flat: Body) -> None:
+        flat.pop("item_id")
+        table = self.ask(client, flat)
+        assert list(table) == ["time", *COLUMNS]
+        np.testing.assert_allclose(table[list(COLUMNS)], mean(client, flat), rtol=1e-6)
+
+    def test_series_without_names_are_told_by_their_places(
+        self, client: TestClient, full: Body
+    ) -> None:
+        (series,) = full["inputs"]
+        series.pop("item_id")
+        table = self.ask(client, {**full, "inputs": [series] * 3})
+        assert table["item_id"].unique().tolist() == [0, 1, 2]
+
+    @pytest.mark.parametrize("kind", ["wide", "one column", "utc"])
+    def test_other_models(self, kind: str, tmp_path: Path) -> None:
+        options: dict[str, Any] = {
+            "wide": {"columns": ("y",), "items": ("Bern", "x"), "wide": True},
+            "one column": {"columns": ("y",)},
+            "utc": {"timezone": "UTC"},
+        }[kind]
+        make_bundle(tmp_path, **options)
+        with start(model=str(tmp_path)) as client:
+            body = client.get(f"/models/{NAME}/example").json()
+            table, start_ = self.ask(client, body), client.post("/predict", json=body).json()
+        assert len(table) == HORIZON
+        assert table["time"].iloc[0] == start_["predictions"][0]["start"]
+
+    def test_an_error_is_still_a_problem(self, client: TestClient) -> None:
+        answer = client.post("/predict", json={}, headers={"Accept": "text/csv"})
+        assert answer.headers["content-type"] == "application/problem+json"
