@@ -3,18 +3,22 @@
     python benchmarks/serving.py --model runs/ETTh1-168-prob-s0-1f2e3d4c
     python benchmarks/serving.py --model BUNDLE --mlflow models:/NAME/1
     python benchmarks/serving.py --model BUNDLE --overload 10000
+    python benchmarks/serving.py --model BUNDLE --workers 2
 
 Clients that each ask again as soon as they are answered, one series a request. The model alone is
 called in this process, one series at a time and in a loop of its best batch, before and after each
 turn of a server: its ratio is to their mean, for machines change their pace within seconds. With
 --mlflow, `mlflow models serve` takes turns with the service for the same model. The median of the
 rounds counts. With --overload, so many requests come at twice the rate that the service has with 64
-clients, whether they are answered or not. What is found is kept in benchmarks/results/.
+clients, whether they are answered or not.With --workers, a service of so many processes takes
+turns with one of a single process: what a forecast costs the processor there, and what the clients
+take of it. What is found is kept in benchmarks/results/.
 """
 
 import argparse
 import asyncio
 import os
+import re
 import resource
 import signal
 import socket
@@ -31,6 +35,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import psutil
 import torch
 import uvloop
 from attention import keep
@@ -41,6 +46,8 @@ from forecaster.bench import Conditions
 from forecaster.predict import Forecaster
 
 CONCURRENCY = (1, 32, 64)
+SHARED = (1, 8, 32)
+"""Clients of one process and of several."""
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
 SETTLING = 0.5
 """Seconds of load that are not counted, at least; nor is what comes before all have an answer."""
@@ -62,6 +69,23 @@ class Server:
         with open(f"/proc/{self.pid}/status") as status:
             return next(int(line.split()[1]) for line in status if "VmRSS" in line) / 1024
 
+    def proportional(self) -> list[float]:
+        """MiB of each of its processes, its own first, where shared memory counts in parts."""
+        own = psutil.Process(self.pid)
+        return [round(each.memory_full_info().pss / 2**20) for each in [own, *own.children()]]
+
+    def busy(self) -> float:
+        """Seconds of the processor that its processes have taken."""
+        own = psutil.Process(self.pid)
+        took = [each.cpu_times() for each in [own, *own.children()]]
+        return sum(each.user + each.system for each in took)
+
+    def forecasts(self) -> float:
+        """Series that it has forecast."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics") as answer:
+            found = re.findall(r"(?m)^forecaster_batch_series_sum.* (\S+)$", answer.read().decode())
+        return sum(map(float, found))
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(
@@ -74,6 +98,7 @@ def main() -> None:
         "--seconds", type=float, default=1.5, help="for each measurement of a server"
     )
     parser.add_argument("--overload", type=int, default=0, help="requests")
+    parser.add_argument("--workers", type=int, default=0, help="processes")
     arguments = parser.parse_args()
     forecaster = Forecaster.load(arguments.model)
     config = forecaster.bundle.config
@@ -93,8 +118,13 @@ def main() -> None:
         url = f"http://127.0.0.1:{server.port}/models/{forecaster.bundle.name}/example"
         with urllib.request.urlopen(url) as answer:
             request = post("/predict", answer.read())
-        if arguments.overload:
-            found: dict[str, Any] = overload(server, request, arguments.overload)
+        if arguments.workers:
+            command = ["forecaster", "serve", "--model", arguments.model]
+            command += ["--workers", str(arguments.workers), "--port"]
+            several = stack.enter_context(serving(command, "/readyz"))
+            found: dict[str, Any] = processes(server, several, request, arguments)
+        elif arguments.overload:
+            found = overload(server, request, arguments.overload)
         else:
             servers = {"service": (server, request)}
             if arguments.mlflow:
@@ -106,7 +136,7 @@ def main() -> None:
                 )
             found = {"rows": side_by_side(forecaster, servers, arguments)}
         found["ready_seconds"] = round(server.ready, 2)
-    what = "overload" if arguments.overload else "serving"
+    what = "workers" if arguments.workers else "overload" if arguments.overload else "serving"
     keep(f"{what}-{config.model.name}-{config.attn.name}-{forecaster.device}",
          document | {"kind": what} | found)  # fmt: skip
 
@@ -139,6 +169,36 @@ def side_by_side(
         }
         for (what, count), rows in found.items()
     ]
+
+
+def processes(
+    one: Server, several: Server, request: bytes, arguments: argparse.Namespace
+) -> dict[str, Any]:
+    """The medians of all rounds, by processes and by clients at once."""
+    found: dict[tuple[int, int], list[Figures]] = defaultdict(list)
+    for _ in tqdm(range(arguments.rounds), "rounds"):
+        for clients in SHARED:
+            for count, server in ((1, one), (arguments.workers, several)):
+                done, busy, own = server.forecasts(), server.busy(), time.process_time()
+                began = time.perf_counter()
+                figure = uvloop.run(load(server.port, request, clients, arguments.seconds))
+                lasted, own = time.perf_counter() - began, time.process_time() - own
+                busy, done = server.busy() - busy, server.forecasts() - done
+                figure["service_ms"], figure["client_ms"] = 1e3 * busy / done, 1e3 * own / done
+                figure["cores"], figure["client_cores"] = busy / lasted, own / lasted
+                found[count, clients].append(figure)
+    rows = [
+        {
+            "processes": count,
+            "at_once": clients,
+            **{key: round(median(row[key] for row in rows), 3) for key in rows[0]},
+        }
+        for (count, clients), rows in found.items()
+    ]
+    return {
+        "rows": rows, "cores": os.cpu_count(), "load_after": round(os.getloadavg()[0], 2),
+        "mib_one": one.proportional(), "mib_several": several.proportional(),
+    }  # fmt: skip
 
 
 def alone(forecaster: Forecaster, batch: int, seconds: float) -> Figures:
