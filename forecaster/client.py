@@ -7,6 +7,7 @@ future = Client("http://127.0.0.1:8000").predict(history, levels=(0.1, 0.9))
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from http.client import HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -144,7 +145,7 @@ class Client:
 
         Tried once more, as asking changes nothing: a 429 or 503 that says when to come again, and a
         500, 502 or 503 that is not JSON, and so no answer of the service, but of a proxy that has
-        lost it.
+        lost it; and a connection that breaks, as where a process of several is gone.
         """
         answer = self._send(method, path, **options)
         wait = answer.headers.get("Retry-After", "") if answer.status_code in (429, 503) else ""
@@ -175,7 +176,7 @@ class Client:
                 detail = (f"series '{name}', " if name else "") + detail
         raise kind(f"{self.url}: {detail}")
 
-    def _send(self, method: str, path: str, **options: Any) -> requests.Response:
+    def _send(self, method: str, path: str, attempts: int = 2, **options: Any) -> requests.Response:
         try:
             return requests.request(
                 method,
@@ -188,6 +189,8 @@ class Client:
         except requests.Timeout:
             message = f"did not answer within {self.timeout:g} seconds"
         except requests.RequestException as error:
+            if attempts > 1 and _broke(error):
+                return self._send(method, path, attempts - 1, **options)
             message = (
                 f"cannot be reached ({type(error).__name__}): is `forecaster serve` running there?"
             )
@@ -260,3 +263,10 @@ def _attribute(value: Any, words: list[str] | None) -> float | str:
     if isinstance(value, str):
         return value
     return f"{float(value):g}" if words else float(value)
+
+
+def _broke(error: requests.RequestException) -> bool:
+    """Whether there was a connection, and it was lost before all of the answer was here."""
+    cause = error.args[0] if error.args else None
+    last = cause.args[-1] if isinstance(cause, Exception) and cause.args else None
+    return isinstance(last, ConnectionError | HTTPException)

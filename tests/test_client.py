@@ -1,10 +1,12 @@
 """The client against real services: what it answers is what the model itself forecasts."""
 
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
@@ -280,6 +282,25 @@ class TestAnswers:
         with pytest.raises(UnavailableError, match=f"answers {status} "):
             Client(httpserver.url_for("")).models()
         assert (len(httpserver.log), waits) == (4, [1, 1])
+
+    @pytest.mark.parametrize("lost", [1, 2])
+    def test_a_connection_that_breaks_is_made_once_more(self, lost: int) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            client = Client(f"http://127.0.0.1:{listening.getsockname()[1]}")
+            with ThreadPoolExecutor(1) as pool:
+                found = pool.submit(client.models)
+                for number in range(2):
+                    connection, _ = listening.accept()
+                    with connection:
+                        connection.recv(2**16)
+                        if number == lost:
+                            head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+                            connection.sendall(head + b'Content-Length: 14\r\n\r\n{"models": []}')
+                if lost == 1:
+                    assert found.result() == []
+                else:
+                    with pytest.raises(UnavailableError, match="cannot be reached"):
+                        found.result()
 
     def test_a_long_wait_is_left_to_the_caller(self, httpserver: HTTPServer) -> None:
         httpserver.expect_request("/models").respond_with_response(

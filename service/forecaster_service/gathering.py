@@ -17,7 +17,7 @@ Figures: TypeAlias = list[Any]
 """Families as lists that JSON can hold: name, help, type, and samples of name, labels and value."""
 COUNTED = ("counter", "histogram", "summary")
 RULES: tuple[tuple[str, Callable[[float, float], float]], ...] = (
-    (r"forecaster_ready|process_start_time_seconds|process_max_fds|.*_created", min),
+    (r"forecaster_ready|process_start_time_seconds|.*_created", min),
     (r"forecaster_(expected_wait|deadline)_seconds|.*_(info|timestamp_seconds)", max),
 )
 """Samples of which not the sum counts."""

@@ -214,12 +214,11 @@ class Supervisor:
                 worker.figures if worker.listening else counted(worker.figures)
                 for worker in self.workers.values()
             ]
-            serving = sum(worker.ready for worker in self.workers.values())
+            ready = sum(worker.ready for worker in self.workers.values())
             own: Figures = [
-                _figure("forecaster_workers", "Processes that answer requests.", "gauge", serving),
-                _figure(
-                    "forecaster_worker_deaths", "Processes that ended.", "counter", self._deaths
-                ),
+                _figure("forecaster_workers", "Processes that answer.", "gauge", ready),
+                _figure("forecaster_workers_wanted", "How many should.", "gauge", self.count),
+                _figure("forecaster_worker_deaths", "Those that ended.", "counter", self._deaths),
             ]
             return [*gathered([self._dead, *alive]), *own]
 

@@ -204,6 +204,7 @@ class TestAsOneService:
         )  # fmt: skip
         assert 0 < answered <= len(load.answers) + load.again
         assert seen[-1]["forecaster_worker_deaths_total"] == WORKERS
+        assert seen[-1]["forecaster_workers_wanted"] == WORKERS
 
     def test_a_newer_model_takes_its_place_in_all_without_a_failed_request(
         self, service: tuple[Server, Path], body: bytes, place: Path
