@@ -43,6 +43,7 @@ ROUNDING = 1e-5
 KNOWN = KnownInputs(
     ("holiday", "price"), Scaler((0.0, 20.0), (1.0, 5.0)), (Attribute("kind", ("in", "out")),)
 )
+HOURS, QUARTERS = ("h", (24, 168)), ("15min", (96, 672))
 SMALL = {"model.width": 16, "model.heads": 2, "model.feed_forward": 16}
 
 SELF = r"(?:encoder|encoders|decoder)\..*attention\."
@@ -68,7 +69,9 @@ def idle(name: str, recipe: str, attention: str) -> bool:
     """Whether a tensor can move no forecast."""
     # the authors' code takes keys that it has not sampled for zeros, so that there a bias counts
     own = IDLE.get("" if recipe == "informer2020" else attention)
-    kinds = [each for each in (own, CROSS + r"key_projection\.bias") if each]
+    # of a look-back of one cycle the mean is that cycle, whatever the weights of the cycles are
+    one = r"(?!window|linear|prior|average\.mixture).*" if recipe == "ETTm1-96" else None
+    kinds = [each for each in (own, one, CROSS + r"key_projection\.bias") if each]
     return any(re.fullmatch(each, name) for each in kinds)
 
 
@@ -110,8 +113,9 @@ def made(recipe: str, attention: str = "prob") -> Bundle:
     sets = [*lengths, *small, f"attn.name={attention}"]
     config = load_config(recipe, sets, environment={}).config
     known = KNOWN if recipe == "epf" else KnownInputs()
+    freq, seasons = QUARTERS if recipe == "ETTm1-96" else HOURS
     reading = Reading(
-        time="time", targets=COLUMNS, freq="h", seasons=(24, 168), panel=False, timezone="naive",
+        time="time", targets=COLUMNS, freq=freq, seasons=seasons, panel=False, timezone="naive",
         future_covariates=known.columns, static=tuple(each.name for each in known.attributes),
     )  # fmt: skip
     schema = Schema(COLUMNS, COLUMNS, reading, Scaler((10.0, -300.0), (2.0, 50.0)), (), known)
@@ -137,7 +141,7 @@ def validation(schema: Schema) -> dict[str, Any]:
     values = schema.scaler.inverse(wave)
     found: dict[str, Any] = {
         "history": np.stack([values[n : n + PAST] for n in range(SEEN)]),
-        "starts": pd.date_range("2024-05-01", periods=7 * SEEN, freq="h")[::7],
+        "starts": pd.date_range("2024-05-01", periods=7 * SEEN, freq=schema.freq)[::7],
     }
     if (scaler := schema.known.scaler) is not None:
         found["covariates"] = scaler.inverse(random.normal(size=(SEEN, steps, 2)))
