@@ -31,7 +31,7 @@ Settings, from the environment (docs/serving.md tells more):
   FORECASTER_THREADS           batches at a time; else 1 on CUDA, each core of a CPU to 4
   FORECASTER_MAX_WAIT_MS       that a batch waits for company: 0
   FORECASTER_MAX_QUEUE         series that wait; 503 beyond: 512
-  FORECASTER_DEADLINE_SECONDS  for a forecast; 504 beyond: 30
+  FORECASTER_DEADLINE_SECONDS  for an answer; 503 at once where it takes longer: 30
   FORECASTER_DRAIN_SECONDS     from SIGTERM to the end of listening: 1
   FORECASTER_MAX_CONNECTIONS   at once: 16384
   FORECASTER_RECEIVE_SECONDS   to send a request or read an answer: 10

@@ -74,7 +74,8 @@ class Settings(BaseSettings):
     """The most series that wait for the device; what comes beyond them is refused with 503. One
     larger request is taken when nothing waits."""
     deadline_seconds: Annotated[float, Field(gt=0, le=3600)] = 30
-    """How long a request may wait for its forecast; 504 afterwards."""
+    """In which a request is answered; 503 at once where its forecast would take longer, 504 where
+    it did."""
     drain_seconds: Annotated[float, Field(ge=0, le=3600)] = 1
     """On SIGTERM, how long /readyz says 503 before the service stops to listen."""
     attentions: Annotated[tuple[str, ...], NoDecode] = ()
