@@ -310,7 +310,7 @@ def test_the_commands_train_and_serve(tmp_path: Path, monkeypatch: pytest.Monkey
         wait_for(f"http://127.0.0.1:{outer}/readyz", service, tmp_path / "forecaster.log")
         assert found["forecaster"].healthy()
         (card,) = proxied.get("/models")["models"]
-        assert (card["name"], card["version"], card["alias"]) == (name, "1", None)
+        assert (card["name"], card["version"], card["alias"]) == (name, "1", "champion")
         example = proxied.get(f"/models/{name}/example")
         answer = proxied.post("/predict", example)
         assert direct.post("/predict", example)["predictions"] == answer["predictions"]
