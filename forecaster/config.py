@@ -381,6 +381,8 @@ class TrackConfig(Section):
     uri: str | None = None
     """MLflow's address; by default $MLFLOW_TRACKING_URI, else sqlite:///mlflow.db."""
     experiment: str = "forecaster"
+    wait_seconds: float = Field(60.0, ge=0)
+    """How long the end of a run waits for a server where nobody listens yet."""
     register_model: bool = True
     """Register the model and let it challenge the champion (docs/serving.md)."""
 

@@ -241,11 +241,18 @@ class Sender(threading.Thread):
     """Tells what a spool holds, in the background, and tries again until it has.
 
     `tell` tells some of it and returns whether there was anything to tell; it raises when the
-    tracker fails. `advance` says that it is alive though it has not returned.
+    tracker fails. `advance` says that it is alive though it has not returned. `absent` says of what
+    it raised whether there is no tracker yet: nobody listens.
     """
 
-    def __init__(self, spool: Spool, tell: Callable[[Callable[[], None]], bool]) -> None:
+    def __init__(
+        self,
+        spool: Spool,
+        tell: Callable[[Callable[[], None]], bool],
+        absent: Callable[[BaseException], bool] = lambda error: False,
+    ) -> None:
         super().__init__(name="forecaster-tracker", daemon=True)
+        self._is_absent = absent
         self.error: BaseException | None = None
         self._spool, self._tell = spool, tell
         self._change = threading.Condition()
@@ -288,14 +295,16 @@ class Sender(threading.Thread):
         total: float | None,
         failures: int,
         signalled: Callable[[], float] = lambda: 0.0,
+        patience: float = 0.0,
     ) -> bool:
         """Wait until all is told, and return whether it is.
 
         Gives up after so many `failures`, or the next one where the last try failed, after `still`
         seconds without an advance, and after `total` seconds; None is for ever. And where a signal
-        came while it waits: `signalled` says how many seconds ago, 0 for none.
+        came while it waits: `signalled` says how many seconds ago, 0 for none. A tracker that is
+        absent is waited for as long as `patience`; the other limits begin when it is there.
         """
-        begun = moved = time.monotonic()
+        start = begun = moved = time.monotonic()
         with self._change:
             advances, tries = self._advances, self._tries
             allowed = self._failures + (1 if self.error else failures)
@@ -303,9 +312,17 @@ class Sender(threading.Thread):
             self._change.notify_all()
             while not (self._tries > tries and self.error is None and self._spool.whole):
                 now = time.monotonic()
+                if patience and self.error is not None and self._is_absent(self.error):
+                    if now - start >= patience or signalled():
+                        return False
+                    if now - begun >= RETRIES[0]:  # no long pause: it may be there at any moment
+                        begun = moved = now
+                        self._wanted = True
+                        self._change.notify_all()
+                    allowed = self._failures + failures
                 if self._advances != advances:
                     advances, moved = self._advances, now
-                if self._failures >= allowed or self._closed or 0 < signalled() < now - begun:
+                if self._failures >= allowed or self._closed or 0 < signalled() < now - start:
                     return False
                 limits = [
                     since + limit - now

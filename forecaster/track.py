@@ -21,6 +21,7 @@ import logging
 import os
 import re
 import shutil
+import socket
 import sqlite3
 import sys
 import tempfile
@@ -28,7 +29,14 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
+from contextlib import (
+    AbstractContextManager,
+    ExitStack,
+    closing,
+    contextmanager,
+    nullcontext,
+    suppress,
+)
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -147,8 +155,16 @@ class Run:
     but `register`, and nothing fails because of MLflow. Raises StorageError when the disk is full.
     """
 
-    def __init__(self, spool: Spool, sender: Sender, uri: str) -> None:
+    def __init__(
+        self,
+        spool: Spool,
+        sender: Sender,
+        uri: str,
+        patience: float = 0.0,
+        say: Say = lambda text: None,
+    ) -> None:
         self._spool, self._sender = spool, sender
+        self._patience, self._say = patience, say
         self._params: dict[str, str] = {}
         self.uri = uri
 
@@ -266,8 +282,21 @@ class Run:
         return Registration(**made)
 
     def settle(self) -> bool:
-        """Wait until MLflow has everything, as long as it gets on; returns whether it has."""
-        return self._sender.settle(*_limits(self.uri, LAST), signals.waiting)
+        """Wait until MLflow has everything, as long as it gets on; returns whether it has.
+
+        A server where nobody listens yet is waited for once, for `track.wait_seconds`.
+        """
+        return self._settle(LAST)
+
+    def _settle(self, stage: int) -> bool:
+        patience = self._patience if stage == LAST and self.uri not in _silent else 0.0
+        if patience and self.error is not None and _absent(self.error):
+            shown = without_password(self.uri)
+            self._say(f"nobody listens at {shown} yet: waits up to {patience:g} s for MLflow")
+        whole = self._sender.settle(*_limits(self.uri, stage), signals.waiting, patience)
+        if not whole:
+            self._patience = 0.0
+        return whole
 
     def note(self, values: Mapping[str, float], step: int, model: str | None = None) -> None:
         """Log figures at a step; the first values of a metric at a step are those that count."""
@@ -275,9 +304,14 @@ class Run:
         self._tell("metrics", at=_now(), step=step, values=fit, model=model)
 
     def end(self, status: str, stage: int) -> bool:
-        """Tell its end; returns whether MLflow has everything. What is left stays on disk."""
+        """Tell its end; returns whether MLflow has everything. What is left stays on disk.
+
+        A signal cuts the wait short: to that of a run that is stopped.
+        """
         self._spool.append(END, status=status, at=_now())
-        whole = self._sender.settle(*_limits(self.uri, stage), signals.waiting)
+        whole = not signals.waiting() and self._settle(stage)
+        if not whole and signals.waiting():
+            whole = self._settle(CUT_SHORT)
         self._sender.close()
         if whole:
             self._spool.remove()
@@ -339,20 +373,23 @@ def start(
                 f"`{SYNC}`."
             )
 
-    try:
-        run = _begin(config, name, tags, parent, again, say)
-        if parent is None and (others := spools.waiting()):
-            runs = "an earlier run is" if others == 1 else f"{others} earlier runs are"
-            say(f"{runs} not all in MLflow: {SYNC}")
-        gauges = _Gauges(run) if parent is None else None
-        yield run
-    except BaseException as error:
-        left = isinstance(error, Stopped | KeyboardInterrupt | BrokenPipeError)
-        if run is not None:
-            with signals.orderly(), suppress(ForecasterError):  # the first error is the one to tell
-                end(run, "KILLED" if left else "FAILED")
-        raise
-    end(run, "FINISHED")
+    with ExitStack() as ending:
+        try:
+            run = _begin(config, name, tags, parent, again, say)
+            if parent is None and (others := spools.waiting()):
+                runs = "an earlier run is" if others == 1 else f"{others} earlier runs are"
+                say(f"{runs} not all in MLflow: {SYNC}")
+            gauges = _Gauges(run) if parent is None else None
+            yield run
+            ending.enter_context(signals.orderly())  # a signal that comes later ends the wait alone
+        except BaseException as error:
+            left = isinstance(error, Stopped | KeyboardInterrupt | BrokenPipeError)
+            if run is not None:
+                with signals.orderly(), suppress(ForecasterError):  # the first error is to be told
+                    end(run, "KILLED" if left else "FAILED")
+            raise
+        end(run, "FINISHED")
+    signals.check()
 
 
 def _begin(
@@ -376,7 +413,7 @@ def _begin(
         }  # fmt: skip
         spool = spools.begin(about)
     teller = _Teller(spool, uri, training=True)
-    sender = Sender(spool, teller)
+    sender = Sender(spool, teller, _absent)
     sender.start()
     try:
         sender.settle(*_limits(uri, FIRST), signals.waiting)
@@ -396,7 +433,7 @@ def _begin(
         if not earlier:
             spool.remove()
         raise
-    return Run(spool, sender, uri)
+    return Run(spool, sender, uri, config.track.wait_seconds, say)
 
 
 @dataclass(frozen=True)
@@ -856,6 +893,16 @@ def _away(uri: str, error: BaseException) -> bool:
             return status >= 500 or status in (408, 429)
         cause = cause.__cause__ or cause.__context__
     return True
+
+
+def _absent(error: BaseException) -> bool:
+    """Whether nobody listens at the address of a server, or its name is not known yet."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ConnectionRefusedError | socket.gaierror):
+            return True
+        cause = cause.__cause__ or cause.__context__
+    return False
 
 
 def _because(error: BaseException | None) -> str:

@@ -242,6 +242,54 @@ def test_a_signal_ends_a_wait_that_it_falls_into_and_no_later_one(told):
         assert time.monotonic() - before >= 1, "what has to end in order may wait its time"
 
 
+class TestAbsent:
+    """A tracker that is not there yet, as one that starts beside the run."""
+
+    @pytest.fixture
+    def told(self):
+        told = Told(begin())
+        told.absent = True
+
+        def tell(advance):
+            if told.absent:
+                raise ConnectionRefusedError
+            return told(advance)
+
+        sender = Sender(told.spool, tell, lambda error: isinstance(error, ConnectionRefusedError))
+        sender.start()
+        told.spool.append("metrics", number=1)
+        assert not sender.settle(5, 5, 1), "without patience it is a failure like any other"
+        yield told, sender
+        sender.close()
+
+    def test_it_is_waited_for(self, told):
+        tracker, sender = told
+        threading.Timer(2.5, lambda: setattr(tracker, "absent", False)).start()
+        assert sender.settle(1, 1, 1, patience=60), "the other limits begin when it is there"
+        assert tracker.numbers == [1]
+
+    def test_but_not_for_ever(self, told):
+        _, sender = told
+        before = time.monotonic()
+        assert not sender.settle(60, 60, 99, patience=0.5)
+        assert 0.5 <= time.monotonic() - before < 10
+
+    def test_one_that_comes_and_fails_is_not(self, told):
+        tracker, sender = told
+        tracker.absent, tracker.fails = False, True
+        before = time.monotonic()
+        assert not sender.settle(60, 60, 1, patience=60)
+        assert time.monotonic() - before < 30
+
+    def test_a_signal_ends_the_wait(self, told):
+        _, sender = told
+        with signals.heeding(), signals.orderly():
+            threading.Timer(1.5, signal.raise_signal, [signal.SIGTERM]).start()
+            before = time.monotonic()
+            assert not sender.settle(60, 60, 99, signals.waiting, patience=60)
+            assert time.monotonic() - before < 30
+
+
 def test_a_tracker_that_gets_on_is_waited_for():
     spool, parts = begin(), iter(range(8))
     spool.append("file", number=1)

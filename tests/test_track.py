@@ -357,6 +357,21 @@ def test_a_server_that_is_not_there_is_named(monkeypatch):
     assert "secret" not in message
 
 
+@pytest.mark.parametrize(
+    ("error", "absent"),
+    [
+        (ConnectionRefusedError(111, "Connection refused"), True),
+        (socket.gaierror(-2, "Name or service not known"), True),
+        (ConnectionResetError(104, "Connection reset by peer"), False),
+        (TimeoutError("timed out"), False),
+    ],
+)
+def test_nobody_listens_yet_where_the_cause_says_so(error, absent):
+    outer = UnavailableError("MLflow cannot use it")
+    outer.__cause__ = error
+    assert track._absent(outer) is track._absent(error) is absent
+
+
 def test_a_server_that_never_answers_is_named(monkeypatch):
     monkeypatch.setitem(track.FIRST_CONTACT, "MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
     with socket.create_server(("127.0.0.1", 0)) as silent:

@@ -366,6 +366,63 @@ def test_a_server_that_dies_and_comes_back(server, client, monkeypatch):
 
 
 @pytest.mark.timeout(600)
+def test_a_server_that_is_not_there_yet(server, client, monkeypatch, tmp_path):
+    """A run begins and ends before its server listens; then it is told and registered."""
+    forecaster = Forecaster(make_bundle(tmp_path / "bundle"), "cpu")
+    monkeypatch.setattr(track, "LIMITS", ((2, 2, 2), (120, 120, 3), (30, 30, 3)))
+    server.kill()
+    said = []
+
+    def say(sentence):
+        said.append(sentence)
+        if "waits up to 240 s" in sentence:
+            threading.Thread(target=server.start).start()
+
+    config = load_dict({"track": {"uri": server.address, "wait_seconds": 240}}, "the test")
+    with track.start(config, "early", {}, say=say) as run:
+        Epochs(run)(3)
+        ahead = forecaster.predict(forecaster.example)
+        folder = tmp_path / "bundle"
+        model = run.log_model(folder, "early", forecaster.example, ahead, HORIZON, {})
+        made = run.register(model, "forecaster-early", [0.5] * 4, {})
+    assert made.sentence == "forecaster-early version 1 is the champion: there was none"
+    found = only_run(client, "early")
+    assert found.info.status == "FINISHED"
+    assert_each_once(client, found.info.run_id, 3)
+    assert ["does not answer" in said[0], "waits up to" in said[1], len(said)] == [True, True, 2]
+    assert not any(Path("runs").iterdir()), "all is told"
+
+
+WAITING = """
+import sys
+from forecaster import signals, track
+from forecaster.config import load_dict
+config = load_dict({"track": {"uri": sys.argv[1], "wait_seconds": 240}}, "x")
+with signals.heeding():
+    with track.start(config, "stopped", {}, say=lambda text: print(text, flush=True)) as run:
+        run.note({"loss": 1.0}, 1)
+    print("not stopped")
+"""
+
+
+def test_a_signal_while_the_end_waits_for_a_server():
+    """It ends the wait; what has ended stays FINISHED, for `forecaster sync` to tell."""
+    command = [sys.executable, "-c", WAITING, f"http://127.0.0.1:{free_port()}"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) as child:
+        for line in child.stdout:
+            if "waits up to 240 s" in line:
+                child.send_signal(signal.SIGTERM)
+                break
+        out, err = child.communicate(timeout=60)
+    assert err.splitlines()[-1].startswith("forecaster.errors.Stopped"), err
+    assert "does not have all of this run yet" in out
+    assert "not stopped" not in out
+    (lines,) = Path("runs").rglob(spools.LINES)
+    assert '"FINISHED"' in lines.read_text().splitlines()[-1]
+
+
+@pytest.mark.timeout(600)
 def test_the_command_with_a_server_that_hangs(between, client, monkeypatch, tmp_path, capsys):
     """A whole bundle, exit 0 and a sentence; then `forecaster sync`."""
     config = small.install(tmp_path, monkeypatch)
