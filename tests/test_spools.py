@@ -39,11 +39,11 @@ class Told:
         self.fails = self.hangs = False
 
     def __call__(self, advance):
+        lines = self.spool.left()  # first: a line that follows a fault is not told before it
         while self.hangs:
             time.sleep(0.01)
         if self.fails:
             raise OSError("away")
-        lines = self.spool.left()
         if not lines:
             return False
         self.numbers.append(lines[0][0]["number"])
