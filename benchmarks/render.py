@@ -554,6 +554,32 @@ def overload() -> str:
     return "\n".join([*lines, *map(_made_by, results("overload"))])
 
 
+def workers() -> str:
+    """One process and several, in turns."""
+    lines = [
+        "| clients | processes | p50, ms | p99, ms | series / s | service, ms a series "
+        "| client, ms a series | of the cores: service, client |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    ends = []
+    for document in results("workers"):
+        cores = document["cores"]
+        lines += [
+            f"| {row['at_once']} | {row['processes']} | {row['p50_ms']:.0f} | {row['p99_ms']:.0f} "
+            f"| {row['per_second']:.1f} | {row['service_ms']:.1f} | {row['client_ms']:.2f} "
+            f"| {row['cores'] / cores:.0%}, {row['client_cores'] / cores:.1%} |"
+            for row in document["rows"]
+        ]
+        parent, *each = document["mib_several"]
+        ends.append(
+            f"{_made_by(document)} {cores} cores, load {document['load_before']} before and "
+            f"{document['load_after']} after. Memory (PSS, after the load): {parent} MiB for the "
+            f"parent, {' and '.join(map(str, each))} MiB for the workers, "
+            f"{document['mib_one'][0]} MiB for the single process."
+        )
+    return "\n".join([*lines, *ends])
+
+
 def step() -> str:
     """A row for each network and number of threads."""
     lines = [
@@ -849,6 +875,7 @@ TABLES: dict[str, Callable[[], str]] = {
     },
     "serving": serving,
     "overload": overload,
+    "workers": workers,
     "step": step,
     "inference": inference,
     "start": start,
