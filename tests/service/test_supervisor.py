@@ -2,8 +2,10 @@
 
 import http.client
 import json
+import os
 import re
 import signal
+import socket
 import threading
 import time
 import urllib.request
@@ -12,13 +14,18 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import count, pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
 
 from forecaster.bundle import digest_of
+from forecaster.errors import ForecasterError
+from forecaster_service import supervisor as module
+from forecaster_service.settings import Settings
+from forecaster_service.supervisor import Supervisor
 from tests.service.processes import Server, free_port, running, wait_for
-from tests.service.toy import NAME, make_bundle
+from tests.service.toy import NAME, Registry, make_bundle
 
 WORKERS, CLIENTS, RATE = 2, 4, 30
 SECONDS = 90.0
@@ -160,6 +167,42 @@ def service(place: Path) -> Iterator[tuple[Server, Path]]:
 @pytest.fixture
 def body(service: tuple[Server, Path]) -> bytes:
     return fetch(service[0], f"/models/{NAME}/example").encode()
+
+
+@pytest.fixture
+def supervisor() -> Iterator[Supervisor]:
+    """One that has started nobody."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        made = Supervisor(Settings(poll_seconds=0), listening, WORKERS, Registry())
+        yield made
+        os.close(made.table)
+
+
+class TestSupervisor:
+    def test_the_registry_is_asked_once_for_all(self, supervisor: Supervisor, folder: Path) -> None:
+        registry = supervisor.registry
+        assert isinstance(registry, Registry)
+        registry.put("a", folder, version="1")
+        told = [supervisor._resolve(["a", "b"]) for _ in range(3)]
+        assert told == [[registry.models["a"][1], {"error": "no such model"}]] * 3
+        assert registry.asked == [("a", "b")]
+
+    def test_where_none_can_start_it_ends(
+        self, supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        class Dead:
+            begun, status, listening, figures = time.monotonic(), "starting", False, ()
+            process = SimpleNamespace(
+                pid=1, returncode=3, poll=lambda: 3, kill=lambda: None, wait=lambda: 3
+            )
+            channel = SimpleNamespace(close=lambda: None)
+
+        started: list[Any] = []
+        monkeypatch.setattr(module, "BACKOFF", 0.0)
+        monkeypatch.setattr(module, "_Worker", lambda *how: started.append(how) or Dead())
+        with pytest.raises(ForecasterError, match=r"end as they start, the last with status 3"):
+            supervisor.run()
+        assert len(started) >= module.ATTEMPTS
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ import pytest
 from fastapi.testclient import TestClient
 from prometheus_client import generate_latest
 
+from forecaster.errors import UsageError
 from forecaster_service import worker as module
 from forecaster_service.app import create_app
 from forecaster_service.channel import Channel
@@ -62,7 +63,9 @@ class TestWorker:
         monkeypatch.setattr(Worker, "_orphaned", noted)
         with ours, theirs:
             answers: dict[str, Callable[..., Any]] = {
-                "figures": lambda: [["all", "Help.", "gauge", [["all", {}, 7.0]]]]
+                "resolve": lambda names: [{"version": name} for name in names] + [{"error": "no"}],
+                "fetch": lambda name, folder: {"name": name, "folder": folder},
+                "figures": lambda: [["all", "Help.", "gauge", [["all", {}, 7.0]]]],
             }
             parent = Channel(ours, answers, lambda: None)
             yield Worker(theirs, table), parent
@@ -115,6 +118,15 @@ class TestWorker:
         parent.ask("listen", seconds=SECONDS)
         parent.ask("signal", signal.SIGTERM, seconds=SECONDS)
         assert ended == [-signal.SIGTERM]
+
+    def test_it_asks_the_registry_of_its_parent(
+        self, both: tuple[Worker, Channel], tmp_path: Path
+    ) -> None:
+        registry = both[0].registry
+        found, error = registry.resolve(["a"])
+        assert found == {"version": "a"}
+        assert isinstance(error, UsageError)
+        assert registry.fetch("a", tmp_path) == {"name": "a", "folder": str(tmp_path)}
 
     def test_without_its_parent_it_ends(
         self, both: tuple[Worker, Channel], ended: list[int]
