@@ -191,7 +191,8 @@ class TestSupervisor:
         self, supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         class Dead:
-            begun, status, listening, figures = time.monotonic(), "starting", False, ()
+            begun, status, figures = time.monotonic(), "starting", ()
+            listening = ready = False
             process = SimpleNamespace(
                 pid=1, returncode=3, poll=lambda: 3, kill=lambda: None, wait=lambda: 3
             )
