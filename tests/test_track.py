@@ -495,7 +495,7 @@ def test_model_is_logged_without_pickle(logged, client, home):
     folder = home / "mlartifacts" / "forecaster" / "models" / model.model_id / "artifacts"
     assert folder.as_uri() == model.artifact_location
     endings = {path.suffix for path in folder.rglob("*") if path.is_file()}
-    code = {".py", ".css", ".j2"}
+    code = {".py", ".css", ".j2", ".typed"}
     assert endings == {"", ".json", ".yaml", ".txt", ".safetensors", ".sha256"} | code
     assert contents(folder / "artifacts" / "bundle") == contents(home / "some bundle")
     description = yaml.safe_load((folder / "MLmodel").read_text())
