@@ -52,10 +52,9 @@ IDLE = {
     # the same for all keys of a query, it falls out of the softmax, or of a mean by exponentials
     **dict.fromkeys(
         ("full", "prob", "logsparse", "strided", "fixed", "topk", "aft-full", "aft-local",
-         "aft-simple"),
+         "aft-simple", "aft-conv"),
         SELF + r"key_projection\.bias",
     ),
-    "aft-conv": SELF + r"(?:key_projection\.bias|kernel_offset)",
     # the same for all places, over which they are weighed
     "fastformer": SELF + r"(?:key|query)_score\.bias",
     # no attention reads what is normed before it
@@ -71,7 +70,9 @@ def idle(name: str, recipe: str, attention: str) -> bool:
     own = IDLE.get("" if recipe == "informer2020" else attention)
     # of a look-back of one cycle the mean is that cycle, whatever the weights of the cycles are
     one = r"(?!window|linear|prior|average\.mixture).*" if recipe == "ETTm1-96" else None
-    kinds = [each for each in (own, one, CROSS + r"key_projection\.bias") if each]
+    # a kernel that reaches all tokens is as good with another offset
+    wide = SELF + "kernel_offset" if (recipe, attention) == ("default", "aft-conv") else None
+    kinds = [each for each in (own, one, wide, CROSS + r"key_projection\.bias") if each]
     return any(re.fullmatch(each, name) for each in kinds)
 
 
