@@ -43,7 +43,7 @@ from tqdm import tqdm
 
 from forecaster import bench
 from forecaster.bench import Conditions
-from forecaster.predict import Forecaster
+from forecaster.predict import Predictor
 
 CONCURRENCY = (1, 32, 64)
 SHARED = (1, 8, 32)
@@ -100,7 +100,7 @@ def main() -> None:
     parser.add_argument("--overload", type=int, default=0, help="requests")
     parser.add_argument("--workers", type=int, default=0, help="processes")
     arguments = parser.parse_args()
-    forecaster = Forecaster.load(arguments.model)
+    forecaster = Predictor.load(arguments.model)
     config = forecaster.bundle.config
     document = {
         "kind": "serving",
@@ -142,7 +142,7 @@ def main() -> None:
 
 
 def side_by_side(
-    forecaster: Forecaster,
+    forecaster: Predictor,
     servers: dict[str, tuple[Server, bytes]],
     arguments: argparse.Namespace,
 ) -> list[dict[str, Any]]:
@@ -201,7 +201,7 @@ def processes(
     }  # fmt: skip
 
 
-def alone(forecaster: Forecaster, batch: int, seconds: float) -> Figures:
+def alone(forecaster: Predictor, batch: int, seconds: float) -> Figures:
     """The model without HTTP, `batch` series at a time."""
     past, schema = forecaster.bundle.past, forecaster.schema
     if schema.known.columns or schema.known.attributes or schema.wide:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from forecaster.bundle import Bundle
-    from forecaster.predict import Forecaster
+    from forecaster.predict import Predictor
 
 LOG = "forecasts.jsonl"
 """In the folder of the output: the request, then a line for each file that is written."""
@@ -70,7 +70,7 @@ class Work:
     """How files are forecast, by whatever process: all but the model and the files.
 
     `output` is the folder and `here` what relative paths begin at; `options` go to
-    `Forecaster.predict`. A frame has id columns, then the column `time`, then values; `write` keeps
+    `Predictor.predict`. A frame has id columns, then the column `time`, then values; `write` keeps
     it by the ending of a name.
     """
 
@@ -111,11 +111,11 @@ class Shared:
 
 def draft_apart(shared: Shared, part: Part) -> Draft | ForecasterError:
     """`Work.draft` by a process that lives for it; what it raises as a value."""
-    from forecaster.predict import Forecaster
+    from forecaster.predict import Predictor
 
     try:
         if shared.bundle.digest not in _models:
-            forecaster = Forecaster(shared.bundle, shared.device)
+            forecaster = Predictor(shared.bundle, shared.device)
             forecaster.check()
             _models[shared.bundle.digest] = forecaster
         return shared.work.draft(_models[shared.bundle.digest].predict, part)
@@ -123,7 +123,7 @@ def draft_apart(shared: Shared, part: Part) -> Draft | ForecasterError:
         return error
 
 
-_models: dict[str, "Forecaster"] = {}
+_models: dict[str, "Predictor"] = {}
 """What this process has built, once, by its digest."""
 
 

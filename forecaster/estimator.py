@@ -21,8 +21,7 @@ from forecaster.errors import UsageError
 from forecaster.flags import Blend, Device, Features, Policy, Split
 from forecaster.lookup import did_you_mean
 from forecaster.notices import ShortHistory
-from forecaster.predict import Forecaster as Predictor
-from forecaster.predict import keep, load_bundle
+from forecaster.predict import Predictor, keep, load_bundle
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

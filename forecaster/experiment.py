@@ -25,7 +25,7 @@ from forecaster.intervals import Intervals
 from forecaster.judge import contested, draw, flat_metrics, judge, validate
 from forecaster.model import ForecastModel
 from forecaster.parts import Blend, Network, Part, fit_and_weigh
-from forecaster.predict import Forecaster, keep
+from forecaster.predict import Predictor, keep
 from forecaster.problem import Problem, find_data, make_problem
 from forecaster.progress import Say
 from forecaster.ranks import ALONE, Team
@@ -141,7 +141,7 @@ def run(
         for title, figure in made.figures.items():
             tracked.figure(title, figure)
         signals.check()
-        ahead = Forecaster(bundle, "cpu")
+        ahead = Predictor(bundle, "cpu")
         logged = tracked.log_model(
             folder, name, ahead.example, ahead.predict(ahead.example), bundle.horizon, tags
         )

@@ -166,7 +166,7 @@ def ask(
     most: int | None = None,
     short_history: ShortHistory = "refuse",
 ) -> Question:
-    """Read what `Forecaster.predict` is given; the arguments are its own.
+    """Read what `Predictor.predict` is given; the arguments are its own.
 
     `most` limits the values that the steps between the first and the last stamp may have.
     """

@@ -75,7 +75,7 @@ def batches(which: Sequence[int]) -> Iterator[list[int]]:
 
 
 def histories(schema: Schema, past: int, horizon: int, which: Sequence[int]) -> dict[str, Any]:
-    """The histories with these numbers, as the arguments of `Forecaster.forecast_quantiles`."""
+    """The histories with these numbers, as the arguments of `Predictor.forecast_quantiles`."""
     import pandas as pd
 
     made = [_Made(schema, past, past + horizon, number) for number in which]

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from forecaster.runner import Runner
 
 
-class Forecaster:
+class Predictor:
     """A trained model ready to forecast.
 
     `bundle` is what it was loaded from; `device` is where its weights live, once.
@@ -49,7 +49,7 @@ class Forecaster:
         """Of the parts that need no more than so many rows."""
 
     @classmethod
-    def load(cls, source: str | Path, device: str = "auto") -> "Forecaster":
+    def load(cls, source: str | Path, device: str = "auto") -> "Predictor":
         """From a bundle's folder, an MLflow run id, or a registered name (NAME, NAME@alias,
         NAME/version).
 
@@ -481,7 +481,7 @@ def keep(bundle: "Bundle", folder: Path) -> "Bundle":
     from forecaster.bundle import FORECAST_THREADS
 
     bundle = replace(bundle, about={**bundle.about, "forecast_threads": FORECAST_THREADS})
-    forecaster = Forecaster(bundle, "cpu")
+    forecaster = Predictor(bundle, "cpu")
     wanted = golden.count(bundle.horizon, len(bundle.schema.targets), len(forecaster.levels))
     tried = range(wanted + wanted // 2)
     made = forecaster.golden(tried)

@@ -12,14 +12,14 @@ from mlflow.models import set_model
 from mlflow.pyfunc import PythonModel, PythonModelContext
 
 from forecaster.errors import ForecasterError
-from forecaster.predict import Forecaster
+from forecaster.predict import Predictor
 
 
 class Model(PythonModel):  # type: ignore[misc]  # MLflow is not type-checked here
     """The future of one history or of a panel: a frame of the past in, one of the forecast out."""
 
     def load_context(self, context: PythonModelContext) -> None:
-        self.forecaster = Forecaster.load(context.artifacts["bundle"])
+        self.forecaster = Predictor.load(context.artifacts["bundle"])
 
     def predict(
         self,
@@ -27,7 +27,7 @@ class Model(PythonModel):  # type: ignore[misc]  # MLflow is not type-checked he
         model_input: pd.DataFrame,
         params: dict[str, Any] | None = None,
     ) -> pd.DataFrame:
-        """`model_input` is a history for `Forecaster.predict`, which tells what it may hold.
+        """`model_input` is a history for `Predictor.predict`, which tells what it may hold.
 
         `params["horizon"]`: how many steps, at most those trained for; `params["quantile_levels"]`:
         which quantiles to give beside the forecast. What is wrong with the input comes back as

@@ -29,7 +29,7 @@ from forecaster.bundle import (
 from forecaster.errors import BundleError, StorageError
 from forecaster.golden import Golden
 from forecaster.intervals import Conditions
-from forecaster.predict import Forecaster, keep
+from forecaster.predict import Predictor, keep
 from forecaster.resources import is_bundle
 from tests.bundles import MODELS, sign, unsaved, warning
 
@@ -65,8 +65,8 @@ class TestRoundTrip:
         for name, tensor in bundle.weights.items():
             assert found.weights[name].dtype == tensor.dtype
             assert torch.equal(found.weights[name], tensor)
-        frame = Forecaster(bundle).example
-        before, after = Forecaster(bundle).predict(frame), Forecaster(found).predict(frame)
+        frame = Predictor(bundle).example
+        before, after = Predictor(bundle).predict(frame), Predictor(found).predict(frame)
         assert before.equals(after)
 
     @pytest.mark.parametrize("loss", ["mse", "pinball"])
@@ -77,10 +77,10 @@ class TestRoundTrip:
         assert (found.nominal, found.windows) == (bundle.intervals.nominal, 99)
         for name in ("offsets", "scale"):
             np.testing.assert_array_equal(getattr(found, name), getattr(bundle.intervals, name))
-        frame = Forecaster(bundle).example
+        frame = Predictor(bundle).example
         levels = (0.1, 0.3, 0.9)
         before, after = (
-            Forecaster(each).predict(frame, levels=levels)
+            Predictor(each).predict(frame, levels=levels)
             for each in (bundle, load(tmp_path / "with"))
         )
         assert before.equals(after)
@@ -100,7 +100,7 @@ class TestRoundTrip:
         assert bundle.save(tmp_path / "without").golden is None
         golden = keep(bundle, tmp_path / "with").golden
         assert golden.forecast.shape == (16, 6, 2, 4)
-        forecaster = Forecaster(load(tmp_path / "with"), "cpu")
+        forecaster = Predictor(load(tmp_path / "with"), "cpu")
         again = forecaster.bundle.golden
         np.testing.assert_array_equal(again.which, golden.which)
         np.testing.assert_array_equal(again.forecast, golden.forecast)
@@ -338,7 +338,7 @@ class TestForeign:
         ranges = told | change if isinstance(change, dict) else {} if change is None else change
         edit(folder, "about.json", lambda about: about.update(ranges=ranges))
         with pytest.raises(BundleError, match=re.escape(words)):
-            Forecaster(load(folder), "cpu")
+            Predictor(load(folder), "cpu")
 
     @pytest.mark.parametrize(
         ("change", "words"),

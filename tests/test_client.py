@@ -25,7 +25,7 @@ from forecaster.client import Client
 from forecaster.datasets.items import id_parts
 from forecaster.errors import DataError, ForecasterError, UnavailableError, UsageError
 from forecaster.notices import Notice
-from forecaster.predict import Forecaster, keep
+from forecaster.predict import Predictor, keep
 from forecaster_service.app import create_app
 from forecaster_service.settings import Settings
 from tests.bundles import blended, warning
@@ -51,10 +51,10 @@ def serving(folder: Path, **settings: Any) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Forecaster]]:
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Predictor]]:
     """The URL of a service, and its model."""
     folder = tmp_path_factory.mktemp("bundle")
-    forecaster = Forecaster(make_bundle(folder))
+    forecaster = Predictor(make_bundle(folder))
     with serving(folder) as url:
         yield url, forecaster
 
@@ -92,7 +92,7 @@ def test_it_answers_as_the_model_itself(kind: str, tmp_path: Path) -> None:
     others = {"median": {"loss": "pinball"}, "UTC": {"timezone": "UTC", "freq": "15min"}}
     bundle = make_bundle(tmp_path, model="tokens", **{**others, **KINDS}[kind])
     frame, levels = history(bundle), (0.9, 0.1, 0.25)
-    expected = Forecaster(bundle).predict(frame, 4, levels)
+    expected = Predictor(bundle).predict(frame, 4, levels)
     with serving(tmp_path) as url:
         answer = Client(url).predict(frame, 4, levels)
     pd.testing.assert_frame_equal(answer, expected, rtol=1e-6, atol=1e-5)
@@ -117,7 +117,7 @@ class TestPredict:
             assert [card["name"] for card in client.models()] == [NAME, "other"]
             answers = [client.predict(history(one)), client.predict(history(two), model="other")]
         for answer, bundle in zip(answers, (one, two), strict=True):
-            expected = Forecaster(bundle).predict(history(bundle))
+            expected = Predictor(bundle).predict(history(bundle))
             pd.testing.assert_frame_equal(answer, expected, rtol=1e-6, atol=1e-5)
 
     def test_files_and_a_future_apart(self, tmp_path: Path) -> None:
@@ -152,14 +152,14 @@ class TestPredict:
             answer = client.predict(frame)
         assert sent == ["/models", 2, 1]
         pd.testing.assert_frame_equal(
-            answer, Forecaster(bundle).predict(frame), rtol=1e-6, atol=1e-5
+            answer, Predictor(bundle).predict(frame), rtol=1e-6, atol=1e-5
         )
 
     def test_it_says_what_the_model_would_say(self, tmp_path: Path) -> None:
         bundle = make_bundle(tmp_path, **KINDS["panel"])
         frame = history(bundle).replace({"town": {"None": "Basel"}})
         expected: list[str] = []
-        Forecaster(bundle).predict(frame, say=expected.append)
+        Predictor(bundle).predict(frame, say=expected.append)
         said: list[str] = []
         with serving(tmp_path) as url:
             Client(url).predict(frame, say=said.append)
@@ -172,7 +172,7 @@ class TestPredict:
     @pytest.mark.parametrize("kind", ["plain", "ahead", "all"])
     def test_a_short_history_is_the_service_s_to_forecast(self, tmp_path: Path, kind: str) -> None:
         bundle = blended(make_bundle(tmp_path, **KINDS[kind]), network=0.5, cycle=0.25, last=0.25)
-        forecaster = Forecaster(keep(bundle, tmp_path))
+        forecaster = Predictor(keep(bundle, tmp_path))
         frame = history(bundle)
         ahead = HORIZON if bundle.schema.known.columns else 0
         towns = frame.groupby(list(bundle.schema.id)) if bundle.schema.id else [("", frame)]
@@ -193,7 +193,7 @@ class TestPredict:
         bundle = warning(make_bundle(tmp_path, **KINDS["panel"])).save(tmp_path)
         frame, levels = history(bundle), (0.1, 0.9)
         expected: list[str] = []
-        Forecaster(bundle).predict(frame, levels=levels, say=expected.append)
+        Predictor(bundle).predict(frame, levels=levels, say=expected.append)
         said: list[str] = []
         with serving(tmp_path) as url:
             Client(url).predict(frame, levels=levels, say=said.append)
@@ -203,7 +203,7 @@ class TestPredict:
         assert [notice.code for notice in told] == codes
 
     def test_what_does_not_fit_is_the_error_that_the_model_would_raise(
-        self, plain: tuple[str, Forecaster]
+        self, plain: tuple[str, Predictor]
     ) -> None:
         url, forecaster = plain
         frame = history(forecaster.bundle)
@@ -231,7 +231,7 @@ class TestPredict:
         with serving(tmp_path) as url, pytest.raises(DataError, match=message):
             Client(url).predict(frame)
 
-    def test_models_are_called_by_name(self, plain: tuple[str, Forecaster]) -> None:
+    def test_models_are_called_by_name(self, plain: tuple[str, Predictor]) -> None:
         url, forecaster = plain
         client, frame = Client(url), history(forecaster.bundle)
         (card,) = client.models()
@@ -333,7 +333,7 @@ class TestAnswers:
         with pytest.raises(UnavailableError, match="answers 200 OK, and not as `forecaster serve`"):
             Client(httpserver.url_for("")).models()
 
-    def test_a_path_beside_the_service(self, plain: tuple[str, Forecaster]) -> None:
+    def test_a_path_beside_the_service(self, plain: tuple[str, Predictor]) -> None:
         with pytest.raises(UnavailableError, match=r"answers 404 Not Found, .* is this its URL\?"):
             Client(f"{plain[0]}/docs").models()
 
@@ -359,7 +359,7 @@ class TestAnswers:
             Client(url, timeout=1).predict(pd.DataFrame())
 
 
-def test_the_command(plain: tuple[str, Forecaster], tmp_path: Path) -> None:
+def test_the_command(plain: tuple[str, Predictor], tmp_path: Path) -> None:
     url, forecaster = plain
     frame = history(forecaster.bundle)
     frame.to_parquet(tmp_path / "x.parquet")

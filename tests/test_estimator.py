@@ -11,7 +11,7 @@ import torch
 from sklearn.base import clone
 
 import forecaster
-from forecaster import Forecaster, experiment
+from forecaster import Forecaster, estimator, experiment
 from forecaster.config import load
 from forecaster.errors import ConfigError, DataError, UsageError
 
@@ -256,6 +256,12 @@ class TestShow:
         assert list(axis.get_lines()[1].get_ydata()) == wanted
         with pytest.raises(UsageError, match=r"no series 'sout'. Did you mean 'south'\?"):
             panel.plot(series="sout")
+
+
+def test_it_is_the_one_import():
+    assert forecaster.Forecaster is estimator.Forecaster
+    with pytest.raises(AttributeError, match=r"forcaster"):
+        forecaster.forcaster  # noqa: B018
 
 
 def test_the_version_is_that_of_the_distribution():

@@ -19,7 +19,7 @@ from forecaster import bundle, cli, experiment, resources
 from forecaster.config import load, load_dict
 from forecaster.errors import DataError, DivergedError, UsageError
 from forecaster.judge import rejudge
-from forecaster.predict import Forecaster
+from forecaster.predict import Predictor
 from forecaster.problem import find_data, make_problem
 from forecaster.track import MlflowClient  # by way of track, which silences MLflow first
 from forecaster.train import fit
@@ -120,7 +120,7 @@ class TestRun:
         assert all(f"{name} {weight:.0%}" in line for name, weight in weighty.items())
 
     def test_the_bundle_knows_what_training_was_like(self, result, home):
-        forecaster = Forecaster.load(home / result.folder, "cpu")
+        forecaster = Predictor.load(home / result.folder, "cpu")
         assert forecaster.ranges.season == 12
         assert list(forecaster.ranges.low.shape) == [5, 3]
         values = pd.read_csv(home / "data" / "small.csv")[["a", "b", "c"]].to_numpy()

@@ -11,7 +11,7 @@ from packaging.utils import canonicalize_name
 
 from forecaster import extras
 from forecaster.errors import UnavailableError
-from forecaster.predict import Forecaster
+from forecaster.predict import Predictor
 from tests.lacking import SKINNY_LACKS, lacking
 from tests.service.toy import make_bundle
 
@@ -98,7 +98,7 @@ def test_the_base_says_what_it_lacks(arguments, words, tmp_path):
 
 
 def test_the_base_forecasts(tmp_path):
-    forecaster = Forecaster(make_bundle(tmp_path / "bundle"), "cpu")
+    forecaster = Predictor(make_bundle(tmp_path / "bundle"), "cpu")
     forecaster.example.to_csv(tmp_path / "x.csv", index=False)
     arguments = ("predict", "--model", "bundle", "--input", "x.csv", "--output", "ahead.parquet")
     done = lacking(COMMAND, *arguments, without=extras.BRINGS, cwd=tmp_path)

@@ -8,7 +8,7 @@ import pytest
 from forecaster import golden
 from forecaster.errors import BundleError
 from forecaster.golden import apart, batches, count, has_gaps, histories, steadiest
-from forecaster.predict import Forecaster, keep
+from forecaster.predict import Predictor, keep
 from tests.bundles import unsaved
 from tests.service.toy import HORIZON, ITEMS, KINDS, PAST, make_bundle
 
@@ -86,7 +86,7 @@ class TestCheck:
     def moved(self, tmp_path, by):
         bundle = keep(unsaved(), tmp_path)
         forecast = bundle.golden.forecast + np.float32(by)
-        return Forecaster(replace(bundle, golden=replace(bundle.golden, forecast=forecast)), "cpu")
+        return Predictor(replace(bundle, golden=replace(bundle.golden, forecast=forecast)), "cpu")
 
     def test_it_passes_what_is_near_enough_for_the_device(self, tmp_path):
         self.moved(tmp_path, 0).check()
@@ -108,7 +108,7 @@ class TestCheck:
             for name, tensor in bundle.weights.items()
         }
         with pytest.raises(BundleError, match=r"forecast has values that are not finite.*expected"):
-            Forecaster(replace(bundle, weights=weights), "cpu").check()
+            Predictor(replace(bundle, weights=weights), "cpu").check()
 
     def test_loading_checks(self, tmp_path):
         bundle = keep(unsaved(), tmp_path)
@@ -118,22 +118,22 @@ class TestCheck:
         }
         replace(bundle, weights=weights).save(tmp_path)
         with pytest.raises(BundleError, match="does not reproduce the forecasts"):
-            Forecaster.load(tmp_path, "cpu")
+            Predictor.load(tmp_path, "cpu")
 
     def test_one_that_was_saved_without_any_passes(self, tmp_path):
         unsaved().save(tmp_path)
-        Forecaster.load(tmp_path, "cpu")
+        Predictor.load(tmp_path, "cpu")
 
 
 def test_a_history_that_is_not_steady_is_not_kept(tmp_path, monkeypatch):
-    whole = Forecaster.golden
+    whole = Predictor.golden
 
     def nervous(self, which, noise=0.0):
         made = whole(self, which, noise)
         made[2] += noise * 1e5
         return made
 
-    monkeypatch.setattr(Forecaster, "golden", nervous)
+    monkeypatch.setattr(Predictor, "golden", nervous)
     kept = keep(unsaved(), tmp_path).golden.which.tolist()
     assert kept == [0, 1, *range(3, 17)]
     assert golden.KEPT == 16

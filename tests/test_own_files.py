@@ -13,7 +13,7 @@ from forecaster.config import load
 from forecaster.errors import DataError, UsageError
 from forecaster.evaluate import score
 from forecaster.model import ForecastModel
-from forecaster.predict import Forecaster
+from forecaster.predict import Predictor
 from forecaster.problem import Problem, find_data, make_problem
 from forecaster.train import Fit, fit
 from tests import shapes, small
@@ -56,7 +56,7 @@ def long() -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
-def trained(name: str, *sets: str, **flags) -> tuple[Problem, Forecaster]:
+def trained(name: str, *sets: str, **flags) -> tuple[Problem, Predictor]:
     """What `forecaster train --data NAME` keeps, without tracking."""
     loaded = load(None, [*SMALL, *sets], {"data": name, "horizon": HORIZON, **flags}, {})
     problem = make_problem(*find_data(loaded, lambda text: None))
@@ -70,7 +70,7 @@ def trained(name: str, *sets: str, **flags) -> tuple[Problem, Forecaster]:
         "name": problem.name, "intervals": words, "refit": False, "data_digest": problem.digest,
     }  # fmt: skip
     made = Bundle(problem.config, problem.schema, dict(model.state_dict()), {}, about, intervals)
-    return problem, Forecaster(made.save(Path("bundle")), "cpu")
+    return problem, Predictor(made.save(Path("bundle")), "cpu")
 
 
 def test_a_wide_file_with_one_target():

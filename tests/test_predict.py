@@ -24,7 +24,7 @@ from forecaster.errors import (
 )
 from forecaster.intervals import Conditions, Intervals
 from forecaster.notices import NoticeCode
-from forecaster.predict import Forecaster, keep, load_bundle
+from forecaster.predict import Predictor, keep, load_bundle
 from forecaster.problem import find_data, make_problem
 from tests.bundles import COLUMNS, SEASON, blended, unsaved, warning
 from tests.service.toy import KINDS, make_bundle
@@ -41,7 +41,7 @@ def history(rows=16, freq="h", start="2026-03-01", tz=None):
 
 @pytest.fixture(scope="module")
 def forecaster():
-    return Forecaster(unsaved(), "cpu")
+    return Predictor(unsaved(), "cpu")
 
 
 class TestPredict:
@@ -64,12 +64,12 @@ class TestPredict:
         ],
     )
     def test_other_time_steps(self, freq, stamps):
-        ahead = Forecaster(unsaved(freq=freq), "cpu").predict(history(freq=freq), horizon=2)
+        ahead = Predictor(unsaved(freq=freq), "cpu").predict(history(freq=freq), horizon=2)
         assert list(ahead["time"]) == [pd.Timestamp(stamp) for stamp in stamps]
         np.testing.assert_allclose(ahead["load"], CYCLE[:2, 0], rtol=1e-5)
 
     def test_the_targets_alone_come_out(self):
-        some = Forecaster(unsaved(targets=("Zürich °C",)), "cpu").predict(history())
+        some = Predictor(unsaved(targets=("Zürich °C",)), "cpu").predict(history())
         assert list(some.columns) == ["time", "Zürich °C"]
         np.testing.assert_allclose(some["Zürich °C"], CYCLE[[0, 1, 2, 3, 0, 1], 2], rtol=1e-5)
 
@@ -86,7 +86,7 @@ class TestPredict:
         assert forecaster.predict(frame.assign(time=frame["time"].astype(str))).equals(expected)
 
     def test_only_the_newest_rows_are_used(self):
-        forecaster = Forecaster(unsaved("informer"), "cpu")
+        forecaster = Predictor(unsaved("informer"), "cpu")
         long = history(rows=40)
         short = long.tail(forecaster.bundle.past)
         before = long.copy()
@@ -98,7 +98,7 @@ class TestPredict:
         assert forecaster.predict(history(), horizon=2).equals(whole.head(2))
 
     def test_a_model_of_utc_answers_in_utc(self):
-        forecaster = Forecaster(unsaved(timezone="UTC"), "cpu")
+        forecaster = Predictor(unsaved(timezone="UTC"), "cpu")
         ahead = forecaster.predict(history())
         assert str(ahead["time"].dt.tz) == "UTC"
         assert ahead["time"][0] == pd.Timestamp("2026-03-01 16:00", tz="UTC")
@@ -106,20 +106,20 @@ class TestPredict:
         assert forecaster.predict(there).equals(ahead)
 
     def test_untouched_by_the_random_numbers_of_others(self):
-        forecaster = Forecaster(unsaved("informer"), "cpu")
+        forecaster = Predictor(unsaved("informer"), "cpu")
         torch.manual_seed(1)
         one = forecaster.predict(history())
         torch.manual_seed(2)
         assert forecaster.predict(history()).equals(one)
 
     def test_a_short_history_by_the_parts_that_need_no_more(self):
-        forecaster = Forecaster(blended(unsaved(), network=0.4, cycle=0.4, last=0.2), "cpu")
+        forecaster = Predictor(blended(unsaved(), network=0.4, cycle=0.4, last=0.2), "cpu")
         assert (forecaster.needs, forecaster.least) == (12, 1)
         with pytest.raises(DataError, match=r"has 9 rows, the model needs 12.*short_history=drop"):
             forecaster.predict(history().tail(9))
         said = []
         ahead = forecaster.predict(history().tail(9), short_history="drop", say=said.append)
-        alone = Forecaster(blended(unsaved(), cycle=2 / 3, last=1 / 3), "cpu")
+        alone = Predictor(blended(unsaved(), cycle=2 / 3, last=1 / 3), "cpu")
         assert (alone.needs, alone.least) == (8, 1)
         pd.testing.assert_frame_equal(ahead, alone.predict(history().tail(9)))
         (notice,) = said
@@ -135,7 +135,7 @@ class TestPredict:
     def test_rows_that_no_part_reads_may_be_away(self):
         """Whether they are there changes neither the forecast nor what is said."""
         bundle = blended(warning(unsaved(calibrated=True)), cycle=0.5, last=0.5)
-        forecaster = Forecaster(bundle, "cpu")
+        forecaster = Predictor(bundle, "cpu")
         said = [], []
         whole, short = (
             forecaster.predict(frame, levels=(0.1,), say=own.append)
@@ -147,7 +147,7 @@ class TestPredict:
 
     def test_a_learned_spread_stays_about_what_is_left(self):
         found = blended(unsaved("informer", loss="pinball"), network=0.5, last=0.5)
-        forecaster = Forecaster(replace(found, intervals=unsaved(calibrated=True).intervals), "cpu")
+        forecaster = Predictor(replace(found, intervals=unsaved(calibrated=True).intervals), "cpu")
         ahead = forecaster.predict(history().tail(3), levels=(0.1, 0.5, 0.9), short_history="drop")
         last = history()["load"].iloc[-1]
         np.testing.assert_allclose(ahead["load"], last, rtol=1e-5)
@@ -192,7 +192,7 @@ class TestPredict:
             name: x * torch.nan if x.is_floating_point() else x
             for name, x in bundle.weights.items()
         }
-        forecaster = Forecaster(replace(bundle, weights=weights), "cpu")
+        forecaster = Predictor(replace(bundle, weights=weights), "cpu")
         with pytest.raises(
             DataError, match=r"the forecast has values that are not finite .*'load'"
         ):
@@ -207,7 +207,7 @@ class TestRemarks:
     WARNED = (0.1, 0.9)
 
     def test_what_stands_out_is_said_with_its_code(self):
-        forecaster = Forecaster(warning(unsaved(calibrated=True)), "cpu")
+        forecaster = Predictor(warning(unsaved(calibrated=True)), "cpu")
         said = []
         ahead = forecaster.predict(history(), levels=self.WARNED, say=said.append)
         assert [notice.code for notice in said] == [
@@ -221,7 +221,7 @@ class TestRemarks:
             in said[3]
         )
         assert ahead.equals(
-            Forecaster(unsaved(calibrated=True)).predict(history(), None, (0.1, 0.9))
+            Predictor(unsaved(calibrated=True)).predict(history(), None, (0.1, 0.9))
         )
 
     def test_a_bundle_that_measured_nothing_says_nothing(self, forecaster):
@@ -231,11 +231,11 @@ class TestRemarks:
 
     def test_a_band_that_nobody_asked_for_is_not_told(self):
         said = []
-        Forecaster(warning(unsaved(calibrated=True)), "cpu").predict(history(), say=said.append)
+        Predictor(warning(unsaved(calibrated=True)), "cpu").predict(history(), say=said.append)
         assert "coverage" not in [notice.code for notice in said]
 
     def test_each_notice_has_the_place_of_its_history(self):
-        forecaster = Forecaster(warning(unsaved()), "cpu")
+        forecaster = Predictor(warning(unsaved()), "cpu")
         mean = np.array(forecaster.schema.scaler.mean)
         values = np.stack([np.tile(mean, (12, 1)), CYCLE[np.arange(12) % SEASON]])
         found = forecaster.remarks(values, values[:, -1:], ())
@@ -247,11 +247,11 @@ class TestRemarks:
         bundle = warning(unsaved())
         bundle.about["ranges"]["change"].pop()
         with pytest.raises(BundleError, match="do not fit 3 columns, 3 targets"):
-            Forecaster(bundle, "cpu")
+            Predictor(bundle, "cpu")
 
     def test_the_series_of_a_panel_are_named(self, tmp_path):
         bundle = warning(make_bundle(tmp_path, **KINDS["panel"]))
-        forecaster, said = Forecaster(bundle, "cpu"), []
+        forecaster, said = Predictor(bundle, "cpu"), []
         frame = forecaster.example
         low, high = (frame.assign(town=name) for name in ("Bern", "../c d"))
         forecaster.predict(pd.concat([low, high], ignore_index=True), say=said.append)
@@ -262,7 +262,7 @@ class TestRemarks:
 
 class TestQuantiles:
     def test_each_target_is_followed_by_its_quantiles(self, forecaster):
-        calibrated = Forecaster(unsaved(calibrated=True), "cpu")
+        calibrated = Predictor(unsaved(calibrated=True), "cpu")
         plain, steps = forecaster.predict(history(), 4), np.arange(1, 5)
         ahead = calibrated.predict(history(), 4, (0.9, 0.1, 0.7, 0.1))
         names = ("", " 0.1", " 0.7", " 0.9")
@@ -282,20 +282,20 @@ class TestQuantiles:
         frame = history(12)
         frame["load"] = np.repeat([1.0, 1.0, 5.0], 4) + np.tile([0.0, 4.0], 6)
         recent = np.sqrt(np.square((frame["load"] - frame["load"].mean()) / 2).mean())
-        ahead = Forecaster(bundle, "cpu").predict(frame, 4, (0.1, 0.9))
+        ahead = Predictor(bundle, "cpu").predict(frame, 4, (0.1, 0.9))
         wanted = np.sqrt(recent / 0.5) * np.array([2, 4 * 3, 6, 8])
         np.testing.assert_allclose(ahead["load 0.9"] - ahead["load"], wanted, rtol=1e-6)
         frame.loc[[3, 7], "load"] = np.nan
         there = frame["load"].dropna()
         recent = np.sqrt(np.square((there - there.mean()) / 2).mean())
-        ahead = Forecaster(bundle, "cpu").predict(frame, 4, (0.1, 0.9))
+        ahead = Predictor(bundle, "cpu").predict(frame, 4, (0.1, 0.9))
         wanted = np.sqrt(recent / 0.5) * np.array([2, 4 * 3, 6, 8])
         np.testing.assert_allclose(ahead["load 0.9"] - ahead["load"], wanted, rtol=1e-6)
 
     @pytest.mark.parametrize("level", [0.05, 0.95, 0.0, 2.0, np.nan])
     def test_outside_the_range_they_are_refused(self, level):
         with pytest.raises(UsageError, match=rf"quantiles from 0.1 to 0.9, got {level:g}"):
-            Forecaster(unsaved(calibrated=True), "cpu").predict(history(), levels=[0.5, level])
+            Predictor(unsaved(calibrated=True), "cpu").predict(history(), levels=[0.5, level])
 
     def test_a_model_without_any_says_why(self, forecaster):
         assert (forecaster.kind, forecaster.levels) == ("mean", ())
@@ -307,7 +307,7 @@ class TestQuantiles:
         bundle = unsaved(loss="pinball", calibrated=calibrated)
         if not calibrated:
             bundle = replace(bundle, intervals=Intervals.uncalibrated((0.1, 0.5, 0.9), 6, 3))
-        head = Forecaster(bundle, "cpu")
+        head = Predictor(bundle, "cpu")
         assert head.kind == "median"
         ahead = head.predict(history(), levels=head.levels)
         for column in COLUMNS:
@@ -322,7 +322,7 @@ class TestQuantiles:
 class TestForecast:
     @pytest.mark.parametrize("model", ["cycle", "informer"])
     def test_batch_mates_change_nothing(self, model):
-        forecaster = Forecaster(unsaved(model), "cpu")
+        forecaster = Predictor(unsaved(model), "cpu")
         generator = np.random.default_rng(0)
         mean, std = (np.asarray(part) for part in (forecaster.schema.scaler.mean, (2, 0.5, 40)))
         histories = mean + std * generator.normal(size=(33, 12, 3))
@@ -333,7 +333,7 @@ class TestForecast:
         np.testing.assert_allclose((together - alone) / std, 0, atol=1e-5)
 
     def test_the_time_of_each_history_counts(self):
-        forecaster = Forecaster(unsaved("informer"), "cpu")
+        forecaster = Predictor(unsaved("informer"), "cpu")
         histories = np.repeat(history(rows=12)[list(COLUMNS)].to_numpy()[None], 2, axis=0)
         ahead = forecaster.forecast(histories, pd.DatetimeIndex(["2026-01-01", "2026-07-02 05:00"]))
         assert not np.allclose(ahead[0], ahead[1])
@@ -347,7 +347,7 @@ class TestExample:
     @pytest.mark.parametrize("freq", ["h", "30min", "D", "MS", "W-SUN"])
     @pytest.mark.parametrize("timezone", ["naive", "UTC"])
     def test_the_model_accepts_it(self, freq, timezone):
-        forecaster = Forecaster(unsaved("informer", freq=freq, timezone=timezone), "cpu")
+        forecaster = Predictor(unsaved("informer", freq=freq, timezone=timezone), "cpu")
         assert list(forecaster.example.columns) == ["time", *COLUMNS]
         assert len(forecaster.example) == forecaster.bundle.past
         assert len(forecaster.predict(forecaster.example)) == forecaster.bundle.horizon
@@ -358,7 +358,7 @@ class TestThreads:
     def test_a_forecast_takes_as_many_as_its_golden_one(self, count, monkeypatch):
         bundle = unsaved()
         bundle = replace(bundle, about={**bundle.about, "forecast_threads": count})
-        forecaster, seen = Forecaster(bundle, "cpu"), []
+        forecaster, seen = Predictor(bundle, "cpu"), []
         quantiles = forecaster.model.quantiles
 
         def noting(*arrays):
@@ -380,8 +380,8 @@ def test_processes_with_other_threads_give_equal_bits(tmp_path):
     unsaved("informer").save(tmp_path)
     program = """
         import sys
-        from forecaster.predict import Forecaster
-        forecaster = Forecaster.load(sys.argv[1], "cpu")
+        from forecaster.predict import Predictor
+        forecaster = Predictor.load(sys.argv[1], "cpu")
         ahead = forecaster.predict(forecaster.example)
         print(ahead.iloc[:, 1:].to_numpy().tobytes().hex())
         print({"mlflow", "lightning", "fastapi"} & set(sys.modules))
@@ -397,7 +397,7 @@ def test_processes_with_other_threads_give_equal_bits(tmp_path):
     assert one == two
     assert len(one) == 6 * 3 * 16
     assert heavy == "set()"
-    forecaster = Forecaster.load(tmp_path, "cpu")
+    forecaster = Predictor.load(tmp_path, "cpu")
     here = forecaster.predict(forecaster.example).iloc[:, 1:].to_numpy()
     there = np.frombuffer(bytes.fromhex(one)).reshape(here.shape)
     np.testing.assert_array_equal(here, there)
@@ -418,7 +418,7 @@ class TestLoad:
 
     def test_a_folder(self, tmp_path):
         unsaved().save(tmp_path)
-        assert Forecaster.load(tmp_path).bundle.name == "forecaster-toy-M-all-6"
+        assert Predictor.load(tmp_path).bundle.name == "forecaster-toy-M-all-6"
         assert load_bundle(str(tmp_path)).digest == load_bundle(tmp_path).digest
 
     def test_a_folder_without_a_bundle(self, tmp_path):
@@ -455,15 +455,7 @@ class TestLoad:
 
     def test_the_device_is_checked_before_anything_is_loaded(self, tmp_path):
         with pytest.raises(UsageError, match=r"unknown device 'gpu'. Known: auto, cpu, cuda"):
-            Forecaster(unsaved(), "gpu")
-
-
-def test_it_is_the_one_import() -> None:
-    import forecaster
-
-    assert forecaster.Forecaster is Forecaster
-    with pytest.raises(AttributeError, match="forcaster"):
-        forecaster.forcaster  # noqa: B018
+            Predictor(unsaved(), "gpu")
 
 
 class TestCards:
@@ -478,7 +470,7 @@ class TestCards:
         weights = dict(problem.build_model().state_dict())
         about = {"name": problem.name, "refit": False, "intervals": "none"}
         bundle = Bundle(problem.config, problem.schema, weights, {}, about)
-        return Forecaster(bundle.save(folder / "bundle"), "cpu")
+        return Predictor(bundle.save(folder / "bundle"), "cpu")
 
     def check(self, name, file, forecaster, folder, header=True):
         ahead = forecaster.predict(file)

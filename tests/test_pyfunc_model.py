@@ -16,14 +16,14 @@ import pytest
 
 from forecaster import track
 from forecaster.config import load_dict
-from forecaster.predict import Forecaster
+from forecaster.predict import Predictor
 from tests.service.toy import HORIZON, KINDS, make_bundle, start
 
 
 @pytest.fixture(scope="module", params=["naive", "UTC"])
 def forecaster(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("toy") / "bundle"
-    return Forecaster(make_bundle(folder, timezone=request.param), "cpu"), folder
+    return Predictor(make_bundle(folder, timezone=request.param), "cpu"), folder
 
 
 def log(ready, folder, home):
@@ -110,7 +110,7 @@ def test_mistakes_are_explained(logged, model):
 def kind(request, tmp_path_factory):
     """A forecaster of some kind, and the model that it was logged as."""
     folder = tmp_path_factory.mktemp("kind") / "bundle"
-    ready = Forecaster(make_bundle(folder, model="tokens", **KINDS[request.param]), "cpu")
+    ready = Predictor(make_bundle(folder, model="tokens", **KINDS[request.param]), "cpu")
     with loaded(log(ready, folder, tmp_path_factory.mktemp("store"))) as model:
         yield ready, model
 

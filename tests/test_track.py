@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 from forecaster import spools, track
 from forecaster.config import RunConfig, load_dict
 from forecaster.errors import Stopped, StorageError, UnavailableError, UsageError
-from forecaster.predict import Forecaster
+from forecaster.predict import Predictor
 from forecaster.track import MlflowClient  # by way of track, which silences MLflow first
 from tests.lacking import SKINNY_LACKS, lacking
 from tests.service.toy import HORIZON, make_bundle
@@ -58,7 +58,7 @@ def client(uri):
 
 @pytest.fixture(scope="module")
 def forecaster(home):
-    return Forecaster(make_bundle(home / "some bundle"), "cpu")
+    return Predictor(make_bundle(home / "some bundle"), "cpu")
 
 
 @pytest.fixture(scope="module")
@@ -892,7 +892,7 @@ def test_command_fails_on_one_line(uri, tmp_path):
 
 
 def test_a_forecaster_is_loaded_by_its_registered_name(logged, uri, forecaster, monkeypatch):
-    loaded = Forecaster.load(NAME, "cpu")
+    loaded = Predictor.load(NAME, "cpu")
     assert loaded.bundle.digest == forecaster.bundle.digest
 
 
@@ -963,10 +963,10 @@ def test_the_slim_client_does_for_a_server(server, forecaster, home, tmp_path):
     program = """
         from forecaster import track
         from forecaster.config import RunConfig
-        from forecaster.predict import Forecaster
+        from forecaster.predict import Predictor
         track.LIMITS = ((120, 120, 9),) * 3
         folder, fetched, name = sys.argv[1:]
-        ahead = Forecaster.load(folder)
+        ahead = Predictor.load(folder)
         with track.start(RunConfig(), "toy", {}) as run:
             forecast = ahead.predict(ahead.example)
             model = run.log_model(Path(folder), "toy", ahead.example, forecast, len(forecast), {})
@@ -1009,8 +1009,8 @@ def test_requirements_cover_what_a_bundle_imports(home, forecaster):
     script = f"""
 import sys
 from importlib.metadata import packages_distributions
-from forecaster.predict import Forecaster
-ready = Forecaster.load({str(home / "some bundle")!r}, "cpu")
+from forecaster.predict import Predictor
+ready = Predictor.load({str(home / "some bundle")!r}, "cpu")
 ready.predict(ready.example)
 known = packages_distributions()
 for name in {{module.partition(".")[0] for module in sys.modules}}:

@@ -22,7 +22,7 @@ import pytest
 
 from forecaster import cli, spools, track
 from forecaster.config import load_dict
-from forecaster.predict import Forecaster
+from forecaster.predict import Predictor
 from forecaster.track import MlflowClient  # by way of track, which silences MLflow first
 from tests import small
 from tests.service.toy import HORIZON, make_bundle
@@ -236,7 +236,7 @@ def test_a_fault_from_the_start_to_the_end(fault, between, client, monkeypatch, 
     """Training begins, ends, says what is left; then it is uploaded, with the model."""
     name = f"all-the-time-{fault}"
     monkeypatch.setattr(track, "LIMITS", ((2, 2, 2), (3, 6, 2), (2, 2, 2)))
-    forecaster = Forecaster(make_bundle(tmp_path / "bundle"), "cpu")
+    forecaster = Predictor(make_bundle(tmp_path / "bundle"), "cpu")
     example = forecaster.example
     between.way, said, before = fault, [], time.monotonic()
     with track.start(at(between.address), name, {}, say=said.append) as run:
@@ -276,7 +276,7 @@ def test_a_fault_from_the_start_to_the_end(fault, between, client, monkeypatch, 
 def test_each_answer_is_lost_once_while_all_is_uploaded(between, client, monkeypatch, tmp_path):
     """Runs, models, versions and points are made once, though MLflow is told of them again."""
     monkeypatch.setattr(track, "LIMITS", ((1, 1, 1), (1, 1, 1), (1, 1, 1)))
-    forecaster = Forecaster(make_bundle(tmp_path / "bundle"), "cpu")
+    forecaster = Predictor(make_bundle(tmp_path / "bundle"), "cpu")
     example = forecaster.example
     between.way = "close"
     with track.start(at(between.address), "answers", {}) as run:
@@ -368,7 +368,7 @@ def test_a_server_that_dies_and_comes_back(server, client, monkeypatch):
 @pytest.mark.timeout(600)
 def test_a_server_that_is_not_there_yet(server, client, monkeypatch, tmp_path):
     """A run begins and ends before its server listens; then it is told and registered."""
-    forecaster = Forecaster(make_bundle(tmp_path / "bundle"), "cpu")
+    forecaster = Predictor(make_bundle(tmp_path / "bundle"), "cpu")
     monkeypatch.setattr(track, "LIMITS", ((2, 2, 2), (120, 120, 3), (30, 30, 3)))
     server.kill()
     said = []

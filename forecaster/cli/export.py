@@ -30,10 +30,10 @@ def export(
     """
     from forecaster.cli.predict import own_history
     from forecaster.export import graph
-    from forecaster.predict import Forecaster
+    from forecaster.predict import Predictor
 
     graph.needed(format)
-    forecaster = Forecaster.load(model, "cpu")
+    forecaster = Predictor.load(model, "cpu")
     folder = output or Path(f"{forecaster.bundle.name}-{format}")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(f"--output: {folder} is there already; name a new or an empty folder")

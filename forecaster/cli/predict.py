@@ -124,9 +124,9 @@ def predict(
         kind, time, parts = source.kind, source.schema.time, source.description.made_of
         digest, most = source.description.sha256, source.form.horizon
     else:
-        from forecaster.predict import Forecaster
+        from forecaster.predict import Predictor
 
-        source = Forecaster.load(str(model), "cpu" if ray else device or "auto")
+        source = Predictor.load(str(model), "cpu" if ray else device or "auto")
         source.check_levels(wanted)
         kind, time, digest = source.kind, source.schema.time, source.bundle.digest
         most = source.form.horizon

@@ -24,7 +24,7 @@ from forecaster.export.description import Description, Format
 from forecaster.export.runtime import Exported, Run, session
 from forecaster.extras import check
 from forecaster.intervals import LEAST, Intervals
-from forecaster.predict import Forecaster
+from forecaster.predict import Predictor
 from forecaster.shapes import Float
 from forecaster.shares import made_of
 
@@ -42,7 +42,7 @@ class Served(nn.Module):
     mean: Tensor
     std: Tensor
 
-    def __init__(self, forecaster: Forecaster) -> None:
+    def __init__(self, forecaster: Predictor) -> None:
         super().__init__()
         bundle, schema = forecaster.bundle, forecaster.schema
         self.model, self.past = forecaster.model, bundle.past
@@ -151,7 +151,7 @@ class Quantiles(nn.Module):
 
 
 def export(
-    forecaster: Forecaster, form: Format, folder: Path, real: Mapping[str, Any] | None = None
+    forecaster: Predictor, form: Format, folder: Path, real: Mapping[str, Any] | None = None
 ) -> Description:
     """Write a model in a form, and its description, to a folder.
 
@@ -261,7 +261,7 @@ WRITERS: dict[Format, Callable[[Served, Description], tuple[bytes, Run]]] = {
 
 
 def parity(
-    forecaster: Forecaster, exported: Exported, real: Mapping[str, Any] | None = None
+    forecaster: Predictor, exported: Exported, real: Mapping[str, Any] | None = None
 ) -> float:
     """How far the forecasts and quantiles of an export are from those of its bundle at most, in
     standard deviations of each series; nan where one is not a number."""
@@ -293,7 +293,7 @@ def cut(values: Any, batch: slice) -> Any:
     return values[batch]
 
 
-def seeded(forecaster: Forecaster) -> dict[str, Any]:
+def seeded(forecaster: Predictor) -> dict[str, Any]:
     """Histories that wander about the training mean, one of them with gaps, one that training did
     not know; the arguments of `forecast_quantiles`."""
     schema, past, random = forecaster.schema, forecaster.bundle.past, np.random.default_rng(0)
@@ -309,7 +309,7 @@ def seeded(forecaster: Forecaster) -> dict[str, Any]:
     return {"history": history, **_known(forecaster, count, random)}
 
 
-def _known(forecaster: Forecaster, count: int, random: np.random.Generator) -> dict[str, Any]:
+def _known(forecaster: Predictor, count: int, random: np.random.Generator) -> dict[str, Any]:
     import pandas as pd
 
     schema, steps = forecaster.schema, forecaster.bundle.past + forecaster.bundle.horizon
@@ -329,7 +329,7 @@ def _known(forecaster: Forecaster, count: int, random: np.random.Generator) -> d
     return found
 
 
-def real_ones(forecaster: Forecaster, data: Any) -> dict[str, Any]:
+def real_ones(forecaster: Predictor, data: Any) -> dict[str, Any]:
     """Histories of the model's data, evenly spaced, of some series; as `seeded`.
 
     Raises DataError where the data are no longer what they were or hold no whole window.
@@ -364,7 +364,7 @@ def real_ones(forecaster: Forecaster, data: Any) -> dict[str, Any]:
     return found
 
 
-def _reason(forecaster: Forecaster, form: Format, error: Exception) -> str:
+def _reason(forecaster: Predictor, form: Format, error: Exception) -> str:
     """Why a model cannot be exported: what its attentions say, or the first line of the error."""
     kinds = {type(module) for module in forecaster.model.modules() if isinstance(module, Attention)}
     said = [f"{kind.__name__}: {kind.about.no_export}" for kind in kinds if kind.about.no_export]

@@ -9,7 +9,7 @@ import numpy as np
 from forecaster.datasets import Scaler
 from forecaster.export.description import Description, read
 from forecaster.extras import needed
-from forecaster.predict import Forecaster
+from forecaster.predict import Predictor
 from forecaster.remarks import Ranges
 
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ Run = Callable[[Mapping[str, np.ndarray], Sequence[str]], Sequence[np.ndarray]]
 """The outputs of a model by their names, for inputs by theirs."""
 
 
-class Exported(Forecaster):
-    """A `Forecaster` whose numbers an exported model gives.
+class Exported(Predictor):
+    """A `Predictor` whose numbers an exported model gives.
 
     It has no network of its own, and drops no part of it where a history is short.
     """

@@ -18,7 +18,7 @@ from fastapi import Request, Response
 from fastapi.routing import APIRoute
 from pydantic import TypeAdapter
 
-from forecaster.predict import Forecaster
+from forecaster.predict import Predictor
 from forecaster_service import forecasting
 from forecaster_service.accept import JSON
 from forecaster_service.access import pay
@@ -69,8 +69,8 @@ class ForecastRoute(APIRoute):
 async def answer(
     request: Request,
     name: str | None,
-    prepare: Callable[[Forecaster], Work],
-    write: Callable[[Work, Done[Forecast], Forecaster, ModelIdentity, str], bytes],
+    prepare: Callable[[Predictor], Work],
+    write: Callable[[Work, Done[Forecast], Predictor, ModelIdentity, str], bytes],
     media: str = JSON,
 ) -> Response:
     """What the model called `name` answers: what `write` makes of the job of `prepare`, which is

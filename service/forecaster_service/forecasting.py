@@ -18,7 +18,7 @@ from forecaster.errors import DataError, UsageError
 from forecaster.intervals import between
 from forecaster.lookup import did_you_mean
 from forecaster.notices import NoticeCode, ShortHistory
-from forecaster.predict import Forecaster
+from forecaster.predict import Predictor
 from forecaster.schema import Schema
 from forecaster_service.batching import Done
 from forecaster_service.http_errors import Flaw, Location, invalid
@@ -108,7 +108,7 @@ class _RefusedError(Exception):
 Work = TypeVar("Work", bound=Job)
 
 
-def prepare(request: FullRequest | FlatRequest, forecaster: Forecaster) -> Job:
+def prepare(request: FullRequest | FlatRequest, forecaster: Predictor) -> Job:
     """Fit a request to the model. Raises HttpError 422 with everything that does not fit."""
     full = isinstance(request, FullRequest)
     steps = request.parameters.prediction_length or forecaster.bundle.horizon
@@ -146,9 +146,7 @@ def prepare(request: FullRequest | FlatRequest, forecaster: Forecaster) -> Job:
     )
 
 
-def run(
-    inputs: Sequence[Inputs], forecaster: Forecaster, levels: Sequence[float]
-) -> list[Forecast]:
+def run(inputs: Sequence[Inputs], forecaster: Predictor, levels: Sequence[float]) -> list[Forecast]:
     """Forecast series at once: of each (T, targets), and its quantiles (T, targets, levels)."""
     static = {name: [each.static[name] for each in inputs] for name in inputs[0].static}
     forecasts, quantiles = forecaster.forecast_quantiles(
@@ -163,7 +161,7 @@ def run(
     return list(zip(forecasts, quantiles, strict=True))
 
 
-def at_levels(job: Job, done: Done[Forecast], forecaster: Forecaster) -> Done[Forecast]:
+def at_levels(job: Job, done: Done[Forecast], forecaster: Predictor) -> Done[Forecast]:
     """Quantiles at the levels of the job, from those at the levels of the model."""
     if not job.levels or tuple(job.levels) == forecaster.levels:
         return done
@@ -174,7 +172,7 @@ def at_levels(job: Job, done: Done[Forecast], forecaster: Forecaster) -> Done[Fo
     return replace(done, results=results)
 
 
-def remarked(job: Work, done: Done[Forecast], forecaster: Forecaster) -> Work:
+def remarked(job: Work, done: Done[Forecast], forecaster: Predictor) -> Work:
     """The job with notices of what stands out in its forecasts."""
     found = forecaster.remarks(
         np.stack([each.history for each in job.inputs]),
@@ -190,7 +188,7 @@ def remarked(job: Work, done: Done[Forecast], forecaster: Forecaster) -> Work:
     return replace(job, notices=[*job.notices, *notices])
 
 
-def example(forecaster: Forecaster) -> dict[str, Any]:
+def example(forecaster: Predictor) -> dict[str, Any]:
     """A request that the model accepts, with everything that it reads."""
     frame, schema, past = forecaster.example, forecaster.schema, forecaster.bundle.past
     attributes, read_from = schema.known.attributes, schema.reading.read_from
@@ -209,9 +207,7 @@ def example(forecaster: Forecaster) -> dict[str, Any]:
     return {"inputs": [series], "parameters": parameters}
 
 
-def _refusals(
-    parameters: Parameters, forecaster: Forecaster, quantiles: int
-) -> list[_RefusedError]:
+def _refusals(parameters: Parameters, forecaster: Predictor, quantiles: int) -> list[_RefusedError]:
     """What is wrong with the parameters; `quantiles` is how many numbers they ask for."""
     refusals = []
     horizon, freq = forecaster.bundle.horizon, forecaster.schema.freq
@@ -241,7 +237,7 @@ def _refusals(
 
 
 def _series(
-    series: SeriesInput, forecaster: Forecaster, short_history: ShortHistory
+    series: SeriesInput, forecaster: Predictor, short_history: ShortHistory
 ) -> tuple[Inputs, Destination, list[tuple[NoticeCode, str]]]:
     """What the model reads of one series, where its forecast belongs, and what may surprise."""
     schema, past, name = forecaster.schema, forecaster.bundle.past, series.item_id
@@ -310,7 +306,7 @@ def _without_words(series: SeriesInput, schema: Schema) -> SeriesInput:
     return series.model_copy(update=changed) if reading.categories else series
 
 
-def _check_rows(rows: int, forecaster: Forecaster, short_history: ShortHistory) -> None:
+def _check_rows(rows: int, forecaster: Predictor, short_history: ShortHistory) -> None:
     """Raise _RefusedError unless there is history enough."""
     wanted = forecaster.least if short_history == "drop" else forecaster.needs
     if rows < wanted:
@@ -320,9 +316,7 @@ def _check_rows(rows: int, forecaster: Forecaster, short_history: ShortHistory) 
         raise _RefusedError(("target",), message, "too_short")
 
 
-def _history(
-    series: SeriesInput, forecaster: Forecaster, short_history: ShortHistory
-) -> np.ndarray:
+def _history(series: SeriesInput, forecaster: Predictor, short_history: ShortHistory) -> np.ndarray:
     """All rows (N, C) in the model's order of columns, NaN where missing."""
     schema, given = forecaster.schema, series.past_covariates
     rows: Any = series.target  # an array, or lists
@@ -366,7 +360,7 @@ def _history(
     return whole
 
 
-def _known(series: SeriesInput, forecaster: Forecaster) -> np.ndarray:
+def _known(series: SeriesInput, forecaster: Predictor) -> np.ndarray:
     """What is known ahead of the newest look-back and of the horizon, (P + T, K)."""
     bundle, ahead = forecaster.bundle, series.future_covariates
     names, past, horizon = bundle.schema.known.columns, bundle.past, bundle.horizon
@@ -467,7 +461,7 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:MOST_NAMES]) + more
 
 
-def _times(series: SeriesInput, rows: int, forecaster: Forecaster) -> tuple[pd.Timestamp, str]:
+def _times(series: SeriesInput, rows: int, forecaster: Predictor) -> tuple[pd.Timestamp, str]:
     """The time of the look-back's first row, and that of the first forecast step in ISO 8601."""
     schema, past, horizon = forecaster.schema, forecaster.bundle.past, forecaster.bundle.horizon
     begin = _start(series.start, schema.timezone)

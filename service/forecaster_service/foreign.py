@@ -124,7 +124,7 @@ ScoringRequest: TypeAlias = Annotated[
 
 
 class Predictions(Answer):
-    """The forecast as a table: its rows, each with the names of `Forecaster.predict`."""
+    """The forecast as a table: its rows, each with the names of `Predictor.predict`."""
 
     predictions: list[dict[str, str | float]]
     notices: list[Notice]

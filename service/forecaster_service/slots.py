@@ -20,7 +20,7 @@ from forecaster.errors import (
 )
 from forecaster.lookup import model_names
 from forecaster.parts import GROUP as PARTS
-from forecaster.predict import Forecaster, load_bundle
+from forecaster.predict import Predictor, load_bundle
 from forecaster.schema import Schema
 from forecaster_service.registry import Registry, State
 from forecaster_service.schemas import (
@@ -46,7 +46,7 @@ class UnfitError(BundleError):
 class Served:
     """A model that may be asked, how it presents itself, and whether it came from a folder."""
 
-    forecaster: Forecaster
+    forecaster: Predictor
     identity: ModelIdentity
     facts: ModelCard
     local: bool
@@ -147,7 +147,7 @@ def load(source: str, settings: Settings, registry: Registry) -> Served:
             raise UnfitError(
                 f"FORECASTER_DIGESTS does not have the model's digest, {bundle.digest}"
             )
-        forecaster = Forecaster(bundle, settings.device)
+        forecaster = Predictor(bundle, settings.device)
     if bundle.golden is None:
         raise UnfitError("the model was saved without forecasts to check it by: train it anew")
     try:
@@ -157,7 +157,7 @@ def load(source: str, settings: Settings, registry: Registry) -> Served:
     return Served(forecaster, *_describe(forecaster), local)
 
 
-def differences(old: Forecaster, new: Forecaster) -> list[str]:
+def differences(old: Predictor, new: Predictor) -> list[str]:
     """Why requests or readers that suit `old` would not suit `new`; empty where all do."""
     before, after = old.schema, new.schema
     facts = ("time", "id", "wide", "columns", "targets", "freq", "timezone")
@@ -207,7 +207,7 @@ def _kinds(schema: Schema) -> dict[str, str]:
     return {each.name: "a word" if each.words else "a number" for each in schema.known.attributes}
 
 
-def _describe(forecaster: Forecaster) -> tuple[ModelIdentity, ModelCard]:
+def _describe(forecaster: Predictor) -> tuple[ModelIdentity, ModelCard]:
     bundle, schema = forecaster.bundle, forecaster.schema
     identity: dict[str, Any] = {
         "name": bundle.origin.get("name", bundle.name),

@@ -5,7 +5,7 @@ import pytest
 from forecaster.errors import BundleError, StorageError, UnavailableError
 from forecaster.export import graph
 from forecaster.export.description import DESCRIPTION, read
-from forecaster.predict import Forecaster
+from forecaster.predict import Predictor
 from tests.bundles import COLUMNS, unsaved
 from tests.export import eager
 from tests.service.toy import KINDS, make_bundle
@@ -15,7 +15,7 @@ from tests.service.toy import KINDS, make_bundle
 def saved(tmp_path, monkeypatch):
     monkeypatch.setitem(graph.WRITERS, "onnx", eager.write)
     bundle = make_bundle(tmp_path / "bundle", **KINDS["all"])
-    graph.export(Forecaster(bundle, "cpu"), "onnx", tmp_path / "out")
+    graph.export(Predictor(bundle, "cpu"), "onnx", tmp_path / "out")
     return tmp_path / "out"
 
 
@@ -35,7 +35,7 @@ def test_a_reader_without_the_library_finds_all_it_needs(saved):
 def test_the_known_inputs_are_as_many_as_the_model_takes(saved, tmp_path):
     told = json.loads((saved / DESCRIPTION).read_text())
     shape, _, names = told["inputs"]["known"].partition("): ")
-    forecaster = Forecaster.load(tmp_path / "bundle", "cpu")
+    forecaster = Predictor.load(tmp_path / "bundle", "cpu")
     task = forecaster.model.task
     assert shape.endswith(f", {task.calendar + task.covariates}")
     assert len(names.split(", ")) >= task.calendar + task.covariates
@@ -66,4 +66,4 @@ def test_a_file_in_the_way(tmp_path, monkeypatch):
     monkeypatch.setitem(graph.WRITERS, "onnx", eager.write)
     (tmp_path / "out").write_text("")
     with pytest.raises(StorageError, match="could not be written"):
-        graph.export(Forecaster(unsaved(), "cpu"), "onnx", tmp_path / "out")
+        graph.export(Predictor(unsaved(), "cpu"), "onnx", tmp_path / "out")

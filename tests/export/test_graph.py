@@ -10,7 +10,7 @@ from forecaster.export import graph
 from forecaster.export.description import DESCRIPTION, read
 from forecaster.intervals import Conditions, Intervals
 from forecaster.parts.base import filled
-from forecaster.predict import Forecaster
+from forecaster.predict import Predictor
 from tests.bundles import LEVELS, blended, unsaved
 from tests.export import eager
 from tests.service.toy import KINDS, make_bundle
@@ -27,7 +27,7 @@ class TestExport:
     @pytest.mark.parametrize("kind", KINDS)
     def test_the_graph_forecasts_what_the_bundle_does(self, kind, tmp_path):
         bundle = make_bundle(tmp_path / "bundle", **KINDS[kind])
-        forecaster = Forecaster(bundle, "cpu")
+        forecaster = Predictor(bundle, "cpu")
         found = graph.export(forecaster, "torch-export", tmp_path / "out")
         assert found.parity < 1e-6
         assert read(tmp_path / "out", "torch-export") == (found, b"a model")
@@ -37,7 +37,7 @@ class TestExport:
 
     def test_of_quantiles_of_its_own_and_without_any(self, tmp_path):
         for name, bundle in {"head": unsaved(loss="pinball"), "none": unsaved()}.items():
-            found = graph.export(Forecaster(bundle, "cpu"), "torch-export", tmp_path / name)
+            found = graph.export(Predictor(bundle, "cpu"), "torch-export", tmp_path / name)
             assert "levels" not in found.inputs
             assert [*found.outputs] == ["forecast"]
             assert found.kind == ("median" if name == "head" else "mean")
@@ -49,7 +49,7 @@ class TestExport:
 
         monkeypatch.setitem(graph.WRITERS, "torch-export", off)
         with pytest.raises(UnavailableError, match=r"something else: up to .* nothing was kept"):
-            graph.export(Forecaster(unsaved(), "cpu"), "torch-export", tmp_path / "out")
+            graph.export(Predictor(unsaved(), "cpu"), "torch-export", tmp_path / "out")
         assert not (tmp_path / "out").exists()
 
     def test_nor_what_is_not_a_number(self, tmp_path, monkeypatch):
@@ -59,11 +59,11 @@ class TestExport:
 
         monkeypatch.setitem(graph.WRITERS, "torch-export", off)
         with pytest.raises((UnavailableError, DataError), match=r"else: up to nan|not finite"):
-            graph.export(Forecaster(unsaved(), "cpu"), "torch-export", tmp_path / "out")
+            graph.export(Predictor(unsaved(), "cpu"), "torch-export", tmp_path / "out")
         assert not (tmp_path / "out").exists()
 
     def test_real_histories_are_checked_too(self, tmp_path):
-        forecaster = Forecaster(unsaved(calibrated=True), "cpu")
+        forecaster = Predictor(unsaved(calibrated=True), "cpu")
         real = graph.real_ones(forecaster, history(rows=40))
         assert real["history"].shape == (6, 12, 3)
         assert graph.export(forecaster, "torch-export", tmp_path / "out", real).parity < 1e-6
@@ -76,7 +76,7 @@ class TestExport:
 
         monkeypatch.setitem(graph.WRITERS, "torch-export", fail)
         with pytest.raises(UnavailableError, match=r"exported to torch-export: no such operator\."):
-            graph.export(Forecaster(unsaved(), "cpu"), "torch-export", tmp_path / "out")
+            graph.export(Predictor(unsaved(), "cpu"), "torch-export", tmp_path / "out")
 
     def test_what_is_not_installed_is_named(self, monkeypatch):
         monkeypatch.setitem(sys.modules, "onnx", None)
@@ -133,11 +133,11 @@ import sys
 from pathlib import Path
 
 from forecaster.export import graph
-from forecaster.predict import Forecaster
+from forecaster.predict import Predictor
 
 for folder in map(Path, sys.argv[1:]):
     for form in graph.WRITERS:
-        found = graph.export(Forecaster.load(folder, "cpu"), form, folder / form)
+        found = graph.export(Predictor.load(folder, "cpu"), form, folder / form)
         print(folder.name, form, found.parity < 1e-6)
 """
 

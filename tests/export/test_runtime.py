@@ -9,7 +9,7 @@ import pytest
 
 from forecaster.errors import DataError, UnavailableError, UsageError
 from forecaster.export import graph, runtime
-from forecaster.predict import Forecaster
+from forecaster.predict import Predictor
 from tests.bundles import COLUMNS, blended, unsaved, warning
 from tests.export import eager
 from tests.test_predict import history
@@ -41,8 +41,8 @@ def made(tmp_path_factory):
     frame.to_csv(folder / "history.csv", index=False)
     export = (
         "import sys; from pathlib import Path; from forecaster.export import graph; "
-        "from forecaster.predict import Forecaster; "
-        "graph.export(Forecaster.load(sys.argv[1], 'cpu'), 'onnx', Path(sys.argv[2]))"
+        "from forecaster.predict import Predictor; "
+        "graph.export(Predictor.load(sys.argv[1], 'cpu'), 'onnx', Path(sys.argv[2]))"
     )
     paths = [str(folder / name) for name in ("bundle", "onnx")]
     subprocess.run([sys.executable, "-c", export, *paths], check=True, capture_output=True)
@@ -56,7 +56,7 @@ def test_it_answers_what_the_bundle_does_without_torch(made):
     )
     assert run.returncode == 0, run.stderr
     said = []
-    forecaster = Forecaster.load(made / "bundle", "cpu")
+    forecaster = Predictor.load(made / "bundle", "cpu")
     ours = forecaster.predict(
         made / "history.csv", levels=[0.1, 0.3, 0.9], say=said.append, policy=None
     )
@@ -71,7 +71,7 @@ def test_it_answers_what_the_bundle_does_without_torch(made):
 
 
 def test_any_number_of_histories_and_of_levels(made):
-    ours, theirs = Forecaster.load(made / "bundle", "cpu"), runtime.load(made / "onnx", 1)
+    ours, theirs = Predictor.load(made / "bundle", "cpu"), runtime.load(made / "onnx", 1)
     for count in (1, 2, 7):
         values = np.random.default_rng(0).normal(size=(count, 12, 3))
         starts = pd.date_range("2026-01-01", periods=count, freq="h")
@@ -92,7 +92,7 @@ def test_the_graph_tells_nothing_of_the_machine_that_made_it(made):
 
 @pytest.fixture
 def exported(tmp_path, monkeypatch):
-    forecaster = Forecaster(blended(unsaved(calibrated=True), network=0.5, last=0.5), "cpu")
+    forecaster = Predictor(blended(unsaved(calibrated=True), network=0.5, last=0.5), "cpu")
     monkeypatch.setitem(graph.WRITERS, "onnx", eager.write)
     description = graph.export(forecaster, "onnx", tmp_path / "out")
     return runtime.Exported(description, eager.write(graph.Served(forecaster), description)[1])

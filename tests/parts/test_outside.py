@@ -12,7 +12,7 @@ from forecaster.attention.plugins import allowing
 from forecaster.config import load
 from forecaster.errors import BundleError
 from forecaster.judge import rejudge
-from forecaster.predict import Forecaster
+from forecaster.predict import Predictor
 from tests import small
 from tests.parts import folds
 
@@ -118,11 +118,11 @@ def test_it_is_weighed_judged_saved_and_served(
 
     found = bundle.load(home / result.folder)
     assert rejudge(found, "cpu").to_dict() == result.metrics["test"]
-    forecaster = Forecaster(found, "cpu")
+    forecaster = Predictor(found, "cpu")
     before = forecaster.predict(forecaster.example)
     assert found.golden is not None
     assert "shifted" in found.build().names
-    assert before.equals(Forecaster(result.bundle, "cpu").predict(forecaster.example))
+    assert before.equals(Predictor(result.bundle, "cpu").predict(forecaster.example))
 
     monkeypatch.setattr(sys, "path", [each for each in sys.path if each != str(package)])
     with pytest.raises(BundleError, match=r"kind 'shifted', but here are .*install the package"):

@@ -17,7 +17,7 @@ import torch
 from fastapi.testclient import TestClient
 
 from forecaster import machine
-from forecaster.predict import Forecaster
+from forecaster.predict import Predictor
 from forecaster_service.store import Store
 from tests.service.toy import HORIZON, PAST, mean, start
 
@@ -161,14 +161,14 @@ def test_a_series_that_cannot_be_forecast_fails_alone(client: TestClient, full: 
 def test_out_of_memory_halves_the_batch(
     client: TestClient, full: Body, monkeypatch: pytest.MonkeyPatch, fits: int, status: int
 ) -> None:
-    forecast = Forecaster.forecast_quantiles
+    forecast = Predictor.forecast_quantiles
 
-    def small(self: Forecaster, history: np.ndarray, *rest: Any, **options: Any) -> Any:
+    def small(self: Predictor, history: np.ndarray, *rest: Any, **options: Any) -> Any:
         if len(history) > fits:
             raise torch.OutOfMemoryError("of 0x7f00")
         return forecast(self, history, *rest, **options)
 
-    monkeypatch.setattr(Forecaster, "forecast_quantiles", small)
+    monkeypatch.setattr(Predictor, "forecast_quantiles", small)
     answer = client.post("/predict", json={**full, "inputs": full["inputs"] * 5})
     assert answer.status_code == status
     if status == 200:

@@ -13,7 +13,7 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from forecaster.predict import Forecaster
+from forecaster.predict import Predictor
 from forecaster_service.app import create_app
 from forecaster_service.settings import Settings
 from tests.service.toy import start
@@ -160,7 +160,7 @@ def test_an_unforeseen_error_reveals_nothing(
         def fail(*args: Any, **options: Any) -> None:
             raise RuntimeError("the password is swordfish")
 
-        monkeypatch.setattr(Forecaster, "forecast_quantiles", fail)
+        monkeypatch.setattr(Predictor, "forecast_quantiles", fail)
         answer = client.post("/predict", json=flat, headers={"X-Request-ID": "bad-1"})
     assert (answer.status_code, answer.headers["content-type"]) == (500, PROBLEM)
     assert answer.headers["x-request-id"] == "bad-1"
@@ -173,13 +173,13 @@ def test_an_unforeseen_error_reveals_nothing(
 
 def test_alive_while_loading(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     go_on = threading.Event()
-    load = Forecaster.load
+    load = Predictor.load
 
-    def slow(*args: Any) -> Forecaster:
+    def slow(*args: Any) -> Predictor:
         go_on.wait(20)
         return load(*args)
 
-    monkeypatch.setattr(Forecaster, "load", slow)
+    monkeypatch.setattr(Predictor, "load", slow)
     app = create_app(Settings(model=str(folder)))
     with TestClient(app, base_url="http://localhost") as client:
         assert client.get("/livez").status_code == 200
@@ -195,7 +195,7 @@ def test_alive_while_loading(folder: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_nothing_is_loaded_before_the_start(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORECASTER_MODEL", str(folder))
-    monkeypatch.setattr(Forecaster, "load", lambda *args: pytest.fail("loaded too early"))
+    monkeypatch.setattr(Predictor, "load", lambda *args: pytest.fail("loaded too early"))
     app = create_app()
     assert isinstance(app, FastAPI)
     assert app.state.settings.model == str(folder)

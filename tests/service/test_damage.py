@@ -27,7 +27,7 @@ from forecaster.datasets.known import Attribute
 from forecaster.errors import BundleError, ForecasterError
 from forecaster.intervals import Conditions, Intervals
 from forecaster.parts import KINDS, Blend, Fold, Network, Part
-from forecaster.predict import Forecaster, keep
+from forecaster.predict import Predictor, keep
 from forecaster.resources import configs
 from forecaster.schema import Schema
 from forecaster_service.metrics import Metrics
@@ -166,12 +166,12 @@ class Ahead:
     def __init__(self, schema: Schema) -> None:
         self.windows, self.std = validation(schema), schema.target_scaler.std[:, None]
 
-    def __call__(self, forecaster: Forecaster) -> np.ndarray:
+    def __call__(self, forecaster: Predictor) -> np.ndarray:
         point, quantiles = forecaster.forecast_quantiles(levels=forecaster.levels, **self.windows)
         found: np.ndarray = np.concatenate([point[..., None], quantiles], axis=-1) / self.std
         return found
 
-    def moved(self, forecaster: Forecaster, before: np.ndarray) -> float:
+    def moved(self, forecaster: Predictor, before: np.ndarray) -> float:
         """The farthest that one of them is from what it was."""
         try:
             return float(np.abs(self(forecaster) - before).max())
@@ -179,7 +179,7 @@ class Ahead:
             return np.inf
 
 
-def refused(forecaster: Forecaster) -> bool:
+def refused(forecaster: Predictor) -> bool:
     try:
         forecaster.check()
     except BundleError:
@@ -187,7 +187,7 @@ def refused(forecaster: Forecaster) -> bool:
     return False
 
 
-def judge(forecaster: Forecaster, names: set[str]) -> tuple[dict[str, float], list[str]]:
+def judge(forecaster: Predictor, names: set[str]) -> tuple[dict[str, float], list[str]]:
     """How far the damages of each tensor of a network move a forecast at most, and the damages
     that move one and are not refused."""
     ahead = Ahead(forecaster.schema)
@@ -212,7 +212,7 @@ def of_floats(bundle: Bundle) -> set[str]:
 
 def check_network(recipe: str, attention: str, folder: Path) -> None:
     bundle = keep(made(recipe, attention), folder)
-    forecaster = Forecaster.load(folder, "cpu")
+    forecaster = Predictor.load(folder, "cpu")
     moves, through = judge(forecaster, of_floats(bundle))
     assert through == []
     still = {name for name, moved in moves.items() if moved <= ROUNDING}
@@ -299,14 +299,14 @@ STILL = {
 
 def test_so_it_is_of_parts_and_intervals(tmp_path: Path) -> None:
     bundle = blended(tmp_path)
-    whole = Forecaster.load(tmp_path, "cpu")
+    whole = Predictor.load(tmp_path, "cpu")
     ahead = Ahead(bundle.schema)
     before, through, still = ahead(whole), [], set()
     for name, put, tensor in others(bundle):
         most = 0.0
         for kind, damaged in damages(tensor):
             try:
-                forecaster = Forecaster(put(damaged), "cpu")
+                forecaster = Predictor(put(damaged), "cpu")
             except BundleError:
                 most = np.inf
                 continue
@@ -334,7 +334,7 @@ def test_so_it_is_on_load_and_on_swap(tmp_path: Path) -> None:
             damaged = replace(whole, weights={**whole.weights, name: torch.zeros_like(tensor)})
             damaged.save(other)
             with pytest.raises(BundleError, match="does not reproduce the forecasts"):
-                Forecaster.load(other, "cpu")
+                Predictor.load(other, "cpu")
             broken = Store(Settings(model=str(other), poll_seconds=1000), Metrics())
             broken.load()
             assert broken.status == "failed"
@@ -356,7 +356,7 @@ def test_so_it_is_on_a_gpu(recipe: str, attention: str, tmp_path: Path) -> None:
     """What was saved on a CPU passes there, and what is ten times as far as a forecast may be from
     it on a GPU does not."""
     bundle = keep(made(recipe, attention), tmp_path)
-    forecaster = Forecaster.load(tmp_path, "cuda")
+    forecaster = Predictor.load(tmp_path, "cuda")
     forecaster.runner.graphs = False  # which would keep the tensors as they were
     ahead = Ahead(bundle.schema)
     tensors = dict(forecaster.model.named_parameters())

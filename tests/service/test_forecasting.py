@@ -11,26 +11,26 @@ import pandas as pd
 import pytest
 from fastapi.testclient import TestClient
 
-from forecaster.predict import Forecaster
+from forecaster.predict import Predictor
 from tests.service.toy import HORIZON, KINDS, NAME, PAST, make_bundle, start
 
 Body = dict[str, Any]
-Serve = Callable[..., tuple[TestClient, Forecaster, Body]]
+Serve = Callable[..., tuple[TestClient, Predictor, Body]]
 
 
 @pytest.fixture(scope="module")
 def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serve]:
     """Of a kind of model: a client, the model itself, and a series that it accepts."""
-    made: dict[tuple[str, str], tuple[TestClient, Forecaster, Body]] = {}
+    made: dict[tuple[str, str], tuple[TestClient, Predictor, Body]] = {}
     with ExitStack() as stack:
 
-        def served(kind: str, model: str = "informer") -> tuple[TestClient, Forecaster, Body]:
+        def served(kind: str, model: str = "informer") -> tuple[TestClient, Predictor, Body]:
             if (kind, model) not in made:
                 folder = tmp_path_factory.mktemp("kinds") / kind
                 make_bundle(folder, model=model, **KINDS[kind])
                 client = stack.enter_context(start(model=str(folder)))
                 body = client.get(f"/models/{NAME}/example").json()
-                made[kind, model] = client, Forecaster.load(folder, "cpu"), body["inputs"][0]
+                made[kind, model] = client, Predictor.load(folder, "cpu"), body["inputs"][0]
             client, forecaster, series = made[kind, model]
             return client, forecaster, deepcopy(series)
 

@@ -14,7 +14,7 @@ import torch
 from fastapi.testclient import TestClient
 
 from forecaster.errors import DeviceLostError
-from forecaster.predict import Forecaster
+from forecaster.predict import Predictor
 from forecaster_service import forecasting, store
 from forecaster_service.http_errors import HttpError
 from forecaster_service.schemas import FullRequest
@@ -28,9 +28,9 @@ GONE = "the GPU is lost: CUDA error: unspecified launch failure"
 def test_what_failed_for_want_of_memory_holds_none_of_it(
     client: TestClient, full: Body, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    forecast, held, kept = Forecaster.forecast_quantiles, [], []
+    forecast, held, kept = Predictor.forecast_quantiles, [], []
 
-    def small(self: Forecaster, history: np.ndarray, *rest: Any, **options: Any) -> Any:
+    def small(self: Predictor, history: np.ndarray, *rest: Any, **options: Any) -> Any:
         kept.extend(each() is not None for each in held)
         if len(history) > 1:
             activations = torch.zeros(8)
@@ -38,7 +38,7 @@ def test_what_failed_for_want_of_memory_holds_none_of_it(
             raise torch.OutOfMemoryError("CUDA out of memory")
         return forecast(self, history, *rest, **options)
 
-    monkeypatch.setattr(Forecaster, "forecast_quantiles", small)
+    monkeypatch.setattr(Predictor, "forecast_quantiles", small)
     answer = client.post("/predict", json={**full, "inputs": full["inputs"] * 4})
     assert answer.status_code == 200
     assert kept
@@ -78,7 +78,7 @@ class TestLostDevice:
             served = client.app.state.store.ready()  # type: ignore[attr-defined]
             example = client.get(f"/models/{NAME}/example").json()
             job = forecasting.prepare(FullRequest.model_validate(example), served.forecaster)
-            monkeypatch.setattr(Forecaster, "forecast_quantiles", lost)
+            monkeypatch.setattr(Predictor, "forecast_quantiles", lost)
             answer = client.post("/predict", json={**example, "inputs": example["inputs"] * 3})
             assert (answer.status_code, answer.json()["detail"]) == (503, GONE)
             assert int(answer.headers["Retry-After"]) > 0

@@ -21,7 +21,7 @@ import pytest
 from websockets.sync.client import ClientConnection, connect
 
 from forecaster.notices import Notice
-from forecaster.predict import Forecaster, keep
+from forecaster.predict import Predictor, keep
 from tests.bundles import blended, warning
 from tests.service.toy import COLUMNS, HORIZON, KINDS, NAME, PAST, Registry, make_bundle
 from tests.test_client import history, serving
@@ -152,10 +152,10 @@ def _address(profile: Path, process: subprocess.Popen[bytes]) -> str:
 
 
 @pytest.fixture(scope="module")
-def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Forecaster]]:
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Predictor]]:
     """The URL of a service, and its model."""
     folder = tmp_path_factory.mktemp("bundle")
-    forecaster = Forecaster(make_bundle(folder))
+    forecaster = Predictor(make_bundle(folder))
     with serving(folder) as url:
         yield url, forecaster
 
@@ -177,7 +177,7 @@ def values(tab: Tab) -> pd.DataFrame:
 @pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_it_opens_with_the_example_of_the_model(
-    tab: Tab, plain: tuple[str, Forecaster], width: int, scheme: str
+    tab: Tab, plain: tuple[str, Predictor], width: int, scheme: str
 ) -> None:
     """The policy refuses nothing, the colours follow the scheme, nothing sticks out."""
     with quiet(tab):
@@ -208,7 +208,7 @@ def test_its_forecast_is_that_of_the_model(tab: Tab, kind: str, tmp_path: Path) 
     }
     bundle = make_bundle(tmp_path, model="tokens", **{**others, **KINDS}[kind])
     schema, frame = bundle.schema, history(bundle)
-    expected = Forecaster(bundle).predict(frame, levels=(0.1, 0.9))
+    expected = Predictor(bundle).predict(frame, levels=(0.1, 0.9))
     with serving(tmp_path) as url, quiet(tab):
         tab.open(url)
         tab.paste(frame.to_csv(index=False))
@@ -237,7 +237,7 @@ def test_its_forecast_is_that_of_the_model(tab: Tab, kind: str, tmp_path: Path) 
 def test_a_series_of_a_wide_panel_ends_with_its_last_value(tab: Tab, tmp_path: Path) -> None:
     bundle = make_bundle(tmp_path, **KINDS["wide"])
     frame = history(bundle)
-    expected = Forecaster(bundle).predict(frame[1:-2])
+    expected = Predictor(bundle).predict(frame[1:-2])
     name = bundle.schema.items[0]
     frame.loc[[0, len(frame) - 2, len(frame) - 1], name] = np.nan
     with serving(tmp_path) as url, quiet(tab):
@@ -252,7 +252,7 @@ def test_what_stands_out_is_listed(tab: Tab, tmp_path: Path) -> None:
     bundle = warning(make_bundle(tmp_path)).save(tmp_path)
     said: list[str] = []
     frame = history(bundle)[-PAST:]
-    Forecaster(bundle).predict(frame, levels=(0.1, 0.9), say=said.append)
+    Predictor(bundle).predict(frame, levels=(0.1, 0.9), say=said.append)
     with serving(tmp_path) as url, quiet(tab):
         tab.open(url)
         tab.paste(frame.to_csv(index=False))
@@ -280,17 +280,17 @@ def test_a_short_history_can_be_taken(tab: Tab, tmp_path: Path) -> None:
         assert "100 % last value alone" in tab.text("#warnings")
         assert '"short_history":"drop"' in tab.text("#curl")
         assert 'short_history="drop"' in tab.text("#python")
-        expected = Forecaster.load(tmp_path, "cpu").predict(frame, short_history="drop")
+        expected = Predictor.load(tmp_path, "cpu").predict(frame, short_history="drop")
     np.testing.assert_allclose(values(tab)["load"], expected["load"], rtol=1e-5)
 
 
 class TestHistories:
     @pytest.fixture(autouse=True)
-    def _opened(self, tab: Tab, plain: tuple[str, Forecaster]) -> None:
+    def _opened(self, tab: Tab, plain: tuple[str, Predictor]) -> None:
         tab.open(plain[0])
 
     @pytest.fixture
-    def frame(self, plain: tuple[str, Forecaster]) -> pd.DataFrame:
+    def frame(self, plain: tuple[str, Predictor]) -> pd.DataFrame:
         return history(plain[1].bundle)
 
     def test_a_file_can_be_chosen(self, tab: Tab, frame: pd.DataFrame, tmp_path: Path) -> None:
@@ -348,7 +348,7 @@ class TestHistories:
         assert tab.run("document.querySelector('#error').hidden")
 
     def test_a_long_file_is_kept_out_of_the_field(
-        self, tab: Tab, plain: tuple[str, Forecaster], tmp_path: Path
+        self, tab: Tab, plain: tuple[str, Predictor], tmp_path: Path
     ) -> None:
         frame = history(plain[1].bundle, 20_000)
         frame.to_csv(tmp_path / "long.csv", index=False)
@@ -464,7 +464,7 @@ def test_models_of_one_name_are_told_apart(tab: Tab, tmp_path: Path, registry: R
         bundle = make_bundle(tmp_path / alias, columns=("load", "wind")[number:])
         version = str(number)
         registry.put(f"a@{alias}", tmp_path / alias, name="a", version=version, alias=alias)
-    forecaster = Forecaster(bundle)
+    forecaster = Predictor(bundle)
     expected = forecaster.predict(forecaster.example)
     with serving(Path("a@champion,a@next")) as url, quiet(tab):
         tab.open(url)

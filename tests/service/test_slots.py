@@ -22,7 +22,7 @@ from forecaster.errors import (
     UsageError,
 )
 from forecaster.parts import CycleMean
-from forecaster.predict import Forecaster, keep
+from forecaster.predict import Predictor, keep
 from forecaster_service.settings import Settings
 from forecaster_service.slots import (
     Slot,
@@ -44,9 +44,9 @@ def with_window(bundle: Bundle, **lengths: int) -> Bundle:
     return replace(bundle, config=bundle.config.model_copy(update={"window": window}))
 
 
-def unbuilt(bundle: Bundle) -> Forecaster:
+def unbuilt(bundle: Bundle) -> Predictor:
     """What tells itself like a forecaster with this bundle."""
-    made = object.__new__(Forecaster)
+    made = object.__new__(Predictor)
     made.bundle, made.device, made.model = bundle, "cpu", bundle.build()
     return made
 
@@ -81,8 +81,8 @@ def unbuilt(bundle: Bundle) -> Forecaster:
 def test_what_would_not_suit_the_clients_of_a_model(
     before: dict[str, Any], after: dict[str, Any], words: str, tmp_path: Path
 ) -> None:
-    old = Forecaster(make_bundle(tmp_path / "old", model="tokens", **before), "cpu")
-    new = Forecaster(make_bundle(tmp_path / "new", model="tokens", **after), "cpu")
+    old = Predictor(make_bundle(tmp_path / "old", model="tokens", **before), "cpu")
+    new = Predictor(make_bundle(tmp_path / "new", model="tokens", **after), "cpu")
     assert differences(old, old) == []
     assert re.search(words, "; ".join(differences(old, new)))
 
@@ -105,8 +105,8 @@ def test_what_would_not_suit_the_clients_of_a_model(
     ],
 )  # fmt: skip
 def test_what_suits_them(before: dict[str, Any], after: dict[str, Any], tmp_path: Path) -> None:
-    old = Forecaster(make_bundle(tmp_path / "old", **{"model": "tokens", **before}), "cpu")
-    new = Forecaster(make_bundle(tmp_path / "new", **{"model": "tokens", **after}), "cpu")
+    old = Predictor(make_bundle(tmp_path / "old", **{"model": "tokens", **before}), "cpu")
+    new = Predictor(make_bundle(tmp_path / "new", **{"model": "tokens", **after}), "cpu")
     assert differences(old, new) == []
 
 
@@ -114,7 +114,7 @@ def test_lengths_and_levels(tmp_path: Path) -> None:
     bundle = make_bundle(tmp_path, **TWO)
     forecaster = unbuilt(bundle)
 
-    def other(**lengths: int) -> Forecaster:
+    def other(**lengths: int) -> Predictor:
         made = unbuilt(bundle)
         made.bundle = with_window(bundle, **lengths)
         return made
@@ -230,7 +230,7 @@ class TestAttentionsOfOthers:
     def test_a_service_binds_nobody_else_in_its_process(self, theirs: Path) -> None:
         with pytest.raises(BundleError):
             load(str(theirs), Settings(model=str(theirs)), Registry())
-        assert Forecaster.load(theirs, "cpu").bundle.config.attn.name == "theirs"
+        assert Predictor.load(theirs, "cpu").bundle.config.attn.name == "theirs"
 
 
 def test_parts_of_others_are_loaded_only_where_the_settings_name_them(

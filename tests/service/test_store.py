@@ -18,7 +18,7 @@ import pytest
 
 from forecaster.bundle import MANIFEST, WEIGHTS, digest_of, load
 from forecaster.errors import UnavailableError
-from forecaster.predict import Forecaster
+from forecaster.predict import Predictor
 from forecaster_service import forecasting
 from forecaster_service.batching import RefusedError
 from forecaster_service.http_errors import HttpError
@@ -114,7 +114,7 @@ def test_a_model_that_cannot_forecast_is_not_ready(
     def fail(*args: object, **options: object) -> None:
         raise UnavailableError("no forecast")
 
-    monkeypatch.setattr(Forecaster, "forecast_quantiles", fail)
+    monkeypatch.setattr(Predictor, "forecast_quantiles", fail)
     with stored(folder) as store:
         assert store.status == "failed"
         assert refused(store).status_code == 503

@@ -22,7 +22,7 @@ from fastapi import FastAPI
 from forecaster import track
 from forecaster.bundle import Bundle
 from forecaster.config import RunConfig
-from forecaster.predict import Forecaster
+from forecaster.predict import Predictor
 from forecaster_service.app import create_app
 from forecaster_service.settings import Settings
 from tests.service.processes import Server, free_port, running, wait_for
@@ -62,7 +62,7 @@ def served(settings: Settings) -> Iterator[tuple[FastAPI, str]]:
 
 def forecast(bundle: Bundle) -> np.ndarray:
     """What a model itself answers to its example, (T, targets)."""
-    forecaster = Forecaster(bundle, "cpu")
+    forecaster = Predictor(bundle, "cpu")
     return forecaster.predict(forecaster.example).drop(columns="time").to_numpy()
 
 
@@ -101,7 +101,7 @@ def test_a_hundred_swaps_under_load(tmp_path: Path) -> None:
         for client in clients:
             client.start()
         try:
-            old: list[weakref.ref[Forecaster]] = []
+            old: list[weakref.ref[Predictor]] = []
             for number in range(1, SWAPS + 1):
                 old.append(weakref.ref(store.get(None).forecaster))
                 spare.symlink_to(("large", "tokens")[number % 2])
@@ -148,7 +148,7 @@ def asking(server: Server, example: Any) -> Iterator[None]:
 
 def register(folder: Path, score: float) -> None:
     """Make it the next version of "swapped", whose champion has the lowest score."""
-    forecaster = Forecaster.load(folder, "cpu")
+    forecaster = Predictor.load(folder, "cpu")
     example = forecaster.example
     with track.start(RunConfig(), "toy", {}) as run:
         ahead = forecaster.predict(example)

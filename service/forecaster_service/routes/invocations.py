@@ -12,7 +12,7 @@ from pydantic_core import to_json
 
 from forecaster import frames
 from forecaster.errors import ForecasterError
-from forecaster.predict import Forecaster
+from forecaster.predict import Predictor
 from forecaster_service.answering import PROBLEMS, ForecastRoute, answer
 from forecaster_service.batching import Done
 from forecaster_service.forecasting import MOST_QUANTILES, Forecast, Inputs, Job
@@ -55,7 +55,7 @@ async def invocations(body: Annotated[ScoringRequest, Body()], request: Request)
     """What `mlflow models serve` answers for the same model: a table in, a table out; `notices`
     tell what stands out in the forecast.
 
-    The table is a history as `Forecaster.predict` takes it: the time column, the id column of a
+    The table is a history as `Predictor.predict` takes it: the time column, the id column of a
     long panel and the model's columns; null is a missing value. For a model with covariates known
     ahead, rows for the steps of its horizon follow, without other values.
     """
@@ -77,7 +77,7 @@ async def ping(request: Request) -> Status:
 router.include_router(scoring)
 
 
-def _prepare(body: Scoring, settings: Settings, forecaster: Forecaster) -> Asked:
+def _prepare(body: Scoring, settings: Settings, forecaster: Predictor) -> Asked:
     """Read the table. Raises HttpError 422 for what does not fit the model or the limits."""
     horizon, levels = body.params.horizon, body.params.quantile_levels
     try:
@@ -141,7 +141,7 @@ def _ragged(location: Location, message: str) -> HttpError:
 
 
 def _write(
-    job: Asked, done: Done[Forecast], forecaster: Forecaster, model: ModelIdentity, request_id: str
+    job: Asked, done: Done[Forecast], forecaster: Predictor, model: ModelIdentity, request_id: str
 ) -> bytes:
     """The table of the forecast, in rows as MLflow writes them, and the notices."""
     values = [np.concatenate([forecast[..., None], q], axis=-1) for forecast, q in done.results]

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Body, Request, Response
 
-from forecaster.predict import Forecaster
+from forecaster.predict import Predictor
 from forecaster_service import forecasting
 from forecaster_service.answering import PROBLEMS, ForecastRoute, answer
 from forecaster_service.batching import Done
@@ -51,7 +51,7 @@ async def forecast(body: Annotated[TimeSeriesRequest, Body()], request: Request)
     return await answer(request, body.model, partial(_prepare, body), partial(_write, body))
 
 
-def _prepare(body: TimeSeriesRequest, forecaster: Forecaster) -> Job:
+def _prepare(body: TimeSeriesRequest, forecaster: Predictor) -> Job:
     schema, flaws = forecaster.schema, []
     known = (*schema.known.columns, *(each.name for each in schema.known.attributes))
     if known:
@@ -95,7 +95,7 @@ def _write(
     body: TimeSeriesRequest,
     job: Job,
     done: Done[Forecast],
-    forecaster: Forecaster,
+    forecaster: Predictor,
     model: ModelIdentity,
     request_id: str,
 ) -> bytes:

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from fastapi import APIRouter, Body, Request, Response
 
-from forecaster.predict import Forecaster
+from forecaster.predict import Predictor
 from forecaster_service import forecasting
 from forecaster_service.accept import CSV, JSON, preferred
 from forecaster_service.answering import PROBLEMS, ForecastRoute, answer
@@ -58,7 +58,7 @@ def _write(
     body: ForecastRequest,
     job: Job,
     done: Done[Forecast],
-    forecaster: Forecaster,
+    forecaster: Predictor,
     model: ModelIdentity,
     request_id: str,
 ) -> bytes:
@@ -89,7 +89,7 @@ def _write(
 
 
 def _table(
-    job: Job, done: Done[Forecast], forecaster: Forecaster, model: ModelIdentity, request_id: str
+    job: Job, done: Done[Forecast], forecaster: Predictor, model: ModelIdentity, request_id: str
 ) -> bytes:
     """The response as CSV: a row for each step of each series, in the columns of /invocations."""
     schema, text = forecaster.schema, StringIO()

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from forecaster.predict import Forecaster
+from forecaster.predict import Predictor
 from tests.service.toy import NAME, make_bundle, rename, start
 
 
@@ -12,7 +12,7 @@ def test_ready_and_alive(client: TestClient, folder: Path) -> None:
     assert client.get("/livez").json() == {"status": "alive"}
     assert client.get("/healthz").json() == {"status": "alive"}
     assert client.get("/readyz").json() == {"status": "ready"}
-    digest = Forecaster.load(folder).bundle.digest
+    digest = Predictor.load(folder).bundle.digest
     assert client.get("/readyz?verbose").json()["model"] == f"{NAME} {digest} on cpu"
 
 

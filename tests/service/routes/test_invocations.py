@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from fastapi.testclient import TestClient
 
-from forecaster.predict import Forecaster
+from forecaster.predict import Predictor
 from forecaster_service.routes import invocations
 from tests.bundles import warning
 from tests.service.toy import COLUMNS, HORIZON, KINDS, NAME, PAST, make_bundle, start
@@ -18,12 +18,12 @@ Table = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def forecaster(folder: Path) -> Forecaster:
-    return Forecaster.load(folder, "cpu")
+def forecaster(folder: Path) -> Predictor:
+    return Predictor.load(folder, "cpu")
 
 
 @pytest.fixture
-def split(forecaster: Forecaster) -> Table:
+def split(forecaster: Predictor) -> Table:
     """A history as pandas writes it."""
     table: Table = json.loads(
         forecaster.example.to_json(orient="split", index=False, date_format="iso")
@@ -49,7 +49,7 @@ def refused(client: TestClient, body: Any) -> Any:
 
 
 def test_the_table_is_that_of_the_library(
-    client: TestClient, forecaster: Forecaster, split: Table
+    client: TestClient, forecaster: Predictor, split: Table
 ) -> None:
     params = {"horizon": 2, "quantile_levels": [0.9, 0.1]}
     body = {"dataframe_split": split, "params": params}
@@ -63,7 +63,7 @@ def test_the_table_is_that_of_the_library(
 
 
 def test_what_stands_out_is_told_as_predict_tells_it(
-    tmp_path: Path, split: Table, forecaster: Forecaster
+    tmp_path: Path, split: Table, forecaster: Predictor
 ) -> None:
     warning(make_bundle(tmp_path), past=9.0).save(tmp_path)
     params = {"quantile_levels": [0.1, 0.9]}
@@ -82,7 +82,7 @@ def test_what_stands_out_is_told_as_predict_tells_it(
 def test_a_notice_names_the_place_of_its_series(tmp_path: Path) -> None:
     warning(make_bundle(tmp_path, model="tokens", **KINDS["wide"]), past=9.0).save(tmp_path)
     with start(model=str(tmp_path)) as client:
-        example = Forecaster.load(tmp_path, "cpu").example
+        example = Predictor.load(tmp_path, "cpu").example
         names = [name for name in example.columns if name != "time"]
         rows = example.assign(time=example["time"].astype(str)).to_dict("records")
         notices = client.post("/invocations", json={"dataframe_records": rows}).json()["notices"]
@@ -212,7 +212,7 @@ class TestBounds:
     def test_series(self, tmp_path: Path) -> None:
         make_bundle(tmp_path / "b", model="tokens", **KINDS["panel"])
         with start(model=str(tmp_path / "b"), max_series=3) as client:
-            one = Forecaster.load(tmp_path / "b", "cpu").example
+            one = Predictor.load(tmp_path / "b", "cpu").example
             for count, status in ((3, 200), (4, 422)):
                 many = pd.concat([one.assign(town=f"t{number}") for number in range(count)])
                 table = json.loads(many.to_json(orient="split", index=False, date_format="iso"))

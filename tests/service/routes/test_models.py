@@ -5,7 +5,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from forecaster.datasets import Reading
-from forecaster.predict import Forecaster
+from forecaster.predict import Predictor
 from tests.service.toy import (
     COLUMNS,
     HORIZON,
@@ -22,7 +22,7 @@ from tests.service.toy import (
 
 def test_card_tells_what_a_client_needs(client: TestClient, folder: Path) -> None:
     (card,) = client.get("/models").json()["models"]
-    bundle = Forecaster.load(folder).bundle
+    bundle = Predictor.load(folder).bundle
     reading = {**bundle.schema.reading.to_dict(), "targets": card["targets"]}
     answered = card.pop("reading")
     told = Reading.from_dict({**answered, "targets": card["targets"]})

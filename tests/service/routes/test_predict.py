@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from fastapi.testclient import TestClient
 
-from forecaster.predict import Forecaster, keep
+from forecaster.predict import Predictor, keep
 from tests.bundles import blended, warning
 from tests.service.toy import COLUMNS, HORIZON, NAME, PAST, make_bundle, mean, start
 
@@ -37,7 +37,7 @@ def test_answer_has_the_shape_of_the_contract(client: TestClient, full: Body, fo
         "run_id": "0" * 32,
         "attn": "prob",
         "attn_weight": 1.0,
-        "digest": Forecaster.load(folder).bundle.digest,
+        "digest": Predictor.load(folder).bundle.digest,
     }
     assert answer["timing"]["batch_size"] == 1
     assert answer["timing"]["inference_ms"] > 0
@@ -50,7 +50,7 @@ def test_answer_has_the_shape_of_the_contract(client: TestClient, full: Body, fo
 
 
 def test_forecast_is_the_one_of_the_library(client: TestClient, full: Body, folder: Path) -> None:
-    forecaster = Forecaster.load(folder, "cpu")
+    forecaster = Predictor.load(folder, "cpu")
     expected = forecaster.predict(forecaster.example)
     np.testing.assert_array_equal(mean(client, full), expected[list(COLUMNS)].to_numpy())
     first = client.post("/predict", json=full).json()["predictions"][0]["start"]
