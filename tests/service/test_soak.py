@@ -1,0 +1,188 @@
+"""Mixed traffic, faults and new models for a while: nothing grows, and no good request fails.
+
+FORECASTER_SOAK is for how many seconds.
+"""
+
+import os
+import random
+import shutil
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+import requests
+
+from forecaster.bundle import WEIGHTS
+from forecaster.predict import Predictor
+from tests.service.processes import free_port, running, wait_for
+from tests.service.toy import NAME, make_bundle
+
+SECONDS = float(os.environ.get("FORECASTER_SOAK", "45"))
+WARM = min(15.0, SECONDS / 3)
+"""Seconds after which memory, descriptors and times count."""
+CLIENTS, SWAP, SAMPLE = 3, 1.0, 0.5
+MIB, FILES, SLOWER = 32, 16, 5.0
+"""What may be gained from the first third to the last: memory, descriptors, the time of an answer.
+The last is wide, for other work slows a machine down by as much."""
+JSON = {"Content-Type": "application/json"}
+
+
+@dataclass
+class Soak:
+    """Clients of a service at `url`, on `port`, and what became of their requests."""
+
+    url: str
+    port: int
+    body: dict[str, Any]
+    expected: dict[str, np.ndarray]
+    counts: Counter[str] = field(default_factory=Counter)
+    failed: list[str] = field(default_factory=list)
+    digests: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.ended = threading.Event()
+
+    def run(self, number: int) -> None:
+        """Ask one thing after the other, drawn at random, until the end."""
+        draw = random.Random(number)
+        good: list[Callable[[requests.Session], None]] = [
+            self.predict, self.predict, self.predict, self.table, self.look, self.scoring,
+        ]  # fmt: skip
+        bad: list[Callable[[requests.Session], None]] = [self.wrong, self.leave, self.half]
+        with requests.Session() as session:
+            while not self.ended.is_set():
+                act = draw.choice(good if draw.random() < 0.8 else bad)
+                try:
+                    act(session)
+                except Exception as error:
+                    self.failed.append(f"{act.__name__}: {error!r}")
+                    return
+                self.counts[act.__name__] += 1
+
+    def ask(self, session: requests.Session, status: int, path: str, **how: Any) -> Any:
+        answer = session.request(how.pop("method", "POST"), self.url + path, timeout=60, **how)
+        assert answer.status_code == status, f"{path}: {answer.status_code} {answer.text[:300]}"
+        return answer
+
+    def predict(self, session: requests.Session) -> None:
+        found = self.ask(session, 200, "/predict", json=self.body).json()
+        digest = found["model"]["digest"]
+        np.testing.assert_allclose(
+            found["predictions"][0]["mean"], self.expected[digest], rtol=1e-4, atol=1e-4
+        )
+        self.digests.add(digest)
+
+    def table(self, session: requests.Session) -> None:
+        accept = {"Accept": "text/csv"}
+        text = self.ask(session, 200, "/predict", json=self.body, headers=accept).text
+        assert text.count("\n") == 1 + len(next(iter(self.expected.values())))
+
+    def look(self, session: requests.Session) -> None:
+        for path in ("/livez", "/readyz", "/models", f"/models/{NAME}", "/metrics", "/"):
+            self.ask(session, 200, path, method="GET")
+        self.ask(session, 200, "/models", method="HEAD")
+
+    def scoring(self, session: requests.Session) -> None:
+        self.ask(session, 200, "/ping")
+
+    def wrong(self, session: requests.Session) -> None:
+        self.ask(session, 400, "/predict", data="{", headers=JSON)
+        self.ask(session, 422, "/predict", json={**self.body, "horizon": "x"})
+        self.ask(session, 415, "/predict", data="{}", headers={"Content-Type": "text/plain"})
+        self.ask(session, 404, "/models/nobody", method="GET")
+        self.ask(session, 400, "/livez", method="GET", headers={"Host": "elsewhere.example"})
+
+    def leave(self, session: requests.Session) -> None:
+        """Send a whole request and do not wait for the answer."""
+        data = requests.Request("POST", self.url + "/predict", json=self.body).prepare().body
+        assert isinstance(data, bytes)
+        head = f"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(data)}\r\n"
+        with socket.create_connection(("127.0.0.1", self.port), timeout=10) as connection:
+            connection.sendall(f"{head}Content-Type: application/json\r\n\r\n".encode() + data)
+
+    def half(self, session: requests.Session) -> None:
+        """Send a part of a request and go."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=10) as connection:
+            connection.sendall(
+                b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99\r\n"
+            )
+
+
+def swaps(link: Path, folders: list[Path], ended: threading.Event) -> Iterator[Path]:
+    """Let the link lead to one folder after the other."""
+    spare, number = link.with_name("spare"), 0
+    while not ended.wait(SWAP):
+        number += 1
+        folder = folders[number % len(folders)]
+        spare.symlink_to(folder)
+        spare.replace(link)
+        yield folder
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(SECONDS + 300)
+def test_nothing_grows_and_no_good_request_fails(tmp_path: Path) -> None:
+    folders = [tmp_path / kind for kind in ("informer", "tokens", "damaged")]
+    bundles = [make_bundle(folder, model=folder.name) for folder in folders[:2]]
+    shutil.copytree(folders[0], folders[2])
+    data = bytearray((folders[2] / WEIGHTS).read_bytes())
+    data[-1] ^= 1
+    (folders[2] / WEIGHTS).write_bytes(bytes(data))
+    expected = {}
+    for bundle in bundles:
+        model = Predictor(bundle, "cpu")
+        expected[bundle.digest] = model.predict(model.example).drop(columns="time").to_numpy()
+    link = tmp_path / "model"
+    link.symlink_to(folders[0])
+    port, log = free_port(), tmp_path / "log"
+    command = ["forecaster", "serve", "--model", str(link), "--port", str(port)]
+    environment = {"FORECASTER_DEVICE": "cpu", "FORECASTER_POLL_SECONDS": "0.5"}
+    with running(command, environment, tmp_path, log) as service:
+        url = f"http://127.0.0.1:{port}"
+        wait_for(f"{url}/readyz", service, log)
+        body = requests.get(f"{url}/models/{NAME}/example", timeout=60).json()
+        soak, process = Soak(url, port, body, expected), psutil.Process(service.pid)
+        threads = [threading.Thread(target=soak.run, args=(number,)) for number in range(CLIENTS)]
+        threads.append(threading.Thread(target=lambda: [*swaps(link, folders, soak.ended)]))
+        memory, files, times = [], [], []
+        for thread in threads:
+            thread.start()
+        try:
+            begun = time.monotonic()
+            while time.monotonic() < begun + SECONDS and not soak.failed:
+                asked = time.monotonic()
+                requests.post(f"{url}/predict", json=body, timeout=60).raise_for_status()
+                if asked > begun + WARM:
+                    times.append(time.monotonic() - asked)
+                    memory.append(process.memory_info().rss / 2**20)
+                    files.append(process.num_fds())
+                soak.ended.wait(SAMPLE)
+        finally:
+            soak.ended.set()
+            for thread in threads:
+                thread.join()
+        assert soak.failed == []
+        assert requests.get(f"{url}/readyz", timeout=60).status_code == 200
+        figures = requests.get(f"{url}/metrics", timeout=60).text
+    assert min(soak.counts[act] for act in ("predict", "table", "look", "wrong", "leave")) > 0
+    assert soak.digests == {bundle.digest for bundle in bundles}
+    assert "forecaster_model_reload_failures_total 0.0" not in figures, "the damaged one is refused"
+    third = len(times) // 3
+    first, last = ([median(each[part]) for each in (memory, files, times)]
+                   for part in (slice(third), slice(-third, None)))  # fmt: skip
+    print(
+        f"{sum(soak.counts.values()):,} acts in {SECONDS:.0f} s; MiB, descriptors and seconds of "
+        f"an answer: {first}, later {last}"
+    )
+    assert last[0] - first[0] < MIB
+    assert last[1] - first[1] <= FILES
+    assert last[2] < SLOWER * first[2]
