@@ -71,11 +71,12 @@ class TestProducts:
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
 class TestMemoryLeft:
     def test_of_this_machine(self) -> None:
+        own = machine.resident()
         left, peak = machine.memory_left("cpu"), machine.peak_mib("cpu")
         assert left is not None
         assert peak is not None
         assert left > 2**20
-        assert 0 < machine.resident() <= peak * 2**20
+        assert 0 < own <= 1.01 * peak * 2**20  # the system counts pages in batches
 
     @pytest.mark.parametrize("version", [1, 2])
     def test_of_a_container(self, version: int, tmp_path: Path) -> None:
