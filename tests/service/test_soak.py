@@ -26,7 +26,7 @@ from forecaster.predict import Predictor
 from tests.service.processes import free_port, running, wait_for
 from tests.service.toy import NAME, make_bundle
 
-SECONDS = float(os.environ.get("FORECASTER_SOAK", "45"))
+SECONDS = float(os.environ.get("FORECASTER_SOAK", "60"))
 WARM = min(15.0, SECONDS / 3)
 """Seconds after which memory, descriptors and times count."""
 CLIENTS, SWAP, SAMPLE = 3, 1.0, 0.5
