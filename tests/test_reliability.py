@@ -235,6 +235,7 @@ if DISKS:  # wants a system that lets users mount
             (tmp_path / "disk").mkdir()
             train = shlex.join([sys.executable, "-m", "forecaster", *TRAIN, "--resume", "auto"])
             script = f"""
+                export OMP_NUM_THREADS=1  # as the reference
                 mount -t tmpfs -o size={kib}k none disk
                 cp {shlex.quote(str(home / "small.csv"))} disk && cd disk
                 {train}
