@@ -176,7 +176,7 @@ def figure(documents: Sequence[Row], name: str, wide: int = 3) -> Figure | None:
         return None
     lengths = name == "recall" and len(found) > 1
     panels = len(found) + lengths
-    across = min(wide, panels)
+    across = 2 if panels == 4 else min(wide, panels)
     down = -(-panels // across)
     drawn = Figure(figsize=(1 + 4.6 * across, 4.6 * down), layout="constrained")
     axes = drawn.subplots(down, across, squeeze=False).ravel()
