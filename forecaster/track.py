@@ -375,7 +375,9 @@ def start(
 
     with ExitStack() as ending:
         try:
-            run = _begin(config, name, tags, parent, again, say)
+            with signals.orderly():  # a run that has been made in MLflow is known here, too
+                run = _begin(config, name, tags, parent, again, say)
+            signals.check()
             if parent is None and (others := spools.waiting()):
                 runs = "an earlier run is" if others == 1 else f"{others} earlier runs are"
                 say(f"{runs} not all in MLflow: {SYNC}")
@@ -423,7 +425,7 @@ def _begin(
         elif sender.error is not None and not _away(uri, sender.error):
             with _explained(uri):
                 raise sender.error
-        else:
+        elif not signals.waiting():
             say(
                 f"MLflow at {without_password(uri)} does not answer{_because(sender.error)}. "
                 f"What it should know is kept in {spool.folder} and uploaded when it does."

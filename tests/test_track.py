@@ -18,7 +18,7 @@ import pytest
 import yaml
 from matplotlib.figure import Figure
 
-from forecaster import spools, track
+from forecaster import signals, spools, track
 from forecaster.config import RunConfig, load_dict
 from forecaster.errors import Stopped, StorageError, UnavailableError, UsageError
 from forecaster.predict import Predictor
@@ -182,6 +182,26 @@ def test_the_end_of_a_run_is_told(client, error, status):
     assert caught.value is error
     found = client.get_run(runs[0])
     assert (found.info.status, found.data.metrics) == (status, {"loss": 1.0})
+
+
+def test_a_signal_while_a_run_is_made_ends_it_as_killed(home, client, monkeypatch):
+    settled = spools.Sender.settle
+
+    def stopped(self, *limits, **how):
+        found = settled(self, *limits, **how)
+        monkeypatch.setattr(spools.Sender, "settle", settled)  # a second one would end the tests
+        signal.raise_signal(signal.SIGTERM)
+        return found
+
+    def statuses() -> dict[str, str]:
+        places = [each.experiment_id for each in client.search_experiments()]
+        return {run.info.run_id: run.info.status for run in client.search_runs(places)}
+
+    before = statuses()
+    monkeypatch.setattr(spools.Sender, "settle", stopped)
+    with pytest.raises(Stopped), signals.heeding(), track.start(RunConfig(), "x", {}):
+        pytest.fail("the signal was not heeded")
+    assert [status for id, status in statuses().items() if id not in before] == ["KILLED"]
 
 
 @pytest.mark.parametrize("error", [None, ValueError("of the training")])
