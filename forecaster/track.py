@@ -1065,8 +1065,10 @@ def _try(database: Path | None) -> None:
 def _written(file: Path) -> Iterator[None]:
     try:
         yield
-    except OSError as error:
-        raise StorageError(f"{file} could not be written: {error}") from error
+    except (OSError, MlflowException) as error:
+        if isinstance(error, MlflowException) and not isinstance(error.__cause__, OSError):
+            raise
+        raise StorageError(f"{file} could not be written: {_reason(error)}") from error
 
 
 @contextmanager

@@ -1,3 +1,4 @@
+import errno
 import json
 import math
 import os
@@ -14,6 +15,7 @@ from textwrap import dedent
 from urllib.request import urlopen
 
 import numpy as np
+import pandas as pd
 import pytest
 import yaml
 from matplotlib.figure import Figure
@@ -508,6 +510,22 @@ def test_where_to_look_later():
 
 
 # The model
+
+
+def test_a_full_disk_while_a_model_is_built_is_an_error_of_the_disk(home, client, monkeypatch):
+    """MLflow says that the code could not be copied."""
+
+    def full(*arguments: object, **options: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    (home / "kept").mkdir()
+    monkeypatch.setattr("mlflow.utils.model_utils._copy_file_or_tree", full)
+    frame = pd.DataFrame({"time": pd.date_range("2026-01-01", periods=2), "y": [1.0, 2.0]})
+    with (
+        pytest.raises(StorageError, match=r"could not be written: .*No space left on device"),
+        track.start(RunConfig(), "x", {}) as run,
+    ):
+        run.log_model(home / "kept", "x", frame, frame, 1, {})
 
 
 def test_model_is_logged_without_pickle(logged, client, home):
