@@ -9,10 +9,10 @@ ahead = Forecaster.load("runs/...").predict(history)
 import os
 from typing import TYPE_CHECKING, Any
 
+from forecaster.version import __version__
+
 if TYPE_CHECKING:
     from forecaster.estimator import Forecaster
-
-    __version__: str
 
 __all__ = ["Forecaster", "__version__"]
 
@@ -28,8 +28,4 @@ def __getattr__(name: str) -> Any:
         from forecaster.estimator import Forecaster
 
         return Forecaster
-    if name == "__version__":
-        from importlib.metadata import version
-
-        return version("forecaster")
     raise AttributeError(f"module 'forecaster' has no attribute '{name}'")

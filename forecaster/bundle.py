@@ -39,6 +39,7 @@ from forecaster.model import ForecastModel, Task
 from forecaster.parts import NETWORK, Blend, Network, Part, kind_of
 from forecaster.resources import MANIFEST
 from forecaster.schema import Schema
+from forecaster.version import __version__
 
 FORMAT = 7
 OLD = "forecaster 0.1.0, which reads format 4."
@@ -209,7 +210,8 @@ class Bundle:
 
 
 def versions() -> dict[str, str]:
-    return {name: version(name) for name in ("forecaster", "torch", "numpy", "pandas")}
+    others = {name: version(name) for name in ("torch", "numpy", "pandas")}
+    return {"forecaster": __version__, **others}
 
 
 def load(folder: Path) -> Bundle:

@@ -35,7 +35,12 @@ def told(error: BaseException, what: str = "this") -> UnavailableError | None:
 def missing(module: str, what: str = "this") -> UnavailableError | None:
     if (extra := BRINGS.get(module)) is None:
         return None
-    return UnavailableError(f"{what} needs {module}: pip install 'forecaster[{extra}]'")
+    return UnavailableError(f"{what} needs {module}: pip install {ours(extra)}")
+
+
+def ours(extra: str) -> str:
+    """The package with an extra, as pip takes it in a shell."""
+    return f"'attention-forecaster[{extra}]'"
 
 
 @contextmanager

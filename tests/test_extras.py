@@ -24,7 +24,7 @@ def brought(extra):
     found = set()
     for text in DECLARED["optional-dependencies"][extra]:
         requirement = Requirement(text)
-        if requirement.name == "forecaster":
+        if requirement.name == "attention-forecaster":
             found = found.union(*(brought(each) for each in requirement.extras))
         else:
             found.add(canonicalize_name(requirement.name))
@@ -50,12 +50,12 @@ def test_all_is_what_training_serving_and_the_registry_need():
         *brought("train"), *brought("serve"), *brought("registry"), "mlflow",
     }  # fmt: skip
     assert brought("train") >= brought("registry"), "every run is tracked"
-    assert "forecaster[all" in DECLARED["optional-dependencies"]["dev"][0]
+    assert "attention-forecaster[all" in DECLARED["optional-dependencies"]["dev"][0]
 
 
 def test_what_is_missing_is_told_with_its_extra():
     lacks = ModuleNotFoundError("No module named 'optuna.samplers'", name="optuna.samplers")
-    words = r"^a tea needs optuna: .* 'forecaster\[tune\]'$"
+    words = r"^a tea needs optuna: .* 'attention-forecaster\[tune\]'$"
     with pytest.raises(UnavailableError, match=words), extras.needed("a tea"):
         raise lacks
     with pytest.raises(ModuleNotFoundError, match="nobody"), extras.needed("a tea"):
@@ -85,10 +85,10 @@ COMMAND = "import sys; sys.argv[:1] = ['forecaster']; from forecaster.cli import
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ("serve --model x", r"uvicorn: pip install 'forecaster\[serve\]'"),
-        ("predict --model x", r"mlflow: pip install 'forecaster\[registry\]'"),
-        ("sync", r"mlflow: pip install 'forecaster\[registry\]'"),
-        ("train --attn prob", r"\w+: pip install 'forecaster\[train\]'"),
+        ("serve --model x", r"uvicorn: pip install 'attention-forecaster\[serve\]'"),
+        ("predict --model x", r"mlflow: pip install 'attention-forecaster\[registry\]'"),
+        ("sync", r"mlflow: pip install 'attention-forecaster\[registry\]'"),
+        ("train --attn prob", r"\w+: pip install 'attention-forecaster\[train\]'"),
     ],
 )
 def test_the_base_says_what_it_lacks(arguments, words, tmp_path):
@@ -112,4 +112,4 @@ def test_a_store_of_its_own_wants_the_whole_of_mlflow(tmp_path):
     (tmp_path / "mlflow.db").touch()
     done = lacking(program, without=SKINNY_LACKS, cwd=tmp_path)
     assert done.returncode == 69, done.stderr
-    assert re.search(r"sqlalchemy: pip install 'forecaster\[all\]'", done.stderr)
+    assert re.search(r"sqlalchemy: pip install 'attention-forecaster\[all\]'", done.stderr)

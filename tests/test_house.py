@@ -45,7 +45,7 @@ LINUX_311 = {
 def declared(*extras):
     """The requirements of pyproject.toml itself."""
     texts = [*PROJECT["dependencies"], *(text for extra in extras for text in EXTRAS[extra])]
-    return [Requirement(text) for text in texts if not text.startswith("forecaster[")]
+    return [Requirement(text) for text in texts if not text.startswith("attention-forecaster[")]
 
 
 @cache

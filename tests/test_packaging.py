@@ -1,15 +1,19 @@
-"""The wheel is built, installed elsewhere and used there."""
+"""The sdist and the wheel are built; the wheel is installed elsewhere and used there."""
 
 import importlib.metadata
 import os
+import re
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import venv
 import zipfile
+from email import message_from_bytes
 from pathlib import Path
 
 import pytest
+import trove_classifiers
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -26,17 +30,23 @@ def call(*command, **options):
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
-    """The wheel of this checkout, with a stray file among the raw data."""
-    folder = tmp_path_factory.mktemp("wheel")
+def built(tmp_path_factory):
+    """The sdist and the wheel of this checkout, with a stray file among the raw data."""
+    folder = tmp_path_factory.mktemp("built")
     stray = ROOT / "data" / "raw" / "stray.csv"
     stray.write_text("not for others\n")
     try:
-        call(sys.executable, "-m", "build", "--wheel", "--no-isolation", "-o", folder, ROOT)
+        call(sys.executable, "-m", "build", "--no-isolation", "-o", folder, ROOT)
     finally:
         stray.unlink()
-    (file,) = folder.glob("*.whl")
-    return file
+    (sdist,), (wheel,) = folder.glob("*.tar.gz"), folder.glob("*.whl")
+    return sdist, wheel
+
+
+@pytest.fixture(scope="module")
+def wheel(built):
+    """Made from the sdist alone, as `build` does."""
+    return built[1]
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +89,30 @@ def test_it_contains_the_code_the_configurations_and_the_cards_and_nothing_else(
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
 
 
+def test_the_sdist_holds_what_the_wheel_is_made_of_and_no_raw_data(built):
+    with tarfile.open(built[0]) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {"pyproject.toml", "README.md", "LICENSE", "tests/test_packaging.py"} <= names
+    assert not any("stray" in name or name.startswith(("runs", "mlflow")) for name in names)
+
+
+def test_an_index_takes_them_with_whole_addresses_in_the_long_description(built):
+    call(sys.executable, "-m", "twine", "check", "--strict", *built)
+    with zipfile.ZipFile(built[1]) as archive:
+        (name,) = (each for each in archive.namelist() if each.endswith("/METADATA"))
+        told = message_from_bytes(archive.read(name))
+    assert told["Name"] == "attention-forecaster"
+    assert told["License-Expression"] == "Apache-2.0"
+    repository = dict(each.split(", ") for each in told.get_all("Project-URL"))["Repository"]
+    assert set(trove_classifiers.classifiers) >= set(told.get_all("Classifier"))
+    pages = re.findall(r"\]\(([^)]*)\)", told.get_payload())
+    assert any(each.startswith(f"{repository}/blob/v{told['Version']}/docs/") for each in pages)
+    assert all(each.startswith(("https://", "http://", "#")) for each in pages)
+    for each in pages:  # what they point to is there
+        _, inside, path = each.partition(f"/v{told['Version']}/")
+        assert not inside or (ROOT / path.partition("#")[0]).exists(), each
+
+
 def test_it_is_not_the_checkout_that_runs(elsewhere):
     program = (
         "import forecaster, forecaster_service as ours; print(forecaster.__file__, ours.__file__)"
@@ -88,7 +122,7 @@ def test_it_is_not_the_checkout_that_runs(elsewhere):
 
 
 def test_the_command_works(elsewhere):
-    version = importlib.metadata.version("forecaster")
+    version = importlib.metadata.version("attention-forecaster")
     assert elsewhere("forecaster", "--version") == f"forecaster {version}\n"
     assert "forecaster/_configs/default.yaml" in elsewhere("forecaster", "config")
     assert "name: informer" in elsewhere("forecaster", "config", "--config", "informer2020")

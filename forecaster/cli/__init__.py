@@ -23,6 +23,7 @@ from forecaster.cli import (
 )
 from forecaster.cli.output import say
 from forecaster.errors import ForecasterError, Stopped, StorageError, UnavailableError
+from forecaster.version import __version__
 
 EXIT_CODES = """
 Exit codes: 0 done, 2 usage, 65 data, 69 unavailable, 70 internal, 74 files, 78 configuration
@@ -53,9 +54,7 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
-
-        print(f"forecaster {version('forecaster')}")
+        print(f"forecaster {__version__}")
         raise typer.Exit
 
 

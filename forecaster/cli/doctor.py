@@ -7,6 +7,7 @@ from typing import Any
 
 from forecaster.cli.options import AsJson
 from forecaster.cli.output import print_json, row
+from forecaster.version import __version__
 
 WIDTHS = (16, 512)
 """Of the default recipe and of the paper's Informer: bf16 may be faster for one alone."""
@@ -25,16 +26,15 @@ def doctor(as_json: AsJson = False) -> None:
     from forecaster import extras, machine, resources
 
     names = (
-        "forecaster", "torch", "lightning", "mlflow-skinny", "pandas", "numpy", "fastapi",
-        "pydantic",
+        "torch", "lightning", "mlflow-skinny", "pandas", "numpy", "fastapi", "pydantic",
     )  # fmt: skip
-    report: dict[str, Any] = {}
+    report: dict[str, Any] = {"forecaster": __version__}
     for name in names:
         try:
             report[name] = version(name)
         except PackageNotFoundError:
             extra = extras.BRINGS.get(name.partition("-")[0])
-            report[name] = f"not installed; 'forecaster[{extra}]' brings it" if extra else "missing"
+            report[name] = f"not installed; {extras.ours(extra)} brings it" if extra else "missing"
     device = machine.device("auto")
     report |= {
         "python": sys.version.split()[0],

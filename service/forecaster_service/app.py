@@ -12,7 +12,6 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from importlib.metadata import version
 from types import FrameType
 from typing import Any
 
@@ -24,6 +23,7 @@ from starlette.middleware.body_limit import RequestBodyLimitMiddleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
+from forecaster.version import __version__
 from forecaster_service import access, http_errors
 from forecaster_service.answers import Closing, Head
 from forecaster_service.gauges import Gauges
@@ -54,7 +54,7 @@ def create_app(
     app: FastAPI = FastAPIOffline(
         title="forecaster",
         summary="Forecasts of long time series by a trained model",
-        version=version("forecaster"),
+        version=__version__,
         redoc_url=None,
         # Swagger UI would ask a public validator about this service's description
         swagger_ui_parameters={"validatorUrl": None},

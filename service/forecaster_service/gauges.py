@@ -1,7 +1,6 @@
 """What GET /metrics tells of the service as it is now: read when somebody asks, kept nowhere."""
 
 from collections.abc import Iterator
-from importlib.metadata import version
 from threading import active_count
 from time import time
 
@@ -9,6 +8,7 @@ from prometheus_client import Metric
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from forecaster.version import __version__
 from forecaster_service.metrics import MODEL, labels
 from forecaster_service.protocol import Connections
 from forecaster_service.store import Store
@@ -37,7 +37,7 @@ class Gauges(Collector):
         for name, (words, value) in values.items():
             yield GaugeMetricFamily(f"forecaster_{name}", words, float(value))
         build = GaugeMetricFamily("forecaster_build_info", "The release.", labels=["version"])
-        build.add_metric([version("forecaster")], 1)
+        build.add_metric([__version__], 1)
         yield build
         yield from self._models()
 

@@ -106,7 +106,7 @@ class TestHelp:
         assert "Commands:" in out + err
 
     def test_version(self, run):
-        expected = f"forecaster {importlib.metadata.version('forecaster')}\n"
+        expected = f"forecaster {importlib.metadata.version('attention-forecaster')}\n"
         assert run("--version") == (0, expected, "")
 
 

@@ -39,5 +39,5 @@ class TestDoctor:
         assert "problem: pandas is not installed" in out
         assert "problem: lightning" not in out, "there may be no need of it"
         (line,) = [each for each in out.splitlines() if each.startswith("lightning ")]
-        assert line.endswith("not installed; 'forecaster[train]' brings it")
+        assert line.endswith("not installed; 'attention-forecaster[train]' brings it")
         assert "problem: FORECASTER_DATA=/no/where: no such folder" in out

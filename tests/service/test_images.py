@@ -14,6 +14,7 @@ from packaging.utils import canonicalize_name
 from tests.service.containers import ROOT
 from tests.test_house import LINUX_311, PINS, PROJECT
 
+OWN = PROJECT["name"]
 DOCKERFILE = (ROOT / "service/Dockerfile").read_text()
 LOCK = ROOT / "service/lock"
 EXTRAS = {"serve": {"serve", "registry"}, "train": {"all", "excel", "postgresql", "sample"}}
@@ -44,10 +45,8 @@ def wanted(extras: set[str]) -> set[str]:
         for inner in {"", *requirement.extras} - {each for of, each in found if of == name}:
             found.add((name, inner))
             texts = importlib.metadata.requires(name) or []
-            queue += [
-                (each, inner) for each in (own.get(inner, []) if name == "forecaster" else texts)
-            ]
-    return {name for name, _ in found} - {"forecaster"}
+            queue += [(each, inner) for each in (own.get(inner, []) if name == OWN else texts)]
+    return {name for name, _ in found} - {OWN}
 
 
 class TestTheLocks:

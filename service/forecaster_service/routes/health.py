@@ -1,10 +1,10 @@
 """Whether the process lives, whether it can answer, and what it is."""
 
-from importlib.metadata import version
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 
+from forecaster.version import __version__
 from forecaster_service.http_errors import HttpError, responses
 from forecaster_service.schemas import Status, Version
 from forecaster_service.store import store_of
@@ -48,4 +48,4 @@ async def readyz(
 @router.get("/version", operation_id="get_version")
 async def service_version() -> Version:
     """The versions of forecaster and of this interface."""
-    return Version(version=version("forecaster"), api="v1")
+    return Version(version=__version__, api="v1")

@@ -162,7 +162,7 @@ def test_what_is_wrong_with_a_workbook(tmp_path, monkeypatch):
     with pytest.raises(DataError, match=r"a.xlsx: unpacks to more than"):
         read(file)
     monkeypatch.setitem(sys.modules, "python_calamine", None)
-    with pytest.raises(UnavailableError, match=r"pip install 'forecaster\[excel\]'"):
+    with pytest.raises(UnavailableError, match=r"pip install 'attention-forecaster\[excel\]'"):
         read(file)
 
 
