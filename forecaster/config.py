@@ -15,7 +15,7 @@ import os
 import re
 import reprlib
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeVar
@@ -381,6 +381,8 @@ class TrackConfig(Section):
     uri: str | None = None
     """MLflow's address; by default $MLFLOW_TRACKING_URI, else sqlite:///mlflow.db."""
     experiment: str = "forecaster"
+    system_metrics: bool = False
+    """Look at processor, memory and disk of the machine every few seconds."""
     wait_seconds: float = Field(60.0, ge=0)
     """How long the end of a run waits for a server where nobody listens yet."""
     register_model: bool = True
@@ -546,6 +548,8 @@ class Loaded:
 
     config: RunConfig
     origins: dict[str, str]
+    file: str = field(default="", compare=False)
+    """What the configuration is called: a name in configs/ or a path; "" where nobody knows."""
 
     def named(self, path: str) -> bool:
         """Whether the user chose this value; False for defaults and for default.yaml."""
@@ -595,7 +599,8 @@ def load(
     asked = _validate(_Asked, values, origins, str(path))
     ahead = f"{asked.data.label}, {asked.window.horizon} steps ahead"
     begun(f"{ahead}: importing torch, reading the data")
-    return Loaded(_validate(RunConfig, values, origins, str(path)), origins)
+    called = path.stem if path.parent == resources.configs() else str(path)
+    return Loaded(_validate(RunConfig, values, origins, str(path)), origins, called)
 
 
 def _assignment(item: str) -> tuple[str, str, Any]:

@@ -1,6 +1,7 @@
 """RunConfig -> Result: load, train, judge, keep, track. The one sequence behind `train`."""
 
 import json
+import math
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
@@ -13,16 +14,16 @@ import torch
 import yaml
 from torch import nn
 
-from forecaster import finished, machine, resources, shares, signals, unfinished
+from forecaster import finished, machine, pages, resources, signals, unfinished
 from forecaster.bundle import Bundle, Share
 from forecaster.config import Loaded, RunConfig
-from forecaster.cutoffs import cut, flat, roll
+from forecaster.cutoffs import cut, roll
 from forecaster.datasets import Dataset, Windows, load_card
 from forecaster.datasets.oddities import sentences
 from forecaster.errors import DataError, DivergedError
 from forecaster.evaluate import Score
 from forecaster.intervals import Intervals
-from forecaster.judge import contested, draw, flat_metrics, judge, validate
+from forecaster.judge import contested, draw, judge, validate
 from forecaster.model import ForecastModel
 from forecaster.parts import Blend, Network, Part, fit_and_weigh
 from forecaster.predict import Predictor, keep
@@ -120,6 +121,7 @@ def run(
         if again not in (None, tracked.id):
             say(f"the tracker does not know the run {again}: this is a new one, {tracked.id}")
             own.note(run_id=tracked.id)
+        tracked.note({pages.FIRST: math.nan}, -1)  # nobody knows it yet: it is to stand first
         tracked.params(params)
         tracked.text("config.yaml", yaml.safe_dump(config.to_dict(), sort_keys=False))
         tracked.dataset(config.data.label, problem.digest, problem.series.source)
@@ -135,7 +137,7 @@ def run(
         folder, about = own.bundle, {**made.bundle.about, "run_id": tracked.id}
         bundle, metrics = keep(replace(made.bundle, about=about), folder), made.bundle.metrics
         say(f"bundle written to {folder}")
-        tracked.describe(shares.in_markdown(bundle))
+        tracked.describe(pages.describe(bundle))
 
         signals.check()
         for title, figure in made.figures.items():
@@ -145,7 +147,9 @@ def run(
         logged = tracked.log_model(
             folder, name, ahead.example, ahead.predict(ahead.example), bundle.horizon, tags
         )
-        tracked.metrics({**flat_metrics(metrics), **flat(metrics.get("cutoffs"))}, logged)
+        tracked.metrics(pages.headline(metrics), logged)
+        tracked.tables(pages.tables(bundle, loaded.origins))
+        tracked.text("metrics.json", json.dumps(metrics, indent=1))
         registered = ""
         if config.track.register_model:
             task = {
@@ -337,25 +341,22 @@ def _about(ready: Ready, team: Team) -> dict[str, Any]:
 def _notes(loaded: Loaded, ready: Ready) -> tuple[dict[str, str], dict[str, str]]:
     config, data = ready.problem.config, loaded.config.data
     wanted = config.data.name if config.data.is_file else load_card(data.name).name
-    found = {
+    params = {
+        **pages.params(config, pages.chosen(loaded)),
+        "model.parameters": str(parameters(ready.model)),
+    }
+    tags = {
+        "attn": config.attn.name,
         "attn.effective": summarise(ready.model.effective()),
+        "data": config.data.label,
         "data.digest": ready.problem.digest,
         "data.instead_of": wanted if wanted != config.data.name else "",
-    }
-    params = {**config.flat(), **found, "model.parameters": str(parameters(ready.model))}
-    tags = {
-        "data": config.data.label,
         "horizon": str(config.window.horizon),
-        "attn": config.attn.name,
-        "model": config.model.name,
-        "features": str(config.data.features),
-        "seed": str(config.seed),
+        "config": loaded.file,
         "device": ready.device,
-        "refit": str(config.train.refit),
         "git.commit": resources.commit(),
-        **found,
     }
-    return params, tags
+    return params, {key: value for key, value in tags.items() if value}
 
 
 def _memory(expected: int, device: str) -> dict[str, Any]:

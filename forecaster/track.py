@@ -71,7 +71,12 @@ from mlflow.tracking.context.registry import resolve_tags
 from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema
 from mlflow.types.schema import AnyType
 from mlflow.utils import request_utils
-from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT, MLFLOW_PARENT_RUN_ID, MLFLOW_RUN_NOTE
+from mlflow.utils.mlflow_tags import (
+    MLFLOW_DATASET_CONTEXT,
+    MLFLOW_LOGGED_ARTIFACTS,
+    MLFLOW_PARENT_RUN_ID,
+    MLFLOW_RUN_NOTE,
+)
 from mlflow.version import VERSION as MLFLOW
 
 from forecaster import contest, extras, signals, spools
@@ -104,6 +109,8 @@ REQUIREMENTS = (
 index may know another package of that name."""
 KEY, PROCESS = "forecaster.run", "forecaster.process"
 """Tags of a run: our own id of it, and the process that trains (`spools.process`)."""
+TABLES = "tables"
+"""The folder of tables among the artefacts of a run."""
 SYNC = "forecaster sync"
 SYSTEM = "system/"
 """How the names of metrics of the machine begin."""
@@ -198,11 +205,20 @@ class Run:
             figure.savefig(file)
         self._tell("file", file=self._inside(file), folder="plots")
 
-    def text(self, name: str, text: str) -> None:
+    def text(self, name: str, text: str, folder: str | None = None) -> None:
         file = self._spool.file(name)
         with _written(file):
             file.write_text(text, encoding="utf-8")
-        self._tell("file", file=self._inside(file), folder=None)
+        self._tell("file", file=self._inside(file), folder=folder)
+
+    def tables(self, tables: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
+        """Keep tables by name, each a list of rows, as files that MLflow's page shows as such."""
+        for name, rows in tables.items():
+            columns = list(dict.fromkeys(key for row in rows for key in row))
+            data = [[row.get(key) for key in columns] for row in rows]
+            self.text(f"{name}.json", json.dumps({"columns": columns, "data": data}), TABLES)
+        known = [{"path": f"{TABLES}/{name}.json", "type": "table"} for name in tables]
+        self._tell("tag", key=MLFLOW_LOGGED_ARTIFACTS, value=json.dumps(known))
 
     def describe(self, text: str) -> None:
         """The description of the run, Markdown, where the page of MLflow shows it."""
@@ -349,12 +365,12 @@ def start(
     again: str | None = None,
     say: Say = lambda text: None,
 ) -> Iterator[Run]:
-    """A run with system metrics, ended as FINISHED, FAILED (an exception) or KILLED (a signal).
+    """A run, ended as FINISHED, FAILED (an exception) or KILLED (a signal).
 
-    With `parent`, the id of a run in progress, it stands below that one and has no system metrics
-    of its own. `again` is the id of an earlier run to go on with, if the store has it. A server
-    that does not answer is told later, and `say` told of that; raises UnavailableError within
-    seconds when a store cannot be used at all.
+    With `parent`, the id of a run in progress, it stands below that one; one that stands alone has
+    system metrics, where the configuration asks for them. `again` is the id of an earlier run to go
+    on with, if the store has it. A server that does not answer is told later, and `say` told of
+    that; raises UnavailableError within seconds when a store cannot be used at all.
     """
     uri = config.track.uri or tracking_uri()
     run: Run | None = None
@@ -381,7 +397,7 @@ def start(
             if parent is None and (others := spools.waiting()):
                 runs = "an earlier run is" if others == 1 else f"{others} earlier runs are"
                 say(f"{runs} not all in MLflow: {SYNC}")
-            gauges = _Gauges(run) if parent is None else None
+            gauges = _Gauges(run) if config.track.system_metrics and parent is None else None
             yield run
             ending.enter_context(signals.orderly())  # a signal that comes later ends the wait alone
         except BaseException as error:

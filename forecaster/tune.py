@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import yaml
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
-from forecaster import files, resources
+from forecaster import files, pages, resources
 from forecaster.config import (
     Loaded,
     RunConfig,
@@ -286,7 +286,7 @@ class _Tracker:
             own = f"{self.name}-{trial.number}"
             tags, above = {"tune": self.name}, self.run.id
             with track.start(config, own, tags, parent=above, say=self.say) as run:
-                run.params(config.flat())
+                run.params(pages.params(config, trial.values))
                 run.metrics({"validation_mse": trial.validation_mse, "seconds": trial.seconds})
         except UnavailableError as error:
             self.run = None

@@ -30,6 +30,7 @@ from tests.service.toy import HORIZON, make_bundle
 
 NAME = "forecaster-toy-M-all-6"
 TASK = {"data.digest": "sha256:1", "borders": "[1, 2, 3]"}
+WATCHED = load_dict({"track": {"system_metrics": True}}, "the test")
 ADDRESSES = ("MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI")
 
 
@@ -240,7 +241,7 @@ def test_a_run_that_goes_on_is_told_nothing_twice(client, monkeypatch):
     runs = []
     for last in (3, 5):
         again = runs[0] if runs else None
-        with track.start(RunConfig(), "goes on", {}, again=again) as run:
+        with track.start(WATCHED, "goes on", {}, again=again) as run:
             runs.append(run.id)
             run.params({"device": f"of {last}"})
             for epoch in range(1, last + 1):
@@ -295,12 +296,24 @@ def test_runs_of_processes_that_are_gone_are_closed(client):
     }
 
 
-def test_system_metrics_are_logged(client, monkeypatch):
+@pytest.mark.parametrize("asked", [True, False])
+def test_system_metrics_are_logged_on_request(asked, client, monkeypatch):
     monkeypatch.setattr(track, "SAMPLING_SECONDS", 0.05)
-    with track.start(RunConfig(), "x", {}) as run:
+    with track.start(WATCHED if asked else RunConfig(), "x", {}) as run:
         time.sleep(0.5)
-    metrics = client.get_run(run.id).data.metrics
-    assert metrics["system/system_memory_usage_percentage"] > 0
+    found = client.get_run(run.id).data.metrics.get("system/system_memory_usage_percentage")
+    assert found > 0 if asked else found is None
+
+
+def test_tables_are_files_that_the_page_shows_as_tables(client):
+    with track.start(RunConfig(), "x", {}) as run:
+        run.tables({"steps": [{"step": 1, "mse": 0.5}, {"step": 2, "mae": None}], "none": []})
+    found = pd.read_json(client.download_artifacts(run.id, "tables/steps.json"), orient="split")
+    assert found.columns.to_list() == ["step", "mse", "mae"]
+    assert found["step"].to_list() == [1, 2]
+    assert json.loads(client.get_run(run.id).data.tags["mlflow.loggedArtifacts"]) == [
+        {"path": f"tables/{name}.json", "type": "table"} for name in ("steps", "none")
+    ]
 
 
 def test_a_report_does_not_wait_for_the_store(client, home):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 
-from forecaster import cluster
+from forecaster import cluster, pages
 from forecaster.compare import table
 from forecaster.compare.cell import (
     FACTS,
@@ -34,7 +34,6 @@ from forecaster.compare.grid import read as read_grid
 from forecaster.config import differences
 from forecaster.errors import ForecasterError, StorageError, UnavailableError, UsageError
 from forecaster.evaluate.figures import Cost, ErrorMetric, shown
-from forecaster.judge import floor_metrics
 from forecaster.progress import Bar, Say
 from forecaster.resources import commit
 from forecaster.workers import FailedError, each
@@ -49,8 +48,8 @@ __all__ = [
 
 GRIDS = Path("runs/grids")
 """Where grids live, below the working directory."""
-SAID = ("data", "horizon", "attn", "regime", "linear", "seed", "effective", "is_full")
-"""Facts of a cell that the tracker gets as tags and parameters."""
+TAGS = ("data", "horizon", "attn", "regime", "linear", "effective", "is_full")
+"""Facts of a cell that the tracker gets as tags."""
 
 
 @dataclass(frozen=True)
@@ -205,6 +204,8 @@ class _Tracker:
     def __init__(self, grid: Grid, run: "Run | None", say: Say) -> None:
         self.run, self.say = run, say
         self.configs = {cell.name: cell.config for cell in grid.cells}
+        self.called = {"grid": grid.name, "config": grid.definition.protocol.config}
+        self.chosen = grid.definition.chosen()
         self.ui_command = run.ui_command if run else ""
 
     def add(self, cell: Finished) -> Finished:
@@ -214,12 +215,14 @@ class _Tracker:
         name, facts = cell.folder.name, cell.facts
         if self.run is None or facts["mlflow_run_id"] is not None:
             return cell
-        said = {key: str(facts[key]) for key in SAID}
+        tags = {**self.called, **{key: str(facts[key]) for key in TAGS}}
         config = self.configs[name]
+        own = {key: str(facts[key]) for key in ("regime", "steps", "parameters")}
         try:
-            with track.start(config, name, said, parent=self.run.id, say=self.say) as run:
-                run.params({**config.flat(), **said, "steps": str(facts["steps"])})
+            with track.start(config, name, tags, parent=self.run.id, say=self.say) as run:
+                run.params({**pages.params(config, self.chosen), **own})
                 run.metrics(_measured(facts))
+                run.tables(_tables(facts))
                 run.text(FACTS, json.dumps(facts, indent=1))
             return cell.note(mlflow_run_id=run.id)
         except UnavailableError as error:
@@ -239,16 +242,25 @@ class _Tracker:
 
 
 def _measured(facts: dict[str, Any]) -> dict[str, float]:
-    """The metrics of a cell by the names that they carry in the tracker."""
-    costs = [metric.name for metric in shown(Cost, "tracker")]
-    tested = [metric.name for metric in shown(ErrorMetric, "tracker") if metric.name in facts]
+    """The figures of a cell by the names of a run's: its network is all that is tested."""
+    best = min(floor["mse"] for floor in facts["floors"].values())
     found = {
-        **{key: facts[key] for key in ("validation_mse", "parameters", "budget_parameters")},
-        **{key: facts.get(key) for key in costs},
-        **{f"test_{key}": facts[key] for key in ("windows", *tested)},
-        **floor_metrics(facts["floors"]),
+        pages.FIRST: facts["mse"],
+        "test_mse": facts["mse"],
+        "test_mae": facts["mae"],
+        "skill": 1 - facts["mse"] / best if best > 0 else None,
+        "validation_mse": facts["validation_mse"],
+        **{key: facts.get(key) for key in (metric.name for metric in shown(Cost, "tracker"))},
     }
     return {key: value for key, value in found.items() if value is not None}
+
+
+def _tables(facts: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    """All figures of a cell and those of its floors, in rows."""
+    known = [metric.name for metric in shown(ErrorMetric, "tracker") if metric.name in facts]
+    own = {"forecast": "model", **{key: facts[key] for key in known}}
+    floors = [{"forecast": name, **errors} for name, errors in facts["floors"].items()]
+    return {"forecasts": [own, *floors]}
 
 
 @contextmanager

@@ -166,7 +166,14 @@ class TestTracking:
             assert child.info.run_id == cell.facts["mlflow_run_id"]
             assert child.data.tags["mlflow.parentRunId"] == parent.info.run_id
             assert child.data.metrics["test_mse"] == cell.facts["mse"]
+            assert child.data.metrics["network_test_mse"] == cell.facts["mse"]
+            assert next(iter(child.data.metrics)) == "network_test_mse"
             assert child.data.params["model.linear"] == str(cell.facts["linear"])
+            assert child.data.params["regime"] == cell.facts["regime"]
+            assert len(child.data.params) < 24
+            assert child.data.tags["attn"] == cell.facts["attn"]
+            assert child.data.tags["grid"] == "toy"
+            assert "forecasts.json" in child.data.tags["mlflow.loggedArtifacts"]
         assert outcome.ui_command.startswith("mlflow ui")
 
     def test_what_was_not_tracked_is_caught_up_with(self, runs):

@@ -1,0 +1,141 @@
+"""What MLflow's pages show of a run: about ten figures, a dozen parameters, tables, a description.
+
+The rest of what is known of a run stands in the tables and files among its artefacts.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from forecaster import resources, shares
+from forecaster.cutoffs import COVERED, flat
+from forecaster.evaluate.figures import ErrorMetric, shown
+from forecaster.judge import flat_metrics
+
+if TYPE_CHECKING:
+    from forecaster.bundle import Bundle
+    from forecaster.config import Loaded, RunConfig
+
+Row = dict[str, Any]
+
+FIRST = "network_test_mse"
+"""The figure that tells attentions apart. MLflow's page that compares runs draws the figure that a
+run was told first."""
+PARAMS = (
+    "attn.name", "data.name", "data.features", "window.past", "window.horizon", "model.name",
+    "model.width", "model.encoder_layers", "train.epochs", "train.batch", "train.lr", "blend",
+    "seed",
+)  # fmt: skip
+"""What every run shows of its configuration, as far as its model has it."""
+
+
+def params(config: "RunConfig", chosen: Iterable[str]) -> dict[str, str]:
+    """PARAMS and the `chosen` values of a configuration, by dotted names.
+
+    A chosen name may be that of a section. Where runs are tracked is no parameter of theirs.
+    """
+    own = tuple(chosen)
+    return {
+        key: value
+        for key, value in config.flat().items()
+        if key in PARAMS
+        or (
+            not key.startswith("track.")
+            and any(key == name or key.startswith(f"{name}.") for name in own)
+        )
+    }
+
+
+def chosen(loaded: "Loaded") -> list[str]:
+    """The values that came from the user: not by default, nor from a file in configs/."""
+    shipped = str(resources.configs())
+    return [key for key, origin in loaded.origins.items() if not origin.startswith(shipped)]
+
+
+def headline(metrics: Mapping[str, Any]) -> dict[str, float]:
+    """The figures by which runs are compared; errors are of scaled values on the test split."""
+    test, train = metrics["test"], metrics["train"]
+    network = test["network"] or {}
+    covered = (test["intervals"] or {}).get(COVERED) or {}
+    rolling = flat(metrics.get("cutoffs"))
+    found = {
+        FIRST: network.get("mse"),
+        "network_test_mae": network.get("mae"),
+        "network_weight": network.get("weight"),
+        "test_mse": test["mse"],
+        "test_mae": test["mae"],
+        "skill": test["floors"][test["best_floor"]]["skill"],
+        f"coverage_{COVERED}": covered.get("coverage"),
+        "train_seconds": train["seconds"],
+        "best_epoch": train["best_epoch"],
+        "peak_mib": train.get("peak_mib"),
+        **{name: rolling.get(name) for name in ("cutoffs/mse_mean", "cutoffs/mse_sd")},
+    }
+    return {key: float(value) for key, value in found.items() if value is not None}
+
+
+def tables(bundle: "Bundle", origins: Mapping[str, str]) -> dict[str, list[Row]]:
+    """Everything else in rows: figures by part, column, step and interval, and the configuration.
+
+    `metrics` has every figure of the run by a name.
+    """
+    metrics = bundle.metrics
+    test, fixed = metrics["test"], metrics["test"]["intervals"] or {}
+    every = {**flat_metrics(metrics), **flat(metrics.get("cutoffs"))}
+    covered = fixed.get(COVERED) or {"columns": {}, "by_step": {}}
+    found = {
+        "parts": _parts(metrics),
+        "columns": [
+            {
+                "column": column,
+                **own,
+                **{f"{name}_{COVERED}": value
+                   for name, value in covered["columns"].get(column, {}).items()},
+            }
+            for column, own in test["columns"].items()
+        ],
+        "steps": _steps({
+            **test["by_step"],
+            **{f"{name}_{COVERED}": values for name, values in covered["by_step"].items()},
+        }),
+        "intervals": [
+            {"form": form, "share": share, **_scalars(own)}
+            for form, shares in (("fixed", fixed), ("online", fixed.get("online") or {}))
+            for share, own in shares.items()
+            if share.isdecimal() and own
+        ],
+        "cutoffs": [_scalars(each) for each in (metrics.get("cutoffs") or {"each": []})["each"]],
+        "metrics": [{"metric": name, "value": value} for name, value in every.items()],
+        "config": [
+            {"key": key, "value": value, "from": origins.get(key, "")}
+            for key, value in bundle.config.flat().items()
+        ],
+    }  # fmt: skip
+    return {name: rows for name, rows in found.items() if rows}
+
+
+def describe(bundle: "Bundle") -> str:
+    """The verdicts in words, and a table of all parts that were tried; Markdown."""
+    return shares.in_markdown(bundle)
+
+
+def _parts(metrics: Mapping[str, Any]) -> list[Row]:
+    """The model, its network and the floors, each judged alone."""
+    test, weighed = metrics["test"], metrics.get("parts", {})
+    model = {**test, "weight": 1.0, "validation_mse": metrics["validation_mse"]}
+    judged = {"model": model, shares.NETWORK: test["network"], **test["floors"]}
+    errors = [metric.name for metric in shown(ErrorMetric, "terminal") if metric.name in test]
+    columns = ("weight", "validation_mse", *errors, "skill", "paired_low", "paired_high", "chosen")
+    rows = {name: {**weighed.get(name, {}), **own} for name, own in judged.items() if own}
+    return [{"part": name, **{key: own.get(key) for key in columns}} for name, own in rows.items()]
+
+
+def _steps(columns: Mapping[str, list[float | None]]) -> list[Row]:
+    count = max((len(values) for values in columns.values()), default=0)
+    return [
+        {"step": step + 1, **{name: values[step] for name, values in columns.items()}}
+        for step in range(count)
+    ]
+
+
+def _scalars(values: Mapping[str, Any]) -> Row:
+    return {key: value for key, value in values.items() if not isinstance(value, dict | list)}

@@ -1,0 +1,47 @@
+"""What MLflow's pages show of a run; of a whole run in test_experiment.py."""
+
+import yaml
+
+from forecaster import pages
+from forecaster.config import CALL, load
+
+
+class TestParams:
+    def test_those_of_every_run(self):
+        config = load("default", [], {}, {}).config
+        found = pages.params(config, [])
+        assert set(found) == set(pages.PARAMS)
+        assert found["attn.name"] == "prob"
+
+    def test_as_far_as_the_model_has_them(self):
+        config = load("informer", ["blend=none"], {}, {}).config
+        found = pages.params(config, [])
+        assert found == {key: value for key, value in config.flat().items() if key in pages.PARAMS}
+        assert (found["model.name"], found["blend"]) == ("informer", "none")
+
+    def test_values_and_sections_that_were_chosen(self):
+        config = load("default", ["attn.factor=3"], {}, {}).config
+        found = pages.params(config, ["attn", "train.lr_of", "track.uri"])
+        assert set(found) - set(pages.PARAMS) == {
+            *(key for key in config.flat() if key.startswith("attn.") and key != "attn.name"),
+            "train.lr_of.linear",
+        }
+
+
+class TestChosen:
+    def test_options_variables_and_calls_but_not_what_is_shipped(self):
+        loaded = load(
+            "default", ["model.dropout=0.1"], {"seed": 3},
+            {"FORECASTER_TRAIN__CLIP": "2"}, more={"train.patience": 2},
+        )  # fmt: skip
+        assert loaded.origins["train.patience"].startswith(CALL)
+        assert set(pages.chosen(loaded)) == {
+            "model.dropout", "seed", "train.clip", "train.patience"
+        }  # fmt: skip
+
+    def test_a_file_of_ones_own(self, tmp_path):
+        file = tmp_path / "mine.yaml"
+        file.write_text(yaml.safe_dump({"base": "default", "train": {"batch": 8}}))
+        loaded = load(str(file), [], {}, {})
+        assert pages.chosen(loaded) == ["train.batch"]
+        assert (loaded.file, load("ETTh1", [], {}, {}).file) == (str(file), "ETTh1")
