@@ -293,6 +293,18 @@ class PartOfModel(Answer):
     """What was chosen of it on validation, in words; of the network its attention."""
 
 
+class Band(Answer):
+    """What a band covered of the values of the test split."""
+
+    share: float
+    """What it promises: that so much lies between its quantiles (1 - share) / 2 and
+    (1 + share) / 2."""
+    coverage: float
+    """What lay there, of all targets."""
+    columns: dict[str, float | None]
+    """What lay there of each target; null where no value was observed."""
+
+
 class ModelCard(ModelIdentity):
     """What a model reads and forecasts."""
 
@@ -347,6 +359,8 @@ class ModelCard(ModelIdentity):
     """Those it was calibrated or trained for; the first and the last bound what can be asked."""
     intervals: str
     """How its quantiles came to be, or why there are none."""
+    bands: list[Band]
+    """What those of them that were measured cover, the narrowest first."""
     test: dict[str, Any]
     """Its honest figures: MSE and MAE in scaled values on the windows of the test split, those of
     its floors (forecasts that need no training, each alone) and a verdict in words; in `network`

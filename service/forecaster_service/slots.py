@@ -1,6 +1,6 @@
 """From the name of a model to one that may be served, and what has become of it since."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -25,6 +25,7 @@ from forecaster.schema import Schema
 from forecaster_service.registry import Registry, State
 from forecaster_service.schemas import (
     MOST_ITEMS,
+    Band,
     ModelCard,
     ModelIdentity,
     PartOfModel,
@@ -207,6 +208,15 @@ def _kinds(schema: Schema) -> dict[str, str]:
     return {each.name: "a word" if each.words else "a number" for each in schema.known.attributes}
 
 
+def _bands(intervals: Mapping[str, Any]) -> Iterator[Band]:
+    """What the intervals of a test split cover, which stand there by their share in percent."""
+    shares = [key for key, found in intervals.items() if key[:1].isdigit() and found]
+    for key in sorted(shares, key=float):
+        found = intervals[key]
+        columns = {name: own["coverage"] for name, own in found.get("columns", {}).items()}
+        yield Band(share=float(key) / 100, coverage=found["coverage"], columns=columns)
+
+
 def _describe(forecaster: Predictor) -> tuple[ModelIdentity, ModelCard]:
     bundle, schema = forecaster.bundle, forecaster.schema
     identity: dict[str, Any] = {
@@ -251,6 +261,7 @@ def _describe(forecaster: Predictor) -> tuple[ModelIdentity, ModelCard]:
         forecast=forecaster.kind,
         quantile_levels=list(forecaster.levels),
         intervals=str(bundle.about["intervals"]),
+        bands=list(_bands(test.get("intervals") or {})),
         test={key: test[key] for key in FIGURES if key in test},
     )
     return ModelIdentity(**identity), card

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -70,9 +71,27 @@ def test_card_tells_what_a_client_needs(client: TestClient, folder: Path) -> Non
         "forecast": "mean",
         "quantile_levels": [0.1, 0.5, 0.9],
         "intervals": "made up",
+        "bands": [],
         "test": METRICS,
         "refit": False,
     }
+
+
+def test_card_tells_what_the_bands_cover(tmp_path: Path) -> None:
+    bundle = make_bundle(tmp_path, ("load", "wind"))
+    columns = {"load": {"coverage": 0.7}, "wind": {"coverage": None}}
+    found = {
+        "95": {"coverage": 0.9, "columns": {}}, "80": {"coverage": 0.74, "columns": columns},
+        "50": None, "verdict": "as they should",
+    }  # fmt: skip
+    test = {**bundle.metrics["test"], "intervals": found}
+    replace(bundle, metrics={**bundle.metrics, "test": test}).save(tmp_path)
+    with start(model=str(tmp_path)) as client:
+        (card,) = client.get("/models").json()["models"]
+    assert card["bands"] == [
+        {"share": 0.8, "coverage": 0.74, "columns": {"load": 0.7, "wind": None}},
+        {"share": 0.95, "coverage": 0.9, "columns": {}},
+    ]
 
 
 @pytest.mark.parametrize("timezone", ["naive", "UTC"])
