@@ -1,16 +1,14 @@
-"""The page in a real browser, over its DevTools protocol."""
+"""The page in a real browser."""
 
-import base64
 import io
-import itertools
 import json
 import os
-import shutil
+import re
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -18,137 +16,23 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from websockets.sync.client import ClientConnection, connect
 
+from forecaster.client import Client
+from forecaster.errors import DataError
 from forecaster.notices import Notice
 from forecaster.predict import Predictor, keep
+from tests.browser import FAILED, SHOWN, TEXT, Tab, browser, complaints, quiet, wants_browser
 from tests.bundles import blended, warning
 from tests.service.toy import COLUMNS, HORIZON, KINDS, NAME, PAST, Registry, make_bundle
 from tests.test_client import history, serving
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(shutil.which("chromium") is None, reason="wants Debian's chromium"),
-]
-
-
-class Tab:
-    """A page of the browser; `problems` are what its console, scripts and policy complain of."""
-
-    def __init__(self, socket: ClientConnection) -> None:
-        self.socket, self.numbers = socket, itertools.count()
-        self.problems: list[Any] = []
-        for domain in ("Page", "Runtime", "Log", "DOM"):
-            self.call(f"{domain}.enable")
-
-    def call(self, method: str, **parameters: Any) -> Any:
-        number = next(self.numbers)
-        self.socket.send(json.dumps({"id": number, "method": method, "params": parameters}))
-        while True:
-            message = json.loads(self.socket.recv(30))
-            if message.get("method") in ("Runtime.exceptionThrown", "Log.entryAdded"):
-                self.problems.append(message["params"])
-            if message.get("id") == number:
-                assert "result" in message, message
-                return message["result"]
-
-    def run(self, script: str) -> Any:
-        """The value of a script, which may be a promise."""
-        found = self.call(
-            "Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True
-        )
-        assert "exceptionDetails" not in found, found
-        return found["result"].get("value")
-
-    def wait(self, script: str, seconds: float = 15) -> None:
-        """Until a script is true."""
-        end = time.monotonic() + seconds
-        while not self.run(script):
-            assert time.monotonic() < end, f"{script} did not come true; {self.run(TEXT)}"
-            time.sleep(0.05)
-
-    def open(self, url: str, width: int = 1280, scheme: str = "light") -> None:
-        self.call(
-            "Emulation.setDeviceMetricsOverride",
-            width=width, height=900, deviceScaleFactor=1, mobile=width < 500,
-        )  # fmt: skip
-        feature = {"name": "prefers-color-scheme", "value": scheme}
-        self.call("Emulation.setEmulatedMedia", features=[feature])
-        self.call("Page.navigate", url=url)
-        self.wait(SHOWN)
-
-    def text(self, selector: str) -> str:
-        text: str = self.run(f"document.querySelector({json.dumps(selector)}).textContent")
-        return text
-
-    def paste(self, csv: str) -> None:
-        """Put a CSV into the field and leave it, as a person would."""
-        self.run("document.querySelector('#status').textContent = ''")
-        self.run(
-            "{ const field = document.querySelector('#csv'); field.value = "
-            + json.dumps(csv)
-            + "; for (const kind of ['input', 'change']) field.dispatchEvent(new Event(kind)); }"
-        )
-
-    def choose(self, file: Path) -> None:
-        """Choose a file."""
-        self.run("document.querySelector('#status').textContent = ''")
-        root = self.call("DOM.getDocument")["root"]["nodeId"]
-        node = self.call("DOM.querySelector", nodeId=root, selector="#file")["nodeId"]
-        self.call("DOM.setFileInputFiles", nodeId=node, files=[str(file)])
-
-    def press(self, key: str) -> None:
-        for kind in ("keyDown", "keyUp"):
-            text = {"text": "\r"} if key == "Enter" and kind == "keyDown" else {}
-            codes = {"Tab": 9, "Enter": 13, "ArrowRight": 39, "ArrowLeft": 37}
-            self.call(
-                "Input.dispatchKeyEvent", type=kind, key=key, code=key,
-                windowsVirtualKeyCode=codes[key], **text,
-            )  # fmt: skip
-
-    def picture(self) -> np.ndarray:
-        """The whole page, (height, width, 3), from 0 to 1."""
-        from matplotlib.image import imread
-
-        data = self.call("Page.captureScreenshot", captureBeyondViewport=True)["data"]
-        return np.asarray(imread(io.BytesIO(base64.b64decode(data)))[..., :3])
-
-
-SHOWN = "document.querySelector('#status')?.textContent.startsWith('forecast in')"
-FAILED = "document.querySelector('#error')?.hidden === false"
-TEXT = "document.body.innerText"
+pytestmark = wants_browser
 
 
 @pytest.fixture(scope="module")
 def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
-    profile = tmp_path_factory.mktemp("profile")
-    process = subprocess.Popen(
-        [
-            "chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
-            "--remote-debugging-port=0", f"--user-data-dir={profile}", "about:blank",
-        ],
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
-    try:
-        with connect(_address(profile, process), max_size=None) as socket:
-            yield Tab(socket)
-    finally:
-        process.terminate()
-        process.wait(20)
-
-
-def _address(profile: Path, process: subprocess.Popen[bytes]) -> str:
-    """Where the first tab of a browser listens, once it does."""
-    import requests
-
-    file = profile / "DevToolsActivePort"
-    while not (file.exists() and file.read_text().count("\n")):
-        assert process.poll() is None
-        time.sleep(0.05)
-    port = file.read_text().split("\n")[0]
-    pages = requests.get(f"http://127.0.0.1:{port}/json", timeout=10).json()
-    address: str = next(page for page in pages if page["type"] == "page")["webSocketDebuggerUrl"]
-    return address
+    with browser(tmp_path_factory.mktemp("profile")) as found:
+        yield found
 
 
 @pytest.fixture(scope="module")
@@ -158,15 +42,6 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Predi
     forecaster = Predictor(make_bundle(folder))
     with serving(folder) as url:
         yield url, forecaster
-
-
-@contextmanager
-def quiet(tab: Tab) -> Iterator[None]:
-    """Nothing that happens in the block is a problem to the browser."""
-    tab.problems.clear()
-    yield
-    tab.run("0")
-    assert tab.problems == []
 
 
 def values(tab: Tab) -> pd.DataFrame:
@@ -190,6 +65,10 @@ def test_it_opens_with_the_example_of_the_model(
     assert len(values(tab)) == HORIZON
     assert tab.run("document.documentElement.scrollWidth <= innerWidth")
     assert tab.run("document.querySelectorAll('#chart path').length") == 3
+    assert "This is a made-up example, not your data" in tab.text("#made-up")
+    assert not tab.run("document.querySelector('#made-up').hidden")
+    assert tab.text("#wanted").startswith("One row per hour, at least 24 of them, with the columns")
+    assert "load, wind, Zürich °C: up to 6 hours ahead" in tab.text("#facts")
     pixels = tab.picture()
     paper = np.array([1, 1, 1] if scheme == "light" else [0x0F, 0x17, 0x2A] / np.array(255.0))
     written = np.abs(pixels - paper).max(axis=2) > 0.02
@@ -259,7 +138,37 @@ def test_what_stands_out_is_listed(tab: Tab, tmp_path: Path) -> None:
         tab.wait(SHOWN)
         listed = tab.run("[...document.querySelectorAll('#warnings li')].map((e) => e.textContent)")
     assert len(listed) >= 4
-    assert set(listed) >= {sentence for sentence in said if isinstance(sentence, Notice)}
+    remarks = [str(each) for each in said if isinstance(each, Notice)]
+    assert {*listed} >= {each[0].upper() + each[1:] + "." for each in remarks}
+
+
+def test_what_a_band_covered_stands_beside_it(tab: Tab, tmp_path: Path) -> None:
+    bundle = make_bundle(tmp_path)
+    columns = dict(zip(COLUMNS, ({"coverage": each} for each in (0.71, 0.66, None)), strict=True))
+    found = {"80": {"coverage": 0.74, "columns": columns}, "95": {"coverage": 0.91}}
+    test = {**bundle.metrics["test"], "intervals": found}
+    replace(bundle, metrics={**bundle.metrics, "test": test}).save(tmp_path)
+    with serving(tmp_path) as url, quiet(tab):
+        tab.open(url)
+        assert tab.text("#legend-band") == (
+            "80 % band, covered 74 % of the test values, of load 71 %"
+        )
+        small = tab.run("[...document.querySelectorAll('#targets button')].map(e => e.innerText)")
+        assert ["80 % band, covered" in each for each in small] == [True, True, False]
+        assert "covered 66 %" in small[1]
+        tab.run("document.querySelectorAll('#targets button')[1].click()")
+        assert tab.text("#legend-band").endswith("of wind 66 %")
+        tab.run("document.querySelectorAll('#targets button')[2].click()")
+        assert tab.text("#legend-band") == "80 % band, covered 74 % of the test values"
+        assert "95 % band, covered 91 % of the test values." in tab.text("#facts")
+        assert "the 80 % band covered 74.0% of the test values" in tab.text("#warnings").replace(
+            "The", "the"
+        )
+
+
+def test_a_band_that_was_not_measured(tab: Tab, plain: tuple[str, Predictor]) -> None:
+    tab.open(plain[0])
+    assert tab.text("#legend-band") == "80 % band; nobody measured what it covers"
 
 
 def test_a_short_history_can_be_taken(tab: Tab, tmp_path: Path) -> None:
@@ -268,13 +177,14 @@ def test_a_short_history_can_be_taken(tab: Tab, tmp_path: Path) -> None:
     frame = history(bundle).tail(3)
     with serving(tmp_path) as url, quiet(tab):
         tab.open(url)
-        assert "from 1 rows on" in tab.text("#drop-field")
+        assert "from 1 row on" in tab.text("#drop-field")
         assert not tab.run("document.querySelector('#drop-field').hidden")
     with serving(tmp_path) as url:  # the browser complains of a 422
         tab.open(url)
         tab.paste(frame.to_csv(index=False))
         tab.wait(FAILED)
-        assert "short_history=drop" in tab.text("#error")
+        assert tab.text("#error").startswith("The file has 3 rows; this model needs at least 24. ")
+        assert "Tick the box for a shorter history" in tab.text("#error")
         tab.run("document.querySelector('#drop').click()")
         tab.wait(SHOWN)
         assert "100 % last value alone" in tab.text("#warnings")
@@ -298,7 +208,7 @@ class TestHistories:
         tab.choose(tmp_path / "mine.csv")
         tab.wait(SHOWN)
         assert 'predict("mine.csv", horizon=6, levels=(0.1, 0.9))' in tab.text("#python")
-        assert f"the newest {PAST} of {len(frame)} rows were read" in tab.text("#warnings")
+        assert f"The newest {PAST} of {len(frame)} rows were read." in tab.text("#warnings")
         assert "missing value" in tab.text("#warnings")
         assert "inputs[" not in tab.text("#warnings"), "the page sends one series"
 
@@ -318,21 +228,34 @@ class TestHistories:
         [
             (
                 lambda frame: frame.tail(3),
-                "target: expected at least 24 rows, got",
+                "The file has 3 rows; this model needs at least 24.",
             ),
-            (lambda frame: frame.drop(columns="wind"), "missing: wind."),
-            (lambda frame: frame.assign(wind=np.nan), "column 'wind' has no value at all"),
-            (lambda frame: frame.drop(index=9), "row 10, column 'time': expected 2026-03-01 09:00"),
+            (
+                lambda frame: frame.drop(columns="wind"),
+                "The file lacks the column 'wind'. Its columns are time, load,",
+            ),
+            (
+                lambda frame: frame.assign(wind=np.nan),
+                "Column 'wind' has no value at all in the newest 24 rows.",
+            ),
+            (
+                lambda frame: frame.drop(index=9),
+                "Row 10 (line 11), column 'time': expected 2026-03-01 09:00, as there is one row "
+                "per hour, got 2026-03-01 10:00.",
+            ),
             (
                 lambda frame: frame.assign(wind="calm"),
-                "column 'wind': expected a number, got 'calm'",
+                "Row 1 (line 2), column 'wind': 'calm' is not a number.",
             ),
             (
                 lambda frame: frame.drop(columns="time"),
-                "there is no column of times: expected 'time'",
+                "The file has no column of times: expected 'time'",
             ),
-            (lambda frame: frame[["time"]], "expected load, wind, Zürich °C; got time"),
-            (lambda frame: frame.head(0), "the CSV is empty"),
+            (
+                lambda frame: frame[["time"]],
+                "The file lacks the columns 'load', 'wind', 'Zürich °C'.",
+            ),
+            (lambda frame: frame.head(0), "The file is empty"),
         ],
     )
     def test_what_does_not_fit_is_said(
@@ -378,13 +301,13 @@ class TestHistories:
         lines = frame.to_csv(index=False).splitlines()
         tab.paste("\n".join([*lines[:3], lines[3] + ",7", *lines[4:]]))
         tab.wait(FAILED)
-        assert "row 3: Too many fields: expected 4 fields but parsed 5" in tab.text("#error")
+        assert "Row 3 (line 4): the header has 4 fields, this row has 5." in tab.text("#error")
 
     def test_a_horizon_beyond_the_model_is_the_services_to_refuse(self, tab: Tab) -> None:
         tab.run("document.querySelector('#horizon').value = 7")
         tab.run("document.querySelector('#horizon').dispatchEvent(new Event('change'))")
         tab.wait(FAILED)
-        assert "parameters.prediction_length: this model forecasts at most 6" in tab.text("#error")
+        assert tab.text("#error") == "This model forecasts at most 6 steps."
 
     def test_the_keyboard_is_enough(self, tab: Tab) -> None:
         seen = []
@@ -401,6 +324,50 @@ class TestHistories:
         tab.press("ArrowLeft")
         assert "load, 2026-01-01 23:00: history" in tab.text("#readout")
         assert tab.run("document.querySelector('#readout').tagName") == "OUTPUT"
+
+    def test_all_targets_are_drawn(self, tab: Tab) -> None:
+        buttons = "[...document.querySelectorAll('#targets button')]"
+        assert tab.run(f"{buttons}.map(e => e.querySelector('strong').textContent)") == [*COLUMNS]
+        paths = tab.run(f"{buttons}.map(e => e.querySelector('path.forecast').getAttribute('d'))")
+        assert len(set(paths)) == 3
+        tab.run(f"{buttons}[1].focus()")
+        tab.press("Enter")
+        assert tab.run("document.querySelector('#column').value") == COLUMNS[1]
+        pressed = tab.run(f"{buttons}.map(e => e.getAttribute('aria-pressed'))")
+        assert pressed == ["false", "true", "false"]
+        assert COLUMNS[1] in tab.text("#readout")
+
+    def test_the_forecast_can_be_downloaded(
+        self, tab: Tab, plain: tuple[str, Predictor], frame: pd.DataFrame, tmp_path: Path
+    ) -> None:
+        """All targets with their bands, by RFC 4180."""
+        frame.to_csv(tmp_path / "mine.csv", index=False)
+        tab.choose(tmp_path / "mine.csv")
+        tab.wait(SHOWN)
+        tab.call("Page.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
+        tab.run("document.querySelector('#download').click()")
+        file = tmp_path / "mine-forecast.csv"
+        while not file.exists():
+            time.sleep(0.05)
+        data = file.read_bytes()
+        assert data.endswith(b"\r\n")
+        assert data.count(b"\r\n") == data.count(b"\n") == 1 + HORIZON
+        answer, expected = pd.read_csv(file), plain[1].predict(frame, levels=(0.1, 0.9))
+        assert pd.to_datetime(answer.pop("time")).to_list() == expected.pop("time").to_list()
+        pd.testing.assert_frame_equal(answer, expected, rtol=1e-6, atol=1e-5)
+
+    def test_the_example_is_no_data_of_ours(self, tab: Tab, frame: pd.DataFrame) -> None:
+        assert tab.text("#result-title") == "Forecast of the example"
+        assert "made up" in tab.text("#csv-label")
+        tab.paste(frame.to_csv(index=False))
+        tab.wait(SHOWN)
+        assert tab.run("document.querySelector('#made-up').hidden")
+        assert tab.text("#result-title") == "Forecast"
+        assert tab.text("#csv-label") == "CSV with a header line"
+        tab.run("document.querySelector('#status').textContent = ''")
+        tab.run("document.querySelector('#example').click()")
+        tab.wait(SHOWN)
+        assert not tab.run("document.querySelector('#made-up').hidden")
 
     def test_each_column_can_be_drawn(self, tab: Tab) -> None:
         before = tab.run("document.querySelector('path.forecast').getAttribute('d')")
@@ -447,8 +414,8 @@ def test_models_can_be_switched(tab: Tab, tmp_path: Path) -> None:
             tab.run("document.querySelector('#model').selectedIndex = 1")
             tab.run("document.querySelector('#model').dispatchEvent(new Event('change'))")
             tab.wait(FAILED)
-            assert f"no such model here; there is {NAME}" in tab.text("#error")
-            assert "wind: up to 3 steps" in tab.text("#facts")
+            assert f"o such model here; there is {NAME}" in tab.text("#error")
+            assert "wind: up to 3 hours ahead" in tab.text("#facts")
             assert tab.run("document.querySelector('#horizon').value") == "3"
             tab.run("document.querySelector('#model').selectedIndex = 0")
             tab.run("document.querySelector('#model').dispatchEvent(new Event('change'))")
@@ -482,7 +449,7 @@ def test_a_service_without_a_model_says_why(tab: Tab, tmp_path: Path) -> None:
     with serving(tmp_path / "none") as url:
         tab.call("Page.navigate", url=url)
         tab.wait(FAILED)
-        assert "the model could not be found" in tab.text("#error")
+        assert "The model could not be found" in tab.text("#error")
 
 
 def test_a_key_is_asked_for_and_told_to_nobody(tab: Tab, tmp_path: Path) -> None:
@@ -491,7 +458,7 @@ def test_a_key_is_asked_for_and_told_to_nobody(tab: Tab, tmp_path: Path) -> None
     with serving(tmp_path, api_keys=(f"anna:{sha256(key.encode()).hexdigest()}",)) as url:
         tab.call("Page.navigate", url=url)
         tab.wait(FAILED)
-        assert tab.text("#error") == "this service wants an API key"
+        assert tab.text("#error") == "This service wants an API key."
         assert tab.run("document.activeElement.id") == "key"
         for typed in ("wrong", key):
             tab.run("document.querySelector('#error').textContent = ''")
@@ -517,3 +484,122 @@ def shown(command: str, key: str) -> str:
     return subprocess.run(
         ["bash", "-c", command], env=environment, capture_output=True, text=True, check=True
     ).stdout
+
+
+def written(separator: str, decimal: str, stamps: str, **marks: str) -> str:
+    """A table as somebody writes it: two columns of numbers that tell their decimal sign."""
+    rng, lines = np.random.default_rng(1), [f"time{separator}load{separator}Zürich °C"]
+    for stamp in pd.date_range("2026-01-28", periods=PAST + 2, freq="h"):
+        load, degrees = (f"{each:,.2f}" for each in (1000 + rng.normal(0, 9), rng.normal(20, 3)))
+        load = load.translate({ord(","): marks.get("thousands", ""), ord("."): decimal})
+        cells = [f"{stamp:{stamps}}", load + marks.get("sign", ""), degrees.replace(".", decimal)]
+        lines.append(separator.join(f'"{cell}"' if separator in cell else cell for cell in cells))
+    return "\n".join([*lines, ""])
+
+
+ISO, GERMAN, AMERICAN = "%Y-%m-%d %H:%M", "%d.%m.%Y %H:%M", "%m/%d/%Y %I:%M %p"
+TABLES = {
+    "German": written(";", ",", GERMAN),
+    "German, of thousands": written(";", ",", GERMAN, thousands="."),
+    "French": written(";", ",", "%d/%m/%Y %H:%M", thousands="\u202f", sign=" €"),
+    "Swiss": written(";", ".", GERMAN, thousands="'"),
+    "commas in quotes": written(",", ",", ISO),
+    "American": written(",", ".", AMERICAN, thousands=","),
+    "tabs": written("\t", ",", ISO),
+    "years of two digits": written(";", ",", "%d.%m.%y %H:%M"),
+    "of Excel": "sep=;\r\n" + written(";", ",", GERMAN).replace("\n", "\r\n"),
+    "with holes": re.sub(r"(?m);2\d,\d\d$", ";n/a", written(";", ",", GERMAN)),
+    "both signs": written(";", ",", ISO).replace(",", ".", 1),
+    "words": written(";", ",", ISO).replace(",", "?,", 1),
+    "two currencies": written(";", ",", ISO, sign=" €").replace("€", "$", 1),
+    "no zone here": written(";", ",", "%Y-%m-%dT%H:%M+01:00"),
+    "no such day": written(";", ",", GERMAN).replace("28.01", "30.02", 1),
+    "unclear numbers": "\n".join(
+        ["time;load;Zürich °C", *(f"2026-01-01 {i:02}:00;1,{234 + i};7" for i in range(PAST))]
+    ),
+    "unclear stamps": "\n".join(
+        ["time;load;Zürich °C", *(f"01/02/2026 {i:02}:00;1,5;7" for i in range(PAST))]
+    ),
+}
+"""Texts by their kind; the last ones are refused."""
+REFUSED = {
+    "both signs": "'1002,97' has a decimal comma, '1003.11' a decimal point.",
+    "words": "is not a number",
+    "two currencies": "has the sign €, the other numbers of the column $.",
+    "no zone here": "has a time zone",
+    "no such day": "expected a time such as",
+    "unclear numbers": "'1,234' may be 1234 or 1.234.",
+    "unclear stamps": "'01/02/2026 00:00' is 1 February 2026 or 2 January 2026",
+}
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a service whose model reads two columns."""
+    folder = tmp_path_factory.mktemp("two")
+    make_bundle(folder, columns=("load", "Zürich °C"))
+    with serving(folder) as url:
+        yield url
+
+
+class TestTables:
+    """The page reads what the Python client reads, to the same forecast, and guesses no more."""
+
+    @pytest.mark.parametrize("kind", TABLES)
+    def test_a_table_is_read_as_the_client_reads_it(
+        self, tab: Tab, two: str, kind: str, tmp_path: Path
+    ) -> None:
+        file = tmp_path / "mine.csv"
+        file.write_text(TABLES[kind], encoding="utf-8", newline="")
+        tab.open(two)
+        tab.choose(file)
+        if kind in REFUSED:
+            tab.wait(FAILED)
+            assert REFUSED[kind] in tab.text("#error")
+            with pytest.raises(DataError):
+                Client(two).predict(file)
+            return
+        tab.wait(f"{SHOWN} || {FAILED}")
+        assert tab.text("#error") == ""
+        expected = Client(two).predict(file, levels=(0.1, 0.9))
+        answer = values(tab)
+        assert pd.to_datetime(answer.pop("time")).to_list() == expected.pop("time").to_list()
+        pd.testing.assert_frame_equal(answer, expected, rtol=1e-6, atol=1e-5)
+
+    @pytest.mark.parametrize("encoding", ["cp1252", "utf-16", "utf-8-sig"])
+    def test_letters_of_windows(self, tab: Tab, two: str, encoding: str, tmp_path: Path) -> None:
+        (tmp_path / "mine.csv").write_text(TABLES["German"], encoding=encoding)
+        tab.open(two)
+        tab.choose(tmp_path / "mine.csv")
+        tab.wait(SHOWN)
+        assert [*values(tab)][4] == "Zürich °C"
+
+    def test_a_cell_that_is_no_number_is_told_by_row_and_column(self, tab: Tab, two: str) -> None:
+        lines = TABLES["German"].splitlines()
+        lines[17] = lines[17].rpartition(";")[0] + ";calm"
+        tab.open(two)
+        tab.paste("\n".join([*lines[:5], "", *lines[5:]]))
+        tab.wait(FAILED)
+        assert tab.text("#error") == (
+            "Row 17 (line 19), column 'Zürich °C': 'calm' is not a number."
+        )
+
+
+@pytest.mark.parametrize("width", [1280, 375])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing(tab: Tab, tmp_path: Path, width: int, scheme: str) -> None:
+    """In the example, in a forecast with all there is to say of it, and in an error."""
+    bundle = warning(make_bundle(tmp_path)).save(tmp_path)
+    with serving(tmp_path) as url:
+        tab.open(url, width, scheme)
+        tab.run("document.querySelector('details').open = true")
+        assert complaints(tab) == []
+        assert tab.run("document.documentElement.scrollWidth <= innerWidth")
+        tab.paste(history(bundle)[-PAST:].to_csv(index=False))
+        tab.wait(SHOWN)
+        assert tab.text("#warnings")
+        assert complaints(tab) == []
+        assert tab.run("document.documentElement.scrollWidth <= innerWidth")
+        tab.paste("time;load\n2026-01-01;1,5")
+        tab.wait(FAILED)
+        assert complaints(tab) == []

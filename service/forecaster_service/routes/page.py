@@ -20,7 +20,9 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-cache",
 }
-FILES = ("page.css", "page.js", "papaparse.min.js", "papaparse.LICENSE", "icon.svg")
+FILES = (
+    "page.css", "page.js", "reader.js", "papaparse.min.js", "papaparse.LICENSE", "icon.svg",
+)  # fmt: skip
 
 router = APIRouter(include_in_schema=False)
 

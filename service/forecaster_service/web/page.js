@@ -1,86 +1,18 @@
 "use strict";
-// From a CSV to a request to /predict, and from the answer to a picture. What a model reads and
-// forecasts, GET /models tells; what is wrong with a request, the service says.
+// From a CSV (reader.js) to a request to /predict, and from the answer to a picture. What a model
+// reads and forecasts, GET /models tells.
 
 const $ = (id) => document.getElementById(id);
 const url = (path) => new URL(path, document.baseURI).href;
 const state = { key: "", models: [], card: null, file: "", text: "", example: true, shown: null };
 
-class Refused extends Error {}
-
-// ---- Times: milliseconds of a clock without a zone, and the steps of pandas.
-
-const DAY = 86400000;
-const FIXED = { us: 0.001, ms: 1, s: 1000, min: 60000, h: 3600000, D: DAY, W: 7 * DAY };
-const MONTHS = { MS: 1, ME: 1, QS: 3, QE: 3, YS: 12, YE: 12 };
-
-function parseTime(text) {
-  const m = /^(\d{4})-(\d\d)-(\d\d)(?:[T ](\d\d):(\d\d)(?::(\d\d)(\.\d+)?)?)?\s*(Z|[+-]\d\d:?\d\d)?$/.exec(text.trim());
-  if (!m) return NaN;
-  const [year, month, day, hour, minute, second] = m.slice(1, 7).map((part) => Number(part || 0));
-  const zone = m[8] && m[8] !== "Z" ? Number(m[8][0] + 1) * (60 * m[8].slice(1, 3) + Number(m[8].slice(-2))) : 0;
-  return Date.UTC(year, month - 1, day, hour, minute - zone, second) + 1000 * Number(m[7] || 0);
-}
-
-function isoTime(time) {
-  return new Date(Math.round(time)).toISOString().replace(/(:00)?\.000Z$|Z$/, "").replace("T", " ");
-}
-
-// As short as the steps allow.
-function stamp(time, freq) {
-  return /[DBWSE]/.test(freq) ? isoTime(time).replace(/ 00:00$/, "") : isoTime(time);
-}
-
-function later(time, steps, freq) {
-  const [, count, unit] = /^(\d*)([A-Za-z]+)/.exec(freq);
-  const by = steps * Number(count || 1);
-  if (unit in FIXED) return time + by * FIXED[unit];
-  const date = new Date(time);
-  if (unit in MONTHS) {
-    const end = unit.endsWith("E");
-    const month = date.getUTCMonth() + by * MONTHS[unit] + (end ? 1 : 0);
-    return Date.UTC(date.getUTCFullYear(), month, end ? 0 : 1) + (time - Math.floor(time / DAY) * DAY);
-  }
-  for (let left = by; left > 0; ) { // B: weekdays
-    date.setUTCDate(date.getUTCDate() + 1);
-    if (date.getUTCDay() % 6) left -= 1;
-  }
-  return date.getTime();
-}
-
 // ---- From CSV to a request.
-
-const MISSING = new Set(["", "nan", "null", "na", "n/a", "none", "#n/a", "<na>"]);
-
-function number(text, row, column) {
-  const trimmed = (text ?? "").trim();
-  if (MISSING.has(trimmed.toLowerCase())) return null;
-  const value = Number(trimmed);
-  if (!Number.isFinite(value)) {
-    throw new Refused(`row ${row}, column '${column}': expected a number, got '${trimmed.slice(0, 40)}'`);
-  }
-  return value;
-}
-
-function readCsv(text) {
-  const { data, meta, errors } = Papa.parse(text.trim(), { header: true, skipEmptyLines: "greedy" });
-  const columns = (meta.fields || []).map((name) => name.trim());
-  if (!data.length) throw new Refused("the CSV is empty: expected a header line and one row per time step");
-  const wrong = errors.find(({ row }) => row !== undefined);
-  if (wrong) throw new Refused(`row ${wrong.row + 1}: ${wrong.message}`);
-  const rows = data.map((cells, i) => {
-    const row = { row: i + 1 };
-    (meta.fields || []).forEach((field, j) => { row["=" + columns[j]] = cells[field]; });
-    return row;
-  });
-  return { columns, rows };
-}
 
 function timeColumn({ columns, rows }, card) {
   if (columns.includes(card.time)) return card.time;
-  const found = columns.find((name) => !Number.isNaN(parseTime(rows[0]["=" + name] || "")));
+  const found = columns.find((name) => Object.keys(FORMS).some((form) => !Number.isNaN(parseTime(rows[0]["=" + name], form))));
   if (found === undefined) {
-    throw new Refused(`there is no column of times: expected '${card.time}' with times such as 2026-01-31 00:00; the columns are ${columns.join(", ")}`);
+    throw new Refused(`The file has no column of times: expected '${card.time}', with times such as 2026-01-31 00:00. Its columns are ${columns.join(", ")}.`);
   }
   return found;
 }
@@ -106,58 +38,80 @@ function buildRequest(csv, card, item, steps, drop) {
   const long = isLong(csv, card);
   const time = timeColumn(csv, card);
   const source = (name) => (card.wide && card.targets.includes(name) ? item : name);
-  const columns = card.columns.filter((name) => csv.columns.includes(source(name)));
-  if (!columns.length) {
-    throw new Refused(`none of the model's columns is there: expected ${card.columns.join(", ")}; got ${csv.columns.join(", ")}`);
+  const statics = card.static_covariates.map(({ name }) => name);
+  const wanted = [...card.targets.map(source), ...card.past_covariates, ...card.future_covariates, ...statics];
+  const absent = wanted.filter((name) => !csv.columns.includes(name));
+  if (absent.length) {
+    throw new Refused(`The file lacks the column${absent.length > 1 ? "s" : ""} ${absent.map((name) => `'${name}'`).join(", ")}. Its columns are ${csv.columns.join(", ")}.`);
   }
+  const columns = card.columns.filter((name) => csv.columns.includes(source(name)));
   const among = card.reading.categories;
-  const word = (text) => (MISSING.has((text || "").trim().toLowerCase()) ? null : text.trim());
-  const cell = (row, name) => (name in among ? word(row["=" + name]) : number(row["=" + source(name)], row.row, source(name)));
+  const decimal = decimalOf(csv, card);
+  const read = (rows, name) => (name in among ? wordsOf(rows, name, among[name]) : numbersOf(csv, rows, source(name), card, decimal));
   let rows = long ? csv.rows.filter((row) => itemOf(row, card) === item) : csv.rows;
   if (card.wide) { // from its first to its last value, or to the last of what is known ahead
-    const there = rows.map((row) => cell(row, card.targets[0]) !== null);
+    const there = read(rows, card.targets[0]).map((value) => value !== null);
     rows = rows.slice(Math.max(0, there.indexOf(true)), card.future_covariates.length ? rows.length : there.lastIndexOf(true) + 1);
   }
-  const target = rows.map((row) => columns.map((name) => cell(row, name)));
+  const values = columns.map((name) => read(rows, name));
+  const target = rows.map((_, i) => values.map((column) => column[i]));
+  const known = card.future_covariates;
   let length = rows.length; // rows without any value at the end hold what is known ahead
-  if (card.future_covariates.length) {
-    while (length > 0 && target[length - 1].every((value) => value === null)) length -= 1;
-  }
+  if (known.length) while (length > 0 && target[length - 1].every((value) => value === null)) length -= 1;
   const first = Math.max(0, length - card.look_back);
-  const stamps = rows.map((row) => row["=" + time] || "");
-  checkTimes(rows, stamps, first, time, card.freq);
-  const part = (name, from, to) => rows.slice(from, to).map((row) => cell(row, name));
-  const known = card.future_covariates.filter((name) => csv.columns.includes(name));
-  const wordy = card.past_covariates.filter((name) => name in among && csv.columns.includes(name));
-  const attributes = card.static_covariates.filter(({ name }) => csv.columns.includes(name));
-  const of = (names, values) => Object.fromEntries(names.map((name) => [name, values(name)]));
-  const series = { start: stamps[first].trim().replace(" ", "T"), columns, target: target.slice(first, length) };
-  if (item) series.item_id = item;
-  if (wordy.length || known.length) series.past_covariates = of([...wordy, ...known], (name) => part(name, first, length));
-  if (known.length) {
-    series.future_covariates = of(known, (name) => part(name, length, rows.length));
+  const times = timesOf(csv, rows, first, time, card);
+  if (known.length && rows.length - length !== card.horizon) {
+    throw new Refused(`The model wants ${known.map((name) => `'${name}'`).join(", ")} for the ${span(card.horizon, card.freq)} ahead, in rows at the end with no other values; the file has ${rowsOf(rows.length - length)} of that kind.`);
   }
-  if (attributes.length) {
-    const words = of(attributes.map(({ name }) => name), (name) => (rows[0]["=" + name] || "").trim());
-    for (const { name, words: among } of attributes) if (!among) words[name] = number(words[name], rows[0].row, name);
-    series.static_covariates = words;
+  const ahead = Object.fromEntries(known.map((name) => {
+    const own = read(rows, name);
+    const hole = own.findIndex((value, i) => i >= first && value === null);
+    if (hole >= 0) throw new Refused(`${placeOf(rows[hole])}, column '${name}': there is no value, but what is known ahead must be complete.`);
+    return [name, own];
+  }));
+  const wordy = card.past_covariates.filter((name) => name in among);
+  const of = (names, values) => Object.fromEntries(names.map((name) => [name, values(name)]));
+  const series = { start: isoTime(times[first]).replace(" ", "T"), columns, target: target.slice(first, length) };
+  if (item) series.item_id = item;
+  if (wordy.length || known.length) {
+    series.past_covariates = { ...of(wordy, (name) => read(rows, name).slice(first, length)), ...of(known, (name) => ahead[name].slice(first, length)) };
+  }
+  if (known.length) series.future_covariates = of(known, (name) => ahead[name].slice(length));
+  if (statics.length) {
+    series.static_covariates = Object.fromEntries(card.static_covariates.map(({ name, words }) => [name, (words ? wordsOf(rows.slice(0, 1), name, words) : numbersOf(csv, rows.slice(0, 1), name, card, decimal))[0]]));
   }
   const levels = card.quantile_levels;
   const within = levels.length && levels[0] <= 0.1 && levels[levels.length - 1] >= 0.9;
   const body = { inputs: [series], parameters: { prediction_length: steps, quantile_levels: within ? [0.1, 0.9] : [], ...(drop && { short_history: "drop" }) }, model: nameOf(card) };
-  return { body, time, stamps: stamps.slice(first, length).map(parseTime), skipped: first };
+  return { body, time, stamps: times.slice(first, length), skipped: first, item };
 }
 
-function checkTimes(rows, stamps, first, column, freq) {
-  const start = parseTime(stamps[first]);
-  stamps.slice(first).forEach((text, i) => {
-    const where = `row ${rows[first + i].row}, column '${column}'`;
-    const got = parseTime(text);
-    if (Number.isNaN(got)) throw new Refused(`${where}: expected a time such as 2026-01-31 00:00, got '${text.slice(0, 40)}'`);
-    const expected = later(start, i, freq);
+// The words of a covariate, null where one is missing.
+function wordsOf(rows, name, among) {
+  return rows.map((row) => {
+    const word = row["=" + name].trim();
+    if (isMissing(word)) return null;
+    if (!among.includes(word)) throw new Refused(`${placeOf(row)}, column '${name}': '${word.slice(0, 40)}' is none of the words that the model knows: ${among.join(", ")}.`);
+    return word;
+  });
+}
+
+// The times of the rows from the first that is read on, one step apart.
+function timesOf(csv, rows, first, column, card) {
+  const form = formOf(csv.rows.map((row) => row["=" + column]), card, column);
+  const start = rows.length ? parseTime(rows[first]["=" + column], form) : NaN;
+  return rows.map((row, i) => {
+    const text = row["=" + column];
+    const got = parseTime(text, form);
+    const where = `${placeOf(row)}, column '${column}'`;
+    if (Number.isNaN(got)) throw new Refused(`${where}: expected a time such as 2026-01-31 00:00, got '${text.trim().slice(0, 40)}'.`);
+    if (card.timezone === "naive" && isZoned(text, form)) throw new Refused(`${where}: '${text.trim()}' has a time zone, but the times that the model knows have none. Give the local time of the source.`);
+    if (i < first) return got;
+    const expected = later(start, i - first, card.freq);
     if (Math.abs(got - expected) > 1) {
-      throw new Refused(`${where}: expected ${stamp(expected, freq)}, one step of ${freq} after the row before, got ${stamp(got, freq)}. Give every step a row; a missing value may be empty.`);
+      throw new Refused(`${where}: expected ${stamp(expected, card.freq)}, as there is one row per ${between(card.freq)}, got ${stamp(got, card.freq)}. Give every ${between(card.freq)} a row; a missing value may be empty.`);
     }
+    return got;
   });
 }
 
@@ -190,18 +144,34 @@ async function ask(path, body) {
   try {
     answer = await fetch(url(path), { headers, ...(body && { method: "POST", body: JSON.stringify(body) }) });
   } catch {
-    throw new Refused("the service does not answer");
+    throw new Refused("The service does not answer.");
   }
   const found = await answer.json().catch(() => ({}));
   if (answer.ok) return found;
   if (answer.status === 401) {
     $("access").hidden = false;
     $("key").focus();
-    if (!state.key) throw new Refused("this service wants an API key");
+    if (!state.key) throw new Refused("This service wants an API key.");
   }
-  const more = (found.errors || []).slice(1).map(({ loc, msg }) => `\n${loc.join(".")}: ${msg}`);
-  throw new Refused((found.detail || `the service answers ${answer.status}`) + more.join(""));
+  const flaws = found.errors?.map((flaw) => inWords(flaw, body)) || [found.detail || `the service answers ${answer.status}`];
+  throw new Refused(flaws.map(sentence).join("\n"));
 }
+
+// What is wrong with a request, in the words of the file that it was made of.
+function inWords({ type, msg }, body) {
+  if (type !== "too_short" || !body) return msg;
+  const { card } = state;
+  const [{ target, item_id: item }] = body.inputs;
+  const rows = rowsOf(target.length);
+  const found = item ? `The series '${item}' has ${rows}` : `The file has ${rows}`;
+  if (body.parameters.short_history) return `${found}; no part of this model forecasts from fewer than ${card.least}`;
+  const way = target.length >= card.least ? ". Tick the box for a shorter history to forecast from them with fewer parts of the model" : "";
+  return `${found}; this model needs at least ${card.needs}${way}`;
+}
+
+const rowsOf = (count) => `${count} row${count === 1 ? "" : "s"}`;
+
+const sentence = (text) => text[0].toUpperCase() + text.slice(1) + (/[.!?…]$/.test(text) ? "" : ".");
 
 async function loadModels() {
   const { models } = await ask("models");
@@ -230,7 +200,7 @@ async function choose(card) {
   $("horizon").value = card.horizon;
   $("wanted").textContent = wanted(card);
   fill($("names"), card.item_names);
-  $("least").textContent = card.least;
+  $("least").textContent = rowsOf(card.least);
   $("drop-field").hidden = card.least >= card.needs;
   $("drop").checked = $("drop").checked && card.least < card.needs;
   if (state.example) await takeExample();
@@ -261,7 +231,7 @@ async function forecast() {
     const request = buildRequest(csv, card, item, $("horizon").valueAsNumber || 0, $("drop").checked);
     const answer = await ask("predict", request.body);
     if (number !== newest) return; // a later one is on its way
-    state.shown = { ...request, answer, prediction: answer.predictions[0], card };
+    state.shown = { ...request, answer, prediction: answer.predictions[0], card, example: state.example, file: state.file };
     showResult();
     say(`forecast in ${Math.round(answer.timing.queue_ms + answer.timing.inference_ms)} ms`);
   } catch (error) {
@@ -287,9 +257,9 @@ function wanted(card) {
   const name = (list) => list.map((each) => `'${each}'`).join(", ");
   const values = card.wide ? "a column for each series" : name(card.targets);
   const others = [...card.past_covariates, ...card.future_covariates, ...card.static_covariates.map((each) => each.name)];
-  return `At least ${card.needs} rows, one step of ${card.freq} apart: '${card.time}'` +
+  return `One row per ${between(card.freq)}, at least ${card.needs} of them, with the columns '${card.time}'` +
     `${card.id_columns.map((each) => `, '${each}'`).join("")}, ${values}${others.length ? `, ${name(others)}` : ""}.` +
-    (card.future_covariates.length ? ` ${name(card.future_covariates)} for the ${card.horizon} steps ahead: in rows at the end, with no other values.` : "");
+    (card.future_covariates.length ? ` ${name(card.future_covariates)} for the ${span(card.horizon, card.freq)} ahead, too: in rows at the end, with no other values.` : "");
 }
 
 function showCard(card) {
@@ -299,11 +269,12 @@ function showCard(card) {
     name: card.name + (card.version ? `, version ${card.version}` : "") + (card.alias ? `, ${card.alias}` : ""),
     "made of": card.made_of.map(({ name, weight }) => `${name === "network" ? `network (${card.attn})` : name} ${percent(weight)}`).join(" · "),
     attention: `${card.attn}, ${percent(card.attn_weight)} of the forecast` + (card.effective ? ` (${card.effective})` : ""),
-    forecasts: `${card.targets.join(", ")}: up to ${card.horizon} steps of ${card.freq}`,
-    "looks back": `${card.look_back} steps` + (card.needs < card.look_back ? `, of which it needs ${card.needs}` : ""),
+    forecasts: `${card.targets.join(", ")}: up to ${span(card.horizon, card.freq)} ahead`,
+    "looks back": span(card.look_back, card.freq) + (card.needs < card.look_back ? `, of which it needs ${card.needs}` : ""),
     covariates: [...card.past_covariates, ...card.future_covariates.map((name) => `${name} (known ahead)`), ...card.static_covariates.map(({ name, words }) => `${name} (${words ? words.join(", ") : "a number"})`)].join(", "),
     series: card.items ? `${card.items}` : "",
     quantiles: card.quantile_levels.length ? `${card.quantile_levels.join(", ")}, ${card.intervals}` : card.intervals,
+    bands: card.bands.map(bandWords).map(sentence).join(" "),
     "tested on": test.windows ? `${test.windows.toLocaleString("en")} windows` + (card.refit ? "; trained once more on all rows since" : "") : "",
     run: card.run_id || "",
     digest: card.digest,
@@ -320,6 +291,14 @@ function showCard(card) {
   $("figures").hidden = test.mse === undefined;
   $("verdict").textContent = [test.verdict, network?.verdict].filter(Boolean).join(" ");
   $("card").hidden = false;
+}
+
+// What a band covered on the test split, of one target where its name is given.
+function bandWords({ share, coverage, columns }, target) {
+  const own = columns[target];
+  const all = `${percent(share)} band, covered ${percent(coverage)} of the test values`;
+  if (own === undefined || Object.keys(columns).length < 2) return all;
+  return `${all}${own === null ? "" : `, of ${target} ${percent(own)}`}`;
 }
 
 const percent = (share) => `${Math.round(100 * share)} %`;
@@ -339,14 +318,15 @@ function drawShares({ made_of: parts }) {
 function showResult() {
   const { card, prediction, answer, body, time, skipped } = state.shown;
   $("result").hidden = false;
+  $("made-up").hidden = !state.shown.example;
+  $("result-title").textContent = state.shown.example ? "Forecast of the example" : "Forecast";
   fill($("column"), prediction.columns, $("column").value);
   $("column-field").hidden = prediction.columns.length < 2;
   const notes = skipped ? [`the newest ${card.look_back} of ${card.look_back + skipped} rows were read`] : [];
-  $("warnings").replaceChildren(...[...notes, ...answer.notices.map(({ text }) => text)].map((text) => make("li", {}, text)));
+  $("warnings").replaceChildren(...[...notes, ...answer.notices.map(({ text }) => text)].map((text) => make("li", {}, sentence(text))));
   $("legend-forecast").textContent = `forecast (${card.forecast})`;
-  $("legend-band").textContent = "between the quantiles 0.1 and 0.9";
   $("legend-band").hidden = !prediction.quantiles;
-  $("values").textContent = valuesCsv();
+  $("values").textContent = valuesCsv("\n");
   $("curl").textContent = `curl -s ${url("predict")}${state.key && ' -H "Authorization: Bearer $FORECASTER_API_KEY"'} -H 'Content-Type: application/json' -d @- <<'JSON'\n${JSON.stringify(body)}\nJSON`;
   const name = JSON.stringify(state.file || "history.csv");
   const other = time !== card.time;
@@ -362,16 +342,29 @@ function showResult() {
     `ahead = client.predict(${other ? "history" : name}, ${options.join(", ")})`,
     "print(ahead)",
   ].join("\n");
+  drawTargets();
   draw();
 }
 
-function valuesCsv() {
+function valuesCsv(newline) {
   const { prediction, card } = state.shown;
   const quantiles = Object.entries(prediction.quantiles || {});
   const fields = [card.time, ...prediction.columns.flatMap((name) => [name, ...quantiles.map(([level]) => `${name} ${level}`)])];
   const data = prediction[card.forecast].map((row, i) => [stamp(ahead(i), card.freq),
     ...row.flatMap((value, j) => [value, ...quantiles.map(([, values]) => values[i][j])])]);
-  return Papa.unparse({ fields, data }, { newline: "\n" });
+  return Papa.unparse({ fields, data }, { newline });
+}
+
+// A file by RFC 4180, called after the one that was read.
+function download() {
+  const { example, file, item } = state.shown;
+  const stem = example ? "example" : (file || "history").replace(/\.[^.]*$/, "");
+  const link = make("a", {
+    href: URL.createObjectURL(new Blob([`${valuesCsv("\r\n")}\r\n`], { type: "text/csv" })),
+    download: [stem, item, "forecast"].filter(Boolean).join("-").replace(/[^\p{L}\p{N}._-]+/gu, "-") + ".csv",
+  });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 }
 
 const ahead = (step) => later(parseTime(state.shown.prediction.start), step, state.shown.prediction.freq);
@@ -395,9 +388,10 @@ function niceTicks(low, high, count) {
   return { ticks, step };
 }
 
-function points() {
+const chosen = () => Math.max(0, state.shown.prediction.columns.indexOf($("column").value));
+
+function points(column) {
   const { body, stamps, prediction, card } = state.shown;
-  const column = Math.max(0, prediction.columns.indexOf($("column").value));
   const [series] = body.inputs;
   const place = series.columns.indexOf(prediction.columns[column]);
   const quantiles = prediction.quantiles || {};
@@ -410,40 +404,26 @@ function points() {
   return { name: names.filter(Boolean).join(", "), history, forecast };
 }
 
-function draw() {
-  if (!state.shown || $("result").hidden) return;
-  const chart = $("chart");
-  const { name, history, forecast } = points();
-  const all = [...history, ...forecast];
-  const width = chart.clientWidth, height = chart.clientHeight;
-  const values = all.flatMap(({ value, low, high }) => [value, low, high]).filter((value) => value !== null && value !== undefined);
-  let low = Math.min(...values), high = Math.max(...values);
-  const margin = (high - low) * 0.05 || Math.abs(high) * 0.05 || 1;
-  low -= margin; high += margin;
-  const { ticks, step } = niceTicks(low, high, Math.max(2, Math.floor(height / 55)));
-  const digits = Math.max(0, -Math.floor(Math.log10(step) + 1e-9));
-  const labels = ticks.map((tick) => (Math.abs(tick) >= 1e7 || digits > 6 ? tick.toExponential(2) : tick.toFixed(digits)));
-  const left = 10 + 7 * Math.max(...labels.map((label) => label.length)), right = width - 8, top = 8, bottom = height - 24;
-  const x = (i) => left + ((right - left) * i) / Math.max(1, all.length - 1);
-  const y = (value) => bottom - ((bottom - top) * (value - low)) / (high - low);
-  const spot = (i, value) => `${x(i).toFixed(1)},${y(value).toFixed(1)}`;
-  const parts = ticks.flatMap((tick, i) => [
-    make("line", { class: "grid", x1: left, x2: right, y1: y(tick), y2: y(tick) }),
-    make("text", { class: "end", x: left - 6, y: y(tick) + 4 }, labels[i]),
-  ]);
-  const days = all[all.length - 1].time - all[0].time > 3 * DAY;
-  const text = (i) => (days ? isoTime(all[i].time).slice(0, 10) : isoTime(all[i].time).slice(5));
-  const marks = Math.min(all.length, Math.max(1, Math.floor((right - left) / 110)));
-  for (let k = 0; k < marks; k += 1) {
-    const i = Math.round(((all.length - 1) * (k + 0.5)) / marks);
-    parts.push(make("text", { class: "middle", x: x(i), y: height - 6 }, text(i)));
+function rangeOf(all) {
+  let low = Infinity, high = -Infinity;
+  for (const { value, low: under, high: over } of all) {
+    for (const each of [value, under, over]) {
+      if (each !== null && each !== undefined) [low, high] = [Math.min(low, each), Math.max(high, each)];
+    }
   }
+  const margin = (high - low) * 0.05 || Math.abs(high) * 0.05 || 1;
+  return [low - margin, high + margin];
+}
+
+// The band, the history and the forecast as paths.
+function curves(history, forecast, x, y) {
+  const spot = (i, value) => `${x(i).toFixed(1)},${y(value).toFixed(1)}`;
+  const parts = [];
   if (forecast[0].low !== undefined) {
     const upper = forecast.map(({ high: value }, i) => spot(history.length + i, value));
     const lower = forecast.map(({ low: value }, i) => spot(history.length + i, value)).reverse();
     parts.push(make("path", { class: "band", d: `M${[...upper, ...lower].join("L")}Z` }));
   }
-  parts.push(make("line", { class: "now", x1: x(history.length - 0.5), x2: x(history.length - 0.5), y1: top, y2: bottom }));
   let pen = "M";
   let path = "";
   history.forEach(({ value }, i) => {
@@ -456,12 +436,72 @@ function draw() {
   const from = last === null ? "" : `${spot(history.length - 1, last)}L`;
   parts.push(make("path", { class: "line history", d: path }));
   parts.push(make("path", { class: "line forecast", d: `M${from}${forecast.map(({ value }, i) => spot(history.length + i, value)).join("L")}` }));
+  return parts;
+}
+
+const SMALL = 24; // charts of targets beside one another, at most
+
+// A small chart of each target, which chooses it.
+function drawTargets() {
+  const { prediction, card } = state.shown;
+  const names = prediction.columns.slice(0, prediction.columns.length > 1 ? SMALL : 0);
+  $("targets").hidden = !names.length;
+  $("targets").replaceChildren(...names.map((name, column) => {
+    const { history, forecast } = points(column);
+    const all = [...history, ...forecast];
+    const [low, high] = rangeOf(all);
+    const x = (i) => (200 * i) / Math.max(1, all.length - 1), y = (value) => 60 - (60 * (value - low)) / (high - low);
+    const picture = make("svg", { viewBox: "0 0 200 60", preserveAspectRatio: "none", "aria-hidden": "true" }, ...curves(history, forecast, x, y));
+    const covered = prediction.quantiles && bandOf(card)?.columns[name];
+    const button = make("button", { type: "button" }, make("strong", {}, name), picture,
+      ...(covered == null ? [] : [make("span", { class: "soft" }, `${percent(bandOf(card).share)} band, covered ${percent(covered)}`)]));
+    button.addEventListener("click", () => { $("column").value = name; draw(); });
+    return button;
+  }));
+  const more = prediction.columns.length - names.length;
+  $("more-targets").hidden = !names.length || !more;
+  $("more-targets").textContent = `${more} more targets stand in the list above and in the CSV.`;
+}
+
+// What is known of the band that is drawn.
+const bandOf = (card) => card.bands.find(({ share }) => share === 0.8);
+
+function draw() {
+  if (!state.shown || $("result").hidden) return;
+  const chart = $("chart");
+  const { name, history, forecast } = points(chosen());
+  const all = [...history, ...forecast];
+  const width = chart.clientWidth, height = chart.clientHeight;
+  const [low, high] = rangeOf(all);
+  const { ticks, step } = niceTicks(low, high, Math.max(2, Math.floor(height / 55)));
+  const digits = Math.max(0, -Math.floor(Math.log10(step) + 1e-9));
+  const labels = ticks.map((tick) => (Math.abs(tick) >= 1e7 || digits > 6 ? tick.toExponential(2) : tick.toFixed(digits)));
+  const left = 10 + 7 * Math.max(...labels.map((label) => label.length)), right = width - 8, top = 8, bottom = height - 24;
+  const x = (i) => left + ((right - left) * i) / Math.max(1, all.length - 1);
+  const y = (value) => bottom - ((bottom - top) * (value - low)) / (high - low);
+  const parts = ticks.flatMap((tick, i) => [
+    make("line", { class: "grid", x1: left, x2: right, y1: y(tick), y2: y(tick) }),
+    make("text", { class: "end", x: left - 6, y: y(tick) + 4 }, labels[i]),
+  ]);
+  const days = all[all.length - 1].time - all[0].time > 3 * DAY;
+  const text = (i) => (days ? isoTime(all[i].time).slice(0, 10) : isoTime(all[i].time).slice(5));
+  const marks = Math.min(all.length, Math.max(1, Math.floor((right - left) / 110)));
+  for (let k = 0; k < marks; k += 1) {
+    const i = Math.round(((all.length - 1) * (k + 0.5)) / marks);
+    parts.push(make("text", { class: "middle", x: x(i), y: height - 6 }, text(i)));
+  }
+  parts.push(...curves(history, forecast, x, y),
+    make("line", { class: "now", x1: x(history.length - 0.5), x2: x(history.length - 0.5), y1: top, y2: bottom }));
   const cursor = make("g", { id: "cursor" });
   chart.setAttribute("viewBox", `0 0 ${width} ${height}`);
   const what = `${name}: ${history.length} steps of history and ${forecast.length} of forecast, from ${isoTime(forecast[0].time)} to ${isoTime(all[all.length - 1].time)}, `;
   chart.setAttribute("aria-label", `${what}first ${short(forecast[0].value)}, last ${short(forecast[forecast.length - 1].value)}. Arrow keys read the values.`);
   chart.replaceChildren(...parts, cursor);
   $("readout").textContent = name;
+  const target = state.shown.prediction.columns[chosen()];
+  const known = bandOf(state.shown.card);
+  $("legend-band").textContent = known ? bandWords(known, target) : "80 % band; nobody measured what it covers";
+  [...$("targets").children].forEach((button, column) => button.setAttribute("aria-pressed", column === chosen()));
   state.cursor = { at: history.length, show: (i) => {
     state.cursor.at = Math.min(all.length - 1, Math.max(0, i));
     const { time, value, kind, low: under, high: over } = all[state.cursor.at];
@@ -484,10 +524,16 @@ function set(value, { file = "", text = "", example = false } = {}) {
   $("csv").value = value;
   $("csv").placeholder = "";
   Object.assign(state, { file, text, example });
+  labelCsv();
+}
+
+// Made-up values never look like those of a person.
+function labelCsv() {
+  $("csv-label").textContent = state.example ? "The example, made up and not your data; paste your own CSV over it" : "CSV with a header line";
 }
 
 function read(file) {
-  file.text().then((text) => {
+  lettersOf(file).then((text) => {
     const long = text.length > LONG; // the browser would be slow to show it
     set(long ? "" : text, { file: file.name, text: long ? text : "" });
     $("csv").placeholder = long ? `${file.name}, ${(file.size / 1e6).toFixed(1)} MB` : "";
@@ -514,7 +560,11 @@ function listen() {
   });
   $("file").addEventListener("change", ({ target }) => { if (target.files[0]) read(target.files[0]); target.value = ""; });
   $("example").addEventListener("click", () => takeExample().catch((error) => say("", error.message)));
-  $("csv").addEventListener("input", () => Object.assign(state, { file: "", text: "", example: false }));
+  $("csv").addEventListener("input", () => {
+    Object.assign(state, { file: "", text: "", example: false });
+    labelCsv();
+  });
+  $("download").addEventListener("click", download);
   $("csv").addEventListener("paste", () => setTimeout(forecast));
   for (const id of ["csv", "horizon", "item", "name", "drop"]) $(id).addEventListener("change", forecast);
   $("forecast").addEventListener("click", forecast);

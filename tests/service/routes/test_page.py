@@ -13,12 +13,18 @@ from tests.service.test_app import Links
 def test_it_loads_its_own_files_and_nothing_else(client: TestClient) -> None:
     page = client.get("/").text
     links = Links(page).found
-    assert set(links) >= {"page/page.css", "page/page.js", "page/papaparse.min.js", "docs"}
+    assert set(links) >= {
+        "page/page.css",
+        "page/page.js",
+        "page/reader.js",
+        "page/papaparse.min.js",
+        "docs",
+    }
     for link in links:
         assert ":" not in link
         assert not link.startswith("/"), "it may be served under a prefix"
         assert client.get(f"/{link}").status_code == 200
-    for name in ("index.html", "page.css", "page.js"):
+    for name in ("index.html", "page.css", "page.js", "reader.js"):
         addresses = re.findall(r"https?:[^\s\"'`]*", (WEB / name).read_text(encoding="utf-8"))
         assert set(addresses) <= {"http://www.w3.org/2000/svg"}
 
@@ -27,7 +33,7 @@ def test_nothing_is_inline_and_the_policy_would_refuse_it(client: TestClient) ->
     answer = client.get("/")
     assert not re.search(r"<style|\sstyle=|\son\w+=|javascript:", answer.text)
     assert all(tag.endswith("defer>") for tag in re.findall(r"<script[^>]*>", answer.text))
-    script = (WEB / "page.js").read_text(encoding="utf-8")
+    script = "".join((WEB / name).read_text("utf-8") for name in ("page.js", "reader.js"))
     assert not re.search(r"innerHTML|insertAdjacentHTML|document\.write|eval\(|Function\(", script)
     policy = dict(
         part.split(" ", 1) for part in answer.headers["content-security-policy"].split("; ")

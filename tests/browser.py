@@ -1,0 +1,162 @@
+"""A page in a real browser, over its DevTools protocol, and what axe has against it."""
+
+import base64
+import io
+import itertools
+import json
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from websockets.sync.client import ClientConnection, connect
+
+wants_browser = [
+    pytest.mark.slow,
+    pytest.mark.skipif(shutil.which("chromium") is None, reason="wants Debian's chromium"),
+]
+SHOWN = "document.querySelector('#status')?.textContent.startsWith('forecast in')"
+FAILED = "document.querySelector('#error')?.hidden === false"
+TEXT = "document.body.innerText"
+READY = "document.readyState === 'complete'"
+
+
+class Tab:
+    """A page of the browser; `problems` are what its console, scripts and policy complain of."""
+
+    def __init__(self, socket: ClientConnection) -> None:
+        self.socket, self.numbers = socket, itertools.count()
+        self.problems: list[Any] = []
+        for domain in ("Page", "Runtime", "Log", "DOM"):
+            self.call(f"{domain}.enable")
+
+    def call(self, method: str, **parameters: Any) -> Any:
+        number = next(self.numbers)
+        self.socket.send(json.dumps({"id": number, "method": method, "params": parameters}))
+        while True:
+            message = json.loads(self.socket.recv(30))
+            if message.get("method") in ("Runtime.exceptionThrown", "Log.entryAdded"):
+                self.problems.append(message["params"])
+            if message.get("id") == number:
+                assert "result" in message, message
+                return message["result"]
+
+    def run(self, script: str) -> Any:
+        """The value of a script, which may be a promise."""
+        found = self.call(
+            "Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True
+        )
+        assert "exceptionDetails" not in found, found
+        return found["result"].get("value")
+
+    def wait(self, script: str, seconds: float = 15) -> None:
+        """Until a script is true."""
+        end = time.monotonic() + seconds
+        while not self.run(script):
+            assert time.monotonic() < end, f"{script} did not come true; {self.run(TEXT)}"
+            time.sleep(0.05)
+
+    def open(self, url: str, width: int = 1280, scheme: str = "light", until: str = SHOWN) -> None:
+        self.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width, height=900, deviceScaleFactor=1, mobile=width < 500,
+        )  # fmt: skip
+        feature = {"name": "prefers-color-scheme", "value": scheme}
+        self.call("Emulation.setEmulatedMedia", features=[feature])
+        self.call("Page.navigate", url=url)
+        self.wait(until)
+
+    def text(self, selector: str) -> str:
+        text: str = self.run(f"document.querySelector({json.dumps(selector)}).textContent")
+        return text
+
+    def paste(self, csv: str) -> None:
+        """Put a CSV into the field and leave it, as a person would."""
+        self.run("document.querySelector('#status').textContent = ''")
+        self.run(
+            "{ const field = document.querySelector('#csv'); field.value = "
+            + json.dumps(csv)
+            + "; for (const kind of ['input', 'change']) field.dispatchEvent(new Event(kind)); }"
+        )
+
+    def choose(self, file: Path) -> None:
+        """Choose a file."""
+        self.run("document.querySelector('#status').textContent = ''")
+        root = self.call("DOM.getDocument")["root"]["nodeId"]
+        node = self.call("DOM.querySelector", nodeId=root, selector="#file")["nodeId"]
+        self.call("DOM.setFileInputFiles", nodeId=node, files=[str(file)])
+
+    def press(self, key: str) -> None:
+        for kind in ("keyDown", "keyUp"):
+            text = {"text": "\r"} if key == "Enter" and kind == "keyDown" else {}
+            codes = {"Tab": 9, "Enter": 13, "ArrowRight": 39, "ArrowLeft": 37}
+            self.call(
+                "Input.dispatchKeyEvent", type=kind, key=key, code=key,
+                windowsVirtualKeyCode=codes[key], **text,
+            )  # fmt: skip
+
+    def picture(self) -> np.ndarray:
+        """The whole page, (height, width, 3), from 0 to 1."""
+        from matplotlib.image import imread
+
+        data = self.call("Page.captureScreenshot", captureBeyondViewport=True)["data"]
+        return np.asarray(imread(io.BytesIO(base64.b64decode(data)))[..., :3])
+
+
+@contextmanager
+def browser(profile: Path) -> Iterator[Tab]:
+    """The one tab of a browser that keeps its files in `profile`."""
+    process = subprocess.Popen(
+        [
+            "chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
+            "--remote-debugging-port=0", f"--user-data-dir={profile}", "about:blank",
+        ],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        with connect(_address(profile, process), max_size=None) as socket:
+            yield Tab(socket)
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+def _address(profile: Path, process: subprocess.Popen[bytes]) -> str:
+    """Where the first tab of a browser listens, once it does."""
+    import requests
+
+    file = profile / "DevToolsActivePort"
+    while not (file.exists() and file.read_text().count("\n")):
+        assert process.poll() is None
+        time.sleep(0.05)
+    port = file.read_text().split("\n")[0]
+    pages = requests.get(f"http://127.0.0.1:{port}/json", timeout=10).json()
+    address: str = next(page for page in pages if page["type"] == "page")["webSocketDebuggerUrl"]
+    return address
+
+
+@contextmanager
+def quiet(tab: Tab) -> Iterator[None]:
+    """Nothing that happens in the block is a problem to the browser."""
+    tab.problems.clear()
+    yield
+    tab.run("0")
+    assert tab.problems == []
+
+
+def complaints(tab: Tab) -> list[str]:
+    """What axe has against the page as it is: rules, places, and why."""
+    script = (files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8")
+    tab.run(f"if (!window.axe) {{ {script} }}")
+    found = tab.run("axe.run().then(({ violations }) => violations)")
+    return [
+        f"{rule['id']}: {' '.join(node['target'])}: {node['failureSummary']}"
+        for rule in found
+        for node in rule["nodes"]
+    ]
