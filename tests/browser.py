@@ -17,10 +17,9 @@ import numpy as np
 import pytest
 from websockets.sync.client import ClientConnection, connect
 
-wants_browser = [
-    pytest.mark.slow,
-    pytest.mark.skipif(shutil.which("chromium") is None, reason="wants Debian's chromium"),
-]
+wants_chromium = pytest.mark.skipif(
+    shutil.which("chromium") is None, reason="wants Debian's chromium"
+)
 SHOWN = "document.querySelector('#status')?.textContent.startsWith('forecast in')"
 FAILED = "document.querySelector('#error')?.hidden === false"
 TEXT = "document.body.innerText"

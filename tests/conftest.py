@@ -1,6 +1,8 @@
 """For all tests: shape annotations are enforced (jaxtyping and beartype), markers are obeyed."""
 
 import os
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -13,6 +15,15 @@ torch.set_num_threads(1)
 
 DATA = os.environ.get("FORECASTER_DATA")  # as it is outside; a test may set its own
 MISSING = pytest.StashKey[list[str]]()
+
+
+@pytest.fixture(scope="module")
+def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """The tab of a browser, a `tests.browser.Tab`."""
+    from tests.browser import browser  # wants packages of the service
+
+    with browser(tmp_path_factory.mktemp("profile")) as found:
+        yield found
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -16,6 +16,7 @@ from forecaster.evaluate.figures import whole
 from forecaster.report import grid
 from forecaster.report.page import Page
 from tests import small
+from tests.browser import READY, Tab, complaints, quiet, wants_chromium
 from tests.compare.grids import finished, small_grid
 from tests.report.reader import Reader, check_alone
 from tests.report.test_runs import SECTIONS
@@ -174,6 +175,18 @@ def test_verdicts_name_the_types(home: Path, tmp_path: Path) -> None:
     rows[1]["against"]["full"].update(low=-0.1, high=0.0001)
     (words,) = grid._verdicts([rows])
     assert "No measurable difference from full: prob (borderline)." in words
+
+
+@pytest.mark.slow
+@wants_chromium
+@pytest.mark.parametrize("width", [1280, 375])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing(tab: Tab, page: Page, tmp_path: Path, width: int, scheme: str) -> None:
+    (tmp_path / "page.html").write_text(report.render(page), encoding="utf-8")
+    with quiet(tab):
+        tab.open(f"file://{tmp_path}/page.html", width, scheme, READY)
+    assert complaints(tab) == []
+    assert tab.run("document.documentElement.scrollWidth <= innerWidth")
 
 
 def test_a_grid_that_is_not_there(home: Path) -> None:

@@ -4,7 +4,9 @@ import pytest
 
 from forecaster.errors import StorageError
 from forecaster.report import Chart, Page, Section, Table, render, write
-from forecaster.report.charts import Line, line_chart
+from forecaster.report.charts import KINDS, Line, line_chart
+from forecaster.report.page import FOLDER
+from tests.colours import contrast, palettes
 from tests.report.reader import check_alone
 
 EVIL = "<script>alert('1')</script> & \"x\""
@@ -39,6 +41,19 @@ def test_the_style_knows_dark_and_narrow_screens() -> None:
     assert ("meta", {"name": "viewport", "content": "width=device-width, initial-scale=1"}) in (
         read.tags
     )
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_and_lines_stand_out(scheme: str) -> None:
+    """Also those of charts, at which axe does not look."""
+    colours = palettes((FOLDER / "page.css").read_text(encoding="utf-8"))[scheme]
+    paper = colours["paper"]
+    for name in ("ink", "soft", "s1"):
+        assert contrast(colours[name], paper) >= 4.5, name
+    assert contrast(colours["ink"], colours["box"]) >= 4.5
+    for name in (*(f"s{i}" for i in range(KINDS)), "muted"):
+        assert contrast(colours[name], paper) >= 4.5, f"percentages stand in {name}"
+    assert contrast(colours["heat"], paper) >= 3
 
 
 def test_a_file_is_written_with_its_folder(tmp_path: Path) -> None:

@@ -21,18 +21,12 @@ from forecaster.client import Client
 from forecaster.errors import DataError
 from forecaster.notices import Notice
 from forecaster.predict import Predictor, keep
-from tests.browser import FAILED, SHOWN, TEXT, Tab, browser, complaints, quiet, wants_browser
+from tests.browser import FAILED, SHOWN, TEXT, Tab, complaints, quiet, wants_chromium
 from tests.bundles import blended, warning
 from tests.service.toy import COLUMNS, HORIZON, KINDS, NAME, PAST, Registry, make_bundle
 from tests.test_client import history, serving
 
-pytestmark = wants_browser
-
-
-@pytest.fixture(scope="module")
-def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
-    with browser(tmp_path_factory.mktemp("profile")) as found:
-        yield found
+pytestmark = [pytest.mark.slow, wants_chromium]
 
 
 @pytest.fixture(scope="module")

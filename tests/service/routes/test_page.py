@@ -7,6 +7,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from forecaster_service.routes.page import FILES, WEB
+from tests.colours import contrast, palettes
 from tests.service.test_app import Links
 
 
@@ -71,6 +72,19 @@ def test_the_folder_has_the_files_and_the_licence_of_what_is_not_ours(client: Te
     assert {path.name for path in Path(WEB).iterdir()} == {"index.html", *FILES}
     assert "MIT License" in client.get("/page/papaparse.LICENSE").text
     assert "License: MIT" in client.get("/page/papaparse.min.js").text[:200]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_and_lines_stand_out(scheme: str) -> None:
+    """Also those of the chart, at which axe does not look."""
+    colours = palettes((WEB / "page.css").read_text(encoding="utf-8"))[scheme]
+    for name in ("ink", "soft", "link", "error"):
+        assert contrast(colours[name], colours["paper"]) >= 4.5, name
+    for name in ("ink", "soft", "error"):
+        assert contrast(colours[name], colours["box"]) >= 4.5, name
+    for name in ("history", "forecast"):
+        for ground in ("paper", "box"):
+            assert contrast(colours[name], colours[ground]) >= 3, f"{name} on {ground}"
 
 
 def test_it_is_no_part_of_the_interface(client: TestClient) -> None:
