@@ -29,7 +29,6 @@ from forecaster.evaluate.figures import METRICS, Cost, IntervalMetric, Metric, W
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = (
-    "README.md",
     "docs/attentions.md",
     "docs/results.md",
     "docs/recipe.md",

@@ -1,0 +1,104 @@
+"""The site that is made of docs/: nothing is missing in it, and it says what the code says."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+from forecaster import cli
+from forecaster.attention import ATTENTIONS, Place
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = {path.name for path in (ROOT / "docs").glob("*.md")}
+SITE = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
+
+
+def test_each_page_stands_once_in_the_navigation():
+    names = [file for room in SITE["nav"] for pages in room.values() for page in pages
+             for file in page.values()]  # fmt: skip
+    assert sorted(names) == sorted(PAGES)
+
+
+def test_the_reference_of_commands_is_that_of_the_commands(tmp_path):
+    command = [*("utils", "docs", "--name", "forecaster", "--title", "Commands"), "--output"]
+    subprocess.run(
+        [sys.executable, "-m", "typer", cli.__name__, *command, tmp_path / "commands.md"],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    assert (ROOT / "docs" / "commands.md").read_text() == (tmp_path / "commands.md").read_text(), (
+        f"run typer {cli.__name__} {' '.join(command)} docs/commands.md"
+    )
+
+
+def test_the_reference_of_python_has_every_attention():
+    text = (ROOT / "docs" / "api.md").read_text()
+    named = re.findall(r"^### (\S+)\n\n::: forecaster\.attention\.(\w+)$", text, re.MULTILINE)
+    assert named == [(name, name.replace("-", "_")) for name in ATTENTIONS]
+
+
+def test_the_readme_fits_on_two_screens():
+    text = (ROOT / "README.md").read_text()
+    assert len(text.splitlines()) <= 100
+    assert len(re.findall(r"^!\[", text, re.MULTILINE)) == 2
+
+
+class TestTheAttentionOfYourOwn:
+    """That of docs/adding.md."""
+
+    @pytest.fixture
+    def near(self):
+        text = (ROOT / "docs" / "adding.md").read_text()
+        (program,) = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+        names: dict[str, type] = {}
+        exec(program, names)
+        return names["NearAttention"](Place(16, 4, 12, 12), reach=6.0)
+
+    def test_learns_and_says_what_it_is(self, near):
+        x = torch.randn(2, 12, 16, requires_grad=True)
+        out = near(x)
+        out.square().sum().backward()
+        assert out.shape == x.shape
+        assert x.grad.abs().sum() > 0
+        assert near.effective().text == "near: weights that halve every 4 steps"
+
+    def test_sees_neither_the_future_nor_what_is_masked(self, near):
+        x = torch.randn(2, 12, 16)
+        mask = torch.ones(2, 12, dtype=torch.bool)
+        mask[:, 3] = False
+        changed = x.clone()
+        changed[:, 3] = 7.0
+        changed[:, 9:] = -7.0
+        was = near(x[:, [0]], x, key_mask=mask)
+        assert torch.equal(
+            was, near(x[:, [0]], torch.where(mask[..., None], x, 7.0), key_mask=mask)
+        )
+        causal = [
+            near(each, causal=True, key_mask=mask)[:, [0, 1, 2, 4, 8]] for each in (x, changed)
+        ]
+        torch.testing.assert_close(*causal)
+        hidden = near(x, causal=True, key_mask=torch.zeros_like(mask))
+        assert hidden.isfinite().all()
+
+
+@pytest.mark.slow
+def test_it_is_built_without_a_warning_and_fetches_nothing():
+    done = subprocess.run(
+        ["zensical", "build", "--clean", "--strict"], cwd=ROOT, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    site = ROOT / SITE["site_dir"]
+    for name in PAGES - {"index.md"}:
+        assert (site / name.removesuffix(".md") / "index.html").is_file()
+    for page in site.rglob("*.html"):
+        text = page.read_text()
+        fetched = re.findall(r"<(?:script|img|iframe)[^>]*src=\"(https?://[^\"]*)", text)
+        fetched += re.findall(r"<link[^>]*rel=\"?stylesheet[^>]*href=\"(https?://[^\"]*)", text)
+        assert not fetched, page
+    reference = (site / "api" / "index.html").read_text()
+    for what in ("forecaster.estimator.Forecaster.fit", "forecaster.client.Client.predict"):
+        assert f'id="{what}"' in reference
