@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import torch
 import yaml
@@ -102,17 +103,20 @@ def run(
         cut(problem, cutoffs, anew=False)  # too many are refused before training
     team.share(_READY)
     ready = prepare(problem, say, team)
-    config, name = problem.config, ready.name
+    config, key = problem.config, uuid4().hex
+    name = f"{ready.name}-{key[:8]}" if begun is None else begun.name
     params, tags = _notes(loaded, ready)
     if begun is None:
         unfinished.make_folder()
     with ExitStack() as stack:
         again = None if begun is None else begun.facts["run_id"]
-        tracked = stack.enter_context(track.start(config, name, tags, again=again, say=say))
+        tracked = stack.enter_context(
+            track.start(config, name, tags, key=key, again=again, say=say)
+        )
         own = stack.enter_context(
             begun
             or unfinished.begin(
-                f"{name}-{tracked.id[:8]}", config, problem.digest,
+                name, config, problem.digest,
                 run_id=tracked.id, cutoffs=cutoffs,
             )
         )  # fmt: skip
@@ -137,11 +141,9 @@ def run(
         folder, about = own.bundle, {**made.bundle.about, "run_id": tracked.id}
         bundle, metrics = keep(replace(made.bundle, about=about), folder), made.bundle.metrics
         say(f"bundle written to {folder}")
-        tracked.describe(pages.describe(bundle))
-
-        signals.check()
         for title, figure in made.figures.items():
             tracked.figure(title, figure)
+        tracked.describe(*pages.describe(bundle), made.figures["forecast"])
         signals.check()
         ahead = Predictor(bundle, "cpu")
         logged = tracked.log_model(
@@ -156,7 +158,9 @@ def run(
                 "data.digest": problem.digest, "borders": str(about["borders"]),
                 "windows": made.windows,
             }  # fmt: skip
-            registered = tracked.register(logged, bundle.name, made.errors, task).sentence
+            about_it = pages.describe_model(bundle), pages.describe_version(bundle, name)
+            made_of = tracked.register(logged, bundle.name, made.errors, task, *about_it)
+            registered = made_of.sentence
         own.remove()
         return Result(name, tracked.id, bundle, folder, registered, tracked.ui_command, metrics)
 
@@ -273,9 +277,8 @@ def _show_again(
         "--force trains anew"
     )
     show(bundle.metrics["test"])
-    config, name = bundle.config, folder.name.rpartition("-")[0]
-    where = resources.ui(config.track.uri or resources.tracking_uri())
-    return Result(name, bundle.about["run_id"], bundle, folder, "", where, bundle.metrics)
+    where = resources.ui(bundle.config.track.uri or resources.tracking_uri())
+    return Result(folder.name, bundle.about["run_id"], bundle, folder, "", where, bundle.metrics)
 
 
 def _begun(resume: str, config: RunConfig, digest: str, say: Say) -> Unfinished | None:

@@ -27,6 +27,11 @@ PARAMS = (
 )  # fmt: skip
 """What every run shows of its configuration, as far as its model has it."""
 
+VERSION = ("test_mse", "test_mae", "network_test_mse", "skill", f"coverage_{COVERED}")
+"""The figures in the description of a version."""
+MOST = 5
+"""So many targets are named."""
+
 
 def params(config: "RunConfig", chosen: Iterable[str]) -> dict[str, str]:
     """PARAMS and the `chosen` values of a configuration, by dotted names.
@@ -113,9 +118,30 @@ def tables(bundle: "Bundle", origins: Mapping[str, str]) -> dict[str, list[Row]]
     return {name: rows for name, rows in found.items() if rows}
 
 
-def describe(bundle: "Bundle") -> str:
-    """The verdicts in words, and a table of all parts that were tried; Markdown."""
-    return shares.in_markdown(bundle)
+def describe(bundle: "Bundle") -> tuple[str, str]:
+    """In Markdown: the verdicts in words, and a table of all parts that were tried."""
+    return shares.verdicts(bundle), shares.in_markdown(bundle)
+
+
+def describe_model(bundle: "Bundle") -> str:
+    """What the versions of a registered name have in common; Markdown."""
+    config, schema = bundle.config, bundle.schema
+    named = ", ".join(schema.targets[:MOST]) + (", ..." if len(schema.targets) > MOST else "")
+    return (
+        f"Forecasts of {config.data.label} ({named}), {bundle.horizon} steps of {schema.freq} "
+        "ahead. `champion` is the version that is served, `challenger` one that nobody could "
+        f"compare with it.\n\n`forecaster serve --model {bundle.name}`"
+    )
+
+
+def describe_version(bundle: "Bundle", run: str) -> str:
+    """What tells a version from others; Markdown."""
+    config, metrics = bundle.config, headline(bundle.metrics)
+    figures = ", ".join(f"{key} {metrics[key]:.4g}" for key in VERSION if key in metrics)
+    return (
+        f"Attention {config.attn.name}, looks back {bundle.past} steps; run {run}.\n\n"
+        f"{figures}\n\n{shares.verdicts(bundle)}"
+    )
 
 
 def _parts(metrics: Mapping[str, Any]) -> list[Row]:

@@ -17,6 +17,9 @@ MANIFEST = "MANIFEST.sha256"
 TRACKING = "sqlite:///mlflow.db"
 """MLflow's store in the working directory."""
 
+UI = "http://127.0.0.1:5000"
+"""Where `mlflow ui` can be opened."""
+
 
 def is_bundle(folder: Path) -> bool:
     return (folder / MANIFEST).is_file()
@@ -71,12 +74,12 @@ def without_password(uri: str) -> str:
     return uri if uri.startswith("sqlite:") else re.sub(r"//.*@", "//***@", uri)
 
 
-def ui(uri: str, page: str = "") -> str:
-    """What to type, or the address to open, to look at the runs of a tracker."""
+def ui(uri: str, page: str = "/") -> str:
+    """What to type where no server runs, and on a line of its own the address to open then."""
     shown = without_password(uri)
     if uri.startswith(("http://", "https://")):
         return f"{shown.rstrip('/')}{page}"
-    return f"mlflow ui --backend-store-uri {shlex.quote(shown)}"
+    return f"mlflow ui --backend-store-uri {shlex.quote(shown)}\n{UI}{page}"
 
 
 def commit() -> str:

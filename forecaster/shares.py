@@ -99,11 +99,15 @@ def network_verdict(bundle: "Bundle") -> str:
     return str(network.get("verdict", ""))
 
 
+def verdicts(bundle: "Bundle") -> str:
+    """In words: whether the model beats the best floor, and what the network adds."""
+    found = (bundle.metrics.get("test", {}).get("verdict", ""), network_verdict(bundle))
+    return "\n\n".join(verdict for verdict in found if verdict)
+
+
 def in_markdown(bundle: "Bundle") -> str:
-    """The verdicts in words, and a table of all parts that were tried."""
-    verdicts = (bundle.metrics.get("test", {}).get("verdict", ""), network_verdict(bundle))
-    lines = [f"{verdict}\n" for verdict in verdicts if verdict]
-    lines += ["| part | weight | validation MSE | test MSE | chosen |"]
+    """A table of all parts that were tried."""
+    lines = ["| part | weight | validation MSE | test MSE | chosen |"]
     lines += ["| --- | ---: | ---: | ---: | --- |"]
     for row in rows(bundle):
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |")

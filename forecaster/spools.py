@@ -1,6 +1,6 @@
 """What a tracker has not been told yet of a run: a folder on disk, and the thread that tells it.
 
-    runs/NAME-ID.spool/
+    runs/NAME.spool/
         run.json      the run: where it is told, its name and tags, the process that trains
         lines.jsonl   all that is to be told, in order, a JSON document a line
         state.json    how many bytes of the lines are told, and what the tracker made of them
@@ -59,8 +59,8 @@ class Spool:
 
     @property
     def name(self) -> str:
-        """The name of the run with the first letters of its id, as its bundle is called."""
-        return f"{self.about['name']}-{self.about['id'][:8]}"
+        """The name of the folder: that of the run, with the first letters of an id of its own."""
+        return self.folder.name.removesuffix(SUFFIX)
 
     @property
     def whole(self) -> bool:
@@ -150,7 +150,8 @@ class Spool:
 def begin(about: Mapping[str, Any]) -> Spool:
     """Make the folder of a run; `about` has at least its "name" and its "id"."""
     document = {"format": FORMAT, **about, "process": process()}
-    folder = RUNS / f"{about['name']}-{about['id'][:8]}{SUFFIX}"
+    name, letters = about["name"], about["id"][:8]
+    folder = RUNS / f"{name if name.endswith(letters) else f'{name}-{letters}'}{SUFFIX}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _write(folder / ABOUT, document)
@@ -177,12 +178,12 @@ def take_up(id: str) -> Spool | None:
 def find(names: list[str]) -> Iterator[tuple[str, Spool | None]]:
     """What is left of the runs with these names or ids, or of all; None for one under way.
 
-    A name is that of the bundle or of the folder itself. Raises UsageError for one with nothing
-    left.
+    A name is that of the run, which its bundle has, or of the folder itself. Raises UsageError for
+    one with nothing left.
     """
     found = {folder: _about(folder) for folder in _folders()}
     called = {
-        folder: {folder.name, folder.stem, about["id"], f"{about['name']}-{about['id'][:8]}"}
+        folder: {folder.name, folder.stem, about["id"], about["name"]}
         for folder, about in found.items()
     }
     for name in names:

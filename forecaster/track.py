@@ -109,6 +109,22 @@ REQUIREMENTS = (
 index may know another package of that name."""
 KEY, PROCESS = "forecaster.run", "forecaster.process"
 """Tags of a run: our own id of it, and the process that trains (`spools.process`)."""
+VIEW = "attention"
+"""The view of an experiment's runs that opens: the table by which attentions are compared."""
+VIEWS = "mlflow.sharedViewState."
+"""How the tags of an experiment begin in which MLflow's page keeps views that somebody saved."""
+COLUMNS = (
+    *("tags.`attn`", "tags.`data`", "tags.`horizon`"),
+    *(f"metrics.`{name}`" for name in (
+        "network_test_mse", "test_mse", "test_mae", "skill", "coverage_80", "train_seconds",
+        "windows_per_second", "peak_mib",
+    )),
+)  # fmt: skip
+"""What that table shows."""
+OWN_ID = "%run%"
+"""Stands in a description for MLflow's id of the run, which nobody knows before it is told."""
+PICTURE, PICTURE_DPI = "picture.png", 60
+"""The picture in a description, which MLflow's page shows in its own size."""
 TABLES = "tables"
 """The folder of tables among the artefacts of a run."""
 SYNC = "forecaster sync"
@@ -182,7 +198,7 @@ class Run:
 
     @property
     def ui_command(self) -> str:
-        """What to type, or the address to open, to look at the run."""
+        """What to type, where no server runs, and the address of the runs, on a line each."""
         return ui_command(self.uri, self._spool.state)
 
     def params(self, values: Mapping[str, str]) -> None:
@@ -220,9 +236,18 @@ class Run:
         known = [{"path": f"{TABLES}/{name}.json", "type": "table"} for name in tables]
         self._tell("tag", key=MLFLOW_LOGGED_ARTIFACTS, value=json.dumps(known))
 
-    def describe(self, text: str) -> None:
-        """The description of the run, Markdown, where the page of MLflow shows it."""
-        self._tell("tag", key=MLFLOW_RUN_NOTE, value=_cut(text, 8000))
+    def describe(self, first: str, rest: str = "", picture: "Figure | None" = None) -> None:
+        """The description of the run on its page, Markdown: two texts, and a picture between them.
+
+        Of a `rest` that is too long there are as many whole lines as MLflow takes.
+        """
+        if picture is not None:
+            file = self._spool.file(PICTURE)
+            with _written(file):
+                picture.savefig(file, dpi=PICTURE_DPI)
+            self._tell("file", file=self._inside(file), folder="plots")
+            first += f"\n\n![forecast](get-artifact?path=plots%2F{PICTURE}&run_uuid={OWN_ID})"
+        self._tell("tag", key=MLFLOW_RUN_NOTE, value=_cut_lines(f"{first}\n\n{rest}".strip(), 7000))
 
     def dataset(self, name: str, digest: str, source: str, context: str = "training") -> None:
         """Note which data the run used; `source` is an address or a path, nothing is read."""
@@ -278,17 +303,25 @@ class Run:
         return _models(self._spool).get(model)
 
     def register(
-        self, model: str, name: str, errors: Sequence[float], task: Mapping[str, str]
+        self,
+        model: str,
+        name: str,
+        errors: Sequence[float],
+        task: Mapping[str, str],
+        about: str = "",
+        about_version: str = "",
     ) -> Registration:
         """Register what `log_model` returned, or MLflow's id of a model, as a version of `name`.
 
-        The rule of `contest` says whether it becomes the champion: `errors` are its `stretches`,
-        `task` what makes those comparable. Where MLflow does not answer, all of it happens later.
+        `about` describes a name that is new, `about_version` the version; Markdown. The rule of
+        `contest` says whether it becomes the champion: `errors` are its `stretches`, `task` what
+        makes those comparable. Where MLflow does not answer, all of it happens later.
         """
         handle = uuid4().hex
         self._tell(
-            "register", model=model, name=name, errors=[*errors], task=dict(task), handle=handle
-        )
+            "register", model=model, name=name, errors=[*errors], task=dict(task), handle=handle,
+            about=_cut(about, 5000), about_version=_cut_lines(about_version, 4500),
+        )  # fmt: skip
         self.settle()
         made = self._spool.state.get("registered", {}).get(handle)
         if made is None:
@@ -361,16 +394,18 @@ def start(
     name: str,
     tags: Mapping[str, str],
     *,
+    key: str | None = None,
     parent: str | None = None,
     again: str | None = None,
     say: Say = lambda text: None,
 ) -> Iterator[Run]:
     """A run, ended as FINISHED, FAILED (an exception) or KILLED (a signal).
 
-    With `parent`, the id of a run in progress, it stands below that one; one that stands alone has
-    system metrics, where the configuration asks for them. `again` is the id of an earlier run to go
-    on with, if the store has it. A server that does not answer is told later, and `say` told of
-    that; raises UnavailableError within seconds when a store cannot be used at all.
+    `key` is our id of it, since MLflow's own comes when it is told. With `parent`, the id of a run
+    in progress, it stands below that one; one that stands alone has system metrics, where the
+    configuration asks for them. `again` is the id of an earlier run to go on with, if the store has
+    it. A server that does not answer is told later, and `say` told of that; raises UnavailableError
+    within seconds when a store cannot be used at all.
     """
     uri = config.track.uri or tracking_uri()
     run: Run | None = None
@@ -392,7 +427,7 @@ def start(
     with ExitStack() as ending:
         try:
             with signals.orderly():  # a run that has been made in MLflow is known here, too
-                run = _begin(config, name, tags, parent, again, say)
+                run = _begin(config, name, tags, key, parent, again, say)
             signals.check()
             if parent is None and (others := spools.waiting()):
                 runs = "an earlier run is" if others == 1 else f"{others} earlier runs are"
@@ -414,6 +449,7 @@ def _begin(
     config: "RunConfig",
     name: str,
     tags: Mapping[str, str],
+    key: str | None,
     parent: str | None,
     again: str | None,
     say: Say,
@@ -423,7 +459,7 @@ def _begin(
     if earlier:
         spool = earlier
     else:
-        key = again or uuid4().hex
+        key = again or key or uuid4().hex
         about = {
             "id": key, "key": key, "name": name, "again": again is not None, "parent": parent,
             "uri": without_password(_absolute(uri)), "experiment": config.track.experiment,
@@ -584,7 +620,7 @@ class _Teller:
                 new = [Param(k, v) for k, v in line["values"].items() if k not in known]
                 client.log_batch(run, params=new, synchronous=True)
             case "tag":
-                client.set_tag(run, line["key"], line["value"])
+                client.set_tag(run, line["key"], line["value"].replace(OWN_ID, run))
             case "file":
                 client.log_artifact(run, str(self.spool.folder / line["file"]), line["folder"])
             case "dataset":
@@ -767,7 +803,7 @@ def _register(
     tags = contest.tags_of(line["errors"], line["task"])
     with _locked(_registry(uri)):
         with _accepting("RESOURCE_ALREADY_EXISTS"):
-            client.create_registered_model(name)
+            client.create_registered_model(name, description=line.get("about"))
         versions = client.search_model_versions(f"name='{name}'") if doubt else []
         made = next(
             (each for each in versions if each.run_id == run and tags.items() <= each.tags.items()),
@@ -776,7 +812,10 @@ def _register(
         if made is None:
             # not "models:/...", which a local registry would look up in MLflow's global store
             source = client.get_logged_model(model).artifact_location
-            made = client.create_model_version(name, source, run_id=run, tags=tags, model_id=model)
+            made = client.create_model_version(
+                name, source, run_id=run, tags=tags, model_id=model,
+                description=line.get("about_version"),
+            )  # fmt: skip
         number = str(made.version)
         if DECISION in made.tags:
             wins = _aliases(client, name).get(CHAMPION) == number
@@ -932,9 +971,11 @@ def _now() -> int:
 
 
 def ui_command(uri: str, state: Mapping[str, str]) -> str:
-    if uri.startswith(("http://", "https://")) and "run" not in state:
+    """As `resources.ui`, of the table of runs."""
+    if "experiment" not in state:
         return f"{without_password(uri)} after {SYNC}"
-    return ui(uri, f"/#/experiments/{state.get('experiment')}/runs/{state.get('run')}")
+    view = f"workflowType=machine_learning&viewStateShareKey={VIEW}"
+    return ui(uri, f"/#/experiments/{state['experiment']}/runs?{view}")
 
 
 def download(reference: str, folder: Path) -> dict[str, str]:
@@ -1121,7 +1162,10 @@ def _accepting(code: str) -> Iterator[None]:
 
 
 def _experiment(client: MlflowClient, uri: str, name: str) -> str:
-    """The id of the experiment, made if need be; the artifacts of a local store lie beside it."""
+    """The id of the experiment, made if need be; the artifacts of a local store lie beside it.
+
+    A new one, or one that has lost it, gets the view VIEW.
+    """
     found = client.get_experiment_by_name(name)
     database = _database(uri)
     if found is None:
@@ -1130,7 +1174,7 @@ def _experiment(client: MlflowClient, uri: str, name: str) -> str:
             folder = re.sub(r"[^\w-]+", "-", name)
             location = (database.parent / "mlartifacts" / folder).as_uri()
         with _accepting("RESOURCE_ALREADY_EXISTS"):
-            return str(client.create_experiment(name, location))
+            client.create_experiment(name, location, tags=_view())
         found = client.get_experiment_by_name(name)
     if found.lifecycle_stage == "deleted":
         raise UsageError(
@@ -1142,7 +1186,17 @@ def _experiment(client: MlflowClient, uri: str, name: str) -> str:
             f"the experiment '{name}' was made by a server and keeps its files there: set "
             "MLFLOW_TRACKING_URI to that server, or choose another name with track.experiment"
         )
+    for key, value in _view().items():
+        if key not in found.tags:
+            client.set_experiment_tag(found.experiment_id, key, value)
     return str(found.experiment_id)
+
+
+def _view() -> dict[str, str]:
+    """The tag in which MLflow's page keeps the view VIEW."""
+    state = {"selectedColumns": COLUMNS, "columnOrder": COLUMNS}
+    view = {"name": VIEW, "createdAt": _now(), "state": json.dumps(state)}
+    return {f"{VIEWS}{VIEW}": json.dumps(view)}
 
 
 def _registered(client: MlflowClient) -> Iterator[Any]:
@@ -1235,6 +1289,11 @@ def _tags(values: Mapping[str, str]) -> dict[str, str]:
 def _key(name: str) -> str:
     """The name with what MLflow does not take in keys replaced, such as the brackets of units."""
     return re.sub(r"[^\w.\- /]", "_", name)[:250]
+
+
+def _cut_lines(text: str, longest: int) -> str:
+    """As many whole lines as there is room for."""
+    return text if len(text) <= longest else f"{text[:longest].rpartition(chr(10))[0]}\n\n…"
 
 
 def _cut(text: str, longest: int) -> str:

@@ -1,6 +1,7 @@
 """Forecaster: fitted to frames, by the sequence of the command."""
 
 import os
+import re
 
 import numpy as np
 import pandas as pd
@@ -89,7 +90,7 @@ class TestFit:
         monkeypatch.chdir(tmp_path)
         tracked = made(target="load", features="S").fit(wide(), track=True)
         (folder,) = [each for each in (tmp_path / "runs").iterdir() if each.is_dir()]
-        assert folder.name.startswith("frame-6-prob-s0-")
+        assert re.fullmatch(r"frame-6-prob-s0-[0-9a-f]{8}", folder.name)
         assert tracked.bundle.about["run_id"]
         assert (tmp_path / "mlflow.db").exists()
 

@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -152,17 +153,18 @@ class TestRun:
         for name, weight in result.bundle.weights.items():
             assert torch.equal(again.bundle.weights[name], weight)
         assert again.registered == ""
+        assert again.name != result.name, "two runs of one configuration are told apart"
 
     def test_another_seed_is_another_model(self, result):
         other, _ = run("track.register_model=false", seed=1)
         assert other.metrics["test"]["mse"] != result.metrics["test"]["mse"]
-        assert other.name == "small-5-prob-s1"
+        assert other.name.startswith("small-5-prob-s1-")
 
     def test_a_training_that_diverges_ends_as_failed(self, client, tracked):
         with pytest.raises(DivergedError, match="not finite"):
             run("train.lr=1e30", "model=informer", "model.width=4", "model.heads=1", seed=9)
         experiments = [tracked.info.experiment_id]
-        (failed,) = client.search_runs(experiments, "attributes.run_name = 'small-5-prob-s9'")
+        (failed,) = client.search_runs(experiments, "attributes.run_name LIKE 'small-5-prob-s9-%'")
         assert failed.info.status == "FAILED"
 
 
@@ -196,7 +198,7 @@ class TestResume:
         assert list(Path("runs").glob("*.unfinished")) == []
         tracked = client.get_run(again.run_id)
         assert tracked.info.status == "FINISHED"
-        assert tracked.info.run_name == "small-5-prob-s0"
+        assert tracked.info.run_name == again.name == name
         losses = client.get_metric_history(again.run_id, "train_loss")
         assert [point.step for point in losses] == [1, 2], "none is told twice"
 
@@ -256,7 +258,9 @@ class TestTheSameAgain:
         found, said, shown = self.again("track.register_model=false", "train.lr=0.004")
         assert (found.folder, found.run_id, found.name) == (first.folder, first.run_id, first.name)
         assert found.to_dict() == {**first.to_dict(), "ui": found.ui_command}
-        assert found.ui_command == "mlflow ui --backend-store-uri sqlite:///mlflow.db"
+        assert found.ui_command == (
+            "mlflow ui --backend-store-uri sqlite:///mlflow.db\nhttp://127.0.0.1:5000/"
+        )
         assert shown == [first.metrics["test"]]
         assert said[-1].startswith(f"{first.folder} is the same: ")
         assert not any("epoch" in line or "parameters" in line for line in said)
@@ -293,7 +297,8 @@ class TestTheSameAgain:
 
 class TestTracking:
     def test_the_run_is_named_and_finished(self, tracked, result):
-        assert tracked.info.run_name == result.name == "small-5-prob-s0"
+        assert tracked.info.run_name == result.name == result.folder.name
+        assert re.fullmatch(r"small-5-prob-s0-[0-9a-f]{8}", result.name)
         assert tracked.info.status == "FINISHED"
 
     def test_a_dozen_parameters_by_the_names_of_the_configuration(self, tracked, result):
@@ -367,7 +372,30 @@ class TestTracking:
         config = yaml.safe_load((folder / "config.yaml").read_text())
         assert load_dict(config, "the artifact") == result.bundle.config
         plots = {path.name for path in (folder / "plots").iterdir()}
-        assert plots == {"forecast.png", "error_by_step.png", "error_by_column.png"}
+        assert plots == {"forecast.png", "error_by_step.png", "error_by_column.png", "picture.png"}
+
+    def test_the_description_has_the_verdict_and_the_picture(self, tracked, result):
+        text = tracked.data.tags["mlflow.note.content"]
+        assert text.startswith(result.metrics["test"]["verdict"])
+        picture = f"(get-artifact?path=plots%2Fpicture.png&run_uuid={tracked.info.run_id})"
+        verdict, table = text.split(f"![forecast]{picture}")
+        assert result.metrics["test"]["network"]["verdict"] in verdict
+        assert "| network |" in table
+
+    def test_the_version_is_described(self, client, result):
+        name = "forecaster-small-M-all-5"
+        version = client.get_model_version_by_alias(name, "champion")
+        assert f"Attention prob, looks back 36 steps; run {result.name}." in version.description
+        assert f"test_mse {result.metrics['test']['mse']:.4g}" in version.description
+        assert result.metrics["test"]["verdict"] in version.description
+        about = client.get_registered_model(name).description
+        assert about.startswith("Forecasts of small (a, b, c), 5 steps of h ahead.")
+        (made,) = client.get_run(result.run_id).outputs.model_outputs
+        (file,) = Path("mlartifacts").rglob(f"{made.model_id}/artifacts/MLmodel")
+        described = yaml.safe_load(file.read_text())
+        assert described["signature"]["inputs"]
+        assert described["signature"]["outputs"]
+        assert (file.parent / described["saved_input_example_info"]["artifact_path"]).exists()
 
     def test_the_data_set_is_noted(self, tracked):
         (data,) = tracked.inputs.dataset_inputs

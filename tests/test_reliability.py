@@ -211,7 +211,11 @@ class TestStopped:
             assert job.err.splitlines()[-1] == "stopped"
             assert set(new.values()) <= {"KILLED", "FINISHED"}, "there may be none yet"
             for id in (id for id, status in new.items() if status == "FINISHED"):
-                (folder,) = (home / "runs").glob(f"*-{id[:8]}")
+                (folder,) = (
+                    file.parent
+                    for file in (home / "runs").glob("*/about.json")
+                    if json.loads(file.read_text())["run_id"] == id
+                )
                 assert contents(folder) == reference, "the signal fell behind its end"
             told += "to go on with it: forecaster train --resume " in job.err
         assert told >= SIGNALS // 2

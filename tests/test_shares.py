@@ -42,11 +42,8 @@ def test_the_description_is_markdown() -> None:
     test = {**found.metrics["test"], "verdict": "It wins."}
     parts = {**found.metrics["parts"], "a | b": {"validation_mse": 2.0}}
     found = replace(found, metrics={"parts": parts, "test": test})
+    assert shares.verdicts(found) == "It wins.\n\nThe network is 25% of it."
     assert shares.in_markdown(found).splitlines() == [
-        "It wins.",
-        "",
-        "The network is 25% of it.",
-        "",
         "| part | weight | validation MSE | test MSE | chosen |",
         "| --- | ---: | ---: | ---: | --- |",
         "| cycle mean | 75.0% | 0.1250 | 0.7500 | k = 2 cycles of 4 steps |",

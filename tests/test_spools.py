@@ -139,15 +139,21 @@ def test_a_run_is_found_by_each_of_its_names():
     first, second = begin(), begin("abcdefghij", "other")
     first.call("9876543210")
     first.release()
-    names = ["toy-01234567", "toy-01234567.spool", "runs/toy-98765432", "9876543210"]
+    names = ["toy-01234567", "toy-01234567.spool", "runs/toy", "9876543210"]
     for name in names:
         ((shown, found),) = spools.find([name])
-        assert (shown, found.name) == ("toy-01234567", "toy-98765432")
+        assert shown == found.name == "toy-01234567"
         found.release()
     assert dict(spools.find([]))["other-abcdefgh"] is None, "under way"
     with pytest.raises(UsageError, match=r"of 'x'; there is: other-abcdefgh, toy-01234567"):
         list(spools.find(["x"]))
     second.release()
+
+
+def test_a_name_that_ends_with_letters_of_the_id_is_that_of_the_folder():
+    spool = begin("0123456789", "toy-01234567")
+    assert spool.folder == Path("runs/toy-01234567.spool")
+    spool.release()
 
 
 def test_what_another_version_wrote_is_refused():

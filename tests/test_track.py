@@ -359,7 +359,7 @@ with track.start(RunConfig(), "x", {}) as run:
     run.report({"loss": 1.0}, 1)
     run.text("a.txt", "a")
 assert run.uri == "sqlite:///mlflow.db"
-assert run.ui_command == "mlflow ui --backend-store-uri sqlite:///mlflow.db"
+assert run.ui_command.startswith("mlflow ui --backend-store-uri sqlite:///mlflow.db\\nhttp")
 """
     done = command("-c", script)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
@@ -505,16 +505,56 @@ def test_a_full_disk_is_a_storage_error(monkeypatch):
             run.text("a.txt", "a")
 
 
+RUNS = "/#/experiments/3/runs?workflowType=machine_learning&viewStateShareKey=attention"
+
+
 @pytest.mark.parametrize(
     ("address", "shown"),
     [
-        ("sqlite:///mlflow.db", "mlflow ui --backend-store-uri sqlite:///mlflow.db"),
-        ("sqlite:////a b/m.db", "mlflow ui --backend-store-uri 'sqlite:////a b/m.db'"),
-        ("http://u:p@host:5000/", "http://***@host:5000/#/experiments/3/runs/r"),
+        (
+            "sqlite:///mlflow.db",
+            f"mlflow ui --backend-store-uri sqlite:///mlflow.db\nhttp://127.0.0.1:5000{RUNS}",
+        ),
+        (
+            "sqlite:////a b/m.db",
+            f"mlflow ui --backend-store-uri 'sqlite:////a b/m.db'\nhttp://127.0.0.1:5000{RUNS}",
+        ),
+        ("http://u:p@host:5000/", f"http://***@host:5000{RUNS}"),
     ],
 )
 def test_where_to_look(address, shown):
     assert track.ui_command(address, {"run": "r", "experiment": "3"}) == shown
+
+
+def test_the_view_that_opens_is_kept_and_brought_back(client):
+    key = "mlflow.sharedViewState.attention"
+    with track.start(RunConfig(), "x", {}) as run:
+        own = client.get_run(run.id).info.experiment_id
+    view = json.loads(client.get_experiment(own).tags[key])
+    assert (view["name"], view["createdAt"] > 0) == ("attention", True)
+    assert json.loads(view["state"])["selectedColumns"][0] == "tags.`attn`"
+    client.set_experiment_tag(own, key, "changed by hand")
+    with track.start(RunConfig(), "x", {}):
+        pass
+    assert client.get_experiment(own).tags[key] == "changed by hand"
+    client.delete_experiment_tag(own, key)
+    with track.start(RunConfig(), "x", {}):
+        pass
+    assert json.loads(client.get_experiment(own).tags[key])["name"] == "attention"
+
+
+def test_a_description_that_is_too_long_ends_with_a_whole_line(client):
+    figure = Figure()
+    with track.start(RunConfig(), "x", {}) as run:
+        run.describe("It wins.", "\n".join(f"| {i:04} |" for i in range(2000)), figure)
+    text = client.get_run(run.id).data.tags["mlflow.note.content"]
+    assert text.startswith(
+        "It wins.\n\n![forecast](get-artifact?path=plots%2Fpicture.png&run_uuid="
+    )
+    assert f"run_uuid={run.id})" in text
+    *_, last, empty, end = text.splitlines()
+    assert (len(last), empty, end) == (8, "", "…")
+    assert [file.path for file in client.list_artifacts(run.id, "plots")] == ["plots/picture.png"]
 
 
 def test_where_to_look_later():

@@ -452,7 +452,7 @@ def test_the_command_with_a_server_that_hangs(between, client, monkeypatch, tmp_
     status, out, err = call("sync", folder)
     assert status == 0, err
     assert "forecaster-small-M-all-5 version 1 is the champion: there was none" in out
-    found = only_run(client, "small-5-prob-s0")
+    found = only_run(client, folder.name)
     assert found.data.tags["forecaster.run"] == kept
     assert [point.step for point in client.get_metric_history(found.info.run_id, "train_loss")] == [
         1,

@@ -29,6 +29,12 @@ def row(name: str, text: str) -> None:
     print(f"{name:<14}{text}")
 
 
+def print_pages(name: str, pages: str) -> None:
+    """What to type and, on a line of its own, the address to open; nothing where there is none."""
+    if pages:
+        print(f"{name:<9}" + pages.replace("\n", f"\n{'open':<9}"))
+
+
 def write(frame: Any, output: Path) -> None:
     try:
         if output.suffix == ".parquet":

@@ -16,7 +16,7 @@ from forecaster.cli.options import (
     can_be_models,
     check_gpus,
 )
-from forecaster.cli.output import command, print_json, say
+from forecaster.cli.output import command, print_json, print_pages, say
 from forecaster.errors import ForecasterError, UsageError
 from forecaster.flags import names, numbers, parse
 
@@ -91,8 +91,7 @@ def compare(
     elif outcome.cells:
         print(comparison.table.text(comparison.table.rows(outcome.cells)))
         print(f"\ngrid     {outcome.folder}")
-        if outcome.ui_command:
-            print(f"runs     {outcome.ui_command}")
+        print_pages("runs", outcome.ui_command)
     if outcome.failed:
         raise ForecasterError(
             f"{len(outcome.failed)} of {len(outcome.failed) + len(outcome.cells)} cells failed; "

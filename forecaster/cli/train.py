@@ -19,7 +19,7 @@ from forecaster.cli.options import (
     can_be_models,
     configured,
 )
-from forecaster.cli.output import nothing, print_json, say
+from forecaster.cli.output import nothing, print_json, print_pages, say
 from forecaster.errors import DataError, UsageError
 from forecaster.flags import FLAGS, parse, seconds
 
@@ -111,7 +111,7 @@ def train(
         print(f"model    {result.registered}")
     print(f"forecast forecaster predict --model {result.folder}")
     print(f"serve    forecaster serve --model {result.folder}")
-    print(f"compare  {result.ui_command}")
+    print_pages("compare", result.ui_command)
 
 
 def evaluate(
@@ -209,8 +209,7 @@ def tune(
     print(f"\n{found.text()}\n")
     print(f"best     {found.file}")
     print(f"train    forecaster train --config {found.file}")
-    if found.ui_command:
-        print(f"runs     {found.ui_command}")
+    print_pages("runs", found.ui_command)
 
 
 def reproduce(
