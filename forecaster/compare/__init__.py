@@ -126,7 +126,7 @@ def run(
                 bar.line(line)
             cells = [done[cell.name] for cell in grid.cells if cell.name in done]
             if cells:
-                tracker.text("table.txt", table.text(table.rows(cells)))
+                tracker.verdicts(table.rows(cells))
         return Outcome(folder, cells, failed, tracker.ui_command)
 
 
@@ -219,7 +219,8 @@ class _Tracker:
         config = self.configs[name]
         own = {key: str(facts[key]) for key in ("regime", "steps", "parameters")}
         try:
-            with track.start(config, name, tags, parent=self.run.id, say=self.say) as run:
+            called, above = f"{tags['grid']}-{name}", self.run.id
+            with track.start(config, called, tags, parent=above, say=self.say) as run:
                 run.params({**pages.params(config, self.chosen), **own})
                 run.metrics(_measured(facts))
                 run.tables(_tables(facts))
@@ -229,10 +230,13 @@ class _Tracker:
             self._lost(error)
             return cell
 
-    def text(self, name: str, text: str) -> None:
+    def verdicts(self, rows: list[table.Row]) -> None:
+        """What the grid came to: in the description of its run, and in files."""
         try:
             if self.run is not None:
-                self.run.text(name, text)
+                self.run.text("table.txt", table.text(rows))
+                self.run.tables({"verdicts": table.flat(rows)})
+                self.run.describe(table.SUMMARY, table.markdown(rows))
         except UnavailableError as error:
             self._lost(error)
 

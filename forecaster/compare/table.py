@@ -36,6 +36,14 @@ above (worse), or contains it (=); ~: borderline, an end is nearer to zero than 
 80 %: the difference that would have got a verdict with this probability.
 (full): amounts to full attention at these lengths, so no verdict."""
 
+SUMMARY = """\
+How the error of the network depends on the attention, all else held fixed. MSE and MAE are means ±
+standard deviations over seeds. Against the same with the attention `none`, `static` or `full`:
+better or worse where the paired 95 % interval of the MSE difference does not contain zero, after
+Holm's correction; = where it does, =^ where only the correction says so; ~ borderline. (full)
+amounts to full attention at these lengths. All of it is in `table.txt` and `tables/verdicts.json`,
+and each cell is a run below this one."""
+
 
 def rows(cells: Sequence[Finished]) -> list[Row]:
     """One row per group (with the linear path first) and attention, in the catalogue's order.
@@ -181,11 +189,53 @@ def corrected(against: dict[str, Any]) -> bool:
 
 def text(rows: Sequence[Row]) -> str:
     """The tables of all groups for a terminal, 120 columns wide at most."""
+    return "\n\n".join([*map(_table, _groups(rows)), LEGEND])
+
+
+def _groups(rows: Sequence[Row]) -> list[list[Row]]:
     groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for row in rows:
         groups[tuple(row[key] for key in GROUP)].append(row)
-    parts = [_table(found) for found in groups.values()]
-    return "\n\n".join([*parts, LEGEND])
+    return [*groups.values()]
+
+
+def _skill(row: Row) -> str:
+    return "–" if row["skill"] is None else f"{row['skill']:+.1%}"
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    """The errors and verdicts of all groups, a table for each, as a tracker's page shows them."""
+    parts = []
+    for found in _groups(rows):
+        errors, names = known(whole("grid"), found), references(found)
+        heads = ["attention", *(metric.label for metric in errors), "skill"]
+        heads += [f"against {name}" for name in names]
+        lines = [
+            f"**{heading(found[0])}**\n",
+            f"Best floor: {found[0]['best_floor']}, MSE {found[0]['floor_mse']:.4f}\n",
+            f"| {' | '.join(heads)} |",
+            f"| --- |{' ---: |' * (len(errors) + 1)}{' --- |' * len(names)}",
+        ]
+        for row in found:
+            cells = [row["attn"], *(spread(row, metric) for metric in errors), _skill(row)]
+            cells += [verdict(row, name) for name in names]
+            lines.append(f"| {' | '.join(cells)} |")
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts)
+
+
+def flat(rows: Sequence[Row]) -> list[Row]:
+    """The rows without what is nested but the verdicts, each in columns of its own."""
+    return [
+        {key: value for key, value in row.items() if not isinstance(value, dict | list)}
+        | {
+            f"{name}: {key}": own[key]
+            for name, own in row["against"].items()
+            for key in ("verdict", "difference", "low", "high", "holm")
+            if key in own
+        }
+        for row in rows
+    ]
 
 
 def heading(row: Row) -> str:
@@ -210,13 +260,12 @@ def _table(found: list[Row]) -> str:
     ]
     for row in found:
         budget = " " if row["within_budget"] else "*"
-        skill = "–" if row["skill"] is None else f"{row['skill']:+.1%}"
         verdicts = "".join(f"  {verdict(row, name):<7}" for name in references(found))
         lines.append(
             f"{row['attn']:<10}{_across(errors, [spread(row, metric) for metric in errors])}"
             f"{row['budget_parameters']:>9,}{budget}"
-            f"{_across(costs, [metric.text(row.get(metric.name)) for metric in costs])}{skill:>8}"
-            f"{verdicts}".rstrip()
+            f"{_across(costs, [metric.text(row.get(metric.name)) for metric in costs])}"
+            f"{_skill(row):>8}{verdicts}".rstrip()
         )
     return "\n".join(lines)
 

@@ -159,10 +159,16 @@ class TestTracking:
         outcome, _ = run(small_grid(), tracked=True)
         found = runs()
         parent = found.pop("toy")
-        assert set(found) == {cell.folder.name for cell in outcome.cells}
+        assert set(found) == {f"toy-{cell.folder.name}" for cell in outcome.cells}
         assert {run.info.status for run in [parent, *found.values()]} == {"FINISHED"}
+        text = parent.data.tags["mlflow.note.content"]
+        assert "each cell is a run below this one" in text
+        for row in compare.table.rows(outcome.cells):
+            assert f"| {row['attn']} | {row['mse']:.4f}" in text
+        assert "| skill | against none | against static | against full |" in text
+        assert "verdicts.json" in parent.data.tags["mlflow.loggedArtifacts"]
         for cell in outcome.cells:
-            child = found[cell.folder.name]
+            child = found[f"toy-{cell.folder.name}"]
             assert child.info.run_id == cell.facts["mlflow_run_id"]
             assert child.data.tags["mlflow.parentRunId"] == parent.info.run_id
             assert child.data.metrics["test_mse"] == cell.facts["mse"]

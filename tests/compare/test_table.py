@@ -266,3 +266,21 @@ def test_text(cells, tmp_path):
     assert "−none    −static  −full" in with_static
     assert max(map(len, with_static.splitlines())) <= 120
     assert max(map(len, text.splitlines())) <= 110
+
+
+def test_markdown_has_a_table_for_each_group(cells, tmp_path):
+    other = finished(tmp_path / "x", [1.0] * N, attn="full", regime="many")
+    text = table.markdown(table.rows([*cells, other]))
+    assert text.count("**small, T = 2, ") == 2
+    assert text.count("| attention | MSE | MAE | skill | against none | against full |") == 2
+    (own,) = (line for line in text.splitlines() if line.startswith("| lsh |"))
+    assert own.endswith("| worse | worse |")
+    assert "±" in own
+    assert {line.count("|") for line in text.splitlines() if "|" in line} == {7}
+
+
+def test_flat_rows_have_columns_for_verdicts(cells):
+    rows = {row["attn"]: row for row in table.flat(table.rows(cells))}
+    assert (rows["full"]["none: verdict"], rows["lsh"]["full: verdict"]) == ("better", "worse")
+    assert "full: verdict" not in rows["full"]
+    assert not any(isinstance(value, dict | list) for value in rows["lsh"].values())
