@@ -131,9 +131,10 @@ def test_what_stands_out_is_listed(tab: Tab, tmp_path: Path) -> None:
         tab.paste(frame.to_csv(index=False))
         tab.wait(SHOWN)
         listed = tab.run("[...document.querySelectorAll('#warnings li')].map((e) => e.textContent)")
-    assert len(listed) >= 4
+        warned = tab.run("[...document.querySelectorAll('.remark')].map((e) => e.textContent)")
     remarks = [str(each) for each in said if isinstance(each, Notice)]
-    assert {*listed} >= {each[0].upper() + each[1:] + "." for each in remarks}
+    assert len(listed) >= 4
+    assert {*listed} >= {*warned} == {each[0].upper() + each[1:] + "." for each in remarks}
 
 
 def test_what_a_band_covered_stands_beside_it(tab: Tab, tmp_path: Path) -> None:

@@ -315,6 +315,9 @@ function drawShares({ made_of: parts }) {
   }));
 }
 
+// The codes of notices that speak against a forecast; the others tell what was done with the input.
+const REMARKS = new Set(["short_history", "lost_to_floor", "coverage", "first_step", "unlike_training"]);
+
 function showResult() {
   const { card, prediction, answer, body, time, skipped } = state.shown;
   $("result").hidden = false;
@@ -323,7 +326,8 @@ function showResult() {
   fill($("column"), prediction.columns, $("column").value);
   $("column-field").hidden = prediction.columns.length < 2;
   const notes = skipped ? [`the newest ${card.look_back} of ${card.look_back + skipped} rows were read`] : [];
-  $("warnings").replaceChildren(...[...notes, ...answer.notices.map(({ text }) => text)].map((text) => make("li", {}, sentence(text))));
+  $("warnings").replaceChildren(...notes.map((text) => make("li", {}, sentence(text))),
+    ...answer.notices.map(({ code, text }) => make("li", { class: REMARKS.has(code) ? "remark" : "done" }, sentence(text))));
   $("legend-forecast").textContent = `forecast (${card.forecast})`;
   $("legend-band").hidden = !prediction.quantiles;
   $("values").textContent = valuesCsv("\n");

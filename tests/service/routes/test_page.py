@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
+from forecaster.notices import REMARKS
 from forecaster_service.routes.page import FILES, WEB
 from tests.colours import contrast, palettes
 from tests.service.test_app import Links
@@ -72,6 +73,13 @@ def test_the_folder_has_the_files_and_the_licence_of_what_is_not_ours(client: Te
     assert {path.name for path in Path(WEB).iterdir()} == {"index.html", *FILES}
     assert "MIT License" in client.get("/page/papaparse.LICENSE").text
     assert "License: MIT" in client.get("/page/papaparse.min.js").text[:200]
+
+
+def test_it_warns_by_the_codes_that_are_remarks() -> None:
+    script = (WEB / "page.js").read_text(encoding="utf-8")
+    codes = re.search(r"REMARKS = new Set\(\[(.*)\]\)", script)
+    assert codes
+    assert {*re.findall(r"\w+", codes[1])} == {code.value for code in REMARKS}
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
