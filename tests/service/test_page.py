@@ -166,6 +166,49 @@ def test_a_band_that_was_not_measured(tab: Tab, plain: tuple[str, Predictor]) ->
     assert tab.text("#legend-band") == "80 % band; nobody measured what it covers"
 
 
+def test_of_many_targets_some_are_drawn_and_all_are_given(tab: Tab, tmp_path: Path) -> None:
+    make_bundle(tmp_path, columns=tuple(f"c{number}" for number in range(30)))
+    with serving(tmp_path) as url, quiet(tab):
+        tab.open(url, 375)
+        assert tab.run("document.querySelectorAll('#targets button').length") == 24
+        assert tab.text("#more-targets").startswith("6 more targets stand in the list above")
+        assert tab.run("document.querySelectorAll('#column option').length") == 30
+        assert len(values(tab).columns) == 1 + 3 * 30
+        assert tab.run("document.documentElement.scrollWidth <= innerWidth")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (
+            lambda frame: frame.assign(sky=["fog", *frame["sky"][1:]]),
+            "Row 1 (line 2), column 'sky': 'fog' is none of the words that the model knows: "
+            "clear, rain.",
+        ),
+        (
+            lambda frame: frame[:-2],
+            "The model wants 'sky', 'holiday' for the 6 hours ahead, in rows at the end with no "
+            "other values; the file has 4 rows of that kind.",
+        ),
+        (
+            lambda frame: frame.assign(holiday=[*frame["holiday"][:-1], None]),
+            "column 'holiday': there is no value, but what is known ahead must be complete.",
+        ),
+        (lambda frame: frame.drop(columns="sky"), "The file lacks the column 'sky'."),
+    ],
+)
+def test_what_is_known_ahead_is_asked_for_in_the_words_of_the_file(
+    tab: Tab, tmp_path: Path, change: Any, words: str
+) -> None:
+    frame = history(make_bundle(tmp_path, model="tokens", **KINDS["words"]))
+    with serving(tmp_path) as url, quiet(tab):
+        tab.open(url)
+        assert "'sky', 'holiday' for the 6 hours ahead, too" in tab.text("#wanted")
+        tab.paste(change(frame).to_csv(index=False))
+        tab.wait(FAILED)
+        assert words in tab.text("#error")
+
+
 def test_a_short_history_can_be_taken(tab: Tab, tmp_path: Path) -> None:
     bundle = make_bundle(tmp_path)
     keep(blended(bundle, network=0.5, cycle=0.3, last=0.2), tmp_path)
