@@ -18,6 +18,8 @@ import pandas as pd
 import pytest
 
 from forecaster.client import Client
+from forecaster.datasets import Reading, reader
+from forecaster.datasets.reading import Stamps, Text
 from forecaster.errors import DataError
 from forecaster.notices import Notice
 from forecaster.predict import Predictor, keep
@@ -555,6 +557,9 @@ TABLES = {
     "unclear numbers": "\n".join(
         ["time;load;Zürich °C", *(f"2026-01-01 {i:02}:00;1,{234 + i};7" for i in range(PAST))]
     ),
+    "days or months": "\n".join(
+        ["time;load;Zürich °C", *(f"0{i}/02/2026;1,5;7" for i in range(1, 10))]
+    ),
     "unclear stamps": "\n".join(
         ["time;load;Zürich °C", *(f"01/02/2026 {i:02}:00;1,5;7" for i in range(PAST))]
     ),
@@ -567,6 +572,7 @@ REFUSED = {
     "no zone here": "has a time zone",
     "no such day": "expected a time such as",
     "unclear numbers": "'1,234' may be 1234 or 1.234.",
+    "days or months": "'01/02/2026' is 1 February 2026 or 2 January 2026",
     "unclear stamps": "'01/02/2026 00:00' is 1 February 2026 or 2 January 2026",
 }
 
@@ -621,6 +627,77 @@ class TestTables:
         assert tab.text("#error") == (
             "Row 17 (line 19), column 'Zürich °C': 'calm' is not a number."
         )
+
+
+READS = """((text, card) => {
+  try {
+    const csv = readCsv(text);
+    const decimal = decimalOf(csv, card);
+    const form = formOf(csv.rows.map((row) => row["=time"]), card, "time");
+    const times = csv.rows.map((row) => parseTime(row["=time"], form));
+    if (times.some(Number.isNaN)) throw new Refused("no time");
+    return [times, ...["a", "b"].map((name) => numbersOf(csv, csv.rows, name, card, decimal))];
+  } catch (error) {
+    if (error instanceof Refused) return error.message;
+    throw error;
+  }
+})"""
+"""What the page makes of a table: times in milliseconds and two columns, or why it refuses."""
+
+
+def a_table(rng: np.random.Generator) -> tuple[str, Reading]:
+    """A table as anybody might write it, with mistakes, and what a model knows of others."""
+    of = rng.choice
+    separator, decimal, sign = of([",", ";", "\t", "|"]), of([".", ","]), of(["", "", " €", "%"])
+    thousands = of(["", "", *{".", ",", " ", "\u202f", "'"} - {decimal}])
+    digits, size, freq = of([0, 1, 2, 3]), of([1, 50, 999, 1e6]), of(["h", "D", "MS"])
+    form = of([ISO, GERMAN, AMERICAN, "%d/%m/%Y %H:%M", "%Y/%m/%d", "%d.%m.%y"])
+
+    def number(value: float) -> str:
+        odd = rng.random()
+        if odd < 0.04:
+            return str(of(["", "n/a", "-", "NaN"]))
+        if odd < 0.043:
+            return str(of(["x", "1,2,3", "12.34.56", "1.5e3", "true", "--5"]))
+        text = f"{abs(value):,.{digits}f}".translate({ord(","): thousands, ord("."): decimal})
+        return ("-" if value < 0 else "") + text + sign
+
+    lines = [separator.join(("time", "a", "b"))]
+    for stamp in pd.date_range(of(["2026-01-28", "2026-02-01"]), periods=of([4, 30]), freq=freq):
+        cells = [f"{stamp:{form}}", number(rng.normal(0, size)), number(rng.uniform(0, 50))]
+        lines.append(separator.join(f'"{each}"' if separator in each else each for each in cells))
+    known = Text(separator=of([",", ";"]), decimal=of([".", ",", ""]))
+    reading = Reading(
+        time="time", targets=("a", "b"), freq=str(freq), timezone="naive", panel=False,
+        policy="resample", text=of([None, known]), seasons=(1,),
+        stamps=of([None, Stamps("iso"), Stamps("day-first"), Stamps("month-first")]),
+    )  # fmt: skip
+    return "\n".join([*lines, ""]), reading
+
+
+def test_any_table_is_read_as_the_reader_reads_it(tab: Tab, two: str, tmp_path: Path) -> None:
+    rng, read = np.random.default_rng(0), 0
+    tab.open(two)
+    for _ in range(300):
+        text, reading = a_table(rng)
+        (tmp_path / "table.csv").write_text(text, encoding="utf-8")
+        card = json.dumps({"freq": reading.freq, "reading": reading.to_dict()})
+        found = tab.run(f"{READS}({json.dumps(text)}, {card})")
+        series, why = None, ""
+        try:
+            series = reader.history(tmp_path / "table.csv", reading).series
+        except DataError as error:
+            why = str(error)
+        if "no value at all" in why:  # which the service tells the page
+            continue
+        assert isinstance(found, str) == (series is None), (text, found, why)
+        if series is not None and len(found[0]) == len(series.times):
+            stamps = series.times.astype("datetime64[ms]").astype("int64")
+            assert found[0] == stamps.to_list(), text
+            numbers = np.array(found[1:], dtype=np.float64).T
+            np.testing.assert_allclose(series.values, numbers, rtol=1e-6, err_msg=text)
+            read += 1
+    assert read > 100
 
 
 @pytest.mark.parametrize("width", [1280, 375])

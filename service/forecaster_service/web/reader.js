@@ -86,6 +86,15 @@ function span(steps, freq) {
   return /^\d/.test(name) ? `${steps} steps of ${name}` : `${steps} ${name}${steps === 1 ? "" : "s"}`;
 }
 
+// Whether times, at least three, are one step apart: of a fixed length, or of whole months.
+function isEven(found) {
+  const times = [...new Set(found)].sort((a, b) => a - b);
+  const months = times.map((time) => 12 * new Date(time).getUTCFullYear() + new Date(time).getUTCMonth());
+  const rests = times.map((time) => time - Date.UTC(new Date(time).getUTCFullYear(), new Date(time).getUTCMonth()));
+  const same = (list) => list.every((each, i) => i < 2 || each - list[i - 1] === list[1] - list[0]);
+  return times.length > 2 && (same(times) || (same(months) && rests.every((rest) => rest === rests[0])));
+}
+
 // The form of all stamps: that of the model's data where they have it, else the one that they fit.
 function formOf(texts, card, column) {
   const stamps = [...new Set(texts.map((text) => text.trim()).filter(Boolean))];
@@ -97,10 +106,7 @@ function formOf(texts, card, column) {
   const orders = ["day-first", "month-first"].filter((form) => share(form) >= 0.5);
   const good = orders.filter(fits);
   if (good.length < 2) return good[0] || orders[0] || "iso";
-  const even = good.filter((form) => {
-    const times = stamps.map((text) => parseTime(text, form)).filter((time) => !Number.isNaN(time)).sort((a, b) => a - b);
-    return times.length > 2 && times.every((time, i) => Math.abs(time - later(times[0], i, card.freq)) <= 1);
-  });
+  const even = good.filter((form) => isEven(stamps.map((text) => parseTime(text, form)).filter((time) => !Number.isNaN(time))));
   if (even.length === 1) return even[0];
   const unsure = stamps.find((text) => parseTime(text, good[0]) !== parseTime(text, good[1]));
   if (unsure === undefined) return good[0];
