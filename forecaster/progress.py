@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, TaskProgressColumn, TimeElapsedColumn
@@ -14,7 +15,9 @@ Say = Callable[[str], None]
 
 
 class Bar:
-    """A bar on stderr while it is open, where that is a terminal; it leaves nothing behind.
+    """A bar while it is open, on a terminal's stderr or in a notebook; it leaves nothing behind.
+
+    A notebook needs ipywidgets for it.
 
     `total` steps, of which `done` are done. By default percent, time and what is under way stand
     beside the bar; `columns` are others, as rich takes them. One that is not `shown` is silent.
@@ -42,7 +45,8 @@ class Bar:
         self._progress.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def __enter__(self) -> "Bar":
-        if sys.stderr.isatty():
+        notebook = self._progress.console.is_jupyter and find_spec("ipywidgets")
+        if sys.stderr.isatty() or notebook:
             self._progress.start()
         return self
 

@@ -219,6 +219,6 @@ def column_figure(metrics: dict[str, Any]) -> "Figure":
 
 
 def _figure(width: float, height: float) -> "Figure":
-    from matplotlib.figure import Figure
+    from forecaster.evaluate.drawing import Drawing
 
-    return Figure(figsize=(width, height), layout="constrained")
+    return Drawing(figsize=(width, height), layout="constrained")

@@ -35,7 +35,11 @@ MODELS = (
 )
 SHORT = {"epochs": 1, "batch": 64, "stride": 8, "lr": 0.003}
 
-pytestmark = [pytest.mark.slow, pytest.mark.parametrize("seed", [0, 1])]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.parametrize("seed", [0, 1]),
+    pytest.mark.timeout(300 + 2 * TRIES),
+]
 
 
 def replaced(document, chance):

@@ -1,0 +1,90 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: py:percent
+#   kernelspec:
+#     display_name: Python 3
+#     name: python3
+# ---
+
+# %% [markdown]
+# # A panel, what is known ahead, and scenarios
+#
+# Pedestrians counted by the hour at three places in Melbourne (`pip install
+# 'attention-forecaster[all,sample]'`). One model forecasts all of them. It is told which days
+# are public holidays, which is known ahead, and then asked: what if tomorrow were one?
+
+# %%
+from importlib.resources import files
+
+import holidays
+import pandas as pd
+
+from forecaster import Forecaster
+
+raw = pd.read_csv(files("tsdata") / "fpp3" / "pedestrian.csv")
+free = holidays.country_holidays("AU", subdiv="VIC", years=(2014, 2015, 2016, 2017))
+panel = pd.DataFrame(
+    {
+        "unique_id": raw["Sensor"],
+        "ds": pd.to_datetime(raw["Date_Time"]),
+        "y": raw["Count"].astype(float),
+        "holiday": [float(day in free) for day in raw["Date"]],
+    }
+)
+panel = panel[panel["unique_id"] != "Birrarung Marr"]  # months of it are missing
+panel.groupby("unique_id")["y"].describe().round(0)
+
+# %% [markdown]
+# Some hours are missing. Nothing is filled in behind your back: the model refuses such gaps
+# until it is told what to do about them.
+
+# %%
+from forecaster.errors import ForecasterError
+
+choices = {
+    "attention": "full",
+    "horizon": 24,
+    "lookback": 168,
+    "target": "y",
+    "future_covariates": "holiday",
+    "epochs": 2,
+    "seed": 0,
+    "options": {"train.stride": 6},
+}
+try:
+    Forecaster(**choices).fit(panel)
+except ForecasterError as error:
+    print(error)
+
+# %%
+model = Forecaster(policy="fill", **choices).fit(panel)
+model
+
+# %% [markdown]
+# The hours after the data, as they will be and as if they were a public holiday:
+
+# %%
+last = panel["ds"].max()
+hours = pd.date_range(last, periods=25, freq="h")[1:]
+usual = pd.DataFrame(
+    [(name, hour, 0.0) for name in panel["unique_id"].unique() for hour in hours],
+    columns=["unique_id", "ds", "holiday"],
+)
+free_day = usual.assign(holiday=1.0)
+as_usual, as_holiday = (model.predict(future=each) for each in (usual, free_day))
+change = as_holiday["y"] - as_usual["y"]
+change.groupby(as_usual["unique_id"]).sum().round(0)
+
+# %%
+model.plot(
+    future={"a working day": usual, "a public holiday": free_day},
+    series="Southern Cross Station",
+)
+
+# %% [markdown]
+# A railway station loses its commuters; the model learned that from some twenty holidays, so
+# take the size with care. What such a model is worth at several dates:
+
+# %%
+model.cross_validate(panel, cutoffs=2).round(3)
