@@ -46,12 +46,14 @@ service = subprocess.Popen(
     stderr=subprocess.DEVNULL,
 )
 client = Client(f"http://127.0.0.1:{port}")
-for _ in range(120):
+cards = []
+while not cards:
+    time.sleep(0.5)
     try:
-        (card,) = client.models()
-        break
+        cards = client.models()
     except UnavailableError:
-        time.sleep(0.5)
+        assert service.poll() is None, "the service ended"
+(card,) = cards
 card["name"], card["horizon"], card["attn"]
 
 # %% [markdown]
@@ -59,7 +61,7 @@ card["name"], card["horizon"], card["attn"]
 
 # %%
 history = demand.tail(504)
-served = client.predict(history, levels=(0.1, 0.9))
+served = client.predict(history, levels=(0.1, 0.9)).set_index("Time")
 here = model.predict(history, levels=(0.1, 0.9))
 error = (served - here).abs().to_numpy().max() / demand["Demand"].std()
 assert error < 1e-5, "the same request, the same forecast"
