@@ -36,13 +36,17 @@ above (worse), or contains it (=); ~: borderline, an end is nearer to zero than 
 80 %: the difference that would have got a verdict with this probability.
 (full): amounts to full attention at these lengths, so no verdict."""
 
-SUMMARY = """\
-How the error of the network depends on the attention, all else held fixed. MSE and MAE are means ±
-standard deviations over seeds. Against the same with the attention `none`, `static` or `full`:
-better or worse where the paired 95 % interval of the MSE difference does not contain zero, after
-Holm's correction; = where it does, =^ where only the correction says so; ~ borderline. (full)
-amounts to full attention at these lengths. All of it is in `table.txt` and `tables/verdicts.json`,
-and each cell is a run below this one."""
+SUMMARY = (
+    "How the network's error depends on the attention, all else held fixed. Each cell is a run "
+    "below this one; `table.txt` has costs, too."
+)
+READING = (
+    "MSE and MAE: mean ± standard deviation over seeds. *better*, *worse*: the paired 95 % "
+    "interval of the MSE difference lies below or above zero, after Holm's correction; =: it "
+    "contains zero; =^: it does by the correction alone; ~: borderline; (full): amounts to full "
+    "attention at these lengths, so no verdict."
+)
+"""What stands above and below the tables of `markdown`."""
 
 
 def rows(cells: Sequence[Finished]) -> list[Row]:
@@ -221,7 +225,7 @@ def markdown(rows: Sequence[Row]) -> str:
             cells += [verdict(row, name) for name in names]
             lines.append(f"| {' | '.join(cells)} |")
         parts.append("\n".join(lines))
-    return "\n\n".join(parts)
+    return "\n\n".join([*parts, READING])
 
 
 def flat(rows: Sequence[Row]) -> list[Row]:
