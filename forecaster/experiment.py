@@ -149,7 +149,8 @@ def run(
         logged = tracked.log_model(
             folder, name, ahead.example, ahead.predict(ahead.example), bundle.horizon, tags
         )
-        tracked.metrics(pages.headline(metrics), logged)
+        figures = {**pages.headline(metrics), "parameters": parameters(ready.model)}
+        tracked.metrics(figures, logged)
         tracked.tables(pages.tables(bundle, loaded.origins))
         tracked.text("metrics.json", json.dumps(metrics, indent=1))
         registered = ""
@@ -344,10 +345,7 @@ def _about(ready: Ready, team: Team) -> dict[str, Any]:
 def _notes(loaded: Loaded, ready: Ready) -> tuple[dict[str, str], dict[str, str]]:
     config, data = ready.problem.config, loaded.config.data
     wanted = config.data.name if config.data.is_file else load_card(data.name).name
-    params = {
-        **pages.params(config, pages.chosen(loaded)),
-        "model.parameters": str(parameters(ready.model)),
-    }
+    params = pages.params(config, pages.chosen(loaded))
     tags = {
         "attn": config.attn.name,
         "attn.effective": summarise(ready.model.effective()),

@@ -113,14 +113,13 @@ VIEW = "attention"
 """The view of an experiment's runs that opens: the table by which attentions are compared."""
 VIEWS = "mlflow.sharedViewState."
 """How the tags of an experiment begin in which MLflow's page keeps views that somebody saved."""
-COLUMNS = (
-    *("tags.`attn`", "tags.`data`", "tags.`horizon`"),
-    *(f"metrics.`{name}`" for name in (
-        "network_test_mse", "test_mse", "test_mae", "skill", "coverage_80", "train_seconds",
-        "windows_per_second", "peak_mib",
-    )),
-)  # fmt: skip
-"""What that table shows."""
+COLUMNS = {
+    "tags.`attn`": 80, "tags.`data`": 100, "tags.`horizon`": 80,
+    "metrics.`network_test_mse`": 150, "metrics.`test_mse`": 100, "metrics.`test_mae`": 100,
+    "metrics.`skill`": 100, "metrics.`coverage_80`": 110, "metrics.`train_seconds`": 120,
+    "metrics.`windows_per_second`": 160, "metrics.`peak_mib`": 100,
+}  # fmt: skip
+"""What that table shows, and the width of each column."""
 OWN_ID = "%run%"
 """Stands in a description for MLflow's id of the run, which nobody knows before it is told."""
 PICTURE, PICTURE_DPI = "picture.png", 60
@@ -1194,7 +1193,8 @@ def _experiment(client: MlflowClient, uri: str, name: str) -> str:
 
 def _view() -> dict[str, str]:
     """The tag in which MLflow's page keeps the view VIEW."""
-    state = {"selectedColumns": COLUMNS, "columnOrder": COLUMNS}
+    columns = [*COLUMNS]
+    state = {"selectedColumns": columns, "columnOrder": columns, "columnWidths": COLUMNS}
     view = {"name": VIEW, "createdAt": _now(), "state": json.dumps(state)}
     return {f"{VIEWS}{VIEW}": json.dumps(view)}
 

@@ -1034,12 +1034,17 @@ def test_a_server_keeps_runs_models_and_registrations(
     with track.start(RunConfig(), "toy", {}) as run:
         run.report({"loss": 1.0}, 1)
         run.text("config.yaml", "a: 1")
+        run.describe("It wins.", picture=Figure())
         forecast = forecaster.predict(example)
         handle = run.log_model(home / "some bundle", "toy", example, forecast, HORIZON, {})
         run.metrics({"test_mse": 0.5}, handle)
         made = run.register(handle, NAME, [0.5] * 4, TASK)
         model = run.model_id(handle)
     assert run.ui_command.startswith(f"{address}/#/experiments/")
+    text = MlflowClient(address).get_run(run.id).data.tags["mlflow.note.content"]
+    (link,) = re.findall(r"!\[forecast\]\((.*)\)", text)
+    with urlopen(f"{address}/{link}") as picture:
+        assert picture.read(8) == b"\x89PNG\r\n\x1a\n"
     assert made.champion
     assert track.champions() == [NAME]
     assert MlflowClient(address).get_run(run.id).info.status == "FINISHED"

@@ -217,7 +217,7 @@ class _Tracker:
             return cell
         tags = {**self.called, **{key: str(facts[key]) for key in TAGS}}
         config = self.configs[name]
-        own = {key: str(facts[key]) for key in ("regime", "steps", "parameters")}
+        own = {key: str(facts[key]) for key in ("regime", "steps")}
         try:
             called, above = f"{tags['grid']}-{name}", self.run.id
             with track.start(config, called, tags, parent=above, say=self.say) as run:
@@ -254,6 +254,7 @@ def _measured(facts: dict[str, Any]) -> dict[str, float]:
         "test_mae": facts["mae"],
         "skill": 1 - facts["mse"] / best if best > 0 else None,
         "validation_mse": facts["validation_mse"],
+        "parameters": facts["parameters"],
         **{key: facts.get(key) for key in (metric.name for metric in shown(Cost, "tracker"))},
     }
     return {key: value for key, value in found.items() if value is not None}

@@ -42,9 +42,9 @@ SUMMARY = (
 )
 READING = (
     "MSE and MAE: mean ± standard deviation over seeds. *better*, *worse*: the paired 95 % "
-    "interval of the MSE difference lies below or above zero, after Holm's correction; =: it "
-    "contains zero; =^: it does by the correction alone; ~: borderline; (full): amounts to full "
-    "attention at these lengths, so no verdict."
+    "interval of the MSE difference lies below or above zero, after Holm's correction for many "
+    "verdicts; =: it contains zero; =^: it does not, but may by chance; ~: borderline; (full): "
+    "amounts to full attention at these lengths, so no verdict."
 )
 """What stands above and below the tables of `markdown`."""
 

@@ -162,7 +162,7 @@ class TestTracking:
         assert set(found) == {f"toy-{cell.folder.name}" for cell in outcome.cells}
         assert {run.info.status for run in [parent, *found.values()]} == {"FINISHED"}
         text = parent.data.tags["mlflow.note.content"]
-        assert "each cell is a run below this one" in text
+        assert "Each cell is a run below this one" in text
         for row in compare.table.rows(outcome.cells):
             assert f"| {row['attn']} | {row['mse']:.4f}" in text
         assert "| skill | against none | against static | against full |" in text
