@@ -347,12 +347,10 @@ def _notes(loaded: Loaded, ready: Ready) -> tuple[dict[str, str], dict[str, str]
     wanted = config.data.name if config.data.is_file else load_card(data.name).name
     params = pages.params(config, pages.chosen(loaded))
     tags = {
-        "attn": config.attn.name,
+        **pages.tags(config),
         "attn.effective": summarise(ready.model.effective()),
-        "data": config.data.label,
         "data.digest": ready.problem.digest,
         "data.instead_of": wanted if wanted != config.data.name else "",
-        "horizon": str(config.window.horizon),
         "config": loaded.file,
         "device": ready.device,
         "git.commit": resources.commit(),

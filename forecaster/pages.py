@@ -50,6 +50,12 @@ def params(config: "RunConfig", chosen: Iterable[str]) -> dict[str, str]:
     }
 
 
+def tags(config: "RunConfig") -> dict[str, str]:
+    """What runs are grouped by."""
+    data, horizon = config.data.label, str(config.window.horizon)
+    return {"attn": config.attn.name, "data": data, "horizon": horizon}
+
+
 def chosen(loaded: "Loaded") -> list[str]:
     """The values that came from the user: not by default, nor from a file in configs/."""
     shipped = str(resources.configs())

@@ -284,7 +284,7 @@ class _Tracker:
             return
         try:
             own = f"{self.name}-{trial.number}"
-            tags, above = {"tune": self.name}, self.run.id
+            tags, above = {"tune": self.name, **pages.tags(config)}, self.run.id
             with track.start(config, own, tags, parent=above, say=self.say) as run:
                 run.params(pages.params(config, trial.values))
                 run.metrics({"validation_mse": trial.validation_mse, "seconds": trial.seconds})

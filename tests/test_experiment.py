@@ -201,6 +201,8 @@ class TestResume:
         assert tracked.info.run_name == again.name == name
         losses = client.get_metric_history(again.run_id, "train_loss")
         assert [point.step for point in losses] == [1, 2], "none is told twice"
+        own = client.get_metric_history(again.run_id, "network_test_mse")
+        assert [point.step for point in own] == [-1, 0]
 
     def test_nor_is_the_refit(self, refitted, monkeypatch):
         name = self.end_early(monkeypatch, "keep", refit=True)

@@ -9,6 +9,7 @@ import yaml
 from forecaster import tune
 from forecaster.config import load
 from forecaster.errors import ConfigError, ForecasterError, UnavailableError, UsageError
+from forecaster.track import MlflowClient  # by way of track, which silences MLflow first
 from forecaster.tune import Range, read_space
 from forecaster.workers import FailedError
 from tests import small
@@ -36,12 +37,14 @@ def judged(monkeypatch):
     return asked
 
 
-def search(space=SPACE, name="toy", trials=4, limit=None, storage=None, sets=(), say=print):
+def search(
+    space=SPACE, name="toy", trials=4, limit=None, storage=None, sets=(), say=print, tracked=False
+):
     def loading(more):
         return load("small.yaml", [*sets, *more], {"horizon": 5}, {})
 
     return tune.run(
-        loading, space, name, say, trials=trials, limit=limit, storage=storage, tracked=False
+        loading, space, name, say, trials=trials, limit=limit, storage=storage, tracked=tracked
     )
 
 
@@ -166,3 +169,20 @@ def small_error(values):
     windows = problem.training("cpu"), problem.stopping("cpu")
     own = problem.config
     return fit(model, *windows, own.train, device="cpu", seed=own.seed).validation_mse
+
+
+def test_each_trial_is_a_run_below_that_of_the_search(judged):
+    found = search(trials=2, tracked=True)
+    runs = MlflowClient(f"sqlite:///{Path.cwd()}/mlflow.db").search_runs(["1"])
+    parent, first, second = sorted(runs, key=lambda run: run.info.run_name)
+    assert [run.info.run_name for run in (parent, first, second)] == ["toy", "toy-0", "toy-1"]
+    for run, trial in zip(
+        (first, second), sorted(found.trials, key=lambda each: each.number), strict=True
+    ):
+        assert run.data.tags["mlflow.parentRunId"] == parent.info.run_id
+        assert run.data.metrics["validation_mse"] == trial.validation_mse
+        assert {key: float(run.data.params[key]) for key in SPACE} == trial.values
+        assert len(run.data.params) < 16
+        wanted = {"tune": "toy", "attn": "prob", "data": "small", "horizon": "5"}
+        assert wanted.items() <= run.data.tags.items()
+    assert found.ui_command.startswith("mlflow ui")

@@ -3,7 +3,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from forecaster.cli.output import draw, print_json, say, write
+from forecaster.cli.output import draw, print_json, print_pages, say, write
 from forecaster.errors import StorageError, UsageError
 
 
@@ -11,6 +11,17 @@ def test_results_go_to_stdout_and_all_else_to_stderr(capsys):
     print_json({"a": [1]})
     say("wait")
     assert capsys.readouterr() == ('{\n "a": [\n  1\n ]\n}\n', "wait\n")
+
+
+def test_what_to_type_and_what_to_open_then(capsys):
+    print_pages("runs", "mlflow ui\nhttp://127.0.0.1:5000/")
+    print_pages("runs", "https://host/#/experiments")
+    print_pages("runs", "")
+    assert capsys.readouterr().out.splitlines() == [
+        "runs     mlflow ui",
+        "open     http://127.0.0.1:5000/",
+        "runs     https://host/#/experiments",
+    ]
 
 
 def test_what_json_does_not_know_is_never_printed():
