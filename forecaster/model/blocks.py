@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from forecaster.attention.base import Attention
+from forecaster.attention.common.kernels import at_least_one
 from forecaster.model.dropout import Dropout
 from forecaster.model.embedding import circular_conv
 from forecaster.shapes import Bool, Float
@@ -20,6 +21,7 @@ class FeedForward(nn.Sequential):
     """W2 drop(act(W1 x)), position by position (Vaswani et al. 2017, sec. 3.3)."""
 
     def __init__(self, width: int, inner: int, dropout: float, activation: Activation) -> None:
+        at_least_one(feed_forward=inner)
         act = nn.GELU() if activation == "gelu" else nn.ReLU()
         drop = Dropout(dropout, inplace=activation == "gelu")  # ReLU's gradient reads its result
         super().__init__(nn.Linear(width, inner), act, drop, nn.Linear(inner, width))

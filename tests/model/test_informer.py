@@ -116,6 +116,7 @@ def test_every_encoder_of_a_stack_reaches_the_forecast(drop: int) -> None:
         ({}, {"encoder_layers": 0}, "got layers=0"),
         ({}, {"encoder_layers": ()}, "got encoders=0"),
         ({}, {"decoder_layers": 0}, "got decoder_layers=0"),
+        ({}, {"feed_forward": 0}, "got feed_forward=0"),
         ({}, {"width": 9, "heads": 3}, "even width, got width=9"),
         ({}, {"width": 8, "heads": 3}, "got width=8, heads=3"),
     ],

@@ -277,6 +277,7 @@ def test_every_parameter_learns_from_the_second_step_on() -> None:
         ({}, {"parts": 0}, "got parts=0"),
         ({"past": 5}, {}, "got window.past=5, season=6"),
         ({}, {"encoder_layers": 0}, "got encoder_layers=0"),
+        ({}, {"feed_forward": 0}, "got feed_forward=0"),
         ({}, {"heads": 4}, "got width=6, heads=4"),
     ],
 )
