@@ -19,6 +19,8 @@ TRACKING = "sqlite:///mlflow.db"
 
 UI = "http://127.0.0.1:5000"
 """Where `mlflow ui` can be opened."""
+TRAINING = "workflowType=machine_learning"
+"""What makes MLflow's pages show trained models; they begin with generative ones."""
 
 
 def is_bundle(folder: Path) -> bool:
@@ -74,9 +76,9 @@ def without_password(uri: str) -> str:
     return uri if uri.startswith("sqlite:") else re.sub(r"//.*@", "//***@", uri)
 
 
-def ui(uri: str, page: str = "/") -> str:
+def ui(uri: str, page: str = "") -> str:
     """What to type where no server runs, and on a line of its own the address to open then."""
-    shown = without_password(uri)
+    shown, page = without_password(uri), page or f"/#/experiments?{TRAINING}"
     if uri.startswith(("http://", "https://")):
         return f"{shown.rstrip('/')}{page}"
     return f"mlflow ui --backend-store-uri {shlex.quote(shown)}\n{UI}{page}"

@@ -83,7 +83,14 @@ from forecaster import contest, extras, signals, spools
 from forecaster.errors import ForecasterError, Stopped, StorageError, UnavailableError, UsageError
 from forecaster.lookup import did_you_mean, model_reference
 from forecaster.progress import Say
-from forecaster.resources import PACKAGE, TRACKING, tracking_uri, ui, without_password
+from forecaster.resources import (
+    PACKAGE,
+    TRACKING,
+    TRAINING,
+    tracking_uri,
+    ui,
+    without_password,
+)
 from forecaster.spools import END, Sender, Spool
 
 if TYPE_CHECKING:
@@ -973,7 +980,7 @@ def ui_command(uri: str, state: Mapping[str, str]) -> str:
     """As `resources.ui`, of the table of runs."""
     if "experiment" not in state:
         return f"{without_password(uri)} after {SYNC}"
-    view = f"workflowType=machine_learning&viewStateShareKey={VIEW}"
+    view = f"{TRAINING}&viewStateShareKey={VIEW}"
     return ui(uri, f"/#/experiments/{state['experiment']}/runs?{view}")
 
 

@@ -261,7 +261,8 @@ class TestTheSameAgain:
         assert (found.folder, found.run_id, found.name) == (first.folder, first.run_id, first.name)
         assert found.to_dict() == {**first.to_dict(), "ui": found.ui_command}
         assert found.ui_command == (
-            "mlflow ui --backend-store-uri sqlite:///mlflow.db\nhttp://127.0.0.1:5000/"
+            "mlflow ui --backend-store-uri sqlite:///mlflow.db\n"
+            "http://127.0.0.1:5000/#/experiments?workflowType=machine_learning"
         )
         assert shown == [first.metrics["test"]]
         assert said[-1].startswith(f"{first.folder} is the same: ")
