@@ -39,6 +39,8 @@ from forecaster.lookup import did_you_mean, find
 from forecaster.model import ForecastModel, TokenInformer
 from forecaster.problem import Problem, find_data, make_problem
 
+MEMBER = re.compile(r"constrained-\w+|[\w-]+\[.*\]")
+"""Pydantic's names of the members of a union, such as list[str] or constrained-int."""
 REFERENCES = ("full", *CONTROLS)
 """What stands in every table."""
 BUDGET_MARGIN = 0.05
@@ -174,11 +176,14 @@ def define(values: Mapping[str, Any], changes: Mapping[str, Any], where: str) ->
         return Definition.model_validate(values)
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
-    # without pydantic's names of the members of a union, such as list[str] or constrained-int
-    location = [str(part) for part in problem["loc"] if not re.search(r"[\[-]", str(part))]
+    *above, last = (str(part) for part in problem["loc"])
+    unknown = problem["type"] == "extra_forbidden"
+    location = [part for part in above if not MEMBER.fullmatch(part)]
+    if unknown or not MEMBER.fullmatch(last):
+        location.append(last)
     sections: list[type[Section]] = [Definition, Protocol, Protocol, Regime]
     hint = f", got {problem['input']!r}"
-    if problem["type"] == "extra_forbidden":
+    if unknown:
         known = list(sections[len(location) - 1].model_fields)
         hint = f".{did_you_mean(location[-1], known)} Known here: {', '.join(known)}."
     message = problem["msg"][:1].lower() + problem["msg"][1:]

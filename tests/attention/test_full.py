@@ -53,6 +53,7 @@ def test_a_mask_without_holes_is_no_mask() -> None:
     assert torch.equal(full_attention(q, k, v, key_mask=mask), full_attention(q, k, v))
 
 
+@pytest.mark.filterwarnings("ignore:.*Profiler clears events")  # of torch 2.10
 def test_unequal_widths_do_not_build_the_matrix() -> None:
     q, k, v = inputs(1, 1, 4096, 4096, width=4, value_width=8, dtype=torch.float32)
     with torch.profiler.profile(profile_memory=True) as profile:

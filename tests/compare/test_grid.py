@@ -55,6 +55,7 @@ class TestDefine:
         ("changes", "message"),
         [
             ({"horizon": [5]}, "toy.yaml: horizon: .*Did you mean 'horizons'"),
+            ({"dat-": ["ETTh1"]}, "dat-: .*Did you mean 'data'"),
             ({"protocol.epochs": 3}, "protocol.epochs: .*Known here: config, set, steps, regimes"),
             ({"protocol.regimes": {"x": {"sets": []}}}, r"regimes.x.sets: .*Did you mean 'set'"),
             ({"protocol.regimes": {"a-b": {}}}, "a-b"),
