@@ -3,6 +3,9 @@
 import re
 import subprocess
 import sys
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -11,9 +14,11 @@ import yaml
 
 from forecaster import cli
 from forecaster.attention import ATTENTIONS, Place
+from tests.browser import READY, complaints, wants_chromium
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = {path.name for path in (ROOT / "docs").glob("*.md")}
+SCHEMES = {"light": "default", "dark": "slate"}
 SITE = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
 
 
@@ -84,14 +89,19 @@ class TestTheAttentionOfYourOwn:
         assert hidden.isfinite().all()
 
 
-@pytest.mark.slow
-def test_it_is_built_without_a_warning_and_fetches_nothing():
+@pytest.fixture(scope="module")
+def site():
+    """The folder of the site, which is built without a warning."""
     done = subprocess.run(
         ["zensical", "build", "--clean", "--strict"], cwd=ROOT, capture_output=True, text=True,
         check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    site = ROOT / SITE["site_dir"]
+    return ROOT / SITE["site_dir"]
+
+
+@pytest.mark.slow
+def test_it_is_whole_and_fetches_nothing(site):
     for name in PAGES - {"index.md"}:
         assert (site / name.removesuffix(".md") / "index.html").is_file()
     for page in site.rglob("*.html"):
@@ -102,3 +112,27 @@ def test_it_is_built_without_a_warning_and_fetches_nothing():
     reference = (site / "api" / "index.html").read_text()
     for what in ("forecaster.estimator.Forecaster.fit", "forecaster.client.Client.predict"):
         assert f'id="{what}"' in reference
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *_):
+        pass
+
+
+@pytest.mark.slow
+@wants_chromium
+@pytest.mark.parametrize("width", [1280, 375])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing(site, tab, width, scheme):
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(site))) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        for page in ("", "api/", "results/"):
+            address = f"http://127.0.0.1:{server.server_port}/{page}"
+            tab.open(address, width, scheme, READY)
+            tab.run("localStorage.clear()")  # where the theme keeps a scheme
+            shown = f"document.body?.dataset.mdColorScheme === '{SCHEMES[scheme]}'"
+            tab.open(address, width, scheme, f"{READY} && {shown}")
+            tab.wait("[...document.querySelectorAll('.md-code__nav')].every((n) => n.ariaLabel)")
+            assert complaints(tab) == []
+            assert tab.run("document.documentElement.scrollWidth <= innerWidth")
+        server.shutdown()
