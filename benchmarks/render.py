@@ -722,7 +722,8 @@ def length() -> str:
         lines += [f"\nNot measured further: {name}, {why}." for name, why in skipped.items()]
         tables += ["\n".join(lines)]
         if (ROOT / "docs" / "pictures" / f"{_length_file(document)}.png").exists():
-            tables.append(f"![](pictures/{_length_file(document)}.png)")
+            file = f"pictures/{_length_file(document)}.png"
+            tables.append(f"![Time and memory of a training step against P]({file})")
     return "\n\n".join(tables) or NONE
 
 
@@ -785,7 +786,10 @@ def curves() -> str:
     parts = []
     for file in sorted((ROOT / "benchmarks" / "results").glob("curves-*.json")):
         document = json.loads(file.read_text())
-        parts += [f"![](pictures/{file.stem}.png)", f"```text\n{bench.tables(document)}\n```"]
+        parts += [
+            f"![Time and memory against the length](pictures/{file.stem}.png)",
+            f"```text\n{bench.tables(document)}\n```",
+        ]
     return "\n\n".join(parts) or "No machine's figures are kept here yet."
 
 

@@ -96,7 +96,8 @@ def test_curves_are_shown_as_the_command_prints_them(
     }  # fmt: skip
     (results / "curves-2-threads.json").write_text(json.dumps(document))
     shown = render.curves()
-    assert shown.startswith("![](pictures/curves-2-threads.png)\n\n```text\nforward and backward")
+    picture = "![Time and memory against the length](pictures/curves-2-threads.png)"
+    assert shown.startswith(f"{picture}\n\n```text\nforward and backward")
     assert "1.25" in shown
 
 
@@ -528,7 +529,7 @@ class TestPictures:
         sections = dict(re.findall(r"^### (\S+)\n(.*?)(?=^##)", text, re.MULTILINE | re.DOTALL))
         assert set(sections) == set(ATTENTIONS)
         for name in bench.choose("all"):
-            assert f"![](pictures/{name}.png)" in sections[name]
+            assert f"](pictures/{name}.png)" in sections[name]
             assert len(sections[name].split()) > 30
             assert (DOCS / "pictures" / f"{name}.png").stat().st_size < 40_000
 
