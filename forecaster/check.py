@@ -1,4 +1,4 @@
-"""What a file of one's own holds and what training would make of it, before any training."""
+"""What a file holds and what training would make of it, before any training."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple

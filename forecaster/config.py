@@ -75,7 +75,7 @@ class _RuleError(ValueError):
 _OF_FILES = (
     "time", "stamps", "decimal", "separator", "id", "panel", "freq", "seasons", "static", "split",
 )  # fmt: skip
-"""What says how to read a file of one's own, and is known of a card."""
+"""What says how to read your file, and is known of a card."""
 
 
 class DataConfig(Section):

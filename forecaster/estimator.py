@@ -38,7 +38,7 @@ class Forecaster:
     """A forecaster of long sequences whose attention is one choice among many.
 
     Every parameter is the option of `forecaster train` with its name, and None leaves the choice
-    to the configuration: `config`, a name in configs/ or a YAML file, by default that for one's own
+    to the configuration: `config`, a name in configs/ or a YAML file, by default that for your own
     data. `options` are any other values by their dotted names, as `--set` takes them:
     {"train.lr": 0.0003}. The columns of a frame have the roles that they are given by `target`,
     `past_covariates`, `future_covariates`, `static`, `time` and `id`, and those that are found

@@ -24,7 +24,7 @@ def resolve(*sets, **flags):
 
 
 class TestFindData:
-    """Which data a run uses when the wanted ones are not to be had."""
+    """Which data a run uses when the wanted ones cannot be found."""
 
     @pytest.fixture(autouse=True)
     def cards(self, monkeypatch):
@@ -36,7 +36,7 @@ class TestFindData:
         def fail(card, path=None, *chosen):
             if card.name == "vic_elec" and path is None:
                 return read(card, path, *chosen)
-            raise UnavailableError(f"{card.name} is not to be had. Ways out: several.")
+            raise UnavailableError(f"{card.name} cannot be found. What helps: several.")
 
         monkeypatch.setattr(reader, "read_card", fail)
 
@@ -48,7 +48,7 @@ class TestFindData:
         config, dataset, said = self.find(attn="full")
         assert config.data.name == dataset.name == "vic_elec"
         assert dataset.columns == ("Demand", "Temperature")
-        assert "ETTh1 is not to be had. Ways out: several." in said
+        assert "ETTh1 cannot be found. What helps: several." in said
         assert "This run uses vic_elec instead of ETTh1" in said
         assert "default.yaml says so" in said
 
@@ -64,7 +64,7 @@ class TestFindData:
         ids=str,
     )
     def test_what_the_user_named_never_does(self, how):
-        with pytest.raises(UnavailableError, match=r"ETTh1 is not to be had"):
+        with pytest.raises(UnavailableError, match=r"ETTh1 cannot be found"):
             self.find(*how.pop("sets", []), **how)
 
     def test_names_are_spelt_as_on_the_card(self):

@@ -1,1 +1,1 @@
-"""Which attention to take: by a budget of time and memory, and by what one's own data are like."""
+"""Which attention to take: by a budget of time and memory, or by what your data are like."""

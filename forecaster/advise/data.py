@@ -1,4 +1,4 @@
-"""Which attention suits one's own data, by the regimes that they resemble (compare/regimes.py)."""
+"""Which attention suits your data, by the regimes that they resemble (compare/regimes.py)."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -258,7 +258,7 @@ def told(facts: Facts) -> list[str]:
     many = facts.series > 1
     columns = f"{facts.targets} column{'s' * (facts.targets > 1)}"
     if facts.together is not None:
-        columns += f", which hang together {facts.together:.2f} (0 not at all, 1 wholly)"
+        columns += f", with a mean correlation of {facts.together:.2f} (0 none, 1 complete)"
     shown = " and ".join(map(str, facts.seasons))
     seasons = f"{shown} steps; {facts.cycles:,} cycles of {min(facts.seasons)}" if shown else "none"
     events = [

@@ -1,4 +1,4 @@
-"""The data sets that are known by name, and a look at a file of one's own."""
+"""The data sets that are known by name, and a look at your own file."""
 
 from pathlib import Path
 from typing import Annotated

@@ -189,7 +189,7 @@ def unpack(folder: Path, contents: dict[str, bytes]) -> Finished:
 
 
 def _together(problem: Problem, train: Windows) -> float | None:
-    """How strongly the columns of one series hang together in the training rows."""
+    """How strongly the columns of one series are correlated in the training rows."""
     if train.items is not None:
         return None
     return hang_together(train.values.cpu().numpy(), problem.dataset.seasons)

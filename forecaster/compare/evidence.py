@@ -54,7 +54,7 @@ class Table:
     `rows` has by type FIGURES, `full` (it amounts to full attention), `budget` (its parameters are
     within the budget) and by reference the `verdicts` that are better or worse. `smallest` has by
     reference the difference that would have been found with 80 % power, where that is known;
-    `together` is how strongly the columns hang together.
+    `together` is how strongly the columns are correlated.
     """
 
     grid: str

@@ -27,7 +27,7 @@ class Seen(NamedTuple):
 
 @dataclass(frozen=True)
 class Regime:
-    """`look` gets the facts of a series, and how strongly columns hang together at least in what
+    """`look` gets the facts of a series, and how strongly columns are correlated at least in what
     was measured. A regime that is `generated` shows what types can do, and not that a forecast
     gains by it. `without` ends the names of data sets that are there for contrast alone. `fits` is
     what makes its grid fit other data than its own, as `--set` takes it."""
@@ -62,7 +62,7 @@ class Regime:
 
 @dataclass(frozen=True)
 class Recipe:
-    """What one's own run has to copy of a place to have its tokens: `config` is the recipe there,
+    """What your run has to copy of a place to have its tokens: `config` is the recipe there,
     `sets` are values as `--set` takes them, `attn` the type where it is not among these. `text`
     says it in words."""
 
@@ -114,8 +114,8 @@ def _columns(facts: Facts, weakest: float | None) -> Seen:
         return Seen(False, f"{few}, not {COLUMNS}")
     least = f"; the least that was measured is {weakest:.2f}" if weakest is not None else ""
     if facts.together is None:
-        return Seen(False, f"{facts.targets} columns, but how they hang together is not known")
-    text = f"{facts.targets} columns that hang together {facts.together:.2f}{least}"
+        return Seen(False, f"{facts.targets} columns, but their correlation is not known")
+    text = f"{facts.targets} columns with a mean correlation of {facts.together:.2f}{least}"
     return Seen(weakest is None or facts.together >= weakest, text)
 
 
@@ -159,7 +159,7 @@ REGIMES: dict[str, Regime] = {
         Regime(
             "columns", ("columns",),
             "each column is a token, and many columns ask one another",
-            f"{COLUMNS} columns to forecast or more in one series, which hang together as strongly "
+            f"{COLUMNS} columns to forecast or more in one series, at least as strongly correlated "
             "as in the loosest set that was measured",
             _columns,
         ),
@@ -174,7 +174,7 @@ REGIMES: dict[str, Regime] = {
         ),
         Regime(
             "events", ("events",),
-            "rare events such as holidays, whose like is far back",
+            "rare events such as holidays, the last of which is far back",
             f"a column known ahead, or public holidays (--holidays), not zero in less than "
             f"{RARE:.0%} of the steps",
             _events,

@@ -1,4 +1,4 @@
-"""A data set as it was read, whether it has a card or is a file of one's own."""
+"""A data set as it was read, whether it has a card or is your file."""
 
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias

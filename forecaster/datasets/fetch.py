@@ -192,4 +192,7 @@ def _unavailable(card: Card, looked: list[str]) -> str:
         "name the file with --set data.path=FILE",
     ]
     places = "".join(f"\n  - {place}" for place in looked)
-    return f"{card.name} is not to be had. Looked in:{places}\nWays out: {'; or '.join(ways)}."
+    help_ = "; or ".join(ways)
+    return (
+        f"{card.name} is not here and cannot be downloaded. Looked in:{places}\nTo get it: {help_}."
+    )

@@ -40,7 +40,7 @@ class Evaluation:
     paired: dict[str, tuple[float, float]]
     items: Sequence[str] | None = None
     every: int = 1
-    """Of all windows every so manieth was judged."""
+    """1 where all windows were judged, n where every n-th was."""
     intervals: dict[str, Any] | None = None
     """What the quantiles of the model came to, as Coverage.to_dict, if it has any."""
     weights: Mapping[str, float] = field(default_factory=dict)

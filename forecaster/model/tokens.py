@@ -1,4 +1,4 @@
-"""The Informer's frame over tokens of one's choice, starting from what needs no training.
+"""The Informer's frame over tokens that are chosen, starting from what needs no training.
 
 Long seasonal series repeat, and few models beat the mean of the last cycles. With its defaults this
 skeleton starts exactly there and learns only what improves on it. Its parts, each of which can be

@@ -15,7 +15,7 @@ class EpochOrder(Sampler[Tensor]):
     """Shuffled batches of window numbers; a pure function of the seed and the epoch.
 
     With `stride` n an epoch uses every n-th window, from an offset drawn for that epoch, but two
-    windows at least; where more than `most` would be left, one of each run of ever so many windows.
+    windows at least; where more than `most` would be left, as many, spread evenly.
     Every epoch has the same number of steps and uses all its windows: what does not fill a batch is
     spread over the others, so no batch is too small for batch norm. `begin` is an epoch and how
     many of its batches are done already, and left out. Each rank of a `team` gets its share of
@@ -64,7 +64,7 @@ class EpochOrder(Sampler[Tensor]):
 
 
 class InOrder(Sampler[Tensor]):
-    """Every `stride`-th window once, in their order, or `most`: one of each run of ever so many.
+    """Every `stride`-th window once, in their order, or `most` of them, spread evenly.
 
     Each rank of a `team` gets a run of them; where they are fewer than ranks, each gets all.
     """

@@ -116,6 +116,6 @@ def from_environment() -> Settings:
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         name = f"FORECASTER_{problem['loc'][0]}".upper()
-        if name == "FORECASTER_API_KEYS":  # where somebody put a key, it is not to be told
+        if name == "FORECASTER_API_KEYS":  # where somebody put a key, which must not be shown
             raise ConfigError(f"${name}: {problem['msg']}") from None
         raise ConfigError(f"${name}: {problem['msg'].lower()}, got {problem['input']!r}") from None

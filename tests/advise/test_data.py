@@ -185,7 +185,7 @@ def test_it_is_plain_json(ask):
 def test_facts_in_words():
     columns = replace(FACTS, targets=38, together=0.506)
     assert told(columns)[1] == (
-        "to forecast  38 columns, which hang together 0.51 (0 not at all, 1 wholly)"
+        "to forecast  38 columns, with a mean correlation of 0.51 (0 none, 1 complete)"
     )
     panel = replace(FACTS, series=1200, events=(Event("promo", 0.0123, 7),))
     lines = told(panel)

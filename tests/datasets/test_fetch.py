@@ -248,7 +248,7 @@ def test_the_message_names_every_place_and_the_ways_out(httpserver, card, cache,
         locate(card)
     message = str(caught.value)
     for part in [
-        "tiny is not to be had",
+        "tiny is not here and cannot be downloaded",
         "$FORECASTER_DATA: not set",
         f"data/raw: {tmp_path / 'work/data/raw'}",
         f"the cache: {cache}",

@@ -1,4 +1,4 @@
-"""A data card as a reading: what a file of one's own leaves to be found, a card says."""
+"""A data card as a reading: what has to be found in your file, a card states."""
 
 from dataclasses import replace
 from pathlib import Path
