@@ -98,11 +98,13 @@ FLAGS = {
     "time": Flag("data.time", "The time column of a file, or several, such as Date,Hour."),
     "stamps": Flag(
         "data.stamps",
-        "What comes first in stamps such as 01/02/2020, where they do not tell.",
+        "What comes first in stamps such as 01/02/2020, where the file does not show it.",
         Order,
     ),
-    "decimal": Flag("data.decimal", "The decimal sign of a text, where it does not tell.", Decimal),
-    "separator": Flag("data.separator", "What is between the fields of a text.", Separator),
+    "decimal": Flag(
+        "data.decimal", "The decimal sign of a text file, where the file does not show it.", Decimal
+    ),
+    "separator": Flag("data.separator", "What separates the fields of a text file.", Separator),
     "id": Flag("data.id", "The columns of a file that name its series, with commas."),
     "freq": Flag("data.freq", "The time step of a file: 15min, h, D, W-MON, MS."),
     "season": Flag(
@@ -127,7 +129,7 @@ FLAGS = {
     "lookback": Flag("window.past", 'Steps to look back, or "21 cycles".', read=steps),
     "epochs": Flag(
         "train.epochs",
-        "Passes over the training windows, at most; without it a small file gets more of them.",
+        "Passes over the training windows, at most; by default a small file gets more.",
         int,
     ),
     "time_limit": Flag(
@@ -136,7 +138,9 @@ FLAGS = {
         read=seconds,
     ),
     "blend": Flag(
-        "blend", "all: the network and closed forms, weighed on validation; none: it alone.", Blend
+        "blend",
+        "all: the network and closed forms, weighed on validation; none: the network alone.",
+        Blend,
     ),
     "refit": Flag("train.refit", "After the evaluation, train once more on all rows.", bool),
     "register": Flag("track.register_model", "Register the model in MLflow.", bool),

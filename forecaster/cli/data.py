@@ -11,7 +11,7 @@ from forecaster.cli.output import draw, nothing, print_json, say
 from forecaster.errors import DataError, UsageError
 from forecaster.flags import FLAGS
 
-app = typer.Typer(help="The data sets that are known by name.", no_args_is_help=True)
+app = typer.Typer(help="Data sets known by name.", no_args_is_help=True)
 
 ABOUT_FILES = [
     name
@@ -83,7 +83,7 @@ def data_check(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what a file of your own holds, and what training would make of it.
+    """Show what your file holds, and what training would make of it.
 
     Columns and their roles, time step and seasons, gaps and missing values, the parts with their
     windows, the memory of it all; a picture, and the command that trains on the file. Takes the

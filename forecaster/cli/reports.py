@@ -31,7 +31,10 @@ def compare(
     seeds: Annotated[int | None, typer.Option(help="How many, from 0.", min=1)] = None,
     steps: Annotated[int | None, typer.Option(help="Optimiser steps of a cell.", min=1)] = None,
     grid: Annotated[
-        str, typer.Option(help="A name in configs/grids/ or a YAML file, for all not said here.")
+        str,
+        typer.Option(
+            help="A name in configs/grids/ or a YAML file, for everything not given here."
+        ),
     ] = "default",
     name: Annotated[
         str | None, typer.Option(help="Of the folder in runs/grids; else the grid's.")
@@ -39,11 +42,12 @@ def compare(
     config: Config = None,
     set_: Set = None,
     jobs: Annotated[
-        int | None, typer.Option(help="Cells at a time, one thread each; else all cores.", min=1)
+        int | None,
+        typer.Option(help="Cells at a time, one thread each; by default all cores.", min=1),
     ] = None,
     ray: Ray = None,
     gpus: Gpus = 0.0,
-    tracked: Annotated[bool, typer.Option("--track/--no-track", help="Tell MLflow.")] = True,
+    tracked: Annotated[bool, typer.Option("--track/--no-track", help="Track in MLflow.")] = True,
     as_json: AsJson = False,
 ) -> None:
     """Compare attention types where all else is the same.

@@ -15,7 +15,7 @@ from forecaster.errors import ForecasterError, Stopped, UnavailableError, UsageE
 
 SETTINGS = """
 \b
-Settings, from the environment (docs/serving.md tells more):
+Settings, from the environment (more in docs/serving.md):
   FORECASTER_MODEL             what is served, as --model; several with commas
   FORECASTER_POLL_SECONDS      between two looks for a newer model; 0: never; 10
   FORECASTER_DIGESTS           of the only models that may be served, with commas

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 Cutoffs = Annotated[
     int | None,
-    typer.Option(min=1, help="Judge at so many cut-offs of the test split (docs/evaluation.md)."),
+    typer.Option(min=1, help="Judge at this many cut-offs of the test split (docs/evaluation.md)."),
 ]
 
 
@@ -119,7 +119,7 @@ def evaluate(
     cutoffs: Cutoffs = None,
     refit: Annotated[
         bool,
-        typer.Option("--refit", help="At each cut-off train anew, on the rows before it alone."),
+        typer.Option("--refit", help="Train anew at each cut-off, on the rows before it alone."),
     ] = False,
     device: Device = None,
     as_json: AsJson = False,
@@ -177,9 +177,9 @@ def tune(
     ] = None,
     storage: Annotated[
         str | None,
-        typer.Option(help="A data base that several machines share, as Optuna takes it."),
+        typer.Option(help="A database that several machines share, as Optuna takes it."),
     ] = None,
-    tracked: Annotated[bool, typer.Option("--track/--no-track", help="Tell MLflow.")] = True,
+    tracked: Annotated[bool, typer.Option("--track/--no-track", help="Track in MLflow.")] = True,
     as_json: AsJson = False,
 ) -> None:
     """Search for the configuration whose network validates best.
