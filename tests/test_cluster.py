@@ -53,5 +53,7 @@ def test_a_cluster_that_is_not_there():
 
 def test_without_ray(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(UnavailableError, match=r"--ray needs ray: .* 'forecaster\[ray\]'"):
+    with pytest.raises(
+        UnavailableError, match=r"--ray needs ray: .* 'attention-forecaster\[ray\]'"
+    ):
         list(cluster.each(work, None, ["a"], cluster.LOCAL, 1))

@@ -537,7 +537,9 @@ class TestCommand:
         folder = next(Path("runs").glob("small-5-mean-s0-*"))
         assert f"forecaster predict --model {folder}" in out
         assert f"forecaster serve --model {folder}" in out
-        assert "mlflow ui --backend-store-uri sqlite:///" in out.splitlines()[-1]
+        ui, address = out.splitlines()[-2:]
+        assert "mlflow ui --backend-store-uri sqlite:///" in ui
+        assert "/runs?workflowType=machine_learning" in address
 
     def test_one_json_document_and_nothing_else(self, call, result):
         train = ("train", "--config", "small.yaml", "--no-register", "--json")

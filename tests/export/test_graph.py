@@ -81,7 +81,9 @@ class TestExport:
     def test_what_is_not_installed_is_named(self, monkeypatch):
         monkeypatch.setitem(sys.modules, "onnx", None)
         graph.needed("torch-export")
-        with pytest.raises(UnavailableError, match=r"needs onnx: .* 'forecaster\[onnx\]'"):
+        with pytest.raises(
+            UnavailableError, match=r"needs onnx: .* 'attention-forecaster\[onnx\]'"
+        ):
             graph.needed("onnx")
 
 

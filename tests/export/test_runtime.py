@@ -114,7 +114,9 @@ def test_its_example_is_one(exported):
 
 def test_without_the_runtime_it_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    with pytest.raises(UnavailableError, match=r"needs onnxruntime: .* 'forecaster\[onnx\]'"):
+    with pytest.raises(
+        UnavailableError, match=r"needs onnxruntime: .* 'attention-forecaster\[onnx\]'"
+    ):
         runtime.session(b"")
 
 
