@@ -4,6 +4,7 @@
 of FORECASTER_DISKS KiB.
 """
 
+import json
 import os
 import random
 import shlex

@@ -66,6 +66,7 @@ def test_a_replica_that_is_killed_under_load_costs_no_request(folder: Path, tmp_
                 while len(answers) < before + 20:
                     time.sleep(0.01)
                 victim.kill()
+                victim.wait(30)  # or it is counted below
                 end = time.monotonic() + 60
                 while len(replicas(process)) < 2 and time.monotonic() < end:
                     time.sleep(0.1)
