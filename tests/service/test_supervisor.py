@@ -198,7 +198,7 @@ class TestSupervisor:
             )
             channel = SimpleNamespace(close=lambda: None)
 
-        started: list[Any] = []
+        started: list[object] = []
         monkeypatch.setattr(module, "BACKOFF", 0.0)
         monkeypatch.setattr(module, "_Worker", lambda *how: started.append(how) or Dead())
         with pytest.raises(ForecasterError, match=r"end as they start, the last with status 3"):
