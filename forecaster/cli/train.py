@@ -185,8 +185,8 @@ def tune(
     """Search for the configuration whose network validates best.
 
     Every trial trains the network and is judged on validation; no trial sees the test split. The
-    same command goes on with a search, and several of them share it. Needs the extra
-    tune.
+    same command goes on with a search, and several of them share it. Wants the
+    extra `tune`.
 
     Example: forecaster tune --data ETTh1 --horizon 96 --time-limit 1h
     """
