@@ -42,7 +42,7 @@ from forecaster.schema import Schema
 from forecaster.version import __version__
 
 FORMAT = 7
-OLD = "forecaster 0.1.0, which reads format 4."
+RELEASES = {4: "0.1.0"}  # the releases that wrote an earlier format
 WEIGHTS = "model.safetensors"
 INTERVALS = "intervals.safetensors"
 JSON_FILES = ("config.json", "schema.json", "metrics.json", "about.json", "parts.json")
@@ -229,7 +229,7 @@ def load(folder: Path) -> Bundle:
                    if name not in FILES]:  # fmt: skip
         raise BundleError(
             f"{folder / MANIFEST} names '{foreign[0]}', which is no file of a bundle of format "
-            f"{FORMAT}: it has {', '.join(FILES)}. Fetch the bundle again or train anew."
+            f"{FORMAT}: it has {', '.join(FILES)}. Fetch it again, or train the model again."
         )
     rest = {name: _read(folder, name) for name in FILES if name != "about.json"}
     files = {name: rest.get(name, about_json) for name in FILES}
@@ -238,7 +238,7 @@ def load(folder: Path) -> Bundle:
     if damaged or manifest != b"".join(lines.values()):
         raise BundleError(
             f"{folder / (damaged or [MANIFEST])[0]} is damaged: the SHA-256 of a file and the one "
-            f"in {MANIFEST} differ. Fetch the bundle again or train anew."
+            f"in {MANIFEST} differ. Fetch it again, or train the model again."
         )
     try:
         config, schema, metrics, about, parts = (json.loads(files[name]) for name in JSON_FILES)
@@ -280,16 +280,17 @@ def load(folder: Path) -> Bundle:
 def _check_format(folder: Path, about_json: bytes, manifest: bytes) -> None:
     """Raise BundleError for a whole bundle of another format, which may have other files."""
     if _line("about.json", about_json) not in manifest:
-        return  # it is damaged, which the caller says
+        return  # it is damaged, which the caller reports
     try:
         found = json.loads(about_json)["format"]
     except (KeyError, TypeError, ValueError, RecursionError):
-        return  # it is no bundle, which the caller says
+        return  # it is no bundle, which the caller reports
     if found == FORMAT:
         return
     remedy = "use it with the version that made it."
     if isinstance(found, int) and found < FORMAT:
-        remedy = "train the model anew with the command that made it, or use it with " + OLD
+        remedy = "train the model again with the command that made it"
+        remedy += f", or use it with forecaster {RELEASES[found]}." if found in RELEASES else "."
     raise BundleError(
         f"{folder} has bundle format {found}, but this version of forecaster reads format "
         f"{FORMAT}: {remedy}"

@@ -179,7 +179,11 @@ class TestFormat:
 
     @pytest.mark.parametrize(
         ("found", "remedy"),
-        [(6, "train the model anew"), (8, "use it with the version that made it")],
+        [
+            (4, "train the model again .*, or use it with forecaster 0.1.0."),
+            (6, "train the model again"),
+            (8, "use it with the version that made it"),
+        ],
     )
     def test_another_format_is_refused_with_what_to_do(self, found, remedy, folder):
         about = json.loads((folder / "about.json").read_text())

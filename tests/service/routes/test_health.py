@@ -5,6 +5,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from forecaster.predict import Predictor
+from forecaster.version import __version__
 from tests.service.toy import NAME, make_bundle, rename, start
 
 
@@ -17,7 +18,7 @@ def test_ready_and_alive(client: TestClient, folder: Path) -> None:
 
 
 def test_version(client: TestClient) -> None:
-    assert client.get("/version").json() == {"version": "0.1.0", "api": "v1"}
+    assert client.get("/version").json() == {"version": __version__, "api": "v1"}
 
 
 @pytest.mark.parametrize(
