@@ -7,9 +7,10 @@ ahead = model.predict(level=[80, 95])
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
 import narwhals.stable.v2 as nw
 import pandas as pd
@@ -17,8 +18,8 @@ import pandas as pd
 from forecaster import frames
 from forecaster.config import CALL, Loaded, load
 from forecaster.datasets.items import id_parts
-from forecaster.errors import UsageError
-from forecaster.flags import Blend, Device, Features, Policy, Split
+from forecaster.errors import ForecasterError, UsageError
+from forecaster.flags import Blend, Device, Features, Policy, Split, as_keywords
 from forecaster.lookup import did_you_mean
 from forecaster.notices import ShortHistory
 from forecaster.predict import Predictor, keep, load_bundle
@@ -29,9 +30,25 @@ if TYPE_CHECKING:
     from forecaster.bundle import Bundle
     from forecaster.problem import Problem
 
+P = ParamSpec("P")
+R = TypeVar("R")
 Names = str | Sequence[str]
 Frame = Any
 """A DataFrame of pandas, Polars or another library that narwhals knows, or a table of Arrow."""
+
+
+def _in_python(method: Callable[P, R]) -> Callable[P, R]:
+    """A method whose errors name parameters where the command line would name options."""
+
+    @wraps(method)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return method(*args, **kwargs)
+        except ForecasterError as error:
+            error.args = (_as_keywords(str(error)), *error.args[1:])
+            raise
+
+    return call
 
 
 class Forecaster:
@@ -119,6 +136,7 @@ class Forecaster:
         """All of the trained model: configuration, schema, weights, figures."""
         return self.fitted.bundle
 
+    @_in_python
     def fit(self, frame: Frame, *, cutoffs: int | None = None, track: bool = False) -> Self:
         """Train on a frame, judge on its last part, and calibrate the intervals.
 
@@ -148,6 +166,7 @@ class Forecaster:
         self._history, self._back = table, back
         return self
 
+    @_in_python
     def predict(
         self,
         history: Frame | str | Path | None = None,
@@ -207,6 +226,7 @@ class Forecaster:
         }
         return pd.DataFrame.from_dict(rows, orient="index")
 
+    @_in_python
     def cross_validate(self, frame: Frame, cutoffs: int = 5) -> pd.DataFrame:
         """Train anew at several cut-offs in the last part of a frame, and judge what follows each.
 
@@ -259,6 +279,7 @@ class Forecaster:
         made._ready = Predictor(bundle, device)
         return made
 
+    @_in_python
     def plot(
         self,
         history: Frame | str | Path | None = None,
@@ -385,7 +406,7 @@ class Forecaster:
         if self.verbose:
             import sys
 
-            print(sentence, file=sys.stderr)
+            print(_as_keywords(sentence), file=sys.stderr)
 
 
 _PARAMETERS = {
@@ -464,3 +485,8 @@ def _as_pandas(frame: Frame) -> tuple[Any, Callable[[pd.DataFrame], Frame]]:
     if own.implementation.is_pyarrow():
         return table, lambda ahead: nw.from_native(ahead).to_arrow()
     return table, _same
+
+
+def _as_keywords(text: str) -> str:
+    asked = {"cutoffs", "future", "levels", "short_history"}  # by the methods
+    return as_keywords(text, {*_PARAMETERS, *asked})

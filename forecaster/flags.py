@@ -4,9 +4,11 @@
 places of the values. An option of a new value is one more entry.
 """
 
-from collections.abc import Callable
+import json
+import re
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 from forecaster.errors import UsageError
 
@@ -148,3 +150,33 @@ FLAGS = {
     "device": Flag("device", "Where to compute; auto takes CUDA where there is one.", Device),
 }
 """Every such option by its name as a keyword, in the order of --help."""
+
+
+def as_keywords(text: str, names: Collection[str]) -> str:
+    """A message with options spelled as parameters: `--policy sort` becomes policy="sort".
+
+    Options that are no parameters, by `names`, become entries of `options`; others stay.
+    """
+
+    def spelled(match: re.Match[str]) -> str:
+        name, word = match[1].replace("-", "_"), match[2] or ""
+        flag = FLAGS.get(name)
+        if flag is None and name not in names:
+            return match[0]
+        kind, read = (str, str) if flag is None else (flag.kind, flag.read)
+        value: Any = None
+        if word in get_args(kind) or "," in word:
+            value = word if read is str else read(word)
+        elif re.fullmatch(r"-?\d+", word):
+            value = int(word) if kind is int else read(word)
+        given = None if value is None else json.dumps(value)
+        if word.isupper():  # a placeholder, such as FILE
+            word, given = "", "..."
+        rest = f" {word}" if word and value is None else ""
+        name = "attention" if name == "attn" else name
+        if flag is None or name in names:
+            return (name if given is None else f"{name}={given}") + rest
+        place = f'"{flag.path}"'
+        return (f"options[{place}]" if given is None else f"options={{{place}: {given}}}") + rest
+
+    return re.sub(r"--([a-z]+(?:-[a-z]+)*)(?: ([\w.+-][\w.,+-]*\w|\w))?", spelled, text)

@@ -116,6 +116,12 @@ class TestFit:
         with pytest.raises(error, match=said):
             made(**changes).fit(wide())
 
+    def test_an_error_names_the_parameter_that_the_command_has_as_option(self):
+        gap = wide().drop(index=5)
+        with pytest.raises(DataError, match=r'of h: 1 .* policy="sort" orders the') as caught:
+            made().fit(gap)
+        assert "--" not in str(caught.value)
+
     def test_a_variable_of_the_environment_is_to_blame_for_itself(self, monkeypatch):
         monkeypatch.setenv("FORECASTER_TRAIN__LR", "fast")
         with pytest.raises(ConfigError, match=r"\$FORECASTER_TRAIN__LR"):

@@ -2,7 +2,7 @@ import pytest
 
 from forecaster.config import RunConfig
 from forecaster.errors import UsageError
-from forecaster.flags import FLAGS, names, numbers, option, parse, seconds, steps
+from forecaster.flags import FLAGS, as_keywords, names, numbers, option, parse, seconds, steps
 
 
 def test_every_path_is_that_of_one_value():
@@ -43,3 +43,24 @@ def test_a_time_has_a_unit_or_is_in_seconds():
     for text in ("", "m", "-5m", "0s", "5d", "1h30m", "1e3", "inf"):
         with pytest.raises(UsageError, match=r"^--time-limit wants seconds, or a time such as"):
             parse("--time-limit", seconds, text)
+
+
+@pytest.mark.parametrize(
+    ("option", "parameter"),
+    [
+        ("--policy sort orders the rows", 'policy="sort" orders the rows'),
+        ("name it with --freq, and --lookback.", "name it with freq, and lookback."),
+        ("that fits: --horizon 12.", "that fits: horizon=12."),
+        ("--missing -9999 takes it", 'missing=["-9999"] takes it'),
+        ("--id region,state makes", 'id="region,state" makes'),
+        ("--id names the columns", "id names the columns"),
+        ("--stamps day-first", 'options={"data.stamps": "day-first"}'),
+        ("name it with --decimal", 'name it with options["data.decimal"]'),
+        ("(--future FILE)", "(future=...)"),
+        ("--resume auto goes on", "--resume auto goes on"),
+        ("a -- b, 1--2", "a -- b, 1--2"),
+    ],
+)
+def test_options_are_spelled_as_parameters(option, parameter):
+    names = {"policy", "freq", "lookback", "horizon", "missing", "id", "future"}
+    assert as_keywords(option, names) == parameter
