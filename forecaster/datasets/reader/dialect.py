@@ -29,6 +29,7 @@ LAST = 60
 Shape: TypeAlias = Literal["number", "stamp", "word", "empty"]
 
 _NUMBER = re.compile(LIKE_NUMBER)
+_LONGEST = 400  # characters of a number; the time to match grows with their square
 _DATED = re.compile(r"\d.*|.*\b\d{4}\b.*", re.DOTALL)
 _COMMENT = re.compile(r"\s*(?:#|//)")
 _RULE = re.compile(r"[-=_+~*|,;\s]+")
@@ -231,7 +232,7 @@ def shape(cell: str) -> Shape:
     cell = cell.strip()
     if cell.lower() in NO_VALUE:
         return "empty"
-    if _NUMBER.fullmatch(cell):
+    if len(cell) <= _LONGEST and _NUMBER.fullmatch(cell):
         return "number"
     return "stamp" if _DATED.fullmatch(cell) else "word"
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forecaster.datasets.reader import history, read
-from forecaster.datasets.reader.dialect import find_encoding, footer, read_head
+from forecaster.datasets.reader.dialect import find_encoding, footer, read_head, shape
 from forecaster.datasets.reading import Reading, Text
 from forecaster.errors import DataError
 
@@ -258,6 +258,11 @@ def test_how_a_text_is_written():
     assert (head.start, head.left_out) == (9, ("# x",))
     bare = read_head(b"1;2\n3;4\n", True, "here", Reading(header=("a", "b")))
     assert (bare.names, bare.start, bare.text.separator) == (("a", "b"), 0, ";")
+
+
+def test_a_cell_of_many_digits_is_no_number_and_takes_no_time():
+    assert shape("1" * 400) == "number"
+    assert shape("1" * 100_000 + "x") == "stamp"  # by the expression alone, about an hour
 
 
 def test_where_the_rows_end():
