@@ -71,17 +71,17 @@ class Client:
 
     def predict(
         self,
-        frame: "pd.DataFrame | str | Path",
+        frame: frames.Frame | str | Path,
         horizon: int | None = None,
         levels: Sequence[float] = (),
         *,
-        future: "pd.DataFrame | str | Path | None" = None,
+        future: frames.Frame | str | Path | None = None,
         model: str | None = None,
         policy: "Policy | None" = None,
         short_history: ShortHistory = "refuse",
         where: str = "the history",
         say: Callable[[str], None] = lambda _: None,
-    ) -> "pd.DataFrame":
+    ) -> frames.Frame:
         """What `Forecaster.predict` answers to the same arguments, computed by the service.
 
         `model` is a name, by default that of the first. A large panel goes in several requests.
@@ -130,15 +130,17 @@ class Client:
         found: list[tuple[str | None, Notice]] = []
         form = _form(card)
         known = form.reading.read_as(card["future_covariates"])
+        table, back = frames.as_pandas(frame)
+        future = None if future is None else frames.as_pandas(future)[0]
         question = frames.ask(
-            form, frame, horizon, levels, future, policy, where, say, short_history=short_history
+            form, table, horizon, levels, future, policy, where, say, short_history=short_history
         )
         ahead = question.answer(run)
         if unknown:
             say(frames.own_scale(unknown))
         for notice in frames.by_code(found):
             say(notice)
-        return ahead
+        return back(ahead)
 
     def _ask(self, method: str, path: str, **options: Any) -> Any:
         """The JSON of the answer.

@@ -12,7 +12,6 @@ from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
-import narwhals.stable.v2 as nw
 import pandas as pd
 
 from forecaster import frames
@@ -20,6 +19,7 @@ from forecaster.config import CALL, Loaded, load
 from forecaster.datasets.items import id_parts
 from forecaster.errors import ForecasterError, UsageError
 from forecaster.flags import Blend, Device, Features, Policy, Split, as_keywords
+from forecaster.frames import Frame
 from forecaster.lookup import did_you_mean
 from forecaster.notices import ShortHistory
 from forecaster.predict import Predictor, keep, load_bundle
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 Names = str | Sequence[str]
-Frame = Any
-"""A DataFrame of pandas, Polars or another library that narwhals knows, or a table of Arrow."""
 
 
 def _in_python(method: Callable[P, R]) -> Callable[P, R]:
@@ -104,7 +102,7 @@ class Forecaster:
         self.verbose = verbose
         self._ready: Predictor | None = None
         self._history: pd.DataFrame | None = None
-        self._back: Callable[[pd.DataFrame], Frame] = _same
+        self._back: Callable[[pd.DataFrame], Frame] = frames.unchanged
 
     # What scikit-learn's tools ask of an estimator.
 
@@ -151,7 +149,7 @@ class Forecaster:
         from forecaster.datasets.oddities import sentences
         from forecaster.problem import make_problem, take_frame
 
-        table, back = _as_pandas(frame)
+        table, back = frames.as_pandas(frame)
         loaded = self._load()
         found = take_frame(loaded, table, self._say)
         if track:
@@ -198,7 +196,7 @@ class Forecaster:
         wanted = sorted({*levels, *(end for pair in ends.values() for end in pair)})
         ahead = self.fitted.predict(
             table, horizon, wanted,
-            future=None if future is None else _as_pandas(future)[0],
+            future=None if future is None else frames.as_pandas(future)[0],
             policy=policy, short_history=short_history, say=say or self._say,
         )  # fmt: skip
         return back(_named(ahead, self._targets(ahead), levels, ends))
@@ -298,7 +296,9 @@ class Forecaster:
         table, _ = self._asked(history)
         model, schema = self.fitted, self.fitted.schema
         scenarios = future if isinstance(future, Mapping) else {"forecast": future}
-        futures = [None if each is None else _as_pandas(each)[0] for each in scenarios.values()]
+        futures = [
+            None if each is None else frames.as_pandas(each)[0] for each in scenarios.values()
+        ]
         ends = self._ends(level) if model.levels and len(scenarios) == 1 else ()
         question = frames.ask(model.form, table, None, ends, futures[0], None, "the history")
         names = [*question.items.names]
@@ -372,7 +372,7 @@ class Forecaster:
     def _problem(self, frame: Frame) -> "Problem":
         from forecaster.problem import make_problem, take_frame
 
-        table, _ = _as_pandas(frame)
+        table, _ = frames.as_pandas(frame)
         return make_problem(*take_frame(self._load(), table, self._say), self._say)
 
     def _asked(
@@ -380,7 +380,7 @@ class Forecaster:
     ) -> tuple[pd.DataFrame | str | Path, Callable[[pd.DataFrame], Frame]]:
         """The history that is meant, and how an answer is made of its kind."""
         if history is not None:
-            return _as_pandas(history)
+            return frames.as_pandas(history)
         if self._history is None:
             self.fitted  # noqa: B018 - says that nothing was fitted
             raise UsageError("give a history: a model that was loaded has none of its own")
@@ -424,10 +424,6 @@ def _nothing(metrics: Any) -> None:
     pass
 
 
-def _same(frame: pd.DataFrame) -> pd.DataFrame:
-    return frame
-
-
 def _plain(name: str, value: Any) -> Any:
     """Names and numbers as the configuration has them."""
     if name in ("target", "id") and value is not None and not isinstance(value, str):
@@ -461,30 +457,6 @@ def _named(
 def _is_quantile(name: str, targets: Sequence[str]) -> bool:
     own, _, level = name.rpartition(" ")
     return own in targets and level.replace(".", "", 1).isdigit()
-
-
-def _as_pandas(frame: Frame) -> tuple[Any, Callable[[pd.DataFrame], Frame]]:
-    """A frame of pandas, and how to make one of the caller's kind of another; files stay."""
-    if isinstance(frame, str | Path):
-        return frame, _same
-    if isinstance(frame, pd.DataFrame):
-        time = frame.index.name or "time"
-        if isinstance(frame.index, pd.DatetimeIndex) and time not in frame.columns:
-            return frame, lambda ahead: ahead.set_index(time) if time in ahead else ahead
-        return frame, _same
-    try:
-        own = nw.from_native(frame, eager_only=True)
-    except TypeError:
-        raise UsageError(
-            "expected a DataFrame of pandas or Polars, an Arrow table or a file, got "
-            f"{type(frame).__name__}"
-        ) from None
-    table = own.to_pandas()
-    if own.implementation.is_polars():
-        return table, lambda ahead: nw.from_native(ahead).to_polars()
-    if own.implementation.is_pyarrow():
-        return table, lambda ahead: nw.from_native(ahead).to_arrow()
-    return table, _same
 
 
 def _as_keywords(text: str) -> str:

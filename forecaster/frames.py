@@ -54,6 +54,9 @@ class Histories:
     rows: Sequence[int]
 
 
+Frame = Any
+"""A DataFrame of pandas, Polars or another library that narwhals knows, or a table of Arrow."""
+
 Run = Callable[[Histories, int], np.ndarray]
 """The forecasts (B, at least as many steps as are asked for, targets, 1 + levels) of histories: the
 forecast, then the quantiles."""
@@ -290,3 +293,36 @@ def _check_ahead(
             f"{what}, row {row + 1}, column '{beyond.columns[column]}': no value, but what is "
             "known ahead must be complete"
         )
+
+
+def as_pandas(frame: Frame | str | Path) -> tuple[Any, Callable[[pd.DataFrame], Frame]]:
+    """A frame of pandas, and what makes one of the caller's kind of an answer; files stay.
+
+    An answer has its times in the index if the frame has them there.
+    """
+    if isinstance(frame, str | Path):
+        return frame, unchanged
+    if isinstance(frame, pd.DataFrame):
+        time = frame.index.name or "time"
+        if isinstance(frame.index, pd.DatetimeIndex) and time not in frame.columns:
+            return frame, lambda ahead: ahead.set_index(time) if time in ahead else ahead
+        return frame, unchanged
+    import narwhals.stable.v2 as nw
+
+    try:
+        own = nw.from_native(frame, eager_only=True)
+    except TypeError:
+        raise UsageError(
+            "expected a DataFrame of pandas or Polars, an Arrow table or a file, got "
+            f"{type(frame).__name__}"
+        ) from None
+    table = own.to_pandas()
+    if own.implementation.is_polars():
+        return table, lambda ahead: nw.from_native(ahead).to_polars()
+    if own.implementation.is_pyarrow():
+        return table, lambda ahead: nw.from_native(ahead).to_arrow()
+    return table, unchanged
+
+
+def unchanged(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame

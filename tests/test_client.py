@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 import uvicorn
 from pytest_httpserver import HTTPServer
@@ -97,6 +98,18 @@ def test_it_answers_as_the_model_itself(kind: str, tmp_path: Path) -> None:
         answer = Client(url).predict(frame, 4, levels)
     pd.testing.assert_frame_equal(answer, expected, rtol=1e-6, atol=1e-5)
     assert len(answer.select_dtypes("number").columns) >= 4
+
+
+def test_the_answer_has_the_form_of_the_frame(tmp_path: Path) -> None:
+    bundle = make_bundle(tmp_path)
+    frame, time = history(bundle), bundle.schema.time
+    with serving(tmp_path) as url:
+        answer = Client(url).predict(frame)
+        indexed = Client(url).predict(frame.set_index(time))
+        polar = Client(url).predict(pl.from_pandas(frame))
+    pd.testing.assert_frame_equal(indexed, answer.set_index(time))
+    assert isinstance(polar, pl.DataFrame)
+    assert polar["load"].to_list() == answer["load"].to_list()
 
 
 def test_with_a_key(tmp_path: Path) -> None:
@@ -221,8 +234,8 @@ class TestPredict:
                 Client(url).predict(frame, levels=levels)
         with pytest.raises(UsageError, match="forecasts 1 to 6 steps, got horizon=7"):
             Client(url).predict(frame, 7)
-        with pytest.raises(UsageError, match="expected a DataFrame or a file, got Series"):
-            Client(url).predict(frame["load"])  # type: ignore[arg-type]
+        with pytest.raises(UsageError, match=r"expected a DataFrame .* or a file, got Series"):
+            Client(url).predict(frame["load"])
 
     def test_the_series_that_does_not_fit_is_named(self, tmp_path: Path) -> None:
         frame = history(make_bundle(tmp_path, **KINDS["attributes"]))
