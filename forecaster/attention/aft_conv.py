@@ -32,7 +32,9 @@ from forecaster.shapes import Bool, Float
 
 
 def aft_conv_kernel(
-    raw: Float[Tensor, "H window"], gain: Float[Tensor, "H"], offset: Float[Tensor, "H"]
+    raw: Float[Tensor, "H window"],
+    gain: Float[Tensor, "H"],  # noqa: F821
+    offset: Float[Tensor, "H"],  # noqa: F821
 ) -> Float[Tensor, "H window"]:
     """w of each head from r, γ and β of the module's docstring."""
     var, mean = torch.var_mean(raw, dim=1, correction=0, keepdim=True)

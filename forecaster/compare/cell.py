@@ -31,7 +31,7 @@ from safetensors.torch import save_file as save_weights
 from forecaster import files
 from forecaster.compare.grid import Cell, Data, amounts_to_full, tokens
 from forecaster.datasets import Windows
-from forecaster.datasets.seasons import hang_together
+from forecaster.datasets.seasons import mean_correlation
 from forecaster.errors import StorageError, UsageError
 from forecaster.evaluate import score, scores
 from forecaster.evaluate.examples import examples
@@ -192,7 +192,7 @@ def _together(problem: Problem, train: Windows) -> float | None:
     """How strongly the columns of one series are correlated in the training rows."""
     if train.items is not None:
         return None
-    return hang_together(train.values.cpu().numpy(), problem.dataset.seasons)
+    return mean_correlation(train.values.cpu().numpy(), problem.dataset.seasons)
 
 
 _known_floors: dict[tuple[Any, ...], dict[str, dict[str, Any]]] = {}

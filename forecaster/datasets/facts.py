@@ -13,8 +13,8 @@ from forecaster.datasets.items import Items
 from forecaster.datasets.seasons import (
     TRAIN,
     candidates,
-    hang_together,
     infer_seasons,
+    mean_correlation,
     training_parts,
 )
 from forecaster.datasets.series import Series
@@ -85,7 +85,7 @@ def measure(dataset: Dataset, holidays: str | None = None) -> Facts:
         cycles=rows // min(seasons) if seasons else 0,
         series=len(items),
         targets=targets,
-        together=hang_together(parts[0], seasons) if alone and parts else None,
+        together=mean_correlation(parts[0], seasons) if alone and parts else None,
         known=tuple(dataset.reading.read_from(series.known_columns)),
         events=tuple(_events(series, items, holidays)),
         drift=drift(parts),

@@ -140,7 +140,7 @@ def _without(rows: NDArray[np.float64], season: int) -> NDArray[np.float64]:
     return rows - np.tile(profile, (cycles, 1))[: len(rows)]
 
 
-def hang_together(values: NDArray[np.floating[Any]], seasons: Sequence[int]) -> float | None:
+def mean_correlation(values: NDArray[np.floating[Any]], seasons: Sequence[int]) -> float | None:
     """How strongly columns move together, 0 to 1: their mean absolute correlation.
 
     Of values (N, C), NaN where missing, without the mean of each place in the longest season of

@@ -56,7 +56,7 @@ class Served(nn.Module):
         self,
         history: Float[Tensor, "b p c"],
         known: Float[Tensor, "b steps f"],
-        levels: Float[Tensor, "q"] | None = None,
+        levels: Float[Tensor, "q"] | None = None,  # noqa: F821
         mean: Float[Tensor, "b 1 c"] | None = None,
         std: Float[Tensor, "b 1 c"] | None = None,
     ) -> tuple[Tensor, ...]:

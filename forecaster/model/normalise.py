@@ -140,7 +140,9 @@ class CyclePrior(nn.Module):
 
 
 def phase_of(
-    calendar: Float[Tensor, "*rows f"], weights: Float[Tensor, "f"], season: int
+    calendar: Float[Tensor, "*rows f"],
+    weights: Float[Tensor, "f"],  # noqa: F821
+    season: int,
 ) -> Int[Tensor, "*rows"]:
     """The place of each step in its season, floor(sum_f weights_f (feature_f + 1/2)) modulo it."""
     steps = (calendar + 0.5) @ weights.to(calendar.dtype)

@@ -3,7 +3,7 @@ import pandas as pd
 import pytest
 
 from forecaster.datasets import Items, Series
-from forecaster.datasets.seasons import candidates, hang_together, infer_seasons
+from forecaster.datasets.seasons import candidates, infer_seasons, mean_correlation
 
 
 @pytest.mark.parametrize(
@@ -100,21 +100,21 @@ class TestHangTogether:
 
     @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
     def test_the_season_that_all_share_does_not_count(self, share):
-        assert hang_together(self.draw(share), (24,)) == pytest.approx(share, abs=0.08)
-        assert hang_together(self.draw(share), (24, 168)) == pytest.approx(share, abs=0.08)
+        assert mean_correlation(self.draw(share), (24,)) == pytest.approx(share, abs=0.08)
+        assert mean_correlation(self.draw(share), (24, 168)) == pytest.approx(share, abs=0.08)
 
     def test_without_the_season_it_does(self):
-        assert hang_together(self.draw(0.0), ()) > 0.9
-        assert hang_together(self.draw(0.0), (1999,)) > 0.9, "of which no four cycles fit in"
+        assert mean_correlation(self.draw(0.0), ()) > 0.9
+        assert mean_correlation(self.draw(0.0), (1999,)) > 0.9, "of which no four cycles fit in"
 
     def test_the_sign_does_not_count_and_gaps_are_left_out(self):
         values = self.draw(0.5) * [1, -1]
         values[:900, 0] = np.nan
-        assert hang_together(values, (24,)) == pytest.approx(0.5, abs=0.08)
+        assert mean_correlation(values, (24,)) == pytest.approx(0.5, abs=0.08)
 
     def test_columns_that_are_constant_or_alone(self):
         values = np.concatenate([self.draw(0.5), np.full((2000, 1), 3.0)], axis=1)
-        assert hang_together(values, (24,)) == hang_together(values[:, :2], (24,))
-        assert hang_together(values[:, 1:], (24,)) is None
+        assert mean_correlation(values, (24,)) == mean_correlation(values[:, :2], (24,))
+        assert mean_correlation(values[:, 1:], (24,)) is None
         values[1000:, 0] = values[:1000, 1] = np.nan
-        assert hang_together(values, (24,)) is None
+        assert mean_correlation(values, (24,)) is None
