@@ -1,4 +1,4 @@
-"""Which of several forms of an answer a client wants (RFC 9110, section 12.5.1)."""
+"""Content negotiation: which media type a client prefers (RFC 9110, section 12.5.1)."""
 
 from collections.abc import Sequence
 from re import fullmatch
@@ -7,9 +7,9 @@ JSON, CSV = "application/json", "text/csv"
 
 
 def preferred(accept: str, offered: Sequence[str]) -> str:
-    """The media type of `offered` that the header Accept prefers, of equal ones that which it names
-    more closely, else the first. What wants none of them gets the first all the same: an answer
-    in another form than one hoped for says more than a refusal."""
+    """The media type of `offered` that the header Accept prefers. Among equals, the one that it
+    names most specifically wins, then the first. A client that accepts none of them gets the first:
+    an answer in an unexpected form is more useful than a refusal."""
     ranges = [each.split(";") for each in accept.lower().split(",")]
 
     def rank(media: str) -> tuple[float, int]:

@@ -1,4 +1,4 @@
-"""Who may ask and how often: API keys, rates, and no requests that a foreign page makes."""
+"""Access control: API keys, rate limits, and no requests from pages of other sites."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -23,17 +23,19 @@ OPEN = frozenset(
      "/docs/oauth2-redirect")
 )  # fmt: skip
 OPEN_FOLDERS = ("/page/", "/static-offline-docs/")
-"""What is answered without a key, and as often as anyone asks: probes, the page and the docs."""
+"""Answered without a key and without a rate limit: probes, the page and the docs."""
 SAFE = ("GET", "HEAD", "OPTIONS")
 WRONG_KEYS = 10
-"""A minute, from one address."""
+"""Wrong keys allowed per minute from one address."""
 
 
 class Access:
-    """ASGI middleware: answers 401, 403, 429, and 503 to what the connection found too much.
+    """ASGI middleware: answers 401, 403 and 429, and 503 to a request that the connection marked
+    as one too many.
 
     Puts the key's name into `request.state.key`. A request pays one token of the client's rate
-    here, and `pay` takes what it costs beyond that. `buckets` makes those for so many a minute.
+    here, and `pay` takes what it costs beyond that. `buckets` makes the buckets for a rate per
+    minute.
     """
 
     def __init__(
@@ -70,7 +72,7 @@ class Access:
             return
         if scope.get("state", {}).get("busy"):
             store: Store = scope["app"].state.store
-            raise store.busy("too many requests are at work", "requests")
+            raise store.busy("too many requests are being handled", "requests")
         client = (scope.get("client") or ("",))[0]
         if self.keys:
             client = self._name(headers.get(b"authorization", b""), client)
@@ -81,16 +83,16 @@ class Access:
             scope.setdefault("state", {})["owe"] = partial(self.rates.take, client, owe=True)
 
     def _name(self, given: bytes, address: str) -> str:
-        """Whose key it is. Raises HttpError 401, or 429 after many wrong ones from an address.
+        """The name of a key. Raises HttpError 401, or 429 after many wrong keys from one address.
 
-        A right key is taken all the same: keys are too long to be guessed, and nobody is to be
-        locked out by a neighbour.
+        A valid key is accepted even then: keys are too long to be guessed, and one client must not
+        lock out another at the same address.
         """
         scheme, _, key = given.partition(b" ")
         if scheme.lower() != b"bearer" or not key:
             raise _unauthorized("expected the header Authorization: Bearer KEY", "")
         digest = sha256(key.strip()).digest()
-        # all are compared, and each in constant time: how long it takes tells nothing
+        # compare all keys, each in constant time, so that the duration reveals nothing
         found = [name for name, known in self.keys if compare_digest(known, digest)]
         if found:
             return found[0]
@@ -116,24 +118,24 @@ def _too_often(detail: str, wait: float) -> HttpError:
 
 
 def _foreign(headers: Mapping[bytes, bytes]) -> bool:
-    """Whether a browser sends this for a page that is not the service's own."""
+    """Whether a browser sends this on behalf of a page that the service did not serve."""
     if (site := headers.get(b"sec-fetch-site")) is not None:
         return site not in (b"same-origin", b"none")
     if (origin := headers.get(b"origin")) is None:
         return False
-    # without ports: a proxy may tell the host without its own
+    # without ports: a proxy may pass on the host without its port
     return _hostname(origin) != _hostname(b"//" + headers.get(b"host", b""))
 
 
 def _hostname(url: bytes) -> str | None:
     try:
         return urlsplit(url.decode("latin-1")).hostname
-    except ValueError:  # no host at all, such as http://[
+    except ValueError:  # not a valid URL, e.g. http://[
         return ""
 
 
 def describe(schema: dict[str, Any], settings: Settings) -> None:
-    """Tell of keys and rates in /openapi.json, where there are any."""
+    """Describe keys and rate limits in /openapi.json, where there are any."""
     statuses = [401] * bool(settings.api_keys)
     statuses += [429] * bool(settings.api_keys or settings.rate)
     for path, operations in schema["paths"].items():

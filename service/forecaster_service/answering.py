@@ -1,8 +1,8 @@
-"""From a request to the forecasts that answer it: the way that all routes share.
+"""From a request to the forecasts that answer it: the steps that all routes share.
 
-A route says how a request is read (the type of `body`), what job it is (`prepare`) and how its
-forecasts are written (`write`). Admission, queue, batches, deadline and figures are the same for
-all, and stand here.
+A route defines how a request is read (the type of `body`), what job it becomes (`prepare`) and how
+its forecasts are written (`write`). Admission, queue, batches, deadline and metrics are the same
+for all routes and live in this module.
 """
 
 import asyncio
@@ -32,16 +32,16 @@ from forecaster_service.store import Store, store_of
 
 PROBLEMS = responses(404, 413, 415, 422, 503, 504)
 MANY = 2**13
-"""From so many numbers on, an answer is written in another thread."""
+"""An answer with at least this many numbers is written in another thread."""
 Work = TypeVar("Work", bound=Job)
 
 
 class ForecastRoute(APIRoute):
-    """A route that calls its endpoint with the JSON body, read as the type of the endpoint's
-    parameter `body`, and with the request.
+    """A route that calls its endpoint with the request and its JSON body, validated as the type of
+    the endpoint's parameter `body`.
 
-    It answers 503 before the body is read, where there is no model or no room. FastAPI's own
-    handler also solves dependencies, which costs time: such a route has none.
+    Where there is no model or no room, it answers 503 before it reads the body. It does not resolve
+    dependencies, as FastAPI's own handler does, because that costs time and these routes have none.
     """
 
     rows_are_objects = False
@@ -73,10 +73,10 @@ async def answer(
     write: Callable[[Work, Done[Forecast], Predictor, ModelIdentity, str], bytes],
     media: str = JSON,
 ) -> Response:
-    """What the model called `name` answers: what `write` makes of the job of `prepare`, which is
-    of the type `media`.
+    """The answer of the model called `name`: `prepare` turns the request into a job, and `write`
+    turns its forecasts into content of the type `media`.
 
-    Raises HttpError where a step of it does, and 504 past the deadline.
+    Raises HttpError where a step does, and 504 past the deadline.
     """
     store = store_of(request)
     served = store.get(name)
@@ -100,7 +100,7 @@ async def answer(
 
 
 def _count(job: Job, metrics: Metrics, model: tuple[str, ...]) -> None:
-    """The series of a job, and those that have a notice of each code."""
+    """Count the series of a job, and for each notice code the series that have it."""
     metrics.forecasts.labels(*model).inc(len(job.inputs))
     noticed = defaultdict[str, set[int | None]](set)
     for notice in job.notices:
@@ -111,7 +111,7 @@ def _count(job: Job, metrics: Metrics, model: tuple[str, ...]) -> None:
 
 
 def _left_of(store: Store, request: Request) -> float:
-    """The seconds until a request is to be answered, from when it came."""
+    """The seconds left until the deadline of a request, which counts from its arrival."""
     arrived: float = request.state.arrived
     return arrived + store.settings.deadline_seconds - monotonic()
 
@@ -119,8 +119,8 @@ def _left_of(store: Store, request: Request) -> float:
 async def _result(
     work: Future[Done[Forecast]], request: Request, within: float, store: Store
 ) -> Done[Forecast]:
-    """What `work` gives; it is cancelled when its client leaves. Raises HttpError 504 when it
-    has not come `within` so many seconds."""
+    """The result of `work`, which is cancelled when its client leaves. Raises HttpError 504 when it
+    takes longer than `within` seconds."""
     result, left = wrap_future(work), ensure_future(_left(request))
     left.add_done_callback(lambda _: result.cancel())
     try:
@@ -131,7 +131,7 @@ async def _result(
         detail = f"the forecast was not made within {seconds:g} s; try again later"
         raise HttpError(504, detail, reason="deadline") from None
     except CancelledError:
-        if not left.done():  # it is the server that ends this
+        if not left.done():  # cancelled by the server, not because the client left
             raise
         raise HttpError(CLIENT_LEFT, "the client left") from None
     finally:
@@ -140,6 +140,6 @@ async def _result(
 
 
 async def _left(request: Request) -> None:
-    """Returns when the client of a request that has been read is gone."""
+    """Return when the client is gone, after its request has been read."""
     while (await request.receive())["type"] != "http.disconnect":
         pass

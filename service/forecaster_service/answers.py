@@ -1,4 +1,4 @@
-"""What HTTP asks of every answer, whatever route gives it."""
+"""What HTTP requires of every answer, whichever route gives it."""
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -19,7 +19,7 @@ class Head:
             inner = {**scope, "method": "GET"}
             try:
                 await self.app(inner, receive, without_body)
-            finally:  # for the log and the figures
+            finally:  # for the log and the metrics
                 if "route" in inner:
                     scope["route"] = inner["route"]
         else:
@@ -27,7 +27,7 @@ class Head:
 
 
 class Closing:
-    """ASGI middleware: while the service ends, each answer is the last one of its connection."""
+    """ASGI middleware: while the service shuts down, each answer closes its connection."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app

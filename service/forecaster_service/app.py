@@ -45,9 +45,9 @@ def create_app(
     registry: Registry | None = None,
     process: Process | None = None,
 ) -> FastAPI:
-    """The service with `settings`, by default those of the environment; it closes the `registry`
-    that it asks for models, by default a `Child` of its own. `process` is what it has from others
-    that serve beside it, by default nothing."""
+    """The service with `settings`, by default those of the environment. It asks the `registry` for
+    models, by default a new `Child`, and closes it at the end. `process` is what it shares with
+    other processes of the service, by default nothing."""
     settings = from_environment() if settings is None else settings
     process = Process() if process is None else process
     measured = Metrics()
@@ -56,7 +56,7 @@ def create_app(
         summary="Forecasts of long time series by a trained model",
         version=__version__,
         redoc_url=None,
-        # Swagger UI would ask a public validator about this service's description
+        # else Swagger UI would send this service's description to a public validator
         swagger_ui_parameters={"validatorUrl": None},
         middleware=_middleware(settings, measured, process),
         lifespan=_lifespan,
@@ -95,12 +95,13 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[dict[str, Any]]:
 
 @contextmanager
 def _tuned_interpreter() -> Iterator[None]:
-    """Give the device's thread the interpreter back soon, and look for cycles rarely.
+    """Switch threads more often, and run the garbage collector less often.
 
-    That thread needs the interpreter anew for each of hundreds of operations. By default the thread
-    that reads requests may keep it for 5 ms each time: a forecast beside it took two to four times
-    as long as with these 0.5 ms. And the rows of one body are as many objects as the collector
-    waits for by default, without a cycle: it comes after some twenty requests, not within each.
+    The device's thread needs the interpreter again for each of hundreds of operations. By default
+    the thread that reads requests may hold it for 5 ms each time: a forecast beside it then took
+    two to four times as long as with the 0.5 ms set here. And the rows of a single body are enough
+    new objects to trigger the collector by default, though they contain no cycles: with these
+    thresholds it runs after about twenty requests, not within each.
     """
     interval, thresholds = sys.getswitchinterval(), gc.get_threshold()
     sys.setswitchinterval(5e-4)
@@ -114,13 +115,13 @@ def _tuned_interpreter() -> Iterator[None]:
 
 @contextmanager
 def _announced(store: Store) -> Iterator[None]:
-    """On SIGTERM, let /readyz tell the end for a while before the server stops to listen.
+    """On SIGTERM, let /readyz announce the end for a while before the server stops listening.
 
     A second SIGTERM stops it at once. The server's own handler does the stopping.
     """
     stop, main = signal.getsignal(signal.SIGTERM), threading.main_thread()
     if threading.current_thread() is not main or not callable(stop):
-        yield  # no server that could be told
+        yield  # no server whose handler could be replaced
         return
     loop = asyncio.get_running_loop()
 
@@ -140,11 +141,11 @@ def _announced(store: Store) -> Iterator[None]:
 
 
 def _middleware(settings: Settings, measured: Metrics, process: Process) -> list[Middleware]:
-    """From the outermost in."""
+    """The middleware, outermost first."""
     hosts = [*LOCAL_HOSTS, *settings.allowed_hosts]
     details = {
-        400: "the header Host names none of the hosts that this service answers for; "
-        "FORECASTER_ALLOWED_HOSTS adds some",
+        400: "the header Host names no host that this service answers for; "
+        "FORECASTER_ALLOWED_HOSTS can add more",
         413: f"the body is longer than {settings.max_body_bytes:,} bytes",
     }
     proxies = list(settings.trusted_proxies)
@@ -164,5 +165,5 @@ def _middleware(settings: Settings, measured: Metrics, process: Process) -> list
 
 
 def _request_id(given: str) -> str:
-    """The client's id when it is plain, else a new one."""
+    """The client's id if it has only plain characters, else a new one."""
     return given if REQUEST_ID.fullmatch(given) else new_id()

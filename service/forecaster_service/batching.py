@@ -1,4 +1,4 @@
-"""What waits at the same time runs together: a bounded queue before the threads of a device."""
+"""Batching: series that wait at the same time run together, from a bounded queue."""
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
@@ -15,15 +15,15 @@ from forecaster_service.pace import Pace
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 MARGIN = 1.5
-"""By what a wait may turn out longer than it was expected to be."""
+"""The factor by which a wait may exceed its estimate."""
 
 
 LATEST = 60.0
-"""The most seconds that anyone is told to stay away."""
+"""The longest Retry-After, in seconds."""
 
 
 class RefusedError(Exception):
-    """Something is not taken: why, a word for the figures, and in how many seconds it would be."""
+    """A submission is refused: why, a word for the metrics, and in how many seconds to retry."""
 
     def __init__(self, detail: str, reason: str, seconds: float) -> None:
         super().__init__(detail)
@@ -34,8 +34,8 @@ class RefusedError(Exception):
 class Done(Generic[Result]):
     """The results of a submission, in the order of its items.
 
-    `inference` are the seconds in which its batches ran, `queue` those in which it waited, `batch`
-    the most items that ran together with it, its own included.
+    `inference` is the seconds in which its batches ran, `queue` the seconds in which it waited,
+    `batch` the size of the largest batch that it was in, including its own items.
     """
 
     results: list[Result]
@@ -46,8 +46,8 @@ class Done(Generic[Result]):
 
 class _Work(Future[Done[Result]], Generic[Item, Result]):
     """A submission: `taken` items have left the queue, and `found` has the results of those that
-    have run, by their number. It has run for `inference` seconds, and since `began` while some of
-    it runs in `threads`."""
+    have run, by their number. It has run for `inference` seconds, and additionally since `began`
+    while `threads` threads run items of it."""
 
     def __init__(
         self,
@@ -69,24 +69,24 @@ class _Work(Future[Done[Result]], Generic[Item, Result]):
 
 
 class Batcher(Generic[Item, Result]):
-    """Runs items in its threads, at most `max_batch` at a time and only those of one key together.
+    """Runs items in its threads, in batches of at most `max_batch` items with the same key.
 
-    A batch starts when a thread is free and either it is full or its oldest item has waited for
-    `max_wait` seconds; with 0, it takes its share of what is there, an equal one for each thread
-    that is free. A submission that is larger than a batch runs in several, between which others
-    get their turn as long as it has the time. At most `max_queue` items wait, or one larger
-    submission, and none that would wait for longer than it may, as far as the `pace` of what ran
-    before tells. While its first thread is free no other one takes anything, so that what comes one
-    after the other runs in that.
+    A batch starts when a thread is free and the batch is either full or its oldest item has waited
+    for `max_wait` seconds; with 0 it starts at once, and the free threads share the waiting items
+    equally. A submission larger than a batch runs in several, and other submissions get their turn
+    in between as long as its deadline allows. At most `max_queue` items wait, or one larger
+    submission. A submission is refused when it would wait longer than it may, estimated by the
+    `pace` of earlier batches. While the first thread is free no other thread takes a batch, so that
+    sequential requests all run in the first.
     """
 
     def __init__(self, max_batch: int, max_wait: float, max_queue: int, threads: int = 1) -> None:
         self.max_batch, self.max_wait, self.max_queue = max_batch, max_wait, max_queue
         self._queue: dict[_Work[Item, Result], None] = {}  # in their order
-        self._waiting = Counter[Hashable]()  # items in the queue, by their key
+        self._waiting = Counter[Hashable]()  # items in the queue, by key
         self._running: dict[int, tuple[float, float]] = {}  # by thread: since when, expected cost
         self.pace = Pace()
-        self._promised = 0.0  # until when its time belongs to those that were refused
+        self._promised = 0.0  # until when the time is promised to refused submissions that retry
         self._closed = False
         self._changed = RLock()
         self._for_first, self._for_others = Condition(self._changed), Condition(self._changed)
@@ -101,7 +101,7 @@ class Batcher(Generic[Item, Result]):
 
     @property
     def threads(self) -> int:
-        """How many there are."""
+        """How many threads there are."""
         return len(self._threads)
 
     @property
@@ -115,10 +115,10 @@ class Batcher(Generic[Item, Result]):
         return self._waiting.total()
 
     def ahead(self) -> float:
-        """The seconds until all that is here now has run, as far as can be told."""
+        """The estimated seconds until everything that runs or waits now is done."""
         with self._changed:
             now, side = monotonic(), max(len(self._running), 1)
-            # what runs for longer than it was to, may do so for as long again
+            # a batch that has overrun its estimate is assumed to need as long again as the overrun
             rest = sum(
                 abs(cost - (now - since) / side) for since, cost in self._running.values() if cost
             )
@@ -127,8 +127,8 @@ class Batcher(Generic[Item, Result]):
             )
 
     def again(self, within: float) -> float:
-        """In how many seconds something more would be taken that has to be done `within` so many;
-        0 for now."""
+        """In how many seconds a submission with the deadline `within`, in seconds, would be
+        accepted; 0 for now."""
         full = self.waiting >= self.max_queue
         ahead = self.ahead()
         return max(ahead - within / MARGIN, ahead / self.max_queue if full else 0.0, 1e-3 * full)
@@ -142,11 +142,12 @@ class Batcher(Generic[Item, Result]):
     ) -> Future[Done[Result]]:
         """Queue items, at least one, for `call`, which gives a result for each.
 
-        `call` is handed the items of others with an equal key, too, and must be the same for them.
-        Where it raises, the batch is run again in halves, so that the error reaches only those
-        whose item it is. Cancelling the future takes what has not run out of the queue. Raises
-        RefusedError when there is no room, and where it would not be done `within` so many seconds;
-        what is alone runs, too, when nobody has measured its kind lately.
+        `call` also gets items of other submissions with an equal key, and must be the same for all
+        of them. Where it raises, the batch runs again in halves, so that the error reaches only the
+        submissions whose items caused it. Cancelling the future removes the items that have not run
+        from the queue. Raises RefusedError when there is no room, and when the work would take
+        longer than `within` seconds; a submission with nothing ahead of it runs regardless if its
+        kind has not been measured lately.
         """
         work = _Work(key, call, items, within)
         with self._changed:
@@ -158,7 +159,7 @@ class Batcher(Generic[Item, Result]):
         return work
 
     def _admit(self, key: Hashable, count: int, within: float) -> None:
-        """Raise RefusedError for so many items that are not to be taken."""
+        """Raise RefusedError unless `count` items can be taken."""
         if self._closed:
             raise RefusedError("the service is ending", "ending", 10)
         ahead, waiting = self.ahead(), self.waiting
@@ -169,7 +170,7 @@ class Batcher(Generic[Item, Result]):
                 if count > 1
                 else ("a series takes", "")
             )
-            detail = f"{these} some {own:.2g} s here, of {max(within, 0):.2g} s that there are{few}"
+            detail = f"{these} about {own:.2g} s here, but {max(within, 0):.2g} s are left{few}"
             raise RefusedError(detail, "size", LATEST)
         over, late = waiting + count - self.max_queue, (ahead + own) * MARGIN - within
         if waiting and over > 0:
@@ -177,12 +178,12 @@ class Batcher(Generic[Item, Result]):
             raise RefusedError(f"{waiting} series are waiting already", "queue", seconds)
         if ahead and late > 0:
             seconds = self.later(min(late / MARGIN, ahead), own)
-            detail = f"{waiting} series are waiting already, some {ahead:.2g} s of work"
+            detail = f"{waiting} series are waiting already, about {ahead:.2g} s of work"
             raise RefusedError(detail, "time", seconds)
 
     def later(self, seconds: float, cost: float | None = None) -> float:
-        """When something that is refused should come again: in so many seconds, or when those that
-        were refused before it have had their turns. By default it costs what one item last did."""
+        """In how many seconds a refused submission should be sent again: `seconds`, or more where
+        earlier refused ones have their turn first. `cost` is by default what one item cost last."""
         with self._changed:
             now = monotonic()
             cost = self.pace.last() if cost is None else cost
@@ -190,7 +191,7 @@ class Batcher(Generic[Item, Result]):
             return self._promised - now
 
     def close(self) -> None:
-        """Take nothing more, and return when what waits has run."""
+        """Accept nothing more, and return when everything that waits has run."""
         with self._changed:
             self._closed = True
             self._for_first.notify_all()
@@ -210,12 +211,12 @@ class Batcher(Generic[Item, Result]):
             del self._waiting[key]
 
     def _wake(self) -> None:
-        """Tell those that may take something; nobody is woken for nothing."""
+        """Wake only the threads that may take a batch."""
         (self._for_first if self._first_free else self._for_others).notify_all()
 
     def _run(self) -> None:
         while self._step():
-            pass  # and nothing of a batch is kept while there is none
+            pass  # the loop is in another function so that no batch stays referenced while idle
 
     def _step(self) -> bool:
         batch = self._take()
@@ -227,7 +228,8 @@ class Batcher(Generic[Item, Result]):
         return bool(batch)
 
     def _take(self) -> list[tuple[_Work[Item, Result], int]]:
-        """The next batch, items by their number; empty when the queue is closed and empty."""
+        """The next batch, as submissions and item numbers; empty once the queue is closed and
+        empty."""
         leads = current_thread() is self._threads[0]
         changed = self._for_first if leads else self._for_others
         with changed:
@@ -236,7 +238,7 @@ class Batcher(Generic[Item, Result]):
             while True:
                 first = next(iter(self._queue), None)
                 if first is None and self._closed:
-                    return []  # and stays free
+                    return []  # this thread stays counted as free
                 if first is None or (self._first_free and not leads):
                     changed.wait()
                     continue
@@ -259,7 +261,7 @@ class Batcher(Generic[Item, Result]):
                     del self._queue[work]
                 elif monotonic() + self.ahead() * MARGIN < work.until:
                     del self._queue[work]
-                    self._queue[work] = None  # behind all others
+                    self._queue[work] = None  # to the end of the queue
                 if len(batch) == share:
                     break
             cost = self.pace.cost(first.key, len(batch), self.max_batch)
@@ -280,10 +282,10 @@ class Batcher(Generic[Item, Result]):
                 results = first.call([work.items[number] for work, number in batch])
             except Exception as error:
                 if len(batch) == 1:
-                    with self._changed:  # another thread may fail with another item of it
+                    with self._changed:  # another thread may fail with another item of this work
                         if not first.done() and first.set_running_or_notify_cancel():
                             first.set_exception(error)
-        if results is None:  # no longer in the handler, which keeps the memory of what failed
+        if results is None:  # outside the handler, which would keep the failed batch in memory
             middle = len(batch) // 2
             for half in (batch[:middle], batch[middle:]) if middle else ():
                 self._forecast(half)
@@ -304,7 +306,7 @@ class Batcher(Generic[Item, Result]):
 
     @contextmanager
     def _timed(self, works: Iterable[_Work[Item, Result]]) -> Iterator[None]:
-        """Counts as inference of each, what runs in several threads at once but once."""
+        """Add the elapsed time to the inference of each work, counting overlapping threads once."""
         with self._changed:
             for work in works:
                 work.threads += 1

@@ -1,4 +1,4 @@
-"""Reading a request's body: JSON in UTF-8 and nothing else, with bounded work."""
+"""Read the body of a request: JSON in UTF-8 only, with bounded work."""
 
 import json
 import re
@@ -17,20 +17,20 @@ from forecaster_service.schemas import ARRAYS, MOST_COLUMNS
 from forecaster_service.settings import Settings
 
 LARGE = 2**16
-"""From so many bytes on, a body is read in another thread."""
+"""A body of at least this many bytes is read in another thread."""
 P = ParamSpec("P")
 T = TypeVar("T")
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"(\s*:)?')
 
 
 def parse(data: bytes, settings: Settings, *, rows_are_objects: bool = False) -> Any:
-    """The JSON value of a body; where its rows may be objects, they do not count as series.
+    """The JSON value of a body. With `rows_are_objects`, objects do not count as series.
 
-    Raises HttpError: 400 for what is not JSON or has a key twice, 422 for more than the settings
-    allow. NaN and Infinity are read, so that the answer can tell where they stand.
+    Raises HttpError: 400 for a body that is not JSON or has a duplicate key, 422 for more than the
+    settings allow. NaN and Infinity are read, so that the error can show where they are.
     """
-    # Reading is what costs, so the largest bodies are judged by counting bytes. A series is an
-    # object, with three more for its covariates, and a row is a list.
+    # Parsing is expensive, so the limits are first checked by counting bytes. A series is one
+    # object plus up to three for its covariates, and a row is a list.
     if not rows_are_objects and data.count(b"{") > 4 * settings.max_series + 2:
         raise _too_many("series", settings.max_series)
     if max(map(data.count, (b"{", b"["))) > settings.max_rows + 4 * settings.max_series:
@@ -44,7 +44,7 @@ def parse(data: bytes, settings: Settings, *, rows_are_objects: bool = False) ->
             raise _too_many("keys", most)
     try:
         value = from_json(data)
-    except ValueError as error:  # the message tells line and column, and quotes nothing
+    except ValueError as error:  # the message has line and column, and quotes nothing of the body
         raise HttpError(400, f"the body is not JSON in UTF-8: {error}") from None
     inputs = value.get("inputs") if isinstance(value, dict) and not rows_are_objects else None
     if isinstance(inputs, list) and len(inputs) > settings.max_series:
@@ -60,7 +60,7 @@ def _too_many(what: str, most: int) -> HttpError:
 
 
 def _keys(body: Any) -> int:
-    """The keys of a body where a request has objects; fewer than were written if one came twice."""
+    """The number of keys that were kept; smaller than the number written if a key is duplicate."""
     if not isinstance(body, dict):
         return 0
     inputs = body.get("inputs")
@@ -80,14 +80,14 @@ def _distinct(pairs: list[tuple[str, Any]]) -> None:
 async def read(
     request: Request, kind: TypeAdapter[T], settings: Settings, *, rows_are_objects: bool
 ) -> T:
-    """The body as `kind`: application/json, not compressed.
+    """The body, which must be uncompressed application/json, validated as `kind`.
 
-    Raises HttpError where `parse` does, and 415 for another type; RequestValidationError for what
-    is no `kind`.
+    Raises HttpError where `parse` does, and 415 for another type or encoding;
+    RequestValidationError for a body that is not a `kind`.
     """
     if request.headers.get("content-encoding", "identity").lower() != "identity":
         raise HttpError(
-            415, "compressed bodies are not taken: send the JSON as it is",
+            415, "compressed bodies are not accepted: send the JSON uncompressed",
             headers={"Accept-Encoding": "identity"},
         )  # fmt: skip
     given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -117,6 +117,6 @@ async def read(
 
 
 async def in_thread_if(large: bool, call: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
-    """`call` at once, or in a thread where it is large: a change of threads costs milliseconds
-    while the device's thread is busy, more than the reading or writing of one series."""
+    """Call directly, or in another thread if the work is large: while the device's thread is busy,
+    a switch of threads costs milliseconds, more than reading or writing one series."""
     return await run_in_threadpool(call, *args, **options) if large else call(*args, **options)

@@ -1,16 +1,16 @@
-"""How often each client may ask: buckets of tokens."""
+"""Rate limits for clients: token buckets."""
 
 from collections import OrderedDict
 from time import monotonic
 
 CLIENTS = 10_000
-"""How many are remembered."""
+"""How many clients are remembered."""
 
 
 class Buckets:
-    """A bucket of tokens for each client: `per_minute` at once, and as many again in a minute.
+    """A token bucket for each client: it holds `per_minute` tokens and refills in a minute.
 
-    The clients that asked least recently are forgotten, beyond `most`.
+    Beyond `most` clients, those that asked least recently are forgotten.
     """
 
     def __init__(self, per_minute: float, most: int = CLIENTS) -> None:
@@ -18,8 +18,8 @@ class Buckets:
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def take(self, client: str, tokens: float = 1, *, owe: bool = False) -> float:
-        """Take tokens, of which one has to be there and the others may be owed, or all of them
-        with `owe`: 0, or else nothing is taken, and it is the seconds until one is there."""
+        """Take tokens and return 0; the bucket must have one token, or none with `owe`, and may go
+        into debt for the others. Else take nothing, and return the seconds until it has one."""
         now = monotonic()
         left, at = self._buckets.pop(client, (self.full, now))
         left = min(self.full, left + (now - at) * self.per_second)

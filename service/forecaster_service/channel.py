@@ -1,4 +1,4 @@
-"""Two processes of the service that ask each other: JSON lines over a pair of sockets."""
+"""Questions and answers between two processes of the service: JSON lines over a socket pair."""
 
 import json
 import socket
@@ -14,8 +14,8 @@ from forecaster.errors import ForecasterError, UnavailableError
 
 
 class Channel:
-    """One end. Each question of the other is answered by a function of `answers`, by its name, in
-    a thread of its own; `gone` is called when the other process is gone.
+    """One end of the connection. Each question from the other end is answered by the function of
+    `answers` with its name, in a new thread; `gone` is called when the other process is gone.
     """
 
     def __init__(
@@ -31,16 +31,16 @@ class Channel:
         Thread(target=self._listen, name="channel", daemon=True).start()
 
     def ask(self, what: str, *arguments: Any, seconds: float) -> Any:
-        """What the other process answers.
+        """The answer of the other process.
 
-        Raises UnavailableError where it is gone or silent for so many seconds, and the error that
-        it raises, one that is no ForecasterError as that.
+        Raises UnavailableError if it is gone or does not answer within `seconds`. An error that it
+        raises is raised here, too; one that is not a ForecasterError becomes one.
         """
         number, answer = next(self._numbers), Future[Any]()
         self._asked[number] = answer
         try:
             self._send({"number": number, "ask": what, "with": arguments})
-            if self._closed:  # perhaps before the question was noted
+            if self._closed:  # possibly before the question was registered
                 raise UnavailableError("the other process is gone")
             return answer.result(seconds)
         except (TimeoutError, OSError):
@@ -49,8 +49,8 @@ class Channel:
             self._asked.pop(number, None)
 
     def close(self) -> None:
-        """The other process takes this one for gone."""
-        with suppress(OSError):  # it is so already
+        """Close the connection; the other process then considers this one gone."""
+        with suppress(OSError):  # already closed
             self._connection.shutdown(socket.SHUT_RDWR)
         self._connection.close()
 
@@ -68,7 +68,7 @@ class Channel:
                     elif answer := self._asked.get(message["number"]):
                         _fulfil(answer, message)
         except (OSError, ValueError):
-            pass  # the other died within a line
+            pass  # the other process died in the middle of a line
         self._closed = True
         for answer in list(self._asked.values()):
             _fulfil(answer, {"error": ["UnavailableError", "the other process is gone"]})
@@ -80,7 +80,7 @@ class Channel:
             message["answer"] = self._answers[question["ask"]](*question["with"])
         except Exception as error:
             message["error"] = [type(error).__name__, str(error)]
-        with suppress(OSError):  # nobody wants it any more
+        with suppress(OSError):  # the other process is gone
             self._send(message)
 
 

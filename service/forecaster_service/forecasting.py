@@ -33,13 +33,13 @@ from forecaster_service.schemas import (
 MOST_NAMES = 50
 PLAIN_NAME = re.compile(r"\w[\w .:@-]{0,127}")
 MOST_QUANTILES = 5_000_000
-"""Numbers in one answer, beside the forecast itself: some 100 MB of JSON."""
+"""The most quantiles in one answer: about 100 MB of JSON."""
 _offset: Any = cache(to_offset)
 
 Forecast: TypeAlias = tuple[np.ndarray, np.ndarray]
-"""Of one series: values (T, targets) and their quantiles (T, targets, levels), in units."""
+"""The forecast of one series: values (T, targets) and quantiles (T, targets, levels), in units."""
 Rows: TypeAlias = list[Any]
-"""A list of targets for each step, or a number where the request has one number for each."""
+"""A list of targets for each step, or one number for each step where the request has that."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,8 @@ class Destination:
 @dataclass(frozen=True)
 class Inputs:
     """What the model reads of one series: its name, the newest rows (P, C) in units, NaN where
-    missing, the time of the first, what is known ahead (P + T, K), its static attributes, and how
-    many of the rows are there: those before are padding."""
+    missing, the time of the first row, the future covariates (P + T, K), its static attributes, and
+    how many rows were given: the rows before them are padding."""
 
     item_id: str | None
     history: np.ndarray
@@ -67,8 +67,8 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Job:
-    """What the model is to do, where its forecasts belong, and whether notices tell the place of
-    the input that they are about."""
+    """What the model has to forecast, where the forecasts belong, and whether notices give the
+    place of the input that they are about."""
 
     inputs: list[Inputs]
     destinations: list[Destination]
@@ -86,7 +86,7 @@ class Job:
         ]
 
     def written(self, done: Done[Forecast]) -> Iterator[tuple[Destination, Rows, dict[str, Rows]]]:
-        """Of each series, its destination, the forecast, and the quantiles by level."""
+        """For each series its destination, its forecast, and its quantiles by level."""
         for destination, (forecast, quantiles) in zip(self.destinations, done.results, strict=True):
             kept = (slice(self.steps), 0) if destination.one_dimensional else slice(self.steps)
             found = quantiles[kept]
@@ -95,7 +95,7 @@ class Job:
 
 
 class _RefusedError(Exception):
-    """One thing that is wrong: the way to it, what to do, a word for programs."""
+    """One thing that is wrong: its path in the request, what to do, a word for programs."""
 
     def __init__(self, loc: Location, msg: str, kind: str) -> None:
         super().__init__(msg)
@@ -147,7 +147,8 @@ def prepare(request: FullRequest | FlatRequest, forecaster: Predictor) -> Job:
 
 
 def run(inputs: Sequence[Inputs], forecaster: Predictor, levels: Sequence[float]) -> list[Forecast]:
-    """Forecast series at once: of each (T, targets), and its quantiles (T, targets, levels)."""
+    """Forecast several series at once: for each its values (T, targets) and its quantiles
+    (T, targets, levels)."""
     static = {name: [each.static[name] for each in inputs] for name in inputs[0].static}
     forecasts, quantiles = forecaster.forecast_quantiles(
         np.stack([each.history for each in inputs]),
@@ -162,7 +163,7 @@ def run(inputs: Sequence[Inputs], forecaster: Predictor, levels: Sequence[float]
 
 
 def at_levels(job: Job, done: Done[Forecast], forecaster: Predictor) -> Done[Forecast]:
-    """Quantiles at the levels of the job, from those at the levels of the model."""
+    """Convert quantiles from the levels of the model to the levels of the job."""
     if not job.levels or tuple(job.levels) == forecaster.levels:
         return done
     results = [
@@ -173,7 +174,7 @@ def at_levels(job: Job, done: Done[Forecast], forecaster: Predictor) -> Done[For
 
 
 def remarked(job: Work, done: Done[Forecast], forecaster: Predictor) -> Work:
-    """The job with notices of what stands out in its forecasts."""
+    """The job with notices about what stands out in its forecasts."""
     found = forecaster.remarks(
         np.stack([each.history for each in job.inputs]),
         np.stack([forecast for forecast, _ in done.results]),
@@ -189,7 +190,7 @@ def remarked(job: Work, done: Done[Forecast], forecaster: Predictor) -> Work:
 
 
 def example(forecaster: Predictor) -> dict[str, Any]:
-    """A request that the model accepts, with everything that it reads."""
+    """An example request that the model accepts, with everything that it reads."""
     frame, schema, past = forecaster.example, forecaster.schema, forecaster.bundle.past
     attributes, read_from = schema.known.attributes, schema.reading.read_from
     before, known = read_from(schema.past_only), read_from(schema.known.columns)
@@ -208,7 +209,7 @@ def example(forecaster: Predictor) -> dict[str, Any]:
 
 
 def _refusals(parameters: Parameters, forecaster: Predictor, quantiles: int) -> list[_RefusedError]:
-    """What is wrong with the parameters; `quantiles` is how many numbers they ask for."""
+    """What is wrong with the parameters; `quantiles` is the number of quantiles they ask for."""
     refusals = []
     horizon, freq = forecaster.bundle.horizon, forecaster.schema.freq
     if (parameters.prediction_length or 1) > horizon:
@@ -229,8 +230,8 @@ def _refusals(parameters: Parameters, forecaster: Predictor, quantiles: int) -> 
     else:
         if quantiles > MOST_QUANTILES:
             message = (
-                f"these are {quantiles:,} numbers for all series, steps and columns, but one "
-                f"answer has at most {MOST_QUANTILES:,}: ask for fewer levels, steps or series"
+                f"expected at most {MOST_QUANTILES:,} quantiles in one answer, over all series, "
+                f"steps and columns, got {quantiles:,}: ask for fewer levels, steps or series"
             )
             refusals.append(_RefusedError(("quantile_levels",), message, "too_many"))
     return refusals
@@ -285,7 +286,7 @@ def in_rows(target: Any) -> bool:
 
 
 def _without_words(series: SeriesInput, schema: Schema) -> SeriesInput:
-    """The series with each covariate of words as the columns of 0 and 1 that the model reads."""
+    """The series with each text covariate as the columns of 0 and 1 that the model reads."""
     reading, changed, needed = schema.reading, {}, schema.needs
     for role in ("past_covariates", "future_covariates"):
         given: dict[str, list[Any]] = getattr(series, role)
@@ -307,7 +308,7 @@ def _without_words(series: SeriesInput, schema: Schema) -> SeriesInput:
 
 
 def _check_rows(rows: int, forecaster: Predictor, short_history: ShortHistory) -> None:
-    """Raise _RefusedError unless there is history enough."""
+    """Raise _RefusedError unless there is enough history."""
     wanted = forecaster.least if short_history == "drop" else forecaster.needs
     if rows < wanted:
         message = f"expected at least {wanted} rows, got {rows}"
@@ -328,9 +329,9 @@ def _history(series: SeriesInput, forecaster: Predictor, short_history: ShortHis
     names = [name for name in schema.columns if name not in apart]
     hint = ""
     if schema.wide:
-        hint = "; each series of this model is an input of its own, told by its item_id"
+        hint = "; send each series of this model as a separate input, identified by its item_id"
     elif others := [name for name in schema.past_only if name not in apart]:
-        hint = f"; past_covariates may have {_listed(others)} instead"
+        hint = f"; past_covariates may contain {_listed(others)} instead"
     order = _order(series.columns, names, hint)
     if in_rows(rows):
         lengths = rows.shape[1:] if isinstance(rows, np.ndarray) else list(map(len, rows))
@@ -361,7 +362,7 @@ def _history(series: SeriesInput, forecaster: Predictor, short_history: ShortHis
 
 
 def _known(series: SeriesInput, forecaster: Predictor) -> np.ndarray:
-    """What is known ahead of the newest look-back and of the horizon, (P + T, K)."""
+    """The future covariates over the newest look-back and the horizon, (P + T, K)."""
     bundle, ahead = forecaster.bundle, series.future_covariates
     names, past, horizon = bundle.schema.known.columns, bundle.past, bundle.horizon
     what = "one per step of the model's horizon, however short the prediction_length"
@@ -374,7 +375,7 @@ def _known(series: SeriesInput, forecaster: Predictor) -> np.ndarray:
         newest = before[-past:]
         if None in newest:
             row = len(before) - len(newest) + newest.index(None)
-            message = f"value {row + 1}: null is no value: what is known ahead must be complete"
+            message = f"value {row + 1}: null is not allowed: future covariates must be complete"
             raise _RefusedError(("past_covariates", name, row), message, "incomplete")
         known[:, column] = newest[:1] * (past - len(newest)) + newest + ahead[name]
     return known
@@ -401,9 +402,9 @@ def _check_names(
     role: str, given: Mapping[str, Any], needed: Sequence[str], what: str,
     optional: Sequence[str] = (), reading: Reading = NOTHING_SAID,
 ) -> None:  # fmt: skip
-    """Raise _RefusedError unless all that is needed is given, and nothing that is not known.
+    """Raise _RefusedError unless everything needed is given, and nothing unknown.
 
-    Columns of a `reading` are told by the names of the covariates that they come from.
+    For columns of a `reading`, messages give the names of the covariates that they come from.
     """
     known = (*needed, *optional)
     if given and not known:
@@ -414,7 +415,7 @@ def _check_names(
     unknown = next((name for name in given if name not in known), None)
     if unknown is not None:
         hint = did_you_mean(unknown[:64], reading.read_from(known))
-        problems.append(f"there is another name.{hint}")
+        problems.append(f"there is an unknown name.{hint}")
     if absent:
         problems.append(f"missing: {_listed(absent)}.")
     if problems:
@@ -426,7 +427,7 @@ def _check_names(
 
 
 def _check_lengths(role: str, given: Mapping[str, Sized], length: int, what: str) -> None:
-    """Raise _RefusedError for covariates that have not `length` values."""
+    """Raise _RefusedError for covariates that do not have `length` values."""
     for name, values in given.items():
         if len(values) != length:
             message = f"expected {length} values, {what}, got {len(values)}"
@@ -434,7 +435,7 @@ def _check_lengths(role: str, given: Mapping[str, Sized], length: int, what: str
 
 
 def _order(given: list[str] | None, names: list[str], hint: str) -> list[int] | None:
-    """Where each of the columns `names` stands in the request; None for the same order."""
+    """The place of each of the columns `names` in the request; None for the same order."""
     if given is None or given == names:
         return None
     problems = []
@@ -445,7 +446,7 @@ def _order(given: list[str] | None, names: list[str], hint: str) -> list[int] | 
     if missing := [name for name in names if name not in given]:
         problems.append(f"missing: {_listed(missing)}.")
     if twice := [name for name in names if given.count(name) > 1]:
-        problems.append(f"there more than once: {_listed(twice)}.")
+        problems.append(f"given more than once: {_listed(twice)}.")
     if problems:
         message = (
             f"expected each of {_listed(names)} once, in any order{hint}; {' '.join(problems)}"
@@ -462,12 +463,12 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _times(series: SeriesInput, rows: int, forecaster: Predictor) -> tuple[pd.Timestamp, str]:
-    """The time of the look-back's first row, and that of the first forecast step in ISO 8601."""
+    """The times of the first row of the look-back and, in ISO 8601, of the first forecast step."""
     schema, past, horizon = forecaster.schema, forecaster.bundle.past, forecaster.bundle.horizon
     begin = _start(series.start, schema.timezone)
     offset = _offset(schema.freq)
     if not offset.is_on_offset(begin):
-        message = f"this is no time of a series with steps of {schema.freq}"
+        message = f"this time is not on the time grid of a series with steps of {schema.freq}"
         raise _RefusedError(("start",), message, "start")
     try:
         start = begin + (rows - past) * offset if rows != past else begin
@@ -482,7 +483,7 @@ def _times(series: SeriesInput, rows: int, forecaster: Predictor) -> tuple[pd.Ti
 
 
 def _start(text: str | None, timezone: str) -> pd.Timestamp:
-    """The time of the first row, in UTC or in the clock of the model's data, without a zone."""
+    """The time of the first row, without a zone: UTC, or the local time of the model's data."""
     if text is None:
         message = (
             "this model has calendar features: give the time of the first row, such as "

@@ -1,4 +1,4 @@
-"""The shapes of MLflow's scoring requests and of KServe's forecasts, as strict as our own."""
+"""The schemas of MLflow's scoring requests and KServe's forecasts, as strict as `schemas`."""
 
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -22,7 +22,7 @@ Whole: TypeAlias = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 
 
 class _OneError:
-    """Makes a union answer what is none of its types with one error, not with one of each."""
+    """Makes a union report one error for a value of no matching type, not one for each type."""
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
@@ -63,11 +63,11 @@ class Split(Strict):
     ]
     """One list per row, in the order of `columns`."""
     index: Annotated[list[Cell], Field(fail_fast=True)] | None = None
-    """Not used: times stand in their column."""
+    """Not used: times are in their column."""
 
 
 class Scoring(Strict):
-    """What all forms of a scoring request may have."""
+    """The fields that all forms of a scoring request may have."""
 
     params: Params = Params()
 
@@ -105,11 +105,11 @@ SCORING: dict[str, type[Scoring]] = {
     "inputs": InputsScoring,
     "instances": InstancesScoring,
 }
-"""By the key that holds the table."""
+"""The forms by the key that holds the table."""
 
 
 def _form(body: Any) -> str:
-    """Which of the forms a body means to be."""
+    """Which of the forms a body most likely has."""
     found = (name for name in SCORING if isinstance(body, dict) and name in body)
     return next(found, "dataframe_split")
 
@@ -140,12 +140,12 @@ class TimeSeries(Strict):
     type: SeriesType
     """Whether `series` has one number per time step, or a list of columns."""
     name: Name
-    """What comes back with the forecast; for a model of a panel, the name of the series."""
+    """A name that is returned with the forecast; for a model of a panel, the name of the series."""
     series: Target
     """The values in their units, oldest first; null where one is missing."""
     frequency: Annotated[str, Field(min_length=1, max_length=16)]
     """The time step: second, minute, hour, day, week, month, quarter, year, or S, T, H, D, W, M, Q,
-    Y; or as GET /models tells it, such as 15min."""
+    Y; or as GET /models shows it, e.g. 15min."""
     start_timestamp: Annotated[str, Field(max_length=40)] | None = None
     """The time of the first row, ISO 8601; needed by models with calendar features."""
 
@@ -156,14 +156,14 @@ class Options(Strict):
     horizon: Annotated[int, Field(ge=1)]
     """Time steps, at most the model's horizon."""
     quantiles: Levels | None = None
-    """Levels, within the range that GET /models tells."""
+    """Levels, within the range that GET /models shows."""
 
 
 class TimeSeriesRequest(Strict):
     """One or many series."""
 
     model: ModelName
-    """A name that GET /models tells."""
+    """A name that GET /models lists."""
     inputs: Annotated[list[TimeSeries], Field(fail_fast=True, min_length=1)]
     options: Options
     metadata: dict[str, Any] | None = None
@@ -176,14 +176,14 @@ class TimeSeriesForecast(Answer):
     type: SeriesType
     name: str
     mean_forecast: Values
-    """In units; the median from a model that was trained for quantiles alone, which `warnings`
-    tells."""
+    """In units; the median from a model that was trained for quantiles alone, as `warnings` then
+    states."""
     frequency: str
-    """As it was asked."""
+    """As in the request."""
     start_timestamp: str
     """The time of the first forecast step, ISO 8601."""
     quantiles: dict[str, Values] | None
-    """By level, such as "0.1", where levels were asked for."""
+    """By level, e.g. "0.1", where levels were asked for."""
 
 
 class TimeSeriesOutput(Answer):
@@ -193,7 +193,7 @@ class TimeSeriesOutput(Answer):
     content: list[TimeSeriesForecast]
     """One forecast."""
     error: None
-    """Requests that fail are answered by problem+json instead."""
+    """Always null: requests that fail are answered with problem+json instead."""
 
 
 class TimeSeriesResponse(Answer):

@@ -1,7 +1,7 @@
-"""The figures of several processes as those of one service.
+"""The metrics of several processes, combined into those of one service.
 
-What is counted is added up, of processes that are gone, too: no counter ever falls. Of what is
-measured now the sum counts, or the least or the most of the processes that live.
+Counters are summed, including those of processes that are gone, so that no counter ever falls. A
+gauge is the sum, the minimum or the maximum over the processes that live.
 """
 
 import re
@@ -20,11 +20,11 @@ RULES: tuple[tuple[str, Callable[[float, float], float]], ...] = (
     (r"forecaster_ready|process_start_time_seconds|.*_created", min),
     (r"forecaster_(expected_wait|deadline)_seconds|.*_(info|timestamp_seconds)", max),
 )
-"""Samples of which not the sum counts."""
+"""Samples that are not summed."""
 
 
 def told(families: Iterable[Metric]) -> Figures:
-    """What a process tells of itself."""
+    """The metrics of a process in a form that JSON can hold."""
     return [
         [
             each.name, each.documentation, each.type,
@@ -35,12 +35,12 @@ def told(families: Iterable[Metric]) -> Figures:
 
 
 def counted(figures: Figures) -> Figures:
-    """What stays of a process that is gone, and counts of one that does not serve yet."""
+    """The counters, which are kept of a process that is gone and count before one serves."""
     return [family for family in figures if family[2] in COUNTED]
 
 
 def gathered(parts: Sequence[Figures]) -> Figures:
-    """All as one."""
+    """The figures of all parts combined."""
     families: dict[str, tuple[Any, dict[Any, list[Any]]]] = {}
     for part in parts:
         for name, words, kind, samples in part:

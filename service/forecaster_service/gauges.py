@@ -1,4 +1,4 @@
-"""What GET /metrics tells of the service as it is now: read when somebody asks, kept nowhere."""
+"""The current state of the service for GET /metrics, read at each request and not stored."""
 
 from collections.abc import Iterator
 from threading import active_count
@@ -15,7 +15,7 @@ from forecaster_service.store import Store
 
 
 class Gauges(Collector):
-    """Of a store and its connections. `Metrics` counts what happens."""
+    """The state of a store and its connections. `Metrics` counts what happens."""
 
     def __init__(self, store: Store, connections: Connections) -> None:
         self.store, self.connections = store, connections
@@ -23,11 +23,11 @@ class Gauges(Collector):
     def collect(self) -> Iterator[Metric]:
         store, settings, batcher = self.store, self.store.settings, self.store.batcher
         values = {
-            "ready": ("1 where /readyz says 200.", store.is_ready),
+            "ready": ("1 when /readyz answers 200.", store.is_ready),
             "queue_series": ("Series that wait for the device.", batcher.waiting),
             "queue_limit_series": ("The most series that may wait.", settings.max_queue),
-            "expected_wait_seconds": ("Until what is here now has run.", batcher.ahead()),
-            "deadline_seconds": ("In which a request is answered.", settings.deadline_seconds),
+            "expected_wait_seconds": ("Until all present work is done.", batcher.ahead()),
+            "deadline_seconds": ("Time limit for an answer.", settings.deadline_seconds),
             "connections": ("Connections of clients.", self.connections.open),
             "connections_limit": ("The most connections.", self.connections.most),
             "device_threads": ("Threads that run batches.", batcher.threads),
@@ -42,7 +42,7 @@ class Gauges(Collector):
         yield from self._models()
 
     def _models(self) -> Iterator[Metric]:
-        """Of each model of the settings."""
+        """The state of each model of the settings."""
         info = GaugeMetricFamily(
             "forecaster_model_info", "The models that answer.", labels=["source", *MODEL, "device"]
         )
@@ -51,15 +51,15 @@ class Gauges(Collector):
         )
         failures = CounterMetricFamily(
             "forecaster_model_load_failures", "Times that a model could not be loaded or looked "
-            "for.", labels=["source"],
+            "up.", labels=["source"],
         )  # fmt: skip
         loaded = GaugeMetricFamily(
-            "forecaster_model_loaded_timestamp_seconds", "When the model was loaded last; 0 for "
+            "forecaster_model_loaded_timestamp_seconds", "When the model was last loaded; 0 for "
             "never.", labels=["source"],
         )  # fmt: skip
         looked = GaugeMetricFamily(
-            "forecaster_model_looked_timestamp_seconds", "When it was last known what the name "
-            "stands for; 0 for never.", labels=["source"],
+            "forecaster_model_looked_timestamp_seconds", "When the name of the model was last "
+            "resolved; 0 for never.", labels=["source"],
         )  # fmt: skip
         for slot in self.store.slots:
             if served := slot.served:
@@ -68,7 +68,7 @@ class Gauges(Collector):
             loads.add_metric([slot.label], slot.loads)
             failures.add_metric([slot.label], slot.failed_loads)
             loaded.add_metric([slot.label], slot.loaded)
-            # a version, a run, or where nobody is to look: it stands for what is here
+            # a fixed version or run, or polling is off: the name always means the loaded model
             known = slot.served and (slot.fixed or not self.store.settings.poll_seconds)
             looked.add_metric([slot.label], time() if known else slot.looked)
         yield from (info, loads, failures, loaded, looked)

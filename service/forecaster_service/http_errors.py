@@ -1,4 +1,4 @@
-"""Every error leaves as application/problem+json (RFC 9457), small, and without what came in."""
+"""Errors as application/problem+json (RFC 9457): short, and without quoting the request."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,11 +21,11 @@ from forecaster_service.schemas import Answer, FlatRequest, FullRequest
 MEDIA_TYPE = "application/problem+json"
 MOST_ERRORS = 20
 CLIENT_LEFT = 499
-"""The status in the log and in the metrics of a request whose client left; nobody receives it."""
+"""The status in log and metrics of a request whose client left before the answer."""
 COVARIATES = {"past_covariates", "future_covariates", "static_covariates"}
 RANKED = {"target", "series"}
 FORMS: Mapping[Any, type[BaseModel]] = {"full": FullRequest, "flat": FlatRequest, **SCORING}
-"""What a body may be that has one of several forms, as its errors call them."""
+"""The forms that a body may have, by the tag that validation errors give them."""
 
 Location = tuple[str | int, ...]
 
@@ -38,7 +38,7 @@ class Flaw(Answer):
     """One thing that is wrong with a request."""
 
     loc: list[str | int]
-    """The way to it in the request's body, counted from 0."""
+    """Its path in the request's body; places count from 0."""
     msg: str
     """What was expected and what to do."""
     type: str
@@ -65,9 +65,9 @@ class ProblemDetails(Answer):
 
 
 class HttpError(HTTPException):
-    """A refused request: status, a sentence for a person, where it is wrong, in how many seconds
-    the client may try again, where that helps, and a word for the figures, where it is for want of
-    room or time."""
+    """A refused request: status, a sentence for a person, and what is wrong where. `retry` is in
+    how many seconds the client may try again, where that helps; `reason` is a word for the metrics,
+    where room or time was lacking."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class HttpError(HTTPException):
 
 
 def invalid(errors: Sequence[Flaw], count: int | None = None) -> HttpError:
-    """The error of a request that no forecast can answer; `count` is how many there are in all."""
+    """The error 422 for a request with the given flaws; `count` is their total number."""
     count = len(errors) if count is None else count
     more = f" (and {count - 1} more, see errors)" if count > 1 else ""
     where = "".join(
@@ -96,7 +96,7 @@ def invalid(errors: Sequence[Flaw], count: int | None = None) -> HttpError:
 
 
 def response(error: HTTPException) -> JSONResponse:
-    """The error as an answer."""
+    """The error as a response."""
     errors = list(getattr(error, "errors", ()))
     details = ProblemDetails(
         title=_phrase(error.status_code),
@@ -115,7 +115,7 @@ def response(error: HTTPException) -> JSONResponse:
 
 
 def install(app: FastAPI) -> None:
-    """Answer every error that a route of `app` raises so."""
+    """Turn every error that a route of `app` raises into such a response."""
 
     async def refused(request: Request, error: Exception) -> JSONResponse:
         if isinstance(error, RequestValidationError):
@@ -131,14 +131,14 @@ def install(app: FastAPI) -> None:
 
 
 def describe(schema: dict[str, Any]) -> None:
-    """Tell in /openapi.json what an error looks like."""
+    """Describe in /openapi.json what an error looks like."""
     problem = ProblemDetails.model_json_schema(ref_template="#/components/schemas/{model}")
     schemas = schema.setdefault("components", {}).setdefault("schemas", {})
     schemas |= {**problem.pop("$defs"), "Problem": problem}
 
 
 def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """What a route says in /openapi.json of the errors that it may answer with."""
+    """The entries of /openapi.json for the errors that a route may answer with."""
     content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
     return {
         status: {"description": HTTPStatus(status).phrase, "content": content}
@@ -147,11 +147,11 @@ def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 class ErrorResponses:
-    """ASGI middleware: an error of the app that is not problem+json yet becomes it, such as one
-    that other middleware answers by itself in plain text.
+    """ASGI middleware: turns errors that are not problem+json yet into it, e.g. those that other
+    middleware answers in plain text.
 
-    `details` has our words for some statuses. After a 413 the connection is closed, for the rest
-    of the body is not read.
+    `details` has the sentences for some statuses. After a 413 the connection is closed, because the
+    rest of the body is not read.
     """
 
     def __init__(self, app: ASGIApp, details: Mapping[int, str]) -> None:
@@ -183,9 +183,9 @@ _SAFE_KEY = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
 
 
 def _flaw(error: Mapping[str, Any], form: type[BaseModel] | None) -> Flaw:
-    """A pydantic error in our words, without the input.
+    """A pydantic error in the words of this service, without the input.
 
-    `form` is what the body has to be; None where the error tells which of several was meant.
+    `form` is the type of the body; None where the error shows which of several forms was meant.
     """
     location: Location = error["loc"][1:]  # after "body"
     if form is None:
@@ -195,12 +195,12 @@ def _flaw(error: Mapping[str, Any], form: type[BaseModel] | None) -> Flaw:
     kind, text = error["type"], error["msg"]
     if form is not None and issubclass(form, Scoring) and kind != "extra_forbidden":
         location, words, place = _in_table(location)
-    at = 2 if location[:1] == ("inputs",) else 0  # where the field of a series stands
+    at = 2 if location[:1] == ("inputs",) else 0  # the place of a series' field in the path
     field, inside = location[at : at + 1], location[at + 1 :]
     if set(field) & RANKED:  # followed by its rank
         place = inside[1:]
         location = location[: at + 1] + place
-    elif set(field) & COVARIATES:  # followed by a name of the client's, and the place in a list
+    elif set(field) & COVARIATES:  # followed by a name from the client, and the place in a list
         numbers = [part for part in inside[1:3] if isinstance(part, int)]  # after their kind
         words, place = ("value",), tuple(numbers[:1])
         plain = inside and _SAFE_KEY.fullmatch(str(inside[0]))
@@ -210,9 +210,9 @@ def _flaw(error: Mapping[str, Any], form: type[BaseModel] | None) -> Flaw:
         if field == ("static_covariates",):
             text = "expected a number or a word"
         elif field == ("future_covariates",) and error["input"] is None:
-            text = "null is no value: what is known ahead must be complete"
+            text = "null is not allowed: future covariates must be complete"
     elif kind == "string_type" and set(field) & COVARIATES:
-        text = "expected a word, as the others are"
+        text = "expected a word, like the other values"
     elif kind == "finite_number":
         text = "expected a finite number"
     elif kind == "missing":
@@ -232,8 +232,8 @@ def _flaw(error: Mapping[str, Any], form: type[BaseModel] | None) -> Flaw:
 
 
 def _in_table(location: Location) -> tuple[Location, Sequence[str], Location]:
-    """The way to a cell of a scoring request, names of the client's only where they are plain
-    words; what the numbers in it count; and these."""
+    """The path to a cell of a scoring request, with the client's names only where they are plain
+    words; what the numbers in the path count; and the numbers."""
     if location[:1] == ("inputs",):
         location = location[:1] + location[2:]  # without its rank
     if location[:2] == ("dataframe_split", "data"):
@@ -246,7 +246,8 @@ def _in_table(location: Location) -> tuple[Location, Sequence[str], Location]:
 
 
 def _unknown_key(location: Location, form: type[BaseModel] | None) -> tuple[Location, str]:
-    """Where it stands and which keys are known there; the key itself only if it is a plain word."""
+    """The path of an unknown key and the keys known there; the key itself only if it is a plain
+    word."""
     *parents, key = location
     for part in parents:
         if form is not None and part in form.model_fields:
@@ -259,7 +260,7 @@ def _unknown_key(location: Location, form: type[BaseModel] | None) -> tuple[Loca
 
 
 def _model(annotation: Any) -> type[BaseModel] | None:
-    """The objects that a field holds."""
+    """The type of the objects that a field holds."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     return next(filter(None, map(_model, get_args(annotation))), None)

@@ -1,5 +1,5 @@
-"""One line on stderr for each request and each event, with the request's id: JSON, or for people
-where it is a terminal."""
+"""One line on stderr for each request and event, with the request's id: JSON, or readable text on a
+terminal."""
 
 import logging
 import sys
@@ -22,12 +22,12 @@ PROBES = ("/livez", "/readyz", "/healthz", "/metrics")
 
 
 def new_id() -> str:
-    """A request's id, 128 bits by chance: no secret, so without a call of the system for each."""
+    """A new request id, 128 random bits; no secret, so it needs no system call."""
     return f"{getrandbits(128):032x}"
 
 
 ABOUT: dict[str, object] = {}
-"""What every line of this process tells: which of several it is."""
+"""Fields that every line of this process has: which of several processes it is."""
 
 
 def _request_id(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
@@ -56,7 +56,7 @@ def logger() -> FilteringBoundLogger:
 
 
 def say(text: str) -> None:
-    """A sentence of the command that serves: as it is on a terminal, else a line of the log."""
+    """Print a sentence of the command that serves: plain on a terminal, else as a log line."""
     if sys.stderr.isatty():
         print(text, file=sys.stderr, flush=True)
     else:
@@ -64,7 +64,7 @@ def say(text: str) -> None:
 
 
 class _Others(logging.Handler):
-    """What others log, such as uvicorn and asyncio, and what Python warns of."""
+    """Takes records of other loggers, e.g. uvicorn and asyncio, and Python's warnings."""
 
     def emit(self, record: logging.LogRecord) -> None:
         logger().log(
@@ -74,7 +74,7 @@ class _Others(logging.Handler):
 
 
 def _uncaught(told: Any) -> None:
-    """An exception that nobody caught, in a thread or where nobody can."""
+    """Log an exception that nobody caught, in a thread or where none can be caught."""
     error = told.exc_value
     if not isinstance(error, SystemExit):
         logger().error("not caught", exc_info=(told.exc_type, error, told.exc_traceback))
@@ -82,8 +82,8 @@ def _uncaught(told: Any) -> None:
 
 @contextmanager
 def owning_stderr() -> Iterator[None]:
-    """Meanwhile, all that this process says on stderr are lines of `logger`; all but what the
-    interpreter says as it dies."""
+    """In this context, everything that the process writes to stderr is a line of `logger`, except
+    what the interpreter writes as it dies."""
     root, handler = logging.getLogger(), _Others()
     root.addHandler(handler)
     logging.captureWarnings(True)
@@ -98,24 +98,24 @@ def owning_stderr() -> Iterator[None]:
 
 
 class Watch:
-    """ASGI middleware: counts and times every request, and logs all but probes that went well.
+    """ASGI middleware: counts and times every request, and logs all but successful probes.
 
-    What was not foreseen becomes a plain 500; the traceback goes to the log, nothing of it to the
-    client. Of a request's headers, body and query nothing is logged but its id.
+    An unexpected exception becomes a plain 500; the traceback goes only to the log. Of a request's
+    headers, body and query only its id is logged.
 
     A route that knows which model was asked puts its identity into `request.state.model`.
     """
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self.app, self.metrics = app, metrics
-        self.log = logger().bind()  # once, not for each line
+        self.log = logger().bind()  # binding once is cheaper than for each line
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
         began, status, left = perf_counter(), 0, False
-        scope.setdefault("state", {}).setdefault("arrived", monotonic())  # another server's
+        scope.setdefault("state", {}).setdefault("arrived", monotonic())  # under another server
 
         async def hear() -> Message:
             nonlocal left
@@ -135,7 +135,7 @@ class Watch:
         except Exception:
             self.log.exception("request failed")
             if not status:
-                error = HttpError(500, "an error of the service; its log tells more")
+                error = HttpError(500, "an error of the service; see its log")
                 await response(error)(scope, receive, watch)
         finally:
             self.metrics.in_flight.dec()

@@ -1,4 +1,4 @@
-"""What GET /metrics tells to Prometheus."""
+"""Counters and histograms of GET /metrics, for Prometheus."""
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 
@@ -10,8 +10,8 @@ SIZES = tuple(2**power for power in range(11))
 
 
 class Metrics:
-    """The figures of one service; label values are routes, statuses and models that were served,
-    never what a client sent."""
+    """The metrics of one service; label values are routes, statuses and models that were served,
+    never text from a client."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -24,11 +24,11 @@ class Metrics:
             ("route", *MODEL), buckets=SECONDS, registry=self.registry,
         )  # fmt: skip
         self.queue = Histogram(
-            "forecaster_queue_seconds", "What a request waited for the device.",
+            "forecaster_queue_seconds", "The time that a request waited for the device.",
             MODEL, buckets=SECONDS, registry=self.registry,
         )  # fmt: skip
         self.inference = Histogram(
-            "forecaster_inference_seconds", "What a batch took on the device.",
+            "forecaster_inference_seconds", "The time that a batch took on the device.",
             MODEL, buckets=SECONDS, registry=self.registry,
         )  # fmt: skip
         self.batch = Histogram(
@@ -36,17 +36,17 @@ class Metrics:
             MODEL, buckets=SIZES, registry=self.registry,
         )  # fmt: skip
         self.closed = Counter(
-            "forecaster_connections_closed", "Connections closed before there was a request, or "
-            "an answer was read: the status that refused it, unread, or too many of them.",
+            "forecaster_connections_closed", "Connections closed before a request was complete or "
+            "an answer was read, by cause: a status, unread, or too many.",
             ("reason",), registry=self.registry,
         )  # fmt: skip
         self.in_flight = Gauge(
-            "forecaster_requests_in_flight", "Requests that are not answered yet, the one for this "
-            "text among them.", registry=self.registry,
+            "forecaster_requests_in_flight", "Requests that are not answered yet, including the "
+            "one for this text.", registry=self.registry,
         )  # fmt: skip
         self.refusals = Counter(
-            "forecaster_refusals", "Requests that were refused though nothing was wrong with them, "
-            "by what was wanting.", ("reason",), registry=self.registry,
+            "forecaster_refusals", "Requests that were refused though they were valid, by reason.",
+            ("reason",), registry=self.registry,
         )  # fmt: skip
         self.forecasts = Counter(
             "forecaster_forecasts", "Series that were forecast.", MODEL, registry=self.registry,
@@ -61,12 +61,12 @@ class Metrics:
             registry=self.registry,
         )  # fmt: skip
         self.failures = Counter(
-            "forecaster_model_reload_failures", "Models that could not be loaded or looked for.",
+            "forecaster_model_reload_failures", "Models that could not be loaded or looked up.",
             registry=self.registry,
         )  # fmt: skip
 
     def refused(self, reason: str) -> None:
-        """Count a refusal, where there is a word for it."""
+        """Count a refusal, unless its reason is empty."""
         if reason:
             self.refusals.labels(reason).inc()
 

@@ -1,4 +1,4 @@
-"""What the service has from its process: what several of them share, one alone has to itself."""
+"""What differs between a process that serves alone and one of several."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -12,16 +12,17 @@ if TYPE_CHECKING:
 
 
 class Process:
-    """One that serves alone. `polls`: whether it looks for newer models by itself; `whole`: whether
-    all of its kind have had their models; `buckets`: makes those of its clients."""
+    """A process that serves alone. `polls`: whether it looks for newer models by itself; `whole`:
+    whether all processes of the service have loaded their models; `buckets`: makes the token
+    buckets of its clients."""
 
     polls = True
     whole = True
     buckets: Callable[[float], Buckets] = Buckets
 
     async def begin(self, store: "Store") -> None:
-        """Return when connections may be taken."""
+        """Return when connections may be accepted."""
 
     def figures(self, own: Collector) -> Collector:
-        """Those of the whole service, from those of this process. May wait for others."""
+        """The metrics of the whole service, given those of this process. May wait for others."""
         return own

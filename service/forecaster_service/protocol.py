@@ -1,9 +1,9 @@
-"""HTTP with clients that are slow, silent or many: uvicorn's httptools protocol with deadlines.
+"""HTTP for slow, silent or many clients: uvicorn's httptools protocol with deadlines.
 
     uvicorn --factory forecaster_service.app:create_app --http forecaster_service.protocol:Protocol
 
-uvicorn alone waits for a request, and for its answer to be read, as long as the client likes. Named
-like this, the parser is never h11 either, which takes requests that a proxy may read otherwise.
+uvicorn alone waits without limit for a request, and for a client to read its answer. Naming the
+class also rules out the parser h11, which accepts requests that a proxy may interpret differently.
 """
 
 from asyncio import AbstractEventLoop, TimerHandle, Transport
@@ -24,52 +24,52 @@ from forecaster_service.metrics import Metrics
 from forecaster_service.settings import Settings
 
 RATE = 2**16
-"""Bytes of a request, or of an answer, for which the client gets a second more."""
+"""Bytes of a request or an answer for which the client gets one more second."""
 MOST_HEAD = 2**15
-"""Bytes of a request that are not its body: its head, and what stands between chunks."""
+"""The most bytes of a request that are not its body: its head, and the framing of chunks."""
 
 
 class Connections:
     """What the connections of one service share.
 
-    `idle` are those without a complete request, the one that has been so for longest first.
+    `idle` holds those without a complete request, the longest idle first.
     """
 
     def __init__(self, settings: Settings, metrics: Metrics) -> None:
         self.seconds, self.closed, self.log = settings.receive_seconds, metrics.closed, logger()
         self.idle: OrderedDict[Protocol, None] = OrderedDict()
         self.open = 0
-        self.most_requests = settings.max_queue + (settings.max_batch or 64)  # of a series each
+        self.most_requests = settings.max_queue + (settings.max_batch or 64)  # with one series each
         most = settings.max_connections
         self.most = min(most, _open_files(most * 5 // 4 + 1) * 4 // 5)
 
     def make_room(self) -> None:
-        """Close the connection that has waited for longest, so that a newer one is heard."""
+        """Close the connection that has been idle for longest, to make room for a newer one."""
         oldest, _ = self.idle.popitem(last=False)
         oldest.transport.abort()
         self.closed.labels("too many").inc()
 
 
 def _open_files(wanted: int) -> int:
-    """How many files the process may open at once, after asking for as many as are wanted."""
+    """How many files the process may have open, after requesting a limit of `wanted`."""
     soft, hard = getrlimit(RLIMIT_NOFILE)
     if soft != RLIM_INFINITY and soft < wanted:
         more = wanted if hard == RLIM_INFINITY else min(wanted, hard)
-        with suppress(ValueError):  # a system may allow less than it says
+        with suppress(ValueError):  # a system may allow less than its hard limit
             setrlimit(RLIMIT_NOFILE, (more, hard))
             return more
     return wanted if soft == RLIM_INFINITY else soft
 
 
 class _Whole:
-    """The transport of one answer: its head leaves together with the first part of its body.
+    """The transport of one answer, which sends the head together with the first part of the body.
 
-    Apart they are two packets, and a client that waits is woken twice.
+    Sent separately they are two packets, which wake a waiting client twice.
     """
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
-        self._head: bytes | None = None  # until there is one
+        self._head: bytes | None = None  # None until there is one
 
     def write(self, data: bytes) -> None:
         if self._head is None and not data.startswith(STATUS_LINE[100]):
@@ -83,7 +83,7 @@ class _Whole:
         self._transport.close()
 
     def _taken(self) -> bytes:
-        """The head, where it has not left yet."""
+        """Take the head, empty if it has been sent already."""
         head = self._head or b""
         self._head = self._head and b""
         return head
@@ -93,10 +93,11 @@ class _Whole:
 
 
 class Protocol(HttpToolsProtocol):
-    """A connection whose client has `seconds` to send a request, from its first byte or, for the
-    first one, from the connection on, and as many to read an answer; see RATE.
+    """A connection whose client has `seconds` to send a request and `seconds` to read an answer,
+    and more for large ones (see RATE).
 
-    Between requests uvicorn's own limit holds (--timeout-keep-alive).
+    The time for a request begins with its first byte, for the first request with the connection.
+    Between requests uvicorn's limit applies (--timeout-keep-alive).
     """
 
     def __init__(
@@ -107,7 +108,7 @@ class Protocol(HttpToolsProtocol):
         _loop: AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
-        self.ws_protocol_class = None  # there is none to talk to, and it would know no deadlines
+        self.ws_protocol_class = None  # no route uses WebSockets, and they would have no deadlines
         self.shared: Connections = app_state["connections"]
         self.in_head = self.in_request = False
         self.received = self.framing = 0
@@ -145,7 +146,7 @@ class Protocol(HttpToolsProtocol):
                 self._refuse(431, "the head of this request is too long")
             return
         self._stop_receiving()
-        if self._answered():  # before all of it was here: uvicorn forgets what it waits for
+        if self._answered():  # before the whole request arrived: uvicorn then sets no timeout
             self.timeout_keep_alive_task = self.loop.call_later(
                 self.timeout_keep_alive, self.timeout_keep_alive_handler
             )
@@ -155,18 +156,18 @@ class Protocol(HttpToolsProtocol):
         self.in_head = self.in_request = True
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self.in_head:  # what comes after a body is no header
+        if self.in_head:  # ignore trailers, which come after the body
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         self.in_head = False
         if len(self.url) + sum(len(name) + len(value) for name, value in self.headers) > MOST_HEAD:
             self._refuse(431, "the head of this request is too long")
-            raise ValueError  # so that the parser stops
+            raise ValueError  # stops the parser
         if [name for name, _ in self.headers].count(b"host") > 1:
-            self._refuse(400, "a request has one header Host")
+            self._refuse(400, "expected one header Host, got several")
             raise ValueError
-        # told before the first of them runs, so that of 10,000 at once not all are begun
+        # decided before the request runs, so that of 10,000 at once not all are started
         busy = len(self.tasks) >= self.shared.most_requests
         super().on_headers_complete()
         self.scope["state"] |= {"busy": busy, "arrived": monotonic()}
@@ -186,10 +187,10 @@ class Protocol(HttpToolsProtocol):
             self.shared.idle.pop(self, None)
 
     def send_400_response(self, msg: str) -> None:
-        self._refuse(400, "this is no HTTP request, or one that can be read in two ways")
+        self._refuse(400, "this is not an HTTP request, or an ambiguous one")
 
     def _answered(self) -> bool:
-        """Nothing that came is still to be answered."""
+        """Whether every request that arrived has been answered."""
         return self.cycle is None or self.cycle.response_complete
 
     def _await_request(self) -> None:
@@ -204,7 +205,7 @@ class Protocol(HttpToolsProtocol):
     def _receive_deadline(self) -> None:
         more = 0.0 if self._answered() else self.received / RATE
         left = self.begun + self.shared.seconds + more - self.loop.time()
-        if self.flow.read_paused or left < -1:  # it is the service that does not read
+        if self.flow.read_paused or left < -1:  # the service, not the client, is slow
             self._await_request()
         elif left > 0:
             self.receiving = self.loop.call_later(left, self._receive_deadline)
@@ -214,7 +215,7 @@ class Protocol(HttpToolsProtocol):
             self.transport.close()
 
     def _refuse(self, status: int, detail: str) -> None:
-        """Answer, where no other answer has begun, and close."""
+        """Answer, unless another answer has begun, and close."""
         if self.transport.is_closing():
             return
         waits = not self._answered()

@@ -1,4 +1,4 @@
-"""What models stand behind names: a child process asks MLflow, which the service never imports."""
+"""Resolve names to models: a child process asks MLflow, which the service never imports."""
 
 import json
 import os
@@ -15,47 +15,49 @@ from typing import Any, Protocol, TypeAlias
 from forecaster.errors import UnavailableError, UsageError, of_status
 
 LOOKING, LOADING = 120.0, 600.0
-"""Seconds that MLflow may take to say what names stand for, and to hand over a bundle."""
+"""Seconds that MLflow may take to resolve names, and to download a bundle."""
 LONGEST_PAUSE = 60.0
-"""Seconds, at most, before another child is started after one that gave no answer."""
+"""The longest pause, in seconds, before a new child is started after one that did not answer."""
 TAIL = 4096
-"""Bytes of the end of what a child wrote to stderr, of which the last line says why it ended."""
+"""Bytes kept from the end of a child's stderr, whose last line is the reason why it ended."""
 
 State: TypeAlias = dict[str, str]
-"""What a name stands for: equal as long as it is the same model."""
+"""What a name resolves to: equal as long as it is the same model."""
 
 
 class Registry(Protocol):
-    """Who is asked about models that are not folders. Each call may come from any thread."""
+    """The source of models that are not folders. Calls may come from any thread."""
 
     def resolve(self, names: Sequence[str]) -> list[State | UsageError]:
-        """What each name stands for now, or why there is no such model, with what there is.
+        """What each name resolves to now, or an error that states why there is no such model, and
+        which models there are.
 
-        A state has "name", "version" and "source", and "alias" where that decided; that of a run is
-        empty. Raises UnavailableError and others of ForecasterError when nobody can tell.
+        A state has "name", "version" and "source", and "alias" where an alias was resolved; the
+        state of a run is empty. Raises UnavailableError, or another ForecasterError, if the
+        registry cannot answer.
         """
         ...
 
     def fetch(self, name: str, folder: Path) -> State:
-        """Copy the bundle behind a name to a folder, made if need be; returns its state.
+        """Copy the bundle behind a name to a folder, which is created if need be; return its state.
 
-        Raises UsageError where there is none, else as `resolve` does.
+        Raises UsageError if there is none, else as `resolve` does.
         """
         ...
 
     def close(self) -> None:
-        """Ask nothing more. What is being asked raises UnavailableError at once."""
+        """Ask nothing more. Calls under way raise UnavailableError at once."""
         ...
 
 
 class Child:
-    """The registry of MLflow, by `python -m forecaster.track answer`.
+    """The registry of MLflow, queried through `python -m forecaster.track answer`.
 
-    The child is started by the first question and stays. One that gives no answer in its time is
-    killed; where one died, the next question starts another, at once or, if it gave no answer
-    either, after a pause that doubles. It ends when this process does, however that happens, since
-    its input ends then. It steps back behind all other work, gains no rights by what it runs,
-    and has no variable FORECASTER_* of ours.
+    The child is started by the first question and stays. A child that does not answer in time is
+    killed. Where one has died, the next question starts another: at once, or, if the last question
+    got no answer, after a pause that doubles each time. The child ends when this process does,
+    however that happens, because its input ends then. It runs at low priority, gains no privileges
+    by what it runs, and gets no variable FORECASTER_* of this process.
     """
 
     def __init__(self) -> None:
@@ -100,7 +102,7 @@ class Child:
         return told["answer"]
 
     def _started(self) -> "subprocess.Popen[bytes]":
-        """The child, another one where it is gone."""
+        """The running child; a new one if it is gone."""
         if self._process and self._process.poll() is not None:
             self._end()
         with self._living:
@@ -111,12 +113,12 @@ class Child:
                 self._process = subprocess.Popen(
                     [sys.executable, "-m", "forecaster.track", "answer"],
                     stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0, env=_environment(),
-                    start_new_session=True,  # Ctrl-C is for the service, whose end it notices
+                    start_new_session=True,  # no Ctrl-C for the child: it ends with the service
                 )  # fmt: skip
             return self._process
 
     def _end(self) -> None:
-        """Leave no process and no pipe behind."""
+        """Kill the child and close its pipes."""
         with self._living:
             process, self._process = self._process, None
         if process:
@@ -126,18 +128,18 @@ class Child:
 
 
 class _SilentError(Exception):
-    """The child gave no answer; why not, as the rest of a sentence about it."""
+    """The child gave no answer; the message is the predicate of a sentence about the child."""
 
 
 def _environment() -> dict[str, str]:
-    """What the child needs: how MLflow, its stores and Python are reached, and no key of ours."""
+    """The child's environment: settings of MLflow, its stores and Python, but no keys of ours."""
     return {name: value for name, value in os.environ.items() if not name.startswith("FORECASTER_")}
 
 
 def _exchange(
     process: "subprocess.Popen[bytes]", question: dict[str, Any], seconds: float
 ) -> dict[str, Any]:
-    """The child's answer. Raises _SilentError when there is none in so many seconds."""
+    """The child's answer. Raises _SilentError if there is none within `seconds`."""
     assert process.stdin
     assert process.stdout
     assert process.stderr
@@ -145,7 +147,7 @@ def _exchange(
     with DefaultSelector() as waiting:
         for pipe in (process.stdout, process.stderr):
             waiting.register(pipe, EVENT_READ)
-        with suppress(OSError):  # it has ended, as its silence says below
+        with suppress(OSError):  # the child has ended, which the loop below finds out
             process.stdin.write(json.dumps(question).encode() + b"\n")
         while not answer.endswith(b"\n"):
             if (left := end - monotonic()) <= 0:

@@ -1,7 +1,7 @@
-"""The same application as replicas of Ray Serve, in processes of one machine or of several.
+"""The same application as replicas of Ray Serve, in processes on one or several machines.
 
-Ray's proxy takes the connections: the deadlines of `protocol` are not kept there. It hands each
-request to a replica that has room, starts another for one that died, and asks each for its health.
+Ray's proxy takes the connections, so the deadlines of `protocol` do not apply. Ray hands each
+request to a replica that has room, replaces replicas that die, and checks the health of each.
 """
 
 import asyncio
@@ -19,17 +19,17 @@ from forecaster_service.settings import Settings, from_environment
 from forecaster_service.store import Store
 
 NAME = "forecaster"
-"""Of the application on a cluster."""
+"""The name of the application on a cluster."""
 HEALTH_SECONDS = 2.0
-"""Between two looks at a replica: so long a dead one may go unnoticed while nobody asks."""
+"""Seconds between two health checks: a dead replica without requests goes unnoticed that long."""
 
 
 def serve(address: str, host: str, port: int, replicas: int, gpus: float = 0.0) -> None:
     """Serve with the settings of the environment until a signal asks for the end.
 
-    `address` is that of a cluster as `cluster.each` takes it; each of the `replicas` gets a
-    processor and so much of a GPU. The proxy listens on `host` of the cluster's head. Raises
-    UnavailableError where the cluster or a model cannot be had.
+    `address` is that of a cluster as `cluster.each` takes it; each of the `replicas` gets one
+    processor and the share `gpus` of a GPU. The proxy listens on `host` of the cluster's head.
+    Raises UnavailableError if the cluster or a model is unavailable.
     """
     settings = from_environment()
     models = [
@@ -56,13 +56,13 @@ def serve(address: str, host: str, port: int, replicas: int, gpus: float = 0.0) 
 
 
 def _reason(error: Exception, told: Sequence[str]) -> str:
-    """The sentence at the end of the traceback that Ray tells of replicas, else the error."""
+    """The last line of the tracebacks that Ray reports for replicas, else the error."""
     lines = "\n".join([str(error), *told]).strip().splitlines()
     return lines[-1].strip().removeprefix("RuntimeError: ").rstrip(".")
 
 
 def application(settings: Settings, replicas: int, gpus: float) -> Any:
-    """What Ray Serve runs."""
+    """The application that Ray Serve runs."""
     from ray import serve
 
     def build() -> FastAPI:
@@ -86,8 +86,8 @@ def application(settings: Settings, replicas: int, gpus: float) -> Any:
 
 
 async def check(store: Store) -> None:
-    """Wait until the models are loaded. Raises RuntimeError where one is not there: then Ray puts
-    another replica in the place of this one, as it does when the device is lost."""
+    """Wait until the models are loaded. Raises RuntimeError if one is missing or the device is
+    lost; Ray then replaces this replica."""
     while store.status == "loading":
         await asyncio.sleep(0.1)
     missing = [slot.reason for slot in store.slots if slot.served is None]

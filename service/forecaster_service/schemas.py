@@ -1,8 +1,8 @@
-"""The shapes of requests and answers, as /openapi.json tells them.
+"""The schemas of requests and answers, as /openapi.json shows them.
 
 Requests are strict: no unknown keys, no numbers in strings, no NaN (a missing value is null),
-bounded lengths. Checking stops at the first bad value of a list, so that a large bad request costs
-little.
+bounded lengths. Validation stops at the first bad value of a list, so that a large bad request
+costs little.
 """
 
 from array import array
@@ -25,13 +25,13 @@ from forecaster.notices import NoticeCode, ShortHistory
 
 MOST_COLUMNS = 10_000
 MOST_ITEMS = 1000
-"""Series of a panel that are told by name."""
+"""The most series of a panel that a model card names."""
 ARRAYS = {"targets": "arrays"}
-"""The context of validation in which targets become arrays, where they can."""
+"""The context of validation in which targets become arrays, where possible."""
 
 
 class Strict(BaseModel):
-    """Base of what clients send."""
+    """Base of everything that clients send."""
 
     model_config = ConfigDict(
         strict=True, allow_inf_nan=False, extra="forbid", use_attribute_docstrings=True
@@ -39,14 +39,13 @@ class Strict(BaseModel):
 
 
 def _rank(target: Any) -> str:
-    """Which of the two kinds of target a list means to be."""
+    """Which of the two kinds of target a list most likely is."""
     return "rows" if isinstance(target, list) and target and isinstance(target[0], list) else "list"
 
 
 def _table(target: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
-    """Where ARRAYS is the context, a full table of finite numbers as an array (N, C), or (N,) of a
-    plain list: checked and converted in one step. Anything else is what pydantic makes of it, or
-    says of it.
+    """In the context ARRAYS, a full table of finite numbers as an array (N, C), or a plain list as
+    (N,), checked and converted in one step. Anything else is left to pydantic.
     """
     if info.context is not ARRAYS or not isinstance(target, list) or not target:
         return handler(target)
@@ -54,7 +53,7 @@ def _table(target: Any, handler: ValidatorFunctionWrapHandler, info: ValidationI
     rows, numbers = [target] if plain else target, array("d")
     try:
         for row in rows:
-            numbers.fromlist(row)  # takes numbers alone, but true and false among them
+            numbers.fromlist(row)  # accepts only numbers, but also true and false
     except (TypeError, OverflowError):
         return handler(target)
     values, width = np.frombuffer(numbers), len(rows[0])
@@ -68,13 +67,13 @@ def _table(target: Any, handler: ValidatorFunctionWrapHandler, info: ValidationI
 
 
 def _form(body: Any) -> str:
-    """Which of the two forms a body means to be."""
+    """Which of the two forms a body most likely has."""
     full = isinstance(body, dict) and ("inputs" in body or "parameters" in body)
     return "full" if full else "flat"
 
 
 def _cells(values: Any) -> str:
-    """Which of the two kinds of covariate a list means to be."""
+    """Which of the two kinds of covariate a list most likely is."""
     there = (value for value in values if value is not None) if isinstance(values, list) else ()
     return "words" if isinstance(next(iter(there), None), str) else "numbers"
 
@@ -115,9 +114,9 @@ class SeriesInput(Strict):
     """One series up to now."""
 
     item_id: Name | None = None
-    """A name that comes back with the forecast: letters, digits, spaces and _ . : @ -, or any name
-    of a series that the model was trained on. By it a model of a panel knows the series; another
-    one is scaled by its own history."""
+    """A name that is returned with the forecast: letters, digits, spaces and _ . : @ -, or any name
+    of a series that the model was trained on. A model of a panel recognises its series by it; any
+    other series is scaled by its own history."""
     start: Annotated[str, Field(max_length=40)] | None = None
     """The time of the first row, ISO 8601; needed by models with calendar features."""
     target: Target
@@ -128,12 +127,12 @@ class SeriesInput(Strict):
     """The names of the columns of `target`, in any order; by default the model's, in its order,
     without those in `past_covariates`."""
     past_covariates: Annotated[dict[Name, PastCovariate], Field(max_length=MOST_COLUMNS)] = {}
-    """By name, one value per row of `target`: all covariates known ahead, complete in the
-    look-back; and, where they are no columns of `target`, covariates of the past, null where
-    missing. A covariate of words has words that the model knows."""
+    """By name, one value per row of `target`: all future covariates, complete in the look-back;
+    and past covariates that are not columns of `target`, null where missing. The values of a text
+    covariate must be words that the model knows."""
     future_covariates: Annotated[dict[Name, FutureCovariate], Field(max_length=MOST_COLUMNS)] = {}
-    """By name, all covariates known ahead, complete: one value per step of the model's horizon,
-    also where fewer steps are asked for."""
+    """By name, all future covariates, complete: one value per step of the model's horizon, even
+    where fewer steps are requested."""
     static_covariates: Annotated[dict[Name, Attribute], Field(max_length=MOST_COLUMNS)] = {}
     """By name, the static attributes of the series: a number, or one of the words that the model
     knows."""
@@ -145,20 +144,20 @@ class Parameters(Strict):
     prediction_length: Annotated[int, Field(ge=1)] | None = None
     """Time steps; by default and at most the model's horizon."""
     freq: Annotated[str, Field(pattern=r"^[0-9]{0,6}[A-Za-z]{1,3}(-[A-Z]{3})?$")] | None = None
-    """The time step, such as h, 15min, D; by default the model's, the only one it knows."""
+    """The time step, e.g. h, 15min or D, which must be the model's; by default it is."""
     quantile_levels: Levels = []
-    """Quantiles beside the forecast, within the range of levels that GET /models tells; levels
-    between those of the model are taken linearly."""
+    """Levels of quantiles beside the forecast, within the range that GET /models shows; between the
+    levels of the model, quantiles are interpolated linearly."""
     short_history: ShortHistory = "refuse"
-    """What becomes of a series with fewer rows than the model needs: `refuse` it, or `drop` the
-    parts of the model that read more, which `notices` tells."""
+    """What to do with a series that has fewer rows than the model needs: `refuse` it, or `drop` the
+    parts of the model that need more, with a notice."""
 
 
 ModelName: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.@/-]{0,127}$")]
 
 
 class FullRequest(Strict):
-    """One or many series."""
+    """A request with one or many series in `inputs`."""
 
     inputs: Annotated[list[SeriesInput], Field(fail_fast=True, min_length=1)]
     parameters: Parameters = Parameters()
@@ -167,7 +166,7 @@ class FullRequest(Strict):
 
 
 class FlatRequest(SeriesInput, Parameters):
-    """One series, everything at the top."""
+    """A request with one series, and everything at the top."""
 
     model: ModelName | None = None
     """A name that GET /models tells; by default the model that is served."""
@@ -187,7 +186,7 @@ ForecastRequest: TypeAlias = Annotated[
 
 
 class Answer(BaseModel):
-    """Base of what clients get."""
+    """Base of everything that clients get."""
 
     model_config = ConfigDict(
         allow_inf_nan=False, frozen=True, use_attribute_docstrings=True, protected_namespaces=()
@@ -199,16 +198,16 @@ class ModelIdentity(Answer):
 
     name: str
     version: str | None
-    """Of the registered model."""
+    """The version of the registered model."""
     alias: str | None
-    """Under which it was found in the registry."""
+    """The alias under which it was found in the registry."""
     run_id: str | None
     """The MLflow run that trained it."""
     attn: str
     """The attention of its network."""
     attn_weight: float
-    """The weight of that network in what the model forecasts, from 0 to 1; the other parts are told
-    by `made_of` of its card."""
+    """The weight of that network in the forecast, from 0 to 1; `made_of` of the model's card lists
+    the other parts."""
     digest: str
     """SHA-256 of the bundle's manifest: the same digest, the same model."""
 
@@ -231,28 +230,28 @@ class Prediction(Answer):
     median: Values | None = None
     """In place of `mean`, from a model that was trained for quantiles alone."""
     quantiles: dict[str, Values] | None = None
-    """By level, such as "0.1", where levels were asked for; they rise with the level."""
+    """By level, e.g. "0.1", where levels were requested; values never fall as the level rises."""
 
 
 class Timing(Answer):
     queue_ms: float
-    """Waiting for the device."""
+    """Time spent waiting for the device."""
     inference_ms: float
-    """On the device, with those of its batch."""
+    """Time on the device, together with the other series of its batch."""
     batch_size: int
-    """Series that ran together, those of other requests included."""
+    """The number of series that ran together, including those of other requests."""
 
 
 class Notice(Answer):
-    """What may surprise in a forecast."""
+    """Something that may surprise in a forecast."""
 
     code: NoticeCode
-    """What it is about: a program decides by this word."""
+    """What it is about, as a word for programs."""
     input: int | None
-    """The series that it is about, by its place in `inputs`, from 0; null for all of them, and
-    where the request is one series at the top."""
+    """The series that it is about, by its place in `inputs`, from 0; null for all series, and for a
+    request with one series at the top."""
     text: str
-    """The same for people."""
+    """What it is about, as a sentence for people."""
 
 
 class ForecastResponse(Answer):
@@ -274,7 +273,7 @@ class StaticAttribute(Answer):
 
     name: str
     words: list[str] | None
-    """What it may be; null for any number."""
+    """The words that it may be; null for any number."""
 
 
 class PartOfModel(Answer):
@@ -282,27 +281,26 @@ class PartOfModel(Answer):
 
     name: str
     kind: str
-    """Such as network, ridge or cycle-mean."""
+    """For example network, ridge or cycle-mean."""
     weight: float
-    """The mean over the steps of the horizon; those of all parts sum to 1."""
+    """Its mean weight over the steps of the horizon; the weights of all parts sum to 1."""
     test_mse: float | None
-    """Of this part alone, on the windows of the test split."""
+    """The MSE of this part alone, on the windows of the test split."""
     validation_mse: float | None
-    """Of this part alone, on the windows that the weights were found on."""
+    """The MSE of this part alone, on the windows that the weights were fitted on."""
     chosen: str
-    """What was chosen of it on validation, in words; of the network its attention."""
+    """Its options that were chosen on validation, in words; for the network its attention."""
 
 
 class Band(Answer):
-    """What a band covered of the values of the test split."""
+    """How many of the values of the test split a band covered."""
 
     share: float
-    """What it promises: that so much lies between its quantiles (1 - share) / 2 and
-    (1 + share) / 2."""
+    """The nominal share of values between its quantiles (1 - share) / 2 and (1 + share) / 2."""
     coverage: float
-    """What lay there, of all targets."""
+    """The share of values that lay there, over all targets."""
     columns: dict[str, float | None]
-    """What lay there of each target; null where no value was observed."""
+    """The same for each target; null where no value was observed."""
 
 
 class ModelCard(ModelIdentity):
@@ -312,61 +310,62 @@ class ModelCard(ModelIdentity):
     """The parts of its forecast, the heaviest first."""
 
     effective: str
-    """What its attention amounts to at its lengths."""
+    """What its attention amounts to at the lengths of this model."""
     device: str
     graphs: bool
     """Whether it runs as CUDA graphs: on a GPU, where its attention allows it."""
     columns: list[str]
-    """What it reads, in its order."""
+    """The columns that it reads, in its order."""
     time: str
-    """What the column of times was called in its data."""
+    """The name of the time column in its data."""
     id: str | None
-    """`id_columns` joined by " / "; null without any."""
+    """`id_columns` joined by " / "; null if there are none."""
     id_columns: list[str]
-    """What the columns were called that name the series of a long panel; an item_id joins their
+    """The names of the columns that identify the series of a long panel; an item_id joins their
     values by " / "."""
     wide: bool
     """Whether each series of its panel was a column of its data."""
     targets: list[str]
-    """What it forecasts."""
+    """The columns that it forecasts."""
     past_covariates: list[str]
     """Those of `columns` that it does not forecast."""
     future_covariates: list[str]
-    """What it needs for each step of the look-back and of the horizon."""
+    """The covariates that it needs for each step of the look-back and of the horizon."""
     static_covariates: list[StaticAttribute]
-    """What it needs of a series as a whole."""
+    """The static attributes that it needs of each series."""
     items: int
-    """Series of the panel that it was trained on; 0 for a model of one series."""
+    """The number of series in the panel that it was trained on; 0 for a model of one series."""
     item_names: list[str]
-    """The first 1000 of them."""
+    """The names of the first 1000 of them."""
     freq: str
     timezone: str
-    """UTC, or naive: the clock of the data's source."""
+    """UTC, or naive: the local time of the data's source."""
     policy: str
     reading: dict[str, Any]
-    """What became of gaps, repeated and unsorted times in its data: error, sort or resample."""
+    """What was done with gaps, repeated and unsorted times in its data: error, sort or resample."""
     look_back: int
-    """Rows that it reads at most, the newest ones."""
+    """The most rows that it reads, the newest ones."""
     needs: int
-    """Rows that a request needs at least."""
+    """The fewest rows that a request needs."""
     least: int
-    """Rows from which some of its parts forecast, where short_history is drop."""
+    """The fewest rows from which some of its parts forecast, where short_history is drop."""
     horizon: int
-    """Steps that it forecasts at most."""
+    """The most steps that it forecasts."""
     forecast: str
-    """mean or median: what it answers."""
+    """mean or median: what it forecasts."""
     quantile_levels: list[float]
-    """Those it was calibrated or trained for; the first and the last bound what can be asked."""
+    """The levels that it was calibrated or trained for; a request may ask for any level from the
+    first to the last."""
     intervals: str
-    """How its quantiles came to be, or why there are none."""
+    """How its quantiles were made, or why there are none."""
     bands: list[Band]
-    """What those of them that were measured cover, the narrowest first."""
+    """The measured coverage of its bands, the narrowest first."""
     test: dict[str, Any]
-    """Its honest figures: MSE and MAE in scaled values on the windows of the test split, those of
-    its floors (forecasts that need no training, each alone) and a verdict in words; in `network`
-    those of the network alone, and what it adds to the forecast with its paired interval."""
+    """Its metrics on the test split: MSE and MAE in scaled values, those of its floors (forecasts
+    that need no training, each alone) and a verdict in words; in `network` those of the network
+    alone, and what it adds to the forecast with its paired interval."""
     refit: bool
-    """Trained once more on all rows after those figures were measured."""
+    """Whether it was trained once more on all rows after those metrics were measured."""
 
 
 class Models(Answer):
@@ -381,6 +380,6 @@ class Status(Answer):
 
 class Version(Answer):
     version: str
-    """Of forecaster."""
+    """The version of forecaster."""
     api: str
-    """Of this interface; /predict is the newest."""
+    """The version of this interface; /predict is the newest."""

@@ -1,4 +1,4 @@
-"""How one process serves: uvicorn with our protocol, and with no words of its own."""
+"""Serve in one process: uvicorn with our protocol, and without its own log lines."""
 
 from typing import Any
 
@@ -11,14 +11,14 @@ from forecaster_service.registry import Registry
 HOW: dict[str, Any] = {
     "http": "forecaster_service.protocol:Protocol",
     "ws": "none",
-    "proxy_headers": False,  # FORECASTER_TRUSTED_PROXIES says who may tell of clients
+    "proxy_headers": False,  # FORECASTER_TRUSTED_PROXIES sets who may pass on client addresses
     "access_log": False,
-    "log_config": None,  # its words are lines of our log
+    "log_config": None,  # its messages become lines of our log
     "server_header": False,
     "timeout_keep_alive": 75,  # longer than proxies and clients keep theirs
-    "timeout_graceful_shutdown": 60,  # for clients whose request or answer stands still
+    "timeout_graceful_shutdown": 60,  # for clients whose request or answer is stuck
 }
-"""What uvicorn is told, for one process and for each of several."""
+"""Options of uvicorn, for one process and for each of several."""
 
 
 def run(host: str, port: int, registry: Registry | None = None) -> None:

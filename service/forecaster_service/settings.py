@@ -1,4 +1,4 @@
-"""What can be set from outside: environment variables FORECASTER_*, read once at start."""
+"""The settings of the service: environment variables FORECASTER_*, read once at start."""
 
 import re
 from typing import Annotated, Literal
@@ -9,7 +9,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from forecaster.errors import ConfigError
 
 FORMS = {
-    "digests": (r"sha256:[0-9a-f]{64}", "sha256: and 64 hexadecimal digits, as GET /models tells"),
+    "digests": (r"sha256:[0-9a-f]{64}", "sha256: and 64 hexadecimal digits, as GET /models shows"),
     "api_keys": (
         r"[A-Za-z0-9._-]{1,64}:[0-9a-f]{64}",
         "NAME:SHA256 as forecaster serve --new-key NAME prints it",
@@ -31,53 +31,52 @@ class Settings(BaseSettings):
     """The models to serve, separated by commas, the default one first: each a bundle's folder, an
     MLflow run id, or a registered name."""
     poll_seconds: Annotated[float, Field(ge=0, le=86_400)] = 10
-    """How often to look whether a name or a folder has another model, which is then served; 0 for
-    never."""
+    """Seconds between two checks whether a name or a folder has another model, which is then
+    served; 0 for never."""
     digests: Annotated[tuple[str, ...], NoDecode] = ()
-    """Digests, separated by commas, of the only models that may be served; any without."""
+    """Digests, separated by commas, of the only models that may be served; any if empty."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where it runs; auto takes CUDA where there is one."""
+    """Where the models run; auto takes CUDA where there is one."""
     allowed_hosts: Annotated[tuple[str, ...], NoDecode] = ()
-    """Names, separated by commas, under which clients may call, besides this machine's own; *
-    stands for any."""
+    """Host names, separated by commas, that clients may use besides this machine's own; * stands
+    for any."""
     trusted_proxies: Annotated[tuple[str, ...], NoDecode] = ()
-    """Addresses or networks, separated by commas, of proxies that tell the client's address in
+    """Addresses or networks, separated by commas, of proxies that pass on the client's address in
     X-Forwarded-For; * stands for any."""
     api_keys: Annotated[tuple[str, ...], NoDecode] = ()
     """NAME:SHA256 of each key that clients may use, separated by commas, as `forecaster serve
-    --new-key NAME` prints them; without any, everyone may ask."""
+    --new-key NAME` prints them; if empty, no key is needed."""
     rate: Annotated[float, Field(ge=0, le=1e9)] = 0
-    """The most requests in a minute by a key, or by a client's address where there are no keys;
+    """The most requests per minute for a key, or for a client's address where there are no keys;
     each series counts as one. 0 for any number."""
     max_connections: Annotated[int, Field(ge=1)] = 2**14
-    """The most connections, as far as the system's limit of open files allows; beyond them the one
-    is closed that has been without a complete request for longest."""
+    """The most connections, as far as the system's limit of open files allows; beyond it, the
+    connection that has been without a complete request for longest is closed."""
     receive_seconds: Annotated[float, Field(gt=0, le=3600)] = 10
-    """How long a client may take to send a request or to read its answer, and a second more for
-    each 64 KiB of it."""
+    """How long a client may take to send a request or to read its answer, plus one second for each
+    64 KiB of it."""
     max_body_bytes: Annotated[int, Field(ge=1)] = 16 * 2**20
     """The longest request body."""
     max_series: Annotated[int, Field(ge=1)] = 1000
     """The most series in a request."""
     max_rows: Annotated[int, Field(ge=1)] = 1_000_000
-    """The most rows (lists of columns, and covariates) in a request, those of all series
-    together."""
+    """The most rows (lists of columns, and covariates) in a request, over all series."""
     threads: Annotated[int, Field(ge=1, le=64)] | None = None
-    """How many batches run at the same time, each in a thread; by default one on CUDA, on a CPU
+    """How many batches run at the same time, each in a thread; by default one on CUDA, and on a CPU
     one for each core up to 4."""
     max_batch: Annotated[int, Field(ge=1)] | None = None
-    """The most series that the model sees at once, those of requests that wait at the same time
-    together; a larger request runs in several parts. By default 64 on CUDA, 16 on a CPU."""
+    """The most series in a batch, which may come from several requests that wait at the same time;
+    a larger request runs in several batches. By default 64 on CUDA, 16 on a CPU."""
     max_wait_ms: Annotated[float, Field(ge=0, le=10_000)] = 0
     """How long a batch waits for more series; 0 takes those that are there."""
     max_queue: Annotated[int, Field(ge=1)] = 512
-    """The most series that wait for the device; what comes beyond them is refused with 503. One
-    larger request is taken when nothing waits."""
+    """The most series that wait for the device; more are refused with 503. A single larger request
+    is accepted when nothing waits."""
     deadline_seconds: Annotated[float, Field(gt=0, le=3600)] = 30
-    """In which a request is answered; 503 at once where its forecast would take longer, 504 where
-    it did."""
+    """The time limit for an answer: 503 at once if the forecast would take longer, 504 if it
+    did."""
     drain_seconds: Annotated[float, Field(ge=0, le=3600)] = 1
-    """On SIGTERM, how long /readyz says 503 before the service stops to listen."""
+    """On SIGTERM, how long /readyz answers 503 before the service stops listening."""
     attentions: Annotated[tuple[str, ...], NoDecode] = ()
     """Names, separated by commas, of attentions that may be imported from other packages."""
     parts: Annotated[tuple[str, ...], NoDecode] = ()
@@ -110,12 +109,12 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def from_environment() -> Settings:
-    """Raises ConfigError naming the variable that is wrong."""
+    """The settings of the environment. Raises ConfigError naming the variable that is wrong."""
     try:
         return Settings()
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         name = f"FORECASTER_{problem['loc'][0]}".upper()
-        if name == "FORECASTER_API_KEYS":  # where somebody put a key, which must not be shown
+        if name == "FORECASTER_API_KEYS":  # may contain a key by mistake, which must not be shown
             raise ConfigError(f"${name}: {problem['msg']}") from None
         raise ConfigError(f"${name}: {problem['msg'].lower()}, got {problem['input']!r}") from None

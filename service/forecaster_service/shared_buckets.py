@@ -1,6 +1,7 @@
-"""Buckets of tokens for the clients of several processes, in memory that they share.
+"""Token buckets for the clients of several processes, in memory that the processes share.
 
-A lookup costs microseconds and asks no other process; the system frees the lock of one that dies.
+A lookup takes microseconds and involves no other process; the system frees the lock of a process
+that dies.
 """
 
 import mmap
@@ -13,21 +14,21 @@ from tempfile import TemporaryFile
 from time import monotonic
 
 SETS, ENTRIES = 2**11, 8
-"""A client has its place among the entries of one set; there the one that asked least recently is
-forgotten."""
+"""A client has an entry in one of the sets; a full set forgets the client that asked least
+recently."""
 ENTRY = struct.Struct("8sdd")  # the client, the tokens that were left, and when
 SET, TABLE, SECRET = ENTRIES * ENTRY.size, SETS * ENTRIES * ENTRY.size, 16
 TABLES = 2
 
 
 def new_table() -> int:
-    """An open file for `Table`, without a client; freed when nobody has it open."""
+    """An open file for an empty `Table`; freed when no process has it open."""
     if hasattr(os, "memfd_create"):
         file = os.memfd_create("buckets")
     else:
         with TemporaryFile() as temporary:
             file = os.dup(temporary.fileno())
-    os.write(file, token_bytes(SECRET))  # so that nobody can choose the set that he fills
+    os.write(file, token_bytes(SECRET))  # so that no client can choose its set
     os.ftruncate(file, SECRET + TABLES * TABLE)
     return file
 
@@ -41,14 +42,14 @@ class Table:
 
 
 class SharedBuckets:
-    """As `Buckets`, for all processes with the same table; `number` tells apart its uses."""
+    """`Buckets` for all processes with the same table; `number` identifies the use of the table."""
 
     def __init__(self, table: Table, number: int, per_minute: float) -> None:
         self.full, self.per_second = max(per_minute, 1.0), per_minute / 60
         self._table, self._start = table, SECRET + number * TABLE
 
     def take(self, client: str, tokens: float = 1, *, owe: bool = False) -> float:
-        """As that of `Buckets`."""
+        """See `Buckets.take`."""
         table = self._table
         name = blake2b(client.encode(), digest_size=8, key=table.secret).digest()
         start = self._start + int.from_bytes(name[:2]) % SETS * SET

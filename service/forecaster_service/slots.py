@@ -1,4 +1,4 @@
-"""From the name of a model to one that may be served, and what has become of it since."""
+"""From the name of a model to a model that may be served, and the state of both."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,18 +34,18 @@ from forecaster_service.schemas import (
 from forecaster_service.settings import Settings
 
 FIGURES = ("mse", "mae", "windows", "network", "floors", "best_floor", "verdict")
-"""Those of the test split that GET /models tells."""
+"""The entries of the test split's metrics that GET /models shows."""
 RARELY = 3600.0
-"""Seconds, at most, between two attempts to load what could not be loaded."""
+"""The most seconds between two attempts to load a model that could not be loaded."""
 
 
 class UnfitError(BundleError):
-    """A bundle that is whole but must not be served; the words may be told to clients."""
+    """A bundle that is complete but must not be served; clients may see the message."""
 
 
 @dataclass(frozen=True)
 class Served:
-    """A model that may be asked, how it presents itself, and whether it came from a folder."""
+    """A model that may be served, its identity and card, and whether it came from a folder."""
 
     forecaster: Predictor
     identity: ModelIdentity
@@ -54,12 +54,12 @@ class Served:
 
     @property
     def card(self) -> ModelCard:
-        """What GET /models tells: the facts, and whether it still runs as graphs."""
+        """The entry of GET /models: the facts, and whether the model still runs as CUDA graphs."""
         return self.facts.model_copy(update={"graphs": self.forecaster.runner.graphs})
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """What a request may call it."""
+        """The names by which a request may ask for it."""
         return model_names(self.identity.name, self.identity.alias, self.identity.version)
 
     @cached_property
@@ -70,19 +70,19 @@ class Served:
 
     @property
     def state(self) -> State:
-        """What `look` finds as long as its name stands for it."""
+        """What `look` finds as long as the name resolves to this model."""
         bundle = self.forecaster.bundle
         return {"digest": bundle.digest} if self.local else bundle.origin
 
 
 @dataclass
 class Slot:
-    """The place of one model, by the name that the settings have for it.
+    """The place of one model; `source` is its name in the settings.
 
-    `served` is None while there is none, and `reason` then says why. `failed` is what could not
-    be loaded, `failures` how often in turn, and `again` when to try once more, as monotonic() has
-    it. For the figures: how often a model was loaded here and could not be, and the times of the
-    last load and of the last look, as time() has them.
+    `served` is None while there is no model, and `reason` then states why. `failed` is the state
+    that could not be loaded, `failures` how many times in a row, and `again` when to try next, in
+    terms of monotonic(). For the metrics: `loads` and `failed_loads` count, `loaded` and `looked`
+    are when the model was last loaded and looked up, in terms of time().
     """
 
     source: str
@@ -99,25 +99,25 @@ class Slot:
 
     @property
     def label(self) -> str:
-        """Its name in figures, without the way to a folder."""
+        """Its name in metrics, without the path of a folder."""
         folder = self.local or self.source.startswith(("/", "."))
         return Path(self.source).name if folder else self.source
 
     @property
     def local(self) -> bool:
-        """Whether the model comes from a folder; once one did, the slot keeps to folders."""
+        """Whether the model comes from a folder; a slot that had such a model stays local."""
         return self.served.local if self.served else Path(self.source).is_dir()
 
     @property
     def fixed(self) -> bool:
-        """Whether the name will always stand for the model that is here: a version, a run."""
+        """Whether the name always means the model that is loaded: a version or a run."""
         if self.served is None or self.local:
             return False
         return not self.served.state or self.source.endswith(f"/{self.served.state['version']}")
 
 
 def look(slots: Sequence[Slot], registry: Registry) -> list[State | ForecasterError]:
-    """What the name of each slot stands for now, or why nobody can tell. Reads no weights."""
+    """What the name of each slot resolves to now, or an error. Reads no weights."""
     asked = [slot.source for slot in slots if not slot.local]
     answers: list[State | ForecasterError]
     try:
@@ -136,21 +136,21 @@ def _digest(slot: Slot) -> State | ForecasterError:
 
 
 def load(source: str, settings: Settings, registry: Registry) -> Served:
-    """The model behind a name, on its device; what is no folder is fetched from the registry.
+    """The model behind a name, on its device. Unless the name is a folder, the registry fetches it.
 
-    Raises UnfitError for one whose digest the settings do not have and one that does not forecast
-    what it did when it was saved, and what `load_bundle` does.
+    Raises UnfitError for a model whose digest is not in the settings and for one that does not
+    reproduce its saved forecasts, and whatever `load_bundle` raises.
     """
     local = Path(source).is_dir()
     with allowing(settings.attentions), allowing(settings.parts, PARTS):
         bundle = load_bundle(source, registry.fetch)
         if settings.digests and bundle.digest not in settings.digests:
             raise UnfitError(
-                f"FORECASTER_DIGESTS does not have the model's digest, {bundle.digest}"
+                f"FORECASTER_DIGESTS does not contain the model's digest, {bundle.digest}"
             )
         forecaster = Predictor(bundle, settings.device)
     if bundle.golden is None:
-        raise UnfitError("the model was saved without forecasts to check it by: train it anew")
+        raise UnfitError("the model was saved without forecasts to check it with: train it again")
     try:
         forecaster.check()
     except BundleError as error:
@@ -159,7 +159,7 @@ def load(source: str, settings: Settings, registry: Registry) -> Served:
 
 
 def differences(old: Predictor, new: Predictor) -> list[str]:
-    """Why requests or readers that suit `old` would not suit `new`; empty where all do."""
+    """Why requests to `old` or readers of its answers would not suit `new`; empty if all do."""
     before, after = old.schema, new.schema
     facts = ("time", "id", "wide", "columns", "targets", "freq", "timezone")
     pairs: list[tuple[str, Any, Any]]
@@ -172,14 +172,14 @@ def differences(old: Predictor, new: Predictor) -> list[str]:
     found = [f"{name}: {had!r} became {has!r}" for name, had, has in pairs if had != has]
     words = {each.name: set(each.words) for each in after.known.attributes}
     found += [
-        f"static attribute {each.name}: words are unknown now"
+        f"static attribute {each.name}: some words are unknown now"
         for each in before.known.attributes
         if not words.get(each.name, set()).issuperset(each.words)
     ]
     if lost := set(before.items) - set(after.items):
         found.append(f"{len(lost)} of {len(before.items)} series are unknown")
     if new.needs > old.needs:
-        found.append(f"rows of history that it needs: {old.needs} became {new.needs}")
+        found.append(f"rows of history that are needed: {old.needs} became {new.needs}")
     shorter = new.bundle.horizon < old.bundle.horizon
     if shorter or (before.known.columns and new.bundle.horizon != old.bundle.horizon):
         found.append(f"horizon: {old.bundle.horizon} became {new.bundle.horizon}")
@@ -191,7 +191,7 @@ def differences(old: Predictor, new: Predictor) -> list[str]:
 
 
 def for_clients(error: Exception) -> str:
-    """Why there is no model, without the folders and addresses that the log tells."""
+    """Why there is no model, without the folders and addresses that the log contains."""
     match error:
         case ConfigError() | UnfitError():
             return str(error)
@@ -201,7 +201,7 @@ def for_clients(error: Exception) -> str:
             reason = "the model could not be found"
         case _:
             reason = "the model could not be loaded"
-    return f"{reason}; the log of the service says more"
+    return f"{reason}; see the log of the service"
 
 
 def _kinds(schema: Schema) -> dict[str, str]:
@@ -209,7 +209,7 @@ def _kinds(schema: Schema) -> dict[str, str]:
 
 
 def _bands(intervals: Mapping[str, Any]) -> Iterator[Band]:
-    """What the intervals of a test split cover, which stand there by their share in percent."""
+    """The coverage of the intervals of a test split, whose keys are their shares in percent."""
     shares = [key for key, found in intervals.items() if key[:1].isdigit() and found]
     for key in sorted(shares, key=float):
         found = intervals[key]

@@ -1,4 +1,4 @@
-"""The models that are served, how they are replaced, and the queue before them."""
+"""The models that are served, their replacement, and the queue in front of them."""
 
 import gc
 import os
@@ -42,15 +42,16 @@ UNNAMED = (
     "registered name, or use forecaster serve --model"
 )
 LEAVING_SECONDS = 2.0
-"""From the loss of the device to the end of the process: time for the answers that say so."""
+"""Seconds from the loss of the device to the end of the process, for the answers that report it."""
 
 
 class Store:
-    """Holds the models and the queue of what they are to forecast.
+    """Holds the models and the queue of their work.
 
-    Of the `slots`, one for each model of the settings, the first has the default one. `draining`
-    is set when the service is about to end; `lost` is why the device is gone, empty while it is
-    there. `registry` is asked about models that are not folders, and closed with the store.
+    There is one of the `slots` for each model of the settings; the first has the default model.
+    `draining` is set when the service is about to end. `lost` is the reason why the device is gone,
+    empty while it is there. `registry` resolves models that are not folders, and is closed with the
+    store.
     """
 
     def __init__(
@@ -72,11 +73,11 @@ class Store:
         self._ending = Event()
 
     def open(self) -> None:
-        """Load in the background: a daemon, so that a hanging registry cannot delay the exit."""
+        """Load in a daemon thread, so that a hanging registry cannot delay the exit."""
         Thread(target=self._watch, name="load", daemon=True).start()
 
     def close(self) -> None:
-        """Forecast what waits, and take nothing more."""
+        """Forecast everything that waits, and accept nothing more."""
         self._ending.set()
         self.registry.close()
         self.batcher.close()
@@ -84,7 +85,7 @@ class Store:
 
     @property
     def is_ready(self) -> bool:
-        """Whether all models answer, more would be taken, and the end is not near."""
+        """Whether all models answer, more work would be accepted, and the service is not ending."""
         try:
             self.whole()
         except HttpError:
@@ -93,7 +94,7 @@ class Store:
 
     @property
     def status(self) -> Literal["loading", "ready", "failed"]:
-        """Of all models together."""
+        """The status of all models together."""
         if any(slot.loading for slot in self.slots):
             return "loading"
         return "ready" if self.slots and all(slot.served for slot in self.slots) else "failed"
@@ -105,13 +106,13 @@ class Store:
             slot.loading = False
 
     def poll(self) -> bool:
-        """Look whether the names stand for other models now, and put those in the place of the
-        old, from which whatever has been asked already is still answered.
+        """Check whether the names resolve to other models now, and replace the old models by those;
+        requests that were already accepted are still answered by the old ones.
 
-        A model that cannot be had, is damaged, does not reproduce its golden forecasts or is of
-        another shape than the old leaves that in its place; it is tried again when its name stands
-        for yet another one, else ever more rarely; where only the queue was full, next time.
-        Returns whether each name stands for the model that is here.
+        The old model stays if the new one is unavailable or damaged, does not reproduce its golden
+        forecasts, or does not suit the clients of the old. The new one is tried again when its name
+        resolves to yet another model, else after ever longer pauses; where only the queue was full,
+        at the next poll. Returns whether each name resolves to the model that is served.
         """
         slots = [slot for slot in self.slots if not slot.fixed]
         newest = True
@@ -131,13 +132,13 @@ class Store:
         return newest
 
     def lose(self, reason: str) -> None:
-        """From now on answer 503 with `reason`: the device is gone, and only a new process has it
-        again. What is in the queue is left to fail by itself."""
+        """From now on answer 503 with `reason`: the device is gone, and only a new process can use
+        it again. What is in the queue is left to fail."""
         self.lost = reason
         logger().error("device lost", reason=reason)
 
     def ready(self) -> Served:
-        """The default model. Raises HttpError 503 while there is none, and once the device is
+        """The default model. Raises HttpError 503 while there is none, and after the device was
         lost."""
         if self.lost:
             raise HttpError(503, self.lost, retry=60, reason="device")
@@ -146,17 +147,17 @@ class Store:
         return self._of(self.slots[0])
 
     def whole(self) -> list[Served]:
-        """All models. Raises HttpError 503 while one is missing, here or in another process that
-        starts with this one, and where `admit` does."""
+        """All models. Raises HttpError 503 while one is missing here or in another process of the
+        service, and where `admit` does."""
         self.admit()
         served = [self._of(slot) for slot in self.slots]
         if not self.process.whole:
-            raise HttpError(503, "other processes of the service load their models", retry=2)
+            raise HttpError(503, "other processes of the service are loading models", retry=2)
         return served
 
     def get(self, name: str | None) -> Served:
-        """The model called `name`, of several the first. Raises HttpError 404 naming those there
-        are, and 503 where it may be one that is missing."""
+        """The model called `name`, by default the first. Raises HttpError 404 with the names that
+        there are, and 503 if it may be a model that is not loaded."""
         if name is None or self.lost or not self.slots:
             return self.ready()
         served = [slot.served for slot in self.slots if slot.served]
@@ -165,16 +166,16 @@ class Store:
             for slot in self.slots:
                 self._of(slot)
             known = "; ".join(" = ".join(each.names) for each in served)
-            raise HttpError(404, f"no such model here; there is {known}")
+            raise HttpError(404, f"there is no such model here; the models are: {known}")
         if len({each.identity.name for each in found}) > 1:
             names = ", ".join(each.identity.name for each in found)
-            raise HttpError(404, f"several models are called so, say which: {names}")
+            raise HttpError(404, f"several models have this name; choose one of: {names}")
         return found[0]
 
     def admit(self, within: float | None = None) -> Served:
-        """A model, if more can be asked now that is to be answered `within` so many seconds, by
-        default those of the settings. Raises HttpError 503 when there is none, when what waits
-        already takes longer, and once the device is lost."""
+        """A model, if a request can be accepted now that must be answered `within` so many seconds,
+        by default those of the settings. Raises HttpError 503 if there is no model, if the waiting
+        work takes longer, and after the device was lost."""
         served = next((slot.served for slot in self.slots if slot.served), None)
         if served is None or self.lost:
             return self.ready()
@@ -188,14 +189,14 @@ class Store:
         return served
 
     def busy(self, detail: str, reason: str) -> HttpError:
-        """The error of a request that nobody has read."""
+        """The error for a request whose body was not read."""
         again = self.batcher.again(self.settings.deadline_seconds)
         return busy(detail, reason, self.batcher.later(again))
 
     def submit(self, served: Served, job: Job, within: float = inf) -> Future[Done[Forecast]]:
-        """Queue a job for its model; quantiles, where wanted, are at the model's own levels, so
-        that requests for other ones share a batch. Raises HttpError 503 when there is no room, or
-        it would not be done `within` so many seconds."""
+        """Queue a job for its model. Quantiles, if requested, are computed at the levels of the
+        model, so that requests for different levels share a batch. Raises HttpError 503 if there is
+        no room, or if the job would take longer than `within` seconds."""
         levels = served.forecaster.levels if job.levels else ()
         key, call = (served.identity.digest, levels), partial(self._run, served, levels)
         try:
@@ -217,8 +218,8 @@ class Store:
             self.lose(str(error))
             _leave(error.exit_code)
             raise HttpError(503, self.lost, retry=60, reason="device") from None
-        if forecasts is None:  # no longer in the handler, which keeps the memory of what failed
-            # met by the batcher, which tries again in halves, and by the client of a single series
+        if forecasts is None:  # outside the handler, which would keep the failed batch in memory
+            # the batcher catches it and tries again in halves; the client of one series gets it
             raise busy("the device is out of memory", "memory", 1)
         model = labels(served.identity)
         self.metrics.inference.labels(*model).observe(perf_counter() - began)
@@ -234,9 +235,9 @@ class Store:
         return slot.served
 
     def _watch(self) -> None:
-        torch.set_num_threads(1)  # a load while others ask leaves them the other cores
+        torch.set_num_threads(1)  # so that loading leaves the other cores to requests
         self.load()
-        gc.freeze()  # else every few requests the collector goes through all that torch brought
+        gc.freeze()  # else the collector would go through all objects of torch every few requests
         seconds = self.settings.poll_seconds if self.process.polls else 0
         while seconds and not self._ending.wait(seconds * uniform(0.8, 1.2)):
             try:
@@ -246,7 +247,7 @@ class Store:
                 logger().exception("poll failed")
 
     def _try(self, slot: Slot, state: State | None) -> None:
-        """Put what the name of a slot stands for into it; `state` is what `look` has found."""
+        """Load the model of a slot into it; `state` is what `look` has found."""
         began = perf_counter()
         try:
             served = self._load(slot)
@@ -271,7 +272,7 @@ class Store:
         )
 
     def _failed(self, slot: Slot, error: Exception) -> None:
-        """Tell it; what was in the slot stays."""
+        """Count and log the failure; the model in the slot stays."""
         self.metrics.failures.inc()
         slot.failed_loads += 1
         if slot.served is None:
@@ -284,18 +285,18 @@ class Store:
         )  # fmt: skip
 
     def _load(self, slot: Slot) -> Served:
-        """The model that the name of a slot stands for, checked. Raises what is wrong with it."""
+        """The model of a slot, loaded and checked. Raises an error if it must not be served."""
         served, old = load(slot.source, self.settings, self.registry), slot.served
         if old and (found := differences(old.forecaster, served.forecaster)):
             raise UnfitError(
-                "the new model would not suit those who use the old: " + "; ".join(found) + ". "
-                "Start the service anew to serve it, or give it another name"
+                "the new model would not suit the clients of the old: " + "; ".join(found) + ". "
+                "Restart the service to serve it, or give it another name"
             )
         for other in self.slots:
             if other is not slot and other.served and served.names == other.served.names:
                 raise ConfigError(
-                    f"two models are called {served.identity.name}, so that a request cannot tell "
-                    "them apart: leave one out, or register them and name alias or version"
+                    f"two models are called {served.identity.name}, so that a request cannot "
+                    "choose between them: remove one, or register them and give alias or version"
                 )
         forecaster = served.forecaster
         request = forecasting.example(forecaster)
@@ -309,19 +310,19 @@ class Store:
 
 
 def store_of(request: Request) -> Store:
-    """The store of the service that answers a request: with it settings, metrics and models.
+    """The store of the service that answers a request, with its settings, metrics and models.
 
-    A plain call, where FastAPI's `Depends` would cost each request a search for what it needs.
+    A plain call, because FastAPI's `Depends` would cost each request the time to resolve it.
     """
     store: Store = request.app.state.store
     return store
 
 
 def _threads_and_batch(settings: Settings) -> tuple[int, int]:
-    """How many batches run at the same time, and of how many series at most.
+    """How many batches run at the same time, and the most series in each.
 
-    On a CPU two batches of one thread each gain more than one of two, whose threads wait for each
-    other at every operation; and small ones stay in its caches.
+    On a CPU two batches of one thread each are faster than one batch of two threads, which wait for
+    each other at every operation; and small batches stay in the caches.
     """
     cuda = settings.device == "cuda" or (settings.device == "auto" and torch.cuda.is_available())
     threads, batch = (1, 64) if cuda else (min(torch.get_num_threads(), 4), 16)
@@ -329,15 +330,15 @@ def _threads_and_batch(settings: Settings) -> tuple[int, int]:
 
 
 def busy(detail: str, reason: str, seconds: float) -> HttpError:
-    """That there is too much to do; `reason` is a word for the figures."""
+    """The error 503 for too much work; `reason` is a word for the metrics."""
     retry = max(ceil(seconds), 1)
     return HttpError(503, f"{detail}; try again in {retry} s", retry=retry, reason=reason)
 
 
 def _leave(status: int) -> None:
-    """End the process soon, when the last answers are out, so that a supervisor starts it anew.
+    """End the process in a moment, after the last answers, so that a supervisor restarts it.
 
-    At once then: what torch would clean up is on a device that answers no more.
+    It ends without cleaning up, because torch would clean up on a device that no longer answers.
     """
     timer = Timer(LEAVING_SECONDS, os._exit, (status,))
     timer.daemon = True

@@ -1,8 +1,8 @@
-"""`forecaster serve --workers N`: the process that starts the others, keeps them and tends nobody.
+"""`forecaster serve --workers N`: the process that starts and replaces the others.
 
-All workers take connections from one socket, so that those of one that dies before it has taken
-them are another's. A worker that starts in the place of another takes none before it has the models
-that the others have.
+All workers accept connections from one socket, so that connections that a dying worker has not
+accepted yet go to another. A worker that replaces another accepts none before it has the same
+models as the others.
 """
 
 import signal
@@ -30,27 +30,27 @@ from forecaster_service.shared_buckets import new_table
 TICK = 0.1
 """Seconds between two looks at the processes."""
 LOOKING, STARTING = 2.0, 0.2
-"""Seconds between two questions to a worker how it is, usually and while it starts."""
+"""Seconds between two questions to a worker about its state, usually and while it starts."""
 SILENT = 120.0
-"""Seconds without an answer after which a worker is taken for hung."""
+"""Seconds without an answer after which a worker counts as hung."""
 SWAPPING = 1800.0
 """Seconds that a worker may take to look for newer models and load them."""
 PATIENCE = 5.0
-"""Seconds that a worker has to tell its figures; then its last ones count."""
+"""Seconds that a worker has to send its metrics; after that its last ones count."""
 BACKOFF, LONGEST, WELL = 0.5, 30.0, 60.0
-"""Seconds before a worker that died is started again, twice as many each time up to the longest;
-one that lived so long is started again at once."""
+"""Seconds before a worker that died is restarted, doubled each time up to the longest; a worker
+that lived for longer than WELL is restarted at once."""
 ATTEMPTS = 3
-"""Times that workers may end before any has served; then the service ends, too."""
+"""How many times workers may end before any has served; then the service ends, too."""
 BACKLOG = 2048
 
 
 def run(host: str, port: int, workers: int, registry: Registry) -> None:
-    """Serve in so many processes with the settings of the environment until a signal asks for the
+    """Serve in `workers` processes with the settings of the environment until a signal asks for the
     end, and close the `registry`, which all of them ask for models.
 
-    Raises ConfigError for a wrong setting, UnavailableError where nobody can listen there, and
-    ForecasterError where the processes end as they start.
+    Raises ConfigError for a wrong setting, UnavailableError if the address cannot be listened on,
+    and ForecasterError if the processes end as they start.
     """
     settings = from_environment()
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -66,7 +66,7 @@ def run(host: str, port: int, workers: int, registry: Registry) -> None:
 
 
 class _Worker:
-    """A process, what it told last, and the channel to it."""
+    """A process, its last reported state, and the channel to it."""
 
     def __init__(
         self, number: int, workers: int, listening: socket.socket, table: int,
@@ -76,7 +76,7 @@ class _Worker:
         files = listening.fileno(), theirs.fileno(), table
         command = [sys.executable, "-m", "forecaster_service.worker", *map(str, (number, workers))]
         self.number, self.begun = number, time.monotonic()
-        # Ctrl-C is for the parent, which tells the others
+        # Ctrl-C goes to the parent, which forwards it
         self.process = subprocess.Popen(
             [*command, *map(str, files)], pass_fds=files, process_group=0
         )
@@ -91,8 +91,8 @@ class _Worker:
         Thread(target=self._watch, name=f"worker-{number}", daemon=True).start()
 
     def look(self) -> None:
-        """Ask how it is; without an answer it is as it was."""
-        with self._looking:  # so that no older figures take the place of newer ones
+        """Ask the worker for its state; without an answer the last one stays."""
+        with self._looking:  # so that older figures never replace newer ones
             try:
                 found = self.channel.ask("look", seconds=PATIENCE)
             except ForecasterError:
@@ -104,7 +104,7 @@ class _Worker:
             self.digests, self.figures = found.get("digests", []), found.get("figures", [])
 
     def tell(self, what: str, *arguments: Any) -> None:
-        """Have it do something; one that is gone does not."""
+        """Ask the worker to do something; ignore a worker that is gone."""
         try:
             self.channel.ask(what, *arguments, seconds=PATIENCE)
         except ForecasterError:
@@ -132,7 +132,7 @@ class Supervisor:
         self.table, self.log = new_table(), logger()
         self.workers: dict[int, _Worker] = {}
         self.whole = self.served = False
-        self._changing = Lock()  # of who lives and what is known of the dead
+        self._changing = Lock()  # guards the living workers and the figures of the dead
         self._dead: Figures = []
         self._deaths = self._failures = 0
         self._due: dict[int, float] = dict.fromkeys(range(1, count + 1), 0.0)
@@ -140,7 +140,7 @@ class Supervisor:
         self._ending, self._poll_now = Event(), Event()
 
     def run(self) -> None:
-        """Until a signal asks for the end and all are gone, or none can be started."""
+        """Run until a signal asks for the end and all workers are gone, or none can be started."""
         handled = (signal.SIGTERM, signal.SIGINT)
         before = {number: signal.signal(number, self._note) for number in handled}
         Thread(target=self._poll, name="poll", daemon=True).start()
@@ -173,7 +173,7 @@ class Supervisor:
         self._signals.append(number)
 
     def tend(self) -> None:
-        """Replace who is gone, and let those take connections that may."""
+        """Replace workers that are gone, and let those accept connections that may."""
         self._bury()
         for number, due in list(self._due.items()):
             if time.monotonic() >= due:
@@ -200,12 +200,12 @@ class Supervisor:
                 worker.look()
             elif worker.status == "ready" and not worker.differs:
                 worker.differs = True
-                self._poll_now.set()  # it or the others have newer models
+                self._poll_now.set()  # this worker or the others have newer models
         self.served = self.served or bool(ready)
         self.whole = self.whole or len(ready) == self.count
 
     def figures(self) -> Figures:
-        """Those of the whole service, now."""
+        """The current metrics of the whole service."""
         workers = list(self.workers.values())
         with ThreadPoolExecutor(max(len(workers), 1)) as pool:
             list(pool.map(_Worker.look, workers))
@@ -231,7 +231,7 @@ class Supervisor:
         self.log.info("worker started", worker=number, pid=worker.process.pid)
 
     def _bury(self) -> None:
-        """Note who is gone, what is left of their figures, and when others take their places."""
+        """Record which workers are gone, keep their counters, and schedule replacements."""
         for number, worker in list(self.workers.items()):
             if worker.process.poll() is None:
                 continue
@@ -253,11 +253,11 @@ class Supervisor:
             if not self.served and worker.status == "starting" and self._failures >= ATTEMPTS:
                 raise ForecasterError(
                     "the processes of the service end as they start, the last with status "
-                    f"{worker.process.returncode}; the lines above say why"
+                    f"{worker.process.returncode}; the lines above show why"
                 )
 
     def _resolve(self, names: Sequence[str]) -> list[dict[str, str]]:
-        """What the registry says, the same to all that ask in one round."""
+        """The answer of the registry, the same for all workers that ask in one round."""
         with self._resolving:
             if (key := tuple(names)) not in self._resolved:
                 found = self.registry.resolve(names)
@@ -270,7 +270,7 @@ class Supervisor:
         return self.registry.fetch(name, Path(folder))
 
     def _poll(self) -> None:
-        """Have one worker after the other look for newer models, as long as all goes well."""
+        """Have one worker after the other look for newer models, as long as that succeeds."""
         while seconds := self.settings.poll_seconds:
             self._poll_now.wait(seconds * uniform(0.8, 1.2))
             self._poll_now.clear()

@@ -1,7 +1,7 @@
 """One of several processes that serve on one socket, started by `supervisor`.
 
-It takes connections once it is told to, and looks for newer models when it is told to. When the
-process that started it is gone, it answers what it has and ends.
+It accepts connections and looks for newer models when its parent asks for it. When the parent is
+gone, it answers the requests that it has and ends.
 """
 
 import asyncio
@@ -32,15 +32,15 @@ from forecaster_service.shared_buckets import SharedBuckets, Table
 from forecaster_service.store import Store
 
 ASKING = 20.0
-"""Seconds that the parent has to gather figures."""
+"""Seconds that the parent has to gather the metrics."""
 REGISTRY = 3600.0
-"""Seconds that it has for the registry, whose own limits are shorter, and who else asks it."""
+"""Seconds that the parent has to ask the registry, whose limits are shorter, for all workers."""
 ENDING = 70.0
 """Seconds after which a process without a parent is gone, whatever holds it."""
 
 
 class Worker(Process):
-    """What it shares with the others: by questions to their parent, and a table of buckets."""
+    """A process that shares with others, through questions to their parent and a bucket table."""
 
     polls = False
 
@@ -57,7 +57,7 @@ class Worker(Process):
         self.registry = Asked(self._parent)
 
     def buckets(self, per_minute: float) -> SharedBuckets:  # type: ignore[override]
-        self._tables += 1  # asked for in the same order in each process
+        self._tables += 1  # every process asks for them in the same order
         return SharedBuckets(self._table, self._tables - 1, per_minute)
 
     async def begin(self, store: Store) -> None:
@@ -66,14 +66,14 @@ class Worker(Process):
             await asyncio.sleep(0.02)
 
     def figures(self, own: Collector) -> Collector:
-        with suppress(ForecasterError):  # without a parent, soon without this process
+        with suppress(ForecasterError):  # the parent is gone, and this process soon ends
             return Gathered(self._parent.ask("figures", seconds=ASKING))
         return own
 
     # What the parent asks
 
     def _look(self) -> dict[str, Any]:
-        """How it is. Raises TimeoutError while it does not take requests in hand."""
+        """The state of this worker. Raises TimeoutError if its event loop does not respond."""
         store = self.store
         if store is None:
             return {"status": "starting"}
@@ -89,14 +89,14 @@ class Worker(Process):
         self.whole = True
 
     def _poll(self) -> bool:
-        """Look for newer models; whether those that are served are the newest."""
+        """Look for newer models; return whether those that are served are the newest."""
         with self._polling:
             if self.store is None or self.store.status == "loading":
                 return False
             return self.store.poll()
 
     def _signal(self, number: int) -> None:
-        """Do as one process that gets this signal."""
+        """Act like a single process that gets this signal."""
         if not self._listening.is_set():
             os._exit(128 + number)
         os.kill(os.getpid(), number)
@@ -109,7 +109,7 @@ class Worker(Process):
 
 
 class Asked:
-    """The registry of the parent."""
+    """The registry, asked through the parent."""
 
     def __init__(self, parent: Channel) -> None:
         self._parent = parent
@@ -123,7 +123,7 @@ class Asked:
         return state
 
     def close(self) -> None:
-        """Nothing is to be done: others go on asking."""
+        """Do nothing: other workers still use the registry."""
 
 
 async def _nothing() -> None:
@@ -131,8 +131,8 @@ async def _nothing() -> None:
 
 
 def main() -> None:
-    """`python -m forecaster_service.worker NUMBER WORKERS SOCKET CONNECTION TABLE`; the last three
-    are open files."""
+    """Run `python -m forecaster_service.worker NUMBER WORKERS SOCKET CONNECTION TABLE`; the last
+    three are open files."""
     number, workers, listening, connection, table = map(int, sys.argv[1:])
     logs.ABOUT.update(worker=number, pid=os.getpid())
     torch.set_num_threads(max(1, torch.get_num_threads() // workers))

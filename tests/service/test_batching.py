@@ -149,12 +149,12 @@ def test_what_would_not_be_done_in_time_is_refused(make: Make, device: Device) -
     futures = [batcher.submit("a", device, range(4), within=3.1)]  # alone it may take all its time
     device.wait_until_busy()
     with pytest.raises(
-        RefusedError, match=r"8 series take some 6 s here, of 5 .*: send fewer"
+        RefusedError, match=r"8 series take about 6 s here, but 5 s .*: send fewer"
     ) as few:
         batcher.submit("a", device, range(8), within=5)
     assert (few.value.reason, few.value.seconds) == ("size", LATEST)
     with pytest.raises(
-        RefusedError, match=r"0 series are waiting already, some .* s of work"
+        RefusedError, match=r"0 series are waiting already, about .* s of work"
     ) as late:
         batcher.submit("a", device, range(4), within=6)
     assert late.value.reason == "time"
@@ -191,9 +191,7 @@ def test_what_was_too_slow_once_is_tried_again(
     device.open.set()
     batcher = make()
     batcher.pace.note("a", 1, 40)
-    with pytest.raises(
-        RefusedError, match=r"a series takes some 40 s here, of 30 s that there are$"
-    ):
+    with pytest.raises(RefusedError, match=r"a series takes about 40 s here, but 30 s are left$"):
         batcher.submit("a", device, [2], within=30)
     later = time.monotonic() + FRESH
     monkeypatch.setattr("forecaster_service.pace.monotonic", lambda: later)

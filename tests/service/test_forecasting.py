@@ -155,7 +155,7 @@ class TestPastCovariates:
         del series["past_covariates"]["wind"]
         problem = refused(client, series)
         assert problem["errors"][0]["loc"] == ["columns"]
-        for word in ("missing: wind", "past_covariates may have wind instead"):
+        for word in ("missing: wind", "past_covariates may contain wind instead"):
             assert word in problem["detail"]
 
 
@@ -349,7 +349,7 @@ class TestPanels:
 
     def test_the_columns_of_the_file_are_inputs_of_their_own(self, serve: Serve) -> None:
         client, _, series = serve("wide")
-        hint = "each series of this model is an input of its own, told by its item_id"
+        hint = "send each series of this model as a separate input, identified by its item_id"
         for body in (
             {**series, "columns": None, "target": [[1.0, 2.0, 3.0]] * PAST},
             {**series, "columns": ["Bern", "None"], "target": [[1.0, 2.0]] * PAST},

@@ -190,7 +190,7 @@ class TestTheServiceBehindIt:
 
     def test_keeps_its_own_errors(self, proxied: Server) -> None:
         status, _, detail = problem(proxied.port, "/models/nobody/example")
-        assert (status, detail) == (404, f"no such model here; there is {NAME}")
+        assert (status, detail) == (404, f"there is no such model here; the models are: {NAME}")
         with pytest.raises(urllib.error.HTTPError) as caught:
             proxied.post("/predict", {"target": "x"})
         with caught.value as error:
@@ -333,7 +333,7 @@ class TestOneClient:
             other_one = exchange(other, [WHOLE], source="127.0.0.2")
         assert answers == [b"200"] * 3
         assert (status, headers["Retry-After"]) == (429, "1")
-        assert detail == "more than 200 requests in a second from one address; send fewer"
+        assert detail == "more than 200 requests per second from one address; send fewer"
         assert other_one.startswith(b"HTTP/1.1 200 ")
 
 

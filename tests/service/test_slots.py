@@ -68,7 +68,7 @@ def unbuilt(bundle: Bundle) -> Predictor:
             KINDS["attributes"],
             {**KINDS["attributes"], "known": KnownInputs(attributes=(
                 Attribute("size"), Attribute("kind", ("in", "at", "by"))))},
-            "static attribute kind: words are unknown now",
+            "static attribute kind: some words are unknown now",
         ),
         (
             KINDS["attributes"],
@@ -120,7 +120,7 @@ def test_lengths_and_levels(tmp_path: Path) -> None:
         return made
 
     closed = unbuilt(blended(bundle, cycle=1.0))
-    assert differences(closed, forecaster) == ["rows of history that it needs: 8 became 24"]
+    assert differences(closed, forecaster) == ["rows of history that are needed: 8 became 24"]
     assert differences(forecaster, closed) == []
     assert differences(other(horizon=9), forecaster) == ["horizon: 9 became 6"]
     assert differences(forecaster, other(horizon=9)) == []

@@ -126,7 +126,9 @@ class TestNames:
     def test_one(self, folder: Path) -> None:
         with stored(folder) as store:
             assert store.get(None) is store.get(NAME)
-            assert refused(store, "champion").detail == f"no such model here; there is {NAME}"
+            assert refused(store, "champion").detail == (
+                f"there is no such model here; the models are: {NAME}"
+            )
 
     def test_several_the_first_is_the_default(self, folder: Path, tmp_path: Path) -> None:
         other = rename(make_bundle(tmp_path / "two"), tmp_path / "two", "other")
@@ -135,7 +137,7 @@ class TestNames:
             assert store.get("other").identity.digest == other.digest
             problem = refused(store, "third")
             assert (problem.status_code, problem.detail) == (
-                404, f"no such model here; there is {NAME}; other",
+                404, f"there is no such model here; the models are: {NAME}; other",
             )  # fmt: skip
 
     def test_the_same_twice_is_refused_and_the_first_answers(
@@ -159,7 +161,9 @@ class TestNames:
             assert store.get("a") is store.get("champion") is store.get("a/7") is first
             assert store.get("a@next") is store.get("8") is second
             assert store.get("b") is store.get("b/7") is third
-            assert refused(store, "7").detail == "several models are called so, say which: a, b"
+            assert refused(store, "7").detail == (
+                "several models have this name; choose one of: a, b"
+            )
             assert second.header == f"a/8; digest={second.identity.digest}"
 
     def test_where_one_is_missing_the_others_answer(self, folder: Path, tmp_path: Path) -> None:
@@ -179,7 +183,7 @@ class TestTrust:
     def test_a_digest_that_is_not_pinned(self, folder: Path) -> None:
         digest = digest_of(folder)
         with stored(folder, digests=f"sha256:{'0' * 64}") as store:
-            assert "FORECASTER_DIGESTS does not have" in refused(store).detail
+            assert "FORECASTER_DIGESTS does not contain" in refused(store).detail
         with stored(folder, digests=f"sha256:{'0' * 64},{digest}") as store:
             assert store.get(None).identity.digest == digest
 
@@ -195,7 +199,7 @@ class TestTrust:
             (lambda forecast: forecast + 1e-3, "not reproduce the forecasts it was saved with"),
             (lambda forecast: forecast * [1, 1, 1.01, 1], "up to .* standard deviations apart"),
             (lambda forecast: forecast * np.nan, "does not reproduce"),
-            (None, "was saved without forecasts to check it by: train it anew"),
+            (None, "was saved without forecasts to check it with: train it again"),
         ],
     )
     def test_another_golden_forecast_is_refused(

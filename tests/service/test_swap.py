@@ -212,5 +212,5 @@ def test_the_champion_of_a_registry(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         wait_until(lambda: card()["version"] == "4", pause=0.2)
         assert psutil.Process(process.pid).children() == children, "one asks all the time"
     told = log.read_text()
-    assert "the new model would not suit those who use the old: columns" in told
+    assert "the new model would not suit the clients of the old: columns" in told
     assert "there is no MLflow database" in told

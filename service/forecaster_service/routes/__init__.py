@@ -1,1 +1,1 @@
-"""One file for each thing that the service does."""
+"""The routes, one file for each thing that the service does."""

@@ -1,4 +1,4 @@
-"""Whether the process lives, whether it can answer, and what it is."""
+"""Routes that show whether the process lives, whether it can answer, and its version."""
 
 from typing import Annotated
 
@@ -31,8 +31,8 @@ async def readyz(
     request: Request,
     verbose: Annotated[str | None, Query(max_length=8, description="Name the models too.")] = None,
 ) -> Status:
-    """All models are loaded and have forecast their examples, and there is room in the queue; 503
-    with the reason otherwise, and before the service ends."""
+    """All models are loaded and have forecast their examples, and there is room in the queue.
+    Otherwise, and shortly before the service ends, the answer is 503 with the reason."""
     store = store_of(request)
     models = store.whole()
     if store.draining:

@@ -1,4 +1,4 @@
-"""POST /invocations and /ping, for what is used to talk to `mlflow models serve`."""
+"""POST /invocations and /ping, for clients of `mlflow models serve`."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -30,9 +30,9 @@ from forecaster_service.settings import Settings
 from forecaster_service.store import store_of
 
 MOST_CELLS = 2**23
-"""Values that a table may have, with all the steps between its first and its last time."""
+"""The most values of a table, counting all steps between its first and its last time."""
 MOST_WORDS = 1000
-"""Characters of a sentence about a table."""
+"""The most characters of an error message about a table."""
 
 
 class TableRoute(ForecastRoute):
@@ -41,7 +41,7 @@ class TableRoute(ForecastRoute):
 
 @dataclass(frozen=True)
 class Asked(Job):
-    """A job, and the table that it was asked with."""
+    """A job, and the table that was sent with it."""
 
     question: frames.Question
 
@@ -52,8 +52,8 @@ router = APIRouter(tags=["mlflow"])
 
 @scoring.post("/invocations", operation_id="score", response_model=Predictions, responses=PROBLEMS)
 async def invocations(body: Annotated[ScoringRequest, Body()], request: Request) -> Response:
-    """What `mlflow models serve` answers for the same model: a table in, a table out; `notices`
-    tell what stands out in the forecast.
+    """The answer of `mlflow models serve` for the same model: a table in, a table out, and
+    `notices` about what stands out in the forecast.
 
     The table is a history as `Predictor.predict` takes it: the time column, the id column of a
     long panel and the model's columns; null is a missing value. For a model with covariates known
@@ -70,7 +70,7 @@ async def invocations(body: Annotated[ScoringRequest, Body()], request: Request)
     "/ping", operation_id="post_ping", response_model_exclude_none=True, responses=responses(503)
 )
 async def ping(request: Request) -> Status:
-    """What /readyz tells."""
+    """The same as /readyz."""
     return await readyz(request)
 
 
@@ -78,7 +78,7 @@ router.include_router(scoring)
 
 
 def _prepare(body: Scoring, settings: Settings, forecaster: Predictor) -> Asked:
-    """Read the table. Raises HttpError 422 for what does not fit the model or the limits."""
+    """Read the table. Raises HttpError 422 if it does not fit the model or the limits."""
     horizon, levels = body.params.horizon, body.params.quantile_levels
     try:
         forecaster.check_levels(levels)
@@ -93,12 +93,12 @@ def _prepare(body: Scoring, settings: Settings, forecaster: Predictor) -> Asked:
         if series * numbers > MOST_QUANTILES:
             raise HttpError(
                 422,
-                f"these are {series * numbers:,} quantiles, but one answer has at most "
-                f"{MOST_QUANTILES:,}: ask for fewer levels, steps or series",
+                f"expected at most {MOST_QUANTILES:,} quantiles in one answer, got "
+                f"{series * numbers:,}: ask for fewer levels, steps or series",
             )
         inputs = list(_inputs(question))
     except ForecasterError as error:
-        detail = str(error)  # with names of the table
+        detail = str(error)  # may contain long names from the table
         more = " ..." if len(detail) > MOST_WORDS else ""
         raise HttpError(422, detail[:MOST_WORDS] + more) from None
     return Asked(inputs, [], question.steps, list(question.levels), [], series > 1, question)
@@ -127,7 +127,7 @@ def _frame(body: Scoring) -> pd.DataFrame:
     table: Any = next(getattr(body, key) for key, kind in SCORING.items() if type(body) is kind)
     if isinstance(table, dict):
         if len({len(column) for column in table.values()}) > 1:
-            raise _ragged(("inputs",), "expected as many values in each column")
+            raise _ragged(("inputs",), "expected the same number of values in each column")
         return pd.DataFrame(table)
     names = list(dict.fromkeys(name for row in table for name in row))
     if len(names) * len(table) > MOST_CELLS:

@@ -1,4 +1,4 @@
-"""POST /v1/timeseries/forecast, for KServe's clients."""
+"""POST /v1/timeseries/forecast, for clients of KServe."""
 
 import re
 from functools import partial
@@ -26,12 +26,12 @@ STEPS = {
     "D": "D", "week": r"W-\w+", "W": r"W-\w+", "month": "M[SE]", "M": "M[SE]",
     "quarter": r"Q[SE]-\w+", "Q": r"Q[SE]-\w+", "year": r"Y[SE]-\w+", "Y": r"Y[SE]-\w+",
 }  # fmt: skip
-"""What KServe calls the time steps of models, as patterns."""
+"""KServe's names of time steps, with patterns of the models' own."""
 NAMES = {
     "item_id": "name", "start": "start_timestamp", "target": "series", "parameters": "options",
     "prediction_length": "horizon", "quantile_levels": "quantiles",
 }  # fmt: skip
-"""What the keys of /predict are called here."""
+"""The names here of the keys of /predict."""
 
 router = APIRouter(route_class=ForecastRoute, tags=["kserve"])
 
@@ -43,10 +43,10 @@ router = APIRouter(route_class=ForecastRoute, tags=["kserve"])
     responses=PROBLEMS,
 )
 async def forecast(body: Annotated[TimeSeriesRequest, Body()], request: Request) -> Response:
-    """The forecasts of /predict, asked for as KServe does.
+    """The forecasts of /predict, with requests in KServe's format.
 
-    The columns of a series are those of the model, in its order. Models that read covariates known
-    ahead or attributes are asked by /predict.
+    The columns of a series are those of the model, in its order. For a model that reads future
+    covariates or static attributes use /predict.
     """
     return await answer(request, body.model, partial(_prepare, body), partial(_write, body))
 
@@ -56,8 +56,8 @@ def _prepare(body: TimeSeriesRequest, forecaster: Predictor) -> Job:
     known = (*schema.known.columns, *(each.name for each in schema.known.attributes))
     if known:
         message = (
-            "this model reads more than the history, which only /predict has a place for; see "
-            "GET /models"
+            "this model also reads future covariates or static attributes, which only /predict "
+            "accepts; see GET /models"
         )
         raise invalid([Flaw(loc=["model"], msg=message, type="no_covariates")])
     for number, series in enumerate(body.inputs):

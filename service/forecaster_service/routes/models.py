@@ -1,4 +1,4 @@
-"""GET /models and a request that works."""
+"""GET /models, and example requests for the models."""
 
 from typing import Annotated, Any
 
@@ -14,8 +14,8 @@ router = APIRouter(prefix="/models", tags=["models"])
 
 @router.get("", operation_id="list_models")
 async def models(request: Request) -> Models:
-    """The models that answer now, the default one first: names, columns, lengths, honest
-    figures."""
+    """The models that answer now, the default one first: names, columns, lengths, and the metrics
+    of the test split."""
     return Models(models=[slot.served.card for slot in store_of(request).slots if slot.served])
 
 
@@ -26,7 +26,7 @@ async def models(request: Request) -> Models:
     responses=responses(404, 422, 503),
 )
 async def example(
-    request: Request, name: Annotated[str, Path(description="A name that GET /models tells.")]
+    request: Request, name: Annotated[str, Path(description="A name that GET /models lists.")]
 ) -> dict[str, Any]:
     """A request that this model accepts, ready to be posted to /predict."""
     return forecasting.example(store_of(request).get(name).forecaster)
@@ -34,7 +34,7 @@ async def example(
 
 @router.get("/{name:path}", operation_id="get_model", responses=responses(404, 422, 503))
 async def model(
-    request: Request, name: Annotated[str, Path(description="A name that GET /models tells.")]
+    request: Request, name: Annotated[str, Path(description="A name that GET /models lists.")]
 ) -> ModelCard:
-    """One of them."""
+    """One of the models that answer now."""
     return store_of(request).get(name).card

@@ -1,4 +1,4 @@
-"""The page at /: a CSV in, a picture of its forecast out, by the same interface as all else."""
+"""The page at /: a CSV in, a chart of its forecast out, through the same public routes."""
 
 from pathlib import Path
 from typing import Annotated
@@ -29,13 +29,13 @@ router = APIRouter(include_in_schema=False)
 
 @router.get("/")
 async def page() -> FileResponse:
-    """The page; nothing of it comes from elsewhere, and nothing in it is inline."""
+    """The page; it loads nothing from other hosts and has no inline scripts or styles."""
     return FileResponse(WEB / "index.html", headers=HEADERS)
 
 
 @router.get("/page/{name}")
 async def file(name: Annotated[str, PathParameter(max_length=64)]) -> FileResponse:
-    """What the page loads."""
+    """A file that the page loads."""
     if name not in FILES:
         raise HttpError(404, "the page has no such file")
     return FileResponse(WEB / name, headers=HEADERS)

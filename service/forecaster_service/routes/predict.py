@@ -38,13 +38,13 @@ router = APIRouter(route_class=ForecastRoute, tags=["forecast"])
 async def predict(body: Annotated[ForecastRequest, Body()], request: Request) -> Response:
     """Forecast what follows each series, in its units.
 
-    Either form is taken: one series with everything at the top, or `inputs` with many. What is
-    asked at the same time runs together, which `timing` tells. A history longer than the model
-    looks back is cut to its newest part, which `warnings` tells; one that is shorter than it needs
-    is refused, or forecast by some of its parts where `short_history` is drop. Columns
-    may come in any order by name. null is a missing value: it is masked, and `warnings` counts it.
-    What a model needs besides, GET /models tells, and its example has it. With Accept: text/csv
-    the answer is a table.
+    The body has one of two forms: one series with everything at the top, or `inputs` with many.
+    Requests that arrive at the same time run together, as `timing` shows. A history longer than the
+    look-back of the model is cut to its newest part, with a sentence in `warnings`. A history
+    shorter than the model needs is refused, or, with `short_history` set to drop, forecast by those
+    parts of the model that need less. With `columns`, columns may come in any order. null is a
+    missing value: it is masked, and `warnings` counts it. GET /models shows what else a model
+    needs, and the model's example contains it. With Accept: text/csv the answer is a table.
     """
     media = preferred(",".join(request.headers.getlist("accept")), (JSON, CSV))
     prepare = partial(forecasting.prepare, body)
@@ -69,7 +69,7 @@ def _write(
         numbers: dict[str, Any] = {forecaster.kind: forecast}
         if quantiles:
             numbers["quantiles"] = quantiles
-        prediction = Prediction.model_construct(  # ours: checked by the tests, not each time
+        prediction = Prediction.model_construct(  # no validation: the tests check our output
             item_id=destination.item_id, start=destination.start, freq=schema.freq,
             columns=list(schema.targets), **numbers,
         )  # fmt: skip

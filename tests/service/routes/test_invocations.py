@@ -115,7 +115,7 @@ def test_stamps_and_columns_may_come_in_any_order(client: TestClient, split: Tab
         ([], "expected a JSON object"),
         ({"inputs": {}}, "inputs"),
         ({"inputs": []}, "inputs"),
-        ({"inputs": {"a": [1], "b": [1, 2]}}, "as many values in each column"),
+        ({"inputs": {"a": [1], "b": [1, 2]}}, "the same number of values in each column"),
         ({"inputs": {"a": [1, "x", {}]}}, "inputs.a[2]: value 3: expected a finite number, a word"),
         ({"inputs": {"a": [1, float("nan")]}}, "value 2"),
         ({"dataframe_records": [{"a": 1}, {"a": [1]}]}, "dataframe_records[1].a: row 2: expected"),
@@ -225,7 +225,7 @@ class TestBounds:
         body = {"dataframe_split": split, "params": {"quantile_levels": [0.1]}}
         assert client.post("/invocations", json=body).status_code == 200
         body["params"] = {"quantile_levels": [0.1, 0.9]}
-        assert "these are 36 quantiles" in refused(client, body)["detail"]
+        assert "in one answer, got 36:" in refused(client, body)["detail"]
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])

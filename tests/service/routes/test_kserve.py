@@ -187,4 +187,4 @@ def test_other_models_and_covariates(client: TestClient, full: Body, tmp_path: P
     make_bundle(tmp_path / "b", model="tokens", **KINDS["ahead"])
     with start(model=str(tmp_path / "b")) as other:
         example = other.get(f"/models/{NAME}/example").json()
-        assert "only /predict has a place for" in refused(other, asked(example))["detail"]
+        assert "which only /predict accepts" in refused(other, asked(example))["detail"]

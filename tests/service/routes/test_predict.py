@@ -396,7 +396,7 @@ def test_an_answer_has_a_largest_number_of_quantiles(
     full["parameters"]["quantile_levels"] = [0.1, 0.5, 0.9]
     problem = refused(client, full)
     assert problem["errors"][0]["loc"] == ["parameters", "quantile_levels"]
-    assert "108 numbers" in problem["detail"]
+    assert "steps and columns, got 108:" in problem["detail"]
     full["parameters"]["prediction_length"] = 4
     assert client.post("/predict", json=full).status_code == 200
 
