@@ -165,7 +165,7 @@ def test_what_a_band_covered_stands_beside_it(tab: Tab, tmp_path: Path) -> None:
 
 def test_a_band_that_was_not_measured(tab: Tab, plain: tuple[str, Predictor]) -> None:
     tab.open(plain[0])
-    assert tab.text("#legend-band") == "80 % band; nobody measured what it covers"
+    assert tab.text("#legend-band") == "80 % band; its coverage was not measured"
 
 
 def test_of_many_targets_some_are_drawn_and_all_are_given(tab: Tab, tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_of_many_targets_some_are_drawn_and_all_are_given(tab: Tab, tmp_path: Pa
     with serving(tmp_path) as url, quiet(tab):
         tab.open(url, 375)
         assert tab.run("document.querySelectorAll('#targets button').length") == 24
-        assert tab.text("#more-targets").startswith("6 more targets stand in the list above")
+        assert tab.text("#more-targets").startswith("6 more targets are in the list above")
         assert tab.run("document.querySelectorAll('#column option').length") == 30
         assert len(values(tab).columns) == 1 + 3 * 30
         assert tab.run("document.documentElement.scrollWidth <= innerWidth")
@@ -184,17 +184,17 @@ def test_of_many_targets_some_are_drawn_and_all_are_given(tab: Tab, tmp_path: Pa
     [
         (
             lambda frame: frame.assign(sky=["fog", *frame["sky"][1:]]),
-            "Row 1 (line 2), column 'sky': 'fog' is none of the words that the model knows: "
+            "Row 1 (line 2), column 'sky': 'fog' is not one of the words that the model knows: "
             "clear, rain.",
         ),
         (
             lambda frame: frame[:-2],
-            "The model wants 'sky', 'holiday' for the 6 hours ahead, in rows at the end with no "
-            "other values; the file has 4 rows of that kind.",
+            "The model needs 'sky', 'holiday' for the 6 hours ahead, in rows at the end with no "
+            "other values; the file has 4 rows of this kind.",
         ),
         (
             lambda frame: frame.assign(holiday=[*frame["holiday"][:-1], None]),
-            "column 'holiday': there is no value, but what is known ahead must be complete.",
+            "column 'holiday': the value is missing, but covariates known ahead must be complete.",
         ),
         (lambda frame: frame.drop(columns="sky"), "The file lacks the column 'sky'."),
     ],
@@ -205,7 +205,7 @@ def test_what_is_known_ahead_is_asked_for_in_the_words_of_the_file(
     frame = history(make_bundle(tmp_path, model="tokens", **KINDS["words"]))
     with serving(tmp_path) as url, quiet(tab):
         tab.open(url)
-        assert "'sky', 'holiday' for the 6 hours ahead, too" in tab.text("#wanted")
+        assert "'sky', 'holiday' also for the 6 hours ahead:" in tab.text("#wanted")
         tab.paste(change(frame).to_csv(index=False))
         tab.wait(FAILED)
         assert words in tab.text("#error")
@@ -217,7 +217,7 @@ def test_a_short_history_can_be_taken(tab: Tab, tmp_path: Path) -> None:
     frame = history(bundle).tail(3)
     with serving(tmp_path) as url, quiet(tab):
         tab.open(url)
-        assert "from 1 row on" in tab.text("#drop-field")
+        assert "of at least 1 row" in tab.text("#drop-field")
         assert not tab.run("document.querySelector('#drop-field').hidden")
     with serving(tmp_path) as url:  # the browser complains of a 422
         tab.open(url)
@@ -280,8 +280,8 @@ class TestHistories:
             ),
             (
                 lambda frame: frame.drop(index=9),
-                "Row 10 (line 11), column 'time': expected 2026-03-01 09:00, as there is one row "
-                "per hour, got 2026-03-01 10:00.",
+                "Row 10 (line 11), column 'time': expected 2026-03-01 09:00, because the file has "
+                "one row per hour, got 2026-03-01 10:00.",
             ),
             (
                 lambda frame: frame.assign(wind="calm"),
@@ -289,7 +289,7 @@ class TestHistories:
             ),
             (
                 lambda frame: frame.drop(columns="time"),
-                "The file has no column of times: expected 'time'",
+                "The file has no time column: expected 'time'",
             ),
             (
                 lambda frame: frame[["time"]],
@@ -441,7 +441,7 @@ window.fetch = async (address, options) => {
   return new Response(JSON.stringify({ models: [card, short] }));
 };
 """
-"""Two models where there is one: the second is told of as shorter, under the name of an alias."""
+"""Two models in place of one: the second has a shorter horizon, under the name of an alias."""
 
 
 def test_models_can_be_switched(tab: Tab, tmp_path: Path) -> None:
@@ -454,7 +454,7 @@ def test_models_can_be_switched(tab: Tab, tmp_path: Path) -> None:
             tab.run("document.querySelector('#model').selectedIndex = 1")
             tab.run("document.querySelector('#model').dispatchEvent(new Event('change'))")
             tab.wait(FAILED)
-            assert f"o such model here; there is {NAME}" in tab.text("#error")
+            assert f"here is no such model here; the models are: {NAME}" in tab.text("#error")
             assert "wind: up to 3 hours ahead" in tab.text("#facts")
             assert tab.run("document.querySelector('#horizon').value") == "3"
             tab.run("document.querySelector('#model').selectedIndex = 0")
@@ -498,7 +498,7 @@ def test_a_key_is_asked_for_and_told_to_nobody(tab: Tab, tmp_path: Path) -> None
     with serving(tmp_path, api_keys=(f"anna:{sha256(key.encode()).hexdigest()}",)) as url:
         tab.call("Page.navigate", url=url)
         tab.wait(FAILED)
-        assert tab.text("#error") == "This service wants an API key."
+        assert tab.text("#error") == "This service needs an API key."
         assert tab.run("document.activeElement.id") == "key"
         for typed in ("wrong", key):
             tab.run("document.querySelector('#error').textContent = ''")
@@ -519,7 +519,7 @@ def test_a_key_is_asked_for_and_told_to_nobody(tab: Tab, tmp_path: Path) -> None
 
 
 def shown(command: str, key: str) -> str:
-    """What a command prints where the key is in the environment."""
+    """What a command prints with the key in the environment."""
     environment = {**os.environ, "FORECASTER_API_KEY": key}
     return subprocess.run(
         ["bash", "-c", command], env=environment, capture_output=True, text=True, check=True
@@ -527,7 +527,7 @@ def shown(command: str, key: str) -> str:
 
 
 def written(separator: str, decimal: str, stamps: str, **marks: str) -> str:
-    """A table as somebody writes it: two columns of numbers that tell their decimal sign."""
+    """A table as people write it: two columns of numbers that show their decimal sign."""
     rng, lines = np.random.default_rng(1), [f"time{separator}load{separator}Zürich °C"]
     for stamp in pd.date_range("2026-01-28", periods=PAST + 2, freq="h"):
         load, degrees = (f"{each:,.2f}" for each in (1000 + rng.normal(0, 9), rng.normal(20, 3)))
@@ -564,7 +564,7 @@ TABLES = {
         ["time;load;Zürich °C", *(f"01/02/2026 {i:02}:00;1,5;7" for i in range(PAST))]
     ),
 }
-"""Texts by their kind; the last ones are refused."""
+"""Texts by kind; the last ones are refused."""
 REFUSED = {
     "both signs": "'1002,97' has a decimal comma, '1003.11' a decimal point.",
     "words": "is not a number",
@@ -587,7 +587,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 class TestTables:
-    """The page reads what the Python client reads, to the same forecast, and guesses no more."""
+    """The page reads what the Python client reads, to the same forecast, and guesses as little."""
 
     @pytest.mark.parametrize("kind", TABLES)
     def test_a_table_is_read_as_the_client_reads_it(
@@ -642,11 +642,11 @@ READS = """((text, card) => {
     throw error;
   }
 })"""
-"""What the page makes of a table: times in milliseconds and two columns, or why it refuses."""
+"""How the page reads a table: times in milliseconds and two columns, or why it refuses."""
 
 
 def a_table(rng: np.random.Generator) -> tuple[str, Reading]:
-    """A table as anybody might write it, with mistakes, and what a model knows of others."""
+    """A table as people might write it, with mistakes, and what a model knows of others."""
     of = rng.choice
     separator, decimal, sign = of([",", ";", "\t", "|"]), of([".", ","]), of(["", "", " €", "%"])
     thousands = of(["", "", *{".", ",", " ", "\u202f", "'"} - {decimal}])
@@ -688,7 +688,7 @@ def test_any_table_is_read_as_the_reader_reads_it(tab: Tab, two: str, tmp_path: 
             series = reader.history(tmp_path / "table.csv", reading).series
         except DataError as error:
             why = str(error)
-        if "no value at all" in why:  # which the service tells the page
+        if "no value at all" in why:  # which the service reports to the page
             continue
         assert isinstance(found, str) == (series is None), (text, found, why)
         if series is not None and len(found[0]) == len(series.times):
@@ -703,7 +703,7 @@ def test_any_table_is_read_as_the_reader_reads_it(tab: Tab, two: str, tmp_path: 
 @pytest.mark.parametrize("width", [1280, 375])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing(tab: Tab, tmp_path: Path, width: int, scheme: str) -> None:
-    """In the example, in a forecast with all there is to say of it, and in an error."""
+    """In the example, in a forecast with every kind of notice, and in an error."""
     bundle = warning(make_bundle(tmp_path)).save(tmp_path)
     with serving(tmp_path) as url:
         tab.open(url, width, scheme)

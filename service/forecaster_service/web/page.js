@@ -1,6 +1,6 @@
 "use strict";
-// From a CSV (reader.js) to a request to /predict, and from the answer to a picture. What a model
-// reads and forecasts, GET /models tells.
+// Turns a CSV (reader.js) into a request to /predict, and the answer into a chart. GET /models
+// lists what a model reads and forecasts.
 
 const $ = (id) => document.getElementById(id);
 const url = (path) => new URL(path, document.baseURI).href;
@@ -12,21 +12,22 @@ function timeColumn({ columns, rows }, card) {
   if (columns.includes(card.time)) return card.time;
   const found = columns.find((name) => Object.keys(FORMS).some((form) => !Number.isNaN(parseTime(rows[0]["=" + name], form))));
   if (found === undefined) {
-    throw new Refused(`The file has no column of times: expected '${card.time}', with times such as 2026-01-31 00:00. Its columns are ${columns.join(", ")}.`);
+    throw new Refused(`The file has no time column: expected '${card.time}', with times such as 2026-01-31 00:00. Its columns are ${columns.join(", ")}.`);
   }
   return found;
 }
 
-// Whether the columns that name the series are there, and the name that a row has by them.
+// Whether the file has the columns that identify the series.
 function isLong(csv, card) {
   return card.id_columns.length > 0 && card.id_columns.every((name) => csv.columns.includes(name));
 }
 
+// The series that a row belongs to.
 function itemOf(row, card) {
   return card.id_columns.map((name) => row["=" + name] || "").join(" / ");
 }
 
-// The series that a CSV holds: by its id columns, by the columns of a wide panel, or one alone.
+// The names of the series in a CSV: from its id columns or the columns of a wide panel, else none.
 function seriesOf(csv, card) {
   if (isLong(csv, card)) return [...new Set(csv.rows.map((row) => itemOf(row, card)))];
   if (!card.wide) return [];
@@ -49,24 +50,24 @@ function buildRequest(csv, card, item, steps, drop) {
   const decimal = decimalOf(csv, card);
   const read = (rows, name) => (name in among ? wordsOf(rows, name, among[name]) : numbersOf(csv, rows, source(name), card, decimal));
   let rows = long ? csv.rows.filter((row) => itemOf(row, card) === item) : csv.rows;
-  if (card.wide) { // from its first to its last value, or to the last of what is known ahead
+  if (card.wide) { // from its first to its last value, or to the last row with future covariates
     const there = read(rows, card.targets[0]).map((value) => value !== null);
     rows = rows.slice(Math.max(0, there.indexOf(true)), card.future_covariates.length ? rows.length : there.lastIndexOf(true) + 1);
   }
   const values = columns.map((name) => read(rows, name));
   const target = rows.map((_, i) => values.map((column) => column[i]));
   const known = card.future_covariates;
-  let length = rows.length; // rows without any value at the end hold what is known ahead
+  let length = rows.length; // rows at the end without any value hold future covariates
   if (known.length) while (length > 0 && target[length - 1].every((value) => value === null)) length -= 1;
   const first = Math.max(0, length - card.look_back);
   const times = timesOf(csv, rows, first, time, card);
   if (known.length && rows.length - length !== card.horizon) {
-    throw new Refused(`The model wants ${known.map((name) => `'${name}'`).join(", ")} for the ${span(card.horizon, card.freq)} ahead, in rows at the end with no other values; the file has ${rowsOf(rows.length - length)} of that kind.`);
+    throw new Refused(`The model needs ${known.map((name) => `'${name}'`).join(", ")} for the ${span(card.horizon, card.freq)} ahead, in rows at the end with no other values; the file has ${rowsOf(rows.length - length)} of this kind.`);
   }
   const ahead = Object.fromEntries(known.map((name) => {
     const own = read(rows, name);
     const hole = own.findIndex((value, i) => i >= first && value === null);
-    if (hole >= 0) throw new Refused(`${placeOf(rows[hole])}, column '${name}': there is no value, but what is known ahead must be complete.`);
+    if (hole >= 0) throw new Refused(`${placeOf(rows[hole])}, column '${name}': the value is missing, but covariates known ahead must be complete.`);
     return [name, own];
   }));
   const wordy = card.past_covariates.filter((name) => name in among);
@@ -86,17 +87,17 @@ function buildRequest(csv, card, item, steps, drop) {
   return { body, time, stamps: times.slice(first, length), skipped: first, item };
 }
 
-// The words of a covariate, null where one is missing.
+// The words of a text covariate, null where one is missing.
 function wordsOf(rows, name, among) {
   return rows.map((row) => {
     const word = row["=" + name].trim();
     if (isMissing(word)) return null;
-    if (!among.includes(word)) throw new Refused(`${placeOf(row)}, column '${name}': '${word.slice(0, 40)}' is none of the words that the model knows: ${among.join(", ")}.`);
+    if (!among.includes(word)) throw new Refused(`${placeOf(row)}, column '${name}': '${word.slice(0, 40)}' is not one of the words that the model knows: ${among.join(", ")}.`);
     return word;
   });
 }
 
-// The times of the rows from the first that is read on, one step apart.
+// The times of the rows, from the first that is read; they must be one step apart.
 function timesOf(csv, rows, first, column, card) {
   const form = formOf(csv.rows.map((row) => row["=" + column]), card, column);
   const start = rows.length ? parseTime(rows[first]["=" + column], form) : NaN;
@@ -105,17 +106,17 @@ function timesOf(csv, rows, first, column, card) {
     const got = parseTime(text, form);
     const where = `${placeOf(row)}, column '${column}'`;
     if (Number.isNaN(got)) throw new Refused(`${where}: expected a time such as 2026-01-31 00:00, got '${text.trim().slice(0, 40)}'.`);
-    if (card.timezone === "naive" && isZoned(text, form)) throw new Refused(`${where}: '${text.trim()}' has a time zone, but the times that the model knows have none. Give the local time of the source.`);
+    if (card.timezone === "naive" && isZoned(text, form)) throw new Refused(`${where}: '${text.trim()}' has a time zone, but the times of the model's data have none. Give the local time of the source.`);
     if (i < first) return got;
     const expected = later(start, i - first, card.freq);
     if (Math.abs(got - expected) > 1) {
-      throw new Refused(`${where}: expected ${stamp(expected, card.freq)}, as there is one row per ${between(card.freq)}, got ${stamp(got, card.freq)}. Give every ${between(card.freq)} a row; a missing value may be empty.`);
+      throw new Refused(`${where}: expected ${stamp(expected, card.freq)}, because the file has one row per ${between(card.freq)}, got ${stamp(got, card.freq)}. Add a row for every ${between(card.freq)}; leave missing values empty.`);
     }
     return got;
   });
 }
 
-// ---- The example of a model, as the CSV that a person would have.
+// ---- The example of a model, as the CSV that a user would have.
 
 function exampleCsv({ inputs: [series] }, card) {
   const known = card.future_covariates;
@@ -151,13 +152,13 @@ async function ask(path, body) {
   if (answer.status === 401) {
     $("access").hidden = false;
     $("key").focus();
-    if (!state.key) throw new Refused("This service wants an API key.");
+    if (!state.key) throw new Refused("This service needs an API key.");
   }
-  const flaws = found.errors?.map((flaw) => inWords(flaw, body)) || [found.detail || `the service answers ${answer.status}`];
+  const flaws = found.errors?.map((flaw) => inWords(flaw, body)) || [found.detail || `the service answered ${answer.status}`];
   throw new Refused(flaws.map(sentence).join("\n"));
 }
 
-// What is wrong with a request, in the words of the file that it was made of.
+// What is wrong with a request, in terms of the file that it was made from.
 function inWords({ type, msg }, body) {
   if (type !== "too_short" || !body) return msg;
   const { card } = state;
@@ -186,7 +187,7 @@ async function loadModels() {
   await choose(models[0]);
 }
 
-// What a request calls a model: its name, with alias or version where several have that name.
+// How a request names a model: by its name, with alias or version where several share the name.
 function nameOf({ name, alias, version }) {
   if (state.models.filter((card) => card.name === name).length < 2) return name;
   if (alias) return `${name}@${alias}`;
@@ -230,7 +231,7 @@ async function forecast() {
     const item = items.length ? $("item").value : card.items ? $("name").value.trim() : "";
     const request = buildRequest(csv, card, item, $("horizon").valueAsNumber || 0, $("drop").checked);
     const answer = await ask("predict", request.body);
-    if (number !== newest) return; // a later one is on its way
+    if (number !== newest) return; // a newer request is under way
     state.shown = { ...request, answer, prediction: answer.predictions[0], card, example: state.example, file: state.file };
     showResult();
     say(`forecast in ${Math.round(answer.timing.queue_ms + answer.timing.inference_ms)} ms`);
@@ -240,7 +241,7 @@ async function forecast() {
   }
 }
 
-// ---- What is seen.
+// ---- What the page shows.
 
 function say(status, error = "") {
   $("status").textContent = status;
@@ -259,7 +260,7 @@ function wanted(card) {
   const others = [...card.past_covariates, ...card.future_covariates, ...card.static_covariates.map((each) => each.name)];
   return `One row per ${between(card.freq)}, at least ${card.needs} of them, with the columns '${card.time}'` +
     `${card.id_columns.map((each) => `, '${each}'`).join("")}, ${values}${others.length ? `, ${name(others)}` : ""}.` +
-    (card.future_covariates.length ? ` ${name(card.future_covariates)} for the ${span(card.horizon, card.freq)} ahead, too: in rows at the end, with no other values.` : "");
+    (card.future_covariates.length ? ` ${name(card.future_covariates)} also for the ${span(card.horizon, card.freq)} ahead: in rows at the end, with no other values.` : "");
 }
 
 function showCard(card) {
@@ -275,7 +276,7 @@ function showCard(card) {
     series: card.items ? `${card.items}` : "",
     quantiles: card.quantile_levels.length ? `${card.quantile_levels.join(", ")}, ${card.intervals}` : card.intervals,
     bands: card.bands.map(bandWords).map(sentence).join(" "),
-    "tested on": test.windows ? `${test.windows.toLocaleString("en")} windows` + (card.refit ? "; trained once more on all rows since" : "") : "",
+    "tested on": test.windows ? `${test.windows.toLocaleString("en")} windows` + (card.refit ? "; then trained once more on all rows" : "") : "",
     run: card.run_id || "",
     digest: card.digest,
   };
@@ -293,7 +294,7 @@ function showCard(card) {
   $("card").hidden = false;
 }
 
-// What a band covered on the test split, of one target where its name is given.
+// The coverage of a band on the test split, also for one target if its name is given.
 function bandWords({ share, coverage, columns }, target) {
   const own = columns[target];
   const all = `${percent(share)} band, covered ${percent(coverage)} of the test values`;
@@ -303,7 +304,7 @@ function bandWords({ share, coverage, columns }, target) {
 
 const percent = (share) => `${Math.round(100 * share)} %`;
 
-// A bar of the parts, the network in the colour of the forecast.
+// A bar of the parts, with the network in the colour of the forecast.
 function drawShares({ made_of: parts }) {
   let left = 0;
   $("shares").setAttribute("viewBox", "0 0 100 1");
@@ -315,7 +316,7 @@ function drawShares({ made_of: parts }) {
   }));
 }
 
-// The codes of notices that speak against a forecast; the others tell what was done with the input.
+// The codes of notices that question a forecast; the others state what was done with the input.
 const REMARKS = new Set(["short_history", "lost_to_floor", "coverage", "first_step", "unlike_training"]);
 
 function showResult() {
@@ -359,7 +360,7 @@ function valuesCsv(newline) {
   return Papa.unparse({ fields, data }, { newline });
 }
 
-// A file by RFC 4180, called after the one that was read.
+// A file in the format of RFC 4180, named after the file that was read.
 function download() {
   const { example, file, item } = state.shown;
   const stem = example ? "example" : (file || "history").replace(/\.[^.]*$/, "");
@@ -433,7 +434,7 @@ function curves(history, forecast, x, y) {
   history.forEach(({ value }, i) => {
     if (value === null) { pen = "M"; return; }
     path += pen + spot(i, value);
-    if (history[i - 1]?.value == null && history[i + 1]?.value == null) path += "h0"; // a lone value is a dot
+    if (history[i - 1]?.value == null && history[i + 1]?.value == null) path += "h0"; // draws a single value as a dot
     pen = "L";
   });
   const last = history[history.length - 1].value;
@@ -443,9 +444,9 @@ function curves(history, forecast, x, y) {
   return parts;
 }
 
-const SMALL = 24; // charts of targets beside one another, at most
+const SMALL = 24; // the most small charts of targets
 
-// A small chart of each target, which chooses it.
+// Small charts, one for each target; a click chooses the target.
 function drawTargets() {
   const { prediction, card } = state.shown;
   const names = prediction.columns.slice(0, prediction.columns.length > 1 ? SMALL : 0);
@@ -464,10 +465,10 @@ function drawTargets() {
   }));
   const more = prediction.columns.length - names.length;
   $("more-targets").hidden = !names.length || !more;
-  $("more-targets").textContent = `${more} more targets stand in the list above and in the CSV.`;
+  $("more-targets").textContent = `${more} more targets are in the list above and in the CSV.`;
 }
 
-// What is known of the band that is drawn.
+// The measured coverage of the band that is drawn, if any.
 const bandOf = (card) => card.bands.find(({ share }) => share === 0.8);
 
 function draw() {
@@ -499,12 +500,12 @@ function draw() {
   const cursor = make("g", { id: "cursor" });
   chart.setAttribute("viewBox", `0 0 ${width} ${height}`);
   const what = `${name}: ${history.length} steps of history and ${forecast.length} of forecast, from ${isoTime(forecast[0].time)} to ${isoTime(all[all.length - 1].time)}, `;
-  chart.setAttribute("aria-label", `${what}first ${short(forecast[0].value)}, last ${short(forecast[forecast.length - 1].value)}. Arrow keys read the values.`);
+  chart.setAttribute("aria-label", `${what}first ${short(forecast[0].value)}, last ${short(forecast[forecast.length - 1].value)}. Use the arrow keys to read the values.`);
   chart.replaceChildren(...parts, cursor);
   $("readout").textContent = name;
   const target = state.shown.prediction.columns[chosen()];
   const known = bandOf(state.shown.card);
-  $("legend-band").textContent = known ? bandWords(known, target) : "80 % band; nobody measured what it covers";
+  $("legend-band").textContent = known ? bandWords(known, target) : "80 % band; its coverage was not measured";
   [...$("targets").children].forEach((button, column) => button.setAttribute("aria-pressed", column === chosen()));
   state.cursor = { at: history.length, show: (i) => {
     state.cursor.at = Math.min(all.length - 1, Math.max(0, i));
@@ -519,11 +520,11 @@ function draw() {
 
 const short = (value) => String(Number(value.toPrecision(5)));
 
-// ---- What a person does.
+// ---- What the user does.
 
 const LONG = 1e6;
 
-// What the field holds, and where it came from; a file that is too long for it is kept apart.
+// Set the field and where its content came from; a file that is too long for it is kept in `text`.
 function set(value, { file = "", text = "", example = false } = {}) {
   $("csv").value = value;
   $("csv").placeholder = "";
@@ -531,14 +532,14 @@ function set(value, { file = "", text = "", example = false } = {}) {
   labelCsv();
 }
 
-// Made-up values never look like those of a person.
+// Made-up values must never look like the user's data.
 function labelCsv() {
   $("csv-label").textContent = state.example ? "The example, made up and not your data; paste your own CSV over it" : "CSV with a header line";
 }
 
 function read(file) {
   lettersOf(file).then((text) => {
-    const long = text.length > LONG; // the browser would be slow to show it
+    const long = text.length > LONG; // too slow to show in a field
     set(long ? "" : text, { file: file.name, text: long ? text : "" });
     $("csv").placeholder = long ? `${file.name}, ${(file.size / 1e6).toFixed(1)} MB` : "";
     return forecast();
@@ -595,9 +596,9 @@ function listen() {
       try {
         await navigator.clipboard.writeText(text.textContent);
         say("copied");
-      } catch { // no clipboard without https or loopback: leave it selected
+      } catch { // the clipboard needs https or loopback: leave the text selected
         getSelection().selectAllChildren(text);
-        say("selected: copy it with the keyboard");
+        say("the text is selected: copy it with the keyboard");
       }
     });
   }

@@ -1,10 +1,10 @@
 "use strict";
-// A text as people write tables, read by the rules of forecaster's own reader: separators, the
-// decimal sign, the order of day and month. What would be a guess is refused with its readings.
+// Reads a table by the same rules as forecaster's own reader: separators, the decimal sign, the order
+// of day and month. Ambiguous text is refused, and the message lists the possible readings.
 
 class Refused extends Error {}
 
-// ---- Times: milliseconds of a clock without a zone, and the steps of pandas.
+// ---- Times: milliseconds without a time zone, and the frequencies of pandas.
 
 const DAY = 86400000;
 const FIXED = { us: 0.001, ms: 1, s: 1000, min: 60000, h: 3600000, D: DAY, W: 7 * DAY };
@@ -22,7 +22,7 @@ const FORMS = {
   "month-first": new RegExp(`^${MONTH}[-/.]${DATE}[-/.]${YEAR}${TIME}$`, "i"),
 };
 
-// NaN for what is no time of that form; `zoned` tells whether a zone stands in it.
+// The time of a stamp; NaN if the text does not have that form.
 function parseTime(text, form = "iso") {
   const parts = FORMS[form].exec(text.trim())?.groups;
   if (!parts) return NaN;
@@ -46,7 +46,7 @@ function isoTime(time) {
   return new Date(Math.round(time)).toISOString().replace(/(:00)?\.000Z$|Z$/, "").replace("T", " ");
 }
 
-// As short as the steps allow.
+// A stamp, as short as the time step allows.
 function stamp(time, freq) {
   return /[DBWSE]/.test(freq) ? isoTime(time).replace(/ 00:00$/, "") : isoTime(time);
 }
@@ -73,7 +73,7 @@ function later(time, steps, freq) {
   return date.getTime();
 }
 
-// "hour", "15 minutes": what lies between two rows.
+// "hour", "15 minutes": the time between two rows.
 function between(freq) {
   const [count, unit] = stepOf(freq);
   const name = UNITS[unit] || freq;
@@ -86,7 +86,7 @@ function span(steps, freq) {
   return /^\d/.test(name) ? `${steps} steps of ${name}` : `${steps} ${name}${steps === 1 ? "" : "s"}`;
 }
 
-// Whether times, at least three, are one step apart: of a fixed length, or of whole months.
+// Whether at least three times are evenly spaced: by a fixed length, or by whole months.
 function isEven(found) {
   const times = [...new Set(found)].sort((a, b) => a - b);
   const months = times.map((time) => 12 * new Date(time).getUTCFullYear() + new Date(time).getUTCMonth());
@@ -95,7 +95,7 @@ function isEven(found) {
   return times.length > 2 && (same(times) || (same(months) && rests.every((rest) => rest === rests[0])));
 }
 
-// The form of all stamps: that of the model's data where they have it, else the one that they fit.
+// The form of all stamps: that of the model's data if they have it, else the one that fits them.
 function formOf(texts, card, column) {
   const stamps = [...new Set(texts.map((text) => text.trim()).filter(Boolean))];
   const share = (form) => stamps.filter((text) => FORMS[form].test(text)).length / Math.max(1, stamps.length);
@@ -111,7 +111,7 @@ function formOf(texts, card, column) {
   const unsure = stamps.find((text) => parseTime(text, good[0]) !== parseTime(text, good[1]));
   if (unsure === undefined) return good[0];
   const [one, other] = good.map((form) => new Date(parseTime(unsure, form)).toLocaleDateString("en-GB", { day: "numeric", month: "long", year: "numeric", timeZone: "UTC" }));
-  throw new Refused(`Column '${column}': '${unsure}' is ${one} or ${other}, and no time of the file tells which. Times with the year first, such as 2026-01-31, need no guess.`);
+  throw new Refused(`Column '${column}': '${unsure}' is ${one} or ${other}, and no time in the file shows which. Write the year first, for example 2026-01-31.`);
 }
 
 // ---- Numbers.
@@ -125,14 +125,14 @@ const COMMA = `(?:${GROUPS}|(?:\\.\\d{3})+)(?:,\\d*)?|(?:\\d+,?\\d*|,\\d+)(?:[eE
 const WRITTEN = { ".": new RegExp(`^${POINT}$`), ",": new RegExp(`^${COMMA}$`) };
 const NUMBER = new RegExp(`^(?<minus>[-+−]?)${BLANK}?(?<front>${SIGN}?)${BLANK}?(?<inner>[-+−]?)${BLANK}?(?<body>${POINT}|${COMMA})${BLANK}?(?<back>${SIGN}?)$`);
 const FLAG = /^(true|false|yes|no)$/i;
-const LONGEST = 100; // letters of a number
+const LONGEST = 100; // the most characters of a number
 
 const isMissing = (text) => MISSING.has(text.trim().toLowerCase());
 const partsOf = (text) => (text.length > LONGEST ? null : NUMBER.exec(text.trim())?.groups);
 
-// What the bodies of numbers tell of their decimal sign: examples of each kind. Where "1,234" stands
-// alone, whole numbers of at most three digits beside "1,230" tell that it marks thousands; "1.234"
-// has decimals where `pointed`.
+// Examples of numbers with each decimal sign, and of unclear ones. If only numbers like "1,234" are
+// unclear, whole numbers of at most three digits beside "1,230" show that the comma marks thousands;
+// "1.234" has decimals if `pointed`.
 function evidence(bodies, pointed) {
   const found = { ".": "", ",": "", unclear: "" };
   const unclear = [];
@@ -152,8 +152,8 @@ function evidence(bodies, pointed) {
   return found;
 }
 
-// The decimal sign of a table: what its numbers tell, else that of the model's data in a table of the
-// same separator; "" where neither does.
+// The decimal sign of a table: as its numbers show, else that of the model's data if the separator is
+// the same; "" if neither is known.
 function decimalOf(csv, card) {
   const text = card.reading.text;
   const told = text && text.separator === csv.separator ? text.decimal : "";
@@ -187,7 +187,7 @@ function numbersOf(csv, rows, column, card, decimal) {
     if (found["."] && found[","]) throw new Refused(`${row(found[","])}: '${found[","]}' has a decimal comma, '${found["."]}' a decimal point. Write all numbers with one of them.`);
     if (found.unclear && !found["."] && !found[","]) {
       const [whole, part] = found.unclear.split(/[.,]/);
-      throw new Refused(`${row(found.unclear)}: '${found.unclear}' may be ${whole}${part} or ${whole}.${part}. Write a decimal point, no marks of thousands, and commas between fields.`);
+      throw new Refused(`${row(found.unclear)}: '${found.unclear}' may be ${whole}${part} or ${whole}.${part}. Write a decimal point, no thousands separators, and commas between fields.`);
     }
     sign = found[","] ? "," : ".";
   }
@@ -209,10 +209,11 @@ function numbersOf(csv, rows, column, card, decimal) {
 
 const SEPARATORS = [",", ";", "\t", "|"];
 
-// How a row is told to a person: rows are counted below the header, lines from the top of the file.
+// How messages name a row: rows are counted below the header, lines from the top of the file.
 const placeOf = ({ row, line }) => `Row ${row} (line ${line})`;
 
-// The separator by which most lines have as many fields; of several, the one that leaves fields whole.
+// The separator that gives most lines the same number of fields; of several, the one that splits no
+// values.
 function separatorOf(text) {
   const lines = text.split(/\r\n|\n|\r/, 1000).filter((line) => line.trim());
   const looks = SEPARATORS.map((separator) => {
@@ -237,10 +238,10 @@ function readCsv(text) {
   const { data } = Papa.parse(body, { delimiter: separator });
   const lines = data.map((cells, i) => ({ cells, line: i + 1 + (written ? 1 : 0) }))
     .filter(({ cells }) => cells.some((cell) => cell.trim()));
-  if (lines.length < 2) throw new Refused("The file is empty: it needs a header line, and one row for each step of time.");
+  if (lines.length < 2) throw new Refused("The file is empty: it needs a header line, and one row for each time step.");
   const columns = lines[0].cells.map((name) => name.trim());
   const twice = columns.find((name, i) => name && columns.indexOf(name) < i);
-  if (twice) throw new Refused(`The column '${twice}' stands in the header twice.`);
+  if (twice) throw new Refused(`The header contains the column '${twice}' twice.`);
   const rows = lines.slice(1).map(({ cells, line }, i) => {
     const row = { row: i + 1, line };
     if (cells.length !== columns.length) throw new Refused(`${placeOf(row)}: the header has ${columns.length} fields, this row has ${cells.length}.`);
@@ -250,7 +251,7 @@ function readCsv(text) {
   return { columns: columns.filter(Boolean), rows, separator, pointed: separator === "," };
 }
 
-// The letters of a file: UTF-8, UTF-16 by its mark, else those of Windows.
+// The text of a file: UTF-8, UTF-16 if it has a byte order mark, else the Windows encoding.
 async function lettersOf(file) {
   const bytes = new Uint8Array(await file.arrayBuffer());
   const wide = { "255,254": "utf-16le", "254,255": "utf-16be" }[bytes.slice(0, 2).join()];
