@@ -1,4 +1,4 @@
-# In place of postgres:17-alpine: Debian's PostgreSQL 17, started like there.
+# In place of postgres:17-alpine: Debian's PostgreSQL 17, started in the same way.
 FROM stand-in/debian
 RUN apt-get update -qq \
     && apt-get install -qq --no-install-recommends postgresql-17 \

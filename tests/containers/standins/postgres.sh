@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes the database when its volume is new, as the image does that this stands in for.
+# Creates the database if its volume is new, like the image that this replaces.
 set -eu
 if [ ! -s "$PGDATA/PG_VERSION" ]; then
   printf %s "$POSTGRES_PASSWORD" > /tmp/password

@@ -1,4 +1,4 @@
-# In place of python:3.11-slim: Python of the machine that runs this, on Debian.
+# In place of python:3.11-slim: the Python of the machine that runs this, on Debian.
 FROM stand-in/debian
 RUN apt-get update -qq \
     && apt-get install -qq --no-install-recommends libssl3t64 libffi8 libsqlite3-0 libbz2-1.0 \
