@@ -1,10 +1,10 @@
-"""Time and memory of the attention functions beside torch's fused kernel (SDPA), for the documents.
+"""Time and memory of the attention functions against torch's fused kernel (SDPA), for the docs.
 
     python benchmarks/attention.py --threads 2            the shapes below, causal and not
     python benchmarks/attention.py --threads 2 --curves   lengths 96 to 16384, causal and not
 
-The same measurement as `forecaster bench attention`; forecaster/bench/cells.py tells how. What it
-finds is kept in benchmarks/results/, from which benchmarks/render.py makes the tables and
+The same measurement as `forecaster bench attention`; forecaster/bench/cells.py describes it. The
+results are kept in benchmarks/results/, from which benchmarks/render.py makes the tables and
 benchmarks/pictures.py the curves.
 """
 
@@ -29,7 +29,7 @@ SHAPES = {
     "L=2048 H=1 E=512": Shape(2048, heads=1, width=512),
     "L=16384": Shape(16384),
 }
-ONE_HEAD = ["single", "aft-full"]  # as wide as the model: at H = 1 they are like SDPA's
+ONE_HEAD = ["single", "aft-full"]  # their one head is as wide as the model: compare at H = 1
 MEMORY_ALONE = ["L=16384"]
 
 
@@ -37,7 +37,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--attn", default="all", help="names with commas")
+    parser.add_argument("--attn", default="all", help="names, separated by commas")
     parser.add_argument("--shape", nargs="+", choices=SHAPES, default=list(SHAPES))
     parser.add_argument("--curves", action="store_true")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
@@ -64,7 +64,7 @@ def main() -> None:
 
 
 def at(shape: str, names: list[str], how: Conditions) -> list[dict[str, Any]]:
-    """The rows of one shape, with SDPA's figures in each."""
+    """The rows of one shape, each with the figures of SDPA."""
     sizes = SHAPES[shape]
     names = [name for name in names if sizes.heads > 1 or name in ONE_HEAD]
     if not names:

@@ -1,13 +1,12 @@
-"""What would be served, against its best part on the half of validation that has chosen nothing.
+"""The served blend against its best part, on the half of validation that has chosen nothing.
 
     FORECASTER_DATA=... python benchmarks/best_part.py --data all
     FORECASTER_DATA=... python benchmarks/best_part.py --data ETTh1 epf-NP --seeds 0 1
 
-Each cell of docs/results.md, and every other card that is shipped, is trained and blended as
+Each cell of docs/results.md, and every other shipped card, is trained and blended as
 `forecaster train` does, and compared with its parts on the calibrating half of validation. Which
 part is best there is known only afterwards: no other part is harder to beat. The test split is not
-read. A cell that has its file already is not run again; one that fails is named, and the others go
-on.
+read. A cell whose file exists is not run again; one that fails is named, and the others go on.
 """
 
 import argparse
@@ -31,7 +30,7 @@ from forecaster.resources import commit, configs
 
 
 def shipped() -> list[Cell]:
-    """Those of docs/results.md, and of every other card one with its own configuration."""
+    """The cells of docs/results.md, and for every other card one with its own configuration."""
     cells = everything()
     own = {path.stem for path in configs().glob("*.yaml")}
     others = sorted(set(card_names()) - {cell.data for cell in cells})
@@ -39,7 +38,7 @@ def shipped() -> list[Cell]:
 
 
 def measure(cell: Cell, seed: int) -> dict[str, Any]:
-    """The row of a cell. Raises UsageError where validation is too short to have two halves."""
+    """The row of a cell. Raises UsageError if validation is too short to have two halves."""
     flags = {"data": cell.data, "horizon": cell.horizon, "attn": cell.attn, "seed": seed}
     problem = make_problem(*find_data(load(cell.config, cell.sets, flags), say), say)
     if problem.uncalibrated:

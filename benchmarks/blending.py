@@ -1,11 +1,11 @@
-"""Rules for the weights of a blend, side by side, on validation alone (docs/recipe.md).
+"""Compare rules for the weights of a blend, on validation alone (docs/recipe.md).
 
     FORECASTER_DATA=... python benchmarks/blending.py --data ETTh1 ETTh2 epf-FR --horizon 96 336
 
-For each task the closed forms and the network of the data set's own file are fitted once. A rule
-sees the half of validation that stops training; the half that calibrates intervals judges it. The
-error of a blend is a product of its weights and of the parts' errors, so no rule forecasts anew.
-The test split is not read. epf-* has one horizon, 24.
+For each task the closed forms and the network of the data set's configuration are fitted once. A
+rule sees the half of validation that stops training, and is evaluated on the half that calibrates
+intervals. The error of a blend follows from its weights and the errors of the parts, so no rule
+needs new forecasts. The test split is not read. epf-* has one horizon, 24.
 """
 
 import argparse
@@ -27,7 +27,7 @@ BLOCKS = 4
 
 
 def even(kept: Tensor, families: list[str]) -> Tensor:
-    """The same share for every family that has a kept part, and in it for every such part."""
+    """The same share for every family with a kept part, split evenly among its kept parts."""
     count = torch.tensor([float(sum(k and g == f for k, g in zip(kept, families, strict=True)))
                           for f in families])  # fmt: skip
     shares = kept / count.clamp(min=1)
@@ -35,12 +35,12 @@ def even(kept: Tensor, families: list[str]) -> Tensor:
 
 
 def near(limit: float, errors: Tensor) -> Tensor:
-    """Which parts are within so many times the least error."""
+    """Which parts have at most `limit` times the least error."""
     return errors <= limit * errors.min()
 
 
 def pulled(whole: Tensor, shares: Tensor, pull: float) -> Tensor:
-    """The weights that fit best, drawn to `shares`; see forecaster.parts.weigh."""
+    """The weights that fit best, pulled towards `shares`; see forecaster.parts.weigh."""
     return nearest(whole / whole.diagonal().min(), shares, pull)
 
 
@@ -63,11 +63,12 @@ RULES: dict[str, Rule] = {
     "the same, of parts within 1.2 x of the best":
         lambda e, f: pulled(e, even(near(1.2, e.diagonal()), f), 1.0) * near(1.2, e.diagonal()),
 }  # fmt: skip
-"""From mean products of errors (n, n) and the parts' families to weights (n,)."""
+"""The rules: functions of mean products of errors (n, n) and the parts' families, giving weights
+(n,)."""
 
 
 def task(data: str, horizon: int, sets: list[str]) -> dict[str, float]:
-    """The MSE of each rule on the judging half, over that of the part that is best there."""
+    """The MSE of each rule on the calibrating half, divided by that of the best part there."""
     name = "epf" if data.startswith("epf-") else None
     loaded = load(name, sets, {"data": data, "horizon": horizon})
     problem = make_problem(*find_data(loaded, lambda text: None))
@@ -82,7 +83,7 @@ def task(data: str, horizon: int, sets: list[str]) -> dict[str, float]:
     best = float(judged.sum(dim=0).diagonal().min())
 
     def error(weights: Tensor) -> float:
-        """Of weights (T, n) or (n,)."""
+        """The error of weights (T, n) or (n,)."""
         weights = weights / weights.sum(dim=-1, keepdim=True)
         weights = weights.double().expand(len(judged), -1)
         return float(torch.einsum("ti,tij,tj", weights, judged, weights)) / best
@@ -101,7 +102,7 @@ def task(data: str, horizon: int, sets: list[str]) -> dict[str, float]:
 
 
 def _products(parts: list[Part], windows: Windows) -> Tensor:
-    """Mean products of errors (T, n, n), each step by its share of the values."""
+    """Mean products of errors (T, n, n), each step weighted by its share of the values."""
     found, counts = products(parts, windows)
     return found * (counts / counts.sum())[:, None, None]
 

@@ -1,4 +1,4 @@
-"""Processor time of the evaluation of a run: windows, intervals and verdicts, and each part.
+"""Processor time of the evaluation of a run: windows, intervals, verdicts, and further parts.
 
     python -m benchmarks.evaluation                        the default recipe on ETTh1, T = 336
     python -m benchmarks.evaluation --model FOLDER --json  the network of a bundle
@@ -6,12 +6,12 @@
 - alone: the network is the whole forecast, and its one floor is the training mean: its error on
   every window of validation, calibrated intervals, its errors, intervals and verdicts on every test
   window;
-- all: the same with every closed form, fitted, weighed with the network and judged beside it;
-- a part: what all takes more than alone, by the number of further closed forms.
+- all: the same with every closed form, fitted, weighed with the network and evaluated beside it;
+- a part: the additional time of all over alone, divided by the number of further closed forms.
 
-Without --model nobody trained the network, which changes nothing about the time. The two take turns
-in one process, on one thread; medians. What is found is kept in benchmarks/results/, from which
-benchmarks/render.py makes the table.
+Without --model the network is untrained, which makes no difference to the time. The two take turns
+in one process, on one thread; the results are medians. They are kept in benchmarks/results/, from
+which benchmarks/render.py makes the table.
 """
 
 import argparse
@@ -80,10 +80,10 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument(
-        "--model", type=Path, help="a bundle's folder, in place of an untrained one"
+        "--model", type=Path, help="the folder of a bundle, to use instead of an untrained network"
     )
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--json", action="store_true", help="print the document, keep nothing")
+    parser.add_argument("--json", action="store_true", help="print the document and keep nothing")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     problem, network = opened(arguments.model)

@@ -1,15 +1,15 @@
-"""What `forecaster.train.fit` adds to a bare training loop.
+"""The overhead of `forecaster.train.fit` over a bare training loop.
 
     python -m benchmarks.fit                           one and two threads
     python -m benchmarks.fit --threads 1 --rounds 9 --steps 40 --json
 
 The same network (the default recipe on ETTh1, T = 336), the same windows in the same order, loss,
-clipping and optimiser: once by `fit`, once in a loop of a dozen lines, both keeping the memory that
-they free. They take turns in one process; medians, and the median of the ratios of each turn. With
-one thread it is processor time, so that a busy machine does little harm, with more it is wall time.
-A turn is so many optimiser steps, without validation; what `fit` does once, before and after, is
-part of it.
-What is found is kept in benchmarks/results/, from which benchmarks/render.py makes the table.
+clipping and optimiser: once by `fit`, once in a loop of a dozen lines, both in a process that keeps
+the memory that it frees. They take turns in one process; the results are medians, and the median of
+the ratios of the turns. With one thread the time is processor time, so that other work on the
+machine matters little; with more it is wall time. A turn is --steps optimiser steps, without
+validation, and includes what `fit` does once, before and after. The results are kept in
+benchmarks/results/, from which benchmarks/render.py makes the table.
 """
 
 import argparse
@@ -95,7 +95,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--steps", type=int, default=60)
-    parser.add_argument("--json", action="store_true", help="print the document, keep nothing")
+    parser.add_argument("--json", action="store_true", help="print the document and keep nothing")
     arguments = parser.parse_args()
     found = [measure(each, arguments.rounds, arguments.steps) for each in arguments.threads]
     document = {

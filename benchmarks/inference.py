@@ -1,16 +1,16 @@
-"""One forecast of the default recipe beside ONNX Runtime with the same weights and threads.
+"""One forecast of the default recipe against ONNX Runtime with the same weights and threads.
 
     python -m benchmarks.inference                     batches of 1, 8 and 32, one and two threads
     python -m benchmarks.inference --threads 1 --batch 1 --rounds 50 --json
-    python -m benchmarks.inference --compiled          torch.compile, too (wants a C++ compiler)
+    python -m benchmarks.inference --compiled          torch.compile, too (needs a C++ compiler)
 
-Models, on ETTh1 (M), T = 336: the network with `prob` and with `full` attention, untrained, for the
-values do not matter; and the `blend` that is served, its closed forms fitted to ETTh1
-($FORECASTER_DATA), left out where that is not at hand. All take scaled windows without gaps, as the
-service does; all take turns in one process. Medians; with one thread of processor time, so that a
-busy machine does little harm, with more of wall time.
+Models, on ETTh1 (M), T = 336: the network with `prob` and with `full` attention, untrained, because
+the values do not matter; and the `blend` that is served, its closed forms fitted to ETTh1
+($FORECASTER_DATA), which is left out if that is unavailable. All take scaled windows without gaps,
+as in the service; all take turns in one process. The results are medians: with one thread of
+processor time, so that other work on the machine matters little, with more of wall time.
 
-What is found is kept in benchmarks/results/.
+The results are kept in benchmarks/results/.
 """
 
 import argparse
@@ -82,7 +82,7 @@ def main() -> None:
 
 
 def build(name: str) -> Blend:
-    """A model, ready to forecast. Raises UnavailableError where its data are not at hand."""
+    """A model, ready to forecast. Raises UnavailableError if its data are unavailable."""
     torch.manual_seed(0)
     config = load("default", environment={}, flags={} if name == "blend" else {"attn": name}).config
     if name != "blend":
@@ -118,7 +118,7 @@ def onnx_of(model: nn.Module) -> bytes:
 def measure(
     model: Blend, file: bytes, batch: int, threads: int, rounds: int, compiled: bool
 ) -> dict[str, Any]:
-    """Milliseconds of each runtime, and ours by ONNX Runtime's."""
+    """The milliseconds of each runtime, and the ratio of ours to ONNX Runtime's."""
     import onnxruntime
 
     torch.set_num_threads(threads)
@@ -126,7 +126,7 @@ def measure(
     options.intra_op_num_threads = threads
     session = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
     inputs = windows(model.task, batch)
-    # what a model has no use for is no input of its file
+    # inputs that a model does not use are not inputs of its ONNX file
     given = zip(("past", "past_known", "future_known"), inputs, strict=True)
     wanted = {each.name for each in session.get_inputs()}
     feed = {name: tensor.numpy() for name, tensor in given if name in wanted}

@@ -1,20 +1,20 @@
-"""One training step against the length of the past: its seconds, its memory, how both grow.
+"""Time and memory of one training step against the length of the past, and how both grow.
 
     python -m benchmarks.length                      every linear type, P = 2048 to 16384
     python -m benchmarks.length --types prob full --lengths 2048 4096 --threads 1 --json
 
-The network is the Informer of informer.yaml at width 64, because there a token is a time step, so
-that P is what the attention meets; `tokens` joins steps into a few tokens and seldom sees such
-lengths. Batch 4, T = 720, the decoder opens with 720 known steps. The type stands in encoder and
-decoder; the cross-attention is full, of 1440 queries to P / 2 keys. A step is forward, loss and
-backward; the batch is drawn at random, for the values do not matter.
+The network is the Informer of informer.yaml at width 64: its tokens are time steps, so that the
+attention works on P tokens. (`tokens` joins steps into a few tokens and rarely reaches such
+lengths.) Batch 4, T = 720; the decoder starts with 720 known steps. The attention type is used in
+encoder and decoder; the cross-attention is full, of 1440 queries to P / 2 keys. A step is forward,
+loss and backward; the batch is random, because the values do not matter.
 
-Each cell has a process of its own. Its memory is how far the resident peak rises from after the
-imports until the first step has ended (on Linux; on a GPU the peak of torch's allocator), its time
-the median of the steps after that: processor time of one thread, else wall time. A type whose step
-exceeds the limit is not measured at longer lengths either. On a GPU the step runs in bfloat16.
+Each cell runs in a separate process. Its memory is the rise of the resident peak from the end of
+the imports to the end of the first step (on Linux; on a GPU the peak of torch's allocator). Its
+time is the median of the later steps: processor time of one thread, else wall time. A type whose
+step exceeds the limit is not measured at longer lengths. On a GPU the step runs in bfloat16.
 
-What is found is kept in benchmarks/results/, from which benchmarks/render.py makes the table and
+The results are kept in benchmarks/results/, from which benchmarks/render.py makes the table and
 benchmarks/pictures.py the picture.
 """
 
@@ -46,7 +46,7 @@ COLUMNS, CALENDAR, SEASON = 7, 4, 24  # of ETTh1
 REFERENCES = ["full", "none"]
 LINEAR = [name for name, kind in ATTENTIONS.items()
           if "L·S" not in kind.about.cost and name not in REFERENCES]  # fmt: skip
-SMALL = 64  # steps of a first small step that is not measured
+SMALL = 64  # P of a first small step that is not measured
 
 
 def main() -> None:
@@ -72,7 +72,7 @@ def main() -> None:
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Every type at every length, as it is kept."""
+    """Measure every type at every length; the document that is kept."""
     where, lengths = device(arguments.device), sorted(arguments.lengths)
     rows: list[dict[str, Any]] = []
     with Bar("measuring", len(arguments.types) * len(lengths)) as bar:
@@ -107,7 +107,8 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def cell(name: str, past: int, where: str, arguments: argparse.Namespace) -> dict[str, Any]:
-    """`seconds` of a step, `steps` measured, and `mib` by which memory rises; FailedError."""
+    """`seconds` of a step, number of `steps` measured, and the rise of memory in `mib`. Raises
+    FailedError."""
     with Worker(steps).ask(name, past, arguments.threads, where, arguments.seconds) as worker:
         worker.receive(300)
         peak = worker.receive(arguments.limit)
@@ -117,7 +118,8 @@ def cell(name: str, past: int, where: str, arguments: argparse.Namespace) -> dic
 
 
 def steps(name: str, past: int, threads: int, where: str, seconds: float) -> Any:
-    """None when all is ready, the peak in bytes of the first step, the seconds of those after."""
+    """Yield None when all is ready, the peak in bytes of the first step, then the seconds of each
+    later step."""
     torch.set_num_threads(threads)
     step(build(name, SMALL, where), SMALL, where)
     yield None
@@ -139,7 +141,7 @@ def steps(name: str, past: int, threads: int, where: str, seconds: float) -> Any
 
 
 def build(name: str, past: int, where: str) -> ForecastModel:
-    """The network for so many steps of the past, in training."""
+    """The network for a past of `past` steps, in training mode."""
     start = min(HORIZON, past)
     sets = [
         f"model.width={WIDTH}", f"model.heads={HEADS}", f"model.feed_forward={INNER}",

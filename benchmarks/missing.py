@@ -1,10 +1,10 @@
-"""Train on a data set with a share of its values removed, and on all of them beside it.
+"""Train on a data set with a share of its values removed, and on the complete data set.
 
     FORECASTER_DATA=... python benchmarks/missing.py --data ETTm1 --config ETTm1 --horizon 96
 
-Both are trained as a user would train a file of their own, parts of 70, 10 and 20 %, with the same
-configuration. Cells are removed independently, from a fixed seed; the test error of the holed file
-is over the values that are left.
+Both are trained as a user would train on their own file, with parts of 70, 10 and 20 %, and with
+the same configuration. Cells are removed independently, with a fixed seed; the test error of the
+file with missing values is over the values that are left.
 """
 
 import argparse
@@ -47,7 +47,7 @@ def main() -> None:
 
 
 def measure(data: str, config: str, horizon: int, share: float, seed: int) -> dict[str, Any]:
-    """Both trainings, in processes of their own."""
+    """Run both trainings, in separate processes."""
     card = load_card(data)
     table = pd.read_csv(locate(card))
     values = table[list(card.columns)].to_numpy(copy=True)

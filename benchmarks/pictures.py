@@ -1,10 +1,10 @@
 """Draw docs/pictures from the implementation itself, and the curves from benchmarks/results.
 
     python benchmarks/pictures.py             all of them
-    python benchmarks/pictures.py prob lsh    the patterns of these alone
+    python benchmarks/pictures.py prob lsh    only the patterns of these
 
-The pattern of an attention says how much of value j reaches output i: the derivative of out_i with
-respect to v_j, summed over features, of the very function that the model calls, on 48 steps of a
+The pattern of an attention shows how much of value j reaches output i: the derivative of out_i with
+respect to v_j, summed over features, of the same function that the model calls, on 48 steps of a
 series with a cycle of 12.
 """
 
@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PICTURES = ROOT / "docs" / "pictures"
 STEPS, CYCLE, WIDTH = 48, 12, 16
 
-# So that 48 steps show what happens in long series.
+# Options with which 48 steps show what happens in long series.
 OPTIONS: dict[str, dict[str, int]] = {
     "prob": {"factor": 2},
     "lsh": {"bucket_size": 6},
@@ -39,7 +39,7 @@ OPTIONS: dict[str, dict[str, int]] = {
     "aft-local": {"window": 6},
     "aft-conv": {"window": 7},
 }
-# What the pattern is the derivative with respect to, if not the values alone.
+# The inputs that the pattern differentiates by, where these are not only the values.
 THROUGH = {"fastformer": ("k", "v")}
 
 LINES = colormaps["tab20"]
@@ -63,7 +63,7 @@ def main() -> None:
 
 
 def steps(document: dict[str, Any]) -> Figure:
-    """Time and memory of a training step against P, as benchmarks/length.py kept them."""
+    """Time and memory of a training step against P, from the results of benchmarks/length.py."""
     figure = Figure(figsize=(13, 5), layout="constrained")
     figure.suptitle(
         f"a training step of the Informer, width {document['width']}, batch {document['batch']}, "
@@ -95,7 +95,7 @@ def steps(document: dict[str, Any]) -> Figure:
 
 
 def draw(name: str) -> Figure:
-    """The pattern without and with the causal rule; white is exactly nothing."""
+    """The pattern without and with the causal rule; white is exactly zero."""
     figure = Figure(figsize=(8.2, 4.2), layout="constrained")
     colours = LinearSegmentedColormap.from_list("weights", [NEGATIVE, ZERO, POSITIVE])
     panels = zip(figure.subplots(1, 2), (False, True), ("not causal", "causal"), strict=True)
@@ -116,7 +116,7 @@ def draw(name: str) -> Figure:
 def pattern(name: str, causal: bool) -> Tensor:
     """(i, j): how much of step j reaches step i.
 
-    Where more than the values carries content, absolute derivatives are added up.
+    Where other inputs than the values carry content, too, absolute derivatives are summed.
     """
     function, tensors = call(name)
     leaves = {key: x.detach().requires_grad_() for key, x in tensors.items()}
@@ -143,11 +143,11 @@ def call(name: str) -> tuple[Any, dict[str, Tensor]]:
     time = torch.arange(STEPS, dtype=torch.float64)
     phase = 2 * math.pi * time / CYCLE
     cycle = torch.stack([phase.cos(), phase.sin()], dim=1)
-    # both halves of the width see the cycle, the second half (which diff subtracts) hardly
+    # both halves of the width contain the cycle, the second (which diff subtracts) only weakly
     features = 0.5 * random(STEPS, WIDTH)
     features[:, :2] += 3.2 * cycle
     features[:, WIDTH // 2 : WIDTH // 2 + 2] += 0.8 * cycle
-    features *= 1 + 0.4 * random(STEPS, 1).tanh()  # some steps say more than others
+    features *= 1 + 0.4 * random(STEPS, 1).tanh()  # some steps carry more information than others
     q = k = features[None, None]
     function, tensors = bench.CORES[name].build(
         q, k, random(1, 1, STEPS, WIDTH), random, **OPTIONS.get(name, {})
@@ -156,16 +156,16 @@ def call(name: str) -> tuple[Any, dict[str, Tensor]]:
 
 
 def parameters(name: str, tensors: dict[str, Tensor], time: Tensor) -> dict[str, Tensor]:
-    """What a training might have found, where a random start would show nothing."""
-    if name == "aft-full":  # the bias u vᵀ: steps of the same phase are near
+    """Plausible trained parameters, where randomly initialised ones would show nothing."""
+    if name == "aft-full":  # the bias u vᵀ: high between steps of the same phase
         phase = 2 * math.pi * time / CYCLE
         cycle = 1.4 * torch.stack([phase.cos(), phase.sin()], dim=1)
         return {"rows": cycle, "columns": cycle}
-    if name == "static":  # the last steps, and those of the same phase
+    if name == "static":  # high for the last steps and those of the same phase
         lag = (time[:, None] - time).abs()
         scores = -3 + 5 * torch.cos(2 * math.pi * lag / CYCLE).clamp(min=0) - 0.06 * lag
         return {"A": scores[None]}
-    if name == "aft-local":  # the band: the nearer, the more
+    if name == "aft-local":  # the band: higher for nearer steps
         window = OPTIONS[name]["window"]
         distance = torch.arange(1 - window, window, dtype=time.dtype).abs()
         return {"band_bias": (2.5 - 0.4 * distance).expand(STEPS, -1)}

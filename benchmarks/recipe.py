@@ -1,11 +1,12 @@
-"""Trials behind configs/*.yaml, judged on validation alone.
+"""Trials behind configs/*.yaml, evaluated on validation alone.
 
     FORECASTER_DATA=... python benchmarks/recipe.py --data ETTh1 --horizon 336
     FORECASTER_DATA=... python benchmarks/recipe.py --data ETTm1 --set train.stride=8
 
-Without --set one change after the other to the data set's own file; with it one trial, its values
-instead of those in configs/default.yaml. The test split is not read. Training stops on the first
-half of validation, as in a run; every validation window is scored. One JSON per trial.
+Without --set, the script tries one change after the other to the data set's configuration; with it,
+one trial with these values instead of those in configs/default.yaml. The test split is not read.
+Training stops on the first half of validation, as in a run; every validation window is scored. Each
+trial writes one JSON file.
 """
 
 import argparse

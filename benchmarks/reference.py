@@ -1,10 +1,11 @@
-"""The Informer's published arithmetic, written plainly: what benchmarks/step.py measures ours by.
+"""A plain Informer by its published arithmetic, with which benchmarks/step.py compares ours.
 
 Zhou et al., "Informer: Beyond Efficient Transformer for Long Sequence Time-Series Forecasting",
-AAAI 2021, with what the authors' public code does where the paper is silent: every ProbSparse
-layer draws its keys anew in each call and gathers them, position-wise layers are convolutions of
-width 1, the decoder works on all of its rows, of which the last T are kept. Written in our own
-words and without any thought of speed; it forecasts like ours, but no weights are exchanged.
+AAAI 2021. Where the paper is silent it follows the authors' public code: every ProbSparse layer
+draws new keys in each call and gathers them, position-wise layers are convolutions of width 1, and
+the decoder works on all of its rows, of which the last T are kept. This is an independent
+implementation that is not optimised for speed; it has the same inputs and outputs as ours, but the
+two cannot exchange weights.
 """
 
 import math
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 
 
 class Informer(nn.Module):
-    """(B, P, C) values and (B, P, F), (B, T, F) calendars in, (B, T, C) out."""
+    """From values (B, P, C) and calendars (B, P, F) and (B, T, F) to forecasts (B, T, C)."""
 
     def __init__(
         self, columns: int, known: int, start: int, horizon: int, width: int, heads: int,
@@ -83,7 +84,7 @@ class Embedding(nn.Module):
 
 
 class Prob(nn.Module):
-    """ProbSparse attention on (B, L, H, E) tensors: algorithm 1, one line for one line."""
+    """ProbSparse attention on (B, L, H, E) tensors: algorithm 1, line by line."""
 
     def __init__(self, factor: int, causal: bool) -> None:
         super().__init__()
@@ -124,7 +125,7 @@ class Full(nn.Module):
 
 
 class Heads(nn.Module):
-    """The projections about an attention; `mix` reads its heads as time, as the decoder does."""
+    """The projections around an attention; `mix` reads its heads as time, as the decoder does."""
 
     def __init__(self, width: int, heads: int, inner: nn.Module, mix: bool = False) -> None:
         super().__init__()

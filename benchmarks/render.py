@@ -1,10 +1,11 @@
-"""Render the tables of the documents: figures from benchmarks/results/*.json and nothing else.
+"""Render the tables of the documents, with figures only from benchmarks/results/*.json.
 
-    python benchmarks/render.py           rewrite what stands between the markers
+    python benchmarks/render.py           rewrite the text between the markers
     python benchmarks/render.py --check   exit 1 if a document differs from its results
 
-A table stands between `<!-- begin NAME -->` and `<!-- end NAME -->`. What `forecaster advise` knows
-of the comparisons is written first, to a file of the package (forecaster/compare/evidence.py).
+A table is between `<!-- begin NAME -->` and `<!-- end NAME -->`. The script first writes what
+`forecaster advise` knows of the comparisons to a file of the package
+(forecaster/compare/evidence.py).
 """
 
 import json
@@ -57,10 +58,10 @@ PUBLISHED = {
         "weather": (0.237, 0.260, "OLinear"),
     },
 }
-"""The best means over HORIZONS that we know of, by the rule of the look-back, as published."""
+"""The best published means over HORIZONS that we know of, by the rule for the look-back."""
 MARKETS = ("epf-NP", "epf-PJM", "epf-BE", "epf-FR", "epf-DE")
 TIMEXER = {"mse": (0.236, 0.093, 0.379, 0.385, 0.440), "mae": (0.268, 0.192, 0.243, 0.208, 0.415)}
-"""The best published errors in the markets that we know of (Wang et al., NeurIPS 2024)."""
+"""The best published errors for the markets that we know of (Wang et al., NeurIPS 2024)."""
 CORES = [
     ("diff", "L=2048", False, 1.9), ("diff", "L=2048", True, 2.1),
     ("diff", "B=32 L=336", False, 1.6), ("aft-full", "L=2048 H=1 E=512", True, 1.2),
@@ -70,7 +71,8 @@ CORES = [
     ("topk", "B=32 L=96", False, 1.5), ("fastformer", "B=32 L=336", False, 0.25),
     ("single", "L=2048 H=1 E=512", True, 0.9),
 ]  # fmt: skip
-"""What the time of a function by SDPA's is to stay under where it once did not, two threads."""
+"""Limits for the time of a function divided by SDPA's, for cases that once exceeded them; two
+threads."""
 CELL = ("config", "data", "features", "horizon", "past", "attn")
 TASK = ("data", "past", "config", "features", "attn")  # a cell at any horizon
 NONE = "No figures are kept here yet."
@@ -84,7 +86,7 @@ def results(kind: str) -> list[Result]:
 
 
 def training() -> str:
-    """Every network that was trained and judged alone, seeds joined, the best floor beside it."""
+    """Every network that was trained and evaluated alone, seeds joined, beside the best floor."""
     lines = [
         f"| config | data | T | P | attention | test {_labels()} | seeds | best floor "
         "| model − floor, 95 % | 80 % and 95 % cover | online | windows | training |",
@@ -103,7 +105,7 @@ def training() -> str:
 
 
 def _coverage(rows: list[Result], form: str) -> str:
-    """The metrics of a form's 80 and 95 % intervals, means over seeds.
+    """The metrics of a form's 80 and 95 % intervals, as means over seeds.
 
     A metric that is newer than the measurement is left out.
     """
@@ -122,7 +124,7 @@ def _coverage(rows: list[Result], form: str) -> str:
 
 
 def joined(kind: str, by: tuple[str, ...]) -> dict[tuple[Any, ...], list[Result]]:
-    """The measurements of one kind, those with the same values of `by` together, in order."""
+    """The measurements of one kind in order, grouped by their values of `by`."""
     found: dict[tuple[Any, ...], list[Result]] = defaultdict(list)
     for row in results(kind):
         found[tuple(row[name] for name in by)].append(row)
@@ -130,7 +132,7 @@ def joined(kind: str, by: tuple[str, ...]) -> dict[tuple[Any, ...], list[Result]
 
 
 def over_horizons(rows: list[Result]) -> list[dict[int, Result]]:
-    """Of each seed that has all HORIZONS, its rows by horizon."""
+    """For each seed that has all HORIZONS, its rows by horizon."""
     seeds: dict[int, dict[int, Result]] = defaultdict(dict)
     for row in rows:
         seeds[row["seed"]][row["horizon"]] = row
@@ -138,7 +140,7 @@ def over_horizons(rows: list[Result]) -> list[dict[int, Result]]:
 
 
 def means() -> str:
-    """What is served, means over the four usual horizons, a table for each rule of P."""
+    """The served blends, as means over the four usual horizons, a table for each rule for P."""
     before = {key: over_horizons(rows) for key, rows in joined("training", TASK).items()}
     ruled: dict[str, list[str]] = {rule: [] for rule in PUBLISHED}
     for key, rows in joined("served", TASK).items():
@@ -169,7 +171,7 @@ def means() -> str:
 
 
 def _mean_row(rows: Iterable[Result]) -> dict[str, float]:
-    """The mean of each metric of the tables that all rows have."""
+    """The mean of each metric of the tables, for metrics that all rows have."""
     kept = list(rows)
     return {
         metric.name: mean(row[metric.name] for row in kept)
@@ -179,13 +181,13 @@ def _mean_row(rows: Iterable[Result]) -> dict[str, float]:
 
 
 def _best(row: Result) -> tuple[str, Result]:
-    """The closed form with the least error on the test split, by its name."""
+    """The name and the row of the closed form with the least error on the test split."""
     name = min(row["floors"], key=lambda each: row["floors"][each]["mse"])
     return name, row["floors"][name]
 
 
 def _against(served: list[Result], quoted: tuple[float, float, str] | None) -> str:
-    """A published figure, and by how much the mean MSE lies above it or below."""
+    """A published figure, and the relative difference of the mean MSE to it."""
     if quoted is None:
         return "– | –"
     mse, mae, name = quoted
@@ -193,7 +195,7 @@ def _against(served: list[Result], quoted: tuple[float, float, str] | None) -> s
 
 
 def prices() -> str:
-    """The five markets of electricity prices, with what is known ahead and without."""
+    """The five markets of electricity prices, with and without future covariates."""
     tables = []
     for words, features in (("With what is known ahead", "MS"), ("The price alone", "S")):
         found = joined("served", ("config", "features", "data"))
@@ -216,7 +218,7 @@ def prices() -> str:
 def _market_line(
     name: str, markets: dict[str, list[Result]], of: Callable[[Result], Result]
 ) -> str:
-    """A line of what `of` takes from each row; the mean over the seeds that every market has."""
+    """A line with what `of` takes from each row; means are over the seeds that every market has."""
     cells = [_spreads([of(row) for row in markets.get(each, [])]) if each in markets else "–"
              for each in MARKETS]  # fmt: skip
     seeds = [{row["seed"]: of(row) for row in markets.get(each, [])} for each in MARKETS]
@@ -259,7 +261,7 @@ def _interval(paired: Result) -> str:
 
 
 def counts() -> str:
-    """In how many cells a paired interval leaves out zero, and on which side; the first seed."""
+    """In how many cells a paired interval excludes zero, and on which side, for the first seed."""
     cells = _first_seeds("served")
     adds = {name: row["network"]["adds"] for name, row in cells.items()}
     asked = {
@@ -287,13 +289,13 @@ def counts() -> str:
 
 
 def _first_seeds(kind: str) -> dict[str, Result]:
-    """The first seed of every cell of a kind, by what tells it from the others."""
+    """The first seed of every cell of a kind, by a label that identifies the cell."""
     found = joined(kind, CELL).items()
     return {f"{key[0]}, {key[1]}, T = {key[3]}": rows[0] for key, rows in found}
 
 
 def best_part() -> str:
-    """A row for each cell and seed: what is served and its best part on the calibrating half."""
+    """A row for each cell and seed: the served blend and its best part on the calibrating half."""
     lines = [
         "| config | data | T | P | seed | served, MSE | best part, MSE | served − it, 95 % "
         "| windows |",
@@ -310,7 +312,7 @@ def best_part() -> str:
 
 
 def parts() -> str:
-    """The parts of every cell: the MSE of each alone, and its share in what is served."""
+    """The parts of every cell: the MSE of each alone, and its share in the served blend."""
     found = joined("served", CELL)
     kinds = list(dict.fromkeys(
         _kind(name) for rows in found.values() for name in (*rows[0]["floors"], "network")
@@ -330,12 +332,12 @@ def parts() -> str:
 
 
 def _kind(name: str) -> str:
-    """A part's name without the steps that it looks back."""
+    """The name of a part without its look-back."""
     return name.split(", ")[0]
 
 
 def missing() -> str:
-    """What removing values costs."""
+    """The effect of removing values on the error."""
     lines = [
         f"| data | T | P | removed | complete, {_labels()} | some missing, {_labels()} | ratio |",
         "| --- | --- | --- | --- | --- | --- | --- |",
@@ -368,7 +370,7 @@ def recipe() -> str:
 
 
 def attention() -> str:
-    """For each machine a row per type: its time at each shape, and memory; causal after the /."""
+    """For each machine a row per type: its time at each shape, and its memory; causal after "/"."""
     tables = [f"{each['hardware']}:\n\n{_attention(each['rows'])}" for each in results("attention")]
     return "\n\n".join(tables)
 
@@ -402,7 +404,7 @@ def _attention(rows: list[Result]) -> str:
 
 
 def comparison() -> str:
-    """For each group of each grid a row per attention; figures from the cells, verdicts beside."""
+    """For each group of each grid a row per attention, with figures from the cells and verdicts."""
     cells = {
         (row["grid"], *(row[key] for key in (*GROUP, "attn", "seed"))): row
         for row in results("compare")
@@ -421,8 +423,8 @@ def comparison() -> str:
 
 
 def recall() -> str:
-    """What each type can look up by construction, and its error by the length of the samples: the
-    mean over seeds, * where there are too few for a verdict."""
+    """What each type can look up by construction, and its error by the length of the samples, as
+    the mean over seeds; * where there are too few for a verdict."""
     errors: dict[tuple[str, str], list[float]] = defaultdict(list)
     for row in results("compare"):
         if row["grid"].partition(".")[0] == "recall" and row["data"].count("-") == 1:  # one hop
@@ -442,7 +444,7 @@ def recall() -> str:
 
 
 def choices() -> str:
-    """Each regime that was studied, what a series has that resembles it, and what was found."""
+    """Each regime that was studied, how to recognise data that resemble it, and what was found."""
     lines = ["| regime | your data have | what was found | on |", f"|{' --- |' * 4}"]
     for regime in REGIMES.values():
         tables = regime.tables(evidence.read(evidence_text()))
@@ -457,7 +459,7 @@ def choices() -> str:
 
 
 def evidence_text() -> str:
-    """What evidence.FILE has to hold."""
+    """The contents that evidence.FILE should have."""
     return evidence.write(results("comparison"), results("compare"))
 
 
@@ -502,7 +504,7 @@ def _verdict(against: Result | None) -> str:
 
 
 def serving() -> str:
-    """Servers beside the model alone, all in one run."""
+    """Servers against the model alone, all in one run."""
     lines = [
         "| model | | at once | p50, ms | p99, ms | series / s | by the model alone |",
         "| --- | --- | --- | --- | --- | --- | --- |",
@@ -529,7 +531,7 @@ def _by_alone(row: Result) -> str:
 
 
 def overload() -> str:
-    """Requests at twice the rate that can be sustained."""
+    """The outcome of requests at twice the sustainable rate."""
     lines = [
         "| requests | sustainable / s | asked / s | 200 | 503, all with Retry-After | others "
         "| answered: p50, p99, most, s | /livez: p50, most, ms | usual again after, s "
@@ -554,7 +556,7 @@ def overload() -> str:
 
 
 def workers() -> str:
-    """One process and several, in turns."""
+    """One process against several, which take turns."""
     lines = [
         "| clients | processes | p50, ms | p99, ms | series / s | service, ms a series "
         "| client, ms a series | of the cores: service, client |",
@@ -618,7 +620,7 @@ def inference() -> str:
 
 
 def start() -> str:
-    """A row for each case, then what the imports take by package."""
+    """A row for each case, then the time of imports by package."""
     lines = ["| case | wall | processor | must / aim |", "| --- | --- | --- | --- |"]
     for row in results("start"):
         for case, found in row["cases"].items():
@@ -679,7 +681,7 @@ def _measured(row: Result) -> str:
 
 
 def cores() -> str:
-    """The shapes of CORES with what was measured last."""
+    """The cases of CORES with the latest measurement of each."""
     lines = [
         "| type | shape | by SDPA | at most | memory by SDPA |",
         "| --- | --- | --- | --- | --- |",
@@ -698,7 +700,7 @@ def cores() -> str:
 
 
 def length() -> str:
-    """For each machine a row per type: seconds and MiB at each P, and how they grow."""
+    """For each machine a row per type with seconds and MiB at each P, and their growth."""
     tables = []
     for document in results("length"):
         pasts = sorted({row["past"] for row in document["rows"]})
@@ -749,7 +751,7 @@ def _made_by(row: Result) -> str:
 
 
 def attentions() -> str:
-    """What each mechanism says of itself."""
+    """The table of mechanisms, from what each states about itself."""
     from forecaster.attention import ATTENTIONS
     from forecaster.attention.base import SelfAttention
 
@@ -769,7 +771,7 @@ def attentions() -> str:
 
 
 def metrics() -> str:
-    """What a forecast is measured by."""
+    """The table of metrics."""
     lines = ["| metric | | unit | better | shown in |", "| --- | --- | --- | --- | --- |"]
     for metric in METRICS:
         where = ", ".join(each for each in get_args(Where) if each in metric.shown_in)
@@ -780,7 +782,7 @@ def metrics() -> str:
 
 
 def curves() -> str:
-    """For each machine the picture and the tables that the command prints."""
+    """For each machine the picture, and the tables that the command prints."""
     from forecaster import bench
 
     parts = []
@@ -811,7 +813,8 @@ def commands() -> str:
 
 
 def memory() -> str:
-    """The estimate by the measured peak, and windows per second, of each recipe and machine."""
+    """The estimate, the measured peak, their ratio, and windows per second of each recipe and
+    machine."""
     lines = [
         "| recipe | attention | P, T | columns | batch | estimate, MiB | peak, MiB | by peak "
         "| windows/s | machine |",
@@ -891,7 +894,7 @@ TABLES: dict[str, Callable[[], str]] = {
 
 
 def render(text: str) -> str:
-    """The document with every marked table made anew. Raises KeyError for an unknown table."""
+    """The document with every marked table rendered again. Raises KeyError for an unknown table."""
 
     def table(match: re.Match[str]) -> str:
         return f"<!-- begin {match[1]} -->\n{TABLES[match[1]]()}\n<!-- end {match[1]} -->"
@@ -913,7 +916,7 @@ def main() -> None:
             if "--check" not in sys.argv:
                 path.write_text(render(text))
     if stale and "--check" in sys.argv:
-        sys.exit(f"not as the results say: {', '.join(stale)}; run python benchmarks/render.py")
+        sys.exit(f"out of date: {', '.join(stale)}; run python benchmarks/render.py")
 
 
 def _order(item: tuple[tuple[Any, ...], Any]) -> tuple[str, ...]:
@@ -930,7 +933,7 @@ def _metrics(row: Result) -> str:
 
 
 def _spreads(rows: list[Result]) -> str:
-    """Their means, and standard deviations where there are several rows."""
+    """The means of the metrics, with standard deviations where there are several rows."""
     return " / ".join(_spread(rows, metric) for metric in whole("tables"))
 
 
@@ -943,7 +946,7 @@ def _spread(rows: list[Result], metric: Metric) -> str:
 
 
 def _mean(rows: list[Result], metric: Metric) -> str:
-    """The mean of what is known."""
+    """The mean of the known values."""
     values = [row[metric.name] for row in rows if row.get(metric.name) is not None]
     return _as_document(metric, mean(values) if values else None)
 

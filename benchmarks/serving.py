@@ -1,18 +1,19 @@
-"""Requests per second and latency of the service on loopback, beside the model alone.
+"""Requests per second and latency of the service on loopback, against the model alone.
 
     python benchmarks/serving.py --model runs/ETTh1-168-prob-s0-1f2e3d4c
     python benchmarks/serving.py --model BUNDLE --mlflow models:/NAME/1
     python benchmarks/serving.py --model BUNDLE --overload 10000
     python benchmarks/serving.py --model BUNDLE --workers 2
 
-Clients that each ask again as soon as they are answered, one series a request. The model alone is
-called in this process, one series at a time and in a loop of its best batch, before and after each
-turn of a server: its ratio is to their mean, for machines change their pace within seconds. With
---mlflow, `mlflow models serve` takes turns with the service for the same model. The median of the
-rounds counts. With --overload, so many requests come at twice the rate that the service has with 64
-clients, whether they are answered or not.With --workers, a service of so many processes takes
-turns with one of a single process: what a forecast costs the processor there, and what the clients
-take of it. What is found is kept in benchmarks/results/.
+Each client sends its next request as soon as it has an answer, with one series per request. The
+model alone is called in this process, one series at a time and in a loop of its best batch, before
+and after each turn of a server; ratios are to the mean of both, because the speed of a machine
+changes within seconds. With --mlflow, `mlflow models serve` takes turns with the service for the
+same model. The results are medians of the rounds. With --overload, the given number of requests
+arrives at twice the rate that the service reaches with 64 clients, whether they are answered or
+not. With --workers, a service with that many processes takes turns with a single process; the
+results include the processor time of a forecast, and that of the clients. The results are kept in
+benchmarks/results/.
 """
 
 import argparse
@@ -47,41 +48,41 @@ from forecaster.predict import Predictor
 
 CONCURRENCY = (1, 32, 64)
 SHARED = (1, 8, 32)
-"""Clients of one process and of several."""
+"""Numbers of clients, for one process and for several."""
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
 SETTLING = 0.5
-"""Seconds of load that are not counted, at least; nor is what comes before all have an answer."""
+"""The first seconds of load, not counted; neither is the time until every client has an answer."""
 ALONE = 0.7
-"""Seconds of the model alone before and after each turn of a server."""
+"""Seconds for which the model alone runs before and after each turn of a server."""
 Figures = dict[str, float]
 
 
 @dataclass(frozen=True)
 class Server:
-    """A process that answers on `port`; it did so `ready` seconds after its start."""
+    """A process that answers on `port`, since `ready` seconds after its start."""
 
     port: int
     pid: int
     ready: float
 
     def resident(self) -> float:
-        """MiB."""
+        """Resident memory in MiB."""
         with open(f"/proc/{self.pid}/status") as status:
             return next(int(line.split()[1]) for line in status if "VmRSS" in line) / 1024
 
     def proportional(self) -> list[float]:
-        """MiB of each of its processes, its own first, where shared memory counts in parts."""
+        """Proportional memory (PSS) in MiB of the process and of each of its children."""
         own = psutil.Process(self.pid)
         return [round(each.memory_full_info().pss / 2**20) for each in [own, *own.children()]]
 
     def busy(self) -> float:
-        """Seconds of the processor that its processes have taken."""
+        """Processor seconds that its processes have used."""
         own = psutil.Process(self.pid)
         took = [each.cpu_times() for each in [own, *own.children()]]
         return sum(each.user + each.system for each in took)
 
     def forecasts(self) -> float:
-        """Series that it has forecast."""
+        """The number of series that it has forecast."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics") as answer:
             found = re.findall(r"(?m)^forecaster_batch_series_sum.* (\S+)$", answer.read().decode())
         return sum(map(float, found))
@@ -92,7 +93,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--model", required=True, help="a bundle's folder")
-    parser.add_argument("--mlflow", help="the same model, as mlflow calls it")
+    parser.add_argument("--mlflow", help="the MLflow URI of the same model")
     parser.add_argument("--rounds", type=int, default=16)
     parser.add_argument(
         "--seconds", type=float, default=1.5, help="for each measurement of a server"
@@ -146,14 +147,14 @@ def side_by_side(
     servers: dict[str, tuple[Server, bytes]],
     arguments: argparse.Namespace,
 ) -> list[dict[str, Any]]:
-    """The medians of all rounds, by what was asked and by how many clients or series at once."""
+    """The medians of all rounds, for each server and each number of clients or series at once."""
     found: dict[tuple[str, int], list[Figures]] = defaultdict(list)
     best = max(BATCHES, key=lambda batch: alone(forecaster, batch, 2)["per_second"])
     for _ in tqdm(range(arguments.rounds), "rounds"):
         for clients in CONCURRENCY:
             batch = 1 if clients == 1 else best
             for what, (server, request) in servers.items():
-                alone(forecaster, batch, ALONE)  # after a light turn a machine is fast at first
+                alone(forecaster, batch, ALONE)  # after light load a machine is faster for a moment
                 before = alone(forecaster, batch, ALONE)
                 figure = uvloop.run(load(server.port, request, clients, arguments.seconds))
                 models = [before, alone(forecaster, batch, ALONE)]
@@ -174,7 +175,7 @@ def side_by_side(
 def processes(
     one: Server, several: Server, request: bytes, arguments: argparse.Namespace
 ) -> dict[str, Any]:
-    """The medians of all rounds, by processes and by clients at once."""
+    """The medians of all rounds, by number of processes and number of clients."""
     found: dict[tuple[int, int], list[Figures]] = defaultdict(list)
     for _ in tqdm(range(arguments.rounds), "rounds"):
         for clients in SHARED:
@@ -205,7 +206,7 @@ def alone(forecaster: Predictor, batch: int, seconds: float) -> Figures:
     """The model without HTTP, `batch` series at a time."""
     past, schema = forecaster.bundle.past, forecaster.schema
     if schema.known.columns or schema.known.attributes or schema.wide:
-        sys.exit("this measures models of one table without covariates and attributes")
+        sys.exit("this measures only models of one table, without covariates and attributes")
     history = forecaster.example[list(schema.columns)].to_numpy()[None, :past]
     starts = pd.DatetimeIndex(forecaster.example[schema.time][:1])
     many, times = history.repeat(batch, axis=0), starts.repeat(batch)
@@ -218,7 +219,7 @@ def alone(forecaster: Predictor, batch: int, seconds: float) -> Figures:
 
 
 async def load(port: int, request: bytes, clients: int, seconds: float) -> Figures:
-    """Of the requests that were answered within `seconds`, once the load has settled."""
+    """The figures of the requests that are answered within `seconds` after the load has settled."""
     started, begin, silent = time.perf_counter(), float("inf"), clients
     took: list[float] = []
 
@@ -248,7 +249,7 @@ Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 async def ask(connection: Connection, request: bytes) -> bytes:
-    """The head of the answer, which is read to its end."""
+    """Send a request and read the whole answer; returns its head."""
     reader, writer = connection
     writer.write(request)
     head = await reader.readuntil(b"\r\n\r\n")
@@ -263,7 +264,7 @@ async def hang_up(connection: Connection) -> None:
 
 
 def overload(server: Server, request: bytes, count: int) -> dict[str, Any]:
-    """What becomes of `count` requests at twice the sustainable rate, and afterwards."""
+    """The outcome of `count` requests at twice the sustainable rate, and the recovery from them."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     sustainable = uvloop.run(load(server.port, request, 64, 10))["per_second"]
@@ -283,7 +284,7 @@ def overload(server: Server, request: bytes, count: int) -> dict[str, Any]:
 async def flood(
     server: Server, request: bytes, count: int, rate: float, usual: float
 ) -> dict[str, Any]:
-    """`count` requests at `rate` a second, each on a connection that is free."""
+    """Send `count` requests at `rate` per second, each on a free connection."""
     free: list[Connection] = []
     statuses: Counter[str] = Counter()
     took: list[float] = []
@@ -324,7 +325,7 @@ async def flood(
         asked.append(asyncio.create_task(one()))
     end = time.perf_counter()
     lasted, own = end - begun, await asyncio.open_connection("127.0.0.1", server.port)
-    while True:  # until a lone request is answered as fast as on a usual day
+    while True:  # until a single request is answered as fast as without load
         began = time.perf_counter()
         head = await ask(own, request)
         if head.startswith(b"HTTP/1.1 200") and time.perf_counter() - began <= 2 * usual:
@@ -364,7 +365,7 @@ def post(path: str, body: bytes) -> bytes:
 
 @contextmanager
 def serving(command: Sequence[str], ready: str) -> Iterator[Server]:
-    """A server that is started with its port as the last argument and answers on `ready`."""
+    """Start a server with its port as the last argument, and wait until it answers on `ready`."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     quiet, began = subprocess.DEVNULL, time.perf_counter()

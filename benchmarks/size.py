@@ -1,15 +1,15 @@
-"""Large sets, memory beside its estimate, and windows per second: what a size costs.
+"""What size costs: large data sets, memory against its estimate, and windows per second.
 
     python -m benchmarks.size                        memory and windows per second of each recipe
-    python -m benchmarks.size --large electricity    one epoch of it, and its evaluation; or traffic
-    python -m benchmarks.size --large traffic --code FOLDER     by another checkout, beside it
+    python -m benchmarks.size --large electricity    one epoch and its evaluation; or traffic
+    python -m benchmarks.size --large traffic --code FOLDER     with the code of another checkout
 
 Recipes: a fresh process makes six optimiser steps and a check. The estimate is made before the
-first, and the peak is what the kernel counted for the process when the last was made. Large sets
-are generated as those of the shipped cards look: hours, cycles of a day and a week, and noise,
-from a fixed seed. Their run is the command of a user with the shipped configuration, from the file
-to the bundle; it is ended beyond --limit GiB. It takes tens of minutes on one thread. What is found
-is kept in benchmarks/results/, from which benchmarks/render.py makes the tables.
+first step, and the peak is what the kernel has counted for the process after the last. Large sets
+are generated with the size of the shipped cards: hourly data with cycles of a day and a week and
+noise, from a fixed seed. Their run is the command of a user with the shipped configuration, from
+the file to the bundle; it is killed beyond --limit GiB. It takes tens of minutes on one thread. The
+results are kept in benchmarks/results/, from which benchmarks/render.py makes the tables.
 """
 
 import argparse
@@ -33,7 +33,7 @@ from forecaster import machine, resources
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 LARGE = {"electricity": (26_304, 321), "traffic": (17_544, 862)}
-"""Rows and columns of the sets that are generated."""
+"""Rows and columns of the generated sets."""
 RECIPES: dict[str, list[str]] = {
     "ETTh1": ["ETTh1", "window.horizon=336"],
     "ETTh1, batch 512": ["ETTh1", "window.horizon=336", "train.batch=512"],
@@ -77,7 +77,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=RECIPES, default=list(RECIPES))
     parser.add_argument("--large", choices=LARGE)
     parser.add_argument("--code", type=Path, default=ROOT, help="the checkout that runs")
-    parser.add_argument("--label", default="now", help="what to call it")
+    parser.add_argument("--label", default="now", help="the name of that checkout in the results")
     parser.add_argument("--limit", type=float, default=12.0, help="GiB")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE")
@@ -101,7 +101,7 @@ def main() -> None:
 
 
 def recipe(name: str, folder: Path) -> dict[str, Any]:
-    """Memory and windows per second of one recipe, in a process of its own."""
+    """Memory and windows per second of one recipe, measured in a separate process."""
     arguments = list(RECIPES[name])
     if name in LARGE:
         file = folder / f"{name}.csv"
@@ -163,9 +163,10 @@ def generate(name: str, folder: Path) -> Path:
 
 
 def command(arguments: list[str], asked: argparse.Namespace) -> dict[str, Any]:
-    """Run one command; its result, seconds, processor seconds, peak in MiB, and when it said what.
+    """Run one command; returns its result, seconds, processor seconds, peak in MiB, and its output
+    lines with their times.
 
-    Exits where it fails, or takes more memory than --limit.
+    Exits if the command fails or uses more memory than --limit.
     """
     code = asked.code.resolve()
     with tempfile.TemporaryDirectory() as folder:

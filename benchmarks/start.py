@@ -1,19 +1,20 @@
-"""How soon the commands answer: wall time and processor time of fresh processes.
+"""How quickly the commands start: wall time and processor time of fresh processes.
 
-    python -m benchmarks.start                  every case, five rounds, and what the imports cost
+    python -m benchmarks.start                  every case, five rounds, and the cost of imports
     python -m benchmarks.start --rounds 3 --only predict,names --json
 
 - first line: from the start of `forecaster train` to its first line on the terminal;
 - first step: from the start of `forecaster train` to the end of its first optimiser step, on ETTh1;
-- predict: one forecast from a bundle of the default recipe, ETTh1, T = 336, which nobody trained
-  (or --model), from the data of the card;
+- predict: one forecast from an untrained bundle of the default recipe, ETTh1, T = 336 (or from
+  --model), with the data of the card;
 - unknown ...: a wrong name of an attention, a data set, a value, an option of an attention;
 - names, help: `forecaster attentions --names`, `forecaster --help`.
 
-The cases take turns; medians. A first round fills the caches and makes the tracker's database, and
-does not count. Processor time is that of the process and its children, by the system's own count.
-Imports are those of `python -X importtime`, summed by package, which are some 50 % slower so.
-What is found is kept in benchmarks/results/, from which benchmarks/render.py makes the table.
+The cases take turns; the results are medians. A first round fills the caches and creates the
+tracker's database, and does not count. Processor time is that of the process and its children, as
+the system counts it. Imports are measured with `python -X importtime`, which makes them about 50 %
+slower, and summed by package. The results are kept in benchmarks/results/, from which
+benchmarks/render.py makes the table.
 """
 
 import argparse
@@ -68,7 +69,7 @@ IMPORTS = ("forecaster.cli", "forecaster.train", "forecaster.predict", "forecast
 
 @dataclass(frozen=True)
 class Case:
-    """Arguments of python; what must and should be reached, in seconds of `of`."""
+    """Arguments of python, and the limit (`must`) and target (`aim`) in seconds of `of`."""
 
     arguments: list[str]
     must: float
@@ -96,7 +97,7 @@ def cases(model: Path) -> dict[str, Case]:
 
 
 def measure(case: Case, folder: Path) -> dict[str, float]:
-    """Wall and processor time of one process; raises RuntimeError where it ends otherwise."""
+    """Wall and processor time of one process. Raises RuntimeError if its status is another."""
     with tempfile.TemporaryFile() as heard:
         begun = time.perf_counter()
         process = subprocess.Popen(
@@ -120,7 +121,7 @@ def measure(case: Case, folder: Path) -> dict[str, float]:
 
 
 def imports(module: str) -> dict[str, Any]:
-    """Seconds that importing a module takes, of all and by package, those above a hundredth."""
+    """Seconds that importing a module takes: in all, and by package from a hundredth upwards."""
     command = [sys.executable, "-X", "importtime", "-c", f"import {module}"]
     told = subprocess.run(command, capture_output=True, text=True, check=True).stderr
     own: Counter[str] = Counter()
@@ -135,11 +136,11 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", help="cases with commas")
+    parser.add_argument("--only", help="cases, separated by commas")
     parser.add_argument(
-        "--model", type=Path, help="a bundle's folder, in place of an untrained one"
+        "--model", type=Path, help="the folder of a bundle, to use instead of an untrained one"
     )
-    parser.add_argument("--json", action="store_true", help="print the document, keep nothing")
+    parser.add_argument("--json", action="store_true", help="print the document and keep nothing")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

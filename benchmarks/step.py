@@ -1,24 +1,25 @@
-"""One optimiser step of our networks beside its matrix products alone and beside other Informers.
+"""One optimiser step of our networks against its matrix products alone and other Informers.
 
     python -m benchmarks.step                       every network, one and two threads
     python -m benchmarks.step --config informer --threads 1 --rounds 5 --json
 
 Networks: the paper's Informer on ETTh1 (M), 96/48/336 (`informer`) and 168/168/168, the shipped
 informer.yaml (`informer-168`), and that of the default recipe, T = 336 (`default`). A step is
-forward, loss, backward, clipping where the recipe has it, and the optimiser; the batch is drawn at
-random, for the values do not matter.
+forward, loss, backward, clipping where the recipe has it, and the optimiser; the batch is random,
+because the values do not matter.
 
-- The products are those that the step itself runs, forward and backward, seen by a dispatch mode:
-  mm, addmm, bmm, baddbmm, convolutions, the sampled scores of prob, and as batched products those
-  inside the fused attention. Each is timed on random operands of its sizes and strides.
+- The products are those that the step itself runs, forward and backward, recorded by a dispatch
+  mode: mm, addmm, bmm, baddbmm, convolutions, the sampled scores of prob, and, as batched products,
+  those inside the fused attention. Each is timed on random operands of its sizes and strides.
 - The reference is benchmarks/reference.py. NeuralForecast's Informer (extra `bench`) forecasts one
-  column a window, so that seven of its windows are one of ours.
-- All take turns in one process, which keeps the memory it frees, as `fit` does; medians. With one
-  thread it is processor time, so that a busy machine does little harm, with more it is wall time.
-- Memory: in a fresh process for each, how far the resident peak rises from before the model is
-  built until its second step has ended (on Linux).
+  column per window, so that seven of its windows make one of ours.
+- All take turns in one process, which keeps the memory it frees, as `fit` does; the results are
+  medians. With one thread the time is processor time, so that other work on the machine matters
+  little; with more it is wall time.
+- Memory is the rise of the resident peak from before the model is built to the end of its second
+  step, in a fresh process for each (on Linux).
 
-What is found is kept in benchmarks/results/, from which benchmarks/render.py makes the table.
+The results are kept in benchmarks/results/, from which benchmarks/render.py makes the table.
 """
 
 import argparse
@@ -57,7 +58,7 @@ Step = Callable[[], object]
 
 @dataclass(frozen=True)
 class Network:
-    """A configuration with its lengths."""
+    """A configuration and its lengths."""
 
     config: str
     past: int
@@ -109,7 +110,7 @@ def main() -> None:
 
 
 def measure(name: str, threads: int, rounds: int) -> dict[str, Any]:
-    """One network at so many threads, as it is kept."""
+    """Measure one network with `threads` threads; the document that is kept."""
     network = NETWORKS[name]
     facts = about(Conditions(threads=threads))
     peaks = {}
@@ -162,7 +163,7 @@ def measure(name: str, threads: int, rounds: int) -> dict[str, Any]:
 def in_turns(
     calls: dict[str, Step], rounds: int, clock: Callable[[], float], title: str
 ) -> dict[str, float]:
-    """The median seconds of each, the first round aside."""
+    """The median seconds of each, without the first round."""
     times: dict[str, list[float]] = {who: [] for who in calls}
     with Bar(f"measuring {title}", (rounds + 1) * len(calls)) as bar:
         for _ in range(rounds + 1):
@@ -175,9 +176,9 @@ def in_turns(
 
 
 def peak(name: str, who: str, threads: int) -> int | None:
-    """The bytes by which a process grows that builds a network and makes two steps of it."""
+    """The bytes by which a process grows when it builds a network and makes two steps."""
     torch.set_num_threads(threads)
-    F.linear(torch.ones(64, 64), torch.ones(64, 64))  # what the library itself takes
+    F.linear(torch.ones(64, 64), torch.ones(64, 64))  # the library's memory
 
     def twice() -> None:
         step = (ours if who == "ours" else theirs)(NETWORKS[name])
@@ -223,7 +224,7 @@ def theirs(network: Network) -> Step:
 
 
 def informer_sizes(config: RunConfig) -> dict[str, Any]:
-    """The sizes of an Informer, by the names of benchmarks/reference.py."""
+    """The sizes of an Informer, under the names that benchmarks/reference.py uses."""
     options = config.model.options
     names = ("width", "heads", "encoder_layers", "decoder_layers", "dropout")
     sizes = {name: options[name] for name in names}
@@ -231,7 +232,7 @@ def informer_sizes(config: RunConfig) -> dict[str, Any]:
 
 
 def neural(network: Network) -> Step:
-    """A step of NeuralForecast's Informer on as many windows, each of one column."""
+    """A step of NeuralForecast's Informer on the same data, in windows of one column."""
     from neuralforecast.losses.pytorch import MSE
     from neuralforecast.models import Informer
 
@@ -279,7 +280,7 @@ def batch(network: Network) -> Batch:
 
 
 class Products(TorchDispatchMode):
-    """Notes the matrix products that are run under it, by the sizes and strides of operands."""
+    """Records the matrix products that run under it, by the sizes and strides of their operands."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -295,7 +296,7 @@ class Products(TorchDispatchMode):
         packet = func.overloadpacket
         if packet in KINDS:
             self.flop += KINDS[packet](args, result)
-            # not into a given output: that is as large as a new one
+            # without a given output, which is as large as a new one
             self.calls.append((packet, tuple(Operand.of(each) for each in args)))
         elif packet in FUSED:
             backward = packet is aten._scaled_dot_product_flash_attention_for_cpu_backward
@@ -306,7 +307,7 @@ class Products(TorchDispatchMode):
         return result
 
     def again(self) -> Step:
-        """All of them once more, on random numbers."""
+        """A function that runs all of them again, on random numbers."""
         most = max(each.reach for _, args in self.calls for each in args if type(each) is Operand)
         stores = [torch.randn(most) for _ in range(3)]
 
@@ -329,7 +330,8 @@ class Operand:
 
     @classmethod
     def of(cls, value: Any) -> Any:
-        """Of a dense tensor; a sparse one keeps its pattern, anything else is as it is."""
+        """The operand for a dense tensor; a sparse one keeps its pattern, other values stay as they
+        are."""
         if not isinstance(value, Tensor):
             return value
         if value.layout is not torch.strided:
@@ -345,9 +347,9 @@ class Operand:
 
 
 def inside_attention(query: Tensor, key: Tensor, backward: bool) -> list[tuple[Any, Any]]:
-    """The products of the fused kernel: two forward, five backward, where it finds the scores anew.
+    """The products of the fused kernel: two forward, and five backward, with recomputed scores.
 
-    query (B, H, L, E), key (B, H, S, E); each pair of matrices lies together in memory.
+    query (B, H, L, E), key (B, H, S, E); each pair of matrices is contiguous in memory.
     """
     batch, (L, E), S = query.shape[0] * query.shape[1], query.shape[2:], key.shape[2]
 
@@ -362,7 +364,7 @@ def inside_attention(query: Tensor, key: Tensor, backward: bool) -> list[tuple[A
 
 
 def _product(left: int) -> Callable[[tuple[Any, ...], Tensor], int]:
-    """Operations of a product whose left operand is argument number `left`."""
+    """The operation count of a product whose left operand is argument number `left`."""
     return lambda args, result: 2 * result.numel() * args[left].shape[-1]
 
 

@@ -1,9 +1,9 @@
-"""The study of docs/comparison.md: what its tables and pictures take from benchmarks/results.
+"""The tables and pictures of the study in docs/comparison.md, from benchmarks/results.
 
-A regime is a grid of configs/grids; grids whose names go on after a dot belong to it, as
+A regime is a grid of configs/grids; grids whose names continue after a dot belong to it, e.g.
 known.europe to known. Its tables are the groups of a grid: one data set, horizon, place of the
-type, and linear path or not. Tables of too few seeds show errors and costs; they have no verdicts
-and count in no matrix and on no front.
+type, and with or without linear path. Tables of too few seeds show errors and costs, but have no
+verdicts and do not count in matrices and fronts.
 """
 
 import math
@@ -28,7 +28,7 @@ REGIMES = {
     "columns": "many columns",
     "usual": "usual sets",
 }
-"""The names of the grids, and what the tables call them, in the order of the page."""
+"""The names of the grids and their names in the tables, in the order of the page."""
 Row = dict[str, Any]
 Tables = dict[tuple[str, int, str, bool], list[Row]]
 TYPE, CONTROL, FRONT = "#1e3a5f", "#c2410c", "#94a3b8"
@@ -47,12 +47,12 @@ def tables(documents: Sequence[Row], regime: str) -> Tables:
 
 
 def _judged(documents: Sequence[Row], regime: str) -> Tables:
-    """Those tables of a regime whose rows have verdicts."""
+    """The tables of a regime whose rows have verdicts."""
     return {key: own for key, own in tables(documents, regime).items() if all(map(judged, own))}
 
 
 def _order(key: tuple[str, int, str, bool]) -> tuple[Any, ...]:
-    """recall-256 before recall-1024, and tables of a place together."""
+    """Sort key: recall-256 before recall-1024, and the tables of a place together."""
     data, horizon, place, linear = key
     return (
         place,
@@ -64,7 +64,8 @@ def _order(key: tuple[str, int, str, bool]) -> tuple[Any, ...]:
 
 
 def matrix(documents: Sequence[Row]) -> str:
-    """Type by regime: in how many tables it is measurably better or worse than none and static."""
+    """For each type and regime, in how many tables the type is measurably better or worse than none
+    and static."""
     regimes = {name: _judged(documents, name) for name in REGIMES}
     regimes = {name: found for name, found in regimes.items() if found}
     if not regimes:
@@ -81,7 +82,7 @@ def matrix(documents: Sequence[Row]) -> str:
 
 
 def fronts(documents: Sequence[Row]) -> str:
-    """In how many tables no other row trains in less time to a lower error."""
+    """For each type, in how many tables no other row has a lower error and less training time."""
     counts: dict[str, list[bool]] = defaultdict(list)
     for name in REGIMES:
         for rows in _judged(documents, name).values():
@@ -108,7 +109,8 @@ def _of(rows: Sequence[Row], attn: str) -> Row | None:
 
 
 def _tally(rows: Sequence[Row | None]) -> str:
-    """ "**better** 3 (2) of 5, **worse** 1": than none, in brackets than static as well."""
+    """A cell of the matrix, e.g. "**better** 3 (2) of 5, **worse** 1": compared with none, in
+    brackets also with static."""
     known = [row for row in rows if row is not None]
     if not known:
         return ""
@@ -169,8 +171,8 @@ def _word(verdict: str | None) -> str:
 
 
 def figure(documents: Sequence[Row], name: str, wide: int = 3) -> Figure | None:
-    """Error against the time of training in each table of a regime, with the front; None without
-    results. For `recall` the error against the length stands beside them."""
+    """Error against training time in each table of a regime, with the front; None without results.
+    For `recall` a further plot shows the error against the length."""
     found = tables(documents, name)
     if not found:
         return None
@@ -191,7 +193,7 @@ def figure(documents: Sequence[Row], name: str, wide: int = 3) -> Figure | None:
         ends = _lengths(axes[len(found)], found)
     for axis in axes[panels:]:
         axis.remove()
-    drawn.draw_without_rendering()  # so that points have places
+    drawn.draw_without_rendering()  # so that the points have positions
     for axis, rows in zip(axes, found.values(), strict=False):
         _label(axis, [(row["train_seconds"], row["mse"], row["attn"]) for row in rows])
     if lengths:
@@ -222,8 +224,8 @@ def _costs(axis: Axes, rows: Sequence[Row], logarithmic: bool) -> None:
 
 
 def _label(axis: Axes, points: Sequence[tuple[float, float, str]]) -> None:
-    """Names beside points (x, y), each at the nearest place where it hides no other one."""
-    high, wide = 10.0, 4.6  # pixels of a line, and of a letter
+    """Write names beside points (x, y), each at the nearest place where it hides no other name."""
+    high, wide = 10.0, 4.6  # height of a line and width of a letter, in pixels
     dots = [axis.transData.transform((x, y)) for x, y, _ in points]
     taken: list[tuple[float, float, float]] = [(x - 4, x + 4, y) for x, y in dots]
     for x, y, name in sorted(points):
@@ -251,7 +253,8 @@ def _label(axis: Axes, points: Sequence[tuple[float, float, str]]) -> None:
 def _lengths(
     axis: Axes, found: dict[tuple[str, int, str, bool], list[Row]]
 ) -> dict[str, tuple[float, float]]:
-    """The error against the length of the samples, a line for each type; where each ends."""
+    """Draw the error against the length of the samples, a line for each type; returns the end of
+    each line."""
     lines: dict[str, list[tuple[int, float]]] = defaultdict(list)
     for (data, _, _, _), rows in found.items():
         if data.count("-") == 1:  # one hop
@@ -275,10 +278,11 @@ def _lengths(
 
 
 def pooled(documents: Sequence[Row], name: str) -> str:
-    """Each type against none and static over the data sets of a place together.
+    """Each type against none and static, pooled over the data sets of a place.
 
-    The mean logarithm of the ratio of errors over data sets, back as a percentage, with Student's
-    95 % interval over data sets: it speaks of other sets of the kind. Not corrected for many.
+    The mean over data sets of the logarithm of the error ratio, converted to a percentage, with
+    Student's 95 % interval over data sets: it generalises to other sets of the kind. Not corrected
+    for multiple comparisons.
     """
     places: dict[tuple[str, int], list[dict[str, float]]] = defaultdict(list)
     for (_, horizon, place, _), rows in tables(documents, name).items():
@@ -306,7 +310,7 @@ def pooled(documents: Sequence[Row], name: str) -> str:
 
 
 def _ratio(logarithms: Sequence[float]) -> str:
-    """ "−4.0 % [−7.7, −0.2]"."""
+    """The mean and interval as text, e.g. "−4.0 % [−7.7, −0.2]"."""
     count, middle = len(logarithms), mean(logarithms)
     arm = float(stdtrit(count - 1, 0.975)) * stdev(logarithms) / count**0.5
     low, own, high = (100 * math.expm1(x) for x in (middle - arm, middle, middle + arm))
@@ -314,7 +318,7 @@ def _ratio(logarithms: Sequence[float]) -> str:
 
 
 def cost(documents: Sequence[Row], name: str) -> str:
-    """What each type costs in a regime, by the number of tokens: means over its tables."""
+    """The cost of each type in a regime, by number of tokens: means over its tables."""
     found = [row for own in tables(documents, name).values() for row in own]
     if not found:
         return NOTHING

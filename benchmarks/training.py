@@ -1,12 +1,12 @@
-"""Run training cells exactly as a user would and keep one small JSON for each.
+"""Run training cells exactly as a user would, and keep one small JSON file for each.
 
     FORECASTER_DATA=... python benchmarks/training.py --data all
     FORECASTER_DATA=... python benchmarks/training.py --data ETTh1 --attn prob full --seeds 0 1 2
 
-`all` are the cells of the tables in docs/results.md, one seed of everything before the next. A cell
-that has its file already is not run again; delete the file to measure anew. One that fails is
-named, and the others go on. The tables are rendered from these files alone (benchmarks/render.py).
-Cells use as many threads as OMP_NUM_THREADS says.
+`all` means the cells of the tables in docs/results.md; each seed runs for all cells before the next
+one. A cell whose file exists is not run again; delete the file to measure it again. A cell that
+fails is named, and the others go on. The tables are rendered from these files alone
+(benchmarks/render.py). OMP_NUM_THREADS sets the number of threads.
 """
 
 import argparse
@@ -36,7 +36,7 @@ MARKETS = ("NP", "PJM", "BE", "FR", "DE")
 
 @dataclass(frozen=True)
 class Cell:
-    """What is trained, but for the seed."""
+    """What is trained, except for the seed."""
 
     config: str
     data: str
@@ -62,7 +62,7 @@ class Cell:
 
 
 def everything() -> list[Cell]:
-    """The cells of docs/results.md, those first that take the least time."""
+    """The cells of docs/results.md, the quickest first."""
 
     def over(config: str, data: str) -> list[Cell]:
         return [Cell(config, data, horizon) for horizon in HORIZONS]
@@ -90,7 +90,7 @@ def main() -> None:
     parser.add_argument("--data", default="ETTh1", help="a card, or all")
     parser.add_argument("--horizon", type=int, nargs="+", default=[336])
     parser.add_argument("--attn", nargs="+", default=["prob"])
-    parser.add_argument("--seeds", type=int, nargs="+", help="default: 0; of all, 0 1 2")
+    parser.add_argument("--seeds", type=int, nargs="+", help="default: 0; with all, 0 1 2")
     parser.add_argument("--config", default="default")
     parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE")
     arguments = parser.parse_args()
@@ -106,7 +106,7 @@ def main() -> None:
 
 
 def train(cell: Cell, seed: int) -> list[str]:
-    """Train one cell in a process of its own, with a tracker of its own, unless that is done.
+    """Train one cell in a separate process with a separate tracker, unless its file exists.
 
     Returns the command if it fails.
     """
@@ -132,7 +132,8 @@ def train(cell: Cell, seed: int) -> list[str]:
 
 
 def kept(result: dict[str, Any], label: str, command: list[str], seconds: float) -> dict[str, Any]:
-    """What a document may quote, and what is needed to measure it again."""
+    """The result in the form that is kept: what a document may quote, and what is needed to measure
+    it again."""
     test, config, about = result["test"], result["config"], result["about"]
     return {
         "kind": "served",
@@ -170,7 +171,7 @@ def kept(result: dict[str, Any], label: str, command: list[str], seconds: float)
 
 
 def covered(form: dict[str, Any] | None) -> dict[str, Any]:
-    """The metrics of a form's intervals and quantiles; None for an interval that it lacks."""
+    """The metrics of a form's intervals and quantiles; None for a missing interval."""
     found = {name: (form or {}).get(name) for name in map(percent, SHARES)}
     kept = [metric.name for metric in shown(IntervalMetric) if "all" in metric.by]
     return {

@@ -10,8 +10,8 @@
 # %% [markdown]
 # # Choosing an attention for a long series
 #
-# What an attention costs depends on the number of tokens, and what it is worth on the data.
-# First the cost, then the worth, then the rule that follows.
+# The cost of an attention depends on the number of tokens; its benefit depends on the data. First
+# the cost, then the benefit, then a rule that follows from both.
 
 # %%
 import subprocess
@@ -30,9 +30,9 @@ from forecaster.attention import (
 )
 
 # %% [markdown]
-# The functions are plain: tensors (batch, heads, length, width) in and out. Here is one forward
+# The functions take and return plain tensors (batch, heads, length, width). Here is one forward
 # pass of each, at lengths from 256 to 4,096 (`forecaster bench attention` measures all of them
-# properly).
+# more carefully).
 
 # %%
 functions = {
@@ -67,8 +67,8 @@ cost.round(2)
 axes = cost.plot(loglog=True, marker="o", ylabel="ms of one forward pass", figsize=(6, 3.5))
 
 # %% [markdown]
-# Now the worth. The same recipe with four attentions and the control `none`, in which no token
-# hears of another. Everything else is the same: data, windows, seed.
+# Now the benefit. The same recipe with four attentions and the control `none`, in which no
+# information passes between tokens. Data, windows and seed are the same.
 
 # %%
 raw = pd.read_csv(files("tsdata") / "fpp3" / "vic_elec.csv", parse_dates=["Time"])
@@ -88,9 +88,9 @@ for name in ("none", "full", "prob", "lsh", "aft-simple"):
 pd.DataFrame.from_dict(rows, orient="index").round(4)
 
 # %% [markdown]
-# One seed and two epochs are no verdict. `forecaster compare --data FILE --seeds 3` makes one,
-# with equal parameters and paired intervals. What the project measured that way, and which of
-# its regimes a series resembles, is what `forecaster advise` tells:
+# One seed and two epochs are not enough for a verdict. `forecaster compare --data FILE --seeds 3`
+# gives one, with equal parameters and paired intervals. `forecaster advise` shows which of the
+# regimes that this project measured a series resembles, and what was found there:
 
 # %%
 advice = subprocess.run(

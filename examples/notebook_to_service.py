@@ -10,7 +10,7 @@
 # %% [markdown]
 # # From the notebook to the service
 #
-# A model that was fitted here answers HTTP requests a few seconds later, with the same numbers.
+# A model fitted in a notebook answers HTTP requests a few seconds later, with the same numbers.
 
 # %%
 import subprocess
@@ -35,8 +35,8 @@ folder = model.save(Path(tempfile.mkdtemp()) / "demand")
 print(*sorted(path.name for path in folder.iterdir()))
 
 # %% [markdown]
-# The folder is all that the service needs. In a terminal: `forecaster serve --model demand`.
-# Here it runs beside the notebook, on a port of its own, on this machine alone.
+# The service needs only the folder. In a terminal: `forecaster serve --model demand`. Here it runs
+# beside the notebook, on a free port, and accepts connections from this machine only.
 
 # %%
 port = "8765"
@@ -68,7 +68,7 @@ assert error < 1e-5, "the same request, the same forecast"
 served.head()
 
 # %% [markdown]
-# A mistake comes back in plain words:
+# A wrong request is answered with a plain explanation:
 
 # %%
 from forecaster.errors import ForecasterError

@@ -8,11 +8,11 @@
 # ---
 
 # %% [markdown]
-# # A panel, what is known ahead, and scenarios
+# # A panel, future covariates and scenarios
 #
-# Pedestrians counted by the hour at three places in Melbourne (`pip install
-# 'attention-forecaster[all,sample]'`). One model forecasts all of them. It is told which days
-# are public holidays, which is known ahead, and then asked: what if tomorrow were one?
+# Hourly counts of pedestrians at three places in Melbourne (`pip install
+# 'attention-forecaster[all,sample]'`). One model forecasts all of them. It reads which days are
+# public holidays, which is known ahead; then we ask: what if tomorrow were a holiday?
 
 # %%
 from importlib.resources import files
@@ -33,12 +33,12 @@ panel = pd.DataFrame(
         "holiday": [float(day in free) for day in raw["Date"]],
     }
 )
-panel = panel[panel["unique_id"] != "Birrarung Marr"]  # months of it are missing
+panel = panel[panel["unique_id"] != "Birrarung Marr"]  # months of its data are missing
 panel.groupby("unique_id")["y"].describe().round(0)
 
 # %% [markdown]
-# Some hours are missing, and nothing is filled in behind your back: such gaps are refused until
-# you say what to do about them.
+# Some hours are missing. Forecaster never fills them in silently: it refuses such gaps until you
+# choose what to do about them.
 
 # %%
 choices = {
@@ -57,8 +57,8 @@ except ForecasterError as error:
     print(error)
 
 # %% [markdown]
-# A missing count may stay missing: the model masks it. But whether an hour lies on a holiday is
-# known at every hour, so the missing rows get that.
+# A missing count may stay missing: the model masks it. But whether an hour is on a holiday is
+# always known, so the new rows get this value.
 
 # %%
 hours = pd.date_range(panel["ds"].min(), panel["ds"].max(), freq="h")
@@ -70,10 +70,10 @@ model = Forecaster(**choices).fit(whole)
 model
 
 # %% [markdown]
-# A short training, and the model says so: it does not beat a ridge regression on the calendar. More
-# epochs and every window (leave out `epochs` and `options`) are what a real model gets.
+# The training is short, and the summary shows it: the model does not beat a ridge regression on the
+# calendar. For a real model use more epochs and every window (leave out `epochs` and `options`).
 #
-# The hours after the data, as they will be and as if they were a public holiday:
+# The hours after the data, as they will be and as if they were on a public holiday:
 
 # %%
 ahead = pd.date_range(hours[-1], periods=25, freq="h")[1:]
@@ -93,8 +93,8 @@ model.plot(
 )
 
 # %% [markdown]
-# A railway station loses its commuters; the model learned that from some twenty holidays, so
-# take the size with care. What such a model is worth at several dates:
+# The railway station loses its commuters. The model learned that from about twenty holidays, so
+# the size of the effect is uncertain. How good such a model is at several dates:
 
 # %%
 model.cross_validate(whole, cutoffs=2).set_index("first")[["mse", "mae", "best_floor_mse"]].round(3)
