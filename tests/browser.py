@@ -1,4 +1,4 @@
-"""A page in a real browser, over its DevTools protocol, and what axe has against it."""
+"""A page in a real browser, controlled over its DevTools protocol, and checked by axe."""
 
 import base64
 import io
@@ -27,7 +27,7 @@ READY = "document.readyState === 'complete'"
 
 
 class Tab:
-    """A page of the browser; `problems` are what its console, scripts and policy complain of."""
+    """A page of the browser; `problems` are complaints of its console, scripts and policy."""
 
     def __init__(self, socket: ClientConnection) -> None:
         self.socket, self.numbers = socket, itertools.count()
@@ -55,7 +55,7 @@ class Tab:
         return found["result"].get("value")
 
     def wait(self, script: str, seconds: float = 15) -> None:
-        """Until a script is true."""
+        """Wait until a script is true."""
         end = time.monotonic() + seconds
         while not self.run(script):
             assert time.monotonic() < end, f"{script} did not come true; {self.run(TEXT)}"
@@ -76,7 +76,7 @@ class Tab:
         return text
 
     def paste(self, csv: str) -> None:
-        """Put a CSV into the field and leave it, as a person would."""
+        """Put a CSV into the field and leave it, as a user would."""
         self.run("document.querySelector('#status').textContent = ''")
         self.run(
             "{ const field = document.querySelector('#csv'); field.value = "
@@ -101,7 +101,7 @@ class Tab:
             )  # fmt: skip
 
     def picture(self) -> np.ndarray:
-        """The whole page, (height, width, 3), from 0 to 1."""
+        """A picture of the whole page, (height, width, 3), from 0 to 1."""
         from matplotlib.image import imread
 
         data = self.call("Page.captureScreenshot", captureBeyondViewport=True)["data"]
@@ -110,7 +110,7 @@ class Tab:
 
 @contextmanager
 def browser(profile: Path) -> Iterator[Tab]:
-    """The one tab of a browser that keeps its files in `profile`."""
+    """The only tab of a browser that keeps its files in `profile`."""
     process = subprocess.Popen(
         [
             "chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
@@ -127,7 +127,7 @@ def browser(profile: Path) -> Iterator[Tab]:
 
 
 def _address(profile: Path, process: subprocess.Popen[bytes]) -> str:
-    """Where the first tab of a browser listens, once it does."""
+    """Wait until the first tab of a browser listens; its address."""
     import requests
 
     file = profile / "DevToolsActivePort"
@@ -142,7 +142,7 @@ def _address(profile: Path, process: subprocess.Popen[bytes]) -> str:
 
 @contextmanager
 def quiet(tab: Tab) -> Iterator[None]:
-    """Nothing that happens in the block is a problem to the browser."""
+    """Check that the browser reports no problem during the block."""
     tab.problems.clear()
     yield
     tab.run("0")
@@ -150,7 +150,7 @@ def quiet(tab: Tab) -> Iterator[None]:
 
 
 def complaints(tab: Tab) -> list[str]:
-    """What axe has against the page as it is: rules, places, and why."""
+    """The violations that axe finds on the current page: rules, places and reasons."""
     script = (files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8")
     tab.run(f"if (!window.axe) {{ {script} }}")
     found = tab.run("axe.run().then(({ violations }) => violations)")

@@ -1,4 +1,4 @@
-"""Tiny bundles that nobody trained."""
+"""Tiny untrained bundles."""
 
 import hashlib
 from dataclasses import replace
@@ -19,7 +19,7 @@ COLUMNS = ("load", "wind", "Zürich °C")
 SEASON = 4
 LEVELS = (0.1, 0.5, 0.9)
 MODELS: dict[str, dict[str, Any]] = {
-    "cycle": {  # untrained it forecasts the mean of the past cycles
+    "cycle": {  # the untrained model forecasts the mean of the past cycles
         "model": {"name": "tokens", "parts": 2, "width": 4, "heads": 2, "linear": False,
                   "shrink": False},
     },
@@ -41,9 +41,9 @@ def unsaved(
     calibrated: bool = False,
     loss: str = "mse",
 ) -> Bundle:
-    """A bundle in memory, its weights a function of its configuration.
+    """A bundle in memory; its weights depend only on its configuration.
 
-    Calibrated, its quantiles at 0.1, 0.5, 0.9 lie -1, 0 and 2 times the number of the step from
+    If calibrated, its quantiles at 0.1, 0.5, 0.9 are -1, 0 and 2 times the step number away from
     the forecast, in units.
     """
     window = {"past": past, "start": past // 2, "horizon": horizon}
@@ -118,7 +118,7 @@ def warning(bundle: Bundle, past: float = 0.0) -> Bundle:
 
 
 def sign(folder: Path) -> None:
-    """Write the manifest anew, as somebody would who changed a file on purpose."""
+    """Rewrite the manifest, as somebody would who changed a file on purpose."""
     files = [folder / name for name in FILES]
     lines = [f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}\n" for file in files]
     (folder / MANIFEST).write_text("".join(lines))

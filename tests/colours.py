@@ -1,4 +1,4 @@
-"""The colours of a style sheet, and whether people can tell them apart."""
+"""The colours of a style sheet, and whether people can distinguish them."""
 
 import re
 
@@ -11,7 +11,7 @@ def palettes(css: str) -> dict[str, dict[str, str]]:
 
 
 def contrast(one: str, other: str) -> float:
-    """That of two colours such as #0369a1 (WCAG 2.2): 4.5 is enough for text, 3 for a line."""
+    """The contrast of two colours like #0369a1 (WCAG 2.2): 4.5 is enough for text, 3 for a line."""
     low, high = sorted(map(_luminance, (one, other)))
     return (high + 0.05) / (low + 0.05)
 

@@ -1,4 +1,4 @@
-"""For all tests: shape annotations are enforced (jaxtyping and beartype), markers are obeyed."""
+"""For all tests: enforce shape annotations (jaxtyping and beartype), and obey markers."""
 
 import os
 from collections.abc import Iterator
@@ -13,14 +13,14 @@ install_import_hook(["forecaster.attention", "forecaster.model"], "beartype.bear
 # Tensors here are tiny: on busy cores a second thread makes a test ten times slower, not faster.
 torch.set_num_threads(1)
 
-DATA = os.environ.get("FORECASTER_DATA")  # as it is outside; a test may set its own
+DATA = os.environ.get("FORECASTER_DATA")  # as outside of the tests; a test may set its own
 MISSING = pytest.StashKey[list[str]]()
 
 
 @pytest.fixture(scope="module")
 def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """The tab of a browser, a `tests.browser.Tab`."""
-    from tests.browser import browser  # wants packages of the service
+    from tests.browser import browser  # needs packages of the service
 
     with browser(tmp_path_factory.mktemp("profile")) as found:
         yield found

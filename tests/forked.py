@@ -1,6 +1,6 @@
-"""Commands in processes that begin in a moment: forked from one that has imported everything.
+"""Commands in processes that start at once: they are forked from one that has imported everything.
 
-As if each had been started alone, but for the seconds that its imports would take.
+They behave as if started separately, except for the seconds that imports would take.
 """
 
 import json
@@ -48,7 +48,7 @@ class Job:
     answers: Any
 
     def reach(self, words: str) -> None:
-        """Wait until it has said this, or has ended."""
+        """Wait until it has printed this, or has ended."""
         while words not in self.err and Path(f"/proc/{self.id}").exists():
             time.sleep(0.005)
 
@@ -75,7 +75,7 @@ class Forked:
     def start(self, *arguments: str) -> Job:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        for name in ("out", "err"):  # those of the command before
+        for name in ("out", "err"):  # those of the previous command
             (self.folder / name).unlink(missing_ok=True)
         job = {"folder": str(self.folder), "arguments": arguments}
         self.process.stdin.write(json.dumps(job) + "\n")

@@ -9,7 +9,7 @@ SKINNY_LACKS = (
     *("sqlalchemy", "alembic", "flask", "flask_cors", "gunicorn", "docker", "graphene", "huey"),
     *("skops", "aiohttp", "cryptography"),
 )
-"""What MLflow brings and its slim client does not."""
+"""Packages that MLflow installs and its slim client does not."""
 
 
 def lacking(

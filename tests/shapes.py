@@ -1,4 +1,4 @@
-"""Generated series of the shapes that small files of one's own have: few rows, often growing.
+"""Generated series of the shapes that users' small files have: few rows, often growing.
 
 Each function is seeded and returns a frame of two columns, `when` and `value`.
 """
@@ -51,11 +51,11 @@ SHAPES: dict[str, tuple[Callable[[int], pd.DataFrame], int]] = {
     "daily": (daily, 28),
     "three_years": (three_years, 3),
 }
-"""Each shape with a horizon that people ask of it."""
+"""Each shape with a typical horizon."""
 
 
 def _cycle(random: np.random.Generator, rows: int, season: int, size: float) -> Floats:
-    """A smooth cycle of two waves with random phases, of standard deviation about `size`."""
+    """A smooth cycle of two waves with random phases and a standard deviation of about `size`."""
     steps = 2 * np.pi * np.arange(rows)[:, None] * [1, 2] / season
     waves = np.sin(steps + random.uniform(0, 2 * np.pi, 2)) @ [1.2, 0.7]
     return np.asarray(size * waves)

@@ -25,7 +25,7 @@ CONFIG = {
 
 
 def install(folder: Path, patch: pytest.MonkeyPatch) -> Path:
-    """Make the data set `small` known and found; returns a configuration file for it."""
+    """Make the data set `small` available; returns a configuration file for it."""
     random = np.random.default_rng(0)
     steps = np.arange(ROWS)[:, None]
     values = 20 + np.sin(steps * np.pi / 6) * [1, 5, 0.2] + 0.1 * random.normal(size=(ROWS, 3))
@@ -55,7 +55,7 @@ def install(folder: Path, patch: pytest.MonkeyPatch) -> Path:
 
 @contextmanager
 def at_home(folder: Path) -> Iterator[Path]:
-    """In a working directory of its own, where `small` is known and no setting of the caller's."""
+    """In a separate working directory, where `small` is known, without settings of the caller."""
     with pytest.MonkeyPatch.context() as patch:
         for name in [*os.environ]:
             if name.startswith(("FORECASTER_", "MLFLOW_TRACKING", "MLFLOW_REGISTRY")):

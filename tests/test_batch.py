@@ -1,4 +1,4 @@
-"""Many files: each forecast once, whole or not there, gone on with after a stop."""
+"""Many files: each is forecast once, completely or not at all, and a stop can be continued."""
 
 import json
 import os
@@ -26,7 +26,7 @@ def panel(file: Path, *names: str) -> Path:
 
 
 class Forecaster:
-    """Gives back what it reads; counts, and stops at a file on request."""
+    """Returns what it reads; counts, and stops at a file on request."""
 
     def __init__(self, stop: str = "") -> None:
         self.asked: list[str] = []
@@ -98,7 +98,7 @@ def test_it_goes_on_where_it_was_stopped():
     with pytest.raises(KeyboardInterrupt):
         run(Forecaster(stop="b.parquet"))
     log = Path("out") / LOG
-    log.write_bytes(log.read_bytes() + b'{"file": "b.par')  # killed as it wrote
+    log.write_bytes(log.read_bytes() + b'{"file": "b.par')  # killed while it wrote
     Path("out/.b.parquet").write_text("half")
     going_on = Forecaster()
     assert run(going_on) == Done(written=2, kept=1, rows=4)
@@ -171,7 +171,7 @@ def test_what_is_said_of_all_is_told_once():
 
 
 class TestElsewhere:
-    """What `--ray` needs of this module, without a cluster."""
+    """What `--ray` needs from this module, without a cluster."""
 
     def test_a_process_that_is_lost_costs_no_other_file(self):
         work, said = Work(write, Path("out"), "time"), []

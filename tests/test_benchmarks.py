@@ -1,4 +1,4 @@
-"""The documents say what the finished measurements say."""
+"""The documents agree with the finished measurements."""
 
 import importlib.util
 import json
@@ -133,7 +133,7 @@ def test_a_grid_is_kept_and_shown(
 
 
 class TestStudy:
-    """The tables and pictures of docs/comparison.md, from verdicts that are made up."""
+    """The tables and pictures of docs/comparison.md, from made-up verdicts."""
 
     def documents(self) -> list[dict[str, Any]]:
         def row(attn: str, data: str, mse: float, **verdicts: str) -> dict[str, Any]:
@@ -242,7 +242,7 @@ class TestStudy:
 
 
 def served(**changes: object) -> dict[str, object]:
-    """A row as benchmarks/training.py keeps it."""
+    """A row in the form that benchmarks/training.py keeps."""
     floor = {"mse": 0.5, "mae": 0.25, "paired_low": -0.125, "paired_high": -0.0625, "weight": 0.75}
     network = {"mse": 0.75, "mae": 0.5, "weight": 0.25, "adds": None}
     covered = {"coverage": 0.75, "width": 1.0, "interval_score": 2.0}
@@ -257,7 +257,7 @@ def served(**changes: object) -> dict[str, object]:
 
 
 class TestServed:
-    """Tables of what is served, from as many rows as there are."""
+    """Tables of the served blends, from however many rows there are."""
 
     @pytest.fixture
     def results(self, tmp_path: Path, render: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Path:

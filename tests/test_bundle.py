@@ -175,7 +175,7 @@ class TestDamage:
 
 
 class TestFormat:
-    """A whole bundle of another format is refused by name, whatever files it has."""
+    """A complete bundle of another format is refused by name, whatever files it has."""
 
     @pytest.mark.parametrize(
         ("found", "remedy"),
@@ -219,7 +219,7 @@ def test_a_foreign_line_in_the_manifest_is_refused(name, folder):
 
 
 class TestForeign:
-    """Bundles whose manifest is right and whose contents are not."""
+    """Bundles with a correct manifest and wrong contents."""
 
     def header(self, folder, header, rest=b""):
         (folder / WEIGHTS).write_bytes(header + rest)
@@ -411,7 +411,7 @@ class TestForeign:
 
 
 def test_loading_opens_its_ten_files_and_unpickles_nothing(folder):
-    """Watched from the inside: files opened, names that unpickling would look up."""
+    """Observed from inside: files that are opened, names that unpickling would look up."""
     for name in ("model.pkl", "model.ckpt", "python_model.pkl", "weights.pt"):
         (folder / name).write_bytes(b"cbuiltins\nexit\n(I3\ntR.")
     program = """

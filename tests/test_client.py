@@ -1,4 +1,4 @@
-"""The client against real services: what it answers is what the model itself forecasts."""
+"""The client with real services: its answers are the forecasts of the model itself."""
 
 import socket
 import subprocess
@@ -260,7 +260,7 @@ class TestPredict:
 
 
 class TestAnswers:
-    """Of a server that is made up."""
+    """Answers of a simulated server."""
 
     def test_the_key_is_sent(self, httpserver: HTTPServer) -> None:
         httpserver.expect_request(

@@ -21,7 +21,7 @@ SHIPPED = sorted(path.stem for path in resources.configs().glob("*.yaml"))
 
 
 def resolve(*sets, file=None, environment=None, **flags):
-    """`load` with an environment of its own."""
+    """`load` with a given environment."""
     return load(file, sets, flags, environment or {})
 
 
@@ -279,7 +279,7 @@ class TestNames:
 
 @dataclass(frozen=True)
 class Wrong:
-    """A wrong value and words that its message must have."""
+    """A wrong value, and words that its message must contain."""
 
     path: str
     value: object
@@ -428,7 +428,7 @@ class TestLookback:
 class TestBases:
     @pytest.fixture
     def files(self, tmp_path):
-        """Write files of a folder by name and return that of the first as text."""
+        """Write the files of a folder by name and return the path of the first as text."""
 
         def write(**texts):
             for name, text in texts.items():
@@ -644,7 +644,7 @@ class TestIntervals:
 
 
 class TestModels:
-    """Every configuration that is shipped builds its model."""
+    """Every shipped configuration builds its model."""
 
     TASK = Task(
         columns=7,

@@ -1,4 +1,4 @@
-"""Rolling origins on a small series: what is known at a cut-off, and what is found there."""
+"""Rolling origins on a small series: what is known at a cut-off, and the results there."""
 
 import json
 from dataclasses import replace
@@ -19,7 +19,7 @@ from tests.test_experiment_traps import TEST, TRAIN, VALIDATION, problem, values
 from tests.test_own_files import SMALL, long
 
 BLOCK = (TEST - VALIDATION) // 5
-LAST_OF_3 = 373  # where the last of three blocks begins
+LAST_OF_3 = 373  # the start of the last of three blocks
 
 
 def nothing(said: str) -> None:
@@ -27,7 +27,7 @@ def nothing(said: str) -> None:
 
 
 def untrained(posed: Problem):
-    """Its network as it begins, weighed with the closed forms."""
+    """Its network with initial weights, weighed with the closed forms."""
     tried, served, _ = make_blend(posed, posed.build_model(), "cpu", nothing)
     return tried, served
 
@@ -187,11 +187,11 @@ class TestRoll:
 
 
 class TestTraps:
-    """Nothing of a cut-off and after it reaches what is found before."""
+    """No row from a cut-off on affects results before it."""
 
     @staticmethod
     def found(data: np.ndarray, *, anew: bool):
-        """The bits of what is made, of its intervals, and what is found at three cut-offs."""
+        """The bytes of the blend and of its intervals, and the results at three cut-offs."""
         posed, weights, offsets = problem(data), [], []
         fixed = untrained(posed)
 

@@ -1,4 +1,4 @@
-"""Forecaster: fitted to frames, by the sequence of the command."""
+"""Forecaster: fitted to frames, with the same sequence as the command."""
 
 import os
 import re
@@ -64,7 +64,7 @@ def panel() -> Forecaster:
 
 @pytest.fixture(scope="module")
 def warm() -> Forecaster:
-    """Reads a temperature that is known ahead."""
+    """A model that reads a temperature known ahead."""
     return made(target="load", future_covariates="warmth").fit(wide())
 
 

@@ -1,6 +1,6 @@
 """The notebooks of examples/, kept as text, run from top to bottom.
 
-FORECASTER_EXAMPLES=all runs all of them, otherwise the first forecast alone.
+FORECASTER_EXAMPLES=all runs all of them; otherwise only the first forecast runs.
 """
 
 import os

@@ -32,7 +32,7 @@ WINDOWS = small.TEST - small.VALIDATION - 5 + 1
 
 @pytest.fixture(scope="module", autouse=True)
 def home(tmp_path_factory):
-    """A working directory of its own, where the data set `small` is known."""
+    """A separate working directory, where the data set `small` is known."""
     with small.at_home(tmp_path_factory.mktemp("home")) as folder:
         yield folder
 
@@ -42,7 +42,7 @@ def resolve(*sets, **flags):
 
 
 def run(*sets, **flags):
-    """Train; the result and what was said."""
+    """Train; the result and the printed text."""
     said = []
     result = experiment.run(resolve(*sets, **flags), said.append, lambda metrics: None)
     return result, "\n".join(said)
@@ -169,7 +169,7 @@ class TestRun:
 
 
 class TestResume:
-    """What ended early goes on; the kills of processes are in test_reliability.py."""
+    """An interrupted run goes on; test_reliability.py kills processes."""
 
     @staticmethod
     def end_early(monkeypatch, what, *sets, **flags):

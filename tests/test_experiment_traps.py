@@ -1,4 +1,4 @@
-"""Traps that other people's benchmarks fell into, through the whole sequence on a small series."""
+"""Traps of published benchmarks, tested with the whole sequence on a small series."""
 
 import json
 import math
@@ -77,7 +77,7 @@ def test_training_cannot_read_the_test_rows(model: dict[str, Any]) -> None:
     assert one.digest != other.digest
     assert one.schema.scaler == other.schema.scaler
     (model_one, fit_one), (model_other, fit_other) = trained(one), trained(other)
-    assert fit_one.best_epoch > 0  # the weights did move
+    assert fit_one.best_epoch > 0  # the weights did change
     assert bits(model_one) == bits(model_other)
     assert fit_one.validation_mse == fit_other.validation_mse
 
@@ -96,7 +96,7 @@ def test_the_scaler_knows_the_training_rows_alone() -> None:
 
 
 def blended(posed: Problem) -> tuple[list[Part], Blend, list[bytes]]:
-    """All that was tried, what is served, and every choice, tensor and weight as bytes."""
+    """Everything that was tried, the served blend, and every choice, tensor and weight as bytes."""
     model = posed.build_model()
     fit(
         model, posed.training("cpu"), posed.stopping("cpu"), posed.config.train,
@@ -111,7 +111,7 @@ def blended(posed: Problem) -> tuple[list[Part], Blend, list[bytes]]:
 
 @pytest.mark.parametrize("model", [CYCLE, INFORMER], ids=["cycle", "informer"])
 def test_only_what_stops_training_chooses(model: dict[str, Any]) -> None:
-    """Parts, penalties, cycles, weights and the network; what calibrates has chosen nothing."""
+    """Parts, penalties, cycles, weights and the network; the calibrating half chooses nothing."""
     posed = problem(values(), model)
     stop, calibrate = posed.stopping("cpu"), posed.calibrating("cpu")
     assert (stop.first, stop.last, calibrate.first) == (TRAIN, 280, 280)

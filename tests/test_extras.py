@@ -33,7 +33,7 @@ def brought(extra):
 
 OF_OTHERS = {"httptools": "uvicorn", "torchmetrics": "lightning",
              "sqlalchemy": "mlflow", "alembic": "mlflow"}  # fmt: skip
-"""Packages that come with one of ours."""
+"""Packages that are installed with one of ours."""
 
 
 @pytest.mark.parametrize("module", extras.BRINGS)

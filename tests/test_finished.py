@@ -1,4 +1,4 @@
-"""Which run is the same; what a user sees of it is in test_experiment.py."""
+"""Which run counts as the same; test_experiment.py tests what a user sees of it."""
 
 import json
 import os

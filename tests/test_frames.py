@@ -1,4 +1,4 @@
-"""What lies between a frame and a model, with numbers that are easy to follow; with real models
+"""The steps between a frame and a model, with numbers that are easy to follow. Real models are used
 in test_predict.py, test_own_files.py and test_client.py."""
 
 from dataclasses import replace
@@ -28,7 +28,7 @@ def form(**reading):
 
 
 def last(histories, steps):
-    """The last value of each history, one more at each step, and ten more as a quantile."""
+    """The last value of each history plus one at each step, and plus ten as a quantile."""
     ahead = histories.values[:, -1:, :, None] + np.arange(1.0, HORIZON + 1)[:, None, None]
     return np.concatenate([ahead, ahead + 10], axis=-1)
 
@@ -81,7 +81,7 @@ def test_a_short_series_is_named_with_the_way_out():
 
 
 def test_what_is_left_of_a_short_history_stands_at_its_end():
-    """The rows before are missing, their times go on backwards, and what is known is repeated."""
+    """The rows before are missing, their times go on backwards, and known values are repeated."""
     times = pd.date_range("2026-01-01", periods=2 + HORIZON)
     table = pd.DataFrame({"when": times, "y": np.nan, "k": np.arange(2.0 + HORIZON)})
     table.loc[:1, "y"] = [5.0, 6.0]

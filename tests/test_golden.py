@@ -1,4 +1,4 @@
-"""Made-up histories: seeded, of all sorts, and forecast alike ever after."""
+"""Made-up histories: seeded, of all sorts, and always with the same forecast."""
 
 from dataclasses import replace
 

@@ -22,7 +22,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = {
     extra: texts
     for extra, texts in PROJECT["optional-dependencies"].items()
-    if extra != "bench"  # what others are measured by is no part of what is tested together
+    if extra != "bench"  # packages that benchmarks compare with are not among those tested together
 }
 PINS = {
     canonicalize_name(name): version
@@ -203,7 +203,7 @@ class TestDocuments:
 
 
 def test_every_module_of_the_library_has_its_tests():
-    """tests/a/test_b.py for forecaster/a/b.py; a base is tested through what builds on it."""
+    """tests/a/test_b.py for forecaster/a/b.py; a base is tested through the modules that use it."""
     tests, library = ROOT / "tests", ROOT / "forecaster"
     tested = {
         path.relative_to(tests).with_name(path.name.removeprefix("test_"))

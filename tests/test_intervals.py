@@ -40,7 +40,7 @@ class TestOffsets:
             for column in range(2):
                 system = crepes.ConformalPredictiveSystem().fit(errors[:, step, column])
                 with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")  # it warns where we say infinite
+                    warnings.simplefilter("ignore")  # numpy warns where our result is infinite
                     lower = system.predict_percentiles(np.zeros(1), lower_percentiles=low)
                     upper = system.predict_percentiles(np.zeros(1), higher_percentiles=high)
                 wanted = [*lower[0], np.median(errors[:, step, column]), *upper[0]]
@@ -54,7 +54,7 @@ class TestOffsets:
             np.testing.assert_array_equal(together[..., [q]], alone)
 
     def test_exactly_enough_errors_back_a_level(self):
-        """9 of 10 places lie below the last of nine errors; 0.7 * 10 is taken for 7."""
+        """9 of 10 places lie below the last of nine errors; 0.7 * 10 counts as 7."""
         errors = np.arange(1.0, 10.0)[:, None]
         assert conformal_offsets(errors, (0.1, 0.7, 0.9)).tolist() == [1, 7, 9]
         assert conformal_offsets(errors, (0.09, 0.91)).tolist() == [-np.inf, np.inf]
@@ -118,7 +118,7 @@ class TestIntervals:
     def test_they_contain_the_forecast_and_rise_whatever_was_calibrated(
         self, own, asked, head, seed
     ):
-        """Also where every error of the calibrating windows had one sign, and between levels."""
+        """Also if all errors of the calibrating windows had one sign, and between levels."""
         nominal = tuple(sorted(level / 100 for level in own | ({50} if head else set())))
         random = np.random.default_rng(seed)
         offsets = random.normal(random.normal(scale=3), size=(2, 3, len(nominal)))
@@ -163,7 +163,7 @@ class TestIntervals:
 
 class TestConditions:
     def test_deviation_is_that_of_the_newest_values_from_the_mean_cycle(self):
-        """10 values with a season of 4: the last 8 are whole cycles, the newest 4 count."""
+        """10 values with a season of 4: the last 8 are complete cycles, the newest 4 count."""
         past = np.random.default_rng(0).normal(size=(3, 10, 2))
         cycle = (past[:, 2:6] + past[:, 6:]) / 2
         wanted = np.sqrt(np.square(past[:, 6:] - cycle).mean(axis=1))

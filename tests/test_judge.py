@@ -13,7 +13,7 @@ from tests import small
 
 @pytest.fixture(scope="module", autouse=True)
 def home(tmp_path_factory):
-    """A working directory of its own, where the data set `small` is known."""
+    """A separate working directory, where the data set `small` is known."""
     with small.at_home(tmp_path_factory.mktemp("home")) as folder:
         yield folder
 
@@ -34,7 +34,7 @@ def test_one_window_backs_the_median_alone():
 
 
 def test_the_test_rows_leave_the_calibration_as_it_is():
-    """Every byte of it, and of the weights before it."""
+    """Every byte of it, and of the weights before it, stays."""
 
     def calibrated(noise):
         problem = make_problem(*find_data(resolve(), print))

@@ -15,7 +15,7 @@ def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def ranks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As torchrun starts the second of two machines with three processes each."""
+    """The environment of torchrun on the second of two machines with three processes each."""
     values = {"WORLD_SIZE": 6, "LOCAL_WORLD_SIZE": 3, "RANK": 3, "TORCHELASTIC_RUN_ID": "run"}
     for name, value in values.items():
         monkeypatch.setenv(name, str(value))

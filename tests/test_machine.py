@@ -106,7 +106,7 @@ def test_elsewhere_no_memory_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc")
 def test_memory_is_kept_only_within() -> None:
     def free_blocks() -> None:
-        blocks = [bytearray(2**20) for _ in range(100)]  # in the heap, being below the threshold
+        blocks = [bytearray(2**20) for _ in range(100)]  # in the heap: below the threshold
         del blocks
 
     with machine.keeping_memory():

@@ -1,4 +1,4 @@
-"""Many series of unequal length in many files: one process, and Ray, to the same bytes.
+"""Many series of unequal length in many files: one process and Ray give the same bytes.
 
 `.ci/long` asks for FORECASTER_SERIES=100000.
 """
@@ -24,7 +24,7 @@ from tests.test_large_panel import COMMAND
 SERIES = int(os.environ.get("FORECASTER_SERIES", "1200"))
 PARTS, HORIZON = 20, 6
 MORE = 64
-"""MiB that all files may take beyond one of them: the ids of 100,000 series are some 20."""
+"""MiB that all files may take beyond one of them: the ids of 100,000 series take about 20."""
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +68,7 @@ def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
 
 
 def predict(folder: Path, bundle: str, files: str, *arguments: str) -> tuple[float, int]:
-    """The seconds that it takes, and the peak of the process's memory in MiB."""
+    """The seconds of a prediction, and the peak memory of its process in MiB."""
     begun = time.monotonic()
     done = start(folder, "predict", "--model", bundle, "--input", files, "--output", *arguments)
     _, err = done.communicate()

@@ -1,4 +1,4 @@
-"""Files of one's own, of every form, from the file to the forecast."""
+"""Users' files in every form, from the file to the forecast."""
 
 from pathlib import Path
 
@@ -57,7 +57,7 @@ def long() -> pd.DataFrame:
 
 
 def trained(name: str, *sets: str, **flags) -> tuple[Problem, Predictor]:
-    """What `forecaster train --data NAME` keeps, without tracking."""
+    """The bundle that `forecaster train --data NAME` keeps, without tracking."""
     loaded = load(None, [*SMALL, *sets], {"data": name, "horizon": HORIZON, **flags}, {})
     problem = make_problem(*find_data(loaded, lambda text: None))
     model = problem.build_model()
@@ -142,7 +142,7 @@ def test_series_of_one_row_without_values_and_without_change_are_no_trouble():
     report = judge.judge(problem, forecaster.model, "cpu", forecaster.bundle.intervals)
     assert np.isfinite(report.model.mse)
     errors = report.to_dict()["items"]["errors"]
-    assert {*errors} == {"a", "b", "flat"}  # what has values in the test part
+    assert {*errors} == {"a", "b", "flat"}  # columns with values in the test part
     assert errors["flat"]["mase"] is None
     ahead = forecaster.predict(pd.concat([table, flat]))
     assert ahead.loc[ahead["shop"] == "flat", "sold"].to_numpy() == pytest.approx(7, abs=1)
@@ -224,7 +224,7 @@ SKIES = np.array(["rain", "clear", "fog"])[np.random.default_rng(3).integers(0, 
 
 
 def weather() -> pd.DataFrame:
-    """What is sold depends on a sky that is known ahead and on a mood of which some is missing."""
+    """Sales depend on a sky that is known ahead and on a mood with missing values."""
     table = wide()[["when", "amount"]]
     table["amount"] += 20 * (SKIES[:ROWS] == "rain")
     table["sky"], table["open"] = SKIES[:ROWS], np.where(np.arange(ROWS) % 7 == 6, "no", "yes")
@@ -533,7 +533,7 @@ def test_train_and_predict_from_the_command_line(capfd, monkeypatch):
 
 
 def test_the_next_file_of_a_model_is_written_as_its_first():
-    """A German text, of which few rows do not tell whether 1.500 has decimals."""
+    """A German text, a few rows of which do not show whether 1.500 has decimals."""
     table = wide().assign(visitors=wide()["visitors"].round() + 600)
 
     def german(table: pd.DataFrame, file: str) -> str:
@@ -564,14 +564,14 @@ def test_the_next_file_of_a_model_is_written_as_its_first():
     assert problem.data.decimal == ","
 
 
-BEFORE = (  # what 0.1.0 did with a file of one's own
+BEFORE = (  # what 0.1.0 did with a user's file
     "train.updates=null", "train.few_steps=null", "model.centre=cycle", "model.changes=false",
     "model.shrink=true",
 )  # fmt: skip
 
 
 def network(horizon: int, *sets: str) -> tuple[Problem, ForecastModel, Fit]:
-    """What the recipe for files makes of own.csv, and what it came to."""
+    """The network that the recipe for files trains on own.csv, and its result."""
     loaded = load(None, sets, {"data": "own.csv", "horizon": horizon}, {})
     problem = make_problem(*find_data(loaded, lambda text: None))
     model = problem.build_model()
@@ -587,7 +587,7 @@ def network(horizon: int, *sets: str) -> tuple[Problem, ForecastModel, Fit]:
     ("shape", "share"), [("monthly", 0.3), ("weekly", 1.0), ("daily", 1.1), ("three_years", 1.0)]
 )
 def test_a_small_file_is_trained_and_its_growth_goes_on(shape, share):
-    """On all of validation, beside what 0.1.0 made of the same rows; `share` of its error."""
+    """On all of validation, compared with 0.1.0 on the same rows; `share` of its error."""
     make, horizon = shapes.SHAPES[shape]
     table = make(0)
     table.to_csv("own.csv", index=False)
@@ -607,7 +607,7 @@ def test_a_small_file_is_trained_and_its_growth_goes_on(shape, share):
     last = score(lambda b: b.past[:, -1:].expand(-1, horizon, -1), windows).mse
     year_ago = score(lambda b: b.past[:, -season:][:, :horizon], windows).mse
     assert error < min(last, year_ago)
-    # no first step is farther from the last value than the training rows ever went in one
+    # no first step is farther from the last value than the largest step of the training rows
     usual = table["value"][: problem.borders.train].pct_change().abs().max()
     batch, scaler = windows.batch(torch.arange(len(windows))), problem.schema.target_scaler
     with torch.inference_mode():
@@ -620,13 +620,13 @@ def test_a_small_file_is_trained_and_its_growth_goes_on(shape, share):
     ("shape", "most"), [("monthly", 1.1), ("weekly", 1.1), ("daily", 1.1), ("three_years", 1.55)]
 )
 def test_what_is_served_of_a_small_file_is_about_the_best_part(shape, most):
-    """The test error by that of the part that turns out best, the mean ratio of three series.
+    """The test error over that of the part that turns out best, as the mean ratio of three series.
 
-    1.1 is what we want; of 700 days, where eight windows stop training, we have 1.09. Of 36 months
-    we have 1.53: two windows stop training and five are the test, so which part is the best is not
-    to be known before. No simple rule is near 1.1 there, on these three series and on three others
+    The goal is 1.1. For 700 days, where eight windows stop training, it is 1.09. For 36 months
+    it is 1.53: two windows stop training and five are the test, so the best part cannot be known
+    beforehand. No simple rule is near 1.1 there, on these three series and on three others
     (seeds 10 to 12): as it is 1.53 and 1.35; without the network 1.85 and 1.28; with half its share
-    1.65 and 1.32; the part that stopping prefers 2.36 and 2.38; all kept parts evenly 2.13 and
+    1.65 and 1.32; the best part on the stopping half 2.36 and 2.38; all kept parts evenly 2.13 and
     1.28; the network alone 1.29 and 1.66.
     """
     make, horizon = shapes.SHAPES[shape]

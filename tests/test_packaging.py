@@ -45,13 +45,13 @@ def built(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def wheel(built):
-    """Made from the sdist alone, as `build` does."""
+    """The wheel, built from the sdist alone, as `build` does."""
     return built[1]
 
 
 @pytest.fixture(scope="module")
 def elsewhere(wheel, tmp_path_factory):
-    """The commands of an environment that has the wheel, and the dependencies from this one."""
+    """The commands of an environment with the wheel, and the dependencies of this one."""
     folder = tmp_path_factory.mktemp("elsewhere")
     venv.create(folder / "venv", with_pip=False, symlinks=True)
     site = Path(sysconfig.get_path("purelib", vars={"base": str(folder / "venv")}))
@@ -108,7 +108,7 @@ def test_an_index_takes_them_with_whole_addresses_in_the_long_description(built)
     pages = re.findall(r"\]\(([^)]*)\)", told.get_payload())
     assert any(each.startswith(f"{repository}/blob/v{told['Version']}/docs/") for each in pages)
     assert all(each.startswith(("https://", "http://", "#")) for each in pages)
-    for each in pages:  # what they point to is there
+    for each in pages:  # their targets exist
         _, inside, path = each.partition(f"/v{told['Version']}/")
         assert not inside or (ROOT / path.partition("#")[0]).exists(), each
 

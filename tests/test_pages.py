@@ -1,4 +1,4 @@
-"""What MLflow's pages show of a run; of a whole run in test_experiment.py."""
+"""What MLflow's pages show of a run; test_experiment.py tests it with a complete run."""
 
 import yaml
 

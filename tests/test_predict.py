@@ -133,7 +133,7 @@ class TestPredict:
         )
 
     def test_rows_that_no_part_reads_may_be_away(self):
-        """Whether they are there changes neither the forecast nor what is said."""
+        """Their presence changes neither the forecast nor the notices."""
         bundle = blended(warning(unsaved(calibrated=True)), cycle=0.5, last=0.5)
         forecaster = Predictor(bundle, "cpu")
         said = [], []
@@ -274,7 +274,7 @@ class TestQuantiles:
                 np.testing.assert_allclose(ahead[column + name], expected, rtol=1e-12)
 
     def test_they_are_wider_after_a_wilder_history_and_at_harder_hours(self, forecaster):
-        """Twelve rows do not hold two days: how far they lie from their mean."""
+        """Twelve rows do not make two days: then the distance from their mean counts."""
         bundle, phases = unsaved(calibrated=True), np.ones((24, 3))
         phases[13] = 3  # the second step after noon
         told = Conditions(24, phase_weights("h", 24), np.array([0.5, 1, 1]), phases)
@@ -406,7 +406,7 @@ def test_processes_with_other_threads_give_equal_bits(tmp_path):
 class TestLoad:
     @pytest.fixture
     def child(self, tmp_path, monkeypatch):
-        """Makes a shell script what is run in place of Python."""
+        """Run a shell script in place of Python."""
 
         def become(script):
             file = tmp_path / "python"

@@ -14,7 +14,7 @@ from tests import small
 
 @pytest.fixture(scope="module", autouse=True)
 def home(tmp_path_factory):
-    """A working directory of its own, where the data set `small` is known."""
+    """A separate working directory, where the data set `small` is known."""
     with small.at_home(tmp_path_factory.mktemp("home")) as folder:
         yield folder
 
@@ -28,7 +28,7 @@ class TestFindData:
 
     @pytest.fixture(autouse=True)
     def cards(self, monkeypatch):
-        """The real cards; of their data only vic_elec is here."""
+        """The real cards; of their data only vic_elec is available."""
         real = Path(problem.__file__).parent.parent / "data" / "cards"
         monkeypatch.setattr(resources, "cards", lambda: real)
         read = reader.read_card

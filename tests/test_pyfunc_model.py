@@ -27,7 +27,7 @@ def forecaster(request, tmp_path_factory):
 
 
 def log(ready, folder, home):
-    """The folder of the model that a forecaster is logged as."""
+    """The folder of the logged model of a forecaster."""
     config = load_dict({"track": {"uri": f"sqlite:///{home}/mlflow.db"}}, "the test")
     with track.start(config, "toy", {}) as run:
         forecast = ready.predict(ready.example)
@@ -50,7 +50,7 @@ def loaded(folder):
 
 @pytest.fixture(scope="module")
 def logged(forecaster, tmp_path_factory):
-    """A forecaster and the folder of the model that it was logged as."""
+    """A forecaster and the folder of its logged model."""
     ready, folder = forecaster
     return ready, log(ready, folder, tmp_path_factory.mktemp("store"))
 
@@ -108,7 +108,7 @@ def test_mistakes_are_explained(logged, model):
 
 @pytest.fixture(scope="module", params=["past", "wide, past", "all"])
 def kind(request, tmp_path_factory):
-    """A forecaster of some kind, and the model that it was logged as."""
+    """A forecaster of some kind, and its logged model."""
     folder = tmp_path_factory.mktemp("kind") / "bundle"
     ready = Predictor(make_bundle(folder, model="tokens", **KINDS[request.param]), "cpu")
     with loaded(log(ready, folder, tmp_path_factory.mktemp("store"))) as model:
@@ -133,7 +133,7 @@ def service(kind, tmp_path_factory):
 
 
 def tables(frame):
-    """A frame in each of the forms that a server of MLflow takes."""
+    """A frame in each of the forms that a server of MLflow accepts."""
     split = json.loads(frame.to_json(orient="split", index=False, date_format="iso"))
     records = [dict(zip(split["columns"], row, strict=True)) for row in split["data"]]
     columns = {name: [record[name] for record in records] for name in split["columns"]}
@@ -145,7 +145,7 @@ def tables(frame):
 
 
 def assert_equal(ours, theirs):
-    """Forecasts of two servers: names in their order and times are equal, numbers to 1e-5."""
+    """Check forecasts of two servers: names, their order and times are equal, numbers to 1e-5."""
     assert [list(row) for row in ours] == [list(row) for row in theirs]
     for our, their in zip(ours, theirs, strict=True):
         for name, value in their.items():
@@ -153,7 +153,7 @@ def assert_equal(ours, theirs):
 
 
 class TestKinds:
-    """Covariates, attributes and panels come as columns, what is missing as null."""
+    """Covariates, attributes and panels are sent as columns, missing values as null."""
 
     def test_its_example_is_forecast_as_by_the_bundle(self, kind):
         ready, model = kind

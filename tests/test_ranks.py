@@ -26,7 +26,7 @@ COUNT = 2
 
 
 def together(work: Any, folder: Path, *shared: Any, seconds: float = 60.0) -> dict[int, Any]:
-    """What `work(team, *shared)` returns on each of COUNT ranks, or what it fails with."""
+    """What `work(team, *shared)` returns on each of COUNT ranks, or the error."""
     given = (work, str(folder / "ranks"), seconds, shared)
     return dict(each(as_rank, given, range(COUNT), COUNT))
 
@@ -47,14 +47,14 @@ def as_rank(given: Any, rank: int) -> Any:
 
 
 def missing(windows: Windows) -> Windows:
-    """The same, a third of the values missing, most of them in the first rows."""
+    """The same with a third of the values missing, most of them in the first rows."""
     values = windows.values.clone()
     values[:100][torch.rand(100, 2, generator=torch.Generator().manual_seed(1)) < 0.6] = math.nan
     return replace(windows, values=values)
 
 
 def plain() -> Any:
-    """Without dropout, and without the draws of prob, which the parts of a step make one by one."""
+    """Without dropout, and without the draws of prob, which each part of a step repeats."""
     torch.manual_seed(0)
     full = AttentionChoice("full")
     plan = AttentionPlan(full, full)
@@ -75,7 +75,7 @@ CASES: dict[str, tuple[Any, dict[str, Any]]] = {
 
 
 def curve(build: Any, options: dict[str, Any], team: Team = ALONE) -> tuple[Any, Any]:
-    """The figures of each epoch of a training, and its weights."""
+    """The metrics of each epoch of a training, and its weights."""
     model, told = build(), []
     train(
         model, team=team, epochs=options.pop("epochs", 2), **options,
@@ -127,7 +127,7 @@ def test_windows_are_shared_without_loss_or_repetition(count: int) -> None:
 
 
 def counted(team: Team) -> tuple[list[int], list[int]]:
-    """The windows that a training takes, and those of its checks, as they are read."""
+    """The windows that a training reads, and those of its checks, in order."""
     taken: dict[Any, list[int]] = {False: [], True: []}
     batch = Windows.batch
 
@@ -187,7 +187,7 @@ def lost(team: Team, how: str) -> None:
 def diverging(team: Team) -> str:
     try:
         values = TRAIN.values.clone()
-        values[5] = 3e38  # of the first windows alone
+        values[5] = 3e38  # of the first windows only
         train(cycle(), replace(TRAIN, values=values), team=team, epochs=3, batch=60)
     except DivergedError as error:
         return str(error)

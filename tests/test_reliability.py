@@ -1,4 +1,4 @@
-"""What docs/reliability.md promises, with real processes and real signals.
+"""The promises of docs/reliability.md, with real processes and real signals.
 
 `.ci/long` asks for more of each: FORECASTER_KILLS=20 FORECASTER_SIGNALS=100, and for small disks
 of FORECASTER_DISKS KiB.
@@ -57,10 +57,10 @@ def start(home):
 
 @pytest.fixture(scope="module")
 def whole(start: Forked):
-    """The files of a training that nothing disturbed, and the seconds that one takes."""
+    """The files of an undisturbed training, and the seconds that it takes."""
     job = start.start(*TRAIN, "--force")
     assert job.wait() == 0, job.err
-    reference = contents(bundle_of(job))  # what a job has said is gone when the next one starts
+    reference = contents(bundle_of(job))  # the output of a job is gone when the next one starts
     begun = time.monotonic()
     job = start.start(*TRAIN, "--force", "--set", "seed=1")  # the first made the tracker's tables
     assert job.wait() == 0, job.err
@@ -107,7 +107,7 @@ class TestKilled:
             if number % 2:
                 time.sleep(moments.uniform(0.1, 1) * seconds)
                 kill(job)
-            else:  # in the midst of its training, and once more on the way
+            else:  # in the middle of its training, and once more later
                 for epoch in sorted(moments.sample(range(1, EPOCHS - 4), 2)):
                     job.reach(f"epoch {epoch}/")
                     time.sleep(moments.uniform(0, 0.2))
@@ -141,7 +141,7 @@ def rank(job: Job, number: int) -> int:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # MLflow's use of SQLAlchemy
 class TestTogether:
-    """Processes that train together have the loss curve of one, and end and go on together."""
+    """Processes that train together have the loss curve of one, and stop and continue together."""
 
     @pytest.mark.timeout(900)
     def test_one_dies_and_the_others_end_and_go_on(self, start, home):
@@ -182,7 +182,7 @@ class TestTogether:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # MLflow's use of SQLAlchemy
 class TestStopped:
-    """A signal at any moment ends a run in order."""
+    """A signal at any moment ends a run properly."""
 
     @pytest.mark.timeout(600 + 120 * SIGNALS)
     def test_it_ends_within_ten_seconds_and_goes_on(self, start, home, whole):
@@ -227,7 +227,7 @@ class TestStopped:
         assert contents(bundle_of(job)) == reference
 
 
-if DISKS:  # wants a system that lets users mount
+if DISKS:  # needs a system that lets users mount
 
     @pytest.mark.slow
     class TestFull:

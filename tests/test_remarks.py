@@ -149,7 +149,7 @@ class TestHistories:
 
 class TestFirstSteps:
     def test_healthy_ones_are_quiet(self, ranges: Ranges) -> None:
-        """A ridge regression, and even the mean with a cycle mean that knows no level."""
+        """A ridge regression, and even the mean with a cycle mean that ignores the level."""
         validation = windows(series(), BORDER, ROWS)
         batch = validation.batch(torch.arange(len(validation)))
         task = Task(2, (0, 1), PAST, PAST, HORIZON, 1, SEASON)

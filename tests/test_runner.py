@@ -23,7 +23,7 @@ TASK = Task(
 
 
 class Host(runner.Cuda):
-    """A GPU made of the processor: a graph repeats its call on the same memory."""
+    """A GPU simulated on the processor: a graph repeats its call on the same memory."""
 
     device = "cpu"
 
@@ -184,7 +184,7 @@ class TestNeverWaits:
         self, name: str, causal: bool, masked: bool, length: int,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:  # fmt: skip
-        """A tensor on "meta" takes the way of a GPU and has no values that could be looked at."""
+        """A tensor on "meta" takes the path of a GPU and has no values that could be read."""
         _allow_meta(monkeypatch)
         module = AttentionChoice(name).build(Place(32, 4, length, length)).eval().to("meta")
         x = torch.empty(3, length, 32, device="meta")
@@ -218,7 +218,7 @@ class TestNeverWaits:
 
 
 class NothingSent(torch.overrides.TorchFunctionMode):
-    """Refuses what would copy from Python to the device, for which the host waits."""
+    """Refuses copies from Python to the device, for which the host would wait."""
 
     def __torch_function__(self, function, types, arguments=(), options=None):  # type: ignore
         result = function(*arguments, **(options or {}))
@@ -239,7 +239,7 @@ class NothingSent(torch.overrides.TorchFunctionMode):
 
 
 def _allow_meta(monkeypatch: pytest.MonkeyPatch) -> None:
-    """torch.autocast knows no "meta"."""
+    """Allow "meta", which torch.autocast does not know."""
     monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())
 
 
@@ -354,7 +354,7 @@ class TestOnAGpu:
         np.testing.assert_allclose(together, np.concatenate(alone), rtol=1e-5, atol=1e-5)
 
     def test_what_breaks_the_device_is_told_from_other_failures(self) -> None:
-        """In a process of its own, which has no GPU afterwards."""
+        """In a separate process, which has no GPU afterwards."""
         done = subprocess.run(
             [sys.executable, "-c", BREAK], capture_output=True, text=True, check=True
         )

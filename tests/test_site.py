@@ -1,4 +1,4 @@
-"""The site that is made of docs/: nothing is missing in it, and it says what the code says."""
+"""The site that is built from docs/: nothing is missing in it, and it agrees with the code."""
 
 import re
 import subprocess
@@ -52,7 +52,7 @@ def test_the_readme_fits_on_two_screens():
 
 
 class TestTheAttentionOfYourOwn:
-    """That of docs/adding.md."""
+    """The attention of docs/adding.md."""
 
     @pytest.fixture
     def near(self):
@@ -129,7 +129,7 @@ def test_axe_finds_nothing(site, tab, width, scheme):
         for page in ("", "api/", "results/"):
             address = f"http://127.0.0.1:{server.server_port}/{page}"
             tab.open(address, width, scheme, READY)
-            tab.run("localStorage.clear()")  # where the theme keeps a scheme
+            tab.run("localStorage.clear()")  # where the theme stores a colour scheme
             shown = f"document.body?.dataset.mdColorScheme === '{SCHEMES[scheme]}'"
             tab.open(address, width, scheme, f"{READY} && {shown}")
             tab.wait("[...document.querySelectorAll('.md-code__nav')].every((n) => n.ariaLabel)")

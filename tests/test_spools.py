@@ -32,14 +32,14 @@ def numbers(spool):
 
 
 class Told:
-    """A tracker that keeps the numbers it is told, one at a time."""
+    """A tracker that keeps the numbers it is sent, one at a time."""
 
     def __init__(self, spool):
         self.spool, self.numbers = spool, []
         self.fails = self.hangs = False
 
     def __call__(self, advance):
-        lines = self.spool.left()  # first: a line that follows a fault is not told before it
+        lines = self.spool.left()  # first: a line that follows a failed one is not sent before it
         while self.hangs:
             time.sleep(0.01)
         if self.fails:
@@ -53,7 +53,7 @@ class Told:
 
 @pytest.fixture
 def told():
-    """What is told of a spool, and the thread that tells it."""
+    """What is sent of a spool, and the thread that sends it."""
     told = Told(begin())
     sender = Sender(told.spool, told)
     sender.start()
@@ -249,7 +249,7 @@ def test_a_signal_ends_a_wait_that_it_falls_into_and_no_later_one(told):
 
 
 class TestAbsent:
-    """A tracker that is not there yet, as one that starts beside the run."""
+    """A tracker that is not there yet, like one that starts together with the run."""
 
     @pytest.fixture
     def told(self):

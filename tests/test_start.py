@@ -31,7 +31,7 @@ def start(table: pd.DataFrame, *sets: str, horizon: int = 12) -> tuple[str, bool
 
 
 def noise() -> pd.DataFrame:
-    """Weeks of days about a level that stays."""
+    """Weeks of daily values around a constant level."""
     days = np.arange(400)
     values = np.sin(days * 2 * np.pi / 7) + np.random.default_rng(0).normal(0, 1, 400)
     return pd.DataFrame({"when": pd.date_range("2020", periods=400), "value": values})
@@ -84,7 +84,7 @@ def test_the_error_is_that_of_the_training_windows():
 
 
 def test_what_is_known_without_training_is_counted():
-    own = problem(shapes.monthly(), "model.prior=true", "window.past=18")  # half a cycle in two
+    own = problem(shapes.monthly(), "model.prior=true", "window.past=18")  # one and a half cycles
     task, windows = own.schema.task(*own.config.window.lengths()), own.training("cpu")
     model = own.build_model().eval()
     without = score(forecast_with(model), windows).mse

@@ -47,7 +47,7 @@ def uri(home):
 
 @pytest.fixture(autouse=True)
 def _store(uri, home, monkeypatch):
-    """The store that the user named; the working directory is elsewhere."""
+    """The store that the user named, with another working directory."""
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     monkeypatch.delenv("MLFLOW_REGISTRY_URI", raising=False)
     (home / "work").mkdir(exist_ok=True)
@@ -84,7 +84,7 @@ def tracked_at(uri):
 
 
 def points(client, run, key):
-    """Every value that the store has of a metric, as they lie there."""
+    """Every value of a metric in the store, in its order."""
     return sorted((each.step, each.value) for each in client.get_metric_history(run, key))
 
 
@@ -104,7 +104,7 @@ def command(*arguments, **environment):
     )
 
 
-# What a run remembers
+# What a run records
 
 
 def test_run_holds_what_it_is_given(client, forecaster):
@@ -192,7 +192,7 @@ def test_a_signal_while_a_run_is_made_ends_it_as_killed(home, client, monkeypatc
 
     def stopped(self, *limits, **how):
         found = settled(self, *limits, **how)
-        monkeypatch.setattr(spools.Sender, "settle", settled)  # a second one would end the tests
+        monkeypatch.setattr(spools.Sender, "settle", settled)  # a second signal would end the tests
         signal.raise_signal(signal.SIGTERM)
         return found
 
@@ -209,7 +209,7 @@ def test_a_signal_while_a_run_is_made_ends_it_as_killed(home, client, monkeypatc
 
 @pytest.mark.parametrize("error", [None, ValueError("of the training")])
 def test_a_store_that_refuses_fails_no_run(client, error, monkeypatch, tmp_path):
-    """A run that was deleted; brought back, it gets the rest."""
+    """The run was deleted; once restored, it gets the rest."""
     monkeypatch.chdir(tmp_path)
     said = []
 
@@ -350,7 +350,7 @@ def test_configured_address_comes_before_the_environment(uri, monkeypatch):
 
 
 def test_a_run_is_silent_and_needs_no_setting(tmp_path, monkeypatch):
-    """Also with a database still to be made, whose migrations MLflow likes to talk about."""
+    """Also with a database that does not exist yet, whose migrations MLflow would log."""
     monkeypatch.chdir(tmp_path)
     script = """
 from forecaster import track
@@ -445,7 +445,7 @@ def test_a_path_that_cannot_be_opened_fails_at_once(name, tmp_path, monkeypatch)
 
 @pytest.mark.timeout(180)
 def test_a_database_whose_making_was_killed_is_made_anew(tmp_path):
-    """MLflow alone could never open it again: a table is there already."""
+    """MLflow alone could never open it again, because a table exists already."""
     uri, beside = f"sqlite:///{tmp_path}/mlflow.db", tmp_path / ".mlflow.db.new"
     script = f"from forecaster import track; track._client({uri!r})"
     making = subprocess.Popen([sys.executable, "-c", script])
@@ -566,7 +566,7 @@ def test_where_to_look_later():
 
 
 def test_a_full_disk_while_a_model_is_built_is_an_error_of_the_disk(home, client, monkeypatch):
-    """MLflow says that the code could not be copied."""
+    """MLflow reports that the code could not be copied."""
 
     def full(*arguments: object, **options: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -628,7 +628,7 @@ LOCAL_AND_SHARED = pytest.mark.parametrize("shared", [False, True])
 
 @pytest.fixture
 def contest(logged, client, monkeypatch):
-    """Registers versions of a name of its own, in a store that may look like a server."""
+    """Registers versions under a new name, in a store that may look like a server."""
     with track.start(RunConfig(), "x", {}) as run:
 
         def register(name, error, task=TASK, shared=False):
@@ -640,7 +640,7 @@ def contest(logged, client, monkeypatch):
 
 
 def errors(mean):
-    """Of six stretches, some of them harder than others for every model."""
+    """The errors of six stretches, some of them harder than others for every model."""
     return [mean * factor for factor in (1, 2, 0.5, 1, 3, 0.25)]
 
 
@@ -708,7 +708,7 @@ def test_a_champion_without_errors_is_not_replaced(contest, client):
 @pytest.mark.parametrize("second", [0.4, 0.2])
 @pytest.mark.parametrize("moment", ["before it is set", "after it was read"])
 def test_runs_of_a_server_that_end_together(moment, second, contest, client, monkeypatch):
-    """Another run registers and challenges while the first one is between two of its calls."""
+    """Another run registers and challenges while the first is between two of its calls."""
     name = f"forecaster-race-{second}-{moment}".replace(" ", "-")
     contest(name, 0.5, shared=True)
     call = {
@@ -1055,7 +1055,7 @@ def test_a_server_keeps_runs_models_and_registrations(
 
 @pytest.mark.slow
 def test_the_slim_client_does_for_a_server(server, forecaster, home, tmp_path):
-    """MLflow without what its slim client lacks logs a model, registers it and fetches it."""
+    """MLflow with only the packages of its slim client logs, registers and fetches a model."""
     program = """
         from forecaster import track
         from forecaster.config import RunConfig
@@ -1101,7 +1101,7 @@ print(run.id)
 
 @pytest.mark.slow
 def test_requirements_cover_what_a_bundle_imports(home, forecaster):
-    """Whatever is imported to forecast comes with the requirements of the logged model."""
+    """Everything that a forecast imports is in the requirements of the logged model."""
     script = f"""
 import sys
 from importlib.metadata import packages_distributions
@@ -1136,5 +1136,5 @@ print(*sorted(seen), sep="\\n")
     given = command("-c", needed, *track.REQUIREMENTS).stdout.split()
     assert "torch" in imported
     names = {name.lower().replace("_", "-") for name in imported}
-    extra = {"forecaster", "tqdm"}  # torch takes tqdm where it is
+    extra = {"forecaster", "tqdm"}  # torch uses tqdm if it is installed
     assert names - set(given) <= extra

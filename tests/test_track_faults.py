@@ -1,6 +1,6 @@
-"""Runs beside a tracker that is slow, hangs, fails, dies and comes back: no point lost, none twice.
+"""Runs with a tracker that is slow, hangs, fails, dies and comes back: no point is lost or doubled.
 
-Between the runs and a real MLflow server stands a go-between that does what it is told.
+A proxy between the runs and a real MLflow server misbehaves on request.
 """
 
 import http.client
@@ -30,7 +30,7 @@ from tests.service.toy import HORIZON, make_bundle
 pytestmark = pytest.mark.slow
 
 STEP = 1.0
-"""No step may take longer, in seconds."""
+"""The most seconds that a step may take."""
 FAULTS = ("slow", "hang", "fail", "lose", "close")
 
 
@@ -77,10 +77,10 @@ class Server:
 
 
 class Between(ThreadingHTTPServer):
-    """Hands on what it is asked to a server, in its present `way`.
+    """Passes requests on to a server, in its current `way`.
 
-    "hand on", or "slow": three seconds late; "hang": no answer while that lasts; "fail": 500;
-    "lose": hands on and loses some answers, by default every third; "close": hangs up.
+    "hand on" only passes on; "slow": three seconds late; "hang": no answer; "fail": 500;
+    "lose": passes on and loses some answers, by default every third; "close": hangs up.
     """
 
     daemon_threads = True
@@ -93,7 +93,7 @@ class Between(ThreadingHTTPServer):
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     def handle_error(self, request, client_address):
-        """Whoever asked has gone."""
+        """The client has gone."""
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -169,7 +169,7 @@ def at(address):
 
 
 class Epochs:
-    """Reports one epoch after another, each in time."""
+    """Reports one epoch after another, each within the limit."""
 
     def __init__(self, run):
         self.run, self.count = run, 0
@@ -195,7 +195,7 @@ def only_model(client, run):
 
 
 def until_left_alone():
-    """Until a thread of this process, which hung, has let go of the run."""
+    """Wait until a hanging thread of this process has released the run."""
     deadline = time.monotonic() + 60
     while not spools.waiting():
         assert time.monotonic() < deadline
@@ -210,7 +210,7 @@ def only_run(client, name):
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_on_the_way(fault, server, between, client, monkeypatch):
-    """It begins well, then the fault comes, and goes before the end."""
+    """The fault begins during the run, and ends before the run does."""
     name = f"on-the-way-{fault}"
     monkeypatch.setattr(track, "LIMITS", ((60, 60, 99), (60, 120, 99), (60, 60, 99)))
     with track.start(at(between.address), name, {}) as run:
@@ -233,7 +233,7 @@ def test_a_fault_on_the_way(fault, server, between, client, monkeypatch):
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("fault", ["hang", "fail"])
 def test_a_fault_from_the_start_to_the_end(fault, between, client, monkeypatch, tmp_path):
-    """Training begins, ends, says what is left; then it is uploaded, with the model."""
+    """Training begins, ends, reports what is left; then the rest is uploaded, with the model."""
     name = f"all-the-time-{fault}"
     monkeypatch.setattr(track, "LIMITS", ((2, 2, 2), (3, 6, 2), (2, 2, 2)))
     forecaster = Predictor(make_bundle(tmp_path / "bundle"), "cpu")
@@ -274,7 +274,7 @@ def test_a_fault_from_the_start_to_the_end(fault, between, client, monkeypatch, 
 
 @pytest.mark.timeout(600)
 def test_each_answer_is_lost_once_while_all_is_uploaded(between, client, monkeypatch, tmp_path):
-    """Runs, models, versions and points are made once, though MLflow is told of them again."""
+    """Runs, models, versions and points are created once, though they are sent to MLflow again."""
     monkeypatch.setattr(track, "LIMITS", ((1, 1, 1), (1, 1, 1), (1, 1, 1)))
     forecaster = Predictor(make_bundle(tmp_path / "bundle"), "cpu")
     example = forecaster.example
@@ -284,7 +284,7 @@ def test_each_answer_is_lost_once_while_all_is_uploaded(between, client, monkeyp
         run.dataset("toy", "12", "/data/toy.csv")
         ahead = forecaster.predict(example)
         model = run.log_model(tmp_path / "bundle", "answers", example, ahead, HORIZON, {})
-        # a single file stands for the hundred of the model
+        # a single file represents the hundred files of the model
         keep_one_file(next(Path("runs").rglob("MLmodel")).parent)
         run.metrics({"test_mse": 0.5}, model)
         run.register(model, "forecaster-answers", [0.5] * 4, {})
@@ -367,7 +367,7 @@ def test_a_server_that_dies_and_comes_back(server, client, monkeypatch):
 
 @pytest.mark.timeout(600)
 def test_a_server_that_is_not_there_yet(server, client, monkeypatch, tmp_path):
-    """A run begins and ends before its server listens; then it is told and registered."""
+    """A run begins and ends before its server listens; then it is uploaded and registered."""
     forecaster = Predictor(make_bundle(tmp_path / "bundle"), "cpu")
     monkeypatch.setattr(track, "LIMITS", ((2, 2, 2), (120, 120, 3), (30, 30, 3)))
     server.kill()
@@ -406,7 +406,7 @@ with signals.heeding():
 
 
 def test_a_signal_while_the_end_waits_for_a_server():
-    """It ends the wait; what has ended stays FINISHED, for `forecaster sync` to tell."""
+    """It ends the wait; the finished run stays FINISHED, for `forecaster sync` to upload."""
     command = [sys.executable, "-c", WAITING, f"http://127.0.0.1:{free_port()}"]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) as child:
@@ -424,7 +424,7 @@ def test_a_signal_while_the_end_waits_for_a_server():
 
 @pytest.mark.timeout(600)
 def test_the_command_with_a_server_that_hangs(between, client, monkeypatch, tmp_path, capsys):
-    """A whole bundle, exit 0 and a sentence; then `forecaster sync`."""
+    """A complete bundle, exit status 0 and a sentence; then `forecaster sync`."""
     config = small.install(tmp_path, monkeypatch)
     monkeypatch.setattr(track, "LIMITS", ((2, 2, 2), (3, 6, 2), (2, 2, 2)))
 

@@ -1,4 +1,4 @@
-"""A search: what it tries, what it keeps, and that it goes on."""
+"""A search: what it tries, what it keeps, and how it continues."""
 
 import json
 from pathlib import Path
@@ -25,7 +25,7 @@ def _home(tmp_path):
 
 @pytest.fixture
 def judged(monkeypatch):
-    """Trials that take no time: the error is that of a rate of 0.001 and a width of 16."""
+    """Trials that take no time: the error is least for a rate of 0.001 and a width of 16."""
     asked: list[dict] = []
 
     def ask(self, config, seconds):

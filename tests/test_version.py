@@ -52,7 +52,7 @@ def test_the_citation_names_what_the_package_does():
     ],
 )
 def test_what_is_published_is_what_the_tag_names(tag, repository, dated, passes, tmp_path):
-    """The workflow was never run; its check runs here, on copies of the files that it reads."""
+    """The workflow has never run; its check runs here, on copies of the files that it reads."""
     workflow = yaml.safe_load((ROOT / ".github/workflows/publish.yml").read_text())
     (script,) = (
         step["run"]

@@ -35,7 +35,7 @@ cli.main()
 
 @pytest.fixture(scope="module")
 def packed():
-    """What traffic.txt.gz looks like: shares of time with a daily cycle, no header, no stamps."""
+    """A file like traffic.txt.gz: shares of time with a daily cycle, no header, no stamps."""
     random = np.random.default_rng(0)
     phase = np.arange(ROWS)[:, None] - random.integers(0, 24, COLUMNS)
     shares = 0.06 + 0.05 * np.sin(phase * np.pi / 12) + 0.01 * random.random((ROWS, COLUMNS))
@@ -57,7 +57,7 @@ def test_traffic_trains_and_forecasts_by_name(httpserver, packed, tmp_path):
     facts["split"] = {"rows": [8_000, 8_400, 8_800]}  # the floors of a full split take minutes
     (tmp_path / "cards").mkdir()
     (tmp_path / "cards/traffic.yaml").write_text(yaml.safe_dump(facts))
-    # Each in a process of its own, for its peak of memory.
+    # Each in a separate process, to measure its peak memory.
     environment = {
         **{key: value for key, value in os.environ.items() if not key.startswith("FORECASTER_")},
         "XDG_CACHE_HOME": str(tmp_path / "cache"),
@@ -80,7 +80,7 @@ def test_traffic_trains_and_forecasts_by_name(httpserver, packed, tmp_path):
     assert copies > 9_000
     assert peak < 3_000
 
-    # Again from the cache: the server has nothing more to give.
+    # Again from the cache: the server has no further file.
     [bundle] = (tmp_path / "runs").iterdir()
     forecaster("predict", "--model", str(bundle), "--output", "ahead.csv")
     ahead = pd.read_csv(tmp_path / "ahead.csv", parse_dates=["date"])

@@ -88,7 +88,7 @@ def test_never_a_dominated_one_whatever_the_budget(curves: Any) -> None:
 
 
 def test_between_lengths_along_powers(curves: Any) -> None:
-    """Time as the square, memory as the length: both are straight in log-log."""
+    """Time grows with the square, memory with the length: both are straight lines in log-log."""
     lengths = {n: {"full": (n**2 / 1e4, n / 10.0), "prob": (1.0, 0.0)} for n in (100, 400, 1600)}
     advice = advise(200, curves=curves(lengths))
     assert advice.between == (100, 400)
@@ -188,7 +188,7 @@ def test_a_gpu_that_is_not_here_is_another_machine(
 
 
 def test_curves_that_do_not_name_their_processor() -> None:
-    """Older ones have a sentence alone; no sentence decides which machine it was."""
+    """Older documents have only a sentence, which cannot identify the machine."""
     advice = advise(100, curves=RESULTS / "curves-1-threads.json")
     assert advice.choice is not None
     assert advice.same_machine is None

@@ -22,7 +22,7 @@ KNOWN = table({"prob": row(0.4, 15, **BEST), "full": row(0.45, 20), "linear": ro
 
 @pytest.fixture
 def ask(monkeypatch):
-    """The advice for facts, by tables that are what comes with the package."""
+    """The advice for facts, with these tables instead of those of the package."""
 
     def call(facts, *tables):
         monkeypatch.setattr(evidence, "known", lambda: tables)

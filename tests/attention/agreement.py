@@ -1,4 +1,4 @@
-"""Comparing a fast function with its slow definition, forward and backward."""
+"""Compare a fast function with its slow definition, forward and backward."""
 
 from collections.abc import Callable, Sequence
 
@@ -18,7 +18,7 @@ def inputs(
     dtype: torch.dtype = torch.float64,
     seed: int = 0,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Random q, k, v that want gradients, laid out as heads split from (B, L, H*E)."""
+    """Random q, k, v that require gradients, laid out as heads split from (B, L, H*E)."""
     generator = torch.Generator().manual_seed(seed)
 
     def draw(length: int, size: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""How much memory a call takes, as the kernel of Linux sees it."""
+"""How much memory a call takes, as the Linux kernel counts it."""
 
 import ctypes
 from collections.abc import Callable
@@ -6,11 +6,11 @@ from pathlib import Path
 
 
 def peak_mib(call: Callable[[], None]) -> float:
-    """How far the resident memory rises above its present state while `call` runs."""
+    """How far the resident memory rises above its current size while `call` runs."""
     ctypes.CDLL(None).malloc_trim(
         0
-    )  # what earlier calls left behind would hide what this one takes
-    Path("/proc/self/clear_refs").write_text("5")  # forget the earlier peak
+    )  # memory left over from earlier calls would hide what this one takes
+    Path("/proc/self/clear_refs").write_text("5")  # reset the peak
     before = _status("VmRSS")
     call()
     return (_status("VmHWM") - before) / 1024

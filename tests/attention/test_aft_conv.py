@@ -99,7 +99,7 @@ def test_a_causal_window_may_be_even(
 @both
 @pytest.mark.parametrize("length", [128, 129, 161])
 def test_lengths_around_the_real_tiles(length: int, causal: bool) -> None:
-    """Short enough for one softmax over scores with the kernel spread out."""
+    """Short enough for one softmax over scores with the kernel expanded."""
     low = -32 if causal else -16
     offset = torch.arange(length) - torch.arange(length)[:, None]
     outside = (offset < low) | (offset > low + 32)
@@ -116,7 +116,7 @@ def test_lengths_around_the_real_tiles(length: int, causal: bool) -> None:
 
 
 def steep(kind: str, length: int) -> Tensor:
-    """Keys (1, 2, length, 1) that a single shift cannot serve."""
+    """Keys (1, 2, length, 1) for which a single shift is not enough."""
     ramp = torch.linspace(-50, 50, length)
     keys = {
         "uniform": 100 * torch.rand(length, generator=torch.Generator().manual_seed(3)) - 50,

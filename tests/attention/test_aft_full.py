@@ -30,7 +30,7 @@ each_type = pytest.mark.parametrize(
 def biases(
     form: str, queries: int, keys: int, dtype: torch.dtype = torch.float64, size: float = 1.0
 ) -> tuple[Tensor, ...]:
-    """w of the dense forms, u and p of the pair."""
+    """w of the dense forms, u and p of the factorised form."""
     shapes = {
         "dense": [(queries, keys)],
         "by head": [(2, queries, keys)],
@@ -121,7 +121,7 @@ def test_only_rows_that_need_it_are_done_again(monkeypatch: pytest.MonkeyPatch) 
     assert ranges == [(0, 16)]
     ranges.clear()
     k = k.detach()
-    k[:, :, 0] = -60.0  # only the first row would be lost beside the others
+    k[:, :, 0] = -60.0  # only the first row would underflow relative to the others
     aft_attention(q, k, v, bias, causal=True)
     assert set(ranges) == {(0, 16), (8, 16), (0, 8), (4, 8), (0, 4), (2, 4), (0, 2), (1, 2), (0, 1)}
 

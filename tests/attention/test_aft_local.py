@@ -16,7 +16,7 @@ MASK = torch.stack([torch.arange(13) % 3 > 0, torch.arange(13) > 10, torch.zeros
 
 both = pytest.mark.parametrize("causal", [False, True])
 tiled_or_dense = pytest.mark.parametrize("tile", [None, 4], ids=["dense", "tiled"])
-# How far exponents may reach below 0 in float32 and float64 decides which way m is computed.
+# The range of exponents below 0 in float32 and float64 decides how m is computed.
 WAYS = {"float32": (80.0, 700.0), "float64": (0.0, 700.0), "softmax": (0.0, 0.0)}
 
 
@@ -92,7 +92,7 @@ def test_lengths_around_tiles_and_windows(
 @both
 @pytest.mark.parametrize("length", [127, 128, 129, 161])
 def test_lengths_around_the_real_tiles(length: int, causal: bool) -> None:
-    """Short enough for a dense softmax with the biases spread out."""
+    """Short enough for a dense softmax with the biases expanded."""
     q, k, v = inputs(1, 2, length, length, width=3)
     offset = torch.arange(length) - torch.arange(length)[:, None]
     column = (offset + 31).clamp(0, 62)
@@ -145,7 +145,7 @@ def test_every_way_gives_the_same(
 
 
 def steep(kind: str, length: int) -> Tensor:
-    """Keys (1, 1, length, 3) that a single shift cannot serve."""
+    """Keys (1, 1, length, 3) for which a single shift is not enough."""
     ramp = torch.linspace(-50, 50, length).double()
     generator = torch.Generator().manual_seed(3)
     keys = {

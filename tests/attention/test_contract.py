@@ -1,4 +1,4 @@
-"""What every attention of the table promises, at unequal prime sizes."""
+"""The contract of every attention in the table, tested at unequal prime sizes."""
 
 import inspect
 import sys
@@ -43,7 +43,7 @@ every_cross = pytest.mark.parametrize("name", [n for n in ATTENTIONS if n not in
 every_self_only = pytest.mark.parametrize("name", sorted(SELF_ONLY))
 # They grow with the sixth power of their input, whose gradient is then too large for float16.
 GROWS_STEEPLY = {"gau", "flash"}
-# They add the projected query to what they attended to.
+# They add the projected query to the attended values.
 HAS_RESIDUAL = {"fastformer"}
 every_bare = pytest.mark.parametrize("name", [n for n in ATTENTIONS if n not in HAS_RESIDUAL])
 
@@ -56,7 +56,7 @@ def build(
     module = AttentionChoice(name, OPTIONS.get(name, {})).build(place).eval()
     for child in module.modules():
         if isinstance(child, nn.Linear) and child.bias is not None:
-            nn.init.zeros_(child.bias)  # so that an output row of zeros is seen as such
+            nn.init.zeros_(child.bias)  # so that an output row of zeros is noticed
     return module
 
 
@@ -65,7 +65,7 @@ def series(batch: int = BATCH, length: int = QUERIES, seed: int = 1) -> Tensor:
 
 
 def real(*counts: int, length: int = QUERIES) -> Tensor:
-    """A key mask of right-padded series with so many real steps each."""
+    """A key mask of right-padded series with these numbers of real steps."""
     return torch.arange(length) < torch.tensor(counts)[:, None]
 
 
@@ -303,7 +303,7 @@ def test_says_where_it_comes_from_and_what_it_costs(name: str) -> None:
 
 @every
 def test_its_weights_depend_on_what_it_says(name: str) -> None:
-    """Weights that are the same for every series make of the module an affine map."""
+    """A module whose weights are the same for every series is an affine map."""
     module, x, y = build(name).double(), series().double(), series(seed=2).double()
     with torch.no_grad():
         bend = module(x + y) - module(x) - module(y) + module(torch.zeros_like(x))
@@ -332,7 +332,7 @@ def test_runs_in_inference_mode(name: str) -> None:
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
-@pytest.mark.parametrize("name", [name for name in CORES if name != "static"])  # which stays short
+@pytest.mark.parametrize("name", [name for name in CORES if name != "static"])  # it stays short
 @pytest.mark.parametrize("causal", [False, True])
 def test_long_series_take_far_less_than_the_matrix_of_scores(name: str, causal: bool) -> None:
     def run(length: int) -> None:

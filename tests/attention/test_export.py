@@ -1,4 +1,4 @@
-"""What `About.no_export` declares is what torch.export and ONNX do."""
+"""`About.no_export` agrees with what torch.export and ONNX do."""
 
 import subprocess
 import sys
@@ -90,7 +90,7 @@ for name in sys.argv[1:]:
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_what_is_said_to_be_exported_is() -> None:
-    """By torch.export and by ONNX Runtime, short and long, masked or not, for any batch."""
+    """With torch.export and ONNX Runtime, short and long, masked or not, for any batch."""
     run = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", PROGRAM, *ATTENTIONS],
         capture_output=True, text=True, check=False,

@@ -23,7 +23,7 @@ either_path = pytest.mark.parametrize("tiled", [False, True], ids=["masked", "ti
 
 
 def take(tiled: bool, monkeypatch: pytest.MonkeyPatch, rows: int = 8) -> None:
-    """One masked call, or tiles, in which few causal queries read summaries together."""
+    """One masked call, or small tiles of causal queries that read summaries."""
     monkeypatch.setattr(fixed, "_SHORT", 0 if tiled else 10**6)
     monkeypatch.setattr(fixed, "_ROWS", rows)
 

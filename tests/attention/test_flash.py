@@ -129,7 +129,7 @@ def test_half_precision_is_near_the_truth(dtype: torch.dtype, causal: bool) -> N
 
 
 def test_the_linear_path_is_summed_in_float32() -> None:
-    ones = torch.ones(1, 1, 4096, 1, dtype=torch.bfloat16)  # bfloat16 counts to 256
+    ones = torch.ones(1, 1, 4096, 1, dtype=torch.bfloat16)  # bfloat16 is exact up to 256
     out = mixed_chunk_attention(0 * ones, ones, ones, ones, ones, linear_scale=1.0)
     assert (out == 4096).all()
 

@@ -1,4 +1,4 @@
-"""The same numbers on a GPU as on a CPU (TF32 off, as torch has it by default)."""
+"""A GPU gives the same numbers as a CPU (TF32 off, the default of torch)."""
 
 import copy
 
@@ -44,7 +44,7 @@ def test_training_runs_on_a_gpu(name: str) -> None:
 @pytest.mark.parametrize("name", ["logsparse", "strided", "fixed"])
 @pytest.mark.parametrize("causal", [False, True])
 def test_long_patterns_equal_those_of_a_cpu(name: str, causal: bool) -> None:
-    """Long enough for FlexAttention, with heads of a width that it has kernels for."""
+    """Long enough for FlexAttention, with a width of heads for which it has kernels."""
     torch.manual_seed(0)
     here = AttentionChoice(name).build(Place(32, 2, 2500, 2500)).eval()
     there = copy.deepcopy(here).cuda()

@@ -38,7 +38,7 @@ both_directions = pytest.mark.parametrize("causal", [True, False])
 
 @pytest.fixture
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """One masked call, or what long series take: tiles (small ones, 3 at a time) and slices."""
+    """One masked call, or the way of long series: tiles (small ones, 3 at a time) and slices."""
     if request.param == "tiles":
         small = {"_BLOCK": 4, "_TALLEST": 8, "_SLICE": 1}
         by_machine = {"_DENSE": 0, "_CHUNK": 3 * (3 * 2 * 3) * 4}
@@ -77,7 +77,7 @@ def module(length: int = 23, **options: Any) -> LogSparseAttention:
     ("length", "sub_len", "local_len", "distances"),
     [
         (1, None, None, [0]),
-        (10, None, 1, [0, 1, 2, 4, 8]),  # the plain set of the paper
+        (10, None, 1, [0, 1, 2, 4, 8]),  # the basic set of the paper
         (10, None, 3, [0, 1, 2, 3, 4, 6]),
         (12, 4, 1, [0, 1, 2, 4, 5, 6, 8, 9, 10]),
         (12, 5, 2, [0, 1, 2, 3, 5, 6, 7, 8, 10, 11]),

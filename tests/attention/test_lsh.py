@@ -129,7 +129,7 @@ def test_one_chunk_is_full_attention_among_others(causal: bool) -> None:
     hidden = torch.eye(9) > 0
     if causal:
         hidden = hidden | (torch.ones(9, 9).triu(1) > 0)
-        hidden[0, 0] = False  # the first sees itself, there being nothing else
+        hidden[0, 0] = False  # the first sees itself, because there is nothing else
     want = scores.masked_fill(hidden, -torch.inf).softmax(3) @ v
     torch.testing.assert_close(lsh_attention(q, v, bucket_size=9, causal=causal), want)
     different = lsh_attention(q, v, bucket_size=2, causal=causal)
@@ -189,7 +189,7 @@ def test_ties_fall_to_the_first_bucket() -> None:
 def test_buckets_do_not_depend_on_the_batch() -> None:
     x = torch.randn(19, 97, 2, 24, generator=torch.Generator().manual_seed(0)).transpose(1, 2)
     rotations = draw_rotations(2, 24, 3, 5, seed=0)
-    rotations[..., 1] = rotations[..., 0] * (1 + 1e-7)  # so that many hashes are near ties
+    rotations[..., 1] = rotations[..., 0] * (1 + 1e-7)  # so that many hashes are nearly tied
     together = lsh_buckets(x, rotations, 10)
     assert all(
         torch.equal(together[b : b + 1], lsh_buckets(x[b : b + 1], rotations, 10))

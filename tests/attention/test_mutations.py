@@ -1,5 +1,5 @@
-"""The tests of this folder turn red when what matters is removed: each case breaks one thing in a
-copy of the library and runs them there."""
+"""The tests of this folder fail when something essential is removed: each case breaks one thing in
+a copy of the library and runs them there."""
 
 import os
 import shutil

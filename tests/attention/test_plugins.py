@@ -1,4 +1,4 @@
-"""A small package of somebody else's, installed beside ours."""
+"""A small package by another author, installed beside ours."""
 
 import subprocess
 import sys
@@ -111,7 +111,7 @@ def test_a_caller_may_keep_others_out() -> None:
     with allowing(["other"]):
         with pytest.raises(UsageError, match="allow it with FORECASTER_ATTENTIONS=shifted"):
             load(flags={"attn": "shifted"})
-        with ThreadPoolExecutor() as another:  # nobody else is bound by it
+        with ThreadPoolExecutor() as another:  # it does not apply to other code
             config = another.submit(load, flags={"attn": "wrong-kind"})
             assert "must be a class derived from" in str(config.exception())
         with allowing(["shifted"]):

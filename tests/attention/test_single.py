@@ -19,7 +19,7 @@ MASK = torch.tensor([[True, True, False, True, True, False, True], [False] * 7])
 
 
 def module(dtype: torch.dtype = torch.float64, **place: Any) -> SingleHeadAttention:
-    """With gates, norm and biases moved away from where they start."""
+    """With gates, norm and biases changed from their initial values."""
     torch.manual_seed(0)
     attention = SingleHeadAttention(Place(6, 2, 7, 7, **place))
     for parameter in attention.parameters():

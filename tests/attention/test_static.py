@@ -109,7 +109,7 @@ def test_equal_scores_make_mean_attention(causal: bool) -> None:
 
 @both
 def test_is_full_attention_to_scores_that_hang_on_positions_alone(causal: bool) -> None:
-    """Queries and keys that are the same for every series leave a matrix of positions."""
+    """With the same queries and keys for every series, the scores depend on positions alone."""
     q, k, v = inputs(1, queries=6, keys=6)
     scores = 3**-0.5 * torch.einsum("bhle,bhse->hls", q, k)
     A = scores.exp().expm1().log()  # softplus(A) = e^scores
@@ -204,7 +204,7 @@ def test_learns_all_it_owns() -> None:
 
 
 def test_learns_which_positions_matter() -> None:
-    """The step three back, which `mean` cannot tell from the others."""
+    """The step three back, which `mean` cannot distinguish from the others."""
     attention = StaticAttention(Place(4, 2, 12, 12))
     optimiser = torch.optim.Adam(attention.parameters(), lr=0.03)
     generator = torch.Generator().manual_seed(0)
@@ -226,7 +226,7 @@ def test_says_what_it_amounts_to() -> None:
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 @both
 def test_a_batch_shares_its_weights(causal: bool) -> None:
-    """Never a matrix for each of 16 series: forward, backward and A itself take five in all."""
+    """There is never a matrix for each of 16 series: forward, backward and A need five in all."""
 
     def run(length: int) -> None:
         v = torch.randn(16, 1, length, 4, requires_grad=True)

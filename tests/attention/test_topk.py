@@ -15,7 +15,7 @@ from .naive import topk as slow
 # 13 steps: some hidden, all but two hidden (fewer than are kept), all hidden.
 MASK = torch.stack([torch.arange(13) % 4 > 0, torch.arange(13) > 10, torch.zeros(13) > 0])
 
-# The ways to select, made to work at the lengths of these tests.
+# The ways to select, made to apply at the lengths of these tests.
 PATHS: dict[str, dict[str, int]] = {
     "marks": {"_SHORT": 10**6},
     "topk": {"_SHORT": 0},

@@ -1,4 +1,4 @@
-"""What is measured is what the functions do, and what could not be measured is said."""
+"""Measurements are of the functions themselves, and what could not be measured is reported."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Every function gets what it takes, and all of it has a gradient."""
+"""Every function gets the tensors that it takes, and all of them get a gradient."""
 
 import pytest
 import torch
@@ -28,7 +28,7 @@ class TestCores:
     @every
     @pytest.mark.parametrize("causal", [False, True])
     def test_a_call_reaches_every_tensor(self, name: str, causal: bool) -> None:
-        options = {"flash": {"chunk_size": 5}}  # with one chunk nothing goes across
+        options = {"flash": {"chunk_size": 5}}  # with one chunk nothing passes between chunks
         function, tensors = CORES[name].build(*inputs(), draw, **options.get(name, {}))
         leaves = {key: x.detach().requires_grad_() for key, x in tensors.items()}
         out = function(**leaves, causal=causal)

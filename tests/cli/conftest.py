@@ -24,9 +24,9 @@ def _alone(tmp_path, monkeypatch):
 
 @pytest.fixture
 def run(monkeypatch, capsys):
-    """Run the command in this process: its exit status, stdout and stderr."""
+    """Run the command in this process; returns its exit status, stdout and stderr."""
 
-    monkeypatch.setattr(cli, "leave", sys.exit)  # of this command, and not of the tests
+    monkeypatch.setattr(cli, "leave", sys.exit)  # those of this command, not of the tests
 
     def call(*arguments):
         monkeypatch.setattr(sys, "argv", ["forecaster", *map(str, arguments)])

@@ -44,7 +44,7 @@ COMMANDS = [
 
 
 def child(program, *arguments, **options):
-    """Run a Python program in a process of its own."""
+    """Run a Python program in a separate process."""
     command = [sys.executable, "-c", textwrap.dedent(program), *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False, **options)
 
@@ -111,7 +111,7 @@ class TestHelp:
 
 
 class TestMistakes:
-    """One line that helps on stderr, nothing on stdout, no traceback, and the right status."""
+    """One helpful line on stderr, nothing on stdout, no traceback, and the right status."""
 
     def check(self, outcome, status, *words):
         got, out, err = outcome
@@ -216,7 +216,7 @@ class TestMistakes:
 
 
 class TestWrongNames:
-    """What is misspelt is said before anything heavy is imported."""
+    """A misspelt name is reported before anything heavy is imported."""
 
     @pytest.mark.parametrize(
         ("arguments", "words"),
@@ -279,7 +279,7 @@ def test_too_little_memory_is_no_defect(error, run, monkeypatch):
 
 
 class TestDefects:
-    """What nobody foresaw."""
+    """Unexpected exceptions."""
 
     @pytest.fixture(autouse=True)
     def _broken(self, monkeypatch):

@@ -1,6 +1,6 @@
-"""Nothing that a user can cause ends as a defect: options, files and bundles changed at random.
+"""No user input ends as a defect: options, files and bundles are changed at random.
 
-FORECASTER_TRIES (40) is how many changes of each kind are tried.
+FORECASTER_TRIES (40) sets how many changes of each kind are tried.
 """
 
 import json
@@ -43,7 +43,7 @@ pytestmark = [
 
 
 def replaced(document, chance):
-    """The document with one value anywhere in it replaced or left out."""
+    """The document with one value anywhere in it replaced or removed."""
     if isinstance(document, dict) and document and chance.random() < 0.85:
         key = chance.choice(list(document))
         if chance.random() < 0.1:
@@ -56,7 +56,7 @@ def replaced(document, chance):
 
 
 def mangled(text, chance):
-    """The text with some characters replaced, left out or put in."""
+    """The text with some characters replaced, removed or inserted."""
     for _ in range(chance.choice([1, 1, 2, 5])):
         at, length = chance.randrange(len(text) + 1), chance.choice([0, 1, 1, 5, 50])
         text = text[:at] + chance.choice(CUTS) + text[at + length :]

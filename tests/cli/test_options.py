@@ -7,7 +7,7 @@ from forecaster.flags import FLAGS, option
 
 
 def options(*words):
-    """The options of a command: as people type them, with their help."""
+    """The options of a command as they are typed, with their help."""
     command = typer.main.get_command(cli.app)
     for word in words:
         command = command.commands[word]

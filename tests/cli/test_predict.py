@@ -59,7 +59,7 @@ class TestPredict:
         make_bundle(tmp_path / "ahead", **KINDS["ahead"])
         table = pd.DataFrame({"time": pd.date_range("2026-01-01", periods=30, freq="h")})
         table[["load", "holiday", "target"]] = 1.0 + np.arange(90).reshape(30, 3) % 7
-        table.to_csv(tmp_path / "a.csv", index=False)  # without rows for what is known ahead
+        table.to_csv(tmp_path / "a.csv", index=False)  # without rows for future covariates
         table.loc[24:, "load"] = np.nan
         table.to_csv(tmp_path / "b.csv", index=False)
         arguments = ("predict", "--model", tmp_path / "ahead", "--input", tmp_path / "?.csv")

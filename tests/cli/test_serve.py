@@ -13,7 +13,7 @@ from tests.service.toy import Registry
 class TestServe:
     @pytest.fixture(autouse=True)
     def served(self, monkeypatch):
-        """What uvicorn would have been called with."""
+        """The arguments that uvicorn would have been called with."""
         calls = []
         monkeypatch.setenv("FORECASTER_MODEL", "")
         monkeypatch.setenv("FORECASTER_DEVICE", "auto")
@@ -22,7 +22,7 @@ class TestServe:
 
     @pytest.fixture(autouse=True)
     def registry(self, monkeypatch, folder):
-        """What knows the models `m`, `a` and `b/7`."""
+        """A registry that knows the models `m`, `a` and `b/7`."""
         registry = Registry()
         for name in ("m", "a", "b/7"):
             registry.put(name, folder, name=name)
@@ -69,7 +69,7 @@ class TestServe:
     def test_a_model_that_is_looked_for_again(
         self, served, port, run, registry, monkeypatch, folder
     ):
-        """While nobody can tell, and where the environment names it."""
+        """While the registry cannot answer, and where the environment names the model."""
         registry.away = True
         assert run("serve", "--model", folder, "--port", port)[0] == 0
         status, _, err = run("serve", "--model", "nope", "--port", port)

@@ -12,7 +12,7 @@ UNDER_WAY = Synced("toy-3", "", "", under_way=True)
 
 @pytest.fixture
 def synced(monkeypatch):
-    """What the tracker makes of the names that it is asked for."""
+    """The tracker's result for the names that it is asked for."""
     asked, found = [], []
 
     def sync(names):

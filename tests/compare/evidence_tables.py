@@ -1,4 +1,4 @@
-"""Tables that nobody measured."""
+"""Made-up tables."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ CONTROLS = {"none": row(0.5, 10.0), "static": row(0.45, 9.0)}
 
 
 def table(rows: dict[str, Any], /, **changes: Any) -> Table:
-    """One with both controls, of the grid `known` unless something else is said."""
+    """A table with both controls, of the grid `known` unless another is given."""
     values = {
         "grid": "known", "data": "epf-NP", "horizon": 24, "regime": "encoder", "linear": True,
         "tokens": 168, "seeds": 3, "floor": "ridge", "floor_mse": 0.4, "together": None,

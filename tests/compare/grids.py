@@ -1,4 +1,4 @@
-"""A tiny grid over the generated data set `small`, and cells that nobody trained."""
+"""A tiny grid over the generated data set `small`, and untrained cells."""
 
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ def small_grid(name: str = "toy", **changes: Any) -> Grid:
 
 
 def finished(folder: Path, errors: Any, **facts: Any) -> Finished:
-    """A cell with these errors of its windows."""
+    """A finished cell with these errors of its windows."""
     errors = np.asarray(errors, dtype=np.float64)
     known: dict[str, Any] = {
         "attn": "prob", "data": "small", "horizon": 2, "regime": "few", "linear": False, "seed": 0,

@@ -56,7 +56,7 @@ def test_facts(done, grid):
 
 
 def test_it_is_what_the_evaluation_says(done, grid):
-    """Every test window, the floors, and the weights that were kept."""
+    """With every test window, the floors, and the weights that were kept."""
     cell = cell_named(grid, "full-5-few-linear-s0")
     problem = make_problem(cell.config, grid.data["small"])
     model = problem.build_model()
@@ -88,7 +88,7 @@ def test_it_can_be_repeated(done, grid, shared, tmp_path):
 
 
 def test_full_against_full_ties(done, grid, shared):
-    """The same type with another seed is no measurable difference; with the same one, none."""
+    """The same type with another seed does not differ measurably; with the same one, not at all."""
     other = train(shared, cell_named(grid, "full-5-few-linear-s1"))
     assert other.facts["mse"] != done.facts["mse"]
     renamed = Finished(other.folder, {**other.facts, "seed": 0})

@@ -240,7 +240,7 @@ def test_a_text_decides_nothing(home, monkeypatch):
 @pytest.mark.data
 @pytest.mark.parametrize("file", PACKAGED, ids=lambda path: path.stem)
 def test_the_packaged_grids(file, monkeypatch):
-    """Each trains what it names within the budget, and no type comes out as full there."""
+    """Each trains the types that it names within the budget, and no type amounts to full there."""
     cards = Path(resources.__file__).parent.parent / "data" / "cards"
     monkeypatch.setattr(resources, "cards", lambda: cards)
     monkeypatch.setenv("FORECASTER_DATA", DATA)

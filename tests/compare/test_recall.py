@@ -1,4 +1,4 @@
-"""The instrument sees what attention is for: a value that has to be looked up."""
+"""The measurement detects what attention is for: looking up a value."""
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ from forecaster.compare.recall import LIMITS
 
 
 def small_recall(length, **changes):
-    """The grid `recall` at one length, one seed and the references alone."""
+    """The grid `recall` at one length, with one seed and only the references."""
     name, values = read("recall")
     said = {"data": [f"recall-{length}"], "attn": [], "seeds": 1} | changes
     return resolve(name, define(values | said, {}, "the test"))
@@ -40,7 +40,7 @@ def test_full_attention_looks_values_up_and_the_controls_cannot(tmp_path):
 
 
 def weights(call, tensors):
-    """How the last output hangs on each value, (S, E), feature by feature."""
+    """How the last output depends on each value, (S, E), feature by feature."""
     drawn = {**tensors, "v": tensors["v"].clone().requires_grad_()}
     torch.manual_seed(0)
     out = call(causal=False, **drawn)

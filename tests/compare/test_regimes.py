@@ -28,7 +28,7 @@ def alike(**changes):
 
 @pytest.fixture
 def measured(monkeypatch):
-    """Make these tables what comes with the package."""
+    """Use these tables instead of those of the package."""
     return lambda *tables: monkeypatch.setattr(evidence, "known", lambda: tables)
 
 
@@ -105,7 +105,7 @@ def test_the_grid_to_compare_with_is_one_that_there_is(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("place", PLACES, ids=str)
 def test_a_recipe_is_a_configuration(place):
-    """With the tokens of the place, and the type where it stands."""
+    """With the tokens of the place, and the type in that place."""
     copied = recipe(place, "full")
     config = load("own", copied.sets, {"attn": copied.attn, "data": "mine.csv"}).config
     protocol = read(place.grid)[1]["protocol"]
@@ -131,7 +131,7 @@ def test_the_recipe_of_a_place_in_words():
 
 
 def test_every_measured_place_has_its_recipe():
-    """A grid that comes with the package and its file go together."""
+    """Every grid of the package has its file, and the reverse."""
     named = {grid for regime in REGIMES.values() for grid in regime.grids}
     for found in evidence.known():
         for attn in found.types if found.place.grid in named else ():

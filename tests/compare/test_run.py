@@ -22,7 +22,7 @@ CELLS = 13  # full and the controls; few with and without linear path, many with
 
 @pytest.fixture
 def here(home, tmp_path, monkeypatch):
-    """A folder of its own, and cells that are run in this process."""
+    """A separate folder, and cells that run in this process."""
 
     def each(work, shared, items, processes):
         for item in items:
@@ -183,7 +183,7 @@ class TestTracking:
         assert outcome.ui_command.startswith("mlflow ui")
 
     def test_what_was_not_tracked_is_caught_up_with(self, runs):
-        """Without a tracker, then with it and failing cells, then all."""
+        """First without a tracker, then with one and failing cells, then with all cells."""
         grid = small_grid()
         short = {cell.name: replace(cell, steps=1) for cell in grid.cells}
         some = [cell if i < 2 else short[cell.name] for i, cell in enumerate(grid.cells)]
@@ -274,7 +274,7 @@ class TestProcesses:
 
     @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
     def test_after_a_signal_only_what_is_missing_is_run(self, home, tmp_path, monkeypatch, number):
-        """Stopped in the middle, no half a cell is left, and finished ones are not run again."""
+        """A stop in the middle leaves no half-finished cell; finished ones are not run again."""
         (tmp_path / "small.yaml").write_text((home / "small.yaml").read_text())
         monkeypatch.chdir(tmp_path)
         code = (
@@ -296,7 +296,7 @@ class TestProcesses:
             time.sleep(0.05)
         process.send_signal(number)
         process.wait()
-        time.sleep(5)  # its worker ends the cell it has, and then itself
+        time.sleep(5)  # its worker finishes its cell, and then ends
         before = {
             cell.folder.name: cell.facts["seconds"] for cell in compare.finished(cells.parent)
         }

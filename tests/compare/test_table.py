@@ -77,7 +77,7 @@ TYPES = ("full", "prob", "logsparse", "lsh", "strided", "fixed", "topk", "none")
 
 
 def found(folder, random, trials, **means):
-    """For each trial the comparisons with `none`, by type."""
+    """The comparisons with `none` in each trial, by type."""
     for trial in range(trials):
         cells = pairs(folder / str(trial), random, dict.fromkeys(TYPES, 0.0) | means)
         rows = by_attention(table.rows(cells))
@@ -85,7 +85,7 @@ def found(folder, random, trials, **means):
 
 
 def test_a_family_of_ties_seldom_has_any_other_verdict(tmp_path):
-    """Holm's correction: 5 % of the families at most, where without it a third have one."""
+    """With Holm's correction at most 5 % of the families have one, without it a third."""
     plain = corrected = 0
     for family in found(tmp_path, np.random.default_rng(3), 100):
         verdicts = {each["verdict"] for each in family.values()}
@@ -114,7 +114,7 @@ def test_the_stated_difference_is_found_with_the_stated_power(tmp_path):
 
 
 def test_holm(cells):
-    """Of m verdicts the k-th by p is held against 0.05 / (m - k + 1), and none before it fails."""
+    """Of m verdicts the k-th smallest p must be below 0.05 / (m - k + 1), as all before it."""
     family = [
         {"p": p, "low": 0.1, "high": 0.3, "error": 0.05, "freedom": 4.0}
         for p in (0.03, 0.001, 0.02, 0.9)
@@ -151,7 +151,7 @@ def test_a_verdict_that_the_correction_takes_back_is_marked(cells):
 
 
 def test_windows_of_a_panel_are_told_by_their_steps(tmp_path):
-    """Those that begin together are one point in time, those without values none."""
+    """Windows that begin together are one point in time; windows without values do not count."""
     random = np.random.default_rng(0)
     steps = np.tile(np.arange(40), 25)
     shared = np.repeat(random.normal(size=(1, 40)), 25, axis=0).ravel()
@@ -173,7 +173,7 @@ def test_windows_of_a_panel_are_told_by_their_steps(tmp_path):
 
 
 def test_one_type_against_itself_ties(tmp_path):
-    """Seeds make models differ on every window alike; that is no difference between types."""
+    """Seeds make models differ equally on every window, which is not a difference between types."""
     random = np.random.default_rng(1)
     verdicts = []
     for trial in range(100):

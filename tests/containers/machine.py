@@ -1,8 +1,8 @@
 """What the stand-in for Python's image takes from the machine that runs the containers.
 
-`python machine.py FOLDER` writes python.tar, the Python that runs this without what is installed
-into it; pip.conf, where its pip finds packages, with folders of the machine as addresses that the
-engine serves; folders, those folders; ca.crt, whom the machine trusts.
+`python machine.py FOLDER` writes python.tar, the Python that runs this, without the packages
+installed in it; pip.conf, where its pip finds packages, with folders of the machine as addresses
+that the engine serves; folders, those folders; ca.crt, the certificates that the machine trusts.
 """
 
 import os
@@ -33,7 +33,7 @@ def main(folder: Path) -> None:
 
 
 def pip_settings() -> tuple[dict[str, str], set[Path]]:
-    """Of all that pip reads, files and environment, and the folders of this machine among them."""
+    """The settings of pip from files and environment, and the local folders among them."""
     listed = subprocess.run(
         [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=True
     ).stdout
@@ -44,7 +44,7 @@ def pip_settings() -> tuple[dict[str, str], set[Path]]:
         words = []
         for word in value.split():
             if (path := Path(word.removeprefix("file://"))).is_absolute():
-                # an index links to files that lie beside it
+                # an index links to files beside it
                 folders.add(path.parent if "index" in name else path)
                 word = f"http://{ADDRESS}:{PORT}{path}"
             words.append(word)
@@ -55,7 +55,7 @@ def pip_settings() -> tuple[dict[str, str], set[Path]]:
 
 
 def kept(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    """Python itself, without installed packages, their scripts and its own tests."""
+    """Keep Python, without installed packages, their scripts and Python's own tests."""
     name = member.name
     out = re.search(r"(^|/)(site-packages/.|__pycache__|test(s)?/|config-[\w.-]+/.*\.a$)", name)
     script = name.startswith("bin/") and not re.fullmatch(r"bin/python[\d.]*", name)

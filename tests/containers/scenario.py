@@ -44,7 +44,7 @@ BETTER = ("--epochs", "4")
 SMALL = ("window.past=48", "model.parts=2", "model.width=8", "model.feed_forward=8")
 IDLE_LIMIT = 1.2 * 2**30
 PATIENCE = 900.0
-"""Seconds for whatever is waited for: a slow machine is no failure."""
+"""Seconds to wait for any condition: a slow machine is not a failure."""
 BEGUN = time.monotonic()
 
 
@@ -59,7 +59,7 @@ def check(good: bool, what: str) -> None:
 
 
 def call(*command: str, quiet: bool = True, **options: Any) -> str:
-    """Run it and give what it prints; its whole output, where it fails."""
+    """Run a command and return what it prints; exits with its whole output if it fails."""
     done = subprocess.run(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, **options
     )
@@ -86,7 +86,7 @@ def until(condition: Callable[[], Any], what: str) -> None:
 
 
 def ask(path: str, body: Any = None) -> tuple[int, Any]:
-    """The status and the JSON that come through nginx; 0 where nothing comes."""
+    """The status and the JSON that come through nginx; 0 if nothing comes."""
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(PAGE + path, data, {"Content-Type": "application/json"})
     try:
@@ -110,7 +110,7 @@ def served() -> tuple[str, str | None]:
 
 
 def facts(service: str) -> dict[str, Any]:
-    """What the engine knows of the container of a service."""
+    """What the engine knows about the container of a service."""
     name = compose("ps", "--all", "--quiet", service).strip()
     found: dict[str, Any] = json.loads(call("docker", "inspect", name))[0]
     return found
@@ -123,7 +123,7 @@ def healthy(service: str) -> bool:
 
 @contextmanager
 def engine(group: str) -> Iterator[None]:
-    """Docker's daemon, and beside it the folders in which this machine's pip finds packages."""
+    """Run Docker's daemon, and serve the folders in which this machine's pip finds packages."""
     call("ip", "link", "set", "lo", "up")
     Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
     options = [
@@ -209,7 +209,7 @@ def train(*more: str) -> None:
 
 
 def kill(service: str) -> None:
-    """As the kernel would: the engine is not told, and starts it again."""
+    """Kill a service as the kernel would: without the engine, which then restarts it."""
     before = facts(service)["RestartCount"]
     os.kill(facts(service)["State"]["Pid"], signal.SIGKILL)
     until(lambda: facts(service)["RestartCount"] > before, f"{service}, killed, was started again")
@@ -221,7 +221,7 @@ def forecasts(example: Any, expected: Any) -> bool:
 
 
 def memory() -> dict[str, float]:
-    """What each container holds, in bytes, without the kernel's cache of files."""
+    """The memory of each container in bytes, without the kernel's file cache."""
     units = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
     found = {}
     for line in call("docker", "stats", "--no-stream", "--format=json").splitlines():
@@ -292,7 +292,7 @@ def main(group: str) -> None:
     }
     with engine(group):
         tell(call("docker", "version", "--format=engine {{.Server.Version}}").strip())
-        compose("down", "--volumes")  # what a run left that was killed
+        compose("down", "--volumes")  # remains of a run that was killed
         stand_ins()
         images()
         try:

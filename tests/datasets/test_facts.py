@@ -17,7 +17,7 @@ DAY = np.sin(2 * np.pi * STEPS / 24)
 
 
 def cycles(period):
-    """A sine of a period (N,) that changes."""
+    """A sine whose period (N,) changes."""
     return np.sin(2 * np.pi * np.cumsum(1 / period))
 
 
@@ -97,7 +97,7 @@ class TestDrift:
         assert 0.3 < drift([both]) < 0.5, "between that of a chirp and of a sine"
 
     def test_series_of_different_periods(self):
-        """Each has one period, and yet no lag fits them all."""
+        """Each has one period, but no lag fits all of them."""
         periods = (17, 21, 26, 31, 37, 44)
         parts = [np.sin(2 * np.pi * STEPS[:600] / period)[:, None] for period in periods]
         assert drift(parts) > 0.3
@@ -147,7 +147,7 @@ class TestMeasure:
         assert event.count < event.share * 1400, "days in a row are one event"
 
     def test_a_panel(self):
-        """Its items are cut at one time, and events do not run from one item into the next."""
+        """Its items are split at one time, and events do not cross from one item into the next."""
         items = Items(("a", "b", "c"), np.array([0, 1000, 1500, 2000]), np.array([0, 200, 900]))
         promo = np.zeros(2000)
         promo[[699, 1000, 1499, 1500]] = 1

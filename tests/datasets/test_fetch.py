@@ -17,7 +17,7 @@ BODY = b"date,a\n" + b"".join(b"2020-01-01 %02d:00:00,%d\n" % (hour, hour) for h
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
-    """No data set anywhere: empty working directory, empty cache, no variable. The data cache."""
+    """The data cache, with no data set anywhere: empty directory, empty cache, no variable."""
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -36,7 +36,7 @@ CHECKSUMS = {"sha256": {"sha256": hashlib.sha256(BODY).hexdigest()}, "blob": {"g
 
 @pytest.fixture(params=CHECKSUMS)
 def card(httpserver, request):
-    """A card whose file is BODY, offered by nobody but the test's own server."""
+    """A card whose file is BODY, available only from the server of the test."""
     source = Source(
         files=("sub/tiny.csv", "tiny.csv"),
         urls=(httpserver.url_for("/one/tiny.csv"), httpserver.url_for("/two/tiny.csv")),

@@ -1,4 +1,4 @@
-"""Generated data sets: the same each time, samples apart, and chance as it is said to be."""
+"""Generated data sets are reproducible, with separate samples and the documented randomness."""
 
 import numpy as np
 import pytest
@@ -106,7 +106,7 @@ def test_every_sample_is_one_window_of_one_part_and_windows_share_nothing():
     assert len(problem.stopping("cpu")) >= 1, "half of validation has windows, too"
     batches = [windows.batch(torch.arange(len(windows))) for windows in parts]
     seen = torch.cat([torch.cat([b.past[..., :1], b.target], 1) for b in batches]).numpy()
-    np.testing.assert_array_equal(seen, split(dataset.series)[..., :1])  # nothing is standardised
+    np.testing.assert_array_equal(seen, split(dataset.series)[..., :1])  # no scaling
     items = torch.cat([batch.item for batch in batches])
     assert items.tolist() == list(range(239))
     ends = [windows.locate(torch.arange(len(windows)))[2].diff().unique() for windows in parts]

@@ -42,11 +42,11 @@ def changed(rows, to, values=LOAD):
         np.full(ROWS, np.nan),
         np.maximum(0, np.sin(HOURS * np.pi / 12)) * DRAW.uniform(0.2, 1, ROWS),  # dark at night
         np.where(HOURS // 24 % 7 == 6, 0, DRAW.gamma(3, 10, ROWS)),  # closed on one day a week
-        np.where(DRAW.random(ROWS) < 0.05, DRAW.exponential(3, ROWS), 0),  # it seldom rains
+        np.where(DRAW.random(ROWS) < 0.05, DRAW.exponential(3, ROWS), 0),  # it rarely rains
         np.repeat(DRAW.random(ROWS // 50) < 0.5, 50) * 100 + DRAW.normal(size=ROWS),  # on and off
         DRAW.poisson(0.1, ROWS),
         HOURS // 100 % 30 == 7,  # true or false
-        DRAW.poisson(3, ROWS) * 33,  # 99 is a number like others
+        DRAW.poisson(3, ROWS) * 33,  # 99 is an ordinary value
         LOAD[:90],
     ],
 )

@@ -92,7 +92,7 @@ def test_series_of_a_panel_are_cut_at_the_same_time():
 
 class TestHangTogether:
     def draw(self, share):
-        """Two columns of one season that share so much of what differs from it."""
+        """Two columns with one season, whose deviations from it are shared to this degree."""
         generator = np.random.default_rng(0)
         common, own = generator.normal(size=(2000, 1)), generator.normal(size=(2000, 2))
         season = 10 * np.sin(np.arange(2000) * 2 * np.pi / 24)[:, None]

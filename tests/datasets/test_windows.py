@@ -20,7 +20,7 @@ def data():
 
 
 def slow(values, calendar, past, horizon, first, last, targets):
-    """By the definition: every row at which a past can begin, in a Python loop."""
+    """The windows by definition: every row at which a past can begin, in a Python loop."""
     windows = []
     for start in range(len(values)):
         split, end = start + past, start + past + horizon
@@ -190,7 +190,7 @@ GRID = 33
 
 @pytest.fixture
 def panel():
-    """Four series that begin and end at other times, a covariate and an attribute."""
+    """Four series that begin and end at different times, with a covariate and an attribute."""
     generator = torch.Generator().manual_seed(1)
     rows = sum(LENGTHS)
     return {
@@ -279,7 +279,7 @@ def test_of_many_windows_of_a_panel_some_are_taken_at_every_step():
 def test_items_may_have_parts_of_their_own(data):
     values, calendar = data
     items = Items(("a", "b", "c"), np.array([0, 20, 45, ROWS]), np.array([10, 0, 40]))
-    first, last = (18, 12, 46), (26, 25, 48)  # of the third, no window fits
+    first, last = (18, 12, 46), (26, 25, 48)  # no window fits into the third
     windows = Windows(values, calendar, 4, 3, first, last, (0,), items)
     got = [windows.origin(number) for number in range(len(windows))]
     wanted = [

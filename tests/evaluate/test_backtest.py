@@ -33,7 +33,7 @@ def worse(batch: Batch) -> Tensor:
 
 
 def level(batch: Batch) -> Tensor:
-    """Half the windows better than zero, half worse, by as much."""
+    """Half the windows are better than zero, half worse by the same amount."""
     factor = (1 + 0.5 * batch.past[:, 0, 0].sign()).sqrt()
     return (1 - factor)[:, None, None] * batch.target
 

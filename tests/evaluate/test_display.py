@@ -30,7 +30,7 @@ def metrics(columns: int = 3) -> dict[str, Any]:
 def draw(figure: Any) -> None:
     """Layout problems only show when a figure is drawn."""
     figure.savefig(io.BytesIO(), format="png", dpi=40)
-    assert figure.canvas.manager is None  # not pyplot's, which would keep it in memory
+    assert figure.canvas.manager is None  # not with pyplot, which would keep it in memory
 
 
 def test_the_table_has_the_model_first() -> None:

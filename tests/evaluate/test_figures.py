@@ -1,4 +1,4 @@
-"""A metric is one entry of one list, and is shown wherever the entry says."""
+"""A metric is one entry of one list, and is shown wherever the entry states."""
 
 import importlib.util
 import json
@@ -32,7 +32,7 @@ LARGEST = ErrorMetric(
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """The data set `small`, and one metric more."""
+    """The data set `small`, and one additional metric."""
     monkeypatch.setattr(figures, "METRICS", (*METRICS, LARGEST))
     monkeypatch.setattr(cell, "_known_floors", {})
     monkeypatch.setattr(runs, "inference", lambda bundle: Inference(1.25, 3.5))

@@ -64,7 +64,7 @@ def test_offsets_about_a_head_are_those_of_each_step_and_column() -> None:
 
 
 def test_offsets_about_a_point_by_hand() -> None:
-    """Without a season that the calendar tells they follow step, column and recent deviation."""
+    """Without a season in the calendar they follow step, column and recent deviation."""
     model, chosen = Last().eval(), windows(100, 160)
     own = calibrate(model, chosen, LEVELS)
     assert (own.windows, own.levels) == (58, LEVELS)
@@ -107,7 +107,7 @@ class Zero(ForecastModel):
 
 
 def covered_by(own: Intervals, test: Windows) -> tuple[np.ndarray, np.ndarray]:
-    """Of 80 % intervals: what they cover (n, T), and how wide they are."""
+    """Which values the 80 % intervals cover (n, T), and how wide they are."""
     batch = test.batch(torch.arange(len(test)))
     widths = own.widths(*seen_by(batch, Zero().task))
     ends = own.quantiles(np.zeros((*batch.target.shape, 1)), (0.1, 0.9), widths)
@@ -117,7 +117,7 @@ def covered_by(own: Intervals, test: Windows) -> tuple[np.ndarray, np.ndarray]:
 
 
 def test_exchangeable_errors_are_covered_as_often_as_they_should() -> None:
-    """And no wider than those that know the noise: 2 * 1.2816 standard deviations."""
+    """They are no wider than intervals that know the noise: 2 * 1.2816 standard deviations."""
     values = torch.randn(9000, 1, generator=torch.Generator().manual_seed(0))
     own = calibrate(Zero().eval(), of_hours(values, 48, 3000), LEVELS)
     inside, width = covered_by(own, of_hours(values, 3000, 9000))
@@ -290,7 +290,7 @@ def test_offsets_about_a_head_are_of_what_is_observed(panel: bool) -> None:
 
 @pytest.mark.parametrize("panel", [False, True])
 def test_offsets_about_a_point_are_of_what_is_observed(panel: bool) -> None:
-    """What stands for a missing value, here 1000, changes nothing."""
+    """The placeholder of a missing value, here 1000, makes no difference."""
     model, chosen = Last().eval(), holed(panel)
     own = calibrate(model, chosen, LEVELS)
     batch = chosen.batch(torch.arange(len(chosen)))
@@ -397,13 +397,13 @@ class TestOnline:
         seen, same = np.ones((HORIZON, 2), dtype=bool), np.ones((HORIZON, 2))
         first = online.step(zero, high, seen, same)
         np.testing.assert_array_equal(first, own.offsets)
-        online.step(zero, high, seen, same)  # knows the first step of the first window
+        online.step(zero, high, seen, same)  # with the first step of the first window known
         moved = (online.offsets - own.offsets) / own.scale[..., None]
         np.testing.assert_allclose(moved[0], RATE * np.tile(LEVELS, (2, 1)))
         assert not moved[1:].any()
         online.step(
             zero, high, seen, same
-        )  # and now the first of the second and the second of the first
+        )  # then the first step of the second window and the second of the first
         moved = (online.offsets - own.offsets) / own.scale[..., None]
         np.testing.assert_allclose(moved[:, 0, 0], [2 * RATE * 0.025, RATE * 0.025, 0])
 
@@ -424,7 +424,7 @@ class TestOnline:
             Coverage(Last(), own, Scaler(np.zeros((5, 2)), np.ones((5, 2))), online=True)
 
     def test_late_steps_move_slowly(self) -> None:
-        """A large step that is learned of late swings ever wider: at most 1 / h for step h."""
+        """A large step that is observed late would cause swings: at most 1 / h for step h."""
         own = Intervals((0.1, 0.9), np.zeros((40, 1, 2)), np.full((40, 1), 3.0), 99)
         rate = Online(own).rate[:, 0, 0]
         np.testing.assert_allclose(rate[:20], 3 * RATE)

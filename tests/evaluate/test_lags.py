@@ -84,7 +84,7 @@ def test_a_model_that_looks_at_nothing() -> None:
 
 
 def test_a_lag_counts_where_it_is_within_reach() -> None:
-    """Two steps ahead, three back: lags 1 and 4 are within the reach of one step alone."""
+    """Two steps ahead, three back: lags 1 and 4 are within reach for one step only."""
     matrix = np.array([[0.1, 0.3, 0.1, 0.0], [0.0, 0.1, 0.3, 0.1]])
     profile = LagProfile(matrix, 1)
     np.testing.assert_allclose(profile.by_lag, np.array([0.1, 0.2, 0.2, 0.1]) / 0.6)
@@ -100,7 +100,7 @@ def test_equal_interest_in_all_that_is_within_reach_is_flat(past: int, horizon: 
 
 
 def test_training_finds_the_lag_of_a_series() -> None:
-    """y_t = 0.9 y_(t-24) + noise; the forecast is written, so nothing points at cycles before."""
+    """y_t = 0.9 y_(t-24) + noise; the forecast is written, so it has no built-in link to cycles."""
     noise = 0.44 * torch.randn(1500, generator=torch.Generator().manual_seed(0))
     y = noise.clone()
     for t in range(24, 1500):

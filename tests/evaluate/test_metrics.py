@@ -29,7 +29,7 @@ def windows(rows: int = 150, seed: int = 0) -> Windows:
 
 
 def panel(missing: bool = False, every: int = 1) -> Windows:
-    """Four items, of which the second is too short for a window and the third begins late."""
+    """Four items: the second is too short for a window, and the third begins late."""
     lengths, places = [40, 6, 30, 61], [5, 0, 31, 0]
     generator = torch.Generator().manual_seed(0)
     values = torch.randn(sum(lengths), 3, generator=generator)
@@ -241,7 +241,7 @@ def test_the_interval_covers_the_truth_as_often_as_it_says(memory: float, block:
 def test_the_interval_covers_with_few_blocks() -> None:
     rng = np.random.default_rng(1)
     hits = 0
-    for draw in range(200):  # differences that overlap as windows do, three blocks
+    for draw in range(200):  # differences that overlap like windows, three blocks
         sums = np.cumsum(rng.normal(size=400))
         low, high = paired_interval(sums[100:] - sums[:-100], 100, draws=300, seed=draw)
         hits += low <= 0 <= high
@@ -256,7 +256,7 @@ def test_the_interval_moves_with_the_differences_and_repeats_itself() -> None:
     assert paired_interval(series + 3, 50) == pytest.approx((low + 3, high + 3))
     assert paired_interval(2 * series, 50) == pytest.approx((2 * low, 2 * high))
     wide = paired_interval(series, 100)
-    assert wide[1] - wide[0] > high - low  # fewer blocks say less
+    assert wide[1] - wide[0] > high - low  # fewer blocks are less informative
 
 
 def test_no_difference_is_none() -> None:
@@ -271,7 +271,7 @@ def test_a_difference_is_that_of_each_step_of_the_grid() -> None:
     steps = np.arange(700, 1200)
     assert paired_interval(line, 20, steps) == pytest.approx(usual)
     order = rng.permutation(1500)
-    items = np.stack([line - 1, line + 4, line])  # the offsets sum up to 1 at each step
+    items = np.stack([line - 1, line + 4, line])  # the offsets sum to 1 at each step
     got = paired_interval(items.ravel()[order], 20, np.tile(steps, 3)[order])
     assert got == pytest.approx((usual[0] + 1, usual[1] + 1))
 

@@ -1,4 +1,4 @@
-"""A writer that writes nothing that could be read: the graph as Python runs it."""
+"""A writer that writes no readable file: the graph runs in Python."""
 
 from collections.abc import Mapping, Sequence
 

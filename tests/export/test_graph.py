@@ -147,7 +147,7 @@ for folder in map(Path, sys.argv[1:]):
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_both_forms(tmp_path):
-    for kind in ("plain", "wide, past", "all"):  # the others as Python runs them, above
+    for kind in ("plain", "wide, past", "all"):  # the others run in Python, above
         options = KINDS[kind]
         make_bundle(tmp_path / kind.replace(", ", "-").replace(" ", "-"), **options)
     parts = {"network": 0.5, "cycle": 0.3, "last": 0.2}

@@ -4,7 +4,7 @@ import torch
 
 @pytest.fixture
 def float64():
-    """Everything built in the test is float64, constants included."""
+    """Everything that the test builds is float64, including constants."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     yield

@@ -1,4 +1,4 @@
-"""The skeletons written from their formulas with loops, one series at a time, in float64.
+"""The skeletons written from their formulas, with loops over one series at a time, in float64.
 
 `w` holds a model's weights by their names in its state dict; `observed` and `real` are as the
 skeletons have them, and None where nothing is missing.
@@ -81,7 +81,7 @@ def attention(
     for h in range(heads):
         for i in range(len(x)):
             for e in range(width):
-                if mix:  # the numbers in their order in memory, cut into rows
+                if mix:  # the numbers in memory order, cut into rows
                     row, column = divmod((h * len(x) + i) * width + e, heads * width)
                 else:
                     row, column = i, h * width + e

@@ -31,7 +31,7 @@ def place(role: str, keys: int = 5) -> Place:
 
 
 def scrambled(layer: nn.Module) -> nn.Module:
-    """With norms that are not the identity, so that their place shows."""
+    """With norms that are not the identity, so that their place matters."""
     torch.manual_seed(0)
     for parameter in layer.parameters():
         nn.init.normal_(parameter, std=0.5)

@@ -79,13 +79,13 @@ def test_the_calendar_that_tokens_know_is_the_calendar_alone(calendar: bool) -> 
     task = replace(TASK, phase=(6.0,))
     model, (past, *known) = build("tokens", task, calendar=calendar, prior=True), draw(task)
     without = build("tokens", replace(task, covariates=0), calendar=calendar, prior=True)
-    without.load_state_dict(model.state_dict(), strict=False)  # all but the effect, which is 0
+    without.load_state_dict(model.state_dict(), strict=False)  # all except the effect, which is 0
     assert torch.equal(model(past, *known), without(past, *(x[..., :1] for x in known)))
 
 
 @pytest.mark.parametrize("skeleton", SMALL)
 def test_a_covariate_that_decides_the_value_is_learned(skeleton: str) -> None:
-    """y is a parabola of the covariate, which is noise, and small noise: nothing else tells it."""
+    """y is a parabola of the covariate, which is noise, plus small noise."""
     generator = torch.Generator().manual_seed(0)
     rows = torch.randn(600, 2, generator=generator)
     values = (rows[:, :1] ** 2 - 1) / 2 + 0.1 * torch.randn(600, 1, generator=generator)

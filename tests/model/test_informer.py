@@ -16,7 +16,7 @@ SMALL: dict[str, Any] = {"width": 6, "heads": 2, "feed_forward": 7, "dropout": 0
 
 
 def build(task: Task = TASK, plan: AttentionPlan = FULL, **options: Any) -> Informer:
-    """With every weight and statistic away from its start."""
+    """With every weight and statistic changed from its initial value."""
     torch.manual_seed(0)
     model = Informer(task, plan, **{**SMALL, **options})
     for name, value in [*model.named_parameters(), *model.named_buffers()]:
@@ -58,7 +58,7 @@ def test_equals_the_loops(task: dict[str, Any], options: dict[str, Any], whole: 
     model, inputs = build(wanted_task, **options), draw(wanted_task)
     if not whole:
         observed = torch.rand(2, 11, wanted_task.columns) < 0.6
-        observed[:, [3, 4, 5, 8, 9]] = False  # so that a pool is empty, and a step that opens
+        observed[:, [3, 4, 5, 8, 9]] = False  # a pool and a first step of the decoder are empty
         inputs = (*inputs, observed[:, -wanted_task.past :])
     forecast = model(*inputs)
     layers = options.get("encoder_layers", 2)
@@ -82,7 +82,7 @@ def test_the_decoder_is_given_known_steps_then_zeros_and_the_true_calendar() -> 
     given: list[Tensor] = []
     model.decoder_embedding.register_forward_pre_hook(lambda module, args: given.extend(args))
     model(past, past_known, future_known)
-    values, calendar = given  # of the one and only call
+    values, calendar = given  # of the only call
     assert torch.equal(values[:, :4], past[:, -4:])
     assert not values[:, 4:].any()
     assert torch.equal(calendar, torch.cat([past_known[:, -4:], future_known], dim=1))

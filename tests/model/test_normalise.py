@@ -59,7 +59,7 @@ def test_the_level_shrinks_by_two_percent_at_first() -> None:
 
 
 def days(length: int) -> Tensor:
-    """A calendar (N, 2) of days of four steps, beside a feature that says nothing."""
+    """A calendar (N, 2) of days of four steps, beside an uninformative feature."""
     hour = torch.arange(length) % 4
     return torch.stack([hour / 3 - 0.5, torch.randn(length)], dim=1)
 

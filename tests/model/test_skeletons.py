@@ -1,4 +1,4 @@
-"""What every skeleton promises with every attention."""
+"""The contract of every skeleton with every attention."""
 
 from dataclasses import replace
 from typing import Any
@@ -81,7 +81,7 @@ def test_the_rest_of_a_batch_changes_nothing(skeleton: str, attention: str) -> N
 
 
 def gaps(past: Tensor) -> Tensor:
-    """What was observed: nothing of window 0, nothing new of 1, nothing of a column of 2, ..."""
+    """What was observed: nothing in window 0, nothing new in 1, nothing in a column of 2, ..."""
     observed = torch.rand(past.shape, generator=torch.Generator().manual_seed(2)) < 0.7
     observed[0] = False
     observed[1, -20:] = False

@@ -1,4 +1,4 @@
-"""How a skeleton asks with these queries is tested in test_tokens.py."""
+"""test_tokens.py tests how a skeleton uses these queries."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ SEASON, COLUMNS, WIDTH = 6, 3, 4
 
 
 def calendar(*places: int) -> Tensor:
-    """A feature that goes from -1/2 to 1/2 once a season, and one that tells nothing."""
+    """A feature that goes from -1/2 to 1/2 once a season, and an uninformative one."""
     return torch.stack([torch.tensor(places) / SEASON - 0.5, torch.zeros(len(places))], dim=1)
 
 

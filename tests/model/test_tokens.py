@@ -175,7 +175,7 @@ def test_the_linear_path_starts_at_zero_and_adds_to_the_average() -> None:
 def test_the_linear_path_alone_is_what_tokens_are_added_to(
     options: dict[str, Any], starts: str, missing: bool
 ) -> None:
-    """Nothing but itself and the level learns, and it starts where the whole model does."""
+    """Only this path and the level learn, and it starts where the whole model does."""
     alone, whole = build(alone=True, **options), build(**options)
     learned = {name for name, p in alone.named_parameters() if p.requires_grad}
     assert learned == {"linear.weight", "window.shrink"}
@@ -221,7 +221,7 @@ def test_the_level_falls_back_by_its_share_in_each_column() -> None:
 def test_untrained_it_is_the_mean_of_the_cycles_that_were_observed() -> None:
     model, (past, *known) = build(shrink=False), draw()
     observed = torch.rand(past.shape) < 0.6
-    observed[:, 2::6, 0] = False  # a phase of which nothing is known: the mean of the last cycle
+    observed[:, 2::6, 0] = False  # a phase without known values: the mean of the last cycle
     ahead = model(past, *known, observed)
     for b in range(2):
         for column in range(3):
@@ -242,7 +242,7 @@ def test_level_and_scale_of_a_window_pass_through(centre: str) -> None:
     large, larger = model(1e6 * past, *calendar), model(3e6 * past, *calendar)
     torch.testing.assert_close(
         larger, 3 * large, rtol=1e-6, atol=1
-    )  # but for the 0.01 in sd + 0.01
+    )  # except for the 0.01 in sd + 0.01
 
 
 def test_a_constant_window_stays_constant() -> None:
@@ -257,7 +257,7 @@ def test_every_parameter_learns_from_the_second_step_on() -> None:
     model, inputs = build().train(), draw(batch=8)
     target = draw(batch=8, seed=2)[0][:, : TASK.horizon]
     optimiser = torch.optim.SGD(model.parameters(), lr=0.01)
-    for _ in range(2):  # the keys first: zero queries pass no gradient on
+    for _ in range(2):  # the keys first: zero queries pass on no gradient
         optimiser.zero_grad()
         nn.functional.mse_loss(model(*inputs), target).backward()
         optimiser.step()
@@ -364,7 +364,7 @@ KNOWN: list[dict[str, Any]] = [
 
 
 def silenced(model: TokenInformer) -> TokenInformer:
-    """Without the effect that covariates have beside the tokens."""
+    """Without the effect of covariates that bypasses the tokens."""
     assert model.effect is not None
     for parameter in model.effect.parameters():
         nn.init.zeros_(parameter)
@@ -449,7 +449,7 @@ PHASED = replace(TASK, phase=(6.0, 0.0))
 
 
 def temporal_draw() -> tuple[Tensor, Tensor, Tensor]:
-    """Windows whose first step to forecast has the place 2 and 5 in the season of 6."""
+    """Windows whose first forecast step has the place 2 and 5 in a season of 6."""
     past, past_known, future = draw(PHASED)
     future[:, 0, 0] = torch.tensor([2, 5]) / 6 - 0.5
     return past, past_known, future
@@ -564,7 +564,7 @@ def test_the_prior_is_the_mean_cycle_of_the_training_rows() -> None:
     model.prepare([(values, calendar)])
     wanted = torch.stack([cycle[p] + (-1.0) ** (p + 1) for p in range(6)])
     torch.testing.assert_close(model.prior.table, wanted)
-    # what the training rows do not know passes through the model, which averages one cycle
+    # values beyond the training rows pass through the model, which averages one cycle
     known = wanted[phase]
     values = known + torch.arange(40.0)[:, None]
     ahead = model(values[None, 4:11], calendar[None, 4:11], calendar[None, 11:25])

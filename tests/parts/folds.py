@@ -37,7 +37,7 @@ def windows(values: Tensor, first: int, last: int, **changes: Any) -> Windows:
 
 
 def places(rows: int, season: int = SEASON) -> Tensor:
-    """A calendar feature (rows, 1) that tells the place in the cycle, from -0.5 to 0.5."""
+    """A calendar feature (rows, 1) that gives the place in the cycle, from -0.5 to 0.5."""
     return (torch.arange(rows) % season / (season - 1) - 0.5)[:, None]
 
 
@@ -51,7 +51,7 @@ def task_of(data: Windows, season: int = SEASON, calendar: int = 1) -> Task:
 
 
 def fold(values: Tensor, seasons: tuple[int, ...] = (SEASON,), **changes: Any) -> Fold:
-    """Of 400 rows the first 240 train, the next 80 choose, and the rest is for the test."""
+    """A fold of 400 rows: the first 240 train, the next 80 choose, and the rest is for the test."""
     moving = changes.pop("moving", 0)
     train, choose = (windows(values, *rows, **changes) for rows in ((0, 240), (240, 320)))
     phases = tuple((float(each - 1),) if each == SEASON else () for each in seasons)
@@ -63,7 +63,7 @@ def rest(values: Tensor, **changes: Any) -> Windows:
 
 
 def panel(missing: bool = True) -> Windows:
-    """Three series of which the last has few rows before its windows."""
+    """Three series, the last with few rows before its windows."""
     rows = torch.cat([series(120), series(90, seed=1), series(40, seed=2)])
     if missing:
         rows = holed(rows)
@@ -80,7 +80,7 @@ def panel_fold(missing: bool = True) -> Fold:
 
 
 def forecast(part: Callable[..., Tensor], data: Windows, batch: int = 1000) -> Tensor:
-    """Of every window, (N, T, K)."""
+    """The forecast of every window, (N, T, K)."""
     with torch.inference_mode():
         index = torch.arange(len(data)).split(batch)
         return torch.cat([part(*data.batch(each).inputs) for each in index])
@@ -96,7 +96,7 @@ def own_pasts(data: Windows) -> tuple[Tensor, Tensor]:
 
 
 def error(part: Part, data: Windows) -> float:
-    """The MSE over the observed targets, computed plainly."""
+    """The MSE over the observed targets, computed directly."""
     batch = data.batch(torch.arange(len(data)))
     off = (forecast(part, data) - batch.target).double().square()
     if batch.target_observed is not None:

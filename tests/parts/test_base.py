@@ -1,4 +1,4 @@
-"""What parts make of gaps."""
+"""How parts handle gaps."""
 
 import pytest
 import torch
@@ -18,7 +18,7 @@ nan = float("nan")
         ([0, 5, 10, 15, 20, nan], 2, [0, 5, 10, 15, 20, 20]),  # 20 and the mean change from 10
         ([0, 5, 0, 5, 0, nan], 2, [0, 5, 0, 5, 0, 5]),
         ([100, 105, 0, 5, 0, nan], 2, [100, 105, 0, 5, 0, 0 + 55 - 100 / 3]),
-        ([0, nan, 2, nan], 2, [0, 0, 2, 2]),  # nothing was seen at that place
+        ([0, nan, 2, nan], 2, [0, 0, 2, 2]),  # no value was seen at that place
         ([7, nan], 5, [7, 7]),
     ],
 )

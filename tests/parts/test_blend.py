@@ -46,7 +46,7 @@ FOLDS = {
 
 
 class Constant(Part):
-    """A forecast that is one number everywhere."""
+    """A forecast that is the same number everywhere."""
 
     kind = "constant"
 
@@ -96,7 +96,7 @@ class TestEveryPart:
 
     @pytest.mark.parametrize("name", [name for name in FOLDS if name not in ("gaps", "panel")])
     def test_reads_no_more_than_it_says(self, name: str) -> None:
-        """Of a history without gaps, which are filled from all there is."""
+        """For a history without gaps; gaps are filled from the whole history."""
         fold = FOLDS[name]
         batch = fold.choose.batch(torch.arange(min(9, len(fold.choose))))
         for part in fit_parts(fold):
@@ -340,7 +340,7 @@ def test_a_refit_covers_every_part() -> None:
 
 
 class TestRehearsal:
-    """Where few windows choose, the later half of the training windows chooses with them."""
+    """If few windows choose, the later half of the training windows is used to choose, too."""
 
     def test_the_halves_share_no_target(self) -> None:
         fold = few()
@@ -372,7 +372,7 @@ class TestRehearsal:
             assert torch.equal(*(folds.forecast(each, fold.choose) for each in (part, wanted)))
 
     def test_the_network_is_weighed_on_what_stops_training_alone(self) -> None:
-        """It knows the training rows, and would look good there."""
+        """It was fitted to the training rows, and would look good there."""
         fold = few()
         network = Constant(fold.task, "network", 0.3)
         tried, weights, errors = fit_and_weigh(fold, network)  # type: ignore[arg-type]

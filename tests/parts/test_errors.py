@@ -71,7 +71,7 @@ def test_a_part_whose_forecast_is_not_finite_is_named(data: Windows, value: floa
     task = folds.task_of(data)
 
     class Broken(LastValue):
-        """Right but for the last step of one window."""
+        """Right except for the last step of one window."""
 
         def forward(self, *inputs: Any) -> Tensor:
             ahead = super().forward(*inputs).clone()

@@ -14,7 +14,7 @@ KNOWN = torch.sin(torch.arange(400.0))[:, None] * torch.tensor([1.0, -2.0])
 
 
 def slowly(fold: Fold, layout: Layout) -> list[Tensor]:
-    """The products of each window in turn, by target; whole series alone."""
+    """The products of one window after the other, by target; only for complete series."""
     data, found = fold.train, []
     extras = [layout.extras(fold.task, *data.batch(torch.tensor([n])).inputs)[0]
               for n in range(len(data))]  # fmt: skip

@@ -1,4 +1,4 @@
-"""A part of somebody else's small package, installed beside ours."""
+"""A part from a small package by another author, installed beside ours."""
 
 import sys
 from collections.abc import Iterator

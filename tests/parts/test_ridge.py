@@ -29,7 +29,7 @@ def unfitted(fold: Fold, past: int = PAST, **settings: Any) -> Ridge:
 
 
 def fill(values: Sequence[Tensor], season: int) -> list[float]:
-    """Gaps go by the value before them, moved as the mean cycle moves."""
+    """Gaps are filled with the value before them, moved along the mean cycle."""
     known = [i for i, value in enumerate(values) if not value.isnan()]
     found = []
     for i, value in enumerate(values):
@@ -46,7 +46,7 @@ def fill(values: Sequence[Tensor], season: int) -> list[float]:
 
 
 def rows(fold: Fold, part: Ridge, target: int) -> tuple[np.ndarray, np.ndarray]:
-    """Inputs and outputs of every training window, put together one by one."""
+    """Inputs and outputs of every training window, collected one by one."""
     data, inputs, outputs = fold.train, [], []
     for number in range(len(data)):
         item, row, _ = data.origin(number)
@@ -68,7 +68,7 @@ def rows(fold: Fold, part: Ridge, target: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def solved(x: np.ndarray, y: np.ndarray, part: Ridge, penalty: float) -> np.ndarray:
-    """The same map by least squares, the penalties as rows of their own."""
+    """The same map by least squares, with the penalties as additional rows."""
     width = part.layout.moving * (part.layout.before + HORIZON)
     width += len(part.layout.others) * part.layout.before
     groups = [part.past, width, part.layout.waves, 1]
@@ -194,7 +194,7 @@ class TestFit:
 
     @pytest.mark.parametrize("name", FOLDS)
     def test_what_is_chosen_has_the_least_error_on_what_chooses(self, name: str) -> None:
-        """The judgement from products is that of the forecasts themselves, without gaps exactly."""
+        """The error from products is that of the forecasts, exactly if there are no gaps."""
         fold = FOLDS[name]
         count = len(fold.task.targets)
         for part in Ridge.fit(fold)[:3]:
@@ -275,7 +275,7 @@ class TestFit:
             assert not torch.allclose(again.weights, part.weights)
 
     def test_the_future_of_a_covariate_is_used(self) -> None:
-        """A series that is a function of what is known ahead is forecast from it."""
+        """A series that is a function of a future covariate is forecast from it."""
         known = torch.randn(400, 2, generator=torch.Generator().manual_seed(1))
         values = (known @ torch.tensor([[1.0, 0.0, 2.0], [0.5, 1.0, -1.0]])).float()
         values = values + 0.01 * folds.series()

@@ -22,7 +22,7 @@ def drifting(past: Tensor, season: int) -> list[float]:
 
 
 def smoothed(past: Tensor, season: int, rates: dict[str, float]) -> list[float]:
-    """The recursions of Holt and Winters as they stand in textbooks."""
+    """The recursions of Holt and Winters as in textbooks."""
     values = [float(value) for value in past.double()]
     level, slope = sum(values[:season]) / season, 0.0
     shape = [value - level if season > 1 else 0.0 for value in values[:season]]
@@ -54,7 +54,7 @@ def test_parts_equal_the_loops(past: int, season: int) -> None:
 
 
 def test_a_line_with_a_cycle_goes_on() -> None:
-    """Drift and an undamped trend continue exactly what they stand for."""
+    """Drift and an undamped trend continue such a line exactly."""
     steps = torch.arange(400.0)
     line = (0.01 * steps)[:, None].repeat(1, 3)
     cycle = torch.sin(steps * torch.pi / 3)[:, None]
@@ -71,7 +71,7 @@ def test_a_line_with_a_cycle_goes_on() -> None:
 
 
 def test_every_map_keeps_the_level() -> None:
-    """Of a series that is moved, the forecast is moved by as much."""
+    """If a series is shifted, its forecast is shifted by the same amount."""
     fold = folds.fold(folds.series())
     for part in (*Drift.fit(fold), *DampedTrend.fit(fold)):
         whole = (part.ahead @ part.states).sum(dim=1)

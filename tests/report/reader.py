@@ -1,4 +1,4 @@
-"""What a test sees of a page: its tags, the text of each section, and what it refers to."""
+"""What a test reads from a page: its tags, the text of each section, and its references."""
 
 import base64
 import hashlib
@@ -42,7 +42,7 @@ class Reader(HTMLParser):
 
 
 def check_alone(html: str) -> Reader:
-    """The page is well formed, refers to itself alone, and obeys the policy it states."""
+    """Check that the page is well formed, refers only to itself, and obeys the policy it states."""
     read = Reader(html)
     assert not read.open
     for tag, attributes in read.tags:

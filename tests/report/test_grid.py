@@ -126,7 +126,7 @@ def test_the_commands(read: Reader) -> None:
 
 
 def edited(cells: list[Finished], name: str, change: object) -> list[Finished]:
-    """The grid again under another name, the facts of its cells changed."""
+    """A copy of the grid under another name, with changed facts of its cells."""
     folder = GRIDS / name
     shutil.copytree(GRIDS / "toy", folder)
     for cell in cells:

@@ -45,7 +45,7 @@ def test_the_style_knows_dark_and_narrow_screens() -> None:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_and_lines_stand_out(scheme: str) -> None:
-    """Also those of charts, at which axe does not look."""
+    """Also those of charts, which axe does not check."""
     colours = palettes((FOLDER / "page.css").read_text(encoding="utf-8"))[scheme]
     paper = colours["paper"]
     for name in ("ink", "soft", "s1"):

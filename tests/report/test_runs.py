@@ -27,7 +27,7 @@ EVIL = "<b>& 'co'"
 def bundle(
     name: str, *sets: str, seed: int = 0, refit: bool = False, calibrated: bool = False
 ) -> Bundle:
-    """Nobody trained it."""
+    """An untrained bundle."""
     problem = make_problem(*find_data(load("small.yaml", sets, {"seed": seed}, {}), print))
     train = {"seconds": 61.4, "windows_per_second": 5678.2}
     about = {
@@ -183,7 +183,7 @@ def test_a_refitted_model_cannot_be_judged(home: Path) -> None:
 @pytest.mark.parametrize("width", [1280, 375])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_browser_shows_it(tab: Tab, html: str, tmp_path: Path, width: int, scheme: str) -> None:
-    """Its own policy refuses nothing, axe finds nothing, the colours follow the scheme, and nothing
+    """Its policy refuses nothing, axe finds nothing, the colours follow the scheme, and nothing
     sticks out."""
     (tmp_path / "page.html").write_text(html, encoding="utf-8")
     with quiet(tab):

@@ -49,7 +49,7 @@ def server(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
 
 @pytest.fixture
 def registry(monkeypatch: pytest.MonkeyPatch) -> Registry:
-    """What the service asks in place of a tracker."""
+    """The registry that the service asks in place of a tracker."""
     registry = Registry()
     monkeypatch.setattr("forecaster_service.store.Child", lambda: registry)
     return registry

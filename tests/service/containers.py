@@ -1,4 +1,4 @@
-"""What docker-compose.yml runs, as processes of this machine: addresses and folders are moved."""
+"""The services of docker-compose.yml as local processes, with other addresses and folders."""
 
 import os
 import re
@@ -20,7 +20,7 @@ from tests.service.processes import running
 ROOT = Path(__file__).parents[2]
 NGINX = ROOT / "service" / "nginx" / "nginx.conf"
 UNPRIVILEGED = ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups"]
-"""As in the containers, and since PostgreSQL refuses to run as root."""
+"""As in the containers, and because PostgreSQL refuses to run as root."""
 
 
 def services(*files: str) -> dict[str, Any]:
@@ -29,7 +29,7 @@ def services(*files: str) -> dict[str, Any]:
 
 
 def program(name: str) -> str:
-    """Where a program is that may lie outside the PATH. Skips the test where it is missing."""
+    """The path of a program that may be outside the PATH. Skips the test if it is missing."""
     folders = [*sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True), "/usr/sbin"]
     path = os.pathsep.join([os.environ["PATH"], *map(str, folders)])
     found = shutil.which(name, path=path)
@@ -39,7 +39,7 @@ def program(name: str) -> str:
 
 
 def without_rights(*command: str) -> list[str]:
-    """The command as another user than root."""
+    """The command that runs as another user than root."""
     return [*(UNPRIVILEGED if os.geteuid() == 0 else []), *command]
 
 
@@ -56,7 +56,7 @@ def folder_of_nobody() -> Iterator[Path]:
 
 
 def wait_for_port(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
-    """Until somebody listens on it. Raises AssertionError with the log when nobody does."""
+    """Wait until a process listens on it. Raises AssertionError with the log if none does."""
     end = time.monotonic() + 60
     while time.monotonic() < end and process.poll() is None:
         try:
@@ -80,7 +80,7 @@ class Container:
         self.health = [self.move(word) for word in service.get("healthcheck", {"test": ()})["test"]]
 
     def move(self, text: str) -> str:
-        """`text` with what is `given` for the variables in it, and with other addresses."""
+        """`text` with the variables that are `given`, and with other addresses."""
         text = re.sub(
             r"\$\{(\w+):[-?]([^}]*)\}", lambda match: self.given.get(match[1], match[2]), text
         )
@@ -100,8 +100,8 @@ class Container:
 def nginx(port: int, service: int, place: str = "", **changes: str) -> Iterator[Path]:
     """nginx as in its container, on `port`, before the service on the port `service`.
 
-    `place` is what else its place says of it, `changes` are other values for directives of its
-    configuration. Gives the folder of its logs: `access` and `log`, the errors.
+    `place` is further configuration of its place, `changes` are other values of directives in its
+    configuration. Yields the folder of its logs: `access`, and `log` with the errors.
     """
     (found,) = services("docker-compose.yml").values()
     text = NGINX.read_text()

@@ -1,4 +1,4 @@
-"""Servers as processes of their own, on free ports of the loopback."""
+"""Servers as separate processes, on free ports of the loopback interface."""
 
 import json
 import os
@@ -26,7 +26,7 @@ def free_port() -> int:
 def running(
     command: Sequence[str], environment: Mapping[str, str], folder: Path, log: Path
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A process in `folder` that writes to `log`; ended when the block is left."""
+    """Run a process in `folder` that writes to `log`; it is ended after the block."""
     ours = ("FORECASTER_", "MLFLOW_")
     clean = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     with log.open("wb") as out:
@@ -45,7 +45,7 @@ def running(
 
 
 def wait_for(url: str, process: subprocess.Popen[bytes], log: Path, seconds: float = 120) -> None:
-    """Until `url` answers 200. Raises AssertionError with the log when it does not."""
+    """Wait until `url` answers 200. Raises AssertionError with the log if it does not."""
     end = time.monotonic() + seconds
     while time.monotonic() < end and process.poll() is None:
         try:
@@ -58,7 +58,7 @@ def wait_for(url: str, process: subprocess.Popen[bytes], log: Path, seconds: flo
 
 @dataclass
 class Server:
-    """A service that has its model."""
+    """A service that has loaded its model."""
 
     port: int
     process: Any
@@ -77,13 +77,13 @@ class Server:
             return json.load(answer)
 
     def raw(self, parts: Iterable[bytes]) -> tuple[bytes, bool]:
-        """What comes back for these bytes, and whether the server then closes the connection."""
+        """The answer to these bytes, and whether the server then closes the connection."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=5) as connection:
             try:
                 for part in parts:
                     connection.sendall(part)
             except (BrokenPipeError, ConnectionResetError):
-                pass  # it did not want the rest
+                pass  # the server did not read the rest
             received = b""
             try:
                 while chunk := connection.recv(65536):

@@ -1,4 +1,4 @@
-"""`forecaster` with a device that takes SECONDS for each series: python -m tests.service.slowed
+"""`forecaster` with a device that needs SECONDS for each series: python -m tests.service.slowed
 SECONDS serve --model ..."""
 
 import sys

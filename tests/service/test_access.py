@@ -35,7 +35,7 @@ def keyed(folder: Path) -> Iterator[TestClient]:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """What the rates go by, to be set."""
+    """The time that the rate limits use, which a test can set."""
     now = [1000.0]
     monkeypatch.setattr(buckets, "monotonic", lambda: now[0])
     return now

@@ -1,4 +1,4 @@
-"""What all forecasts go through: admission, queue, batches, deadline; here asked by /predict."""
+"""The steps that all forecasts share: admission, queue, batches, deadline; tested by /predict."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ from tests.service.toy import HORIZON, PAST, mean, start
 
 Body = dict[str, Any]
 PATHS = ("/predict", "/v1/predict", "/invocations", "/v1/timeseries/forecast")
-"""Every one that forecasts."""
+"""All paths that forecast."""
 
 
 def test_every_path_that_takes_json_is_one_that_forecasts(client: TestClient) -> None:
@@ -61,7 +61,7 @@ def wait_until(true: Callable[[], bool]) -> None:
 
 
 def different(full: Body, count: int, missing: bool = False) -> list[Body]:
-    """Requests that differ; where asked for, every other one has missing values."""
+    """Requests that differ; optionally every other one has missing values."""
     bodies = []
     for number in range(count):
         body = deepcopy(full)

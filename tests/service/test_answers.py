@@ -23,7 +23,7 @@ class TestHead:
         for name in set(got.headers) - differ:
             length = (
                 name == "content-length" and path == "/models/none"
-            )  # it tells the request's id
+            )  # it contains the request's id
             assert length or asked.headers[name] == got.headers[name]
         assert set(asked.headers) == set(got.headers)
 

@@ -11,11 +11,11 @@ import pytest
 from forecaster_service.batching import LATEST, MARGIN, Batcher, Done, RefusedError
 from forecaster_service.pace import FRESH
 
-SECONDS = 60  # at most, for what should happen at once
+SECONDS = 60  # the most that something immediate may take
 
 
 class Device:
-    """A model that squares numbers once the gate is open, and fails on what is not finite."""
+    """A model that squares numbers once the gate is open, and fails on infinite ones and NaN."""
 
     def __init__(self) -> None:
         self.batches: list[list[float]] = []

@@ -1,4 +1,4 @@
-"""The traps of a JSON body: never a 500, small answers, quickly, and nothing echoed."""
+"""The traps of a JSON body: never a 500, and answers that are small, quick and echo nothing."""
 
 import json
 import time

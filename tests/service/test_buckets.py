@@ -6,7 +6,7 @@ from forecaster_service.buckets import CLIENTS, Buckets
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """What the buckets go by, to be set."""
+    """The time that the buckets use, which a test can set."""
     now = [1000.0]
     monkeypatch.setattr(module, "monotonic", lambda: now[0])
     return now

@@ -1,4 +1,4 @@
-"""The compose files, as far as they can be tried without containers."""
+"""The compose files, as far as they can be tested without containers."""
 
 import re
 import socket
@@ -42,7 +42,7 @@ TINY = (
 
 
 def whole(*files: str) -> dict[str, Any]:
-    """The files as one, as compose reads them together."""
+    """The files merged as compose merges them."""
     merged: dict[str, Any] = {}
     for file in files:
         merged = _merged(merged, yaml.safe_load((ROOT / file).read_text()))
@@ -174,7 +174,7 @@ class TestSafety:
 
 @contextmanager
 def postgres(service: Container, port: int) -> Iterator[dict[str, Any]]:
-    """PostgreSQL as its image starts it; gives how to connect to the database."""
+    """PostgreSQL as its image starts it; yields the options to connect to the database."""
     environment = service.environment
     user, password = environment["POSTGRES_USER"], environment["POSTGRES_PASSWORD"]
     there = {"host": "127.0.0.1", "port": port, "user": user, "password": password}
@@ -194,7 +194,7 @@ def postgres(service: Container, port: int) -> Iterator[dict[str, Any]]:
 
 
 def until(condition: Any) -> None:
-    """Wait for it, a minute at most."""
+    """Wait for a condition, a minute at most."""
     end = monotonic() + 60
     while not condition():
         assert monotonic() < end
@@ -222,7 +222,7 @@ def small(file: Path) -> None:
 
 
 def ask_until_refused(server: Server, example: Any, answers: list[Any]) -> tuple[int, bool]:
-    """Collect answers up to a refusal: its status, and whether it says when to come again."""
+    """Collect answers up to a refusal: its status, and whether it has a Retry-After."""
     while True:
         try:
             answers.append(server.post("/predict", example))
@@ -232,7 +232,7 @@ def ask_until_refused(server: Server, example: Any, answers: list[Any]) -> tuple
 
 
 def drip(port: int) -> bytes:
-    """What is answered to a request whose body comes byte by byte and never ends."""
+    """The answer to a request whose body arrives byte by byte and never ends."""
     with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
         head = "POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         connection.sendall(f"{head}Content-Length: 10000\r\n\r\n".encode())

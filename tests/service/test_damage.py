@@ -1,7 +1,7 @@
-"""Tensors of a bundle that are damaged, one at a time: whatever moves a forecast is refused.
+"""Damaged tensors of a bundle, one at a time: any damage that changes a forecast is refused.
 
-The short form takes the recipes and types of attention that differ most; FORECASTER_DAMAGES=all
-takes every recipe, and every type in both skeletons.
+The short form uses the recipes and types of attention that differ most; FORECASTER_DAMAGES=all
+uses every recipe, and every type in both skeletons.
 """
 
 import os
@@ -39,7 +39,7 @@ SEEN, MOVED = 32, 1e-3
 """Validation windows, and the change of one of their forecasts, in standard deviations, from which
 on a damage must be refused."""
 ROUNDING = 1e-5
-"""What moves no forecast by more moves none."""
+"""A smaller change of a forecast counts as none."""
 KNOWN = KnownInputs(
     ("holiday", "price"), Scaler((0.0, 20.0), (1.0, 5.0)), (Attribute("kind", ("in", "out")),)
 )
@@ -49,28 +49,28 @@ SMALL = {"model.width": 16, "model.heads": 2, "model.feed_forward": 16}
 SELF = r"(?:encoder|encoders|decoder)\..*attention\."
 CROSS = r"decoder\.\d+\.cross\."
 IDLE = {
-    # the same for all keys of a query, it falls out of the softmax, or of a mean by exponentials
+    # the same for all keys of a query, it cancels in the softmax, or in a mean by exponentials
     **dict.fromkeys(
         ("full", "prob", "logsparse", "strided", "fixed", "topk", "aft-full", "aft-local",
          "aft-simple", "aft-conv"),
         SELF + r"key_projection\.bias",
     ),
-    # the same for all places, over which they are weighed
+    # the same for all places that are weighed
     "fastformer": SELF + r"(?:key|query)_score\.bias",
-    # no attention reads what is normed before it
+    # no attention reads the output of the norm before it
     "none": r"encoder\.\d+\.norm_attention\..*",
 }  # fmt: skip
 """By the type of self-attention, the tensors that can move no forecast, and why. Cross-attention,
-where there is some, is full."""
+where there is one, is full."""
 
 
 def idle(name: str, recipe: str, attention: str) -> bool:
     """Whether a tensor can move no forecast."""
-    # the authors' code takes keys that it has not sampled for zeros, so that there a bias counts
+    # the authors' code treats keys that it has not sampled as zeros, so that a bias has an effect
     own = IDLE.get("" if recipe == "informer2020" else attention)
     # of a look-back of one cycle the mean is that cycle, whatever the weights of the cycles are
     one = r"(?!window|linear|prior|average\.mixture).*" if recipe == "ETTm1-96" else None
-    # a kernel that reaches all tokens is as good with another offset
+    # a kernel that reaches all tokens works equally with another offset
     wide = SELF + "kernel_offset" if (recipe, attention) == ("default", "aft-conv") else None
     kinds = [each for each in (own, one, wide, CROSS + r"key_projection\.bias") if each]
     return any(re.fullmatch(each, name) for each in kinds)
@@ -94,7 +94,7 @@ CASES = EVERY if os.environ.get("FORECASTER_DAMAGES") == "all" else SHORT
 
 @pytest.fixture(autouse=True)
 def _drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Histories that are the same for every damage."""
+    """The same histories for every damage."""
     found: dict[Any, dict[str, Any]] = {}
 
     def histories(*asked: Any) -> dict[str, Any]:
@@ -108,7 +108,7 @@ def _drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def made(recipe: str, attention: str = "prob") -> Bundle:
-    """A bundle of a recipe at a small size, each of whose weights is far from where it begins."""
+    """A bundle of a recipe at a small size, with all weights far from their initial values."""
     small = [f"{name}={value}" for name, value in SMALL.items() if recipe.startswith("informer")]
     lengths = [f"window.past={PAST}", f"window.start={PAST // 2}", f"window.horizon={HORIZON}"]
     sets = [*lengths, *small, f"attn.name={attention}"]
@@ -135,7 +135,7 @@ def made(recipe: str, attention: str = "prob") -> Bundle:
 
 
 def validation(schema: Schema) -> dict[str, Any]:
-    """Windows as data have them: a daily wave and noise."""
+    """Windows like those of real data: a daily wave and noise."""
     random, steps = np.random.default_rng(5), PAST + HORIZON
     time = np.arange(SEEN + steps)[:, None]
     wave = np.sin(2 * np.pi / 24 * time + [0.0, 1.0]) + 0.3 * random.normal(size=(len(time), 2))
@@ -161,7 +161,7 @@ def damages(tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
 
 
 class Ahead:
-    """The forecasts of validation windows by one model after the other, with quantiles, scaled."""
+    """The forecasts of validation windows by several models in turn, with quantiles, scaled."""
 
     def __init__(self, schema: Schema) -> None:
         self.windows, self.std = validation(schema), schema.target_scaler.std[:, None]
@@ -172,7 +172,7 @@ class Ahead:
         return found
 
     def moved(self, forecaster: Predictor, before: np.ndarray) -> float:
-        """The farthest that one of them is from what it was."""
+        """The largest change of one of them."""
         try:
             return float(np.abs(self(forecaster) - before).max())
         except ForecasterError:
@@ -188,8 +188,8 @@ def refused(forecaster: Predictor) -> bool:
 
 
 def judge(forecaster: Predictor, names: set[str]) -> tuple[dict[str, float], list[str]]:
-    """How far the damages of each tensor of a network move a forecast at most, and the damages
-    that move one and are not refused."""
+    """For each tensor of a network, how far damages change a forecast at most, and the damages
+    that change one and are not refused."""
     ahead = Ahead(forecaster.schema)
     tensors = dict(forecaster.model.named_buffers()) | dict(forecaster.model.named_parameters())
     before, moves, through = ahead(forecaster), {}, []
@@ -264,7 +264,7 @@ def blended(folder: Path) -> Bundle:
 
 
 def others(bundle: Bundle) -> Iterator[tuple[str, Callable[[Tensor], Bundle], Tensor]]:
-    """The tensors outside of the network: what each is called, how another one is put there."""
+    """The tensors outside of the network: the name of each, and how to replace it."""
     for place, share in enumerate(bundle.parts):
         for name, tensor in share.tensors.items():
 
@@ -322,7 +322,7 @@ def test_so_it_is_of_parts_and_intervals(tmp_path: Path) -> None:
 
 
 def test_so_it_is_on_load_and_on_swap(tmp_path: Path) -> None:
-    """By the service, from files whose manifest is right."""
+    """The service refuses it, from files with a correct manifest."""
     served, other = tmp_path / "served", tmp_path / "other"
     whole = keep(made("default"), served)
     names = ("encoder.0.attention.value_projection.weight", "linear.weight", "window.shrink")
@@ -353,11 +353,11 @@ def test_so_it_is_on_load_and_on_swap(tmp_path: Path) -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize(("recipe", "attention"), [("default", "prob"), ("informer", "prob")])
 def test_so_it_is_on_a_gpu(recipe: str, attention: str, tmp_path: Path) -> None:
-    """What was saved on a CPU passes there, and what is ten times as far as a forecast may be from
-    it on a GPU does not."""
+    """A model saved on a CPU passes there, and a forecast that is off by ten times the tolerance
+    does not."""
     bundle = keep(made(recipe, attention), tmp_path)
     forecaster = Predictor.load(tmp_path, "cuda")
-    forecaster.runner.graphs = False  # which would keep the tensors as they were
+    forecaster.runner.graphs = False  # which would keep the undamaged tensors
     ahead = Ahead(bundle.schema)
     tensors = dict(forecaster.model.named_parameters())
     before, through = ahead(forecaster), []

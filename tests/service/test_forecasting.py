@@ -20,7 +20,7 @@ Serve = Callable[..., tuple[TestClient, Predictor, Body]]
 
 @pytest.fixture(scope="module")
 def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serve]:
-    """Of a kind of model: a client, the model itself, and a series that it accepts."""
+    """For a kind of model: a client, the model itself, and a series that it accepts."""
     made: dict[tuple[str, str], tuple[TestClient, Predictor, Body]] = {}
     with ExitStack() as stack:
 

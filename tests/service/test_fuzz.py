@@ -1,4 +1,4 @@
-"""Bytes that nobody foresaw: mutated bodies of real requests, and mutated requests on a socket.
+"""Unexpected bytes: mutated bodies of real requests, and mutated requests on a socket.
 
 The mutations are the same in every run.
 """
@@ -47,7 +47,7 @@ Edit: TypeAlias = tuple[str, float, float, bytes]
 
 
 def edits(tokens: list[bytes]) -> st.SearchStrategy[list[Edit]]:
-    """One to three changes: what, where, how much of the rest, and with what."""
+    """One to three changes: the kind, the place, how much of the rest, and the new bytes."""
     place = st.floats(0, 1)
     what = st.sampled_from(
         ["replace"] * 4 + ["copy"] * 4 + ["flip", "cut", "double", "insert", "end", "recode"]
@@ -57,7 +57,7 @@ def edits(tokens: list[bytes]) -> st.SearchStrategy[list[Edit]]:
 
 
 def value(data: bytes, place: float) -> tuple[int, int]:
-    """Where a string or a number stands."""
+    """The place of a string or a number."""
     found = re.compile(rb'"[^"]*"|[-+.\w]+').search(data, int(place * len(data)))
     return found.span() if found else (0, 0)
 
@@ -76,7 +76,7 @@ def mutated(data: bytes, changes: list[Edit]) -> bytes:
                 data = data[:end] + data[at:]
             case "insert":
                 data = data[:at] + token + data[at:]
-            case "replace" | "copy":  # a whole value, and by one of its own
+            case "replace" | "copy":  # a whole value, by a new or another one
                 first, last = value(data, place)
                 other = slice(*value(data, length))
                 data = data[:first] + (token if what == "replace" else data[other]) + data[last:]
@@ -106,7 +106,7 @@ def fuzzed(examples: int, tokens: list[bytes]) -> Callable[[Any], Any]:
 
 @pytest.fixture(scope="module")
 def rich(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model that reads everything there is to be sent."""
+    """A model that reads everything that a request can contain."""
     folder = tmp_path_factory.mktemp("rich") / "bundle"
     make_bundle(folder, model="tokens", **KINDS["all"])
     return folder
@@ -119,7 +119,7 @@ def service(rich: Path) -> Iterator[TestClient]:
 
 
 def requests(example: Any) -> dict[str, bytes]:
-    """By path, requests that the model accepts; "/v1/predict" has the flat form."""
+    """Requests that the model accepts, by path; "/v1/predict" has the flat form."""
     (series,) = example["inputs"]
     columns = series["target"], series["past_covariates"], series["future_covariates"]
     rows = []
@@ -151,7 +151,7 @@ def kserve(example: Any) -> bytes:
 
 
 def check(client: TestClient, path: str, body: bytes, examples: int) -> None:
-    """Mutations of a body get answers that are foreseen, small where they are problems."""
+    """Mutations of a body get expected answers, and small ones for errors."""
     statuses = Counter[int]()
 
     @fuzzed(examples, TOKENS)
@@ -167,7 +167,7 @@ def check(client: TestClient, path: str, body: bytes, examples: int) -> None:
 
     assert client.post(path, content=body, headers=JSON).status_code == 200
     try_it()
-    assert {200, 400, 422} <= set(statuses), statuses  # some changes do no harm
+    assert {200, 400, 422} <= set(statuses), statuses  # some changes are harmless
     assert client.post(path, content=body, headers=JSON).status_code == 200
 
 
@@ -186,7 +186,7 @@ class TestBodies:
 
 
 def statuses_of(received: bytes) -> list[int]:
-    """The statuses of all answers that came, which follow one another without a gap."""
+    """The statuses of all answers that were received, which follow one another without a gap."""
     found = []
     while received:
         head, _, rest = received.partition(b"\r\n\r\n")
@@ -200,7 +200,7 @@ def statuses_of(received: bytes) -> list[int]:
 
 @pytest.mark.slow
 def test_a_server_survives_them_on_the_wire(rich: Path, tmp_path: Path) -> None:
-    """Mutated requests never get a 5xx but 503, do not confuse those that follow on the same
+    """Mutated requests never get a 5xx other than 503, do not confuse later ones on the same
     connection, and leave the server as it was."""
     port, log = free_port(), tmp_path / "log"
     command = ["forecaster", "serve", "--model", str(rich), "--port", str(port)]
@@ -237,7 +237,7 @@ def test_a_server_survives_them_on_the_wire(rich: Path, tmp_path: Path) -> None:
                     while chunk := wire.recv(2**16):
                         received += chunk
                 except (TimeoutError, ConnectionError):
-                    pass  # it waits for more, or has seen enough
+                    pass  # the server waits for more, or has closed the connection
             for status in statuses_of(received):
                 assert status < 500 or status == 503, received[:500]
                 raw[status] += 1

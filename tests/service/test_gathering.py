@@ -1,4 +1,4 @@
-"""The figures of several processes as those of one."""
+"""The metrics of several processes, combined into those of one."""
 
 import json
 
@@ -8,7 +8,7 @@ from forecaster_service.gathering import Figures, Gathered, counted, gathered, t
 
 
 def process(count: int, waiting: int, ready: int, model: str) -> Figures:
-    """What one tells, as it arrives at another."""
+    """The metrics of one process, as they arrive at another."""
     registry = CollectorRegistry()
     requests = Counter("forecaster_requests", "Help.", ("route",), registry=registry)
     requests.labels("/predict").inc(count)
@@ -24,7 +24,7 @@ def process(count: int, waiting: int, ready: int, model: str) -> Figures:
 
 
 def lines(*parts: Figures) -> list[str]:
-    """What Prometheus reads."""
+    """The lines that Prometheus reads."""
     return generate_latest(Gathered(gathered(parts))).decode().splitlines()
 
 

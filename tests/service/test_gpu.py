@@ -1,4 +1,4 @@
-"""What a GPU may do to a service: run out of memory, be lost. Made up, and where marked, real."""
+"""Failures of a GPU that a service meets: out of memory, or lost. Simulated; real where marked."""
 
 import sys
 import threading
@@ -130,7 +130,7 @@ main()
 
 
 class Ended(threading.Event):
-    """In place of os._exit."""
+    """Raised in place of os._exit."""
 
     status = 0
 
@@ -177,7 +177,7 @@ class TestReal:
 
 @contextmanager
 def at_most(memory: int) -> Iterator[None]:
-    """While torch may have so many bytes of the GPU."""
+    """Limit the bytes of the GPU that torch may use."""
     total = torch.cuda.get_device_properties(0).total_memory
     torch.cuda.set_per_process_memory_fraction(memory / total)
     try:

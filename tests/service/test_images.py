@@ -1,4 +1,4 @@
-"""The images, as far as their files tell; tests/containers/run builds them."""
+"""The images, as far as their files can be tested; tests/containers/run builds them."""
 
 import importlib.metadata
 import os
@@ -31,7 +31,7 @@ def locked(name: str) -> dict[str, tuple[str, list[str]]]:
 
 
 def wanted(extras: set[str]) -> set[str]:
-    """What the project with these extras installs on Linux with Python 3.11, but for itself."""
+    """What the project with these extras installs on Linux with Python 3.11, except for itself."""
     own = PROJECT["optional-dependencies"]
     queue: list[tuple[str, str]] = [(text, "") for text in PROJECT["dependencies"]]
     queue += [(text, "") for extra in extras for text in own[extra]]
@@ -120,7 +120,7 @@ class TestTheDockerfile:
 
 
 class TestTheRelease:
-    """It was never run; what can be known without."""
+    """It was never run; these tests check what can be checked without running it."""
 
     TEXT = (ROOT / ".github/workflows/release.yml").read_text()
 

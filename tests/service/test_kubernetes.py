@@ -1,4 +1,4 @@
-"""The manifests, as far as they can be tried without a cluster."""
+"""The manifests, as far as they can be tested without a cluster."""
 
 import copy
 from collections.abc import Callable
@@ -126,7 +126,7 @@ def test_they_ask_what_the_service_answers() -> None:
         get = container[name]["httpGet"]
         assert get["path"] in paths
         assert get["port"] == container["ports"][0]["name"]
-        # a pod's address is no name that the service knows
+        # the service does not answer to a pod's address
         assert get["httpHeaders"] == [{"name": "Host", "value": "localhost"}]
 
 

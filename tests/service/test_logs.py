@@ -49,7 +49,7 @@ def test_one_json_line_for_a_request_and_none_for_probes(
 
 
 def cause_lines() -> None:
-    """Others say something, and what they raise is not caught."""
+    """Other libraries log something, and raise exceptions that nobody catches."""
 
     class Odd:
         def __del__(self) -> None:

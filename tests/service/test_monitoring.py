@@ -1,4 +1,4 @@
-"""What service/monitoring gives Prometheus and Grafana."""
+"""The files of service/monitoring for Prometheus and Grafana."""
 
 import json
 import re
@@ -19,18 +19,18 @@ from tests.service.processes import free_port, running, wait_for
 FOLDER = Path(__file__).resolve().parents[2] / "service" / "monitoring"
 RULES = yaml.safe_load((FOLDER / "alerts.yml").read_text())["groups"][0]["rules"]
 SEVERAL = {"forecaster_workers", "forecaster_workers_wanted", "forecaster_worker_deaths_total"}
-"""What only the parent of several processes gives (test_supervisor.py)."""
+"""Metrics that only the parent of several processes has (test_supervisor.py)."""
 DASHBOARD = json.loads((FOLDER / "dashboard.json").read_text())
 
 
 def drawn() -> list[str]:
-    """What the dashboard asks."""
+    """The queries of the dashboard."""
     asked = [t["expr"] for panel in DASHBOARD["panels"] for t in panel.get("targets", ())]
     return [each.replace("$__rate_interval", "5m").replace("$instance", ".*") for each in asked]
 
 
 def given(client: TestClient) -> set[str]:
-    """The names that the service has for its figures, with samples or none yet."""
+    """The names of the service's metrics, with or without samples."""
     names = set()
     for name, kind in re.findall(r"^# TYPE (\S+) (\S+)$", client.get("/metrics").text, re.M):
         ends = ("_bucket", "_sum", "_count") if kind == "histogram" else ("",)
@@ -102,7 +102,7 @@ def wait_until(what: Iterator[bool]) -> None:
 
 @pytest.mark.slow
 def test_a_prometheus_sees_the_service_end(folder: Path, tmp_path: Path) -> None:
-    """With the rules of service/monitoring, but seconds for their minutes."""
+    """With the rules of service/monitoring, but with seconds instead of minutes."""
     text = (FOLDER / "alerts.yml").read_text()
     text = re.sub(r"\[\d+[mh]\]", "[10s]", re.sub(r"\bfor: \w+", "for: 1s", text))
     (tmp_path / "alerts.yml").write_text(text)

@@ -32,7 +32,7 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 
 
 class Upstream(ThreadingTCPServer):
-    """In place of the service: keeps whole requests, and gives all the same `answer`."""
+    """Stands in for the service: keeps complete requests, and gives each the same `answer`."""
 
     daemon_threads = True
 
@@ -65,7 +65,7 @@ class Connection(BaseRequestHandler):
 
 
 def complete(request: bytes) -> bool:
-    """Whether these bytes are a whole request, as nginx writes them."""
+    """Whether these bytes are a complete request, as nginx writes them."""
     head, end, body = request.partition(b"\r\n\r\n")
     length = re.search(rb"^content-length: (\d+)\r?$", head, re.MULTILINE | re.IGNORECASE)
     if b"\r\ntransfer-encoding: chunked" in head.lower():
@@ -94,7 +94,7 @@ def port() -> int:
 
 @pytest.fixture(scope="module")
 def hasty(upstream: Upstream) -> Iterator[int]:
-    """The port of another one, which waits for a second only, for clients and for the service."""
+    """The port of another nginx, which waits only a second for clients and for the service."""
     times = ("client_header_timeout", "client_body_timeout", "send_timeout", "proxy_read_timeout")
     with nginx(port := free_port(), upstream.port, **dict.fromkeys(times, "1s")):
         yield port
@@ -102,7 +102,7 @@ def hasty(upstream: Upstream) -> Iterator[int]:
 
 @pytest.fixture
 def seen(logs: Path, upstream: Upstream) -> list[bytes]:
-    """What has come through nginx since this test began."""
+    """What has passed through nginx since this test began."""
     upstream.answer = OK
     upstream.seen.clear()
     return upstream.seen
@@ -123,14 +123,14 @@ def head(*lines: str, start: tuple[str, ...] = POST) -> bytes:
 def exchange(
     port: int, parts: Iterable[bytes], pause: float = 0, source: str = "127.0.0.1"
 ) -> bytes:
-    """What comes back until the connection is closed; it must be, in a minute."""
+    """What comes back until the connection is closed, which must happen within a minute."""
     with socket.create_connection(("127.0.0.1", port), 60, (source, 0)) as connection:
         try:
             for part in parts:
                 connection.sendall(part)
                 time.sleep(pause)
         except (BrokenPipeError, ConnectionResetError):
-            pass  # it did not want the rest
+            pass  # the server did not read the rest
         return rest(connection)
 
 
@@ -139,7 +139,7 @@ WHOLE = head("Content-Length: 0", "Connection: close")
 
 @contextmanager
 def full(upstream: Upstream, zone: str) -> Iterator[int]:
-    """The port of one that takes two requests at a time, by this limit, and has them."""
+    """The port of an nginx that this limit allows two requests at a time, and that has two."""
     slow = {f"limit_conn {zone}": "2", "client_body_timeout": "120s"}
     upstream.begun = 0
     with nginx(port := free_port(), upstream.port, **slow), ExitStack() as stack:
@@ -147,14 +147,14 @@ def full(upstream: Upstream, zone: str) -> Iterator[int]:
             waiting = socket.create_connection(("127.0.0.1", port))
             stack.enter_context(waiting).sendall(head("Content-Length: 1000"))
         end = time.monotonic() + 60
-        while upstream.begun < 2:  # else one of ours may come before them
+        while upstream.begun < 2:  # else a request of the test may come before them
             assert time.monotonic() < end
             time.sleep(0.05)
         yield port
 
 
 def rest(connection: socket.socket) -> bytes:
-    """What comes until the other side closes or resets the connection."""
+    """What is received until the other side closes or resets the connection."""
     received = b""
     try:
         while chunk := connection.recv(65536):
@@ -265,7 +265,7 @@ class TestRequests:
 
 
 class TestRefusals:
-    """Those of nginx itself; the service never hears of them."""
+    """Refusals by nginx itself; the service never gets these requests."""
 
     @pytest.mark.parametrize("way", ["declared", "chunked"])
     def test_a_long_body(self, port: int, seen: list[bytes], way: str) -> None:
@@ -315,7 +315,7 @@ class TestRefusals:
 
 
 class TestOneClient:
-    """What an address may take leaves something for the others."""
+    """The limits of one address leave room for others."""
 
     def test_cannot_take_all_places(self, upstream: Upstream, seen: list[bytes]) -> None:
         with full(upstream, "of_client") as other:
@@ -351,7 +351,7 @@ def test_an_outer_proxy_is_believed_when_it_is_known(upstream: Upstream, seen: l
 
 @pytest.fixture
 def encrypted(server: Server, tmp_path: Path) -> Iterator[tuple[str, ssl.SSLContext]]:
-    """The address of the service behind TLS, by the certificate that docs/deploy.md makes."""
+    """The address of the service behind TLS, with the certificate that docs/deploy.md makes."""
     (command,) = re.findall(r"^openssl req (?:.*\\\n)*.*", DEPLOY.read_text(), re.MULTILINE)
     with folder_of_nobody() as folder:
         (folder / "tls").mkdir()
@@ -378,7 +378,7 @@ def test_pages_and_forecasts_go_through_tls(
     with urllib.request.urlopen(address, timeout=60, context=context) as page:
         assert page.headers["Content-Type"].startswith("text/html")
     body = json.dumps(server.get(f"/models/{NAME}/example")).encode()
-    headers = {"Content-Type": "application/json", "Origin": address}  # as the page asks
+    headers = {"Content-Type": "application/json", "Origin": address}  # as sent by the page
     request = urllib.request.Request(f"{address}/predict", body, headers)
     with urllib.request.urlopen(request, timeout=60, context=context) as answer:
         assert json.load(answer)["predictions"]

@@ -1,4 +1,4 @@
-"""What /openapi.json promises, tried out by a generator of requests: some 2,000 of them."""
+"""The promises of /openapi.json, tested with about 2,000 generated requests."""
 
 from collections import Counter
 from itertools import count
@@ -23,7 +23,7 @@ INPUTS = {
     "POST /v1/timeseries/forecast": 150,
     "GET /readyz": 350,
 }
-"""How many requests are made, and as many that break the description."""
+"""How many requests are made, and equally many that break the description."""
 NAMES = {"GET /models/{name}": 200, "GET /models/{name}/example": 500}
 OTHERS = (
     "GET /models", "GET /livez", "GET /healthz", "GET /version", "GET /metrics", "GET /ping",
@@ -45,7 +45,7 @@ def operations(server: Server) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def fitting(server: Server) -> dict[str, Any]:
-    """By path, series that fit the model."""
+    """Series that fit the model, by path."""
     (series,) = server.get(f"/models/{NAME}/example")["inputs"]
     days = [f"2026-01-{1 + hour // 24:02}T{hour % 24:02}:00" for hour in range(24)]
     rows = [[day, *row] for day, row in zip(days, series["target"], strict=True)]
@@ -80,8 +80,8 @@ def test_answers_are_those_described(
 ) -> None:
     """No 5xx, and status, content type and body as described, for good and bad requests alike.
 
-    A request that fits the description may still not fit the model, so acceptance is not asked;
-    but every other good one is given series that do fit. Hypothesis warns where the state of
+    A request that fits the description may still not fit the model, so acceptance is not required;
+    but every other good one gets series that do fit. Hypothesis warns if the state of
     `random` changes while a request is drawn; any other thread of the process may do that.
     """
     number, statuses = count(), Counter[int]()

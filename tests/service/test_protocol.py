@@ -40,7 +40,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class Service:
-    """A service on a port of this machine, and what of it cannot be seen from outside."""
+    """A service on a port of this machine, and its parts that cannot be seen from outside."""
 
     def __init__(self, **settings: Any) -> None:
         self.app, self.port = create_app(Settings(**settings)), free_port()
@@ -82,7 +82,7 @@ def until(condition: Callable[[], object]) -> None:
 
 
 def rest(connection: socket.socket) -> bytes:
-    """All that comes until the server closes."""
+    """Everything that is received until the server closes."""
     received = b""
     with suppress(ConnectionResetError):
         while chunk := connection.recv(2**16):
@@ -91,7 +91,7 @@ def rest(connection: socket.socket) -> bytes:
 
 
 def drip(connection: socket.socket, piece: bytes) -> bytes:
-    """Send a piece every now and then until the server has had enough, and what it says."""
+    """Send a piece every now and then until the server closes; returns its answer."""
     with suppress(BrokenPipeError, ConnectionResetError):
         end = time.monotonic() + PATIENCE
         while time.monotonic() < end:
@@ -115,7 +115,7 @@ def is_problem(answer: bytes, status: int) -> bool:
 
 @pytest.fixture(scope="module")
 def service(folder: Path) -> Iterator[Service]:
-    """One with a model, that is patient for a second."""
+    """A service with a model that waits for a second."""
     with Service(model=str(folder), receive_seconds=1).running() as service:
         yield service
 
@@ -178,7 +178,7 @@ def test_a_little_at_a_time_is_not_enough(
 
 @pytest.mark.slow
 def test_an_answer_before_the_end_of_a_request_ends_nothing(service: Service) -> None:
-    """The next one has its own time, and there is an end to waiting for it."""
+    """The next request has its own time limit, and the wait for it ends."""
     with service.client() as connection:
         for _ in range(6):
             connection.sendall(CHUNKED.replace(b"json", b"text"))
@@ -215,7 +215,7 @@ def test_who_sends_much_may_take_longer(service: Service) -> None:
 
 @pytest.mark.slow
 def test_who_does_not_read_is_closed(service: Service) -> None:
-    """What the system's own buffers take is not counted, so more is asked for."""
+    """The buffers of the system are not counted, so more is requested."""
     before = service.closed("unread")
     with socket.socket() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -269,7 +269,7 @@ class TestHeads:
                     connection.sendall(head[first : first + size])
                     time.sleep(0.01)
             answer = rest(connection)
-        assert answer == b"" or is_problem(answer, 431)  # it may be lost to who goes on sending
+        assert answer == b"" or is_problem(answer, 431)  # a client that goes on sending may lose it
 
     @pytest.mark.parametrize(
         "start", [GET[:-2] + b"X-A: ", CHUNKED + b"1;x=", CHUNKED + b"0\r\nX-A: "]
@@ -404,12 +404,12 @@ def test_connections_are_as_many_as_files_allow(monkeypatch: pytest.MonkeyPatch)
 
 
 class TestUvicorn:
-    """What `Protocol` takes from inside of uvicorn, which may move in any of its versions."""
+    """What `Protocol` uses of uvicorn's internals, which may change in any version."""
 
     TREE = ast.parse(Path(protocol.__file__).read_text())
 
     def ours(self, owner: str, what: ast.AST = TREE) -> set[str]:
-        """The attributes of `owner`, such as self.cycle, that are read or written in `what`."""
+        """The attributes of `owner` (e.g. self.cycle) that are read or written in `what`."""
         nodes = (node for node in ast.walk(what) if isinstance(node, ast.Attribute))
         return {node.attr for node in nodes if ast.unparse(node.value) == owner}
 

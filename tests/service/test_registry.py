@@ -1,4 +1,4 @@
-"""The child that asks MLflow: what it is told, and what becomes of one that fails."""
+"""The child that asks MLflow: its questions and answers, and what happens when it fails."""
 
 import os
 import signal
@@ -26,7 +26,7 @@ def child() -> Iterator[Child]:
 
 @pytest.fixture
 def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
-    """Makes a Python script what is run as the child, and tells the file of its ids."""
+    """Run a Python script as the child; returns the file with its process ids."""
 
     def become(text: str) -> Path:
         code, file = tmp_path / "child.py", tmp_path / "python"
@@ -179,7 +179,7 @@ time.sleep(600)
 
 @pytest.mark.slow
 def test_it_outlives_the_absence_of_mlflow_and_not_its_parent(tmp_path: Path) -> None:
-    """The real one: asked where no MLflow is, it says so and goes on; the service is killed."""
+    """The real child: without an MLflow it says so and goes on; then the service is killed."""
     environment = os.environ | {"MLFLOW_TRACKING_URI": "http://127.0.0.1:9"}
     with subprocess.Popen(
         [sys.executable, "-c", OURS],

@@ -1,4 +1,4 @@
-"""Replicas of Ray Serve: one that is killed while it is asked costs nobody an answer."""
+"""Replicas of Ray Serve: a replica that is killed during requests loses no answer."""
 
 import asyncio
 import threading
@@ -20,7 +20,7 @@ CLIENTS = 6
 
 
 def replicas(process: Any) -> list[psutil.Process]:
-    """The processes of the replicas that `process` has begun."""
+    """The processes of the replicas that `process` has started."""
     found = []
     for each in psutil.Process(process.pid).children(recursive=True):
         try:
@@ -92,7 +92,7 @@ def test_a_service_that_cannot_start_says_why_in_a_sentence() -> None:
 
 
 class TestHealth:
-    """What makes Ray put another replica in the place of one."""
+    """The reasons for Ray to replace a replica."""
 
     def store(self, **facts: Any) -> Any:
         served = SimpleNamespace(served=object(), reason="")

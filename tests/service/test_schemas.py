@@ -1,4 +1,4 @@
-"""Targets as arrays, where they can be: the same is taken and refused, and it means the same."""
+"""Targets as arrays: the same targets are accepted and refused, and they have the same values."""
 
 import json
 from typing import Any

@@ -85,7 +85,7 @@ def test_fifty_megabytes_are_413_and_leave_no_trace(server: Server, way: str) ->
     assert closed
     # the client that goes on sending may lose the answer, but never sees another one
     assert received == b"" or received.startswith(b"HTTP/1.1 413")
-    # what was read of the body, 16 MiB at most, and some
+    # the part of the body that was read, 16 MiB at most, and a little more
     assert memory().rss - before < 40 * 2**20
     assert server.get("/livez") == {"status": "alive"}
 
@@ -173,7 +173,7 @@ def test_terminated_it_ends_soon(folder: Path, tmp_path: Path) -> None:
 
 
 def batches(server: Server) -> float:
-    """How many have run."""
+    """How many batches have run."""
     with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/metrics", timeout=10) as answer:
         count = re.search(r"^forecaster_batch_series_count{.*} (.*)$", answer.read().decode(), re.M)
     assert count is not None
@@ -242,7 +242,7 @@ async def at_once(port: int, request: bytes, count: int) -> list[tuple[bytes, fl
 
 
 def test_overload_is_refused_and_recovered_from(folder: Path, tmp_path: Path) -> None:
-    """More clients than the queue has room for: 503 for the surplus, and soon all is as before."""
+    """More clients than the queue has room for: 503 for the surplus, and soon it is as before."""
     port, log = free_port(), tmp_path / "log"
     command = ["forecaster", "serve", "--model", str(folder), "--port", str(port)]
     limits = {"FORECASTER_MAX_QUEUE": "16", "FORECASTER_MAX_BATCH": "4"}
@@ -275,7 +275,7 @@ def test_overload_is_refused_and_recovered_from(folder: Path, tmp_path: Path) ->
 
 
 def test_of_two_thousand_at_once_none_waits_in_vain(folder: Path, tmp_path: Path) -> None:
-    """What could not be answered by its deadline is refused at once, and told when to come."""
+    """Requests that would miss their deadline are refused at once, with a Retry-After."""
     port, log, count, deadline = free_port(), tmp_path / "log", 2000, 8
     command = [sys.executable, "-m", "tests.service.slowed", "0.05", "serve"]
     command += ["--model", str(folder), "--port", str(port)]

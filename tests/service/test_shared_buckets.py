@@ -1,4 +1,4 @@
-"""Buckets in shared memory are those of one process, whoever takes from them."""
+"""Buckets in shared memory work like those of one process, whichever process takes from them."""
 
 import os
 import subprocess

@@ -39,13 +39,13 @@ TWO = {"columns": ("load", "wind")}
 
 
 def with_window(bundle: Bundle, **lengths: int) -> Bundle:
-    """Another look-back or horizon, for a comparison alone: the weights do not fit."""
+    """Another look-back or horizon, only for a comparison: the weights do not fit."""
     window = bundle.config.window.model_copy(update=lengths)
     return replace(bundle, config=bundle.config.model_copy(update={"window": window}))
 
 
 def unbuilt(bundle: Bundle) -> Predictor:
-    """What tells itself like a forecaster with this bundle."""
+    """An object with the attributes of a forecaster with this bundle."""
     made = object.__new__(Predictor)
     made.bundle, made.device, made.model = bundle, "cpu", bundle.build()
     return made
@@ -206,7 +206,7 @@ def test_what_clients_are_told(error: Exception, words: str) -> None:
 
 
 class Theirs(ProbSparseAttention):
-    """An attention of somebody else's package."""
+    """An attention from a package by another author."""
 
 
 class TestAttentionsOfOthers:

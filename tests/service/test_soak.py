@@ -1,6 +1,6 @@
 """Mixed traffic, faults and new models for a while: nothing grows, and no good request fails.
 
-FORECASTER_SOAK is for how many seconds.
+FORECASTER_SOAK sets the seconds.
 """
 
 import os
@@ -28,7 +28,7 @@ from tests.service.toy import NAME, make_bundle
 
 SECONDS = float(os.environ.get("FORECASTER_SOAK", "60"))
 WARM = min(15.0, SECONDS / 3)
-"""Seconds after which memory, descriptors and times count."""
+"""Seconds before memory, descriptors and times count."""
 CLIENTS, SWAP, SAMPLE = 3, 1.0, 0.5
 MIB, FILES, SLOWER = 32, 16, 5.0
 """What may be gained from the first third to the last: memory, descriptors, the time of an answer.
@@ -38,7 +38,7 @@ JSON = {"Content-Type": "application/json"}
 
 @dataclass
 class Soak:
-    """Clients of a service at `url`, on `port`, and what became of their requests."""
+    """Clients of a service at `url`, on `port`, and the outcome of their requests."""
 
     url: str
     port: int
@@ -52,7 +52,7 @@ class Soak:
         self.ended = threading.Event()
 
     def run(self, number: int) -> None:
-        """Ask one thing after the other, drawn at random, until the end."""
+        """Send one random request after the other until the end."""
         draw = random.Random(number)
         good: list[Callable[[requests.Session], None]] = [
             self.predict, self.predict, self.predict, self.table, self.look, self.scoring,
@@ -110,7 +110,7 @@ class Soak:
             connection.sendall(f"{head}Content-Type: application/json\r\n\r\n".encode() + data)
 
     def half(self, session: requests.Session) -> None:
-        """Send a part of a request and go."""
+        """Send a part of a request and leave."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=10) as connection:
             connection.sendall(
                 b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99\r\n"
@@ -118,7 +118,7 @@ class Soak:
 
 
 def swaps(link: Path, folders: list[Path], ended: threading.Event) -> Iterator[Path]:
-    """Let the link lead to one folder after the other."""
+    """Point the link at one folder after the other."""
     spare, number = link.with_name("spare"), 0
     while not ended.wait(SWAP):
         number += 1

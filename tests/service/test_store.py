@@ -68,7 +68,7 @@ def folder(tmp_path: Path) -> Path:
 
 @contextmanager
 def stored(*sources: Path | str, **settings: Any) -> Iterator[Store]:
-    """A store that has tried to load its models; polls are made by hand."""
+    """A store that has tried to load its models; tests call `poll` themselves."""
     names = ",".join(map(str, sources))
     store = Store(Settings(model=names, poll_seconds=1000, **settings), Metrics())
     store.load()
@@ -178,7 +178,7 @@ class TestNames:
 
 
 class TestTrust:
-    """What a whole bundle is refused for."""
+    """The reasons to refuse a complete bundle."""
 
     def test_a_digest_that_is_not_pinned(self, folder: Path) -> None:
         digest = digest_of(folder)
@@ -232,7 +232,7 @@ class TestTrust:
 
 
 class TestReplacing:
-    """A folder or a name that has another model than before."""
+    """A folder or a name that now has another model."""
 
     @pytest.fixture
     def store(self, folder: Path) -> Iterator[Store]:
@@ -240,7 +240,7 @@ class TestReplacing:
             yield store
 
     def counts(self, store: Store) -> tuple[int, int]:
-        """How many were replaced, and how many attempts have failed."""
+        """How many models were replaced, and how many attempts have failed."""
         return int(store.metrics.reloads._value.get()), int(store.metrics.failures._value.get())
 
     def test_nothing_new(self, store: Store) -> None:
@@ -377,7 +377,7 @@ def test_it_polls_by_itself_until_it_ends(folder: Path, monkeypatch: pytest.Monk
     store = Store(Settings(model=str(folder), poll_seconds=0.01), Metrics())
     store.open()
     wait_until(lambda: store.status == "ready")
-    with monkeypatch.context() as patch:  # what nobody foresaw ends no thread
+    with monkeypatch.context() as patch:  # an unexpected error ends no thread
         patch.setattr("forecaster_service.store.look", lambda *asked: 1 / 0)
         wait_until(lambda: store.metrics.failures._value.get() > 1)
     new = make_bundle(folder, columns=("load", "wind"), model="tokens")

@@ -1,4 +1,4 @@
-"""Several processes on one socket: what is shared, and what becomes of those that die."""
+"""Several processes on one socket: what they share, and what happens when one dies."""
 
 import http.client
 import json
@@ -29,7 +29,7 @@ from tests.service.toy import NAME, Registry, make_bundle
 
 WORKERS, CLIENTS, RATE = 2, 4, 30
 SECONDS = 90.0
-"""That anything here may take on a busy machine."""
+"""The most that anything here may take on a busy machine."""
 ADDRESSES = count()
 
 
@@ -52,13 +52,13 @@ def workers(server: Server) -> dict[int, psutil.Process]:
 
 
 def workers_are(server: Server, gone: int) -> bool:
-    """All of them, and none is the process that is gone."""
+    """Wait until all workers are there, none of them the process that is gone."""
     pids = [each.pid for each in workers(server).values()]
     return len(pids) == WORKERS and gone not in pids
 
 
 def fetch(server: Server, path: str) -> str:
-    """What is at a path, for a client that never asked before."""
+    """The content of a path, for a client that has not asked before."""
     number = next(ADDRESSES)
     address = {"X-Forwarded-For": f"10.255.{number // 250}.{number % 250}"}
     request = urllib.request.Request(f"http://127.0.0.1:{server.port}{path}", headers=address)
@@ -68,13 +68,13 @@ def fetch(server: Server, path: str) -> str:
 
 
 def digest(server: Server) -> str:
-    """That of the model that answers."""
+    """The digest of the model that answers."""
     found: str = json.loads(fetch(server, "/models"))["models"][0]["digest"]
     return found
 
 
 def counters(server: Server) -> dict[str, float]:
-    """What /metrics tells, each sample by its name and labels."""
+    """The samples of /metrics, by name and labels."""
     found = re.findall(r"^([^#\s]\S*) (\S+)$", fetch(server, "/metrics"), re.MULTILINE)
     return {name: float(value) for name, value in found}
 
@@ -92,8 +92,8 @@ def serving(model: Path, place: Path, settings: Mapping[str, str]) -> Iterator[t
 
 @dataclass
 class Load:
-    """Clients that ask on and on, always from other addresses, each on a connection that it keeps;
-    one that loses it asks once more."""
+    """Clients that send requests all the time, from changing addresses, each on one connection;
+    a client that loses its connection asks once more."""
 
     port: int
     body: bytes
@@ -171,7 +171,7 @@ def body(service: tuple[Server, Path]) -> bytes:
 
 @pytest.fixture
 def supervisor() -> Iterator[Supervisor]:
-    """One that has started nobody."""
+    """A supervisor that has started no worker."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         made = Supervisor(Settings(poll_seconds=0), listening, WORKERS, Registry())
         yield made
@@ -278,7 +278,7 @@ class TestAsOneService:
         (place / "spare").replace(place / "link")
 
         def tried() -> list[int]:
-            """By which worker, time after time."""
+            """The workers that were asked, in order."""
             lines = (line for line in log.read_text().splitlines() if "would not suit" in line)
             return [json.loads(line)["worker"] for line in lines]
 

@@ -1,4 +1,4 @@
-"""Models that are replaced while they are asked, and by a registry in a process of its own."""
+"""Models that are replaced under load, and by a registry in a separate process."""
 
 import gc
 import re
@@ -35,7 +35,7 @@ SOON = 90.0
 """Seconds until an alias that moved under load is served, on a machine that is busy otherwise, too;
 30 on one that is not."""
 LEAK = 60 * 2**20
-"""Bytes that the process may grow by in the last 80 swaps; 40 models of 3 MiB are twice that."""
+"""The most bytes that the last 80 swaps may add; 40 models of 3 MiB are twice that."""
 
 
 def wait_until(true: Callable[[], bool], pause: float = 0.002) -> None:
@@ -47,7 +47,7 @@ def wait_until(true: Callable[[], bool], pause: float = 0.002) -> None:
 
 @contextmanager
 def served(settings: Settings) -> Iterator[tuple[FastAPI, str]]:
-    """A service on a real socket, in a thread of this process, and its URL."""
+    """The URL of a service on a real socket, in a thread of this process."""
     port, app = free_port(), create_app(settings)
     server = uvicorn.Server(uvicorn.Config(app, port=port, log_config=None))
     thread = threading.Thread(target=server.run)
@@ -61,14 +61,14 @@ def served(settings: Settings) -> Iterator[tuple[FastAPI, str]]:
 
 
 def forecast(bundle: Bundle) -> np.ndarray:
-    """What a model itself answers to its example, (T, targets)."""
+    """The forecast of a model for its example, (T, targets)."""
     forecaster = Predictor(bundle, "cpu")
     return forecaster.predict(forecaster.example).drop(columns="time").to_numpy()
 
 
 @pytest.mark.timeout(900)
 def test_a_hundred_swaps_under_load(tmp_path: Path) -> None:
-    """No request fails, each answer is of one model alone, and old models leave the memory."""
+    """No request fails, each answer is from one model, and old models are freed."""
     bundles = [make_bundle(tmp_path / kind, model=kind) for kind in ("large", "tokens")]
     expected = {bundle.digest: forecast(bundle) for bundle in bundles}
     link, spare = tmp_path / "link", tmp_path / "spare"
@@ -129,7 +129,7 @@ def test_a_hundred_swaps_under_load(tmp_path: Path) -> None:
 
 @contextmanager
 def asking(server: Server, example: Any) -> Iterator[None]:
-    """As many clients as keep the service at work all the time, of whom no request may fail."""
+    """Enough clients to keep the service busy all the time; none of their requests may fail."""
     stop = threading.Event()
 
     def ask() -> None:
@@ -147,7 +147,7 @@ def asking(server: Server, example: Any) -> Iterator[None]:
 
 
 def register(folder: Path, score: float) -> None:
-    """Make it the next version of "swapped", whose champion has the lowest score."""
+    """Register a bundle as the next version of "swapped", whose champion has the lowest score."""
     forecaster = Predictor.load(folder, "cpu")
     example = forecaster.example
     with track.start(RunConfig(), "toy", {}) as run:
@@ -158,7 +158,7 @@ def register(folder: Path, score: float) -> None:
 
 @pytest.mark.timeout(900)
 def test_the_champion_of_a_registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A service follows it, and keeps what it has where it cannot."""
+    """A service follows it, and keeps its model when it cannot."""
     database = tmp_path / "mlflow.db"
     uri = f"sqlite:///{database}"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)

@@ -27,7 +27,7 @@ SECONDS = 60.0
 
 @pytest.fixture
 def ended(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """What would have ended the process: statuses, and signals below 0."""
+    """What would have ended the process: statuses, and signals as negative numbers."""
     found: list[int] = []
     monkeypatch.setattr(module.os, "_exit", found.append)
     monkeypatch.setattr(module.os, "kill", lambda _, number: found.append(-number))
@@ -70,7 +70,7 @@ class TestWorker:
             parent = Channel(ours, answers, lambda: None)
             yield Worker(theirs, table), parent
             parent.close()
-            assert alone.wait(SECONDS)  # or it would end the tests
+            assert alone.wait(SECONDS)  # else it would end the tests
 
     def test_it_takes_connections_when_it_is_told_to(
         self, both: tuple[Worker, Channel], folder: Path

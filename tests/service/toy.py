@@ -65,7 +65,7 @@ KINDS: dict[str, dict[str, Any]] = {
         "known": KnownInputs(AHEAD.columns, AHEAD.scaler, STATIC.attributes), "holidays": "AU-VIC",
     },
 }  # fmt: skip
-"""What the bundles are like that a service may be given."""
+"""The kinds of bundles that a service may be given."""
 
 
 def make_bundle(
@@ -84,10 +84,10 @@ def make_bundle(
     holidays: str | None = None,
     categories: dict[str, tuple[str, ...]] | None = None,
 ) -> Bundle:
-    """An Informer with ProbSparse attention that nobody trained, or our own model.
+    """An untrained Informer with ProbSparse attention, or our own model.
 
-    Each column has std 2, of each item. Its quantiles at 0.1, 0.5, 0.9 lie -1, 0 and 2 times the
-    number of the step from the forecast.
+    Each column of each item has std 2. Its quantiles at 0.1, 0.5, 0.9 are -1, 0 and 2 times the
+    step number away from the forecast.
     """
     config = load_dict(
         {
@@ -132,7 +132,7 @@ def rename(bundle: Bundle, folder: Path, name: str) -> Bundle:
 
 
 class Registry:
-    """Stands for the registry of a service: models by what they are called there.
+    """Stands in for the registry of a service: models by their names there.
 
     `asked` are the names that were resolved, call by call; nobody answers while it is `away`, or
     asks once it is `closed`.
@@ -144,7 +144,7 @@ class Registry:
         self.away = self.closed = False
 
     def put(self, reference: str, folder: Path, **origin: str) -> None:
-        """Let a reference stand for the bundle in a folder."""
+        """Let a reference resolve to the bundle in a folder."""
         self.models[reference] = folder, {**origin, "source": str(folder)}
 
     def resolve(self, names: Sequence[str]) -> list[dict[str, str] | UsageError]:
@@ -168,7 +168,7 @@ class Registry:
 
 
 def wait_until_loaded(client: TestClient) -> None:
-    """Until the service has a model or has given up."""
+    """Wait until the service has a model or has given up."""
     while "being loaded" in client.get("/readyz").text:
         time.sleep(0.02)
 

@@ -56,7 +56,7 @@ class Constant(ForecastModel):
 
 
 def level(value: float, count: int) -> Windows:
-    """So many windows of a series that has this value everywhere."""
+    """`count` windows of a constant series of this value."""
     rows = count + TASK.past + TASK.horizon - 1
     return Windows(
         torch.full((rows, 2), float(value)),

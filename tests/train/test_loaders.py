@@ -67,7 +67,7 @@ def test_so_many_windows_at_most(windows: int, most: int) -> None:
         assert len(batches) == len(order)
         chosen = torch.cat(batches).sort().values
         assert min(len(batch) for batch in batches) >= min(2, windows)
-        assert len(chosen) <= max(most, 3)  # batch norm wants two, whatever was asked for
+        assert len(chosen) <= max(most, 3)  # batch norm needs two, whatever was asked for
         assert len(chosen) >= min(windows, most) // 2
         assert chosen[0] >= 0
         assert chosen[-1] < windows

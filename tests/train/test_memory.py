@@ -1,4 +1,4 @@
-"""What a training takes is known before it, and the options that make it fit change no gradient."""
+"""The memory of a training is known before it, and options that make it fit change no gradient."""
 
 import copy
 import math
@@ -153,7 +153,7 @@ class TestEstimate:
 class TestFitting:
     @pytest.fixture
     def size(self, monkeypatch: pytest.MonkeyPatch) -> int:
-        """One window of the network, as if nothing else took any memory."""
+        """The memory of one window of the network, as if nothing else took any."""
         monkeypatch.setattr("forecaster.train.memory.STARTED", 0)
         monkeypatch.setattr(machine, "resident", lambda: 0)
         return estimate(informer(), TRAIN, TrainConfig(), "cpu").bytes(1)
@@ -208,7 +208,7 @@ def test_weights_that_do_not_fit_are_refused_before_they_are_filled(
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
 def test_the_peak_of_a_step_as_the_kernel_counts_it() -> None:
-    """Blocks that malloc maps by themselves, so that the heap plays no part."""
+    """With blocks that malloc maps separately, so that the heap has no effect."""
     size = 2**26
 
     def step() -> torch.Tensor:

@@ -166,7 +166,7 @@ def test_the_rate_of_a_path_that_is_off_goes_unused() -> None:
     assert [len(group["params"]) for group in on][1:] == [1, len(on[2]["params"])]
     assert [len(group["params"]) for group in off][1:] == [0, len(on[2]["params"])]
     torch.optim.Adam(off)
-    with pytest.raises(ConfigError, match="'train'"):  # what is no path of the model
+    with pytest.raises(ConfigError, match="'train'"):  # not a path of the model
         parameter_groups(cycle(), {"train": 0.1}, 0.3, 0.0)
 
 

@@ -1,4 +1,4 @@
-"""A training that ends anywhere and goes on is the training that never ended."""
+"""A training that is interrupted anywhere and continued equals an uninterrupted one."""
 
 import random
 import time
@@ -20,17 +20,17 @@ from .small import Constant, cycle, informer, level, train
 
 
 class EndedError(Exception):
-    """Stands for whatever ends a process."""
+    """Stands in for anything that ends a process."""
 
 
 @pytest.fixture(autouse=True)
 def _every_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However long it takes, a checkpoint may be written at every step."""
+    """Let a checkpoint be written at every step, however long it takes."""
     monkeypatch.setattr(resume, "SPARED", 0)
 
 
 def until(step: int, monkeypatch: pytest.MonkeyPatch, call: Callable[[], Fit]) -> None:
-    """Run a training that ends before it has made so many steps, and after its last checkpoint."""
+    """Run a training that ends before `steps` steps, and after its last checkpoint."""
     write = resume.Checkpointing.on_train_batch_start
 
     def end(self: Any, trainer: Any, *rest: Any) -> None:
@@ -55,7 +55,7 @@ def timeless(fitted: Fit) -> Fit:
 
 
 OFTEN, SELDOM = 0.0, 60.0
-"""Minutes between checkpoints: at every step, and at the start of an epoch alone."""
+"""Minutes between checkpoints: at every step, and only at the start of an epoch."""
 CASES: dict[str, tuple[Any, float, tuple[int, ...], dict[str, Any]]] = {
     "tokens": (cycle, OFTEN, (12, 15, 21), {}),
     "whole epochs": (cycle, SELDOM, (12, 15, 21), {}),
@@ -100,7 +100,7 @@ def test_the_weights_are_those_of_a_training_that_never_ended(
     model = build()
     for step in ends:
         until(step, monkeypatch, go)
-        again.pop(0, None)  # what was before training is told in the first try alone
+        again.pop(0, None)  # lines from before training appear only in the first try
     assert timeless(go()) == timeless(once)
     assert same(model, whole)
     assert (where[0], len(where)) == ("its start", 1 + len(ends))
@@ -170,7 +170,7 @@ def test_another_network_is_refused(tmp_path: Path) -> None:
 def test_checkpoints_take_little_of_the_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where an epoch is quick, not every one has a checkpoint."""
+    """If epochs are quick, not every one has a checkpoint."""
     written: list[float] = []
     write = Checkpoints.write
 

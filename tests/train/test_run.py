@@ -74,7 +74,7 @@ def test_the_same_seed_gives_the_same_bits(build: Any) -> None:
     one, other, third = build(), build(), build()
     fitted = train(one, checks=2)
     torch.rand(7)
-    again = train(other.eval(), checks=2)  # eval mode: it is for fit to turn dropout on
+    again = train(other.eval(), checks=2)  # eval mode: fit has to turn dropout on
     train(third, checks=2, seed=1)
     assert same(weights(one), weights(other))
     assert not same(weights(one), weights(third))
@@ -82,7 +82,7 @@ def test_the_same_seed_gives_the_same_bits(build: Any) -> None:
 
 
 def test_weights_that_start_at_their_best_come_back_bit_by_bit() -> None:
-    model = Constant(0.0)  # validation wants 0, training 1
+    model = Constant(0.0)  # validation favours 0, training 1
     fitted = train(model, level(1, 50), level(0, 20), epochs=5, patience=3)
     assert model.number.item() == 0
     assert fitted.best_epoch == 0
@@ -135,7 +135,7 @@ def test_a_tolerance_gives_the_earlier_weights_back() -> None:
 
 
 def recorded_checks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The steps after which validation is looked at, as they come."""
+    """The steps after which validation is checked, in order."""
     seen: list[int] = []
 
     class Recorder(run.KeepEarliest):
@@ -258,7 +258,7 @@ def test_one_window_is_enough() -> None:
 
 
 class Breaks(Constant):
-    """Gives NaN from the so-manieth training step on."""
+    """Gives NaN from a given training step on."""
 
     def __init__(self, at: int) -> None:
         super().__init__(0.0)
@@ -312,7 +312,7 @@ def test_a_rate_far_too_high_is_told() -> None:
 
 
 class BlindToNan(Constant):
-    """Its loss is finite, its gradient is not."""
+    """A loss that is finite, with a gradient that is not."""
 
     def forward(
         self, past: Tensor, past_known: Tensor, future_known: Tensor, observed: Tensor | None = None
@@ -371,7 +371,7 @@ def test_gradients_are_clipped() -> None:
 
 
 def test_a_large_machine_makes_no_other_noise(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lightning then wants workers and the GPU used."""
+    """Lightning then suggests to use workers and the GPU."""
     connector = "lightning.pytorch.trainer.connectors.data_connector"
     monkeypatch.setattr(f"{connector}.suggested_max_num_workers", lambda devices: 16)
     monkeypatch.setattr("lightning.pytorch.accelerators.CUDAAccelerator.is_available", lambda: True)
@@ -481,7 +481,7 @@ def test_windows_live_on_the_device(device: str) -> None:
 
 
 class TestPrecision:
-    """Which one is taken, by figures that are given."""
+    """Which precision is chosen, from given rates."""
 
     @pytest.fixture(params=[(51.0, 0.5), (93.0, 185.0)], ids=["slower", "faster"])
     def rates(self, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:

@@ -1,4 +1,4 @@
-"""The mean by itself; that of AFT-local and AFT-conv is in their tests."""
+"""The mean by itself; its uses in AFT-local and AFT-conv are tested with those."""
 
 import pytest
 import torch

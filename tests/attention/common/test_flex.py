@@ -1,4 +1,4 @@
-"""FlexAttention's forward pass on a CPU, which has no backward one; tests of a GPU run both."""
+"""FlexAttention's forward pass on a CPU, which has no backward pass; the GPU tests run both."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What the gated units share, by itself; the units are in their own tests."""
+"""What the gated units share; the units have their own tests."""
 
 import pytest
 import torch
@@ -63,4 +63,4 @@ def test_a_second_unit_stands_for_the_feed_forward(name: str) -> None:
     x, memory = torch.randn(2, 7, 8), torch.randn(2, 5, 8)
     changed = torch.cat([x[:, :4], 5 + x[:, 4:]], dim=1)
     same = (decoder(x, memory) - decoder(changed, memory))[:, :4]
-    assert same.abs().max() < 1e-6  # the second unit, too, sees no future
+    assert same.abs().max() < 1e-6  # the second unit does not see the future either

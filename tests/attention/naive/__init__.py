@@ -27,7 +27,7 @@ def rows(q: Tensor, v: Tensor, row: Callable[[int, int, int], Tensor]) -> Tensor
 
 
 def softmax_row(q: Tensor, k: Tensor, v: Tensor, keys: list[int], scale: float) -> Tensor:
-    """One query (E,) against the keys (S, E), of which only those listed take part."""
+    """One query (E,) against the keys (S, E) that are listed."""
     if not keys:
         return v.new_zeros(v.shape[1])
     weights = torch.stack([scale * (q * k[j]).sum() for j in keys]).softmax(dim=0)

@@ -1,4 +1,4 @@
-"""The slow definition of AFT-conv, in the paper's form: the kernel's part plus the whole."""
+"""The slow definition of AFT-conv, in the paper's form: the part of the kernel plus the whole."""
 
 from torch import Tensor
 

@@ -48,7 +48,7 @@ def module(
     lam = torch.exp((a1 * b1).sum()) - torch.exp((a2 * b2).sum()) + start
 
     def heads(z: Tensor, first: int, width: int) -> Tensor:
-        """From each head's E features those from `first` on: (B, H, L, width)."""
+        """The features of each head from `first` on: (B, H, L, width)."""
         return torch.stack([z[..., h * E + first : h * E + first + width] for h in range(H)], 1)
 
     q, k, v = (

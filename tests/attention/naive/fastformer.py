@@ -19,7 +19,7 @@ def fastformer(
     length, width = q.shape[2:]
 
     def pool(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """For every step the softmax mean of the x (B, H, L, E) that it sees."""
+        """The softmax mean, for every step, of the x (B, H, L, E) that it sees."""
 
         def score(b: int, h: int, j: int) -> Tensor:
             features = x[b, :, j].flatten() if weight.shape[1] > width else x[b, h, j]

@@ -8,7 +8,7 @@ from . import rows, softmax_row, visible
 
 
 def offsets(length: int, sub_len: int | None = None, local_len: int | None = None) -> list[int]:
-    """The visible distances: a window, then the powers of two beyond its edge, and again."""
+    """The visible distances: a window, then powers of two beyond its edge, repeatedly."""
     sub_len = length if sub_len is None else sub_len
     if local_len is None:
         local_len = max(1, math.ceil(math.log2(sub_len)))

@@ -40,12 +40,12 @@ def table(stamps, rows):
 
 
 def cells(row, text):
-    """A good file but for the cells of one row, counted from 1."""
+    """A good file, except for the cells of one row, counted from 1."""
     return table(STAMPS, [*ROWS[: row - 1], text, *ROWS[row:]])
 
 
 def stamp(row, text):
-    """A good file but for the stamp of one row, counted from 1."""
+    """A good file, except for the stamp of one row, counted from 1."""
     return table([*STAMPS[: row - 1], text, *STAMPS[row:]], ROWS)
 
 

@@ -50,7 +50,7 @@ def test_cells_that_are_no_numbers(cells, message):
 
 POINT, COMMA = Written(decimal="."), Written(decimal=",")
 OPEN = Written(pointed=False)
-"""The numbers of a text that is not separated by commas, and does not tell its decimal sign."""
+"""The numbers of a text that is not separated by commas and does not show its decimal sign."""
 
 
 @pytest.mark.parametrize(

@@ -189,7 +189,7 @@ class TestOrder:
 
 
 class TestOtherFiles:
-    """A file that is written otherwise than the one that the model was trained on."""
+    """A file written in another form than the one that the model was trained on."""
 
     @pytest.fixture
     def kept(self, tmp_path):

@@ -299,11 +299,11 @@ def test_a_text_is_read_as_it_was_meant_or_refused(
     tmp_path_factory, separator, decimal, thousands, places, sign, encoding, above, units, below,
     end, size, rows, seed,
 ):  # fmt: skip
-    """No form may be read as other numbers than it was written from."""
+    """No form may be read as other numbers than those it was written from."""
     if thousands == decimal or (encoding == "cp1252" and thousands == "\u202f"):
         thousands = ""
     if (separator, thousands, places) == (",", ".", 0):
-        thousands = ""  # in such a file a point has decimals behind it
+        thousands = ""  # in such a file a point is followed by decimals
     random = np.random.default_rng(seed)
     values = np.round(random.normal(size=(rows, 2)) * 10.0**size, places) + 0.0
     marks = str.maketrans({",": thousands, ".": decimal})

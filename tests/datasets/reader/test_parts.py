@@ -37,7 +37,7 @@ FORMS = {
 
 
 def days(times, form):
-    """The dates beside the time of day: that of hour 24 is the day that it ends."""
+    """The dates beside the time of day: hour 24 has the date of the day that it ends."""
     return (times - pd.Timedelta(hours=int(form == "hour from 1"))).strftime("%d/%m/%Y")
 
 
@@ -157,7 +157,7 @@ class TestWrong:
 
 
 class TestRepeatedStamps:
-    """Whoever has the time in several columns is told so."""
+    """The message points out that the time is in several columns."""
 
     @pytest.mark.parametrize(
         ("columns", "option"),

@@ -46,7 +46,7 @@ def long(lengths=(20, 30, 25), starts=(0, 5, 3)):
 
 
 def regions():
-    """Four series, told by two columns of words together, of 20 days."""
+    """Four series of 20 days, identified by two text columns together."""
     parts = [
         pd.DataFrame(
             {
@@ -83,7 +83,7 @@ def same(one, other):
 
 
 def told(source, reading, timezone):
-    """Read as a model reads, that knows the zone, too."""
+    """Read as a model does that also knows the time zone."""
     return history(source, replace(reading, timezone=timezone))
 
 
@@ -639,7 +639,7 @@ class TestHistory:
     seed=st.integers(0, 2**20),
 )  # fmt: skip
 def test_generated_frames(tmp_path_factory, freq, rows, zone, kind, gone, seed):
-    """Step, stamps, gaps and values come back; long rows in any order equal the wide panel."""
+    """Step, stamps, gaps and values are found; long rows in any order equal the wide panel."""
     random = np.random.default_rng(seed)
     times = pd.date_range("2021-02-03", periods=rows, freq=freq)
     table = pd.DataFrame({c: random.integers(0, 99, rows) for c in "ab"}).astype(kind)
@@ -672,7 +672,7 @@ def test_generated_frames(tmp_path_factory, freq, rows, zone, kind, gone, seed):
     batch=st.sampled_from([5, 64, 2**18]),
 )
 def test_resampling_is_that_of_pandas(tmp_path_factory, seed, series, kept, repeated, holes, batch):
-    """Rows of a panel in any order, with gaps, repetitions and holes, by a plain definition."""
+    """Rows of a panel in any order, with gaps, repetitions and missing values, against pandas."""
     random = np.random.default_rng(seed)
     fine = pd.date_range("2021-02-03", periods=120, freq="10min")
     index = pd.MultiIndex.from_product([[f"s{i}" for i in range(series)], fine])

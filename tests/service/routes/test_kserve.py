@@ -13,7 +13,7 @@ PATH = "/v1/timeseries/forecast"
 
 
 def asked(full: Body, **changes: Any) -> Body:
-    """A request of /predict as KServe's clients write it."""
+    """A request of /predict in the format of KServe's clients."""
     (series,) = full["inputs"]
     many = isinstance(series["target"][0], list)
     theirs = {

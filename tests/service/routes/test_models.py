@@ -136,7 +136,7 @@ def test_card_tells_covariates_attributes_and_series(tmp_path: Path) -> None:
 
 
 def test_several_are_listed_and_chosen_by_name(tmp_path: Path, registry: Registry) -> None:
-    """Each by all that it is called, and every answer says in its header whose it is."""
+    """Each by all of its names, and the header of every answer names the model."""
     make_bundle(tmp_path / "one")
     make_bundle(tmp_path / "two", columns=("x",))
     registry.put("a@champion", tmp_path / "one", name="a", version="3", alias="champion")

@@ -1,4 +1,4 @@
-"""What the page is made of; what it does, tests/service/test_page.py sees in a browser."""
+"""The files of the page; tests/service/test_page.py tests in a browser what it does."""
 
 import re
 from pathlib import Path
@@ -84,7 +84,7 @@ def test_it_warns_by_the_codes_that_are_remarks() -> None:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_and_lines_stand_out(scheme: str) -> None:
-    """Also those of the chart, at which axe does not look."""
+    """Also those of the chart, which axe does not check."""
     colours = palettes((WEB / "page.css").read_text(encoding="utf-8"))[scheme]
     for name in ("ink", "soft", "link", "error"):
         assert contrast(colours[name], colours["paper"]) >= 4.5, name

@@ -145,7 +145,7 @@ def test_too_short_is_refused(client: TestClient, flat: Body) -> None:
 
 @pytest.fixture(scope="module")
 def blend(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
-    """Of a network of 24 steps, a cycle mean of 8 and the last value."""
+    """A blend of a network of 24 steps, a cycle mean of 8 and the last value."""
     folder = tmp_path_factory.mktemp("blend")
     bundle = blended(make_bundle(folder, freq="h"), network=0.5, cycle=0.3, last=0.2)
     keep(bundle, folder)
@@ -155,7 +155,7 @@ def blend(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
 
 @pytest.fixture
 def body(blend: TestClient) -> Body:
-    """A request for it that is no pure wave."""
+    """A request for it whose history is not a pure wave."""
     found: Body = blend.get(f"/models/{NAME}/example").json()
     series = found["inputs"][0]
     values = np.random.default_rng(0).normal(10, 5, size=np.shape(series["target"]))
@@ -166,7 +166,7 @@ def body(blend: TestClient) -> Body:
 class TestShortHistories:
     @staticmethod
     def cut(body: Body, *rows: int, **parameters: Any) -> Body:
-        """The series with so many of its newest rows, one input each."""
+        """The series cut to its newest rows, one input for each number of rows."""
         (series,) = body["inputs"]
         begin = datetime.fromisoformat(series["start"])
         inputs = [
@@ -235,7 +235,7 @@ class TestShortHistories:
         assert masked == "1 missing value of 30 was masked"
 
     def test_a_network_without_a_share(self, tmp_path: Path, body: Body) -> None:
-        """It serves, it needs what the others need, and longer histories change nothing."""
+        """It serves, needs only what the other parts need, and longer histories change nothing."""
         bundle = blended(make_bundle(tmp_path), cycle=0.75, last=0.25)
         keep(bundle, tmp_path)
         with start(model=str(tmp_path)) as client:
@@ -452,7 +452,7 @@ def test_values_beyond_float32_are_refused(client: TestClient, flat: Body) -> No
 
 
 class TestCsv:
-    """What Accept: text/csv gives."""
+    """The answer to Accept: text/csv."""
 
     def ask(self, client: TestClient, body: Body) -> pd.DataFrame:
         answer = client.post("/predict", json=body, headers={"Accept": "text/csv"})
