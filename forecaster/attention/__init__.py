@@ -1,12 +1,12 @@
 """The attentions: q, k, v -> o. Pure torch.
 
-One file is one mechanism, but for `base` (the contract) and `plugins` (mechanisms of other
+Each file holds one mechanism, except `base` (the contract) and `plugins` (mechanisms of other
 packages). `common/` holds what several mechanisms share.
 
-To add one: write its file (docstring with the formula, pure function, module), import it here and
-give it an entry in `ATTENTIONS`. Its name there is that on the command line, and with underscores
-that of its file. Classes and functions are imported when they are first used, so that a list of
-names costs no torch.
+To add a mechanism, write its file (docstring with the formula, pure function, module), import it
+here and give it an entry in `ATTENTIONS`. Its key there is its name on the command line and, with
+underscores, the name of its file. Classes and functions are imported when they are first used, so
+that listing the names does not import torch.
 """
 
 from collections.abc import Mapping, MutableMapping
@@ -75,12 +75,12 @@ ATTENTIONS: "MutableMapping[str, type[Attention]]" = Table(
 )
 
 CATALOGUE: "Mapping[str, type[Attention]]" = Catalogue(ATTENTIONS)
-"""`ATTENTIONS` and what other installed packages offer: what --attn takes."""
+"""`ATTENTIONS` and the mechanisms of other installed packages: the values of --attn."""
 
 CONTROLS = ("static", "mean", "none")
-"""What a comparison holds the others against; in a measurement they dominate nothing."""
+"""The controls of a comparison; in a measurement they dominate nothing."""
 
-# What people also call them; only suggested, and only if the table holds what is meant.
+# Other common names; they are only suggested, and only if the table holds the mechanism.
 SYNONYMS = {
     "probsparse": "prob",
     "informer": "prob",

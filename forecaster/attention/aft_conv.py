@@ -5,17 +5,18 @@ Zhai et al., "An Attention Free Transformer", 2021, equation 6, in one dimension
     y_t = σ(q_t) ⊙ Σ_s e^(k_s + w_{s−t}) v_s / Σ_s e^(k_s + w_{s−t})
     w_c from a kernel of `window` taps where it has one, else 0          causal: s <= t
 
-where k_s is one number for each head and step. The taps stand for the offsets c = s − t from
-−(window − 1)//2 to (window − 1)//2, causal from −(window − 1) to 0; keys elsewhere stay visible,
-with bias 0. Each head learns its kernel in the form
+where k_s is one number for each head and step. The taps cover the offsets c = s − t from
+−(window − 1)//2 to (window − 1)//2, or from −(window − 1) to 0 when causal; keys elsewhere stay
+visible, with bias 0. Each head learns its kernel in the form
 
     w = γ (r − mean r) / √(var r + 1e-6) + β          r ~ N(0, 1), γ = β = 0 at the start
 
-with the biased variance, so at the start it is AFT-simple with one key for all features of a head.
+with the biased variance. At the start it is therefore AFT-simple with one key for all features of
+a head.
 
 Time O(L·window·D), memory O(L·D). It is never full attention, because no query is compared with a
-key. Strictly causal. The authors published no code, and 1e-6 is ours; their form of the fraction
-would subtract nearly equal numbers where w is very negative.
+key. Strictly causal. The authors published no code, and the 1e-6 is ours; the fraction as they
+write it would subtract nearly equal numbers where w is very negative.
 """
 
 from typing import Unpack
@@ -36,7 +37,7 @@ def aft_conv_kernel(
     gain: Float[Tensor, "H"],  # noqa: F821
     offset: Float[Tensor, "H"],  # noqa: F821
 ) -> Float[Tensor, "H window"]:
-    """w of each head from r, γ and β of the module's docstring."""
+    """Compute w of each head from r, γ and β; see the module for the formula."""
     var, mean = torch.var_mean(raw, dim=1, correction=0, keepdim=True)
     return gain[:, None] * (raw - mean) * (var + 1e-6).rsqrt() + offset[:, None]
 
@@ -81,14 +82,14 @@ def _call(q: Tensor, k: Tensor, v: Tensor, draw: Draw, window: int = 33) -> Call
 
 
 class AFTConvAttention(SelfAttention, MultiHeadAttention):
-    """`aft_conv_attention` between projections, of which that of the keys is D -> H.
+    """`aft_conv_attention` between projections; the key projection is D -> H.
 
-    A decoder is masked and its window may be even; elsewhere it must be odd.
+    A decoder is masked, so its window may be even; elsewhere the window must be odd.
     """
 
     about = About(
         "Zhai et al., An Attention Free Transformer", 2021, "L·window·D",
-        weights="content", stalls=True, no_export="it looks at values to choose how to go on",
+        weights="content", stalls=True, no_export="it chooses its next operation by values",
     )  # fmt: skip
     core = Core("summaries of many steps", _call)
 

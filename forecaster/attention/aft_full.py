@@ -10,13 +10,14 @@ tables (length, 128) that start as N(0, 0.01²). The tables are as long as the p
 uses the first rows.
 
 Time O(L·S·E) in matmuls, since e^(k + w) = e^w e^k; memory O(L·E) and some rows of w at a time,
-never an L x S x E object, nor with the factors an L x S one. With w = 0 it is aft-simple. It is
-never full attention, because no query is compared with a key. Strictly causal (the paper's masked
-form).
+never an L x S x E tensor and, with the factors, never an L x S one. With w = 0 it is aft-simple. It
+is never full attention, because no query is compared with a key. Strictly causal (the paper's
+masked form).
 
 There is no official code. The largest k and the largest w of the row are subtracted, for a range of
-rows at once. A range in which a sum would be lost beside them (k or w spread over more than 40 or
-so among its keys) is halved and done again; a single row subtracts its largest k + w and is exact.
+rows at once. Where a sum would underflow (k or w spread over more than about 40 among the keys of
+the range), the range is halved and computed again; a single row subtracts its largest k + w and is
+exact.
 """
 
 from collections.abc import Iterator
@@ -72,7 +73,7 @@ def aft_attention(
         keys = keys.masked_fill(hidden, torch.finfo(kind).min)
         values = values.masked_fill(hidden, 0.0)
         real = _fold((~hidden).to(kind).expand_as(k), groups)
-    average = outside_graphs(_BiasedMean.apply)  # it chooses by values
+    average = outside_graphs(_BiasedMean.apply)  # its control flow depends on values
     folded = average(
         _fold(keys, groups), _fold(values, groups), real, causal, *(b.to(kind) for b in biases)
     )
@@ -90,11 +91,11 @@ def _call(q: Tensor, k: Tensor, v: Tensor, draw: Draw, rank: int = 128) -> Call:
 
 
 class AFTFullAttention(MultiHeadAttention):
-    """`aft_attention` between projections with its position biases; its features are its heads."""
+    """`aft_attention` between projections, with position biases; each feature acts as a head."""
 
     about = About(
         "Zhai et al., An Attention Free Transformer", 2021, "L·S·D",
-        weights="content", stalls=True, no_export="it looks at values to choose how to go on",
+        weights="content", stalls=True, no_export="it chooses its next operation by values",
     )  # fmt: skip
     core = Core("every pair of steps", _call)
 
@@ -130,13 +131,13 @@ def check_bias(biases: tuple[Tensor, ...], H: int, L: int, S: int) -> None:
 
 
 def _fold(x: Tensor, groups: int) -> Tensor:
-    """(B, H, S, E) -> (groups, S, B·H/groups·E): all that shares a bias side by side."""
+    """(B, H, S, E) -> (groups, S, B·H/groups·E): heads that share a bias lie side by side."""
     folded: Tensor = x.unflatten(1, (groups, -1)).permute(1, 3, 0, 2, 4).flatten(2)
     return folded
 
 
 class _Rows(NamedTuple):
-    """A range of queries whose weights e^(k − top) e^(w − rowmax) are taken together.
+    """A range of queries whose weights e^(k − top) e^(w − rowmax) are computed together.
 
     k, v, real (G, S, N); bias is w (G, L, S), or u (L, R) and p (S, R).
     """
@@ -158,7 +159,7 @@ class _Rows(NamedTuple):
         return self.stop - self.start == 1
 
     def tiles(self) -> Iterator[tuple[slice, slice]]:
-        """(queries, keys that they see), some queries at a time."""
+        """Yield (queries, the keys that they see), a few queries at a time."""
         size = max(1, _BIASES // (self.k.shape[0] * self.k.shape[1] * (2 if self.causal else 1)))
         for start in range(self.start, self.stop, size):
             stop = min(start + size, self.stop)
@@ -171,7 +172,7 @@ class _Rows(NamedTuple):
         return self.bias[0][:, queries, keys]
 
     def from_queries(self, queries: slice, keys: slice) -> Tensor:
-        """e^(w − rowmax), (G, queries, keys); 1 for a single query, whose w joins the keys'."""
+        """e^(w − rowmax), (G, queries, keys); 1 for a single query, as its w is added to k."""
         w = self.w(queries, keys)
         if self.single:
             return torch.ones_like(w)
@@ -189,7 +190,7 @@ class _Rows(NamedTuple):
         return e if self.real is None else e.mul_(self.real[:, : self.keys])
 
     def both(self, e: Tensor) -> Tensor:
-        """(G, keys, 2N): what is summed for the upper and the lower sum."""
+        """(G, keys, 2N): the terms of the numerator and of the denominator."""
         return torch.cat([e * self.v[:, : self.keys], e], 2)
 
 
@@ -244,7 +245,7 @@ class _BiasedMean(torch.autograd.Function):
 
 
 def _average(rows: _Rows, mean: Tensor, total: Tensor) -> bool:
-    """Write mean and total of these rows; False when a total is too small to be trusted."""
+    """Write mean and total of these rows; return False when a total is too small to be accurate."""
     both = rows.both(rows.from_keys())
     for queries, keys in rows.tiles():
         upper, lower = (rows.from_queries(queries, keys) @ both[:, keys]).chunk(2, 2)

@@ -42,8 +42,8 @@ def aft_local_attention(
 ) -> Float[Tensor, "B H L E"]:
     """The gated mean of the values under biases near each step; see the module for the formula.
 
-    `band_bias` has w_ts in row t and column s − t + window − 1, of taps = 2·window − 1; what it has
-    for keys that do not exist, or that `causal` hides, has no effect. `key_mask` True is a real
+    `band_bias` holds w_ts in row t and column s − t + window − 1, with taps = 2·window − 1; entries
+    for keys that do not exist, or that `causal` hides, have no effect. `key_mask` True is a real
     key; a query that sees none gives 0. Raises ValueError when sizes do not fit, or for L != S.
     """
     at_least_one(window=window)
@@ -72,14 +72,14 @@ def _call(q: Tensor, k: Tensor, v: Tensor, draw: Draw, window: int = 32) -> Call
 
 
 class AFTLocalAttention(SelfAttention, MultiHeadAttention):
-    """`aft_local_attention` between projections, w being made of factors; its features are heads.
+    """`aft_local_attention` between projections; w is a product of factors, each feature a head.
 
-    A series may be shorter than the place, and then has the first rows of the tables.
+    A series may be shorter than the place; it then uses the first rows of the tables.
     """
 
     about = About(
         "Zhai et al., An Attention Free Transformer", 2021, "L·window·D",
-        weights="content", stalls=True, no_export="it looks at values to choose how to go on",
+        weights="content", stalls=True, no_export="it chooses its next operation by values",
     )  # fmt: skip
     core = Core("summaries of many steps", _call)
 
@@ -96,15 +96,15 @@ class AFTLocalAttention(SelfAttention, MultiHeadAttention):
         return aft_local_attention(q, k, v, band, window=self.window, **seen)
 
     def band_bias(self, length: int) -> Float[Tensor, "L taps"]:
-        """w for `length` steps as `aft_local_attention` wants it, without the L x L products.
+        """w for `length` steps in the form `aft_local_attention` takes, without the L x L products.
 
-        Blocks of `window` rows are multiplied with the three blocks that their band can reach.
+        Each block of `window` rows is multiplied with the three blocks that its band can reach.
         Raises ValueError when there are more steps than rows.
         """
         if length > len(self.query_factors):
             raise ValueError(
                 f"aft-local has position biases for {len(self.query_factors)} steps, got a series "
-                f"of {length}; build it with the longer length"
+                f"of {length}; build it for the longer length"
             )
         window, blocks = self.window, math.ceil(length / self.window)
         rest = blocks * window - length

@@ -4,9 +4,9 @@ Zhai et al., "An Attention Free Transformer", 2021, equation 5:
 
     y_t = σ(q_t) ⊙ Σ_s e^(k_s) ⊙ v_s / Σ_s e^(k_s)     for every feature on its own   causal: s <= t
 
-So each feature has its own softmax over time, and the query only gates what comes out: without
-causal one and the same vector for all steps. Time and memory O(L·E). It is never full attention,
-because no query is compared with a key. Strictly causal (the paper's masked form).
+Each feature thus has its own softmax over time, and the query only gates the result, which without
+causal is the same vector for all steps. Time and memory O(L·E). It is never full attention, because
+no query is compared with a key. Strictly causal (the paper's masked form).
 
 The largest visible k is subtracted first, so that nothing overflows.
 """
@@ -56,12 +56,12 @@ def softmax_mean(k: Tensor, v: Tensor, key_mask: Tensor | None) -> Tensor:
 
 
 class AFTSimpleAttention(MultiHeadAttention):
-    """`aft_simple_attention` between projections; its features are its heads."""
+    """`aft_simple_attention` between projections; each feature acts as a head."""
 
     about = About(
         "Zhai et al., An Attention Free Transformer", 2021, "(L + S)·D",
         weights="content", stalls=False,
-        no_export="on a CPU, its causal form looks at values to choose how to go on",
+        no_export="on a CPU, its causal form chooses its next operation by values",
     )  # fmt: skip
     core = Core.plain("summaries of many steps", aft_simple_attention)
 

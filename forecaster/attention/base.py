@@ -1,4 +1,4 @@
-"""The contract that every attention fulfils, and how one is chosen.
+"""The contract that every attention fulfils, and the choice of an attention by name.
 
 An attention is a pure function on (B, H, L, E) tensors and a thin module around it that owns
 projections, gates, biases and seeds. The keyword-only arguments of its constructor are its options.
@@ -20,7 +20,7 @@ Role = Literal["encoder", "decoder", "cross"]
 
 
 class Seen(TypedDict):
-    """Which keys a query sees, as `Attention.forward` takes it."""
+    """Which keys a query sees: the keyword arguments of `Attention.forward`."""
 
     causal: bool
     key_mask: Tensor | None
@@ -28,10 +28,10 @@ class Seen(TypedDict):
 
 @dataclass(frozen=True)
 class Place:
-    """Where in a model an attention stands.
+    """The position of an attention in a model, with its lengths.
 
     `depth` counts the layers of its stack from 0. `mix` reinterprets the (B, H, L, E) output as
-    (B, L, H*E) without a transpose, as the decoder of Informer2020 does; only for parity.
+    (B, L, H*E) without a transpose, as the decoder of Informer2020 does; it exists only for parity.
     """
 
     width: int
@@ -54,7 +54,7 @@ class Place:
         return self.width // self.heads
 
     def hold(self, queries: int, keys: int, what: str) -> None:
-        """Raise ValueError for a longer input than this place has `what` for."""
+        """Raise ValueError when the input is longer than the place; `what` opens the message."""
         if self.query_length < queries or self.key_length < keys:
             raise ValueError(
                 f"{what} for at most {self.query_length} queries and {self.key_length} keys, got "
@@ -64,43 +64,43 @@ class Place:
 
 @dataclass(frozen=True)
 class About:
-    """What a mechanism says of itself.
+    """The declared properties of a mechanism.
 
-    `cost` is the time of one layer in the letters of forecaster/shapes.py. `causal` says how far
-    the masked form keeps the future out, and whether it is ours. `random` names what is drawn,
+    `cost` is the time of one layer in the letters of forecaster/shapes.py. `causal` states how well
+    the masked form hides the future, and whether that form is ours. `random` names what is drawn,
     `weights` what the weights depend on.
 
-    `stalls` is True where the mechanism looks at values to choose how to go on: the host then waits
-    for the GPU, and a CUDA graph cannot hold it. `no_export` says why the module cannot
-    be exported in evaluation, in any place and for any number of series, by torch.export and to
-    ONNX; it is empty where it can. `rows_apart` is True where a query gets the same
-    whatever other queries there are. The worst is assumed of a class that is silent.
+    `stalls` is True when the mechanism chooses its next operation by values: the host then waits
+    for the GPU, and a CUDA graph cannot hold the mechanism. `no_export` gives the reason why the
+    module cannot be exported in evaluation, in every place and for any number of series, by
+    torch.export and to ONNX; it is empty when it can. `rows_apart` is True when the output of a
+    query does not depend on the other queries. A class that declares nothing gets the worst values.
     """
 
     paper: str = "none"
     year: int | None = None
-    cost: str = "not said"
+    cost: str = "not stated"
     causal: str = "strict"
     random: str = "nothing"
-    weights: Literal["content", "positions", "nothing", "not said"] = "not said"
+    weights: Literal["content", "positions", "nothing", "not stated"] = "not stated"
     stalls: bool = True
-    no_export: str = "not said"
+    no_export: str = "not stated"
     rows_apart: bool = False
 
 
 Family = Literal["every pair of steps", "a choice of pairs", "summaries of many steps"]
 Draw = Callable[..., Tensor]
-"""A tensor of the sizes given, standard normal."""
+"""Draws a standard normal tensor of the given sizes."""
 Call = tuple[Callable[..., Tensor], dict[str, Tensor]]
-"""A function and the tensors that it takes by name, besides `causal`."""
+"""A function and the tensors that it takes by name, in addition to `causal`."""
 
 
 @dataclass(frozen=True)
 class Core:
-    """How a mechanism's function is called when it is measured or drawn.
+    """How the function of a mechanism is called when it is measured or drawn.
 
-    `build(q, k, v, draw, **options)` gives the call for tensors (B, H, L, E). The function gets the
-    options, or the module's defaults. `family` is the mechanism's place in the plots.
+    `build(q, k, v, draw, **options)` returns the call for tensors (B, H, L, E). The function gets
+    the options, or the module's defaults. `family` is the group of the mechanism in the plots.
     """
 
     family: Family
@@ -108,7 +108,7 @@ class Core:
 
     @classmethod
     def plain(cls, family: Family, function: Callable[..., Tensor]) -> "Core":
-        """The core of a function that takes just q, k and v."""
+        """The core of a function that takes only q, k and v."""
 
         def build(q: Tensor, k: Tensor, v: Tensor, draw: Draw, **options: Any) -> Call:
             return partial(function, **options), {"q": q, "k": k, "v": v}
@@ -118,9 +118,9 @@ class Core:
 
 @dataclass(frozen=True)
 class Effective:
-    """What a mechanism really is at the lengths of its place.
+    """What a mechanism amounts to at the lengths of its place.
 
-    `text` says it to people; `full` is True where it is full attention.
+    `text` describes it in words; `full` is True when it is full attention.
     """
 
     text: str
@@ -132,13 +132,13 @@ class Attention(nn.Module, ABC):
 
     about: ClassVar[About] = About()
     core: ClassVar[Core | None] = None
-    """None where there is no function to measure."""
+    """None when there is no function to measure."""
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """A derived class inherits no promise: what it changes may break what its base declares."""
+        """Reset inherited promises: a subclass may break what its base class declares."""
         super().__init_subclass__(**options)
         if "about" not in vars(cls):
-            cls.about = replace(cls.about, stalls=True, no_export="not said", rows_apart=False)
+            cls.about = replace(cls.about, stalls=True, no_export="not stated", rows_apart=False)
 
     def __init__(self, place: Place) -> None:
         super().__init__()
@@ -163,7 +163,7 @@ class Attention(nn.Module, ABC):
     def check_call(
         self, query: Tensor, context: Tensor | None, causal: bool, key_mask: Tensor | None
     ) -> Tensor:
-        """The context to attend to; ValueError with the sizes when the arguments do not fit."""
+        """Return the context to attend to. Raises ValueError with the sizes that do not fit."""
         context = query if context is None else context
         for name, x in (("query", query), ("context", context)):
             if x.ndim != 3 or x.shape[0] != query.shape[0] or x.shape[2] != self.place.width:
@@ -175,14 +175,14 @@ class Attention(nn.Module, ABC):
 
     @abstractmethod
     def compute(self, query: Tensor, context: Tensor, **seen: Unpack[Seen]) -> Tensor:
-        """What `forward` returns, from arguments that fit."""
+        """Compute what `forward` returns; the arguments are already checked."""
 
     @abstractmethod
     def amounts_to(self) -> Effective:
-        """What the mechanism really is at the lengths of its place."""
+        """What the mechanism amounts to at the lengths of its place."""
 
     def effective(self) -> Effective:
-        """`amounts_to`. Raises UsageError where a class returns anything but an `Effective`."""
+        """`amounts_to`, checked. Raises UsageError when it returns anything but an `Effective`."""
         found = self.amounts_to()
         if not isinstance(found, Effective):
             kind = type(self)
@@ -194,18 +194,18 @@ class Attention(nn.Module, ABC):
         return found
 
     def feed_forward(self) -> nn.Module | None:
-        """A module (B, L, D) -> (B, L, D) to stand in place of the layer's feed-forward, if any."""
+        """A module (B, L, D) -> (B, L, D) that replaces the layer's feed-forward; None keeps it."""
         return None
 
 
 class SelfAttention(Attention):
-    """Base of the mechanisms that relate a series to itself only: they have no cross form."""
+    """Base of the mechanisms that relate a series only to itself and have no cross form."""
 
     def __init__(self, place: Place) -> None:
         if place.role == "cross":
             raise ValueError(
                 f"{type(self).__name__} relates a series to itself and has no cross form; "
-                "full attention can stand there"
+                "choose another attention there, such as full"
             )
         super().__init__(place)
 
@@ -215,20 +215,23 @@ class SelfAttention(Attention):
         if context is not None and context is not query:
             raise ValueError(
                 f"{type(self).__name__} relates a series to itself, got a context of shape "
-                f"{tuple(context.shape)} beside the query {tuple(query.shape)}"
+                f"{tuple(context.shape)} in addition to the query {tuple(query.shape)}"
             )
         return super().check_call(query, context, causal, key_mask)
 
 
 @dataclass(frozen=True)
 class AttentionChoice:
-    """A mechanism by name with its options, not yet built."""
+    """The name and the options of a mechanism that is not yet built."""
 
     name: str
     options: dict[str, Any] = field(default_factory=dict)
 
     def build(self, place: Place) -> Attention:
-        """The module for `place`. Raises UsageError for an unknown name, ValueError for sizes."""
+        """Build the module for `place`.
+
+        Raises UsageError for an unknown name, ValueError for sizes that do not fit.
+        """
         from forecaster.attention import CATALOGUE, SYNONYMS
         from forecaster.lookup import find
 
@@ -238,7 +241,7 @@ class AttentionChoice:
 
 @dataclass(frozen=True)
 class AttentionPlan:
-    """Which mechanism stands where in an encoder-decoder."""
+    """The mechanism of each role in an encoder-decoder."""
 
     encoder: AttentionChoice
     decoder: AttentionChoice

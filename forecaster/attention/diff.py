@@ -11,9 +11,10 @@ counts from 1 and subtracts 1). The four λ vectors (d,) belong to all heads of 
 N(0, 0.1²). RMSNorm is per head, with eps 1e-5 and one weight (2d,) for all heads. No projection
 has a bias. Features h·2d .. (h+1)·2d of W_q and W_k hold the pair of head h, first q1, then q2.
 
-Weights of a row sum to 1 − λ and may be negative. With λ = 0 it is full attention before the norm.
-Time O(L·S·D), memory O(L·D): blocks of rows, computed again in the backward pass unless the series
-is short. Strictly causal. The authors also rotate q and k by position; here the embedding does it.
+The weights of a row sum to 1 − λ and may be negative. With λ = 0 it is full attention before the
+norm. Time O(L·S·D), memory O(L·D): the maps are computed in blocks of rows, and again in the
+backward pass unless the series is short. Strictly causal. The authors also rotate q and k by
+position; here the embedding encodes the position.
 """
 
 import math
@@ -31,14 +32,14 @@ from forecaster.attention.common.tiles import HIDDEN
 from forecaster.attention.full import full_attention
 from forecaster.shapes import Bool, Float
 
-_BY_BLOCKS = {"cpu"}  # where that is quicker than two calls of the fused kernel
-_SCORES = 1 << 16  # scores of one map for each thread at a time, to stay in its cache;
-_MOST_SCORES = 1 << 19  # but of long rows more, because products of few rows are slow
-_CAUSAL_ROWS = 128  # queries of one head at a time; a causal block scores few keys in vain
+_BY_BLOCKS = {"cpu"}  # devices on which blocks are faster than two calls of the fused kernel
+_SCORES = 1 << 16  # scores of one map for each thread at a time, to stay in its cache
+_MOST_SCORES = 1 << 19  # the limit for long rows, because products of few rows are slow
+_CAUSAL_ROWS = 128  # queries of one head at a time, so that a causal block wastes few scores
 
 
 def lambda_init(depth: int) -> float:
-    """λ at the start of training in the layer `depth`, counted from 0."""
+    """λ at the start of training in layer `depth`, counted from 0."""
     return 0.8 - 0.6 * math.exp(-0.3 * depth)
 
 
@@ -54,11 +55,11 @@ def differential_attention(
     key_mask: Bool[Tensor, "B S"] | None = None,
     scale: float | None = None,
 ) -> Float[Tensor, "B H L Ev"]:
-    """Softmax attention by (q1, k1) less `lam` times that by (q2, k2), both over the values v.
+    """Softmax attention by (q1, k1) minus `lam` times that by (q2, k2), both over the values v.
 
     `lam` is one number or one per head; `scale` defaults to d**-0.5. `key_mask` True is a real key;
     a query that sees none gives 0. Raises ValueError when the shapes do not fit, or for causal with
-    L != S. The norm of the heads is not part of it.
+    L != S. The norm of the heads is not included.
     """
     check_inputs(q1, k1, v, causal, key_mask)
     if q1.shape != q2.shape or k1.shape != k2.shape:
@@ -95,7 +96,7 @@ def differential_attention(
 
 
 def _call(q: Tensor, k: Tensor, v: Tensor, draw: Draw) -> Call:
-    # the pair halves the width of q and k, not that of v
+    # the pairs halve the width of q and k, but not of v
     (q1, q2), (k1, k2) = (x.chunk(2, dim=3) for x in (q, k))
     lam = torch.full((), 0.5, device=q.device)
     tensors = {"q1": q1, "k1": k1, "q2": q2, "k2": k2, "v": v, "lam": lam}
@@ -103,12 +104,12 @@ def _call(q: Tensor, k: Tensor, v: Tensor, draw: Draw) -> Call:
 
 
 class DifferentialAttention(MultiHeadAttention):
-    """`differential_attention` between projections without bias, each head normalised by itself."""
+    """`differential_attention` between projections without bias; each head is normalised alone."""
 
     about = About(
         "Ye et al., Differential Transformer", 2024, "L·S·D",
         weights="content", stalls=False,
-        no_export="it takes series some at a time, so that their number must be known",
+        no_export="it takes a few series at a time, so their number must be known",
     )  # fmt: skip
     core = Core("every pair of steps", _call)
 
@@ -116,8 +117,8 @@ class DifferentialAttention(MultiHeadAttention):
         D, E = place.width, place.head_width
         if E % 2:
             raise ValueError(
-                "differential attention halves each head and wants an even head width, got "
-                f"width={D}, heads={place.heads}, thus heads of width {E}"
+                "differential attention halves each head and needs an even head width, got "
+                f"width={D} and heads={place.heads}, which gives heads of width {E}"
             )
         super().__init__(place, bias=False)
         self.lambda_queries = nn.Parameter(0.1 * torch.randn(2, E // 2))
@@ -138,7 +139,7 @@ class DifferentialAttention(MultiHeadAttention):
         )
 
     def _lambda(self) -> Tensor:
-        """What is learned of λ, in float32 at least."""
+        """The learned part of λ, in float32 at least."""
         queries, keys = (
             x.to(accumulator(x.dtype)) for x in (self.lambda_queries, self.lambda_keys)
         )
@@ -154,9 +155,9 @@ class _Difference(torch.autograd.Function):
         T = P ⊙ (G − r)      ∂q = c scale T k      ∂k = c scale Tᵀ q      ∂c = Σ r
         ∂v = (P1 − λ P2)ᵀ g
 
-    Both maps of a block are computed together, which leaves less to wait for between threads. They
-    go into memory that is used again, because fresh memory costs a CPU much. Maps of short series,
-    no larger than q, k, v and out together, are kept for the backward pass.
+    Both maps of a block are computed together, so that threads wait less for each other. They use
+    the same memory for every block, because new memory is slow on a CPU. Maps of short series, no
+    larger than q, k, v and out together, are kept for the backward pass.
     """
 
     @staticmethod
@@ -237,7 +238,7 @@ class _Maps:
     def __call__(self, q: Tensor, keys: Tensor, n: slice, i: slice, scratch: Tensor) -> Tensor:
         """(2, n, i, keys) in `scratch`; when causal, keys after the last query are left out.
 
-        `keys` (2n, S, d) are those of the series and heads n, first for the first map.
+        `keys` (2n, S, d) holds the keys of the series and heads n, those of the first map first.
         """
         queries = q[:, n, i]
         keys = keys[:, : i.stop] if self.causal else keys
@@ -253,10 +254,10 @@ class _Maps:
 
 
 class _SumOverQueries:
-    """Σ weightsᵀ x over blocks of queries, like `keys` (pairs, S, ·)."""
+    """Σ weightsᵀ x over blocks of queries, in the shape of `keys` (pairs, S, ·)."""
 
     def __init__(self, keys: Tensor, one_block: bool) -> None:
-        # With the keys last the product is twice as quick for long series.
+        # With the keys last, the product is twice as fast for long series.
         self.sums = None if one_block else keys.new_zeros(keys.mT.shape)
 
     def add(self, weights: Tensor, x: Tensor) -> None:
@@ -278,7 +279,7 @@ def _difference(p: Tensor, lam: Tensor, scratch: Tensor) -> Tensor:
 def _block_size(N: int, L: int, S: int, causal: bool) -> tuple[int, int]:
     """How many heads and how many of their queries to compute at a time.
 
-    Each thread gets a head of its own: that splits the work evenly, whatever the operation.
+    Each thread gets a separate head, which splits the work evenly for every operation.
     """
     rows = min(L, max(1, _MOST_SCORES // S), _CAUSAL_ROWS if causal else L)
     return min(N, torch.get_num_threads() * max(1, _SCORES // (rows * S))), rows

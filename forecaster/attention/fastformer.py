@@ -7,17 +7,17 @@ Wu et al., "Fastformer: Additive Attention Can Be All You Need", 2021, equations
     β_i = (w_k·p_i + b_k) / √E        κ = Σ_i softmax_i(β) p_i        global key
     u_i = κ ⊙ v_i                     the module returns W_t u_i + b_t + q_i
 
-for every head, on its slice of q, k, v; but w_q and w_k look at all heads' features, as in the
+for every head, on its slice of q, k, v; but w_q and w_k weight the features of all heads, as in the
 authors' code (the paper's notation has one vector per head, which the core also takes). The module
-takes v = q, as the authors do, unless told otherwise. All W and w start as N(0, 0.02²), all b as 0.
+takes v = q by default, as the authors do. All W and w start as N(0, 0.02²), all b as 0.
 
 Time and memory O(L·H·E): p is never formed, because w_k·p_i = (w_k ⊙ g)·k_i. It is never full
 attention: no query is compared with a key. The paper has no causal form; ours replaces both sums by
 prefix softmax means, g_t over i <= t and κ_t over the p_i = g_i ⊙ k_i with i <= t, so each key
-meets the global query known at its own time. That is strictly causal and linear; its last row is
-not the row without causal.
+meets the global query as known at its time. That is strictly causal and linear; its last row
+differs from the last row without causal.
 
-Padded steps have no weight; a series of padding alone has u = 0, where the authors' has a mean.
+Padded steps have no weight; a series that is all padding has u = 0, where the authors' has a mean.
 """
 
 from typing import Any, Unpack
@@ -48,8 +48,8 @@ def additive_attention(
 ) -> Float[Tensor, "B H L E"]:
     """u of the module's formula: before the last transform and the residual.
 
-    The weights are (H, H·E), over the features of all heads, or (H, E), each over its own head's.
-    `key_mask` True is a real step: others enter no mean; a step that sees none gives 0. Raises
+    The weights are (H, H·E), over the features of all heads, or (H, E), over those of one head.
+    `key_mask` True is a real step; others enter no mean, and a step that sees none gives 0. Raises
     ValueError when the shapes do not fit.
     """
     check_inputs(q, k, v, causal, key_mask)
@@ -84,13 +84,13 @@ def _call(q: Tensor, k: Tensor, v: Tensor, draw: Draw) -> Call:
 class FastformerAttention(SelfAttention):
     """`additive_attention` between projections, with the projected query added to its output.
 
-    `share_value` takes v = q and owns no W_v. `dropout` of W_t u + b_t acts in training only.
+    With `share_value`, v = q and there is no W_v. `dropout` of W_t u + b_t acts in training only.
     """
 
     about = About(
         "Wu et al., Fastformer", 2021, "L·D", causal="strict, ours",
         weights="content", stalls=False,
-        no_export="on a CPU, its causal form looks at values to choose how to go on",
+        no_export="on a CPU, its causal form chooses its next operation by values",
     )  # fmt: skip
     core = Core("summaries of many steps", _call)
 
@@ -137,7 +137,7 @@ class FastformerAttention(SelfAttention):
 def scorer(
     name: str, weight: Tensor, bias: Tensor | None, H: int, E: int, kind: torch.dtype
 ) -> tuple[Tensor, Tensor | None]:
-    """The weight over all features (H, H·E) and the bias (H,), both over √E."""
+    """The weight for all features (H, H·E) and the bias (H,), both divided by √E."""
     if weight.shape not in ((H, H * E), (H, E)):
         raise ValueError(
             f"{name}_weight must be (H, H·E) = {(H, H * E)} or (H, E) = {(H, E)}, got "
@@ -151,7 +151,7 @@ def scorer(
 
 
 def _prefix_pool(x: Tensor, weight: Tensor, bias: Tensor | None, key_mask: Tensor | None) -> Tensor:
-    """x (B, L, D) averaged over the steps up to each, every head by its own scores: (B, L, D)."""
+    """x (B, L, D) averaged up to each step, every head with its own scores: (B, L, D)."""
     H = weight.shape[0]
     score = F.linear(x, weight, bias).mT[..., None]
     mean = prefix_softmax_mean(score, split_heads(x, H), key_mask)
@@ -159,16 +159,16 @@ def _prefix_pool(x: Tensor, weight: Tensor, bias: Tensor | None, key_mask: Tenso
 
 
 def _pool(x: Tensor, weight: Tensor, bias: Tensor | None, key_mask: Tensor | None) -> Tensor:
-    """x (B, L, D) averaged over time, every head by its own scores x·w + b: (B, 1, D).
+    """x (B, L, D) averaged over time, every head with its own scores x·w + b: (B, 1, D).
 
-    `weight` (H, D), or (B, H, D) for a weight of each series.
+    `weight` is (H, D), or (B, H, D) with a weight for each series.
     """
     pooled: Tensor = _Pool.apply(x, weight, bias, key_mask)  # type: ignore[no-untyped-call]
     return pooled
 
 
 class _Pool(torch.autograd.Function):
-    """One function, because autograd would write and add up several tensors of the size of x."""
+    """A single function, because autograd would write and add several tensors of the size of x."""
 
     @staticmethod
     def forward(

@@ -8,13 +8,13 @@ j (if causal: j <= i) in
 
     out_i = Σ_j softmax_j(q_i·k_j / √E) v_j        over the keys that it sees
 
-Where strided attention suits a series with a period, this suits one without. Time
+Strided attention suits a series with a period, fixed attention one without. Time
 O(L·(l + c·L/l)·E), memory O(L·(l + E)). It is full attention when l >= L or c = l. Strictly causal;
-without `causal` it is ours, the paper is causal throughout.
+the form without `causal` is ours, because the paper is causal throughout.
 
-With `distinct_heads` head h reads another part of the block, l - c(t+1) <= j mod l < l - ct for
-t = h mod ⌊l/c⌋, which the paper found better than one part for all. The paper has l = 128 or 256
-and c = 8, 16 or 32.
+With `distinct_heads`, head h reads a different part of the block, l - c(t+1) <= j mod l < l - ct
+for t = h mod ⌊l/c⌋, which the paper found better than one part for all. The paper uses l = 128 or
+256 and c = 8, 16 or 32.
 """
 
 import math
@@ -42,8 +42,8 @@ from forecaster.attention.common.patterns import (
 from forecaster.attention.full import full_attention
 from forecaster.shapes import Bool, Float
 
-_SHORT = 224  # up to this length one masked call is quicker than tiles (measured)
-_ROWS = 512  # queries that read summaries in one call, where not all do
+_SHORT = 224  # up to this length one masked call is faster than tiles (measured)
+_ROWS = 512  # queries that read summaries in one call, unless all do
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class FixedPattern:
 
     @property
     def first(self) -> int:
-        """The first step of the summary, counted from the first of the block."""
+        """The first step of the summary, counted from the first step of the block."""
         return self.stride - self.summary * (self.slot + 1)
 
 
@@ -86,7 +86,7 @@ def fixed_attention(
     key_mask: Bool[Tensor, "B L"] | None = None,
     scale: float | None = None,
 ) -> Float[Tensor, "B H L Ev"]:
-    """Softmax attention over the own block and all summaries; see the module for the formula.
+    """Softmax attention over the query's block and all summaries; see the module for the formula.
 
     `stride` is l, `summary` c. `scale` defaults to E**-0.5. `key_mask` True is a real key; a query
     that sees none gives 0. Raises ValueError when sizes or options do not fit, or for L != S.
@@ -110,7 +110,7 @@ def fixed_attention(
     def parts(strip: Strip) -> list[KeyTiles]:
         blocks = strip.padded // stride
         start = 1 if causal else 0  # block 0 has no earlier summary to read
-        # Masks that differ by query or head are spelt out in the kernel: some queries at a time.
+        # The kernel expands masks that differ by query or head, so take a few queries at a time.
         at_once = math.ceil(_ROWS / stride) if causal or distinct_heads else blocks
         borders = [*range(start, blocks, at_once), blocks]
         own: list[KeyTiles] = [_Own(patterns, triangular=causal)]
@@ -131,14 +131,13 @@ def _call(q: Tensor, k: Tensor, v: Tensor, draw: Draw, stride: int | None = None
 class FixedAttention(SelfAttention, MultiHeadAttention):
     """Multi-head `fixed_attention`.
 
-    Without a `stride` it is √L of the place, rounded; without a `summary` an eighth of the stride,
-    at least 1.
+    `stride` defaults to √L of the place, rounded; `summary` to an eighth of the stride, at least 1.
     """
 
     about = About(
         "Child et al., Sparse Transformer", 2019, "L·(l + c·L/l)·D",
         weights="content", stalls=False,
-        no_export="in long series ONNX has no form of its products",
+        no_export="ONNX cannot express its products for long series",
     )  # fmt: skip
     core = Core("a choice of pairs", _call)
 
@@ -189,7 +188,7 @@ def _is_full(L: int, stride: int, summary: int) -> bool:
 
 @dataclass(frozen=True)
 class _Own(SelfTiles):
-    """Every block by itself; if not causal, without its summary, which all blocks read."""
+    """Each block with itself; if not causal, without its summary, which all blocks read."""
 
     patterns: tuple[FixedPattern, ...]
     triangular: bool
@@ -243,12 +242,12 @@ class _Summaries(KeyTiles):
         return series.view(series.shape[0], -1, self.patterns[0].stride, *strip.shape[1:])
 
     def _summaries(self, strip: Tensor) -> tuple[slice | Tensor, ...]:
-        """Where they stand in `_blocks`: an index, which may differ from head to head."""
+        """The index of the summaries in `_blocks`, which may differ from head to head."""
         summary, everywhere = self.patterns[0].summary, (slice(None), slice(self.read))
         if len(self.patterns) == 1:
             first = self.patterns[0].first
             return *everywhere, slice(first, first + summary)
         firsts = [pattern.first for pattern in self.patterns]
         ranges = [torch.arange(i, i + summary, device=strip.device) for i in firsts]
-        steps = torch.stack(ranges, 1)  # a tensor of the list would be copied to the device
+        steps = torch.stack(ranges, 1)  # torch.tensor(list) would be copied to the device
         return *everywhere, steps, torch.arange(strip.shape[1], device=strip.device)

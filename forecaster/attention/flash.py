@@ -8,14 +8,14 @@ unit around the attention is in forecaster/attention/common/gated.py.
     causal: j <= i in the first sum, chunk(j) < chunk(i) in the second
 
 C is the chunk length; chunk(i) = ⌊i/C⌋, and the last chunk may be short (the divisor stays C).
-Without `causal` the second sum includes the own chunk. λ = 1/n, n = number of real keys of the
-series, in either direction: bounded, and the same in encoder and decoder.
+Without `causal` the second sum includes chunk(i). λ = 1/n, where n is the number of real keys of
+the series, with and without `causal`: it is bounded, and the same in encoder and decoder.
 
 Time O(L·C·(s + e) + L·s·e) for s features of the keys and e of the values; memory O(L·e) and one
-(s x e) sum per chunk. Strictly causal. It is full attention in no setting; with one chunk and
-λ = 0 it is the squared ReLU of gau.
+(s x e) sum per chunk. Strictly causal. It is never full attention; with one chunk and λ = 0 it is
+the squared ReLU of gau.
 
-The paper's formula shows no λ; `linear_scale` sets another.
+The paper's formula shows no λ; `linear_scale` sets a different one.
 """
 
 import math
@@ -62,8 +62,8 @@ def mixed_chunk_attention(
     """Mixed-chunk attention; see the module for the formula.
 
     `bias` is (C, C) or (H, C, C) with C = `chunk_size`. `linear_scale` is λ, 1/n by default.
-    `key_mask` True is a real key; a query that sees none gives 0. In float16, what is too large
-    for it becomes its largest number. Raises ValueError when sizes or options do not fit.
+    `key_mask` True is a real key; a query that sees none gives 0. Results that overflow float16
+    become its largest number. Raises ValueError when sizes or options do not fit.
     """
     check_inputs(quad_q, quad_k, v, causal, key_mask)
     check_inputs(lin_q, lin_k, v, causal, key_mask)
@@ -84,7 +84,7 @@ def mixed_chunk_attention(
     scale = 1 / visible_count(tensors[4], False, key_mask)
     if linear_scale is not None:
         scale = torch.full_like(scale, linear_scale)
-    if key_mask is not None:  # keys too, whose scores might overflow
+    if key_mask is not None:  # mask keys too, because their scores might overflow
         hidden = ~key_mask[:, None, :, None]
         for i in (1, 3, 4):
             tensors[i] = tensors[i].masked_fill(hidden, 0.0)
@@ -106,13 +106,13 @@ def _call(q: Tensor, k: Tensor, v: Tensor, draw: Draw, chunk_size: int = 256) ->
 class MixedChunkAttention(GatedUnit):
     """The unit around `mixed_chunk_attention`, with a learned relative bias within the chunk.
 
-    `chunk_size` is C, `linear_scale` λ (None: 1/n); `GatedUnit` tells the others.
+    `chunk_size` is C, `linear_scale` λ (None: 1/n); `GatedUnit` describes the other options.
     """
 
     about = About(
         "Hua et al., Transformer Quality in Linear Time", 2022, "L·(chunk_size + key_width)·D",
         weights="content", stalls=False,
-        no_export="it takes series one by one, so that their number must be known",
+        no_export="it takes series one by one, so their number must be known",
     )  # fmt: skip
     core = Core("summaries of many steps", _call)
 
@@ -162,8 +162,9 @@ class MixedChunkAttention(GatedUnit):
 class _MixedChunk(torch.autograd.Function):
     """out = R² v + lin_q Z with R = relu(quad_q quad_kᵀ / C + b), chunk by chunk.
 
-    Z is λ times the sum of lin_kᵀ v over the chunks that a chunk sees. With g = ∂out, R computed
-    again, T = 2/C R ⊙ (g vᵀ) and Y = λ times the sum of lin_qᵀ g over the chunks that see a chunk:
+    Z is λ times the sum of lin_kᵀ v over the chunks that a chunk sees. The gradient uses g = ∂out,
+    R computed again, T = 2/C R ⊙ (g vᵀ), and Y, λ times the sum of lin_qᵀ g over the chunks that
+    see a chunk:
 
         ∂v = (R²)ᵀ g + lin_k Y      ∂quad_q = T quad_k      ∂quad_k = Tᵀ quad_q
         ∂b = C · T                  ∂lin_q = g Zᵀ           ∂lin_k = v Yᵀ
@@ -235,14 +236,14 @@ class _MixedChunk(torch.autograd.Function):
 
 
 def _stacks(chunk_size: int, *tensors: Tensor) -> Iterator[tuple[slice, list[Tensor]]]:
-    """`stacks` whose scores are those of one chunk; the last tensor has the full length."""
+    """`stacks` for the scores of one chunk; the last tensor has the full length."""
     return stacks(min(chunk_size, tensors[-1].shape[2]) ** 2, *tensors)
 
 
 def _sums(k: Sequence[Tensor], v: Sequence[Tensor], causal: bool) -> Tensor:
-    """kᵀ v, summed over the chunks before each (pairs, chunks, s, e), or over all: 1 for chunks."""
+    """kᵀ v summed over the chunks before each, (pairs, chunks, s, e); or over all, with 1 chunk."""
     products = [torch.bmm(x.mT, y) for x, y in zip(k, v, strict=True)]
     if not causal:
         return torch.stack(products, dim=1).sum(1, keepdim=True)
-    # Never a sum less its last term: large values of the future would leave their rounding.
+    # Never subtract the last term from a sum: large future values would leave rounding errors.
     return torch.stack([torch.zeros_like(products[0]), *products[:-1]], dim=1).cumsum(1)

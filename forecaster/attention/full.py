@@ -6,7 +6,7 @@ Vaswani et al., "Attention Is All You Need", 2017, section 3.2.1:
 
 Time O(L·S·E), memory O(L): one call of the fused kernel, never the L x S matrix of weights (but a
 padded causal batch needs an L x S mask, and on a CPU dropout of weights needs the weights).
-Strictly causal. The authors of Informer mask, then scale inside the softmax; that is the same.
+Strictly causal. The authors of Informer mask first and scale inside the softmax, which is the same.
 """
 
 from typing import Unpack

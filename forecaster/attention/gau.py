@@ -9,10 +9,10 @@ unit around the attention is in forecaster/attention/common/gated.py.
 
 Time O(L·S·(s + e)) for s features of the keys and e of the values; memory O(L·e): one tile of the
 weights at a time, computed again for the gradient. The rows are not normalised, so causal rows
-keep the n of the whole series. Strictly causal. It is full attention in no setting.
+keep the n of the whole series. Strictly causal. It is never full attention.
 
-The authors divide by the longest possible length; here n is the actual one, so padding changes
-nothing. The relative bias above M = 512 starts as wide as the learned one.
+The authors divide by the longest possible length; here n is the actual length, so padding changes
+nothing. Above M = 512 the relative bias starts with the same spread as the learned one.
 """
 
 import math
@@ -57,9 +57,9 @@ def relu_squared_attention(
     """Squared-ReLU attention; see the module for the formula.
 
     `bias` is (L, S) or (H, L, S). `relative_bias`, given instead, is (2M − 1,) or (H, 2M − 1) with
-    M >= L, S: one number per distance, of long series never expanded to L x S. `key_mask` True is
-    a real key; a query that sees none gives 0. In float16, what is too large for it becomes its
-    largest number. Raises ValueError when sizes or options do not fit.
+    M >= L, S: one number per distance, never expanded to L x S for long series. `key_mask` True is
+    a real key; a query that sees none gives 0. Results that overflow float16 become its largest
+    number. Raises ValueError when sizes or options do not fit.
     """
     check_inputs(q, k, v, causal, key_mask)
     check_one_of(Normalizer, normalizer=normalizer)
@@ -67,7 +67,7 @@ def relu_squared_attention(
     given = v.dtype
     q, k, v = (x.to(accumulator(given)) for x in (q, k, v))
     n = visible_count(v, False, key_mask)
-    if key_mask is not None:  # keys too, whose scores might overflow
+    if key_mask is not None:  # mask keys too, because their scores might overflow
         hidden = ~key_mask[:, None, :, None]
         k, v = k.masked_fill(hidden, 0.0), v.masked_fill(hidden, 0.0)
     if normalizer == "n":
@@ -79,7 +79,7 @@ def relu_squared_attention(
     elif relative_bias is not None:
         bias = relative_bias.to(v.dtype).view(-1, relative_bias.shape[-1])
         L, S = q.shape[2], k.shape[2]
-        if max(L, S) <= _largest_tile(q):  # once for all series; else tile by tile
+        if max(L, S) <= _largest_tile(q):  # expand once for all series; otherwise tile by tile
             first = (bias.shape[1] + 1) // 2 - L
             bias = bias[:, first : first + L + S - 1].unfold(1, S, 1).flip(1)
     out: Tensor = _ReluSquared.apply(  # type: ignore[no-untyped-call]
@@ -97,13 +97,13 @@ def _call(q: Tensor, k: Tensor, v: Tensor, draw: Draw) -> Call:
 class GatedAttentionUnit(GatedUnit):
     """The unit around `relu_squared_attention`, with a learned relative bias.
 
-    `normalizer` is what the scores are divided by, see the module; `GatedUnit` tells the others.
+    `normalizer` is the divisor of the scores, see the module; `GatedUnit` describes the others.
     """
 
     about = About(
         "Hua et al., Transformer Quality in Linear Time", 2022, "L·S·D",
         weights="content", stalls=False,
-        no_export="it takes series one by one, so that their number must be known",
+        no_export="it takes series one by one, so their number must be known",
     )  # fmt: skip
     core = Core("every pair of steps", _call)
 
@@ -131,7 +131,7 @@ class GatedAttentionUnit(GatedUnit):
         if copies.shape[2] > self.relative_bias.length:
             raise ValueError(
                 f"the relative bias of {type(self).__name__} was built for at most "
-                f"{self.relative_bias.length} steps, got {copies.shape[2]}"
+                f"{self.relative_bias.length} steps, got {copies.shape[2]}; build it for more"
             )
         q, k = copies.split(1, dim=1)
         return relu_squared_attention(
@@ -143,14 +143,14 @@ class GatedAttentionUnit(GatedUnit):
 
 
 class _ReluSquared(torch.autograd.Function):
-    """out = relu(scale · q kᵀ + b)² v, tile by tile of the scores.
+    """out = relu(scale · q kᵀ + b)² v, one tile of the scores at a time.
 
-    With g = ∂out, R = relu(..), computed again, and T = R ⊙ (g vᵀ):
+    With g = ∂out, R = relu(..) computed again, and T = R ⊙ (g vᵀ):
 
         ∂v = (R²)ᵀ g        ∂q = 2 scale · T k        ∂k = 2 scale · Tᵀ q        ∂b = 2 T
 
     `bias` is (1 or H, L, S), or (1 or H, 2M - 1) when relative; `scale` is (B, H, 1, 1) and gets
-    no gradient. The first tile of a row or column overwrites what the others add to (beta).
+    no gradient. The first tile of a row or column overwrites the sum; the others add to it (beta).
     """
 
     @staticmethod
@@ -207,7 +207,7 @@ class _ReluSquared(torch.autograd.Function):
 
 
 def _tile(x: Tensor) -> int:
-    """The side of even tiles, small enough for a CPU's cache, along the length of x."""
+    """The side of equal tiles along the length of x that are small enough for a CPU's cache."""
     length = x.shape[2]
     return math.ceil(length / math.ceil(length / _largest_tile(x)))
 

@@ -1,4 +1,4 @@
-"""LogSparse attention: every step sees its neighbours and then ever rarer steps further away.
+"""LogSparse attention: every step sees its neighbours and, further away, ever sparser steps.
 
 Li et al., "Enhancing the Locality and Breaking the Memory Bottleneck of Transformer on Time Series
 Forecasting" (LogTrans), NeurIPS 2019, sections 4.1 and 4.2, theorem 1. With the distance
@@ -8,16 +8,16 @@ d = i − j >= 0, the length S' = `sub_len` (default L), r = d mod S', and W = `
     j is visible to i  iff  r < W   or   r − (W−1) is a power of two
     out_i = Σ_j softmax_j(q_i·k_j / √E) v_j        over the visible j
 
-The window of W steps includes i itself; `sub_len` < L restarts the pattern at its every multiple.
+The window of W steps includes i itself; `sub_len` < L restarts the pattern at each multiple of it.
 The q and k of the module are causal convolutions over time of `kernel_size` steps (default 3), so
 that shapes are compared instead of points. A row sees at most n = ⌈L/S'⌉·(W + ⌈log2 S'⌉) steps:
 time O(L·n·E), without restart O(L·log(L)·E); memory O(L·E). It is full attention when W >= S'.
-Strictly causal. The form that is not causal is our extension: d = |i − j|, and the convolutions
-are centred.
+Strictly causal. The form without `causal` is our extension: d = |i − j|, and the convolutions are
+centred.
 
 The authors' code lets the first (L // S')·2·⌈log2 S'⌉ rows see their whole past; `dense_prefix`
 = p adds every pair with i, j < p and so reproduces that. Their mask hides some rows from
-themselves, and for L < S' hides all from row 0; here a row always sees itself.
+themselves and, for L < S', hides everything from row 0; here a row always sees itself.
 """
 
 import math
@@ -44,15 +44,15 @@ from forecaster.attention.common.patterns import check_self_inputs, masked_atten
 from forecaster.attention.common.tiles import HIDDEN, softmax_part, softmax_part_backward
 from forecaster.shapes import Bool, Float
 
-_DENSE = {"cpu": 384, "gpu": 2048}  # steps up to which one masked call is quicker or as quick
+_DENSE = {"cpu": 384, "gpu": 2048}  # steps up to which one masked call is at least as fast
 _CHUNK = {"cpu": 1 << 19, "gpu": 1 << 24}  # elements of q worked on at a time, to stay in caches
 _BLOCK, _TALLEST = 32, 512  # queries of the smallest and the largest tile
-_SLICE = 12  # a distance taken by itself costs as much as so many more keys of a tile
+_SLICE = 12  # a distance computed alone costs as much as this many more keys of a tile
 
 
 @dataclass(frozen=True)
 class LogSparsePattern:
-    """Which steps see which, all options resolved to numbers of steps."""
+    """Which steps see which, with all options resolved to numbers of steps."""
 
     sub_len: int
     local_len: int
@@ -90,7 +90,7 @@ def log_sparse_pattern(
 def log_sparse_offsets(
     L: int, sub_len: int | None = None, local_len: int | None = None
 ) -> list[int]:
-    """The visible distances i - j >= 0 between L steps, sorted."""
+    """The visible distances i - j >= 0 among L steps, sorted."""
     pattern = log_sparse_pattern(L, sub_len, local_len)
     return pattern(torch.arange(L), torch.tensor(0)).nonzero().flatten().tolist()
 
@@ -136,14 +136,14 @@ def log_sparse_attention(
 class LogSparseAttention(SelfAttention):
     """Multi-head `log_sparse_attention` whose q and k are convolutions of `kernel_size` steps.
 
-    Without a `sub_len` the default `local_len` is that of the length of the place, whatever comes.
-    Masked steps enter the convolutions as zeros, like those beyond the ends of a series.
+    Without a `sub_len`, the default `local_len` follows from the length of the place, not of the
+    input. Masked steps enter the convolutions as zeros, like those beyond the ends of a series.
     """
 
     about = About(
         "Li et al., LogTrans", 2019, "L·log(L)·D",
         weights="content", stalls=False,
-        no_export="in long series it reads the visible distances from a tensor",
+        no_export="for long series it reads the visible distances from a tensor",
     )  # fmt: skip
     core = Core.plain("a choice of pairs", log_sparse_attention)
 
@@ -196,7 +196,7 @@ class _LogSparse(torch.autograd.Function):
     """Near keys in tiles along the diagonal, far distances one by one, merged exactly.
 
     A row is a softmax over one score for each far distance and z', the log-sum-exp of its scores in
-    the tile. The backward pass computes the scores anew from the output and the z of all scores.
+    the tile. The backward pass recomputes the scores and uses the output and the z of all scores.
     """
 
     @staticmethod
@@ -267,9 +267,9 @@ class _LogSparse(torch.autograd.Function):
 class _Chunk:
     """Some blocks of queries, each with a tile of near keys, and their far keys.
 
-    From step `start` on `blocks` times `height` queries; block n sees the `width` keys from
-    `first` + n·`height` on, of them those not further than `reach` and the dense prefix. `far`
-    holds for every far distance the steps of queries and of keys.
+    The chunk has `blocks` blocks of `height` queries, from step `start` on. The tile of block n has
+    the `width` keys from `first` + n·`height` on, of which only those within `reach` or in the
+    dense prefix are visible. `far` holds the steps of queries and of keys for every far distance.
     """
 
     start: int
@@ -285,7 +285,7 @@ class _Chunk:
         return slice(self.start, self.start + self.blocks * self.height)
 
     def inside(self, steps: slice) -> slice:
-        """The same steps, counted from the first of the chunk."""
+        """The same steps, counted from the first step of the chunk."""
         return slice(steps.start - self.start, steps.stop - self.start)
 
     def queries(self, x: Tensor) -> Tensor:
@@ -305,9 +305,9 @@ class _Chunk:
         return tiles.transpose(1, 2).flatten(0, 1)
 
     def add_keys(self, total: Tensor, tiles: Tensor) -> None:
-        """Add (B·blocks, H, width, E) to (B, H, L, E) at the places from which `keys` takes them.
+        """Add (B·blocks, H, width, E) to (B, H, L, E) at the steps from which `keys` takes them.
 
-        Tiles overlap, but pieces of them as long as their distance do not.
+        Tiles overlap, but pieces as long as the distance between tiles do not.
         """
         for begin in range(0, self.width, self.height):
             piece = self.join(tiles[:, :, begin : begin + self.height])
@@ -315,7 +315,7 @@ class _Chunk:
             total[:, :, at : at + piece.shape[2]] += piece
 
     def bias(self, pattern: LogSparsePattern, real: Tensor | None, like: Tensor) -> Tensor:
-        """What to add to the scores of the tiles: broadcasts to (B·blocks, H, height, width)."""
+        """The bias on the scores of the tiles; it broadcasts to (B·blocks, H, height, width)."""
         i = torch.arange(self.start, self.start + self.height, device=like.device)[:, None]
         j = torch.arange(self.first, self.first + self.width, device=like.device)
         near = (i - j).abs() <= self.reach
@@ -327,7 +327,7 @@ class _Chunk:
         return (~visible).to(like.dtype).mul_(HIDDEN)
 
     def far_scores(self, q: Tensor, k: Tensor, real: Tensor | None, scale: float) -> Tensor:
-        """(far distances, B, H, rows), HIDDEN where there is no such key or it is masked."""
+        """(far distances, B, H, rows), HIDDEN where the key does not exist or is masked."""
         rows = self.blocks * self.height
         scores = q.new_full((len(self.far), *q.shape[:2], rows), HIDDEN)
         for n, (i, j) in enumerate(self.far):
@@ -339,7 +339,7 @@ class _Chunk:
 
 
 def _chunks(q: Tensor, pattern: LogSparsePattern) -> Iterator[_Chunk]:
-    """All rows in chunks. Tiles that the ends of the series cut short come one at a time."""
+    """Yield all rows in chunks. A tile cut short by an end of the series gets its own chunk."""
     B, H, L, E = q.shape
     height, reach, distances = _plan(L, pattern)
     prefix, ahead = pattern.dense_prefix, 0 if pattern.causal else reach
@@ -365,10 +365,10 @@ def _chunks(q: Tensor, pattern: LogSparsePattern) -> Iterator[_Chunk]:
 
 @lru_cache(maxsize=64)
 def _plan(L: int, pattern: LogSparsePattern) -> tuple[int, int, tuple[int, ...]]:
-    """Height and reach of the tiles and the distances beyond, such that all is cheapest together.
+    """The height and the reach of the tiles and the distances beyond, at the lowest total cost.
 
-    Tiles hold height + reach keys, the reach being a multiple of the height. Distances into the
-    future are negative.
+    Tiles hold height + reach keys; the reach is a multiple of the height. Distances into the future
+    are negative.
     """
     offsets = log_sparse_offsets(L, pattern.sub_len, pattern.local_len)
 
@@ -385,7 +385,7 @@ def _plan(L: int, pattern: LogSparsePattern) -> tuple[int, int, tuple[int, ...]]
 
 
 def _with_whole_rows(x: Tensor) -> Tensor:
-    """x with a last axis that is contiguous, as the fused kernel wants it."""
+    """x with a contiguous last axis, as the fused kernel requires."""
     return x if x.stride(-1) == 1 else x.contiguous()
 
 

@@ -1,4 +1,4 @@
-"""LSH attention: every step looks only at steps that fell into the same hash bucket.
+"""LSH attention: every step looks only at steps that fall into the same hash bucket.
 
 Kitaev, Kaiser and Levskaya, "Reformer: The Efficient Transformer", ICLR 2020, section 2 and
 appendix A. Queries and keys share one projection q; k_j = q_j / max(‖q_j‖, 1e-12).
@@ -13,17 +13,18 @@ appendix A. Queries and keys share one projection q; k_j = q_j / max(‖q_j‖, 
 
 There are 2·⌈L / bucket_size⌉ buckets. Above 128 they are factorised, n = f1·f2 with two hashes of
 f1 / 2 and f2 / 2 columns, because one hash would cost O(L²). Padding and masked steps go to one
-bucket after all others; a masked step is neither key nor query, its output is 0.
+bucket after all others; a masked step is neither key nor query, and its output is 0.
 
 Time O(n_hashes·L·(bucket_size + columns)·E), memory O(n_hashes·L·bucket_size) for each head and
-series. With one chunk, L <= bucket_size, it is full attention among others with shared queries and
-keys, and strictly causal. Else it is not: the buckets of the future move the borders of the chunks.
-Hashing is a selection and carries no gradient.
+series. With one chunk, L <= bucket_size, it is full attention with shared queries and keys in which
+a step does not see itself, and it is strictly causal. With more chunks it is not strictly causal,
+because the buckets of the future move the borders of the chunks. Hashing is a selection and carries
+no gradient.
 
 A pair seen in several rounds counts several times, as in the authors' code (trax);
 `deduplicate=True` counts it once, as the appendix of the paper does. The authors set the score of a
 step with itself to about −1e5; here that step is left out, and added back where it is alone, which
-costs no precision. Later code often multiplies scores by E**-0.5 on top; `scale` does that.
+costs no precision. Later code often also multiplies scores by E**-0.5; `scale` does that.
 """
 
 import math
@@ -74,9 +75,9 @@ def lsh_attention(
 ) -> Float[Tensor, "B H L Ev"]:
     """LSH attention of queries `qk`, whose directions are the keys; see the module for the formula.
 
-    `rotations` (E, n_hashes, R) or (H, E, n_hashes, R), by default drawn from `seed`. `n_buckets`
-    is 2R, or an even pair whose sum is 2R. `key_mask` True is a real step. Raises ValueError when
-    sizes or options do not fit.
+    `rotations` is (E, n_hashes, R) or (H, E, n_hashes, R), by default drawn from `seed`.
+    `n_buckets` is 2R, or a pair of even numbers whose sum is 2R. `key_mask` True is a real step.
+    Raises ValueError when sizes or options do not fit.
     """
     check_inputs(qk, qk, v, causal, key_mask)
     at_least_one(bucket_size=bucket_size, n_hashes=n_hashes)
@@ -103,7 +104,7 @@ def lsh_attention(
 
     kind = accumulator(qk.dtype)
     pattern = _Pattern(order, bucket_size, key_mask, causal, deduplicate, scale)
-    # with private operators and loops over series
+    # not traceable: private operators and loops over series
     attend = outside_graphs((_Tiles if not one_chunk and L > _DENSE else _Dense).apply)
     out: Tensor = attend(qk.to(kind), v.to(kind), pattern)
     if key_mask is not None:
@@ -116,7 +117,7 @@ def lsh_buckets(
 ) -> Int[Tensor, "B H n_hashes L"]:
     """The bucket of every step in every round, from 0; a vector of zeros falls into bucket 0.
 
-    `rotations` and `n_buckets` as in `lsh_attention`. Raises ValueError when they do not fit.
+    `rotations` and `n_buckets` are as in `lsh_attention`. Raises ValueError when they do not fit.
     """
     B, H, L, E = qk.shape
     n_hashes, R = rotations.shape[-2:]
@@ -124,7 +125,7 @@ def lsh_buckets(
     _check_rotations(rotations, H, E, n_hashes, sum(columns))
     kind = accumulator(qk.dtype)
     with torch.no_grad(), torch.autocast(qk.device.type, enabled=False):
-        # One product for each series and head, whose sums do not depend on the rest of the batch.
+        # One product for each series and head, so that sums do not depend on the rest of the batch.
         matrix = rotations.to(qk.device, kind).expand(H, E, n_hashes, R).flatten(2)
         rotated = (qk.to(kind) @ matrix).view(B, H, L, n_hashes, R)
         buckets = torch.zeros(1, dtype=torch.long, device=qk.device)
@@ -140,7 +141,7 @@ def lsh_buckets(
 
 
 def bucket_counts(L: int, bucket_size: int, n_buckets: Buckets | None = None) -> Buckets:
-    """2·⌈L / bucket_size⌉ unless given; a number above 128 as a pair of factors near it."""
+    """2·⌈L / bucket_size⌉ unless given; above 128, a pair of factors whose product is near it."""
     at_least_one(L=L, bucket_size=bucket_size)
     n = 2 * math.ceil(L / bucket_size) if n_buckets is None else n_buckets
     if isinstance(n, tuple) or n <= _MOST_BUCKETS:
@@ -156,7 +157,7 @@ def draw_rotations(H: int, E: int, n_hashes: int, R: int, seed: int) -> Tensor:
 
 
 def _call(q: Tensor, k: Tensor, v: Tensor, draw: Draw, n_hashes: int = 2, **options: Any) -> Call:
-    # two rounds are half the module's default, and what has always been measured
+    # two rounds, half the module's default, as in all earlier measurements
     return partial(lsh_attention, n_hashes=n_hashes, **options), {"qk": q, "v": v}
 
 
@@ -164,14 +165,14 @@ class LSHAttention(SelfAttention, DrawingAttention):
     """Multi-head `lsh_attention` between W_qk, W_v and W_o that owns its rotations.
 
     In evaluation there are `eval_hashes` rounds, `n_hashes` when None. The rotations for the length
-    of the place are a buffer; common/draws.py tells how all are drawn.
+    of the place are a buffer; common/draws.py describes how they are drawn.
     """
 
     about = About(
         "Kitaev et al., Reformer", 2020, "n_hashes·L·bucket_size·D", causal="selection sees all",
         random="hash rotations",
         weights="content", stalls=False,
-        no_export="ONNX has no form of its sorting",
+        no_export="ONNX cannot express its sorting",
     )  # fmt: skip
     core = Core("a choice of pairs", _call)
 
@@ -243,7 +244,7 @@ class LSHAttention(SelfAttention, DrawingAttention):
         return self.draw(draw_rotations, *sizes, what=what)
 
     def _sizes(self, L: int, n_hashes: int) -> tuple[tuple[int, int, int, int], tuple[object, ...]]:
-        """The shape of the rotations, and what tells their draw apart from others."""
+        """The shape of the rotations, and what distinguishes their draw from others."""
         buckets = bucket_counts(L, self.bucket_size, self.n_buckets)
         shape = (self.place.heads, self.place.head_width, n_hashes, sum(_columns(buckets)))
         return shape, (L, self.bucket_size, n_hashes, buckets)
@@ -274,7 +275,7 @@ class _Pattern:
         return self.order.shape[2] * self.chunks * 2 * self.bucket_size**2
 
     def parts(self, scores: int) -> Iterator[tuple[slice, slice]]:
-        """Series and heads to compute at a time, when one head has so many scores."""
+        """Slices of series and heads to compute at a time when one head has `scores` scores."""
         B, H = self.order.shape[:2]
         at_once = _SCORES if self.order.device.type == "cpu" else 64 * _SCORES
         return slices(B, H, scores, at_once)
@@ -329,7 +330,8 @@ class _Dense(torch.autograd.Function):
 class _DenseBias:
     """[part] is (b, h, L, L): ln of how often each query sees each key, HIDDEN for never or itself.
 
-    Where there are few combinations of chunks, counts are taken between them and then copied.
+    When there are few combinations of chunks, the counts are computed between combinations and then
+    copied.
     """
 
     def __init__(self, pattern: _Pattern, dtype: torch.dtype) -> None:
@@ -372,7 +374,7 @@ class _DenseBias:
         return bias
 
     def _count(self, chunk: Tensor) -> Tensor:
-        """(..., K, K): how often one in the chunks (..., n, K) sees others."""
+        """(..., K, K): how often each of the chunks (..., n, K) sees each other one."""
         *batch, _, K = chunk.shape
         holds = torch.zeros(*batch, self.chunks, K, dtype=self.dtype, device=chunk.device)
         holds.scatter_(-2, chunk, 1.0)
@@ -381,7 +383,7 @@ class _DenseBias:
 
 
 class _Tiles(torch.autograd.Function):
-    """Every chunk with itself and the one before as one tile; then the rounds are merged."""
+    """Each chunk is one tile with itself and the chunk before; then the rounds are merged."""
 
     @staticmethod
     def forward(ctx: Any, qk: Tensor, v: Tensor, pattern: _Pattern) -> Tensor:
@@ -415,7 +417,7 @@ class _Tiles(torch.autograd.Function):
             q, x, g, o = (tiles.sort(y[part]) for y in (qk, v, grad, out))
             inverse = _inverse_lengths(q)
             k = q * inverse
-            # Each round with its own z, its gradient scaled by its weight in the merged output.
+            # Each round uses its own z; its gradient is scaled by its weight in the merged output.
             dq, dk, dv = softmax_part_backward(
                 tiles.own(g) * tiles.spread(weights),
                 tiles.own(q), tiles.seen(k), tiles.seen(x), tiles.own(o), z,
@@ -430,8 +432,8 @@ class _Tiles(torch.autograd.Function):
 class _Tiling:
     """The steps of P series and heads in the order of their buckets, cut into chunks.
 
-    Sorted tensors are (P, chunks + 1, bucket_size, ·), over the chunks of all rounds, the last of
-    which stands before the first as well. Tiles are (chunks, P, ·, ·).
+    Sorted tensors are (P, chunks + 1, bucket_size, ·), over the chunks of all rounds; the last
+    chunk is repeated before the first. Tiles are (chunks, P, ·, ·).
     """
 
     def __init__(self, pattern: _Pattern, part: tuple[slice, slice], dtype: torch.dtype) -> None:
@@ -440,13 +442,13 @@ class _Tiling:
         self.m, self.pairs, self.chunks = m, b * h, n * in_round
         pair = torch.arange(self.pairs, device=order.device)[:, None]
 
-        # Row of every step in the sorted order of each round: (P·L, n).
+        # The row of every step in the sorted order of each round: (P·L, n).
         place = torch.arange(n * in_round * m, device=order.device).view(n, -1)[:, :L]
         rank = torch.empty_like(order).scatter_(3, order, place.expand_as(order))
         rank = rank.flatten(0, 1).transpose(1, 2)
         self.rank = (rank + self.chunks * m * pair[:, :, None]).flatten(0, 1)
 
-        # Step of every sorted row, and where it stands in a (P·L, ·) tensor; L is padding.
+        # The step of every sorted row, and its index in a (P·L, ·) tensor; L is padding.
         step = F.pad(order, (0, in_round * m - L), value=L).flatten(2).flatten(0, 1)
         step = torch.cat([step[:, -m:], step], dim=1)
         self.index = (step.clamp(max=L - 1) + L * pair).flatten()
@@ -472,13 +474,13 @@ class _Tiling:
         return x[:, 1:].transpose(0, 1)
 
     def seen(self, x: Tensor) -> Tensor:
-        """Each chunk of a sorted tensor with the one before: the keys of its tile, a view."""
+        """Each chunk of a sorted tensor with the chunk before: the keys of its tile, a view."""
         size = self.m * x.shape[3]
         shape = (self.chunks, self.pairs, 2 * self.m, x.shape[3])
         return x.as_strided(shape, (size, (self.chunks + 1) * size, x.shape[3], 1))
 
     def fold(self, x: Tensor) -> Tensor:
-        """Sum over the two tiles in which each chunk is seen: the transpose of `seen`."""
+        """Sum over the two tiles that see each chunk: the transpose of `seen`."""
         return x[:, :, self.m :] + x[:, :, : self.m].roll(-1, 0)
 
     def rows(self, x: Tensor) -> Tensor:
@@ -486,7 +488,7 @@ class _Tiling:
         return x.transpose(0, 1).reshape(-1, x.shape[3])
 
     def merge(self, x: Tensor, weights: Tensor | None = None) -> Tensor:
-        """The (weighted) sum over the rounds of tiles of queries, back in the order of time."""
+        """The (weighted) sum over the rounds of tiles of queries, back in time order."""
         steps = F.embedding_bag(self.rank, self.rows(x), mode="sum", per_sample_weights=weights)
         b, h, _, L = self.shape
         return steps.view(b, h, L, -1)
@@ -512,7 +514,7 @@ class _Tiling:
 
 
 def _inverse_lengths(q: Tensor) -> Tensor:
-    """(..., 1): what makes of q its unit vectors."""
+    """(..., 1): the factors that scale q to unit length."""
     lengths: Tensor = torch.linalg.vector_norm(q, dim=-1, keepdim=True)
     return lengths.clamp_(min=1e-12).reciprocal_()
 
@@ -520,7 +522,7 @@ def _inverse_lengths(q: Tensor) -> Tensor:
 def _through_keys(
     dq: Tensor, dk: Tensor, k: Tensor, inverse: Tensor, out: Tensor | None = None
 ) -> Tensor:
-    """The gradient of q, which is query and, scaled to unit length, key; overwrites dk."""
+    """The gradient of q, which is the query and, scaled to unit length, the key; overwrites dk."""
     along = (dk * k).sum(dim=-1, keepdim=True)
     grad: Tensor = torch.addcmul(dq, dk.addcmul_(k, along, value=-1.0), inverse, out=out)
     return grad
@@ -533,7 +535,7 @@ def _alone(z: Tensor) -> Tensor:
 
 def _log(count: Tensor, deduplicate: bool) -> Tensor:
     """ln of the count, or of its sign; HIDDEN for 0. Overwrites the count."""
-    hidden = torch.eq(count, 0, out=torch.empty_like(count))  # a bool would be slow to convert
+    hidden = torch.eq(count, 0, out=torch.empty_like(count))  # converting a bool would be slow
     if deduplicate:
         return hidden.mul_(HIDDEN)
     return count.clamp_(min=1.0).log_().add_(hidden, alpha=HIDDEN)
@@ -544,7 +546,7 @@ def _columns(n_buckets: Buckets) -> list[int]:
     factors = n_buckets if isinstance(n_buckets, tuple) else (n_buckets,)
     if any(factor < 2 or factor % 2 for factor in factors):
         raise ValueError(
-            f"n_buckets must be an even number from 2 on, or a pair of such, got {n_buckets}"
+            f"n_buckets must be an even number of at least 2, or a pair of them, got {n_buckets}"
         )
     return [factor // 2 for factor in factors]
 
@@ -554,6 +556,6 @@ def _check_rotations(rotations: Tensor, H: int, E: int, n_hashes: int, columns: 
     if tuple(rotations.shape) not in (wanted, (H, *wanted)) or not rotations.is_floating_point():
         raise ValueError(
             f"rotations must be numbers of shape (E, n_hashes, n_buckets / 2) = {wanted}, or "
-            f"{(H, *wanted)} with heads of their own, got {rotations.dtype} of shape "
+            f"{(H, *wanted)} for each head, got {rotations.dtype} of shape "
             f"{tuple(rotations.shape)}"
         )

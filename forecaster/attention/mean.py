@@ -2,8 +2,8 @@
 
     out_i = (1/n) Σ_j v_j                            causal: (1/(i+1)) Σ_{j<=i} v_j
 
-The control that says what the weights of an attention are worth: it moves information through
-time like the others but cannot choose. Time and memory O(L·E). Strictly causal.
+The control that shows the value of attention weights: it moves information through time like the
+others, but cannot choose. Time and memory O(L·E). Strictly causal.
 """
 
 from typing import Unpack
@@ -35,7 +35,7 @@ def mean_attention(
 
 
 class MeanAttention(Attention):
-    """`mean_attention` between W_v and W_o; it has no use for W_q and W_k and owns none."""
+    """`mean_attention` between W_v and W_o, without W_q and W_k, which it does not use."""
 
     about = About(cost="L·D", weights="nothing", stalls=False, no_export="")
     core = Core.plain("summaries of many steps", mean_attention)

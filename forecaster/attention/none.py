@@ -1,6 +1,6 @@
 """No attention: the output is 0, so a layer keeps only its residual path.
 
-The control that says what attention is worth at all: a mechanism that does not beat it adds
+The control that shows the value of attention itself: a mechanism that does not beat it adds
 nothing. No parameters, no time, no memory; strictly causal.
 """
 
@@ -13,7 +13,7 @@ from forecaster.attention.common.kernels import refuse_mix
 
 
 class NoAttention(Attention):
-    """Returns zeros in the shape of the query, whatever it is given."""
+    """Returns zeros in the shape of the query for any input."""
 
     about = About(cost="0", weights="nothing", stalls=False, no_export="")
 

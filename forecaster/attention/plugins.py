@@ -1,9 +1,9 @@
-"""Mechanisms by name: ours, and those of other packages by the group `forecaster.attentions`:
+"""Mechanisms by name: ours, and those of other packages in the group `forecaster.attentions`:
 
     [project.entry-points."forecaster.attentions"]
     mine = "my_package:MyAttention"
 
-The class derives from `forecaster.attention.Attention`; its name can then stand after --attn.
+The class derives from `forecaster.attention.Attention`; --attn then takes its name.
 """
 
 from collections import UserDict
@@ -25,8 +25,8 @@ _ALLOWED: ContextVar[Mapping[str, Collection[str]] | None] = ContextVar("allowed
 def allowing(names: Collection[str], group: str = GROUP) -> Iterator[None]:
     """Import only `names` of a group from other packages, in this thread and this block.
 
-    A service reads the name of an attention, or the kind of a part, from a file that somebody else
-    wrote.
+    It is meant for a service, which reads the name of an attention, or the kind of a part, from a
+    file that somebody else wrote.
     """
     token = _ALLOWED.set({**(_ALLOWED.get() or {}), group: names})
     try:
@@ -36,13 +36,13 @@ def allowing(names: Collection[str], group: str = GROUP) -> Iterator[None]:
 
 
 def allowed(name: str, group: str = GROUP) -> bool:
-    """Whether a name of a group may be imported from another package here."""
+    """Whether `name` of a group may be imported from another package in this block."""
     named = _ALLOWED.get() or {}
     return group not in named or name in named[group]
 
 
 class Table(UserDict[str, Any]):
-    """Classes by name. What is still the name of a class is imported when it is asked for."""
+    """Classes by name. A value that is the name of a class is imported when it is first read."""
 
     def __getitem__(self, name: str) -> Any:
         kind = self.data[name]
@@ -53,10 +53,10 @@ class Table(UserDict[str, Any]):
 
 
 class Catalogue(Mapping[str, Any]):
-    """Our table and, after it, what other packages offer; theirs is imported when asked for.
+    """Our table, then the classes that other packages offer, which are imported when read.
 
-    An entry point cannot replace a name of the table. Within `allowing`, only what it names is
-    imported from other packages; UsageError for the rest.
+    An entry point cannot replace a name of the table. Within `allowing`, only the names that it
+    lists are imported from other packages; others raise UsageError.
     """
 
     def __init__(self, table: Mapping[str, Any]) -> None:
@@ -76,7 +76,7 @@ class Catalogue(Mapping[str, Any]):
             )
         try:
             kind = entry.load()
-        except Exception as error:  # it is not our code
+        except Exception as error:  # code of others may raise anything
             raise UsageError(
                 f"attention '{name}' of the package {package} cannot be imported from "
                 f"{entry.value}: {type(error).__name__}: {error}"
@@ -96,5 +96,5 @@ class Catalogue(Mapping[str, Any]):
         return sum(1 for _ in self)
 
     def _offered(self) -> dict[str, Any]:
-        """Entry points by name; those of a backport of importlib.metadata are of its own class."""
+        """Entry points by name; a backport of importlib.metadata has a different class for them."""
         return {entry.name: entry for entry in entry_points(group=GROUP)}

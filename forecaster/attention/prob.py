@@ -1,4 +1,4 @@
-"""ProbSparse attention: only the queries that have something to say attend.
+"""ProbSparse attention: only the queries with the least uniform scores attend.
 
 Zhou et al., "Informer: Beyond Efficient Transformer for Long Sequence Time-Series Forecasting",
 AAAI 2021, equations 2 to 4 and algorithm 1.
@@ -13,12 +13,12 @@ AAAI 2021, equations 2 to 4 and algorithm 1.
         out_i = (1/n) Σ_j v_j                          causal: (1/(i+1)) Σ_{j<=i} v_j
 
 Time O(L·U·E + u·S·E), memory O(L·E). It is full attention when u >= L, with factor 5 for L <= 15.
-Not strictly causal: which queries are active depends on the whole sequence, though what an active
-or lazy query sees does not. M is a selection and carries no gradient.
+Not strictly causal: which queries are active depends on the whole sequence, although the keys that
+an active or lazy query sees do not. M is a selection and carries no gradient.
 
-`variant="informer2020"` gives what the authors' code computes: the measure subtracts Σ_a / S
-(with a key mask: / the number of real keys) instead of the mean, and causal lazy rows are the sum
-of the past, which grows with the position, not its mean.
+`variant="informer2020"` computes what the authors' code does: the measure subtracts Σ_a / S (with a
+key mask, Σ_a / the number of real keys) instead of the mean, and causal lazy rows are the sum of
+the past, which grows with the position, not its mean.
 """
 
 import math
@@ -51,7 +51,7 @@ Variant = Literal["paper", "informer2020"]
 
 _SCORES = 1 << 18  # sampled scores computed at a time, so that they stay in a CPU's cache
 
-with warnings.catch_warnings():  # torch says once in a process that sparse patterns are in beta
+with warnings.catch_warnings():  # torch warns once per process that sparse patterns are in beta
     warnings.simplefilter("ignore", UserWarning)
     torch.sparse_csr_tensor([0], [], [], (0, 0), check_invariants=False)
 
@@ -80,8 +80,8 @@ def prob_sparse_attention(
     """ProbSparse attention; see the module for the formula.
 
     `sample_index` holds the sampled key positions of each query; without it they are drawn from
-    `seed`. `scale` (E**-0.5) acts on the active rows. `key_mask` True is a real key: others are
-    neither sampled nor attended to nor averaged; a query that sees no key gives 0. `dropout_p`
+    `seed`. `scale` (E**-0.5) acts on the active rows. `key_mask` True is a real key; others are
+    neither sampled nor attended to nor averaged. A query that sees no key gives 0. `dropout_p`
     drops weights of active rows. Raises ValueError when sizes or options do not fit.
     """
     check_inputs(q, k, v, causal, key_mask)
@@ -98,8 +98,8 @@ def prob_sparse_attention(
         sample_index = draw_sample(L, S, U, seed)
     with torch.no_grad():
         measure = _measure(q, k, sample_index.to(q.device), variant, key_mask)
-        # A stable sort, because the order in which topk returns ties is not defined. ONNX has one
-        # sort, which is stable and has no name for it.
+        # A stable sort, because topk returns ties in no defined order. ONNX has only one sort,
+        # which is stable and takes no such argument.
         stable = {} if torch.compiler.is_exporting() else {"stable": True}
         active = measure.sort(dim=2, descending=True, **stable).indices[:, :, :u, None]
 
@@ -119,7 +119,7 @@ def prob_sparse_attention(
         dropout_p=dropout_p,
     ).to(v.dtype)  # autocast may have lowered it
     summed = causal and variant == "informer2020"
-    if torch.compiler.is_exporting():  # without a gradient of its own
+    if torch.compiler.is_exporting():  # plain operations instead of the autograd function below
         mean = visible_sum(v, causal, key_mask)
         mean = mean if summed else mean / visible_count(v, causal, key_mask)
         mean = mean.to(v.dtype).expand(-1, -1, L, -1)
@@ -133,7 +133,8 @@ def prob_sparse_attention(
 class ProbSparseAttention(DrawingAttention, MultiHeadAttention):
     """Multi-head `prob_sparse_attention` that owns its key sample.
 
-    The sample for the lengths of the place is a buffer; common/draws.py tells how all are drawn.
+    The sample for the lengths of the place is a buffer; common/draws.py describes how samples are
+    drawn.
     `dropout` of the active rows' weights acts in training only.
     """
 
@@ -184,7 +185,7 @@ class ProbSparseAttention(DrawingAttention, MultiHeadAttention):
         return Effective(f"prob: {u} of {L} queries active, {U} of {S} keys sampled")
 
     def _sample(self, L: int, S: int) -> Tensor | None:
-        """The sample of this forward; None where it would not matter."""
+        """The sample of this forward pass; None when it would not matter."""
         u, U = prob_counts(L, S, self.factor)
         if u >= L:
             return None
@@ -195,9 +196,9 @@ class ProbSparseAttention(DrawingAttention, MultiHeadAttention):
 
 
 class _Assemble(torch.autograd.Function):
-    """The active rows at their places, the (running) mean of the visible values at all others.
+    """The active rows at their positions, the (running) mean of the visible values at all others.
 
-    One function, because autograd's own way keeps and copies several tensors of the size of v.
+    A single function, because plain autograd keeps and copies several tensors of the size of v.
     """
 
     @staticmethod
@@ -249,8 +250,8 @@ def _check_sample(sample: Tensor, L: int, S: int) -> None:
             f"sample_index must hold integers of shape (L, U) with L = {L}, got {sample.dtype} "
             f"of shape {tuple(sample.shape)}"
         )
-    # On a GPU the gather itself refuses a wrong position; looking first would wait for the device.
-    # A trace has no values to look at.
+    # On a GPU the gather itself refuses a wrong position; a check would wait for the device. A
+    # trace has no values to check.
     looks = sample.device.type == "cpu" and not torch.compiler.is_exporting()
     if looks and not 0 <= int(sample.min()) <= int(sample.max()) < S:
         raise ValueError(
@@ -262,9 +263,9 @@ def _check_sample(sample: Tensor, L: int, S: int) -> None:
 def _measure(
     q: Tensor, k: Tensor, sample: Tensor, variant: Variant, key_mask: Tensor | None
 ) -> Tensor:
-    """M (B, H, L) in float32 at least; -inf for a query none of whose sampled keys is real.
+    """M (B, H, L) in float32 at least; -inf for a query without a real key in its sample.
 
-    Each score is summed on its own, so a row's measure does not depend on the rest of the batch.
+    Each score is summed separately, so the measure of a row does not depend on the other series.
     """
     B, H, L, _ = q.shape
     kind = accumulator(q.dtype)
@@ -289,10 +290,10 @@ def _measure(
 
 
 class _SampledScores:
-    """(B, H, L, U) products of q (B, H, L, E) with the sampled ones of k (B, H, S, E).
+    """(B, H, L, U) products of q (B, H, L, E) with the sampled rows of k (B, H, S, E).
 
-    On a CPU one sparse product for all B·H pairs: row n·L + i of the pattern holds the keys
-    n·S + sample[i]. The values of the pattern are the result, overwritten by the next call.
+    On a CPU it is one sparse product for all B·H pairs: row n·L + i of the pattern holds the keys
+    n·S + sample[i]. The values of the pattern are the result, which the next call overwrites.
     """
 
     def __init__(self, sample: Tensor, keys: int, dtype: torch.dtype) -> None:
@@ -302,7 +303,7 @@ class _SampledScores:
     def __call__(self, q: Tensor, k: Tensor) -> Tensor:
         B, H, L, E = q.shape
         U = self.sample.shape[1]
-        # a pattern keeps no more values than it has places; a graph is for others, without it
+        # a row of the pattern holds at most one value per key; exported graphs must do without it
         if q.device.type != "cpu" or self.keys < U or torch.compiler.is_exporting():
             return (k[:, :, self.sample] * q[:, :, :, None]).sum(4)
         if self.pattern.shape[0] != B * H * L:
@@ -314,7 +315,7 @@ class _SampledScores:
         return self.values.view(B, H, L, U)
 
     def _pattern(self, pairs: int) -> tuple[Tensor, Tensor]:
-        """The values, which a compiler can see, and the pattern that holds them."""
+        """The values, which a compiler can trace, and the pattern that holds them."""
         L, U = self.sample.shape
         shape = (pairs * L, pairs * self.keys)
         rows = torch.arange(0, (shape[0] + 1) * U, U, dtype=torch.int32)

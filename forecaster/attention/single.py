@@ -6,13 +6,14 @@ Merity, "Single Headed Attention RNN: Stop Thinking With Your Head", 2019, and i
     [c; f] = W_1 σ(a_v) + b_1                      g = σ(f) ⊙ tanh(c)
     out_i = Σ_j softmax_j(q_i·k_j / √D) v_j        causal: j <= i
 
-y is the context, in self-attention x. W_q (D, D) is the only product with the sequence. The gates
-a_q, a_k, a_v (D,) start at 0; W_q and W_1 (2D, D) start as N(0, (0.1/√D)²), their biases as 0, and
-the LayerNorm (eps 1e-12, in half precision 1e-5) as 1 and 0. So g starts near ±0.025: the block is
-almost silent at first and the residual path carries the signal. g does not depend on the input.
+y is the context; in self-attention it is x. W_q (D, D) is the only product with the sequence. The
+gates a_q, a_k, a_v (D,) start at 0; W_q and W_1 (2D, D) start as N(0, (0.1/√D)²), their biases as
+0, and the LayerNorm (eps 1e-12, in half precision 1e-5) as 1 and 0. So g starts near ±0.025: at
+first the block adds almost nothing, and the residual path carries the signal. g does not depend on
+the input.
 
-Time O(L·S·D), memory O(L·D). The core is full attention with one head. Strictly causal. Neither
-the authors' further gate of the values nor their dropout of q and v is built.
+Time O(L·S·D), memory O(L·D). The core is full attention with one head. Strictly causal. The
+authors' further gate of the values and their dropout of q and v are not implemented.
 """
 
 from typing import Unpack
@@ -53,7 +54,7 @@ def _call(q: Tensor, k: Tensor, v: Tensor, draw: Draw) -> Call:
 
 
 class SingleHeadAttention(Attention):
-    """`single_head_attention` with its gates; whatever the heads of the place, it has one."""
+    """`single_head_attention` with its gates; it has one head, whatever the place has."""
 
     about = About(
         "Merity, Single Headed Attention RNN", 2019, "L·S·D",

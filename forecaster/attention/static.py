@@ -1,19 +1,19 @@
-"""Static attention: learned weights for every pair of positions, whatever the series holds.
+"""Static attention: learned weights for every pair of positions, the same for every series.
 
     W_ij = softplus(A_ij) / Σ_j' softplus(A_ij')        over the keys j' that query i sees
     out_i = Σ_j W_ij v_j
 
-A (H, L, S) is learned. The control that says what content is worth: it learns who looks where as
-the others do, but no query is compared with a key. Yue et al., "OLinear", NeurIPS 2025, mix series
-by such a matrix (NormLin) and find it as good as attention there; here it stands between W_v and
-W_o, with a matrix for each head.
+A (H, L, S) is learned. It is the control that shows the value of content: it learns which position
+looks where, but no query is compared with a key. Yue et al., "OLinear", NeurIPS 2025, mix series
+with such a matrix (NormLin) and find it as good as attention there; here it stands between W_v and
+W_o, with one matrix for each head.
 
-A starts at -3 everywhere, so training starts from `mean`; OLinear draws N(0, 1). Far below zero a
-step of A moves ln W as much as in a softmax, at zero by 0.72 of that, and above by less and less.
-A shorter input uses the first rows and columns, a longer one is refused. Below -87 softplus(A) is
-0 in float32.
+A starts at -3 everywhere, so training starts from `mean`; OLinear draws N(0, 1). Far below zero, a
+step of A moves ln W as much as in a softmax; at zero by 0.72 of that, and above by less and less.
+A shorter input uses the first rows and columns; a longer input is refused. Below -87, softplus(A)
+is 0 in float32.
 
-Time O(L·S·E); memory O(L·S), for all series of a batch together. Strictly causal. It is never full
+Time O(L·S·E); memory O(L·S) for all series of a batch together. Strictly causal. It is never full
 attention.
 """
 
@@ -30,7 +30,7 @@ from forecaster.shapes import Bool, Float
 
 START = -3.0
 LONGEST = 2048
-"""The most positions: 4 million weights for each head."""
+"""The largest number of positions, with 4 million weights for each head."""
 
 
 def static_attention(
@@ -71,11 +71,11 @@ def check_scores(v: Tensor, A: Tensor) -> None:
 
 
 def check_length(length: int) -> None:
-    """Raise ValueError for more positions than there may be weights for."""
+    """Raise ValueError for more positions than the mechanism takes."""
     if length > LONGEST:
         raise ValueError(
             f"attention 'static' learns a weight for every pair of positions and takes at most "
-            f"{LONGEST} of them, got {length}: cut windows into fewer tokens, or take another "
+            f"{LONGEST} positions, got {length}: cut windows into fewer tokens, or choose another "
             "attention"
         )
 
@@ -87,7 +87,7 @@ def _call(q: Tensor, k: Tensor, v: Tensor, draw: Draw) -> Call:
 
 
 class StaticAttention(Attention):
-    """`static_attention` between W_v and W_o; it has no use for W_q and W_k and owns none."""
+    """`static_attention` between W_v and W_o, without W_q and W_k, which it does not use."""
 
     about = About(cost="L·S·D", weights="positions", stalls=False, no_export="")
     core = Core("every pair of steps", _call)

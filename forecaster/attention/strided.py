@@ -7,13 +7,13 @@ sections 4.2 and 4.3. With the stride l and the distance d = i - j >= 0, query i
 
     out_i = Σ_j softmax_j(q_i·k_j / √E) v_j        over the keys that it sees
 
-Without `causal`, d = |i - j|: that is ours, the paper is causal throughout. Time O(L·(l + L/l)·E),
-which is O(L·√L·E) at l = √L, the default; memory O(L·(l + E)). Merged and local attention are full
-attention when l >= L, and merged attention when l = 1. Strictly causal.
+Without `causal`, d = |i - j|; this form is ours, because the paper is causal throughout. Time
+O(L·(l + L/l)·E), which is O(L·√L·E) at l = √L, the default; memory O(L·(l + E)). Merged and local
+attention are full attention when l >= L, and merged attention also when l = 1. Strictly causal.
 
-The paper's local set ends with step i - l, that of the authors' code with i - l + 1, as here;
-merged attention sees step i - l anyway. The paper's three ways to share the two sets out among
-heads and layers are the option `heads` of the module.
+The paper's local set ends with step i - l, the set in the authors' code with i - l + 1, as here;
+merged attention sees step i - l in any case. The option `heads` of the module offers the paper's
+three ways to distribute the two sets over heads and layers.
 """
 
 import math
@@ -44,8 +44,8 @@ from forecaster.shapes import Bool, Float
 Keys = Literal["merged", "local", "column"]
 Heads = Literal["merged", "interleaved", "split"]
 
-_SHORT = 384  # up to this length one masked call is quicker than tiles (measured)
-_BLOCK = 64  # least queries of a local tile: below, the fused kernel is slow
+_SHORT = 384  # up to this length one masked call is faster than tiles (measured)
+_BLOCK = 64  # the fewest queries of a local tile; with fewer, the fused kernel is slow
 _AT_ONCE = 1 << 20  # elements of local tiles held at a time, so that they stay in a cache
 
 
@@ -119,17 +119,17 @@ def _call(q: Tensor, k: Tensor, v: Tensor, draw: Draw, stride: int | None = None
 
 
 class StridedAttention(SelfAttention, MultiHeadAttention):
-    """Multi-head `strided_attention`; without a `stride` it is √L of the place, rounded.
+    """Multi-head `strided_attention`; `stride` defaults to √L of the place, rounded.
 
-    `heads`: "merged" heads see both sets; "interleaved" ones the local set in layers of even depth
-    and the column in the others; with "split" the first half sees the local set, the rest the
-    column.
+    `heads`: "merged" heads see both sets; "interleaved" heads see the local set in layers of even
+    depth and the column in the others; with "split", the first half of the heads sees the local
+    set, the rest the column.
     """
 
     about = About(
         "Child et al., Sparse Transformer", 2019, "L·√L·D",
         weights="content", stalls=False,
-        no_export="in long series it takes some at a time, so that their number must be known",
+        no_export="it takes a few long series at a time, so their number must be known",
     )  # fmt: skip
     core = Core("a choice of pairs", _call)
 
@@ -139,7 +139,7 @@ class StridedAttention(SelfAttention, MultiHeadAttention):
         at_least_one(stride=self.stride)
         check_one_of(Heads, heads=heads)
         if heads == "split" and place.heads < 2:
-            raise ValueError("heads='split' needs at least 2 heads to share out, got 1")
+            raise ValueError("heads='split' needs at least 2 heads, got 1")
         self.heads = heads
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, **seen: Unpack[Seen]) -> Tensor:
@@ -164,7 +164,7 @@ class StridedAttention(SelfAttention, MultiHeadAttention):
         return Effective(f"strided: steps {seen}, of {L}")
 
     def _pattern(self) -> Keys:
-        """What all heads see, where they see the same."""
+        """The pattern of all heads, when they share one."""
         if self.heads == "merged":
             return "merged"
         return "column" if self.place.depth % 2 else "local"
@@ -177,9 +177,9 @@ def _is_full(L: int, stride: int, pattern: Keys) -> bool:
 @dataclass(frozen=True)
 class _Local(KeyTiles):
     """Blocks of queries, each with the keys from one stride before it to its end or, if the
-    pattern is not causal, to one stride after it: windows that overlap.
+    pattern is not causal, to one stride after it. These windows overlap.
 
-    `itself` says whether a query sees its own step here, or in the column.
+    `itself` is True when a query sees its own step here, False when it sees it in the column.
     """
 
     triangular = False
@@ -202,7 +202,7 @@ class _Local(KeyTiles):
 
     def add_keys(self, strip: Tensor, tiles: Tensor) -> None:
         borders = 0, self.stride, self.stride + self.block, self.window
-        for start, end in pairwise(borders):  # no such piece overlaps with itself
+        for start, end in pairwise(borders):  # pieces of different windows do not overlap
             self._cut(strip, start, end).add_(tiles[:, :, start:end])
 
     def visible_keys(self, real: Tensor) -> Tensor:
@@ -214,13 +214,13 @@ class _Local(KeyTiles):
         return near & self.keys(real)[:, :1, None]
 
     def _cut(self, strip: Tensor, start: int, end: int) -> Tensor:
-        """Steps start to end of every window; a window opens one stride before its block."""
+        """Steps start to end of every window; a window starts one stride before its block."""
         return strip[start:].unfold(0, end - start, self.block)[self.blocks].movedim(-1, 2)
 
 
 @dataclass(frozen=True)
 class _Column(SelfTiles):
-    """All steps of equal remainder by the stride: with heads side by side a view of the strip."""
+    """All steps with equal remainders modulo the stride: a view of the strip across its heads."""
 
     strip: Strip
     stride: int

@@ -7,12 +7,13 @@ section 3.
     out_i = Σ_j softmax_j(s_ij) v_j      over the visible keys with s_ij >= t_i
 
 Keys that tie with the k-th are all kept, so the result does not depend on an order; a query that
-sees fewer than k keys keeps them all. The default k = 8 is the paper's, and each head selects for
-itself. It is full attention when k >= S. Strictly causal: what is invisible is taken out before the
-selection. The gradient goes through the kept keys alone, for t_i is a constant.
+sees fewer than k keys keeps them all. The default k = 8 is the paper's, and each head selects
+separately. It is full attention when k >= S. Strictly causal: invisible keys are removed before the
+selection. The gradient goes only through the kept keys, because t_i is a constant.
 
-Time O(L·S·E), memory O(L·(E + k)): scores are looked at in blocks of rows, and only the kept ones
-live on. Rows with ties, which are rare unless keys repeat exactly, are computed again, densely.
+Time O(L·S·E), memory O(L·(E + k)): scores are computed in blocks of rows, and only the selected
+scores are kept. Rows with ties, which are rare unless keys repeat exactly, are computed again,
+densely.
 """
 
 import math
@@ -39,8 +40,8 @@ from forecaster.attention.full import full_attention
 from forecaster.shapes import Bool, Float
 
 _SCORES = 1 << 19  # scores computed at a time, so that they stay in a CPU's cache
-_ROWS = 128  # queries of one head computed at a time; a causal block scores few keys in vain
-_SHORT = 256  # keys below which `topk` is slower than marking the largest, up to _ROUNDS times
+_ROWS = 128  # queries of one head at a time, so that a causal block wastes few scores
+_SHORT = 256  # below this many keys, marking the largest up to _ROUNDS times is faster than `topk`
 _ROUNDS = 12
 _GROUP = 8  # keys per group in the two-level selection
 
@@ -72,7 +73,7 @@ def topk_attention(
         hidden = torch.zeros(key_mask.shape, dtype=kind, device=q.device)
         hidden = hidden.masked_fill_(~key_mask, -math.inf)[:, None, None]
     scores = _Scores(topk, causal, hidden, q.shape[3] ** -0.5 if scale is None else scale)
-    attend = outside_graphs(_TopK.apply)  # it chooses by values
+    attend = outside_graphs(_TopK.apply)  # its control flow depends on values
     with torch.autocast(q.device.type, enabled=False):
         out: Tensor = attend(q.to(kind), k.to(kind), v.to(kind), scores)
     return out.to(kept)
@@ -83,7 +84,7 @@ class TopKAttention(MultiHeadAttention):
 
     about = About(
         "Zhao et al., Explicit Sparse Transformer", 2019, "L·S·D",
-        weights="content", stalls=True, no_export="it looks at values to choose how to go on",
+        weights="content", stalls=True, no_export="it chooses its next operation by values",
     )  # fmt: skip
     core = Core.plain("every pair of steps", topk_attention)
 
@@ -104,7 +105,7 @@ class TopKAttention(MultiHeadAttention):
 
 @dataclass(frozen=True)
 class _Scores:
-    """Scores of a block of queries; what they are computed from is the same for every block."""
+    """Computes the scores of a block of queries; its fields are the same for every block."""
 
     topk: int
     causal: bool
@@ -114,13 +115,13 @@ class _Scores:
     def __call__(self, q: Tensor, k: Tensor, block: Block) -> Tensor:
         """Scores of the queries of a block with the keys of its heads, -inf where invisible.
 
-        When causal, keys after the last query are left out, unless fewer than topk + 1 remained.
+        When causal, keys after the last query are left out if at least topk + 1 keys remain.
         """
         series, _, queries = block
         first, L, S = queries.start, q.shape[2], k.shape[2]
         if self.causal:
             S = max(first + L, self.topk + 1)
-        # Scaled after the sum: queries scaled before could part what ties.
+        # Scale after the sum, because scaling the queries first could break ties.
         scores = (q @ k[:, :, :S].mT).mul_(self.scale)
         if self.hidden is not None:
             scores += self.hidden[series, ..., :S]
@@ -130,9 +131,9 @@ class _Scores:
 
 
 class _TopK(torch.autograd.Function):
-    """Top-k attention in float32 or float64. Rows without ties are kept as topk pairs each.
+    """Top-k attention in float32 or float64. A row without ties is kept as topk pairs.
 
-    A block that holds a tie anywhere is computed densely, in the backward pass anew.
+    A block with a tie is computed densely, and again in the backward pass.
     """
 
     @staticmethod
@@ -146,7 +147,7 @@ class _TopK(torch.autograd.Function):
             best[part], index[part], tied = _select(scores, topk)
             if tied:
                 ties.append(part)
-        # The best weighs 1 before the division, and where a query sees nothing, nothing does.
+        # The best key weighs 1 before the division; if a query sees nothing, every key weighs 0.
         best -= best.amax(3, keepdim=True).clamp(min=torch.finfo(best.dtype).min)
         weights = best.exp_()
         weights /= weights.sum(3, keepdim=True).clamp(min=1.0)
@@ -176,7 +177,7 @@ class _TopK(torch.autograd.Function):
             grad_weights[part] = (kept * g[part, None]).sum(2)
         grad_weights -= (grad_weights * weights).sum(1, keepdim=True)
         grad_scores = grad_weights.mul_(weights).mul_(ctx.scores_of.scale)
-        # What a query takes from the keys it kept, a key takes from the queries that kept it.
+        # The transpose of the selection: each key gathers from the queries that kept it.
         order = index.flatten().sort(stable=True).indices
         queries = order // index.shape[1]
         count = torch.bincount(index.flatten(), minlength=len(k))
@@ -216,7 +217,7 @@ def _cut(qkv: Sequence[Tensor], block: Block) -> list[Tensor]:
 def _dense(qkv: Sequence[Tensor], block: Block, scores_of: _Scores) -> Tensor:
     q, k, v = qkv
     scores = scores_of(q, k, block)
-    least = torch.finfo(scores.dtype).min  # -inf would make NaN of a row that sees nothing
+    least = torch.finfo(scores.dtype).min  # -inf would give NaN in a row that sees nothing
     threshold = scores.detach().topk(scores_of.topk).values[..., -1:].clamp(min=least)
     kept = scores >= threshold
     weights = scores.masked_fill(~kept, least).softmax(3) * kept
@@ -224,26 +225,26 @@ def _dense(qkv: Sequence[Tensor], block: Block, scores_of: _Scores) -> Tensor:
 
 
 def _table(x: Tensor) -> Tensor:
-    """(B, H, L, E) -> (B·L·H, E): the layout that projections leave, so seldom a copy."""
+    """(B, H, L, E) -> (B·L·H, E): the layout that projections produce, so rarely a copy."""
     return x.transpose(1, 2).reshape(-1, x.shape[3])
 
 
 def _heads(x: Tensor, B: int, H: int) -> Tensor:
-    """The way back: (B·L·H, E) -> (B, H, L, E)."""
+    """The inverse of `_table`: (B·L·H, E) -> (B, H, L, E)."""
     return x.view(B, -1, H, x.shape[1]).transpose(1, 2)
 
 
 def _weighted_sum(
     table: Tensor, index: Tensor, weights: Tensor, offsets: Tensor | None = None
 ) -> Tensor:
-    """Σ weights · table[index] over each row of `index`, or over its parts from the offsets on."""
+    """Σ weights · table[index] over each row of `index`, or over its parts between the offsets."""
     return F.embedding_bag(index, table, offsets, mode="sum", per_sample_weights=weights)
 
 
 def _select(scores: Tensor, topk: int) -> tuple[Tensor, Tensor, bool]:
     """The `topk` highest scores of each row, their keys, and whether a further key ties in any row.
 
-    Where a row sees fewer keys, the remaining scores are -inf.
+    If a row sees fewer keys, the remaining scores are -inf.
     """
     if scores.device.type == "cpu" and scores.shape[-1] < _SHORT and topk <= _ROUNDS:
         return _select_by_rounds(scores, topk)
@@ -251,9 +252,9 @@ def _select(scores: Tensor, topk: int) -> tuple[Tensor, Tensor, bool]:
 
 
 def _select_by_rounds(scores: Tensor, topk: int) -> tuple[Tensor, Tensor, bool]:
-    """`_select` for short rows, where `topk` is slow: mark the largest, `topk` times.
+    """`_select` for short rows, for which `topk` is slow: mark the largest score, `topk` times.
 
-    Equal scores are marked together: rows that do not end with `topk` marks are given to `topk`.
+    Equal scores are marked together; rows that do not end with `topk` marks are left to `topk`.
     """
     far = torch.finfo(scores.dtype).max / 4
     rest, mark = scores.clone(), torch.empty_like(scores)
@@ -282,10 +283,10 @@ def _select_by_topk(scores: Tensor, topk: int) -> tuple[Tensor, Tensor, bool]:
 
 
 def _largest(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The `count` largest along the last axis, falling, and their indices, as `topk` gives them.
+    """The `count` largest along the last axis, descending, and their indices, as from `topk`.
 
-    In long rows they are sought in the `count` groups with the largest maxima, where they must be:
-    that is up to ten times as fast.
+    In long rows only the `count` groups with the largest maxima are searched, which must contain
+    them; that is up to ten times as fast.
     """
     keys = scores.shape[-1]
     groups = keys // _GROUP

@@ -317,7 +317,7 @@ def test_takes_shorter_series_but_no_longer_ones() -> None:
 
 
 def test_refuses_impossible_places_and_options() -> None:
-    with pytest.raises(ValueError, match=r"'aft-local' has no heads .* model.mix=false"):
+    with pytest.raises(ValueError, match=r"'aft-local' does not use .* model.mix=false"):
         AFTLocalAttention(Place(6, 2, 7, 7, mix=True))
     with pytest.raises(ValueError, match="got window=0"):
         module(window=0)

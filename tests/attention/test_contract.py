@@ -298,7 +298,7 @@ def test_says_where_it_comes_from_and_what_it_costs(name: str) -> None:
     about = ATTENTIONS[name].about
     assert (about.paper == "none") == (name in CONTROLS)
     assert (about.year is None) == (about.paper == "none")
-    assert "not said" not in (about.cost, about.weights, about.no_export)
+    assert "not stated" not in (about.cost, about.weights, about.no_export)
 
 
 @every

@@ -221,7 +221,7 @@ def test_refuses_what_does_not_fit() -> None:
         differential_attention(q1, k1, q2[..., :2], k2[..., :2], v, lam=0.1)
     with pytest.raises(ValueError, match=r"lam must be one number or \(2,\).* got \(3,\)"):
         differential_attention(q1, k1, q2, k2, v, lam=torch.zeros(3))
-    with pytest.raises(ValueError, match="width=10, heads=2, thus heads of width 5"):
+    with pytest.raises(ValueError, match="width=10 and heads=2, which gives heads of width 5"):
         DifferentialAttention(place(width=10, heads=2))
 
 

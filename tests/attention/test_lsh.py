@@ -269,7 +269,7 @@ def test_zero_vectors_are_harmless() -> None:
         ({"bucket_size": 0}, "bucket_size must be at least 1, got bucket_size=0"),
         ({"n_hashes": 0}, "n_hashes must be at least 1, got n_hashes=0"),
         ({"eval_hashes": 0}, "eval_hashes must be at least 1, got eval_hashes=0"),
-        ({"n_buckets": 7}, "n_buckets must be an even number from 2 on, or a pair .* got 7"),
+        ({"n_buckets": 7}, "n_buckets must be an even number of at least 2, or a pair .* got 7"),
         ({"n_buckets": 0}, "got 0"),
     ],
 )
@@ -284,7 +284,7 @@ def test_refuses_impossible_options(options: dict[str, Any], message: str) -> No
         ((3, 4, 5), {"n_hashes": 2}, r"= \(3, 2, 5\), or \(2, 3, 2, 5\) .* shape \(3, 4, 5\)"),
         ((3, 4, 5), {"n_buckets": 8}, r"= \(3, 4, 4\), or"),
         ((3, 4, 5), {"n_buckets": (4, 3)}, r"got \(4, 3\)"),
-        ((1, 3, 4, 5), {}, r"or \(2, 3, 4, 5\) with heads of their own"),
+        ((1, 3, 4, 5), {}, r"or \(2, 3, 4, 5\) for each head"),
     ],
 )
 def test_refuses_impossible_rotations(

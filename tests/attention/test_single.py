@@ -107,7 +107,7 @@ def test_starts_almost_silent_with_half_open_gates() -> None:
 def test_refuses_several_heads_and_mixing() -> None:
     with pytest.raises(ValueError, match=r"has one head, got q \(2, 2, 7, 3\): 2 heads"):
         single_head_attention(*inputs())
-    with pytest.raises(ValueError, match="attention 'single' has no heads of the model's to mix"):
+    with pytest.raises(ValueError, match="attention 'single' does not use the model's heads and"):
         SingleHeadAttention(Place(6, 2, 7, 7, mix=True))
 
 

@@ -180,7 +180,7 @@ def test_the_module_has_weights_for_its_place() -> None:
 @pytest.mark.parametrize("lengths", [(LONGEST + 1, 4), (4, LONGEST + 1)])
 def test_a_longer_place_is_refused(lengths: tuple[int, int]) -> None:
     StaticAttention(Place(4, 1, LONGEST, 4))
-    with pytest.raises(ValueError, match="at most 2048 of them, got 2049: cut windows into fewer"):
+    with pytest.raises(ValueError, match="at most 2048 positions, got 2049: cut windows into"):
         AttentionChoice("static").build(Place(4, 1, *lengths))
     q, k, _ = inputs(1, 1, *lengths, width=1)
     assert StaticAttention.core is not None

@@ -238,7 +238,7 @@ def test_the_default_stride_is_the_root_of_the_length(length: int, stride: int) 
 
 
 def test_one_head_cannot_be_split() -> None:
-    with pytest.raises(ValueError, match="needs at least 2 heads to share out, got 1"):
+    with pytest.raises(ValueError, match="needs at least 2 heads, got 1"):
         StridedAttention(Place(8, 1, 23, 23), heads="split")
 
 

@@ -47,7 +47,7 @@ class TestAttentions:
         assert "option        variant = paper  (paper or informer2020)\n" in out
         assert "cross         yes\n" in out
         assert "export        yes\n" in out
-        assert "export        not everywhere: it looks at values" in run("attentions", "topk")[1]
+        assert "export        not everywhere: it chooses its next" in run("attentions", "topk")[1]
 
     def test_the_summaries_are_fit_to_be_read(self, run):
         for fact in json.loads(run("attentions", "--json")[1]):

@@ -1,4 +1,4 @@
-"""What the Attention Free Transformers share: widths, the gate and the factors of the positions.
+"""Parts that the Attention Free Transformers share: width checks, the gate, position factors.
 
 Zhai et al., "An Attention Free Transformer", 2021, equation 2 and section 3.2.
 """
@@ -19,7 +19,7 @@ RANK = 128  # features of a position, as in the paper
 def check_features(
     q: Tensor, k: Tensor, v: Tensor, causal: bool = False, key_mask: Tensor | None = None
 ) -> None:
-    """`check_inputs`, and v as wide as q and k: each feature is weighted and gated on its own."""
+    """`check_inputs`, and check that v is as wide as q and k, because features are independent."""
     check_inputs(q, k, v, causal, key_mask)
     if v.shape[3] != q.shape[3]:
         raise ValueError(
@@ -36,12 +36,12 @@ def gated(q: Float[Tensor, "B H L E"], y: Float[Tensor, "B H #L E"]) -> Float[Te
 
 
 def position_factors(length: int) -> nn.Parameter:
-    """A table (length, RANK) of N(0, 0.01²), one row a position; products of rows are biases."""
+    """A table (length, RANK) of N(0, 0.01²), one row per position; products of rows are biases."""
     return nn.Parameter(torch.empty(length, RANK).normal_(std=0.01))
 
 
 class _Gated(torch.autograd.Function):
-    """Keeps its output, not σ(q), and computes σ(q) again."""
+    """Keeps its output and computes σ(q) again in the backward pass."""
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, y: Tensor) -> Tensor:

@@ -1,18 +1,19 @@
-"""The mean that AFT-local and AFT-conv take, in which only steps near each other have a bias.
+"""The mean of AFT-local and AFT-conv, in which only steps near each other have a bias.
 
     m_t = Σ_s e^(k_s + w_ts) ⊙ v_s / Σ_s e^(k_s + w_ts)       per feature; causal: s <= t
     w_ts = band[t, s − t − low] where that column exists, else 0
 
-It is a plain fraction: e^k relative to the largest k of its feature, then one matmul with e^w for
-each tile of queries and the keys near it, plus sums of whole blocks for the keys further away. With
-x = (e^k v, e^k), y = W x and m = y₁ / y₂ the gradient has the same form, W read from the keys:
+It is computed as a plain fraction: e^k relative to the largest k of its feature, then one matmul
+with e^w for each tile of queries and the keys near it, plus sums of whole blocks for the keys
+further away. With x = (e^k v, e^k), y = W x and m = y₁ / y₂, the gradient has the same form, with W
+read from the keys:
 
     ∂y = (∂m / y₂, −m ∂m / y₂)                  ∂x = Wᵀ ∂y          ∂W = ∂y xᵀ
     ∂v = e^k ∂x₁                                ∂k = e^k (v ∂x₁ + ∂x₂)
 
 One shift for all queries underflows where a causal series has keys far below its largest, or where
-biases differ by as much. Such a call is computed in float64, and where even that cannot hold e^k,
-with a softmax for each query and feature: slower, but right for any finite input.
+biases differ by as much. Such a call is computed in float64 or, where even that cannot hold e^k,
+with a softmax for each query and feature, which is slower but correct for any finite input.
 """
 
 import math
@@ -46,11 +47,11 @@ def banded_mean(
 ) -> Float[Tensor, "B H L Ev"]:
     """The mean m of the module's docstring, in float32 at least; 0 for a query that sees no key.
 
-    Ek is Ev, or 1: one key for all features of a head. `band` holds the biases of the offsets
+    Ek is Ev, or 1 for one key for all features of a head. `band` holds the biases of the offsets
     s − t = low, low + 1, ..., low + taps − 1, where low <= 0; the last is >= 0, and 0 if causal.
     G is 1 or H; N is L, or 1 for biases that are the same for every query.
     """
-    # a choice by values, views that overlap
+    # control flow that depends on values; overlapping views
     return outside_graphs(_banded_mean)(k, v, band, low, causal, key_mask)  # type: ignore[no-any-return]
 
 
@@ -87,7 +88,7 @@ def _banded_mean(
 
 
 def diagonals(tiles: Float[Tensor, "*N rows columns"], first: int, count: int) -> Tensor:
-    """A view (*N, rows, count): of row r the columns first + r to first + r + count − 1."""
+    """A view (*N, rows, count): row r holds the columns first + r to first + r + count − 1."""
     *outer, row, column = tiles.stride()
     return tiles.as_strided(
         (*tiles.shape[:-1], count),
@@ -104,8 +105,9 @@ def _reach(kind: torch.dtype) -> float:
 class _Layout(NamedTuple):
     """How `length` queries are cut into `tiles` of `size`.
 
-    A tile meets the block of keys beside it, `before` blocks earlier and `after` later, which hold
-    the offsets s − t of the band, `low` to `high`; other blocks only if `past` or `future`.
+    A tile meets the block of keys at its own place, `before` blocks before it and `after` after it,
+    which hold the offsets s − t of the band, `low` to `high`. It sees the other earlier blocks only
+    if `past`, the other later ones only if `future`.
     """
 
     length: int
@@ -149,14 +151,14 @@ def _turn(band: Tensor, layout: _Layout) -> Tensor:
 
 
 def _fill(band: Tensor, layout: _Layout, far: float, unseen: float) -> Tensor:
-    """(G, N, size, keys of a tile): the band, and around it `far` where a key is seen, or `unseen`.
+    """(G, N, size, keys of a tile): the band; around it `far` for visible keys, else `unseen`.
 
-    N is the number of tiles, or 1 for one that serves all.
+    N is the number of tiles, or 1 when one tile serves all.
     """
     G, steps, taps = band.shape
     count, size = layout.tiles, layout.size
     left, right = layout.before * size, layout.after * size
-    if count == 1:  # keys that do not exist, for the ends of the band; cut off again
+    if count == 1:  # pad with keys that do not exist, for the ends of the band; cut off again
         left, right = -layout.low, layout.high
     around = band.new_full((size, left + size + right), far)
     offset = torch.arange(-left, size + right, device=band.device)
@@ -174,8 +176,8 @@ def _fill(band: Tensor, layout: _Layout, far: float, unseen: float) -> Tensor:
 
 
 class _Columns:
-    """x or y of the module's docstring for some series and heads: a column for each series and
-    feature, first those of the values, then those of the keys; the rows are steps.
+    """x or y of the module's docstring for some series and heads: one column for each series and
+    feature, the values first, then the keys; the rows are steps.
 
     `all` is (G, rows, columns), with rows of 0 for the blocks before the first step and after the
     last; `values` and `keys` are views (G, L, B, H/G, E) of the other rows.
@@ -190,7 +192,7 @@ class _Columns:
 
     @classmethod
     def empty(cls, values: Tensor, keys: Tensor, layout: _Layout) -> "_Columns":
-        """To be filled like `values` and `keys`, (G, L, B, H/G, E)."""
+        """Columns without contents, in the shapes of `values` and `keys`, (G, L, B, H/G, E)."""
         rows = (layout.before + layout.tiles + layout.after) * layout.size
         columns = values.shape[2:].numel() + keys.shape[2:].numel()
         x = values.new_empty(len(values), rows, columns)
@@ -220,7 +222,7 @@ class _Columns:
         return _Columns(out, self.values.shape, self.keys.shape, only)
 
     def add_products(self, grad: "_Columns", tiles: Tensor) -> None:
-        """Add ∂W = ∂y xᵀ to `tiles`, shaped as those of W but for one tile each; `grad` is ∂y."""
+        """Add ∂W = ∂y xᵀ to `tiles`, which holds every tile of W separately; `grad` is ∂y."""
         start, layout = grad.layout.before, self.layout
         for g in range(len(tiles)):
             blocks = grad.all[g].unflatten(0, (-1, layout.size))[start : start + layout.tiles]
@@ -234,7 +236,7 @@ class _Columns:
         return x.as_strided((self.layout.tiles, seen, x.shape[1]), strides, x.storage_offset())
 
     def _beyond(self) -> Tensor:
-        """(G, tiles, columns): for each tile the sum of the blocks seen that it does not meet."""
+        """(G, tiles, columns): for each tile, the sum of visible blocks that it does not meet."""
         n = self.layout.tiles
         blocks = self.all.unflatten(1, (-1, self.layout.size)).sum(2)
         sums = torch.zeros_like(blocks[:, :n])
@@ -259,7 +261,7 @@ class _BandedMean(torch.autograd.Function):
         for part in _parts(k, v, len(band)):
             keys, values, shift, out, y2 = (x[part] for x in steps)
             x = _Columns.empty(values, keys, layout)
-            # Exponents that are nothing beside 0 are not taken further down.
+            # Exponents whose weight would be negligible are clamped.
             torch.sub(keys, shift, out=x.keys).clamp_(min=-_reach(k.dtype)).exp_()
             if masked:
                 x.keys *= keys > HIDDEN / 2
@@ -309,8 +311,8 @@ def _band_gradient(tiles: Tensor, band: Tensor, layout: _Layout) -> Tensor:
 
 
 def _parts(k: Tensor, v: Tensor, G: int) -> list[tuple[slice, ...]]:
-    """What to compute together of (G, L, B, H/G, E): on a CPU series and heads few enough for its
-    cache, but heads with a band of their own at once."""
+    """The parts of (G, L, B, H/G, E) to compute together: on a CPU, as many series and heads as fit
+    its cache, but always all heads that have separate bands."""
     B, H = v.shape[:2]
     if v.device.type != "cpu":
         return [()]
@@ -328,8 +330,8 @@ def _by_step(x: Tensor, G: int) -> Tensor:
 def _softmax_mean(k: Tensor, v: Tensor, band: Tensor, layout: _Layout) -> Tensor:
     """m for any finite keys and biases, with a softmax for each query and feature.
 
-    A hidden key is HIDDEN. The blocks that a tile does not meet take part as one key on either
-    side, with the log-sum-exp of their keys and the mean of their values.
+    A hidden key is HIDDEN. The blocks that a tile does not meet enter as one key on either side,
+    with the log-sum-exp of their keys and the mean of their values.
     """
     before, size, tiles, after = layout.before, layout.size, layout.tiles, layout.after
     pad = (0, 0, before * size, (tiles + after) * size - layout.length)
@@ -351,13 +353,13 @@ def _softmax_mean(k: Tensor, v: Tensor, band: Tensor, layout: _Layout) -> Tensor
 
 
 def _as_one(keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-    """The key and the value, both (B, H, 1, E), that weigh as much as all of a block."""
+    """The key and the value, both (B, H, 1, E), that stand for a whole block."""
     value = (keys.softmax(2) * values).sum(2, keepdim=True)
     return keys.logsumexp(2, keepdim=True), value
 
 
 def _joined(first: tuple[Tensor, Tensor], second: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-    """Two keys with their values as one."""
+    """Merge two keys, with their values, into one."""
     weight = torch.sigmoid(second[0] - first[0])
     return torch.logaddexp(first[0], second[0]), torch.lerp(first[1], second[1], weight)
 

@@ -1,8 +1,9 @@
-"""What an attention draws at random: the same in every evaluation, anew in every training step.
+"""Random draws of an attention: the same in every evaluation, new in every training step.
 
-Nothing is drawn from the global generator. A seed is a hash of the option `seed`, depth and role of
-the place, the sizes and options that shape what is drawn, and the number of the draw: 0 in
-evaluation; training counts on from 1, in the state dict, so a resumed one draws on.
+Nothing is drawn from the global generator. A seed is a hash of the option `seed`, the depth and the
+role of the place, the sizes and options that shape the draw, and the number of the draw: 0 in
+evaluation; in training it counts up from 1. The count is in the state dict, so a resumed training
+continues it.
 """
 
 import hashlib
@@ -17,7 +18,7 @@ from forecaster.attention.common.kernels import outside_graphs
 
 
 class DrawingAttention(Attention):
-    """Base of the attentions with a random part; its module sets `seed`."""
+    """Base of the attentions with a random part; the subclass sets `seed`."""
 
     seed: int
 
@@ -26,7 +27,7 @@ class DrawingAttention(Attention):
         self.draws = 0
 
     def draw_seed(self, draw: int, *what: object) -> int:
-        """The seed of draw number `draw` of what is told apart by `what`."""
+        """The seed of draw number `draw`; `what` distinguishes different draws."""
         words = (self.seed, self.place.depth, self.place.role, *what, draw)
         digest = hashlib.sha256(" ".join(map(str, words)).encode()).digest()
         return int.from_bytes(digest[:8], "big")
@@ -34,8 +35,8 @@ class DrawingAttention(Attention):
     def draw(
         self, function: Callable[..., Tensor], *sizes: int, what: tuple[object, ...]
     ) -> Tensor:
-        """`function(*sizes, seed)` with a seed of its own in training, that of draw 0 else."""
-        # it hashes and counts (a decorator would cost a second's import)
+        """`function(*sizes, seed)`: in training with a new seed, otherwise with that of draw 0."""
+        # not traceable: it hashes and counts (a decorator would add a second to the import)
         drawn: Tensor = outside_graphs(self._draw)(function, sizes, what)
         return drawn
 
@@ -48,7 +49,7 @@ class DrawingAttention(Attention):
         return _cached(function, *sizes, self.draw_seed(0, *what))
 
     def get_extra_state(self) -> Tensor:
-        """The number of draws, as a tensor, because safetensors keeps nothing else."""
+        """The number of draws, as a tensor, because safetensors stores only tensors."""
         return torch.tensor(self.draws)
 
     def set_extra_state(self, state: Tensor) -> None:

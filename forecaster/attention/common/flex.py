@@ -1,6 +1,6 @@
 """Attention over a fixed pattern of visible keys on a GPU: torch's FlexAttention.
 
-Block masks are made by a compiled builder, which never holds the L x L mask, and kept.
+A compiled builder makes the block masks without ever holding the L x L mask; they are kept.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from forecaster.attention.common.patterns import Pattern
 def suits_flex(q: Tensor, v: Tensor, key_mask: Tensor | None) -> bool:
     """Whether FlexAttention can take these: CUDA, a width it has kernels for, no padded series.
 
-    A key mask would want a block mask for every batch; tiles are cheaper then.
+    With a key mask it would need a new block mask for every batch; tiles are cheaper then.
     """
     width = q.shape[3]
     return (
@@ -30,7 +30,7 @@ def suits_flex(q: Tensor, v: Tensor, key_mask: Tensor | None) -> bool:
 
 
 def flex_pattern(q: Tensor, k: Tensor, v: Tensor, pattern: Pattern, scale: float) -> Tensor:
-    """Softmax attention of (B, H, L, E) tensors over what `pattern` shows; no row may be empty."""
+    """Softmax attention of (B, H, L, E) tensors over the keys of `pattern`; no row may be empty."""
     mask = _block_mask(pattern, q.shape[2], q.device)
     out: Tensor = _kernel(q.device.type)(q, k, v, block_mask=mask, scale=scale)
     return out
@@ -38,14 +38,14 @@ def flex_pattern(q: Tensor, k: Tensor, v: Tensor, pattern: Pattern, scale: float
 
 @cache
 def _kernel(device: str) -> Callable[..., Any]:
-    """Compiled where there are kernels; on a CPU the slow definition, which the tests look at."""
+    """The compiled kernel on CUDA; elsewhere the slow definition, which the tests use."""
     from torch.nn.attention.flex_attention import flex_attention
 
     kernel: Any = flex_attention
     return torch.compile(kernel) if device == "cuda" else kernel
 
 
-@cache  # for good: a CUDA graph reads it where it lies
+@cache  # never freed, because a CUDA graph reads it at its address
 def _block_mask(pattern: Pattern, length: int, device: torch.device) -> Any:
     from torch.nn.attention.flex_attention import create_block_mask
 

@@ -1,4 +1,4 @@
-"""What the two gated attention units share: the unit around the attention, and its positions.
+"""Parts that the two gated attention units share: the unit around the attention, and its positions.
 
 Hua et al., "Transformer Quality in Linear Time", ICML 2022, section 2 and the appendix's code:
 
@@ -9,7 +9,8 @@ Hua et al., "Transformer Quality in Linear Time", ICML 2022, section 2 and the a
 One head. All projections have a bias. γ starts at 1 + N(0, 0.02²) and β at 0. The authors' γ starts
 at N(0, 0.02²) (`gamma_init="paper"`): the gradient of queries and keys then lies below Adam's
 epsilon, and the unit learns through its bias alone. The norm and the residual path belong to the
-layer. In the paper a second unit replaces the feed-forward, here with `gau_replaces_ffn` alone.
+layer. In the paper a second unit replaces the feed-forward; here it does so only with
+`gau_replaces_ffn`.
 """
 
 from abc import abstractmethod
@@ -34,10 +35,10 @@ _SPREAD = 0.02  # standard deviation of γ and of the relative bias at the start
 class GatedUnit(SelfAttention):
     """Base of the units: gate, values, and affine copies of one narrow projection.
 
-    `copies` is their number; `bias_length` is the M of the relative bias; `own` are the options of
-    the subclass, for its second unit. The options of both are `key_width` (s, even), `expansion`
-    (e / D), `gamma_init` (the centre of γ at the start, 1 for "one" and 0 for "paper"), `rotary`
-    (whether queries and keys know their position) and `gau_replaces_ffn`.
+    `copies` is the number of copies; `bias_length` is the M of the relative bias; `own` holds the
+    options of the subclass, for its second unit. Both units have the options `key_width` (s, even),
+    `expansion` (e / D), `gamma_init` (the mean of γ at the start, 1 for "one" and 0 for "paper"),
+    `rotary` (whether queries and keys encode their position) and `gau_replaces_ffn`.
     """
 
     def __init__(
@@ -91,7 +92,7 @@ class GatedUnit(SelfAttention):
 
 
 class SecondUnit(nn.Module):
-    """A unit in place of a layer's feed-forward, causal where the layer is a decoder's."""
+    """A unit in place of the feed-forward of a layer; causal in a decoder."""
 
     def __init__(self, attention: GatedUnit) -> None:
         super().__init__()
@@ -106,8 +107,8 @@ class RelativeBias(nn.Module):
     """The bias of every distance j - i from -(M - 1) to M - 1, as a vector of 2M - 1 numbers.
 
     Up to M = 512 the numbers are parameters. Above, as in the paper's appendix, they follow from
-    two vectors a, b of width s: rotate(a, i)·rotate(b, j), which depends on j - i alone. Either
-    starts with a standard deviation of 0.02.
+    two vectors a, b of width s: rotate(a, i)·rotate(b, j), which depends only on j - i. In both
+    forms the bias starts with a standard deviation of 0.02.
     """
 
     def __init__(self, length: int, width: int) -> None:
@@ -130,7 +131,7 @@ class RelativeBias(nn.Module):
 def rotate(x: Float[Tensor, "*B L s"], positions: Tensor) -> Float[Tensor, "*B L s"]:
     """Rotary encoding: x_k and x_(k + s/2) turn by position · 10000^(-k / (s/2)).
 
-    Products of two encoded vectors depend on their distance only. Su et al., "RoFormer", 2021.
+    Products of two encoded vectors depend only on their distance. Su et al., "RoFormer", 2021.
     """
     half = x.shape[-1] // 2
     exponents = torch.arange(half, device=x.device, dtype=torch.float64) / -half
@@ -142,7 +143,7 @@ def rotate(x: Float[Tensor, "*B L s"], positions: Tensor) -> Float[Tensor, "*B L
 
 
 def saturate(x: Tensor) -> Tensor:
-    """`x` with float16's largest number where float16 overflowed: the units grow steeply with x."""
+    """`x`, with float16 overflows replaced by its largest number: the units grow steeply with x."""
     if x.dtype is not torch.float16:
         return x
     limit = torch.finfo(x.dtype).max
@@ -150,15 +151,15 @@ def saturate(x: Tensor) -> Tensor:
 
 
 def scores_at_once(x: Tensor) -> int:
-    """How many scores to hold at a time: on a CPU what its threads keep in their caches."""
+    """How many scores to hold at a time: on a CPU, as many as fit the caches of its threads."""
     return (1 << 18) * torch.get_num_threads() if x.device.type == "cpu" else 1 << 24
 
 
 def stacks(scores: int, *tensors: Tensor) -> Iterator[tuple[slice, list[Tensor]]]:
-    """Tensors (B, H, ...) as views (pairs, ...) of the series and heads to be taken together.
+    """Yield tensors (B, H, ...) as views (pairs, ...) of the series and heads to compute together.
 
-    As many as may be held when each has so many scores: heads of one series, or series with one
-    head, as a batched matmul wants them in memory. The slice tells which heads they are.
+    There are as many pairs as can be held when each has `scores` scores: heads of one series, or
+    series with one head, in the memory layout of a batched matmul. The slice names the pairs.
     """
     count = max(1, scores_at_once(tensors[0]) // scores)
     if tensors[0].shape[1] == 1:
@@ -180,7 +181,7 @@ def relu_scores(
 ) -> Float[Tensor, "pairs rows columns"]:
     """relu(q kᵀ + bias) of one tile of the scores, 0 where `causal` hides the key.
 
-    `place` is the tile's heads, first row and first column. `bias` is that of all tiles:
+    `place` gives the tile's heads, first row and first column. `bias` is the bias of all tiles:
     (1 or H, L, S), or (1 or H, 2M - 1) when relative.
     """
     scores = torch.bmm(q, k.mT)
@@ -199,12 +200,12 @@ def relu_scores(
 def add_bias_gradient(
     total: Tensor, grad_scores: Float[Tensor, "pairs rows columns"], place: tuple[slice, int, int]
 ) -> None:
-    """Add what one tile of scores passes on to its part of the bias to the gradient of all."""
+    """Add the bias gradient of one tile of scores to `total`, the gradient of the whole bias."""
     part = _of_tile(total, grad_scores.shape, place)
     if total.shape[0] == 1:
         grad_scores = grad_scores.sum(0, keepdim=True)
     if total.ndim == 2:
-        # Row r from the bottom moves r to the right: what has one distance then is one column.
+        # Row r from the bottom moves r to the right, so that each column holds one distance.
         _, rows, columns = grad_scores.shape
         width = rows + columns - 1
         shifted = F.pad(grad_scores.flip(1), (0, rows)).flatten(1)[:, : rows * width]
@@ -213,7 +214,7 @@ def add_bias_gradient(
 
 
 def _of_tile(bias: Tensor, shape: torch.Size, place: tuple[slice, int, int]) -> Tensor:
-    """The bias of a tile; when relative, from its last row's to its first key to the reverse."""
+    """The bias of a tile; when relative, from (last row, first key) to (first row, last key)."""
     heads, row, column = place
     _, rows, columns = shape
     part = bias if bias.shape[0] == 1 else bias[heads]

@@ -14,7 +14,7 @@ _BLOCK = 32  # steps per triangular matmul of a prefix sum
 
 
 def outside_graphs(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The same, for what torch.compile should call and not trace."""
+    """`function`, marked while torch.compile runs so that it is called and not traced."""
     return torch.compiler.disable(function) if torch.compiler.is_compiling() else function
 
 
@@ -26,7 +26,7 @@ def at_least_one(**arguments: int) -> None:
 
 
 def check_probability(**arguments: float) -> float:
-    """The one argument given; ValueError naming it unless 0 <= value < 1."""
+    """Return the given argument. Raises ValueError naming it unless 0 <= value < 1."""
     ((name, value),) = arguments.items()
     if not 0.0 <= value < 1.0:
         raise ValueError(f"{name} must be at least 0 and below 1, got {name}={value}")
@@ -34,7 +34,7 @@ def check_probability(**arguments: float) -> float:
 
 
 def check_one_of(kind: object, **arguments: str) -> None:
-    """Raise ValueError naming the argument whose value is none of the Literal `kind`."""
+    """Raise ValueError naming the first argument whose value is not in the Literal `kind`."""
     for name, value in arguments.items():
         if value not in get_args(kind):
             known = ", ".join(map(repr, get_args(kind)))
@@ -44,7 +44,7 @@ def check_one_of(kind: object, **arguments: str) -> None:
 def check_inputs(
     q: Tensor, k: Tensor, v: Tensor, causal: bool = False, key_mask: Tensor | None = None
 ) -> None:
-    """Raise ValueError, naming the shapes, unless q, k, v and the mask belong together."""
+    """Raise ValueError, naming the shapes, unless q, k, v and the mask fit each other."""
     shapes = f"got q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}"
     if not q.ndim == k.ndim == v.ndim == 4:
         raise ValueError(f"q, k and v must be (batch, heads, length, width), {shapes}")
@@ -87,8 +87,9 @@ def softmax_attention(
 ) -> Float[Tensor, "B H L Ev"]:
     """One call of the fused kernel; `visible` (True: takes part) and `causal` exclude each other.
 
-    A row that sees nothing is 0 and passes no gradient on; `may_be_empty=False` says that there is
-    none. Unequal widths are padded with zeros: torch would else build the L x S matrix.
+    A row that sees nothing is 0 and passes no gradient on; `may_be_empty=False` promises that there
+    is none. Unequal widths are padded with zeros, because torch would otherwise build the L x S
+    matrix.
     """
     width, value_width = q.shape[3], v.shape[3]
     scale = width**-0.5 if scale is None else scale
@@ -98,8 +99,8 @@ def softmax_attention(
         v = F.pad(v, (0, width - value_width)) if width > value_width else v
     empty = None
     if visible is not None and may_be_empty:
-        # An empty row sees everything inside the kernel: back ends differ in what they make of
-        # a row of -inf, and none may turn it into NaN, not even in the gradient.
+        # An empty row sees everything inside the kernel: back ends treat a row of -inf differently,
+        # and it must never become NaN, not even in the gradient.
         empty = ~visible.any(dim=-1, keepdim=True)
         visible = visible | empty
     out = F.scaled_dot_product_attention(
@@ -113,8 +114,8 @@ def softmax_attention(
 def visible_keys(causal: bool, key_mask: Tensor | None) -> Tensor | None:
     """The (B, 1, 1 or S, S) bool mask of a padded batch, None when there is nothing to mask.
 
-    On a CPU a mask without False counts as none: the unmasked kernel is quicker. On a GPU the host
-    would wait for the device to look, and a trace has no values.
+    On a CPU a mask without False counts as none, because the unmasked kernel is faster. On a GPU
+    the check would make the host wait for the device, and a trace has no values to check.
     """
     if key_mask is None:
         return None
@@ -129,9 +130,12 @@ def visible_keys(causal: bool, key_mask: Tensor | None) -> Tensor | None:
 
 
 def refuse_mix(mix: bool, who: str) -> None:
-    """Raise ValueError when heads are to be mixed with time, for a mechanism without such heads."""
+    """Raise ValueError when `mix` is set for a mechanism that does not use the model's heads."""
     if mix:
-        raise ValueError(f"{who} has no heads of the model's to mix with time: set model.mix=false")
+        raise ValueError(
+            f"{who} does not use the model's heads and cannot mix them with time: set "
+            "model.mix=false"
+        )
 
 
 def accumulator(dtype: torch.dtype) -> torch.dtype:
@@ -140,14 +144,14 @@ def accumulator(dtype: torch.dtype) -> torch.dtype:
 
 
 def empty_heads_last(x: Tensor) -> Tensor:
-    """For (B, H, L, E), with the heads side by side in memory, as projections leave them."""
+    """An empty tensor like x (B, H, L, E), with the memory layout that projections produce."""
     return x.new_empty(x.transpose(1, 2).shape).transpose(1, 2)
 
 
 def prefix_sum(x: Float[Tensor, "B H L E"], reverse: bool = False) -> Float[Tensor, "B H L E"]:
     """Sum over the steps up to (`reverse`: from) each step, in float32 at least.
 
-    On a CPU triangular matmuls over blocks, quicker than `cumsum` along an inner axis.
+    On a CPU it uses triangular matmuls over blocks, faster than `cumsum` along an inner axis.
     """
     B, H, L, E = x.shape
     x = x.to(accumulator(x.dtype))
@@ -180,7 +184,7 @@ def visible_sum(v: Tensor, causal: bool, key_mask: Tensor | None) -> Tensor:
 
 
 def visible_count(v: Tensor, causal: bool, key_mask: Tensor | None) -> Tensor:
-    """How many values each entry of `visible_sum` adds, but 1 for none; broadcasts to it."""
+    """How many values each entry of `visible_sum` adds, 1 instead of 0; broadcasts to it."""
     if key_mask is None:
         key_mask = torch.ones(1, v.shape[2], dtype=torch.bool, device=v.device)
     count = key_mask.cumsum(1) if causal else key_mask.sum(1, keepdim=True)

@@ -1,4 +1,4 @@
-"""Queries, keys and values from (B, L, D), and the way back: what most mechanisms share.
+"""Projections from (B, L, D) to queries, keys and values, and back; most mechanisms share them.
 
 W_q, W_k, W_v and W_o are linear maps D -> D. Feature h*E + e belongs to head h, and the heads are
 merged in the same order before W_o.

@@ -1,8 +1,8 @@
-"""Attention over a fixed pattern of visible keys, in two ways that give the same numbers.
+"""Attention over a fixed pattern of visible keys, by two methods that give the same numbers.
 
-Short series take one call of the fused kernel with the pattern as a mask (`masked_attention`). Long
-ones take dense tiles that together hold every visible key once (`tiled_attention`): a mechanism
-names them as `KeyTiles`s, which are merged by their log-sum-exp (tiles.py).
+Short series use one call of the fused kernel with the pattern as a mask (`masked_attention`). Long
+series use dense tiles that together hold every visible key once (`tiled_attention`): a mechanism
+describes its tiles as `KeyTiles`, which are merged by their log-sum-exp (tiles.py).
 """
 
 from abc import ABC, abstractmethod
@@ -32,7 +32,7 @@ Pattern = Callable[[Tensor, Tensor], Tensor]
 def check_self_inputs(
     q: Tensor, k: Tensor, v: Tensor, causal: bool, key_mask: Tensor | None
 ) -> None:
-    """`check_inputs`, and ValueError unless there are as many keys as queries."""
+    """`check_inputs`, and raise ValueError unless there are as many keys as queries."""
     check_inputs(q, k, v, causal, key_mask)
     if q.shape[2] != k.shape[2]:
         raise ValueError(
@@ -42,25 +42,25 @@ def check_self_inputs(
 
 
 def pattern_mask(pattern: Pattern, length: int, device: torch.device) -> Bool[Tensor, "L L"]:
-    """The mask of a pattern for series of `length` steps; kept, so it must not be changed."""
-    # What a trace computes has no values and must not be kept.
+    """The mask of a pattern for series of `length` steps; it is cached, so do not change it."""
+    # A mask computed in a trace has no values and must not be cached.
     make = _make_mask if torch.compiler.is_compiling() else _kept_mask
     return make(pattern, length, device)
 
 
-@torch.inference_mode(False)  # or a mask made in inference could take part in no training
+@torch.inference_mode(False)  # otherwise a mask made in inference could not be used in training
 def _make_mask(pattern: Pattern, length: int, device: torch.device) -> Bool[Tensor, "L L"]:
     steps = torch.arange(length, device=device)
     return pattern(steps[:, None], steps)
 
 
-_kept_mask = cache(_make_mask)  # for good: a CUDA graph reads it where it lies
+_kept_mask = cache(_make_mask)  # never freed, because a CUDA graph reads it at its address
 
 
 def masked_attention(
     q: Tensor, k: Tensor, v: Tensor, visible: Tensor, key_mask: Tensor | None, scale: float
 ) -> Tensor:
-    """Attention by a mask (L, L), or (H, L, L), that in itself leaves no row empty."""
+    """Attention with a mask (L, L) or (H, L, L) that by itself leaves no row empty."""
     visible = visible.view(1, -1, *visible.shape[-2:])
     real = visible_keys(False, key_mask)
     if real is None:
@@ -73,7 +73,7 @@ class Strip:
     """All series of a batch on one strip of steps, (margin + B·P + margin, H, ...).
 
     The `length` steps of a series are followed by zeros up to P = `padded`, at least `margin` of
-    them: a tile that reaches `margin` steps beyond its series meets zeros and no other series.
+    them, so a tile that reaches `margin` steps beyond its series meets zeros and no other series.
     """
 
     batch: int
@@ -82,7 +82,7 @@ class Strip:
     margin: int
 
     def lay(self, x: Tensor, width: int, dtype: torch.dtype) -> Tensor:
-        """The strip of x (B, H, L, E), whose last axis zeros make as wide as `width`."""
+        """The strip of x (B, H, L, E), with its last axis padded with zeros to `width`."""
         end = self.margin + self.batch * self.padded
         strip = x.new_empty(end + self.margin, x.shape[1], width, dtype=dtype)
         series = self.series(strip)
@@ -103,9 +103,9 @@ class Strip:
 
 
 class KeyTiles(ABC):
-    """Some queries and, for them, some visible keys: N·G dense tiles of l queries and s keys.
+    """Some queries with some of their visible keys: N·G dense tiles of l queries and s keys.
 
-    No key may be visible to a query in two parts. In `triangular` tiles key n is visible to query
+    No key may be visible to a query in two parts. In `triangular` tiles, key n is visible to query
     m only if n <= m.
     """
 
@@ -121,18 +121,18 @@ class KeyTiles(ABC):
 
     @abstractmethod
     def add_keys(self, strip: Tensor, tiles: Tensor) -> None:
-        """Add tiles (N, G, s, E) to the strip at the places from which `keys` takes them."""
+        """Add tiles (N, G, s, E) to the strip at the positions from which `keys` takes them."""
 
     @abstractmethod
     def visible_keys(self, real: Tensor) -> Tensor:
-        """Which keys are visible beside that: bool that broadcasts to (N, G, l, s).
+        """Which keys are visible apart from `triangular`: bool that broadcasts to (N, G, l, s).
 
         `real` is the strip (steps, H) of the keys that exist and are not masked.
         """
 
 
 class SelfTiles(KeyTiles):
-    """A part whose keys stand where its queries stand."""
+    """A part whose keys have the same positions as its queries."""
 
     def keys(self, strip: Tensor) -> Tensor:
         return self.queries(strip)
@@ -154,18 +154,18 @@ def tiled_attention(
 ) -> Float[Tensor, "B H L Ev"]:
     """Softmax attention over the keys of all parts; a query that sees none gives 0.
 
-    `block` divides the padded length of a series on the strip from which `parts` cuts; `margin` is
-    how far a part reaches beyond a series.
+    `block` divides the padded length of a series on the strip that `parts` cuts into tiles;
+    `margin` is the number of steps by which a part reaches beyond a series.
     """
     L = q.shape[2]
     strip = Strip(q.shape[0], L, -(-(L + margin) // block) * block, margin)
-    attend = outside_graphs(_Tiled.apply)  # they would lose gradients added to views of windows
+    attend = outside_graphs(_Tiled.apply)  # a graph loses gradients added to overlapping views
     out: Tensor = attend(q, k, v, key_mask, strip, parts(strip), scale)
     return out
 
 
 class _Tiled(torch.autograd.Function):
-    """The sum of the parts, with all its arithmetic in float32 at least."""
+    """The merged parts, computed in float32 at least."""
 
     @staticmethod
     def forward(
@@ -199,7 +199,7 @@ class _Tiled(torch.autograd.Function):
                 x.copy_(merged)
         empty = z < HIDDEN / 2
         o.masked_fill_(empty[..., None], 0.0)
-        z.masked_fill_(empty, -HIDDEN)  # so that no key has weight in the backward pass
+        z.masked_fill_(empty, -HIDDEN)  # so that no key has any weight in the backward pass
         ctx.save_for_backward(*laid, o, z, real)
         ctx.strip, ctx.parts, ctx.scale = strip, parts, scale
         ctx.kinds = [(x.shape[3], x.dtype) for x in (q, k, v)]
@@ -231,5 +231,5 @@ class _Tiled(torch.autograd.Function):
 
 
 def _bias(part: KeyTiles, real: Tensor, dtype: torch.dtype) -> Tensor:
-    """What to add to the scores of a part, so that only its visible keys have weight."""
+    """The bias on the scores of a part that leaves weight only to its visible keys."""
     return (~part.visible_keys(real)).to(dtype).mul_(HIDDEN)

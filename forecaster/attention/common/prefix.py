@@ -1,16 +1,17 @@
-"""The softmax mean of the past, at every step and in linear time.
+"""The softmax mean of the past at every step, in linear time.
 
     y_t = Σ_{s<=t} e^(a_s) x_s / Σ_{s<=t} e^(a_s)
 
 Steps are cut into chunks; F_c is the largest score up to the end of chunk c. Inside a chunk both
-sums are a triangular matmul over e^(a_s − F_c); what came before arrives through a scan over the
-sums of chunks, with factors e^(F_b − F_c) <= 1. The gradient runs the same way from the end, g = ∂y
-and d_t the lower sum:
+sums are a triangular matmul over e^(a_s − F_c); earlier chunks enter through a scan over the sums
+of chunks, with factors e^(F_b − F_c) <= 1. The gradient is computed in the same way from the end,
+with g = ∂y and the denominator d_t:
 
     ∂x_s = e^(a_s) Σ_{t>=s} g_t / d_t        ∂a_s = e^(a_s) Σ_{t>=s} (g_t / d_t)·(x_s − y_t)
 
-Where scores rise so steeply within a chunk that a d_t is lost beside e^(F_c), those steps are done
-again in chunks of one step: d_t is then at least 1, and nothing can overflow or vanish.
+Where scores rise so steeply within a chunk that a d_t is negligible relative to e^(F_c), those
+steps are computed again in chunks of one step: d_t is then at least 1, and nothing overflows or
+vanishes.
 """
 
 import math
@@ -25,9 +26,9 @@ from forecaster.attention.common.kernels import outside_graphs
 from forecaster.shapes import Bool, Float
 
 LOWEST = -80.0
-"""Exponents are not taken further down: e^-80 is nothing beside 1, and below e^-87 exp is slow."""
+"""The lowest exponent: e^-80 is negligible relative to 1, and exp is slow below e^-87."""
 STEEP = math.exp(-40)
-"""A sum of weights below this is too near to e^LOWEST to be trusted."""
+"""A sum of weights below this is too near to e^LOWEST to be accurate."""
 
 _CHUNK = 32
 _AT_ONCE = 1 << 18  # elements worked on at a time, so that they stay in a CPU's cache
@@ -38,10 +39,10 @@ def prefix_softmax_mean(
     value: Float[Tensor, "B H L E"],
     key_mask: Bool[Tensor, "B L"] | None = None,
 ) -> Float[Tensor, "B H L E"]:
-    """The mean of the values up to each step, weighted by e^score: one score a step, or one for
-    each feature. Both in the same type, float32 at least.
+    """The mean of the values up to each step, weighted by e^score, with one score per step or one
+    per feature. Both tensors have the same type, float32 at least.
 
-    `key_mask` True is a real step: others have no weight; a step that sees none gives 0.
+    `key_mask` True is a real step; others have no weight, and a step that sees none gives 0.
     """
     real = None
     if key_mask is not None:
@@ -51,13 +52,13 @@ def prefix_softmax_mean(
         real = key_mask[:, :, None, None].to(value.dtype)
     average: Callable[..., Tensor] = _PrefixSoftmaxMean.apply
     if score.device.type == "cpu":
-        average = outside_graphs(average)  # it chooses by values
+        average = outside_graphs(average)  # its control flow depends on values
     mean: Tensor = average(score, value, real)
     return mean
 
 
 def parts(x: Tensor) -> Iterator[tuple[slice, slice]]:
-    """The (series, steps) of x (B, H, L, E) that stay in a CPU's cache together; elsewhere all."""
+    """Yield (series, steps) of x (B, H, L, E) that fit a CPU's cache; on other devices all."""
     B, H, L, E = x.shape
     at_once = _AT_ONCE // (H * E) if x.device.type == "cpu" else B * L
     series = max(1, at_once // L)
@@ -96,12 +97,12 @@ class _Block(NamedTuple):
         return e if real is None else e.mul_(self.cut(real))
 
     def lift(self) -> Tensor:
-        """(b, n, H, .): the factor of what lies before a chunk in the sums of that chunk."""
+        """(b, n, H, .): the factor with which earlier chunks enter the sums of each chunk."""
         return softmax_weights(self.tops[:, :-1], self.tops[:, 1:])
 
 
 class _PrefixSoftmaxMean(torch.autograd.Function):
-    """Block by block; inside, steps come before heads, as a projection leaves them."""
+    """Works block by block; inside, steps come before heads, as in the output of a projection."""
 
     @staticmethod
     def forward(ctx: Any, score: Tensor, value: Tensor, real: Tensor | None) -> Tensor:
@@ -163,9 +164,9 @@ def _tops(a: Tensor, before: Tensor, chunk: int) -> Tensor:
 def _sum_up(
     block: _Block, a: Tensor, x: Tensor, real: Tensor | None, past: tuple[Tensor, ...]
 ) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, ...]]:
-    """The upper and the lower sum at each step, and both at the end of the block.
+    """The numerator and the denominator at each step, and both at the end of the block.
 
-    `past` has both at the start of the block; at the start and the end they are relative to e^F.
+    `past` holds both at the start of the block; at the start and the end they are relative to e^F.
     """
     e = block.weights(a, real)
     upper, lower = _within(e * block.cut(x)), _within(e)
@@ -182,9 +183,10 @@ def _sum_up(
 
 
 def _cuts(x: Tensor) -> Iterator[tuple[slice, slice, int]]:
-    """The `parts` of x (B, L, H, E) with the length of their chunks.
+    """Yield the `parts` of x (B, L, H, E) with the length of their chunks.
 
-    Off a CPU chunks of one step: to find steep scores would be to wait for the device.
+    On other devices than a CPU a chunk is one step, because the host would have to wait for the
+    device to find steep scores.
     """
     for series, steps in parts(x.transpose(1, 2)):
         count = steps.stop - steps.start
@@ -199,7 +201,7 @@ def _cuts(x: Tensor) -> Iterator[tuple[slice, slice, int]]:
 
 
 def _within(x: Tensor, reverse: bool = False) -> Tensor:
-    """Sums over the steps of a chunk up to (`reverse`: from) each; x (b, n, chunk, H, .)."""
+    """Sum over the steps of a chunk up to (`reverse`: from) each step; x is (b, n, chunk, H, .)."""
     chunk = x.shape[2]
     if chunk == 1:
         return x
@@ -208,8 +210,8 @@ def _within(x: Tensor, reverse: bool = False) -> Tensor:
 
 
 def _scan(sums: list[Tensor], tops: Tensor, reverse: bool = False) -> list[Tensor]:
-    """Add up in place along axis 1: entry i becomes Σ_{j<=i} e^(F_j − F_i) x_j, or when `reverse`
-    Σ_{j>=i} e^(F_i − F_j) x_j. Each round doubles how far an entry has looked."""
+    """Add up in place along axis 1: entry i becomes Σ_{j<=i} e^(F_j − F_i) x_j, or with `reverse`
+    Σ_{j>=i} e^(F_i − F_j) x_j. Each round doubles the number of entries summed."""
     reach = 1
     while reach < tops.shape[1]:
         factor = softmax_weights(tops[:, :-reach], tops[:, reach:])
@@ -223,5 +225,5 @@ def _scan(sums: list[Tensor], tops: Tensor, reverse: bool = False) -> list[Tenso
 
 
 def _like(e: Tensor, x: Tensor) -> Tensor:
-    """Summed over the features when they share one score."""
+    """x, summed over the features when they share one score."""
     return x if x.shape == e.shape else x.sum(-1, keepdim=True)

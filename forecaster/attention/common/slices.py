@@ -1,4 +1,4 @@
-"""How much to compute at a time: what stays in a CPU's cache."""
+"""How much to compute at a time, so that it stays in a CPU's cache."""
 
 from collections.abc import Iterator
 
@@ -6,11 +6,11 @@ import torch
 
 
 def slices(series: int, heads: int, each: int, at_once: int) -> Iterator[tuple[slice, slice]]:
-    """Slices of the series and of their heads that together hold about `at_once` numbers.
+    """Yield slices of the series and of their heads that together hold about `at_once` numbers.
 
-    One head of one series holds `each` numbers. A slice has several series only where it has all
-    heads, and never less than one head of one series. What is exported is for any number of
-    series, and takes all at once.
+    One head of one series holds `each` numbers. A slice has several series only if it has all
+    heads, and never less than one head of one series. In an export, which must work for any number
+    of series, one slice holds all.
     """
     if torch.compiler.is_exporting():
         yield slice(None), slice(None)

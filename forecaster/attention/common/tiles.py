@@ -9,9 +9,9 @@ and the gradient through one part needs only the merged o and z, for P = e^(s - 
 
     ∂v = Pᵀ g        ∂s = P ⊙ (g vᵀ − g·o)        ∂q = scale ∂s k        ∂k = scale ∂sᵀ q
 
-as the backward pass of the fused kernel has it, given the merged o and z. That kernel returns z
-only through private operators, which are called here alone; public operations that give the same
-numbers stand in for them everywhere but on a CPU.
+which the backward pass of the fused kernel computes when it gets the merged o and z. That kernel
+returns z only through private operators, which are called only here; except on a CPU, public
+operations that give the same numbers replace them.
 """
 
 import math
@@ -38,13 +38,13 @@ def softmax_part(
 ) -> tuple[Tensor, Tensor]:
     """(o, z) of q (N, G, L, E), k (N, G, S, E), v (N, G, S, Ev): o (N, G, L, Ev), z (N, G, L).
 
-    `bias` is added to the scores and broadcasts to (N, G, L, S). N and G are any batch axes. Not
-    seen by autograd: it belongs in the forward pass of a `torch.autograd.Function`.
+    `bias` is added to the scores and broadcasts to (N, G, L, S). N and G are any batch axes.
+    Autograd does not see the call: it belongs in the forward pass of a `torch.autograd.Function`.
     """
     with torch.no_grad(), torch.autocast(q.device.type, enabled=False):
         if _is_fused(q, v):
             assert _FORWARD is not None
-            # The operator reads rows as if their numbers lay side by side.
+            # The operator assumes that the numbers of a row are contiguous.
             q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
             o, z = _FORWARD(q, k, v, 0.0, causal, attn_mask=bias, scale=scale)
             return o, z
@@ -65,9 +65,9 @@ def softmax_part_backward(
     bias: Tensor | None = None,
     causal: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """(∂q, ∂k, ∂v) through this part, of the output `o` with log-sum-exp `z` after all merging.
+    """(∂q, ∂k, ∂v) through this part, given the output `o` and the log-sum-exp `z` after merging.
 
-    `grad` (N, G, L, Ev) is ∂o. A row that saw nothing wants grad 0 and any finite z.
+    `grad` (N, G, L, Ev) is ∂o. A row that saw nothing needs grad 0 and any finite z.
     """
     with torch.no_grad(), torch.autocast(q.device.type, enabled=False):
         if _is_fused(q, v):
@@ -86,7 +86,7 @@ def softmax_part_backward(
 
 
 def merge(o1: Tensor, z1: Tensor, o2: Tensor, z2: Tensor) -> tuple[Tensor, Tensor]:
-    """The part that sees what both parts see; their keys are disjoint."""
+    """Merge two parts with disjoint keys into one that sees the keys of both."""
     z = torch.logaddexp(z1, z2)
     behind = z2 - z
     weight = behind.clamp(min=-80.0).exp_() * (behind > -80.0)  # exp is slow where it underflows
