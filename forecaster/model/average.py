@@ -1,4 +1,4 @@
-"""A forecast as a weighted mean of what was really seen."""
+"""A forecast as a weighted mean of observed values."""
 
 import torch
 from torch import Tensor, nn
@@ -11,10 +11,10 @@ class CycleAverage(nn.Module):
 
     weights[h, q, i] = softmax_i(query[h, q] . key[h, i, phase(q)] / sqrt(E) + bias[h, q, i]) over
     the cycles i; heads are mixed by learned scalars that start at 1/H. Queries are learned, and
-    with `stateful` they also follow the state of their token. All of it starts at zero: before
-    training the forecast is the mean of the past cycles. The weight of a value that was not
-    observed goes to the others; where none was, the average is 0. Queries are kept as (future
-    cycles, parts): G and R below. Ours.
+    with `stateful` they also depend on the state of their token. Queries, biases and the map of the
+    state start at zero, so before training the forecast is the mean of the past cycles. The weight
+    of a missing value goes to the others; if all are missing, the average is 0. Queries are stored
+    as (future cycles, parts): G and R below. Ours.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class CycleAverage(nn.Module):
             own = self.project(state).reshape(state.shape[0], cycles, parts, heads, width)
             query = query + own.permute(0, 3, 1, 2, 4) * width**-0.5
             scores = torch.einsum("bhgre,bcrhe->hrgbc", query, key)
-        # laid out as the products leave them
+        # in the memory layout of the products
         weights = torch.softmax(scores + self.bias.permute(0, 2, 1, 3)[..., None, :], dim=-1)
         past = values.reshape(values.shape[0], -1, parts, values.shape[-1])
         if observed is None:

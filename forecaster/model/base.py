@@ -1,4 +1,4 @@
-"""The contract of a forecasting model: windows in, forecast out, all in scaled values."""
+"""The contract of a forecasting model: from windows to a forecast, all in scaled values."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
@@ -16,10 +16,11 @@ from forecaster.model.quantiles import QuantileSpread
 class Task:
     """The shape of the problem that a model is built for.
 
-    `columns` C, `targets` the positions of the predicted ones among them, `past` P, `start` the
-    known steps that open the decoder (Informer's label_len), `horizon` T, `season` the steps of one
-    main cycle, `phase` the weights (F,) that tell a step's place in it from the calendar, if any
-    do (datasets.calendar.phase_weights). F = `calendar` + `covariates` features are known.
+    `columns` is C, `targets` the positions of the target columns among them, `past` P, `start` the
+    number of known steps at the beginning of the decoder input (Informer's label_len), `horizon` T,
+    `season` the number of steps of one main cycle, `phase` the weights (F,) that give a step's
+    place in it from the calendar, () if none do (datasets.calendar.phase_weights). F = `calendar`
+    + `covariates` features are known.
     """
 
     columns: int
@@ -34,7 +35,7 @@ class Task:
 
 
 class Quantiled(Protocol):
-    """Whatever forecasts with quantiles; see `ForecastModel`."""
+    """Anything that forecasts with quantiles; see `ForecastModel`."""
 
     task: Task
 
@@ -50,8 +51,8 @@ class Quantiled(Protocol):
 
 
 class ForecastModel(nn.Module, ABC):
-    """Base of the skeletons; `spread` is the quantile head of those that are trained for one, and
-    `targets` (K,) has the positions of the task, on the device of the model."""
+    """Base of the skeletons. `spread` is the quantile head, None for a model trained without one;
+    `targets` (K,) holds the target positions of the task, on the device of the model."""
 
     targets: Tensor
 
@@ -67,19 +68,19 @@ class ForecastModel(nn.Module, ABC):
     ) -> Tensor:
         """Forecast `horizon` steps at once.
 
-        past (B, P, C) scaled values, 0 where missing; past_known (B, P, F) and future_known
-        (B, T, F) calendar features and covariates; observed (B, P, C) False where a value is
-        missing, None where none is.
+        past (B, P, C): scaled values, 0 where missing. past_known (B, P, F) and future_known
+        (B, T, F): calendar features and covariates. observed (B, P, C): False where a value is
+        missing; None when no value is.
         Returns (B, T, len(targets)) scaled values.
         """
 
     def quantiles(
         self, past: Tensor, past_known: Tensor, future_known: Tensor, observed: Tensor | None = None
     ) -> Tensor:
-        """What `forward` forecasts, with its quantiles where the model has a head for them.
+        """The forecast of `forward`, with its quantiles if the model has a head for them.
 
-        Returns (B, T, len(targets), Q) scaled values at the head's levels, rising; without a head
-        Q = 1, the forecast itself. At `middle` stands the forecast either way.
+        Returns (B, T, len(targets), Q) scaled values at the head's levels, ascending; without a
+        head Q = 1, the forecast itself. The forecast is at index `middle` in both cases.
         """
         path: Tensor = self(past, past_known, future_known, observed)
         if self.spread is None:
@@ -90,7 +91,7 @@ class ForecastModel(nn.Module, ABC):
 
     @property
     def middle(self) -> int:
-        """Where the forecast itself stands among its quantiles."""
+        """The index of the forecast itself among its quantiles."""
         return 0 if self.spread is None else self.spread.middle
 
     @classmethod
@@ -99,14 +100,14 @@ class ForecastModel(nn.Module, ABC):
         return ("encoder", "decoder", "cross")
 
     def prepare(self, rows: Iterable[tuple[Tensor, Tensor]]) -> None:
-        """Take what can be known without training from the training rows, some at a time.
+        """Compute from the training rows what needs no gradient.
 
-        values (n, C) scaled, NaN where missing, and their calendar features (n, F) each time.
-        Called once, before the first step.
+        `rows` yields them in pieces: scaled values (n, C), NaN where missing, and their calendar
+        features (n, F). Called once, before the first optimiser step.
         """
 
     def effective(self) -> dict[str, str]:
-        """What each attention amounts to at its real lengths, by its place in the model."""
+        """What each attention amounts to at its actual lengths, by its place in the model."""
         return {
             name.removesuffix(".attention"): module.effective().text
             for name, module in self.named_modules()

@@ -1,4 +1,4 @@
-"""Layers that skeletons are made of: encoder and decoder layers, distilling."""
+"""The layers of the skeletons: encoder and decoder layers, distilling."""
 
 from collections.abc import Callable
 from functools import partial
@@ -28,7 +28,7 @@ class FeedForward(nn.Sequential):
 
 
 class Residual(nn.Module):
-    """Base of the layers: their dropout, and whether a norm stands before its step (`pre`)."""
+    """Base of the layers: their dropout, and whether the norm comes before its step (`pre`)."""
 
     def __init__(self, dropout: float, norm: Literal["post", "pre"]) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class Residual(nn.Module):
     def add(
         self, x: Tensor, norm: nn.Module, step: Callable[[Tensor], Tensor], last: int = 0
     ) -> Tensor:
-        """x and what a step makes of it; of the `last` rows alone, where that is not 0."""
+        """x + step(x), with the norm and dropout; only the `last` rows, unless that is 0."""
         made = step(norm(x) if self.pre else x)
         added = self.dropout.add(x[:, -last:], made[:, -last:])
         return added if self.pre else norm(added)
@@ -47,8 +47,8 @@ class Residual(nn.Module):
 class EncoderLayer(Residual):
     """Self-attention and feed-forward with residuals; the norm after (Informer) or before.
 
-    Steps that `key_mask` does not call real are attended to by none. Where a `query` is given, one
-    row for each step, it asks the steps in their place.
+    No query attends to steps that `key_mask` marks as not real. If `query` is given, with one row
+    for each step, it replaces the steps as the queries.
     """
 
     def __init__(
@@ -82,8 +82,8 @@ class EncoderLayer(Residual):
 class DecoderLayer(Residual):
     """Masked self-attention, cross-attention to the encoder, feed-forward; norms as above.
 
-    `key_mask` and `memory_mask` say which steps of its own and of the encoder are real. Where only
-    the `last` rows are wanted of what comes out, the others are left as soon as nothing reads them.
+    `key_mask` and `memory_mask` mark the real steps of the decoder and of the encoder. If only the
+    `last` rows of the output are needed, the others are dropped once nothing reads them.
     """
 
     def __init__(
@@ -128,8 +128,8 @@ class Distil(nn.Module):
     """Halve the sequence between encoder layers (Zhou et al. 2021, eq. 5).
 
     Convolution, batch norm (in the authors' code, not in the equation), ELU and a max-pool of
-    stride 2: L becomes ceil(L/2). A step that is not real adds nothing and wins no maximum; one
-    that comes out is real if any that went into its maximum is.
+    stride 2: L becomes ceil(L/2). A step that is not real adds nothing and wins no maximum; an
+    output step is real if any step of its maximum is.
     """
 
     def __init__(self, width: int) -> None:
@@ -149,8 +149,8 @@ class Distil(nn.Module):
             x = x.masked_fill(~key_mask[:, None], 0.0)
         x = F.elu(self.norm(self.conv(x)))
         if key_mask is not None:
-            x = x.masked_fill(~key_mask[:, None], -1.0)  # ELU stays above
-        return _pool(x).transpose(1, 2).contiguous()  # once, and not in each of its readers
+            x = x.masked_fill(~key_mask[:, None], -1.0)  # ELU is always above -1
+        return _pool(x).transpose(1, 2).contiguous()  # copy once, not in each reader
 
     @staticmethod
     def real(key_mask: Bool[Tensor, "b l"]) -> Bool[Tensor, "b half"]:

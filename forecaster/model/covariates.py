@@ -1,4 +1,4 @@
-"""What is known of a step ahead of time, as a part of its value."""
+"""The effect on the value of a step of what is known about it ahead of time."""
 
 import torch
 import torch.nn.functional as F
@@ -8,12 +8,12 @@ from forecaster.shapes import Float
 
 
 class KnownEffect(nn.Module):
-    """A small network from what is known of a step to its value, one number per target.
+    """A small network from the known features of a step to its effect, one number per target.
 
-    Starts at zero. It reads the step's calendar and covariates together (warmth at noon is not
-    warmth at night), and the mean of the covariates over the last cycle up to the step, for what
-    acts slowly. Ours, after regression whose errors another model forecasts (Hyndman and
-    Athanasopoulos, Forecasting: Principles and Practice, 3rd ed., ch. 10).
+    It starts at zero. It reads the calendar and the covariates of the step together, because the
+    same temperature acts differently at noon and at night, and the mean of the covariates over the
+    cycle up to the step, for slow effects. Ours, after regression whose errors another model
+    forecasts (Hyndman and Athanasopoulos, Forecasting: Principles and Practice, 3rd ed., ch. 10).
     """
 
     def __init__(
@@ -37,5 +37,5 @@ class KnownEffect(nn.Module):
         before = F.pad(sums, (0, 0, self.season, 0))[:, : sums.shape[1]]
         steps = torch.arange(1, sums.shape[1] + 1, device=sums.device).clamp(max=self.season)
         lately = (sums - before) / steps[:, None]
-        effect = self.layers(torch.cat([known, lately], dim=2)).to(known.dtype)  # not autocast's
+        effect = self.layers(torch.cat([known, lately], dim=2)).to(known.dtype)  # undo autocast
         return effect[:, : past_known.shape[1]], effect[:, past_known.shape[1] :]

@@ -1,4 +1,4 @@
-"""Dropout from 16 random bits a value, with a mask of one byte a value."""
+"""Dropout with 16 random bits and one byte of mask per value."""
 
 from typing import Any
 
@@ -10,10 +10,10 @@ _BITS = 16
 
 
 class Dropout(nn.Dropout):
-    """nn.Dropout, but quicker on a CPU, where torch draws 64 bits a value, one after the other.
+    """nn.Dropout, but faster on a CPU, where torch draws 64 bits per value, one after the other.
 
-    There p is rounded to a multiple of 2^-16, neither 0 nor 1, and what is kept is scaled by what
-    is really kept on average. Drawn from torch's global generator.
+    On a CPU p is rounded to a multiple of 2^-16, neither 0 nor 1, and the kept values are scaled
+    for the rounded p. The bits come from torch's global generator.
     """
 
     def forward(self, x: Tensor) -> Tensor:
@@ -35,17 +35,17 @@ class Dropout(nn.Dropout):
         return acts and x.device.type == "cpu" and not torch.compiler.is_compiling()
 
     def _draw(self, x: Tensor) -> tuple[Tensor, float]:
-        """1 where a value is kept and 0 elsewhere, as int8, and by what the kept ones grow."""
+        """The mask as int8, 1 for a kept value and 0 otherwise, and the scale of kept values."""
         of = 1 << _BITS
         kept = min(max(round((1 - self.p) * of), 1), of - 1)
         words = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
         parts = words.view(torch.int16)[: x.numel()]
-        # compared in place and made smaller, twice as quick as a comparison that gives bool
+        # compare in place, then narrow: twice as fast as a comparison that returns bool
         return parts.lt_(kept - of // 2).to(torch.int8).view(x.shape), of / kept
 
 
 class _Drop(torch.autograd.Function):
-    """x * mask * scale, with `beside` on top; of all this only the mask is kept."""
+    """x * mask * scale + `beside`; only the mask is kept for the backward pass."""
 
     @staticmethod
     def forward(

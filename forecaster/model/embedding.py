@@ -1,6 +1,6 @@
 """The Informer's embedding: value, position and calendar, summed (Zhou et al. 2021, app. B).
 
-Covariates that are known ahead are read beside the calendar.
+Covariates known ahead are read together with the calendar.
 """
 
 import math
@@ -14,7 +14,7 @@ from forecaster.shapes import Float
 
 
 def sinusoids(length: int, width: int) -> Float[Tensor, "length width"]:
-    """pe[t, 2k] = sin(t * 10000^(-2k/D)), pe[t, 2k+1] = cos(the same); D must be even."""
+    """pe[t, 2k] = sin(a) and pe[t, 2k+1] = cos(a) with a = t * 10000^(-2k/D); D must be even."""
     if width % 2:
         raise ValueError(f"a sinusoid table needs an even width, got width={width}")
     # in float64, because float32 is off by 1e-3 after some ten thousand steps
@@ -33,8 +33,8 @@ def circular_conv(channels_in: int, channels_out: int) -> nn.Conv1d:
 class Embedding(nn.Module):
     """Value convolution + sinusoidal positions + a linear map of the known features.
 
-    The circular padding ties the first step to the last; it is kept because every published
-    figure of the Informer was made with it. Positions are sized by `length`, not by a constant.
+    The circular padding connects the first step with the last; it is kept because all published
+    results of the Informer use it. Positions are sized by `length`, not by a constant.
     """
 
     positions: Tensor
@@ -50,7 +50,7 @@ class Embedding(nn.Module):
     def forward(
         self, values: Float[Tensor, "b l c"], known: Float[Tensor, "b l f"]
     ) -> Float[Tensor, "b l d"]:
-        # convolution and map as one product, of few columns: each step reads its neighbours
+        # convolution and map as one product with few columns: each step reads its neighbours
         around = [values.roll(1, dims=1), values, values.roll(-1, dims=1), known]
         kernel = self.value.weight.transpose(1, 2).flatten(1)
         weight = torch.cat([kernel, self.calendar.weight], dim=1)

@@ -1,10 +1,10 @@
 """The Informer (Zhou et al., AAAI 2021, sec. 3 and 4), with the attention left open.
 
-Encoder over the past with distilling between layers, optionally as a stack of encoders on ever
-shorter ends of the past (sec. 4.1); decoder fed with the last `start` known steps followed by
-`horizon` zeros, whose one forward pass yields the whole forecast (sec. 4.2).
+The encoder reads the past, with distilling between its layers, optionally as a stack of encoders
+on ever shorter ends of the past (sec. 4.1). The decoder reads the last `start` known steps followed
+by `horizon` zeros, and one forward pass gives the whole forecast (sec. 4.2).
 
-Unlike the authors' code we merge the decoder's heads properly (`mix=True` restores their
+Unlike the authors' code, this one merges the decoder's heads correctly (`mix=True` restores their
 reinterpretation of heads as time), and position tables have the length they need.
 """
 
@@ -25,9 +25,9 @@ class Informer(ForecastModel):
     Args:
         width, heads: D and H.
         feed_forward: inner width of the feed-forward layers.
-        encoder_layers: layers of the encoder; several numbers make a stack of encoders, the
-            i-th reading the last P / 2^i steps with that many layers.
-        dropout: probability everywhere but inside the attention weights.
+        encoder_layers: layers of the encoder; several numbers make a stack of encoders, where
+            the i-th number is the layers of the encoder that reads the last P / 2^i steps.
+        dropout: probability everywhere except inside the attention weights.
         distil: halve the sequence between encoder layers.
         mix: reinterpret heads as time in the decoder's self-attention, as the authors' code does.
     """
@@ -50,8 +50,8 @@ class Informer(ForecastModel):
         super().__init__(task)
         if not 0 < task.start <= task.past:
             raise ValueError(
-                f"the decoder opens with known steps: 1 <= window.start <= window.past is "
-                f"needed, got window.start={task.start}, window.past={task.past}"
+                f"the decoder starts with known steps: it needs 1 <= window.start <= window.past, "
+                f"got window.start={task.start}, window.past={task.past}"
             )
         stack = encoder_layers if isinstance(encoder_layers, tuple) else (encoder_layers,)
         at_least_one(encoders=len(stack), decoder_layers=decoder_layers)
@@ -116,7 +116,7 @@ class Informer(ForecastModel):
 class Encoder(nn.Module):
     """Layers with distilling between them, over the last `length` steps of the input.
 
-    `memory` is the number of steps that come out.
+    `memory` is the number of output steps.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ class Encoder(nn.Module):
     def forward(
         self, x: Float[Tensor, "b p d"], key_mask: Bool[Tensor, "b p"] | None = None
     ) -> tuple[Float[Tensor, "b s d"], Bool[Tensor, "b s"] | None]:
-        """What comes out, and which of it is real."""
+        """The encoded steps, and the mask of the real ones among them."""
         x = x[:, -self.length :]
         real = None if key_mask is None else key_mask[:, -self.length :]
         for step in self.steps:

@@ -1,4 +1,4 @@
-"""What is taken from a window before a model sees it, and given back to the forecast."""
+"""Normalisation: what is removed from a window for the model and restored in the forecast."""
 
 from collections.abc import Iterable
 from typing import Literal
@@ -13,14 +13,17 @@ Centre = Literal["cycle", "last", "window"]
 
 
 def mean_of(values: Tensor, observed: Tensor | None) -> Tensor:
-    """Mean over the last axis, kept, of the observed values; 0 of none. The others must be 0."""
+    """Mean of the observed values over the last axis, which is kept; 0 if there are none.
+
+    Missing values must be 0.
+    """
     if observed is None:
         return values.mean(dim=-1, keepdim=True)
     return values.sum(dim=-1, keepdim=True) / observed.sum(dim=-1, keepdim=True).clamp(min=1)
 
 
 def deviation_of(values: Tensor, observed: Tensor | None) -> Tensor:
-    """Population standard deviation over the last axis, as `mean_of` has the mean."""
+    """Population standard deviation over the last axis, with the arguments of `mean_of`."""
     if observed is None:
         return values.std(dim=-1, keepdim=True, correction=0)
     apart = (values - mean_of(values, observed)).masked_fill(~observed, 0.0)
@@ -30,14 +33,14 @@ def deviation_of(values: Tensor, observed: Tensor | None) -> Tensor:
 
 
 class WindowNorm(nn.Module):
-    """Each column of each window about its own centre, in units of its own standard deviation.
+    """Centres each column of each window and scales it by its standard deviation.
 
-    Both are those of the observed values; what is missing becomes 0, the centre. Where nothing of
-    the last cycle was observed, the centre is the window's mean; where nothing at all, 0. The scale
-    is sd + 0.01. The level may fall back towards the training mean (which is 0) by a share
-    sigmoid(s) that each target column learns, 2 % at first. After RevIN (Kim et al., ICLR 2022)
-    without its affine map; centring on the last value is NLinear's (Zeng et al., AAAI 2023); the
-    last cycle as centre and the shrinking level are ours.
+    Centre and deviation come from the observed values; a missing value becomes 0, the centre. If
+    nothing of the last cycle was observed, the centre is the mean of the window; if nothing at all
+    was, it is 0. The scale is sd + 0.01. With `shrink`, the level may fall back towards the
+    training mean (which is 0) by a share sigmoid(s) that each target column learns, 2 % at first.
+    After RevIN (Kim et al., ICLR 2022) without its affine map; centring on the last value is from
+    NLinear (Zeng et al., AAAI 2023); the last cycle as centre and the shrinking level are ours.
     """
 
     def __init__(self, kind: Normalise, centre: Centre, season: int, targets: int, shrink: bool):
@@ -77,10 +80,10 @@ class WindowNorm(nn.Module):
     def changes(
         self, window: Float[Tensor, "b c p"], observed: Bool[Tensor, "b c p"] | None = None
     ) -> tuple[Float[Tensor, "b c p"], Bool[Tensor, "b c p"]]:
-        """Each cycle of whole ones less the centre of the cycle before it, and what there is of it.
+        """Whole cycles minus the centre of the cycle before each, and which values are real.
 
-        There is nothing of the first cycle, nor of one that follows a cycle without any value; of
-        a single cycle everything.
+        No value is real in the first cycle, nor in one that follows a cycle without any value. A
+        single cycle is returned as it is.
         """
         if observed is None:
             observed = torch.ones_like(window, dtype=torch.bool)
@@ -105,10 +108,10 @@ class WindowNorm(nn.Module):
 
 
 class CyclePrior(nn.Module):
-    """The mean cycle of the training rows, column by column: taken away, and added to the forecast.
+    """The mean cycle of the training rows per column, subtracted first and added to the forecast.
 
     The phase of a step is read from its calendar features. CycleNet (Lin et al., NeurIPS 2024,
-    sec. 3.1) learns such a cycle; ours is the plain mean, `fit` once before training.
+    sec. 3.1) learns such a cycle; ours is the plain mean, computed once by `fit` before training.
     """
 
     weights: Tensor
@@ -125,7 +128,7 @@ class CyclePrior(nn.Module):
         self.register_buffer("table", torch.zeros(season, columns))
 
     def fit(self, rows: Iterable[tuple[Float[Tensor, "n c"], Float[Tensor, "n f"]]]) -> None:
-        """Take the means of the training rows, `ForecastModel.prepare`'s; without any, 0."""
+        """Compute the means from the rows of `ForecastModel.prepare`; 0 for a place without any."""
         sums = torch.zeros_like(self.table, dtype=torch.float64)
         counts = torch.zeros_like(sums)
         for values, calendar in rows:

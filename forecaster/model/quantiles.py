@@ -9,13 +9,13 @@ from forecaster.shapes import Bool, Float
 
 
 class QuantileSpread(nn.Module):
-    """Quantiles about the path that a skeleton forecasts, which becomes the median.
+    """Quantiles around the path that a skeleton forecasts, which becomes the median.
 
     Level a lies at path + sd^power * offset[step, column, a]. The offsets are sums of softplus from
     the median outwards, so quantiles never cross (after the incremental quantile functions of Park
     et al., AISTATS 2022); sd is the standard deviation of the column's observed values in the
-    window plus 0.01, and its power is learned per column. They start as those of a normal
-    distribution of half the training standard deviation. `levels` rise and hold 0.5. Ours.
+    window plus 0.01, and its power is learned per column. The offsets start as those of a normal
+    distribution with half the training standard deviation. `levels` ascend and contain 0.5. Ours.
     """
 
     def __init__(self, levels: tuple[float, ...], horizon: int, targets: int) -> None:
@@ -23,7 +23,7 @@ class QuantileSpread(nn.Module):
         self.levels = levels
         self.middle = levels.index(0.5)
         steps = torch.special.ndtri(torch.tensor(levels, dtype=torch.float64)).diff() / 2
-        start = torch.log(torch.expm1(steps)).float()  # softplus undone
+        start = torch.log(torch.expm1(steps)).float()  # inverse of softplus
         self.steps = nn.Parameter(start.repeat(horizon, targets, 1))
         self.power = nn.Parameter(torch.full((targets,), 0.5))
 
@@ -33,7 +33,7 @@ class QuantileSpread(nn.Module):
         past: Float[Tensor, "b p k"],
         observed: Bool[Tensor, "b p k"] | None = None,
     ) -> Float[Tensor, "b t k q"]:
-        """Scaled quantiles, rising; `past` and `observed` are those of the targets."""
+        """Scaled quantiles, ascending; `past` and `observed` hold only the targets."""
         sums = F.pad(F.softplus(self.steps).cumsum(dim=-1), (1, 0))
         offsets = sums - sums[..., self.middle, None]
         if observed is None:

@@ -1,4 +1,4 @@
-"""Queries that know the column and the time, and nothing of the window."""
+"""Queries that depend on the column and the time, but not on the window."""
 
 import torch
 from torch import Tensor, nn
@@ -10,10 +10,11 @@ from forecaster.shapes import Float
 class TemporalQueries(nn.Module):
     """A learned vector for each place in the season and each column.
 
-    Where a token is a series, these ask the tokens of a window: who looks where is learned from
-    all windows, and what is seen comes from this one (TQNet, Lin et al., ICML 2025, sec. 3.2). The
-    place is that of the first step to forecast; the authors learn a vector as long as the look-back
-    and slide it over the season. `weights` tell the place from the calendar, as in Task.phase.
+    If a token is a series, these are the queries to the tokens of a window: where they look is
+    learned from all windows, what they see comes from this one (TQNet, Lin et al., ICML 2025,
+    sec. 3.2). The place is that of the first step to forecast; the authors learn a vector as long
+    as the look-back and slide it over the season. `weights` give the place from the calendar, as in
+    Task.phase.
     """
 
     weights: Tensor
@@ -29,5 +30,5 @@ class TemporalQueries(nn.Module):
         self.table = nn.Parameter(torch.randn(season, columns, width) * 0.02)
 
     def forward(self, calendar: Float[Tensor, "b f"]) -> Float[Tensor, "b c d"]:
-        """The queries of windows, by the calendar of their first step to forecast."""
+        """The queries of windows, from the calendar of their first step to forecast."""
         return self.table[phase_of(calendar, self.weights, len(self.table))]

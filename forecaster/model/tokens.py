@@ -1,38 +1,38 @@
-"""The Informer's frame over tokens that are chosen, starting from what needs no training.
+"""An encoder-decoder like the Informer's over tokens of several kinds.
 
 Long seasonal series repeat, and few models beat the mean of the last cycles. With its defaults this
-skeleton starts exactly there and learns only what improves on it. Its parts, each of which can be
-left out or replaced:
+skeleton starts exactly there, without training, and learns only what improves on it. Each of its
+parts can be left out or replaced:
 
 - `tokens`: `point`: a time step (Informer, Zhou et al., AAAI 2021); `patch`: some steps (PatchTST,
   Nie et al., ICLR 2023, sec. 3.1); `cycle`: a season or an equal part of one; `series`: the whole
   past of a column, so that columns attend to columns (iTransformer, Liu et al., ICLR 2024,
   sec. 3.1). Past and future are cut alike.
-- `channels`: every column a sequence of its own, all sharing the weights (PatchTST, sec. 3.1), or
-  all columns in each token.
-- `normalise`, `centre`, `shrink`, `prior`: what a window is freed of first (normalise.py).
-- `changes`: whether growth from cycle to cycle goes on (normalise.py).
-- An encoder over the past tokens, and a decoder over the future tokens, answered in one pass
-  (Informer, sec. 4.2): the last known tokens open it, placeholders with learned positions follow,
-  then `decoder_layers` layers of masked self-attention and cross-attention. Without layers a query
-  is a learned vector. Where a token is a series, it opens with those of the target columns, and
-  nothing is masked.
-- `queries`: where a token is a series, the first layer's own; or `temporal`, a learned vector for
-  each column and place in the season (temporal.py). That layer's attention is the cross-attention,
-  because its queries are not what it attends to.
-- `output`: `written` from the decoder's state; or the `average` of raw past cycles that the
-  queries choose (average.py); or both, the written part starting at zero; or written by the `last`
-  tokens of the past, as many as the horizon has, each its own: what they say of other tokens came
-  to them through the encoder's attention alone.
-- `linear`: a map from past to future, started at zero (DLinear, Zeng et al., AAAI 2023, without
+- `channels`: `separate`, one sequence per column, all with the same weights (PatchTST, sec. 3.1),
+  or `mixed`, all columns in each token.
+- `normalise`, `centre`, `shrink`, `prior`: what is removed from a window first (normalise.py).
+- `changes`: whether growth from cycle to cycle continues (normalise.py).
+- An encoder over the past tokens and a decoder over the future tokens, which answers in one pass
+  (Informer, sec. 4.2): the last known tokens, then placeholders with learned positions, go through
+  `decoder_layers` layers of masked self-attention and cross-attention. Without layers, a query is
+  a learned vector. If a token is a series, the decoder starts with the tokens of the target
+  columns, and nothing is masked.
+- `queries`: if a token is a series, the queries of the first layer: `own`, or `temporal`, a learned
+  vector for each column and place in the season (temporal.py). That layer then uses the
+  cross-attention, because its queries are not what it attends to.
+- `output`: `written` from the state of the decoder; or the `average` of raw past cycles that the
+  queries choose (average.py); or `both`, where the written part starts at zero; or written by the
+  `last` tokens of the past, as many as the horizon has, each writing one: they know other tokens
+  only through the attention of the encoder.
+- `linear`: a map from past to future, starting at zero (DLinear, Zeng et al., AAAI 2023, without
   its decomposition).
-- `calendar`: tokens, past and future, know their place in the calendar.
-- `known`: tokens, past and future, know the covariates of their steps, so that an attention can
-  look for steps of the past that were like those to come.
+- `calendar`: past and future tokens know their place in the calendar.
+- `known`: past and future tokens know the covariates of their steps, so that an attention can look
+  for past steps that resemble the future ones.
 
-The effect of covariates known ahead is taken from the past and added to the forecast
-(covariates.py), with or without `known`. What is missing stands at its window's centre and has no
-weight in the average; a token of which nothing was observed is attended to by none.
+The effect of covariates known ahead is subtracted from the past and added to the forecast
+(covariates.py), with or without `known`. A missing value is set to the centre of its window and has
+no weight in the average; no query attends to a token without any observed value.
 """
 
 from collections.abc import Iterable, Mapping
@@ -58,28 +58,29 @@ Queries = Literal["own", "temporal"]
 
 
 class TokenInformer(ForecastModel):
-    """Encoder-decoder over tokens; the module tells of the options that are not told of here.
+    """Encoder-decoder over tokens; see the module for the options that are not listed here.
 
     Args:
-        patch: steps of a token, where tokens are patches.
-        parts: tokens per cycle, where tokens are cycles; must divide the season, and is by default
-            the largest number up to 4 that does.
-        channels: by default separate, but mixed where a token is a series or some column is no
-            target, which can be seen by mixing alone.
+        patch: steps of a token, if tokens are patches.
+        parts: tokens per cycle, if tokens are cycles; must divide the season. The default is the
+            largest number up to 4 that does.
+        channels: by default separate, but mixed if a token is a series or some column is not a
+            target, because only mixing lets the model see such a column.
         centre: the mean of a window's last cycle, its last value, or its mean.
-        changes: average past cycles as what each differs from the centre of the cycle before it,
-            so that growth goes on; else as they are.
-        shrink: learn, per column, how far the level falls back to the training mean. Where one of
-            these three is None, a run takes what starts best on the training rows
-            (forecaster/start.py), and a model without a run the mean cycle, as it is, shrinking.
-        prior: take the training rows' mean cycle away first.
-        alone: the linear path alone: no token is read, and what is averaged or written stays as it
-            is before training, the mean of the past cycles or zero.
-        positions: past tokens learn their place. Without, an attention that weighs by content
-            alone does not know their order.
+        changes: average the differences of past cycles from the centre of the cycle before each,
+            so that growth continues; otherwise average the cycles themselves.
+        shrink: learn, per column, how far the level falls back to the training mean. If one of
+            these three is None, a run takes the value that starts best on the training rows
+            (forecaster/start.py); a model without a run centres on the mean of the last cycle,
+            without changes and with shrinking.
+        prior: subtract the mean cycle of the training rows first.
+        alone: use only the linear path: no token is read, and the average or the written output
+            stays as it is before training, the mean of the past cycles or zero.
+        positions: past tokens learn their position. Without it, an attention that weights only by
+            content does not know their order.
         width, heads: D and H.
         feed_forward: inner width of the feed-forward layers.
-        decoder_layers: 0 leaves learned queries.
+        decoder_layers: with 0, queries are learned vectors.
         dropout: probability outside the attention weights.
     """
 
@@ -146,16 +147,19 @@ class TokenInformer(ForecastModel):
             )
         if known and (tokens == "series" or not task.covariates):
             raise ValueError(
-                "tokens of some steps carry the covariates of these: model.known=true needs "
+                "tokens of steps carry the covariates of those steps: model.known=true needs "
                 "model.tokens=point, patch or cycle and covariates known ahead, got "
                 f"{tokens} and {task.covariates}"
             )
 
         if alone and not linear:
-            raise ValueError("the linear path alone needs it: model.alone=true, model.linear=false")
+            raise ValueError(
+                "model.alone=true uses only the linear path and needs model.linear=true, got "
+                "model.alone=true, model.linear=false"
+            )
         if queries == "temporal" and (not cut.series or decoder_layers):
             raise ValueError(
-                "learned queries of each column ask tokens that are series: model.queries=temporal "
+                "queries learned for each column look at whole series: model.queries=temporal "
                 "needs model.tokens=series and model.decoder_layers=0, got "
                 f"{tokens} and {decoder_layers}"
             )
@@ -182,7 +186,7 @@ class TokenInformer(ForecastModel):
             )
             for depth, role in enumerate(roles)
         )
-        # no biases from here to the weights: the same for all cycles, they would fall out of them
+        # no biases from here to the weights: equal for all cycles, they would cancel in the softmax
         self.norm: nn.Module = nn.LayerNorm(width, bias=output != "average" or decoder_layers > 0)
         self.reads_last = output == "last"
         stateful = calendar or known or decoder_layers > 0
@@ -227,7 +231,7 @@ class TokenInformer(ForecastModel):
             self._leave_alone(width)
 
     def _leave_alone(self, width: int) -> None:
-        """Take away whatever reads tokens; the average of zeros is the mean, and learns nothing."""
+        """Remove all that reads tokens; the average of zeros is the mean and learns nothing."""
         self.embed, self.norm = _Zeros(width), nn.Identity()
         self.encoder, self.decoder = nn.ModuleList(), nn.ModuleList()
         self.positions = self.queries = self.calendar = self.known = self.temporal = None
@@ -308,15 +312,15 @@ class TokenInformer(ForecastModel):
         return ahead
 
     def _read(self, values: Tensor) -> Tensor:
-        """The columns (..., C) that are read; where these are all, no copy."""
+        """The columns (..., C) that are read; not a copy if that is all of them."""
         return values if self.cut.reads_all else values[..., self.columns]
 
     def _own(self, columns: Tensor) -> Tensor:
-        """The targets among columns (B, C, ...) that are read; where these are all, no copy."""
+        """The targets among the columns (B, C, ...) read; not a copy if that is all of them."""
         return columns if self.cut.forecasts_all else columns[:, self.own]
 
     def _told(self, known: Float[Tensor, "b l f"], count: int) -> Tensor | None:
-        """What is known of the steps of `count` tokens, (sequences, count, D); None if nothing."""
+        """The known features of `count` tokens, (sequences, count, D); None if there are none."""
         calendar, covariates = known.tensor_split([self.task.calendar], dim=2)
         told = None
         if self.calendar is not None:
@@ -334,7 +338,7 @@ class TokenInformer(ForecastModel):
         past_known: Tensor,
         future_known: Tensor,
     ) -> Tensor | None:
-        """The state of each future token, (sequences, future, D); None where queries have none."""
+        """The state of each future token, (sequences, future, D); None if queries have no state."""
         cut = self.cut
         if self.norm_decoder is None:
             if self.reads_last:
@@ -373,12 +377,13 @@ class _Zeros(nn.Module):
 
 
 class Cut:
-    """How windows become tokens, and tokens of the future a forecast.
+    """How windows become tokens, and future tokens become a forecast.
 
-    `steps` in a token; `used` rows of the look-back, the newest; `past` and `future` tokens,
-    `opening` known ones before the decoder's queries; `values` in a token and `written` to one;
-    `cycles` of `parts` tokens where past cycles are averaged; `columns` that are read, and the
-    `targets` among these; whether `columns` are all in their order, and `targets` all of these.
+    `steps` per token; `used`, the number of newest rows of the look-back; the numbers of `past` and
+    `future` tokens, and of `opening` known ones before the decoder's queries; the numbers of
+    `values` read from a token and `written` to one; `cycles` of `parts` tokens, if past cycles are
+    averaged; the `columns` that are read and the `targets` among them; whether `columns` are all
+    columns in order (`reads_all`), and `targets` all of these (`forecasts_all`).
     """
 
     def __init__(
@@ -397,7 +402,7 @@ class Cut:
             channels = "mixed" if kind == "series" or targets < task.columns else "separate"
         if kind == "series" and channels == "separate":
             raise ValueError(
-                "where a token is a whole series, columns attend to columns: model.tokens=series "
+                "if a token is a whole series, columns attend to columns: model.tokens=series "
                 "needs model.channels=mixed"
             )
         if kind == "series" and average:
@@ -415,8 +420,8 @@ class Cut:
         ]
         if average and season % self.steps:
             raise ValueError(
-                f"past cycles can be averaged where whole tokens make a cycle: model.patch must "
-                f"divide the season, got patch={patch}, season={season}; or take "
+                f"past cycles can be averaged if a cycle is a number of whole tokens: model.patch "
+                f"must divide the season, got patch={patch}, season={season}; or set "
                 "model.output=written"
             )
         whole = season if average or kind == "cycle" else self.steps
@@ -446,7 +451,7 @@ class Cut:
         self.written = self.steps * (1 if self.separate else targets)
 
     def tokens(self, window: Shaped[Tensor, "b c p"]) -> Shaped[Tensor, "sequences n v"]:
-        """The tokens of some columns, as one sequence for each or as one for all."""
+        """The tokens of the columns, as one sequence for each column or one for all."""
         if self.series:
             return window
         if self.separate:
@@ -471,10 +476,10 @@ class Cut:
         count: int,
         steps: Literal["mean", "each"] = "mean",
     ) -> Float[Tensor, "sequences count d"]:
-        """What a layer makes of what is known of the steps of each of `count` tokens.
+        """Apply a layer to the known features of the steps of each of `count` tokens.
 
-        It gets their mean, or each of them side by side. The last step that is known stands for
-        those that a last token has beyond it.
+        The layer gets their mean over the steps, or the features of all steps side by side. If the
+        last token goes beyond the known steps, the last known step fills it.
         """
         beyond = count * self.steps - known.shape[1]
         known = torch.cat([known, known[:, -1:].expand(-1, beyond, -1)], dim=1)
