@@ -1,7 +1,7 @@
-"""Forecasts that need no gradient, each a part that can stand alone or be weighed with others.
+"""Forecasts that need no gradient: parts that can be used alone or blended with others.
 
 A kind of part is a class with `fit`, `forward`, `settings` and `build` (base.py). Ours are in
-KINDS; those of other packages are found by the entry point `forecaster.parts`, whose name is their
+KINDS; those of other packages are entry points in the group `forecaster.parts`, named after their
 kind. A service imports only those that its settings name (`forecaster.attention.plugins`).
 """
 
@@ -34,19 +34,19 @@ __all__ = [
 
 
 def kinds() -> dict[str, type[Part]]:
-    """Ours, then those of other packages by their names."""
+    """All kinds by name: ours, then those of other packages."""
     return {**KINDS, **{name: entry.load() for name, entry in _offered().items()}}
 
 
 def kind_of(name: str) -> type[Part]:
-    """Raises BundleError for a kind that nothing here knows, or that may not be loaded here."""
+    """The class of a kind. Raises BundleError for one that is unknown or may not be loaded here."""
     if name in KINDS:
         return KINDS[name]
     offered = _offered()
     if name not in offered:
         raise BundleError(
-            f"this bundle has a part of the kind '{name}', but here are "
-            f"{', '.join([*KINDS, *offered])}; install the package that brings it"
+            f"this bundle has a part of the kind '{name}', but the kinds known here are "
+            f"{', '.join([*KINDS, *offered])}; install the package that provides it"
         )
     if not allowed(name, GROUP):
         raise BundleError(
@@ -58,21 +58,21 @@ def kind_of(name: str) -> type[Part]:
 
 
 def _offered() -> dict[str, EntryPoint]:
-    """What other packages offer; none can replace one of ours."""
+    """The kinds that other packages offer; none can replace one of ours."""
     return {each.name: each for each in entry_points(group=GROUP) if each.name not in KINDS}
 
 
 def fit_parts(fold: Fold) -> Sequence[Part]:
-    """Every part for a fold; where few windows choose, what its rehearsal chose."""
+    """Every part for a fold; if few windows choose, the choices come from its rehearsal."""
     return _rehearsed(fold)[0]
 
 
 def fit_and_weigh(fold: Fold, network: Network) -> tuple[list[Part], Tensor, Tensor]:
     """Every part for a fold and the network, their weights (n, T), and the MSE of each (n,).
 
-    The errors are those on `fold.choose`. Where it has few windows, the closed forms are weighed
-    with each other as their rehearsal forecast, and only then with the network, which has not
-    rehearsed: it has a quarter of the votes, as one family of four.
+    The errors are those on `fold.choose`. If it has few windows, the closed forms are first
+    weighted among each other by the forecasts of their rehearsal, and only then against the
+    network, which has no rehearsal: it has a quarter of the votes, as one family of four.
     """
     forms, rehearsed, rehearsal = _rehearsed(fold)
     tried = [*forms, network]
@@ -87,7 +87,7 @@ def fit_and_weigh(fold: Fold, network: Network) -> tuple[list[Part], Tensor, Ten
 
 
 def _rehearsed(fold: Fold) -> tuple[list[Part], list[Part], Fold | None]:
-    """The parts, the same as they were fitted to the rehearsal of a fold, and that."""
+    """The parts, the same parts as fitted to the rehearsal of a fold, and the rehearsal."""
     rehearsal = fold.rehearsal
     fitted: list[Part] = []
     for kind in kinds().values():

@@ -1,4 +1,4 @@
-"""The contract of a part: fitted once, a module from then on, with all it knows in its tensors."""
+"""The contract of a part: a module that is fitted once and keeps all it knows in its tensors."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -12,19 +12,19 @@ from forecaster.datasets import Windows
 from forecaster.model import Task
 
 FEW = 100
-"""Of fewer windows that choose, the later training rows help."""
+"""With fewer windows to choose on, the later training rows help to choose."""
 
 
 @dataclass(frozen=True, eq=False)
 class Fold:
-    """What a part is fitted to.
+    """The data that a part is fitted to.
 
-    `train` are the windows of the training rows, `choose` those that every choice is made on: the
-    part of validation that stops training, never the one that calibrates intervals. Both look back
-    `task.past` steps, the most that a part may read. `seasons` in steps, the main one first, with
-    the weights that tell a step's place in each from its calendar (see `Task.phase`; () where the
-    calendar does not know it). Of the known features behind the calendar the first `moving` change
-    from step to step: holidays and future covariates.
+    `train` holds the windows of the training rows, `choose` the windows on which every choice is
+    made: the part of validation that stops training, never the one that calibrates intervals. Both
+    look back `task.past` steps, the most that a part may read. `seasons` are in steps, the main one
+    first; `phases` holds the weights that give a step's place in each from its calendar (see
+    `Task.phase`; () if the calendar does not know it). Of the known features after the calendar,
+    the first `moving` change from step to step: holidays and future covariates.
     """
 
     task: Task
@@ -36,10 +36,10 @@ class Fold:
 
     @property
     def rehearsal(self) -> "Fold | None":
-        """Where few windows choose: the earlier half of the training windows fits, and the later
-        half chooses too.
+        """If few windows choose, a fold that fits to the earlier half of the training windows and
+        chooses on the later half too.
 
-        None where there are enough, of a panel, and where training has a window alone.
+        None if enough windows choose, for a panel, and if training has a single window.
         """
         train, half = self.train, len(self.train) // 2
         enough = len(self.choose) >= FEW or half == 0
@@ -51,21 +51,25 @@ class Fold:
 
 
 class Part(nn.Module, ABC):
-    """A forecast that can stand alone, be weighed against others, and be saved.
+    """A forecast that can be used alone, be weighted against others, and be saved.
 
-    `kind` is its name in the table of kinds, `name` tells it from the others of a model. `past` is
-    how many of the newest steps of a window it reads, `chosen` says in words what was chosen and
-    on what. What it needs besides `settings` lies in its parameters and buffers.
+    `kind` is its name in the table of kinds, `name` identifies it among the parts of a model.
+    `past` is the number of newest steps of a window that it reads, `chosen` describes in words what
+    was chosen and on what. Everything else that it needs, beyond `settings`, is in its parameters
+    and buffers.
     """
 
     kind: ClassVar[str]
     weighed: ClassVar[bool] = True
-    """Whether it may have a share in a blend; else it is there to be compared with."""
+    """Whether it may have a share in a blend; otherwise it only serves for comparison."""
 
     def __init__(self, task: Task, name: str, past: int, chosen: str = "") -> None:
         super().__init__()
         if not 1 <= past <= task.past:
-            raise ValueError(f"{name} looks back {past} steps, but the task has {task.past}")
+            raise ValueError(
+                f"{name} looks back {past} steps, but the task has {task.past}; it must look back "
+                "at least 1 step and at most the steps of the task"
+            )
         self.task, self.name, self.past, self.chosen = task, name, past, chosen
         self.register_buffer("targets", torch.tensor(task.targets), persistent=False)
 
@@ -74,20 +78,20 @@ class Part(nn.Module, ABC):
     @classmethod
     @abstractmethod
     def fit(cls, fold: Fold) -> Sequence[Self]:
-        """The parts of this kind for a fold: one, several, or none where it has nothing to say."""
+        """The parts of this kind for a fold: one, several, or none if the kind does not apply."""
 
     def refit(self, fold: Fold) -> "Part":
-        """The same part, what was chosen of it unchanged, for other training windows.
+        """The same part fitted to other training windows, with its choices unchanged.
 
-        What has learned nothing from them but a choice stays as it is.
+        A part that learned nothing but a choice from them stays as it is.
         """
         return self
 
     @classmethod
     def build(cls, task: Task, settings: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Self:
-        """A part from what `settings` and `state_dict` gave.
+        """A part from its `settings` and its `state_dict`.
 
-        Raises TypeError, ValueError or RuntimeError for what does not fit.
+        Raises TypeError, ValueError or RuntimeError if they do not fit.
         """
         part = cls(task, **settings)
         part.load_state_dict(dict(tensors), strict=True)
@@ -95,17 +99,17 @@ class Part(nn.Module, ABC):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The arguments of the class but for the task, in plain JSON types."""
+        """The arguments of the class except the task, in plain JSON types."""
         return {"name": self.name, "past": self.past, "chosen": self.chosen}
 
     @property
     def family(self) -> str:
-        """Parts of one family err alike, and share one vote when weights are found."""
+        """The family of the part: its members err alike and share one vote in `weigh`."""
         return self.kind
 
     @property
     def needs(self) -> int:
-        """How many steps of history there must be for it to make sense."""
+        """The number of history steps that the part needs."""
         return self.past
 
     @abstractmethod
@@ -115,15 +119,15 @@ class Part(nn.Module, ABC):
         """Scaled values (B, T, K), as `ForecastModel.forward`; `past` holds `task.past` steps."""
 
     def linear(self) -> Tensor | None:
-        """The map (maps, past, T) of a complete window's newest values to its forecast.
+        """The map (maps, past, T) from the newest values of a complete window to its forecast.
 
-        One map serves all targets, or each has its own. None where there is no such map.
+        One map serves all targets, or there is one for each. None if there is no such map.
         """
         return None
 
     def own(self, past: Tensor, observed: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """The targets' newest `self.past` values (B, K, P), and which of them are observed."""
-        every = self.task.targets == tuple(range(self.task.columns))  # spares a copy
+        every = self.task.targets == tuple(range(self.task.columns))  # avoids a copy
         of: Any = slice(None) if every else self.targets
         values = past[:, -self.past :, of].transpose(1, 2)
         seen = None if observed is None else observed[:, -self.past :, of]
@@ -131,11 +135,11 @@ class Part(nn.Module, ABC):
 
 
 def filled(values: Tensor, observed: Tensor | None, season: int) -> Tensor:
-    """Values (..., P) whose gaps are as far from the mean cycle as the last value before them.
+    """Fill the gaps of values (..., P): as far from the mean cycle as the last value before each.
 
-    The mean cycle holds the mean of what was seen at each place of it; a gap at a place where
-    nothing was seen, or without a season, holds the value before it. Gaps that open the window
-    go by the first value in it; they are 0 where there is none. What is missing must be 0.
+    The mean cycle holds the mean of the observed values at each of its places; a gap at a place
+    without any, or without a season, gets the value before it. Gaps at the start of the window
+    follow the first value in it; they are 0 if there is none. Missing values must be 0.
     """
     if observed is None:
         return values
@@ -156,7 +160,7 @@ def filled(values: Tensor, observed: Tensor | None, season: int) -> Tensor:
 
 
 def _highest(places: Tensor) -> Tensor:
-    """The largest up to each of places (..., P) >= 0."""
+    """The running maximum of places (..., P) >= 0."""
     if not torch.compiler.is_exporting():
         return places.cummax(dim=-1).values
     shift = 1  # by doubling, as ONNX has no running maximum

@@ -1,4 +1,4 @@
-"""Several parts as one forecast, with weights that validation gives them."""
+"""Several parts as one forecast, with weights found on validation."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -37,17 +37,17 @@ class Network(Part):
 
 
 class Blend(nn.Module):
-    """Parts as one forecast, their mean by the weights of each step, with `ForecastModel`'s face.
+    """Parts as one forecast, weighted at each step, with the interface of `ForecastModel`.
 
-    A part without any weight is left out. The spread of quantiles, where the network learned one,
-    lies about the blended path.
+    A part without any weight is left out. If the network learned a spread of quantiles, it lies
+    around the blended path.
     """
 
     weights: Tensor
     targets: Tensor
 
     def __init__(self, task: Task, parts: Mapping[str, Part], weights: Tensor) -> None:
-        """`weights` (n, T), those of the parts in their order."""
+        """`weights` (n, T) are the weights of the parts, in the same order."""
         super().__init__()
         if weights.shape != (len(parts), task.horizon) or bool((weights < 0).any()):
             raise ValueError(
@@ -64,24 +64,24 @@ class Blend(nn.Module):
         self.register_buffer("targets", torch.tensor(task.targets), persistent=False)
         linear = [i for i, part in enumerate(self.members) if part.linear() is not None]
         self.merged = merged([self.members[i] for i in linear], weights[linear])
-        """The linear parts as one, of complete windows."""
+        """The linear parts merged into one, for complete windows."""
         self.apart = [i for i in range(len(parts)) if self.merged is None or i not in linear]
         self.learned = [part.model for part in self.members if isinstance(part, Network)]
-        """The trained model whose quantiles lie about the path, even where it has no share."""
+        """The trained model whose quantiles lie around the path, even if it has no share."""
 
     @classmethod
     def alone(cls, part: Part) -> "Blend":
-        """One part that is the whole forecast."""
+        """A blend of one part, which is the whole forecast."""
         return cls(part.task, {part.name: part}, torch.ones(1, part.task.horizon))
 
     @property
     def shares(self) -> dict[str, float]:
-        """The weight of each part, the mean over the steps of the horizon."""
+        """The weight of each part, averaged over the steps of the horizon."""
         return dict(zip(self.names, self.weights.mean(dim=1).tolist(), strict=True))
 
     @property
     def network(self) -> ForecastModel | None:
-        """The trained model, where it has a share."""
+        """The trained model, if it has a share."""
         return next((part.model for part in self.members if isinstance(part, Network)), None)
 
     @property
@@ -90,17 +90,20 @@ class Blend(nn.Module):
 
     @property
     def middle(self) -> int:
-        """Where the forecast itself stands among its quantiles."""
+        """The index of the forecast itself among its quantiles."""
         return self.learned[0].middle if self.learned else 0
 
     @property
     def needs(self) -> int:
-        """The steps of history that all parts together read."""
+        """The number of history steps that the parts need."""
         return max(part.needs for part in self.members)
 
     def within(self, steps: int) -> "Blend | None":
-        """What is left where no more than so many steps of history are there, its weights
-        summing to one again and its quantiles as far apart; None where that is nothing."""
+        """The blend of the parts that need at most `steps` steps of history.
+
+        Its weights are scaled to sum to one again, and its quantiles are as far apart as before.
+        None if at some step no part with a weight is left.
+        """
         kept = [i for i, part in enumerate(self.members) if part.needs <= steps]
         shares = self.weights[kept]
         if not kept or bool((shares.sum(dim=0) <= 0).any()):
@@ -130,7 +133,7 @@ class Blend(nn.Module):
         return self.about(self(past, past_known, future_known, observed), past, observed)
 
     def about(self, path: Tensor, past: Tensor, observed: Tensor | None) -> Tensor:
-        """The quantiles about a path (B, T, K), as `quantiles` has them about its own."""
+        """The quantiles around a path (B, T, K), as `quantiles` gives them around its own."""
         if self.spread is None:
             return path[..., None]
         seen = None if observed is None else observed[..., self.targets]
@@ -143,7 +146,7 @@ class Blend(nn.Module):
 
 
 def mixed(forecasts: Sequence[Tensor], weights: Tensor) -> Tensor:
-    """The mean of forecasts (B, T, K) by weights (n, T)."""
+    """The mean of forecasts (B, T, K) with weights (n, T)."""
     ahead = forecasts[0] * weights[0][:, None]
     for forecast, share in zip(forecasts[1:], weights[1:], strict=True):
         ahead = ahead + forecast * share[:, None]
@@ -151,7 +154,7 @@ def mixed(forecasts: Sequence[Tensor], weights: Tensor) -> Tensor:
 
 
 class Once:
-    """Parts that forecast each batch once, whoever asks for it and how often."""
+    """Parts that forecast each batch only once, however often they are called with it."""
 
     def __init__(self, parts: Sequence[Part]) -> None:
         self.parts = list(parts)
@@ -166,20 +169,20 @@ class Once:
 
 
 PULL, LEAST = 1.0, 0.03
-"""How strongly weights are drawn to even ones, and the smallest that is kept."""
+"""How strongly weights are pulled towards even ones, and the smallest weight that is kept."""
 
 
 def weigh(
     parts: Sequence[Part | Blend], windows: Windows, votes: Sequence[float] = ()
 ) -> tuple[Tensor, Tensor]:
-    """The weights (n, T) of parts by their errors on `windows`, and each part's own MSE there.
+    """The weights (n, T) of parts by their errors on `windows`, and the MSE of each part there.
 
-    One rule for every data set, fixed on the validation splits of all together (docs/recipe.md).
-    The weights w >= 0 sum to one and make w' E w / e + PULL |w - u|^2 least: E are the mean
-    products of errors, e is the smallest squared error of a part, and u gives every family of
-    parts the same share, and in a family every part, if `votes` do not say otherwise. Weights below
-    LEAST become zero. Free weights fit the one regime that validation is; even ones keep what is
-    clearly worse.
+    One rule serves every data set; it was fixed on the validation splits of all data sets together
+    (docs/recipe.md). The weights w >= 0 sum to one and minimise w' E w / e + PULL |w - u|^2: E
+    holds the mean products of errors, e is the smallest squared error of a part, and u gives the
+    same share to every family of parts, and to every part in a family, unless `votes` is given.
+    Weights below LEAST become zero. Without PULL, weights overfit the one regime of the validation
+    split; even weights keep parts that are clearly worse.
     """
     found, counts = products(parts, windows)
     share = counts / counts.sum().clamp(min=1)
@@ -198,7 +201,7 @@ def weigh(
 
 
 def nearest(products: Tensor, shares: Tensor, pull: float, rounds: int = 2_000) -> Tensor:
-    """The w >= 0 with sum 1 that makes w' products w + pull |w - shares|^2 least.
+    """The w >= 0 with sum 1 that minimises w' products w + pull |w - shares|^2.
 
     Projected gradient with momentum (Beck and Teboulle 2009); the problem is small and convex.
     """

@@ -1,4 +1,4 @@
-"""How far forecasts are off on windows, many forecasts at a time."""
+"""The errors of forecasts on windows, for many forecasts at a time."""
 
 from collections.abc import Callable, Iterator, Sequence
 from math import isfinite
@@ -12,11 +12,11 @@ from forecaster.parts.base import filled
 
 Forecast = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
 MOST = 2_000
-"""Windows that are looked at, evenly spaced ones where there are more."""
+"""The most windows that are used; if there are more, evenly spaced ones."""
 
 
 def chosen(windows: Windows, most: int = MOST) -> Tensor:
-    """The numbers of at most so many of the windows, evenly spaced, the first and the last too."""
+    """The indices of at most `most` windows, evenly spaced, including the first and the last."""
     count = min(len(windows), most)
     return torch.linspace(0, len(windows) - 1, count, dtype=torch.float64).round().long()
 
@@ -24,10 +24,10 @@ def chosen(windows: Windows, most: int = MOST) -> Tensor:
 def products(
     forecasts: Sequence[Forecast], windows: Windows, most: int = MOST
 ) -> tuple[Tensor, Tensor]:
-    """Mean products of errors of n forecasts at each step, (T, n, n), and of how many values, (T,).
+    """Mean products of errors of n forecasts at each step, (T, n, n), and the value counts, (T,).
 
-    In float64 on the CPU, over the targets of the windows; missing ones count nowhere. Raises
-    DivergedError naming the first forecast that is not finite.
+    They are in float64 on the CPU, over the targets of the windows; missing ones do not count.
+    Raises DivergedError naming the first forecast that is not finite.
     """
     n, horizon, columns = len(forecasts), windows.horizon, len(windows.targets)
     sums = torch.zeros(horizon, n, n, dtype=torch.float64)
@@ -48,7 +48,7 @@ def products(
 
 
 def mse(forecasts: Sequence[Forecast], windows: Windows, most: int = MOST) -> Tensor:
-    """The mean squared error of each forecast, (n,); as `products` otherwise."""
+    """The mean squared error of each forecast, (n,); otherwise as `products`."""
     sums = torch.zeros(len(forecasts), dtype=torch.float64)
     count = 0.0
     with torch.inference_mode():
@@ -63,8 +63,8 @@ def mse(forecasts: Sequence[Forecast], windows: Windows, most: int = MOST) -> Te
 def of_maps(maps: Tensor, windows: Windows, season: int, most: int = MOST) -> Tensor:
     """The mean squared error, (n,), of linear maps (n, T, P) of a target's newest P values.
 
-    As `mse` has it of forecasts that are `filled` by the season. Where no target value is missing,
-    the products of all windows tell it of every map at once.
+    It is the `mse` of forecasts from values that are `filled` by the season. If no target value is
+    missing, the products of all windows give it for every map at once.
     """
     newest, of = maps.shape[2], list(windows.targets)
     sums, count = torch.zeros(len(maps), dtype=torch.float64), 0.0
@@ -96,14 +96,14 @@ def _batches(windows: Windows, most: int) -> Iterator[Batch]:
 
 
 def _off(forecast: Forecast, batch: Batch) -> Tensor:
-    """Its errors (B, T, K), 0 where the truth is missing."""
+    """The errors (B, T, K) of a forecast, 0 where the true value is missing."""
     off = forecast(*batch.inputs) - batch.target
     seen = batch.target_observed
     return off if seen is None else off.masked_fill_(~seen, 0.0)
 
 
 def _counted(batch: Batch) -> Tensor:
-    """The values of the truth at each step, (T,)."""
+    """The number of true values at each step, (T,)."""
     if batch.target_observed is not None:
         return batch.target_observed.sum(dim=(0, 2)).cpu()
     size, horizon, columns = batch.target.shape
@@ -115,6 +115,6 @@ def _check(forecasts: Sequence[Forecast], squared: Tensor) -> None:
         if not isfinite(own):
             name = getattr(forecast, "name", type(forecast).__name__)
             raise DivergedError(
-                f"the forecast of the part '{name}' is not finite on the windows that judge it: "
-                "mend the part, or remove the package that brings it"
+                f"the forecast of the part '{name}' is not finite on the windows that evaluate it: "
+                "correct the part, or remove the package that provides it"
             )

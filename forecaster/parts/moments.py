@@ -1,7 +1,7 @@
-"""Sums of products over windows, from which every linear part is fitted and judged.
+"""Sums of products over windows, from which every linear part is fitted and evaluated.
 
-Windows of one complete series are one row apart, so the sum of x[i] y[j] at (i + 1, j + 1) is that
-at (i, j) plus a product that enters and less one that leaves: N (P + T) operations a pair of
+Windows of one complete series are one row apart, so the sum of x[i] y[j] at (i + 1, j + 1) is the
+sum at (i, j) plus a product that enters and minus one that leaves: N (P + T) operations per pair of
 columns, not N (P + T)^2, and no window is ever gathered.
 """
 
@@ -22,23 +22,23 @@ from forecaster.parts.base import Fold, filled
 from forecaster.parts.errors import chosen
 
 MULTIPLICATIONS = 10**10
-"""What the products of windows may cost where they have to be gathered: some seconds."""
+"""The most multiplications for products of windows that must be gathered: a few seconds."""
 HELD = 2**26
-"""Sums that are held at once where windows have to be gathered: 512 MB."""
+"""The most sums held at a time when windows must be gathered: 512 MB."""
 HARMONICS = 6
-"""Waves of a season, at most, that tell a window's place in it."""
+"""The most waves of a season that give the place of a window in it."""
 EXTRAS = 2_500
-"""Values of what is known, and of columns that are no targets, that a window may have beside its
-own past."""
+"""The most values of known features and of other columns that a window may have in addition to the
+past of its target."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """What stands in a window beside its own past and future.
+    """The extras: the values of a window other than the past and future of its target.
 
-    Of each of `moving` known features the `before` steps before the forecast and its T steps; of
-    each of the columns `others` the `before` steps before it; then 1, and for each of `seasons`
-    the waves of the place at which the forecast begins.
+    These are the `before` steps before the forecast and its T steps of each of `moving` known
+    features; the `before` steps before the forecast of each of the columns `others`; then 1, and
+    for each of `seasons` the waves of the place at which the forecast begins.
     """
 
     moving: int
@@ -49,7 +49,7 @@ class Layout:
 
     @classmethod
     def of(cls, fold: Fold) -> "Layout":
-        """What fits in EXTRAS: fewer steps before the forecast, then nothing at all."""
+        """The layout that fits in EXTRAS: with fewer steps before the forecast, or with none."""
         task = fold.task
         others = tuple(c for c in range(task.columns) if c not in task.targets)
         known = [
@@ -75,12 +75,12 @@ class Layout:
         return 1 + sum(2 * min(HARMONICS, season // 2) for season in self.seasons)
 
     def width(self, horizon: int) -> int:
-        """How many values there are."""
+        """The number of extras."""
         known = self.moving * (self.before + horizon)
         return known + len(self.others) * self.before + self.waves
 
     def place(self, calendar: Tensor) -> Tensor:
-        """1 and the waves (..., waves) of steps with these calendar features (..., F)."""
+        """1 and the waves (..., waves) of steps from their calendar features (..., F)."""
         parts = [torch.ones_like(calendar[..., :1])]
         for season, weights in zip(self.seasons, self.phases, strict=True):
             each = torch.tensor(weights, dtype=calendar.dtype, device=calendar.device)
@@ -98,7 +98,7 @@ class Layout:
         future_known: Tensor,
         observed: Tensor | None,
     ) -> Tensor:
-        """(B, width) of a batch of windows."""
+        """The extras (B, width) of a batch of windows."""
         count = task.calendar
         parts = []
         if self.moving:
@@ -116,10 +116,10 @@ class Layout:
 
 @dataclass(frozen=True, eq=False)
 class Moments:
-    """Products summed over windows, of one target column or of several.
+    """Products summed over windows, for one target column or several.
 
-    `sums` (D, D) float64 over a window's own past and future, P + T values, and its extras;
-    `values` is how many target values there were.
+    `sums` (D, D) is float64, over the past and future of the target in a window, P + T values, and
+    its extras; `values` is the number of target values.
     """
 
     sums: Tensor
@@ -131,10 +131,10 @@ class Moments:
         return replace(self, sums=self.sums + other.sums, values=self.values + other.values)
 
     def centred(self, past: int, weights: Tensor) -> tuple[Tensor, Tensor, float]:
-        """Of windows less their centre: inputs by inputs, inputs by future, squares of the future.
+        """Sums over centred windows: inputs by inputs, inputs by future, squares of the future.
 
-        The centre is weights (P) @ the whole past. Inputs are the newest `past` values and the
-        extras, less nothing but the centre of the values, then the centre itself.
+        The centre is weights (P) @ the whole past. Inputs are the newest `past` values minus the
+        centre, then the extras as they are, then the centre itself.
         """
         everything, horizon = self.past, self.horizon
         size = len(self.sums)
@@ -169,7 +169,7 @@ class Moments:
 
 
 def moments(windows: Windows, task: Task, layout: Layout) -> Iterator[Moments]:
-    """Those of each target column in turn."""
+    """Yield the moments of each target column in turn."""
     if _slides(windows):
         sliding = _Sliding(windows, task, layout)
         yield from (sliding.of([target]) for target in windows.targets)
@@ -178,9 +178,9 @@ def moments(windows: Windows, task: Task, layout: Layout) -> Iterator[Moments]:
 
 
 def summed(windows: Windows, task: Task, layout: Layout) -> Moments:
-    """Those of all target columns together.
+    """The moments of all target columns together.
 
-    One column's sums are held at a time: those of hundreds of columns would take gigabytes.
+    The sums of one column are held at a time: those of hundreds of columns would take gigabytes.
     """
     if _slides(windows):
         return _Sliding(windows, task, layout).of(windows.targets)
@@ -195,7 +195,7 @@ _TOTALS: WeakKeyDictionary[Fold, dict[tuple[int, Layout], Moments]] = WeakKeyDic
 
 
 def total(fold: Fold, past: int, layout: Layout) -> Moments:
-    """Those of all target columns of the training windows, summed once for a fold."""
+    """The moments of all target columns over the training windows, computed once per fold."""
     known = _TOTALS.setdefault(fold, {})
     if (past, layout) not in known:
         known[past, layout] = summed(fold.train.looking_back(past), fold.task, layout)
@@ -222,9 +222,9 @@ class _Sliding:
         self.place = layout.place(calendar[origins, : task.calendar].double())
 
     def of(self, targets: Sequence[int]) -> Moments:
-        """Those of these columns together.
+        """The moments of these columns together.
 
-        What they have with anything but themselves is that of their sum.
+        Their products with other series are the products of their sum.
         """
         own = self.values[:, list(targets)].double()
         first = _slide(own, own, self.count)
@@ -236,7 +236,7 @@ class _Sliding:
 
     @cached_property
     def _beside(self) -> Tensor:
-        """The sums of what stands beside the own past and future."""
+        """The sums of the products among the extras."""
         ends = np.cumsum([0, *(len(each) - self.count + 1 for each in self.besides)]).tolist()
         size = ends[-1] + self.place.shape[1]
         sums = torch.empty(size, size, dtype=torch.float64)
@@ -248,7 +248,7 @@ class _Sliding:
         return sums
 
     def _row(self, one: Tensor, others: Sequence[Tensor]) -> Tensor:
-        """The sums of a series by others and by the place."""
+        """The sums of the products of a series with others and with the place."""
         blocks = [_slide(one, other, self.count) for other in others]
         return torch.cat([*blocks, _correlate(one, self.place)], dim=1)
 
@@ -281,9 +281,9 @@ def _correlate(longer: Tensor, shorter: Tensor) -> Tensor:
 
 
 def _gathered(windows: Windows, task: Task, layout: Layout) -> Iterator[Moments]:
-    """Evenly spaced windows stand for all, as many as MULTIPLICATIONS allow.
+    """Yield the moments of evenly spaced windows, as many as MULTIPLICATIONS allows.
 
-    Gaps of the past and of the future are `filled` as one.
+    Gaps are `filled`: those of the past from the past alone, those of the future from both.
     """
     targets, size = windows.targets, windows.past + windows.horizon + layout.width(windows.horizon)
     index = chosen(windows, max(1, MULTIPLICATIONS // (len(targets) * size**2)))

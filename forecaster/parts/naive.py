@@ -1,4 +1,4 @@
-"""Parts that repeat what was seen: the training mean, the last value, means of whole cycles."""
+"""Parts that repeat past values: the training mean, the last value, means of whole cycles."""
 
 from collections.abc import Sequence
 from typing import Any, Self
@@ -18,7 +18,7 @@ CYCLES = (1, 2, 3, 5, 7, 10, 14, 21, 28, 42)
 class TrainingMean(Part):
     """The mean of the training rows, which is zero in scaled values.
 
-    A floor that is never weighed: what it would do for a forecast, a ridge's level does better.
+    It is a floor without a share in a blend: the level of a ridge does the same better.
     """
 
     kind = "training-mean"
@@ -36,7 +36,7 @@ class TrainingMean(Part):
 
 
 class LastValue(Part):
-    """The last observed value of each column; 0, the training mean, where there is none."""
+    """The last observed value of each column; 0, the training mean, if there is none."""
 
     kind = "last-value"
     family = REPEATS
@@ -62,7 +62,7 @@ class LastValue(Part):
 
 
 def last(values: Tensor, observed: Tensor | None) -> Tensor:
-    """(..., 1): the last observed of values (..., P), 0 where there is none."""
+    """(..., 1): the last observed value of values (..., P), 0 if there is none."""
     if observed is None:
         return values[..., -1:]
     places = torch.arange(values.shape[-1], device=values.device)
@@ -70,9 +70,9 @@ def last(values: Tensor, observed: Tensor | None) -> Tensor:
 
 
 class CycleMean(Part):
-    """The mean of the last `cycles` cycles, repeated; of one cycle, the seasonal naive.
+    """The mean of the last cycles, repeated; with one cycle, the seasonal naive forecast.
 
-    Missing values are left out; a place of the cycle without any gets the values before it.
+    Missing values are left out; a place of the cycle without any value is `filled`.
     """
 
     kind = "cycle-mean"
@@ -92,7 +92,7 @@ class CycleMean(Part):
     def fit(cls, fold: Fold) -> Sequence[Self]:
         """The seasonal naive of each season, and the cycle mean of the main one.
 
-        The number of its cycles is the one with the least squared error on `fold.choose`.
+        The number of cycles is the one with the smallest squared error on `fold.choose`.
         """
         task, season = fold.task, fold.seasons[0]
         naive = [

@@ -1,4 +1,4 @@
-"""Ridge regression from what is known of a window to its future, in closed form."""
+"""Ridge regression from the known values of a window to its future, in closed form."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,11 +18,11 @@ WIDE = 32
 """Columns that make a product of their own, in each window, where they share a map."""
 CENTRES = ("last", "cycle")
 INPUTS = {"past": "ridge", "calendar": "calendar ridge", "level": "level ridge"}
-"""What a map reads, each more than the one before it, and what the part is called."""
+"""What a map reads, each kind more than the one before it, and the name of the part."""
 SHORTER = 5
-"""The shorter look-back is this part of the longest one, in whole cycles."""
+"""The shorter look-back is this fraction of the longest one, in whole cycles."""
 LONGEST = 2_520
-"""The most steps that a ridge looks back, in whole cycles: what it takes to fit grows as their
+"""The most steps that a ridge looks back, in whole cycles: the cost of a fit grows with their
 cube."""
 SIZE, WORK, HELD = 2**24, 2 * 10**10, 2**27
 """What a map for each column may hold, and take to fit; and how many sums of products it may need,
@@ -30,16 +30,15 @@ SIZE, WORK, HELD = 2**24, 2 * 10**10, 2**27
 
 
 class Ridge(Part):
-    """A linear map from the past, what is known and the calendar to every step of the horizon.
+    """A linear map from the past, the covariates and the calendar to every step of the horizon.
 
-    The past is taken about its centre: its last value (NLinear, Zeng et al., AAAI 2023), or the
-    mean of its last cycle. The map minimises |Y - X W|^2 + penalty |W - W0|^2, where W0 repeats
-    the centre, or the mean of the past cycles where the centre is that of a cycle: a strong
-    penalty leaves the last value or the cycle mean. Its `inputs` are the past; beside it
-    covariates, past and known, 1 and the waves of the calendar; and beside these the centre
-    itself, so that the level may fall back to the training mean. One map serves all targets, or
-    each has its own: this, centre and penalty are those with the least squared error on
-    `Fold.choose`.
+    The past is centred on its last value (NLinear, Zeng et al., AAAI 2023) or on the mean of its
+    last cycle. The map minimises |Y - X W|^2 + penalty |W - W0|^2, where W0 repeats the centre or,
+    if the centre is that of a cycle, the mean of the past cycles: a strong penalty leaves the last
+    value or the cycle mean. `inputs` "past" is the past alone; "calendar" adds past and future
+    covariates, 1 and the waves of the calendar; "level" adds the centre itself, so that the level
+    may fall back to the training mean. One map serves all targets, or there is one for each: this
+    choice, the centre and the penalty are those with the smallest squared error on `Fold.choose`.
     """
 
     kind = "ridge"
@@ -88,7 +87,9 @@ class Ridge(Part):
             and min(seasons, default=1) >= 1
             and max(lengths, default=0) <= task.calendar
         ):
-            raise ValueError(f"{name}: its inputs are not those of the task")
+            raise ValueError(
+                f"{name}: its inputs are not those of the task; fit the part again to this task"
+            )
         self.season, self.centre, self.inputs, self.maps = season, centre, inputs, maps
         self.penalties = tuple(penalties)
         self.layout = Layout(
@@ -122,10 +123,10 @@ class Ridge(Part):
 
     @classmethod
     def fit(cls, fold: Fold) -> Sequence[Self]:
-        """For the longest look-back and for a short one, by each kind of inputs.
+        """Parts for the longest look-back and a short one, with each kind of inputs.
 
-        What else there is to choose is chosen for each of them: validation cannot tell which of
-        them will forecast the next months better, so all are there to be weighed.
+        The other choices are made for each of them: validation cannot show which of them will
+        forecast the next months better, so all of them go into the blend.
         """
         task, layout = fold.task, Layout.of(fold)
         season = fold.seasons[0] if fold.seasons[0] <= task.past else 1
@@ -185,7 +186,7 @@ class Ridge(Part):
         return ahead.transpose(1, 2)
 
     def linear(self) -> Tensor:
-        """But for covariates and calendar: their map is `beside`."""
+        """The map of the past; that of covariates and calendar is `beside`."""
         found = self.weights[:, : self.past].clone()
         centre = 1 - found.sum(dim=1, keepdim=True)
         if self.inputs == "level":
@@ -195,7 +196,7 @@ class Ridge(Part):
         return found
 
     def beside(self) -> Tensor:
-        """(maps, width, T) of covariates and calendar, 0 where it does not read them."""
+        """The map (maps, width, T) of covariates and calendar, 0 if they are not read."""
         if self.inputs == "past":
             maps, width = len(self.weights), self.layout.width(self.task.horizon)
             return self.weights.new_zeros(maps, width, self.task.horizon)
@@ -203,9 +204,9 @@ class Ridge(Part):
 
 
 def merged(parts: Sequence[Part], shares: Tensor) -> Ridge | None:
-    """The sum of linear parts by shares (n, T), of complete windows: one ridge, one product.
+    """The sum of linear parts weighted by shares (n, T), for complete windows, as one ridge.
 
-    None where there are no two ridges among them that read the same beside the past.
+    None unless at least two ridges among them read the same inputs in addition to the past.
     """
     ridges = [part for part in parts if isinstance(part, Ridge)]
     if len(ridges) < 2 or len({part.layout for part in ridges}) > 1:
@@ -231,25 +232,25 @@ def merged(parts: Sequence[Part], shares: Tensor) -> Ridge | None:
 
 
 def reach(past: int, season: int) -> int:
-    """What a ridge reads of a look-back: all, or the whole cycles of the newest LONGEST steps."""
+    """The steps of a look-back that a ridge reads: all, or whole cycles within LONGEST steps."""
     return past if past <= LONGEST else max(1, LONGEST // season) * season
 
 
 def look_backs(longest: int, season: int) -> list[int]:
-    """The longest, and a short one in whole cycles where there is one, the longest first."""
+    """The longest look-back and, if there is one, a shorter one in whole cycles."""
     short = max(1, longest // SHORTER // season) * season
     return [longest, short] if short < longest else [longest]
 
 
 def _groups(layout: Layout, task: Task, past: int, inputs: str) -> tuple[int, ...]:
-    """How many values each group of inputs has: past; covariates and calendar; level."""
+    """The number of values in each group of inputs: past; covariates; calendar; level."""
     known = layout.moving * (layout.before + task.horizon) + len(layout.others) * layout.before
     groups = past, known, layout.waves, 1
     return groups[: {"past": 1, "calendar": 3, "level": 4}[inputs]]
 
 
 class _Normal:
-    """The normal equations of maps, as steps from the one that a strong penalty leaves."""
+    """The normal equations of maps, as differences from the map that a strong penalty leaves."""
 
     def __init__(
         self, sums: Moments, past: int, centre: str, season: int, groups: Sequence[int]
@@ -275,12 +276,12 @@ class _Normal:
     def solve(
         self, penalty: float, kinds: Sequence[Sequence[int]], judge: "_Normal"
     ) -> Iterator[tuple[Tensor, float]]:
-        """The map (inputs, T) of each of `kinds`, and its squared error, summed, by `judge`.
+        """The map (inputs, T) of each of `kinds`, and the sum of its squared errors on `judge`.
 
         `penalty` is relative to the mean square of each group; a kind has the groups of the one
-        before it and more. Its new inputs join by block elimination: `found` is the inverse of the
+        before it and more. New inputs are added by block elimination: `found` is the inverse of the
         products of the inputs so far times [products with the inputs to come, missing], and `seen`
-        are the judge's products times that.
+        holds the products of `judge` times that.
         """
         means = (part.mean().clamp(min=1e-9) for part in self.gram.diagonal().split(self.groups))
         scale = torch.cat([m.expand(n) for m, n in zip(means, self.groups, strict=True)])
@@ -322,7 +323,7 @@ class _Trial:
 
 
 class _Fitting:
-    """The products of a fold, and the maps that come of them."""
+    """The products of a fold, and the maps fitted to them."""
 
     def __init__(self, fold: Fold, layout: Layout, season: int) -> None:
         task = fold.task
@@ -344,7 +345,7 @@ class _Fitting:
             self.whole = total(fold, near, layout), judging
 
     def trials(self, past: int) -> Iterator[Mapping[str, _Trial]]:
-        """The best map by each kind of inputs, for each centre, shared and by column."""
+        """Yield the best map for each kind of inputs, for each centre, shared and by column."""
         groups = {inputs: _groups(self.layout, self.task, past, inputs) for inputs in INPUTS}
         inputs = sum(groups["level"])
         each = self.own and self.columns * inputs**2 * (inputs + self.task.horizon) <= WORK
@@ -360,7 +361,7 @@ class _Fitting:
         centre: str,
         groups: Mapping[str, Sequence[int]],
     ) -> dict[str, _Trial]:
-        """Each of `columns` with its own penalty."""
+        """The best maps, with a separate penalty for each of `columns`."""
         found: dict[str, list[tuple[float, float, Tensor]]] = {inputs: [] for inputs in groups}
         for train, judge in columns:
             normal = _Normal(train, past, centre, self.season, groups["level"])

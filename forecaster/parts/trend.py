@@ -1,4 +1,4 @@
-"""Parts that carry a trend on: drift over whole cycles, the damped trend of Holt and Winters."""
+"""Parts that continue a trend: drift over whole cycles, the damped trend of Holt and Winters."""
 
 from collections.abc import Sequence
 from itertools import product
@@ -13,18 +13,18 @@ from forecaster.parts.errors import mse, of_maps
 from forecaster.parts.naive import REPEATS
 
 CYCLES = 6
-"""Cycles that a trend looks back at most; steps by the dozen where there is no season."""
+"""The most cycles that a trend looks back; without a season, a cycle counts as 12 steps."""
 LEVELS, TRENDS, SEASONALS, DAMPINGS = (0.1, 0.3, 0.7), (0.01, 0.1), (0.05, 0.3), (0.9, 0.98, 1.0)
-"""The smoothing parameters that are tried."""
+"""The smoothing parameters to try."""
 MOST = 500
-"""Windows, evenly spaced, on which a trend is chosen."""
+"""The most windows, evenly spaced, on which a trend is chosen."""
 
 
 class _Map(Part):
     """A fixed linear map of the past, which sums to one over the past at every step.
 
-    The past (P) gives a state by `states` (S, P), and that the forecast by `ahead` (T, S): both
-    together take far fewer products than the whole map (T, P).
+    `states` (S, P) maps the past to a state, and `ahead` (T, S) maps the state to the forecast:
+    both together need far fewer products than the whole map (T, P).
     """
 
     family = REPEATS
@@ -59,7 +59,7 @@ class _Map(Part):
 class Drift(_Map):
     """The last cycle repeated, rising by what a cycle rose on average over the look-back.
 
-    Without a season, the last value along the line through the first and the last one (Hyndman and
+    Without a season, the line through the first and the last value is continued (Hyndman and
     Athanasopoulos, Forecasting: Principles and Practice, 3rd ed., sec. 5.2).
     """
 
@@ -79,7 +79,7 @@ class Drift(_Map):
 
     @classmethod
     def fit(cls, fold: Fold) -> Sequence[Self]:
-        """With the main season or without, over all or half of the look-back."""
+        """The best drift with or without the main season, over all or half of the look-back."""
         task = fold.task
         candidates = [
             cls(task, "drift", past, _words(past, season), season=season)
@@ -91,11 +91,11 @@ class Drift(_Map):
 
 
 class DampedTrend(_Map):
-    """Level, damped trend and seasonal of Holt and Winters, additive, by fixed smoothing rates.
+    """The additive method of Holt and Winters with damped trend and fixed smoothing rates.
 
     Damping after Gardner and McKenzie (1985). The state after a window is linear in its values, so
-    the whole is one map, written down once: level, trend and seasonal begin with the first cycle's
-    mean, nothing, and its shape.
+    the method is one map, computed once. The level starts at the mean of the first cycle, the trend
+    at zero, and the seasonal component with the shape of the first cycle.
     """
 
     kind = "damped-trend"
@@ -128,7 +128,7 @@ class DampedTrend(_Map):
 
     @classmethod
     def fit(cls, fold: Fold) -> Sequence[Self]:
-        """The rates with the least squared error on `fold.choose`."""
+        """The damped trend with the smallest squared error on `fold.choose`."""
         task, season = fold.task, fold.seasons[0]
         if task.past < 2 * season:
             season = 1
@@ -150,15 +150,15 @@ class DampedTrend(_Map):
 
 
 def _smoothed(past: int, horizon: int, season: int, rates: Tensor) -> tuple[Tensor, Tensor]:
-    """Level, slope and shape after a window by its values, (n, S, P), and the forecasts of them.
+    """The maps (n, S, P) from a window to its level, slope and shape, and on to the forecast.
 
-    The latter are (n, T, S), both float64; rates (n, 4) are those of level, trend, seasonal and
-    damping.
+    The latter are (n, T, S); both are float64. `rates` (n, 4) holds those of level, trend, seasonal
+    and damping.
     """
     level, trend, seasonal, damping = rates.double().T[..., None]
 
     def less(of: Tensor, step: int) -> Tensor:
-        """The value of a step less `of`, (n, P)."""
+        """The value of a step minus `of`, (n, P)."""
         found = -of
         found[:, step] += 1
         return found

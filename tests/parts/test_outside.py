@@ -125,5 +125,5 @@ def test_it_is_weighed_judged_saved_and_served(
     assert before.equals(Predictor(result.bundle, "cpu").predict(forecaster.example))
 
     monkeypatch.setattr(sys, "path", [each for each in sys.path if each != str(package)])
-    with pytest.raises(BundleError, match=r"kind 'shifted', but here are .*install the package"):
+    with pytest.raises(BundleError, match=r"kind 'shifted', but the kinds .*install the package"):
         bundle.load(home / result.folder)
