@@ -78,7 +78,7 @@ class TestRun:
         assert "kept the weights after" in said
         assert f"bundle written to {result.folder}" in said
         assert result.metrics["train"]["still_falling"] is True, "two epochs are few"
-        assert "validation was still falling at the end: give it more, --epochs 4, say" in lines
+        assert "validation was still falling at the end: give it more epochs, --epochs 4" in lines
 
     def test_every_test_window_is_scored_beside_the_floors(self, result):
         test = result.metrics["test"]

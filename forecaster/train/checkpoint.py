@@ -2,8 +2,8 @@
 
     fit-000000120-0f3a91c2d45b6e78.safetensors
 
-stands for the state of `fit` before its optimiser step 121 (or after its last one), and for the
-first 16 digits of the file's SHA-256, by which a damaged one is known. The newest two are kept.
+holds the state of `fit` before its optimiser step 121 (or after its last one). The name ends with
+the first 16 digits of the file's SHA-256, which reveal a damaged file. The newest two are kept.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ KEPT = 2
 
 @dataclass(frozen=True)
 class State:
-    """All that decides how a training goes on: numbers and lists in `facts`, and tensors."""
+    """Everything that determines how a training continues: tensors, and the rest in `facts`."""
 
     step: int
     facts: dict[str, Any]
@@ -38,15 +38,16 @@ class State:
 
 
 def below(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """The tensors whose names begin so, by the rest of their names."""
+    """The tensors whose names begin with `prefix`, by the rest of their names."""
     return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
 
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """Where the checkpoints of one training are kept; `stage` tells it from others of a run.
+    """The folder of the checkpoints of one training; `stage` tells apart the trainings of a run.
 
-    `minutes` apart or less; `resumed` is told where a training begins or goes on.
+    Checkpoints are at most `minutes` apart. `resumed` is called with the place at which a training
+    begins or continues.
     """
 
     folder: Path
@@ -56,7 +57,7 @@ class Checkpoints:
     resumed: Callable[[str], None] = lambda where: None
 
     def write(self, state: State) -> None:
-        """Keep a state, and of the older ones the last. Raises StorageError."""
+        """Write a state, and keep only the last of the older ones. Raises StorageError."""
         data = packed(state)
         digest = hashlib.sha256(data).hexdigest()[:16]
         files.write(self.folder / f"{self.stage}-{state.step:09}-{digest}.safetensors", data)
@@ -65,16 +66,16 @@ class Checkpoints:
                 old.unlink()
 
     def newest(self) -> State | None:
-        """The newest whole state, if there is one; a damaged one is told of and passed over."""
+        """The newest intact state, if there is one; damaged ones are reported and skipped."""
         for file in self._files():
             state = _read(file)
             if state is not None:
                 return state
-            self.say(f"the checkpoint {file} is damaged: the one before it is taken, if any")
+            self.say(f"the checkpoint {file} is damaged: the one before it is used, if any")
         return None
 
     def _files(self) -> list[Path]:
-        """Newest first."""
+        """The files of this training, newest first."""
         form = re.compile(rf"{re.escape(self.stage)}-\d{{9,}}-[0-9a-f]{{16}}\.safetensors")
         found = [file for file in self.folder.iterdir() if form.fullmatch(file.name)]
         return sorted(found, key=lambda file: int(file.name.split("-")[-2]), reverse=True)
@@ -91,7 +92,7 @@ def packed(state: State) -> bytes:
 
 
 def unpacked(data: bytes) -> State | None:
-    """The state that was `packed`; None where these bytes are none."""
+    """The state that was `packed`; None if the bytes are not a state."""
     from safetensors import SafetensorError
     from safetensors.torch import load
 

@@ -1,8 +1,8 @@
 """Import lightning without the hundred metrics of torchmetrics.
 
-Lightning uses two classes of it, but its package imports all metrics, and scipy.signal with them:
-a sixth of the time to the first optimiser step. Whoever imports torchmetrics afterwards gets all of
-it.
+Lightning uses two classes of torchmetrics, but the package imports all metrics, and scipy.signal
+with them, which takes a sixth of the time to the first optimiser step. A later import of
+torchmetrics gets the whole package.
 """
 
 import importlib.util
@@ -18,9 +18,9 @@ CLASSES = {"Metric": "metric", "MetricCollection": "collections"}
 
 @contextmanager
 def few_metrics() -> Iterator[None]:
-    """In the block torchmetrics is a package with the classes of CLASSES alone.
+    """Make torchmetrics, in this block, a package with only the classes of CLASSES.
 
-    It stays as it is where it is imported already.
+    It stays as it is if it is already imported.
     """
     specification = importlib.util.find_spec(NAME) if NAME not in sys.modules else None
     if specification is None:
@@ -30,7 +30,7 @@ def few_metrics() -> Iterator[None]:
     package.__dict__["_logger"] = logging.getLogger(NAME)
     sys.modules[NAME] = package
     try:
-        import_module(f"{NAME}.utilities")  # which imports the metric that imports it
+        import_module(f"{NAME}.utilities")  # it imports the metric that imports it
         for each, module in CLASSES.items():
             package.__dict__[each] = getattr(import_module(f"{NAME}.{module}"), each)
         yield

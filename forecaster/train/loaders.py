@@ -12,14 +12,15 @@ from forecaster.ranks import ALONE, Team
 
 
 class EpochOrder(Sampler[Tensor]):
-    """Shuffled batches of window numbers; a pure function of the seed and the epoch.
+    """Shuffled batches of window indices; a pure function of the seed and the epoch.
 
-    With `stride` n an epoch uses every n-th window, from an offset drawn for that epoch, but two
-    windows at least; where more than `most` would be left, as many, spread evenly.
-    Every epoch has the same number of steps and uses all its windows: what does not fill a batch is
-    spread over the others, so no batch is too small for batch norm. `begin` is an epoch and how
-    many of its batches are done already, and left out. Each rank of a `team` gets its share of
-    every batch: sizes differ by one at most, and together they are the batch of one rank alone.
+    With `stride` n, an epoch uses every n-th window, from an offset drawn for that epoch, but at
+    least two windows; if more than `most` would be left, it uses about that many, evenly spread.
+    Every epoch has the same number of steps and uses all its windows: windows that do not fill a
+    batch are spread over the others, so no batch is too small for batch norm. `begin` is an epoch
+    and the number of its batches that are already done, which are left out. Each rank of a `team`
+    gets its share of every batch: sizes differ by at most one, and together the shares are the
+    batch of a single rank.
     """
 
     def __init__(
@@ -64,9 +65,9 @@ class EpochOrder(Sampler[Tensor]):
 
 
 class InOrder(Sampler[Tensor]):
-    """Every `stride`-th window once, in their order, or `most` of them, spread evenly.
+    """Every `stride`-th window once, in order, or at most `most` of them, evenly spread.
 
-    Each rank of a `team` gets a run of them; where they are fewer than ranks, each gets all.
+    Each rank of a `team` gets a run of them; if there are fewer than ranks, each rank gets all.
     """
 
     def __init__(
@@ -94,14 +95,14 @@ class InOrder(Sampler[Tensor]):
 
 
 def widened(windows: int, stride: int, most: int | None) -> int:
-    """The stride, or the least above it that leaves at most `most` windows."""
+    """The stride, or the smallest larger one that leaves at most `most` windows."""
     return stride if most is None else max(stride, -(-windows // most))
 
 
 def one_of_each(windows: int, stride: int, generator: torch.Generator) -> Tensor:
-    """Of each run of `stride` windows one at random, rising.
+    """One random window of every `stride`, in ascending order.
 
-    Evenly spaced ones might all begin at the same hour of the day.
+    Evenly spaced windows might all begin at the same hour of the day.
     """
     runs = torch.arange(0, windows, stride)
     chosen = runs + torch.randint(stride, runs.shape, generator=generator)

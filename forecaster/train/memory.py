@@ -1,9 +1,9 @@
-"""How much memory a training will take, known before it, and what makes it fit.
+"""An estimate of the memory that a training will take, and the options that make it fit.
 
-A step of one window and one of two are run on a copy of the network, and what is alive after each
-operation is noted: both peaks give a line in the number of windows. On a processor the heap takes
-HEAP times as much, because what is freed between blocks that live is not given back. Beside it
-stand the weights' gradients, the optimiser's two moments and the copies that are kept of the best
+A step of one window and one of two windows run on a copy of the network, and the bytes alive after
+each operation are counted: the two peaks give a line in the number of windows. On a CPU the heap
+takes HEAP times as much, because memory freed between blocks in use is not returned. To this are
+added the gradients of the weights, the two moments of the optimiser, the kept copies of the best
 weights, and what the process already holds.
 """
 
@@ -32,22 +32,22 @@ from forecaster.ranks import ALONE, Team
 from forecaster.train.module import ForecastModule
 
 HEAP = {"cpu": 1.85, "cuda": 1.1}
-"""Memory taken by memory alive, as measured with glibc's malloc (docs/performance.md); on a GPU
-torch's allocator rounds."""
+"""The ratio of memory taken to memory alive, as measured with glibc's malloc
+(docs/performance.md); on a GPU, torch's allocator rounds up."""
 COPIES = 5
-"""Of the weights, beside themselves: gradients, two moments, two kept states."""
+"""The copies of the weights in addition to themselves: gradients, two moments, two kept states."""
 PARTS = tuple(2**n for n in range(1, 16))
-"""Into which a step may be divided."""
+"""The numbers of parts into which a step may be divided."""
 STARTED = 30 * 2**20
-"""What the first step loads: kernels and threads."""
+"""The bytes that the first step loads: kernels and threads."""
 
 
 @contextmanager
 def checkpointed(model: nn.Module) -> Iterator[None]:
-    """Each layer keeps its input alone, and is computed once more for its gradient.
+    """Make each layer, in this block, keep only its input and compute again for its gradient.
 
-    Random numbers are those of the first time (Chen et al., Training Deep Nets with Sublinear
-    Memory Cost, 2016).
+    The second computation uses the same random numbers (Chen et al., Training Deep Nets with
+    Sublinear Memory Cost, 2016).
     """
     layers = [m for m in model.modules() if isinstance(m, EncoderLayer | DecoderLayer)]
     for layer in layers:
@@ -90,10 +90,10 @@ def _again(
 
 @dataclass(frozen=True)
 class Estimate:
-    """Bytes that each process of a training takes at its peak.
+    """The bytes that each process of a training takes at its peak.
 
-    `held` before it, `weights`, and what is alive at the peak of a step of one window and of two.
-    `processes` share each step.
+    `held` is what the process holds before the training, `weights` the size of the weights; `one`
+    and `two` are alive at the peak of a step of one window and of two. `processes` share each step.
     """
 
     held: int
@@ -104,7 +104,7 @@ class Estimate:
     processes: int = 1
 
     def bytes(self, windows: int) -> int:
-        """With so many windows in a step, or in a part of it."""
+        """The bytes with this number of windows in a step, or in a part of it."""
         peak = self.one + (windows - 1) * max(self.two - self.one, 0)
         copies = COPIES * self.weights
         if self.device == "cuda":
@@ -118,9 +118,9 @@ class Estimate:
 def estimate(
     model: ForecastModel, train: Windows, config: TrainConfig, device: str, *, bf16: bool = False
 ) -> Estimate:
-    """Of training `model` on the windows of `train`, with the checkpointing of `config`.
+    """Estimate the training of `model` on the windows of `train`, with checkpointing by `config`.
 
-    Takes the time of three windows. Nothing that the training itself draws or counts changes.
+    It takes the time of three windows, and changes nothing that the training draws or counts.
     """
     held = machine.resident() if device == "cpu" else torch.cuda.memory_allocated()
     one, two = (_peak(model, train, config, windows, bf16) for windows in (1, 2))
@@ -138,10 +138,10 @@ def ensure_it_fits(
     bf16: bool = False,
     team: Team = ALONE,
 ) -> Estimate:
-    """Say what a training will take, of one process.
+    """Report the memory that one process of a training will take.
 
-    Raises UnavailableError where there is less, with an option that makes it fit. The processes of
-    a `team` share its batch, and on a processor its memory.
+    Raises UnavailableError, naming an option that makes it fit, if less memory is available. The
+    processes of a `team` share the batch and, on a CPU, the memory.
     """
     found = replace(estimate(model, train, config, device, bf16=bf16), processes=team.count)
     need, left = found.of(config), machine.memory_left(device)
@@ -155,8 +155,8 @@ def ensure_it_fits(
     if need > room:
         way_out = _way_out(model, train, config, device, found, room, bf16)
         raise UnavailableError(
-            f"this training takes about {gib(need)} at its peak, and there are {gib(room)}: "
-            f"{way_out}"
+            f"this training takes about {gib(need)} at its peak, but only {gib(room)} are "
+            f"available: {way_out}"
         )
     return found
 
@@ -170,7 +170,7 @@ def _way_out(
     room: int,
     bf16: bool,
 ) -> str:
-    """The options that make it fit, the quickest first."""
+    """The options that make the training fit, the fastest first."""
     parts = [k for k in PARTS if config.accumulate < k <= config.batch]
     for k in parts:
         changed = config.model_copy(update={"accumulate": k})
@@ -178,7 +178,7 @@ def _way_out(
             fewer = -(-config.batch // k)
             return (
                 f"--set train.accumulate={k} takes about {gib(need)}, with the same gradient; "
-                f"--set train.batch={fewer} as little, with another"
+                f"--set train.batch={fewer} takes as little, with a different gradient"
             )
     if not config.checkpointing:
         config = config.model_copy(update={"checkpointing": True})
@@ -190,7 +190,7 @@ def _way_out(
                 also = f" --set train.accumulate={k}" if k > config.accumulate else ""
                 return f"--set train.checkpointing=true{also} takes about {gib(need)}"
     return (
-        f"one window alone takes about {gib(found.bytes(1))}. Take a shorter window.past, a "
+        f"one window alone takes about {gib(found.bytes(1))}. Set a shorter window.past, a "
         "smaller model.width, or longer tokens"
     )
 
@@ -200,9 +200,9 @@ def gib(size: float) -> str:
 
 
 def bounded() -> "_Alive":
-    """A context that raises UnavailableError where what is made in it would not fit into memory.
+    """A context that raises UnavailableError when tensors made in it would not fit into memory.
 
-    Building a model, whose weights are not filled yet when they are counted, in it costs little.
+    Building a model in it costs little: weights are counted before they are filled.
     """
     return _Alive(machine.memory_left("cpu"))
 
@@ -228,7 +228,7 @@ class _Alive(TorchDispatchMode):
         self.peak = max(self.peak, self.now)
         if self.most is not None and self.now > self.most:
             raise UnavailableError(
-                f"the weights alone take more than the {gib(self.most)} that there are: take a "
+                f"the weights alone take more than the {gib(self.most)} that are available: set a "
                 "smaller model.width or model.feed_forward"
             )
         return found
@@ -247,7 +247,7 @@ class _Alive(TorchDispatchMode):
 
 
 def _dense(values: Any) -> Iterator[Tensor]:
-    """The tensors among some values, those of a sparse one in its place."""
+    """Yield the tensors among some values, for a sparse tensor those that it consists of."""
     if isinstance(values, Tensor):
         if values.layout is torch.sparse_csr:
             yield from (values.crow_indices(), values.col_indices(), values.values())
@@ -263,7 +263,7 @@ def _dense(values: Any) -> Iterator[Tensor]:
 def _peak(
     model: ForecastModel, train: Windows, config: TrainConfig, windows: int, bf16: bool
 ) -> int:
-    """Bytes alive at the peak of a step of so many windows, the weights and gradients apart."""
+    """The bytes alive at the peak of a step of `windows` windows, without weights and gradients."""
     model = copy.deepcopy(model).cpu().train()
     for weight in model.parameters():
         if weight.requires_grad:

@@ -1,4 +1,4 @@
-"""The LightningModule: a model, its loss, its optimiser. Nothing else lives here."""
+"""The LightningModule: a model, its loss and its optimiser."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -27,20 +27,20 @@ SCHEDULES: dict[str, Callable[[int, int], float]] = {
     "type1": lambda epoch, epochs: 0.5 ** max(0, epoch - 1),
     "cosine": lambda epoch, epochs: (1 + math.cos(math.pi * epoch / epochs)) / 2,
 }
-"""Factor of the learning rate in each epoch, counted from 0, of so many."""
+"""The factor of the learning rate by the epoch, counted from 0, and the number of epochs."""
 
 
 class ForecastModule(pl.LightningModule):
     """Trains a ForecastModel on batches of windows.
 
-    A loss that is not finite is noted with its step on the device, without waiting for it, and
+    The step of a loss that is not finite is recorded on the device, without waiting for it, and
     ends the run at the next validation or end of epoch (`raise_if_diverged`). Losses are computed
-    in 32 bits, whatever the model trains in. What stops training, `validation_stop`, is the MSE, or
-    the pinball loss where the model has a quantile head. Schedules run over `epochs`, by default
-    those of `config`; `rise` multiplies the rates of `lr_of`.
+    in 32 bits, whatever precision the model trains in. The quantity that stops training,
+    `validation_stop`, is the MSE, or the pinball loss if the model has a quantile head. Schedules
+    run over `epochs`, by default those of `config`; `rise` multiplies the rates of `lr_of`.
 
     Each rank of a `team` gets its share of every batch; the mean of their losses is the loss of
-    the batch. `windows` are those of the last batch on all ranks.
+    the batch. `windows` is the number of windows of the last batch on all ranks.
     """
 
     first_bad_step: Tensor
@@ -78,11 +78,11 @@ class ForecastModule(pl.LightningModule):
         return self._noted(share * loss if self.later or self.team.count > 1 else loss, new=True)
 
     def _begin_together(self, batch: Batch) -> float:
-        """What the loss of this rank's share of a batch is multiplied by.
+        """Begin a step of several ranks; return the factor of the loss of this rank's share.
 
-        The mean over ranks is then that over the windows or, where targets are missing, over what
-        was observed of them. What a rank draws at random is fixed by the step, so that a training
-        that is resumed draws the same.
+        With it the mean over ranks is the mean over the windows or, if targets are missing, over
+        their observed values. The step fixes the random draws of a rank, so that a resumed training
+        draws the same.
         """
         step = self.seed * 1_000_003 + self.global_step
         torch.manual_seed(step * self.team.count + self.team.rank)
@@ -94,25 +94,25 @@ class ForecastModule(pl.LightningModule):
 
     @property
     def _together(self) -> DistributedDataParallel:
-        """What has the gradients of the ranks become their mean, in a backward pass."""
+        """The wrapper that averages the gradients of the ranks in a backward pass."""
         wrapped = self.trainer.strategy.model
         assert isinstance(wrapped, DistributedDataParallel)
         return wrapped
 
     def backward(self, loss: Tensor, *arguments: Any, **named: Any) -> None:
-        """The gradient of the parts of a step, one after another, each freed before the next."""
+        """Compute the gradients of the parts of a step in turn, freeing each before the next."""
         loss.backward(*arguments, **named)
         while self.later:
             share, part = self.later.pop(0)
             with self.trainer.precision_plugin.forward_context():
                 later = self._noted(share * self.loss(part), new=False)
-            if self.team.count > 1 and not self.later:  # ranks wait for each other once
+            if self.team.count > 1 and not self.later:  # synchronise the ranks once per step
                 self._together.require_backward_grad_sync = True
                 prepare_for_backward(self._together, later)
             later.backward()
 
     def _noted(self, loss: Tensor, *, new: bool) -> Tensor:
-        """The loss of a part of a step, added to the sum; `new` for its first part."""
+        """Add the loss of a part of a step to the sum and return it; `new` for the first part."""
         with torch.no_grad():
             step = torch.full_like(self.first_bad_step, self.global_step + 1)
             bad = torch.where(torch.isfinite(loss), math.inf, step)
@@ -169,7 +169,7 @@ class ForecastModule(pl.LightningModule):
         self.team.total(self.sums)
         if not self.sums[1]:
             raise DataError(
-                "nothing was observed of the targets in the validation windows that stop training; "
+                "the validation windows that stop training hold no observed target value; "
                 "raise train.validation_windows, or give a file with values there"
             )
         mse = self.sums[0] / self.sums[1]
@@ -196,16 +196,16 @@ class ForecastModule(pl.LightningModule):
         gradient_clip_val: float | None = None,
         gradient_clip_algorithm: str | None = None,
     ) -> None:
-        # Lightning refuses to clip for a fused optimiser in mixed precision, where losses may be
+        # Lightning refuses to clip for a fused optimiser in mixed precision, because losses may be
         # scaled; in bf16 they are not
         if gradient_clip_val:
             torch.nn.utils.clip_grad_norm_(self.parameters(), gradient_clip_val)
 
 
 def parts_of(batch: Batch, count: int) -> list[tuple[Tensor | float, Batch]]:
-    """A batch in `count` parts, or as many as it has windows, and what each adds to the mean.
+    """Split a batch into `count` parts, at most one per window, each with its weight in the mean.
 
-    That is its share of the windows or, where targets are missing, of what was observed of them.
+    The weight is the share of the windows or, if targets are missing, of the observed values.
     """
     if count == 1:
         return [(1.0, batch)]
@@ -222,27 +222,27 @@ def parts_of(batch: Batch, count: int) -> list[tuple[Tensor | float, Batch]]:
 
 
 def over_observed(loss: Loss, forecast: Tensor, target: Tensor, observed: Tensor | None) -> Tensor:
-    """Of a loss that is a mean, the mean over the targets that were observed; 0 without any.
+    """Apply a loss that is a mean, taking the mean over observed targets only; 0 without any.
 
-    forecast (B, T, K) or (B, T, K, Q); target and observed (B, T, K), None where nothing is
-    missing.
+    forecast is (B, T, K) or (B, T, K, Q); target and observed are (B, T, K). observed is None if
+    nothing is missing.
     """
     if observed is None:
         return loss(forecast, target)
     seen, known = observed, target
     if forecast.ndim > target.ndim:
         seen, known = observed[..., None], target[..., None]
-    without = loss(torch.where(seen, forecast, known), target)  # no error where nothing was seen
+    without = loss(torch.where(seen, forecast, known), target)  # no error at missing targets
     return without * (observed.numel() / observed.sum().clamp(min=1))
 
 
 def parameter_groups(
     model: torch.nn.Module, lr_of: Mapping[str, float], lr: float, weight_decay: float
 ) -> list[dict[str, Any]]:
-    """Parameters grouped by the longest key of `lr_of` that begins their name.
+    """Parameters grouped by the longest key of `lr_of` that their name begins with.
 
-    Raises ConfigError for a key that begins no parameter's name, unless it is the name of a path
-    of the model that is switched off.
+    Raises ConfigError for a key with which no parameter's name begins, unless it is the name of a
+    path of the model that is switched off.
     """
     groups: dict[str | None, list[Tensor]] = {key: [] for key in [None, *lr_of]}
     for name, parameter in model.named_parameters():
@@ -252,8 +252,9 @@ def parameter_groups(
     empty = [key for key in lr_of if not groups[key] and key not in off]
     if empty:
         raise ConfigError(
-            f"train.lr_of.{empty[0]}: no parameter of this model begins with '{empty[0]}'; there "
-            f"are {', '.join(dict.fromkeys(n.split('.')[0] for n, _ in model.named_parameters()))}"
+            f"train.lr_of.{empty[0]}: no parameter of this model begins with '{empty[0]}'; use "
+            "one of "
+            f"{', '.join(dict.fromkeys(n.split('.')[0] for n, _ in model.named_parameters()))}"
         )
     rest = {"params": groups.pop(None), "lr": lr, "weight_decay": weight_decay}
     others = [

@@ -1,7 +1,7 @@
-"""What of a training in progress goes into a checkpoint, and how one goes on from there.
+"""The contents of the checkpoint of a training in progress, and how to continue from it.
 
-A checkpoint is taken before an optimiser step, when all that belongs to earlier steps is done: the
-validation after them, what stops training, the report of their epoch. What is put back there makes
+A checkpoint is taken before an optimiser step, when everything that belongs to earlier steps is
+done: the validation after them, the decision to stop, the report of their epoch. Restoring it makes
 every later step the same, bit for bit, on the same machine with the same threads.
 """
 
@@ -22,13 +22,13 @@ from forecaster.train.loaders import EpochOrder
 from forecaster.train.module import ForecastModule
 
 PATIENT = 4.0
-"""Seconds for which a signal waits for the end of a validation, so that a checkpoint can follow."""
+"""The seconds that a signal waits for the end of a validation, so that a checkpoint can follow."""
 SPARED = 50
-"""The training between two checkpoints takes at least so many times as long as writing one."""
+"""Training between two checkpoints takes at least this many times as long as writing one."""
 
 
 class Kept(Protocol):
-    """What a callback knows that a checkpoint has to hold."""
+    """A callback with a state that a checkpoint must hold."""
 
     def facts(self) -> dict[str, Any]: ...
 
@@ -38,12 +38,12 @@ class Kept(Protocol):
 
 
 class Checkpointing(Callback):
-    """Writes checkpoints at the start of an epoch and some minutes apart; goes on from `state`.
+    """Writes checkpoints at the start of an epoch and every few minutes; continues from `state`.
 
     After a signal it writes one more and raises Stopped. Without `checkpoints`, as on any rank but
-    the first, it only goes on from `state`.
+    the first, it only continues from `state`.
 
-    `kept` are the other callbacks, by a name for each; `facts` go into every checkpoint.
+    `kept` are the other callbacks, each by a name; `facts` go into every checkpoint.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Checkpointing(Callback):
         self.last, self.cost = time.monotonic(), 0.0
 
     def set_back(self, trainer: pl.Trainer) -> None:
-        """Have the loops of Lightning begin where the state was taken."""
+        """Make the loops of Lightning begin where the state was taken."""
         if self.state is None:
             return
         step, batch = self.state.step, self.state.facts["batch"]
@@ -80,7 +80,7 @@ class Checkpointing(Callback):
         ):
             counted.ready = counted.started = counted.processed = counted.completed = count
         batches.automatic_optimization.optim_progress.optimizer.step.total.completed = step
-        epochs.restarting = batch > 0  # what follows a whole epoch is a plain start of the next
+        epochs.restarting = batch > 0  # after a whole epoch, the next one simply starts
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         assert isinstance(module, ForecastModule)
@@ -107,7 +107,7 @@ class Checkpointing(Callback):
         assert isinstance(module, ForecastModule)
         now = time.monotonic()
         if self.state is not None:
-            set_random(self.state)  # last of all, so that nothing draws between
+            set_random(self.state)  # last of all, so that nothing draws in between
             self.state, self.last = None, now
             if self.checkpoints is not None:
                 signals.check()
@@ -165,7 +165,7 @@ class Checkpointing(Callback):
 
 
 def finished(checkpoints: Checkpoints, step: int, weights: dict[str, Tensor], fit: Any) -> None:
-    """Write the state after the last step: the weights that were kept, and what it came to."""
+    """Write the state after the last step: the weights that were kept, and the `Fit`."""
     rng, drawn = _random()
     tensors = {f"model/{k}": v for k, v in weights.items()}
     checkpoints.write(State(step, {"fit": fit, **drawn}, tensors | rng))
@@ -177,7 +177,7 @@ def load_weights(model: torch.nn.Module, state: State) -> None:
     except RuntimeError as error:
         raise DataError(
             f"the checkpoint does not fit the network of this version of forecaster: {error}. "
-            "Train anew, or go on with the version that began."
+            "Train again, or continue with the version that started the training."
         ) from None
 
 
@@ -197,7 +197,7 @@ def _random() -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def set_random(state: State) -> None:
-    """Put the random number generators where they were."""
+    """Restore the state of every random number generator."""
     tensors, facts = state.below("random/"), state.facts["random"]
     version, gauss = facts["python"]
     random.setstate((version, tuple(tensors["python"].tolist()), gauss))

@@ -1,4 +1,4 @@
-"""`fit`: train a model on windows, keep the weights that validate best."""
+"""`fit`: train a model on windows and keep the weights that validate best."""
 
 import copy
 import logging
@@ -32,36 +32,36 @@ from forecaster.train.module import ForecastModule
 from forecaster.train.resume import Checkpointing, Kept, finished, load_weights, set_random
 
 Report = Callable[[dict[str, float], int], None]
-"""Takes the figures of an epoch and its number, counted from 1; 0 is before training."""
+"""Takes the metrics of an epoch and its number, counted from 1; 0 is before training."""
 
 HINTS = (
-    r".*does not have many workers",  # the windows lie in memory
+    r".*does not have many workers",  # the windows are in memory
     r".*have no `val_dataloader`",  # a refit has nothing left to validate on
     r"GPU available but not used",  # device=cpu is a choice
-    r"You're resuming from a checkpoint that ended before the epoch",  # our sampler knows where
+    r"You're resuming from a checkpoint that ended before the epoch",  # our sampler handles it
     r".*`self.log\('validation_.*sync_dist=True",  # they are sums over all ranks
-    r"`broadcast_buffers` is deprecated",  # what takes its place is not in every torch we take
+    r"`broadcast_buffers` is deprecated",  # older torch has no other
     r"Grad strides do not match bucket view strides",  # of weights with one column
     r"`isinstance\(treespec, LeafSpec\)` is deprecated",  # between Lightning 2.6 and torch 2.13
 )
-"""Warnings of Lightning that tell the user nothing."""
+"""Warnings of Lightning that are of no use to a user."""
 
 
 NO_WIDTH = 64
-"""Of the products that are measured for a model without any attention."""
+"""The width of the products that are measured for a model without any attention."""
 CHECKS = 50
-"""Validations within the optimiser steps of `train.updates`, at most."""
+"""The most validations within the optimiser steps of `train.updates`."""
 
 
 @dataclass(frozen=True)
 class Fit:
-    """What a training came to.
+    """The result of a training.
 
-    `best_epoch` is when the weights were what the model now has (a fraction; 0: before training);
-    `validation_mse` was measured there, on the windows used for checks. `windows_per_second` counts
-    training windows by the time of training, without that of the checks. `limit` is the epochs that
-    were allowed, `late` whether `train.time_limit` ended it, `still_falling` whether the last check
-    was the best one.
+    `best_epoch` is the time of the weights that the model now has, in epochs (a fraction; 0: before
+    training); `validation_mse` was measured there, on the windows used for checks.
+    `windows_per_second` counts training windows by the time of training, without the checks.
+    `limit` is the number of epochs allowed, `late` whether `train.time_limit` ended the training,
+    `still_falling` whether the last check was the best one.
     """
 
     validation_mse: float | None
@@ -76,7 +76,7 @@ class Fit:
 
     @property
     def sentences(self) -> list[str]:
-        """What a person should know about the end of training."""
+        """Sentences about the end of training for the user."""
         said = []
         if self.late:
             said.append(
@@ -84,8 +84,9 @@ class Fit:
                 "weights so far are kept"
             )
         if self.still_falling:
-            more = "a longer --time-limit" if self.late else f"--epochs {2 * self.limit}, say"
-            said.append(f"validation was still falling at the end: give it more, {more}")
+            epochs = f"more epochs, --epochs {2 * self.limit}"
+            more = "a longer --time-limit" if self.late else epochs
+            said.append(f"validation was still falling at the end: give it {more}")
         return said
 
 
@@ -107,11 +108,11 @@ def fit(
 
     Training lasts at most `epochs` (a fraction is allowed), by default `epochs_at_most`. With
     `validation` it stops early, or after `train.time_limit`, and the weights that `KeepEarliest`
-    chose are restored; without it the last ones stay. With `checkpoints` it goes on from the newest
-    one, if there is any, and ends with the weights that it would have had without a break. All
-    ranks of a `team` call this, with the same data; `report` and `checkpoints` are for rank 0.
-    Raises DivergedError when a loss, a validation error or the final weights are not finite, and
-    LostError where another rank is gone.
+    chose are restored; without it the last weights stay. With `checkpoints` it continues from the
+    newest one, if there is any, and ends with the weights of an uninterrupted training. All ranks
+    of a `team` call this, with the same data; `report` and `checkpoints` are for rank 0. Raises
+    DivergedError when a loss, a validation error or the final weights are not finite, and LostError
+    when another rank is lost.
     """
     state = _newest(checkpoints, team)
     if state is not None and "fit" in state.facts:
@@ -152,7 +153,7 @@ def fit(
         limits["val_check_interval"] = between
         if between > len(order):
             limits["check_val_every_n_epoch"] = None
-    if state is None:  # it is measured: rank 0 decides
+    if state is None:  # the choice depends on a measurement, so rank 0 decides
         bf16 = bool(team.share(b"bf16" if takes_bf16(config, model, device) else b""))
     else:
         bf16 = state.facts["bf16"]
@@ -181,7 +182,7 @@ def fit(
             devices=team.here,
             num_nodes=team.count // team.here,
             strategy=_together(model, config, train) if team.count > 1 else "auto",
-            use_distributed_sampler=False,  # the order shares out
+            use_distributed_sampler=False,  # the order gives each rank its share
             precision="bf16-mixed" if bf16 else "32-true",
             max_epochs=last_epoch,
             max_steps=steps,
@@ -194,11 +195,11 @@ def fit(
             num_sanity_val_steps=0,
             **limits,
         )
-        # signals are heeded by forecaster/signals.py; Lightning would end with status 0 at SIGTERM
+        # forecaster/signals.py handles signals; Lightning would exit with status 0 at SIGTERM
         vars(trainer._signal_connector)["register_signal_handlers"] = lambda: None
         if checks is not None and state is None:
             trainer.validate(module, checks, verbose=False)
-            stop.best_score = torch.tensor(keep.best)  # a model may start at its best
+            stop.best_score = torch.tensor(keep.best)  # a model may be best before training
             report({"validation_mse": keep.near[0].mse}, 0)
         if checkpointing is not None:
             checkpointing.set_back(trainer)
@@ -230,7 +231,7 @@ def fit(
 
 
 def _newest(checkpoints: Checkpoints | None, team: Team) -> State | None:
-    """Where rank 0 goes on, on every rank."""
+    """The state from which rank 0 continues, on every rank."""
     state = checkpoints.newest() if checkpoints else None
     if team.count == 1:
         return state
@@ -238,7 +239,7 @@ def _newest(checkpoints: Checkpoints | None, team: Team) -> State | None:
 
 
 def _together(model: ForecastModel, config: TrainConfig, train: Windows) -> DDPStrategy:
-    """Lightning's; it has to know of weights without a gradient, as those of a path that is off."""
+    """Lightning's strategy; it must know if weights get no gradient, as on a path that is off."""
     own = copy.deepcopy(model).to(train.values.device)
     ForecastModule(own, config).loss(train.batch(torch.arange(2) % len(train))).backward()
     idle = any(weight.grad is None for weight in own.parameters() if weight.requires_grad)
@@ -246,7 +247,7 @@ def _together(model: ForecastModel, config: TrainConfig, train: Windows) -> DDPS
 
 
 def _otherwise(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """A remark where the threads or processes are not those of before."""
+    """A remark if the number of threads or processes differs from before."""
     differing = [
         f"on {now[what]} {what}, {before[what]} before"
         for what in ("threads", "processes")
@@ -258,10 +259,10 @@ def _otherwise(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
 def takes_bf16(
     config: TrainConfig, model: ForecastModel, device: str, say: Say = lambda sentence: None
 ) -> bool:
-    """Whether to train in mixed precision: where it is asked for, or `auto` and faster on a GPU.
+    """Whether to train in mixed precision: if requested, or with `auto` if faster on a GPU.
 
-    `say` gets a warning where it is asked for and matrix products of the network's width are
-    slower in it.
+    `say` gets a warning if it is requested but matrix products of the network's width are slower
+    in it.
     """
     if config.precision == "32" or (config.precision == "auto" and device == "cpu"):
         return False
@@ -278,18 +279,18 @@ def takes_bf16(
 
 
 def epochs_at_most(config: TrainConfig, steps: int) -> int:
-    """The limit on epochs of so many optimiser steps: `epochs`, or more to make `updates`."""
+    """The limit on epochs of `steps` optimiser steps: `epochs`, or more to reach `updates`."""
     return max(config.epochs, math.ceil((config.updates or 0) / steps))
 
 
 def steps_between_checks(config: TrainConfig, steps: int) -> int:
-    """Optimiser steps from one validation to the next, where an epoch has `steps`."""
+    """The optimiser steps from one validation to the next, if an epoch has `steps`."""
     return max(1, steps // config.checks, (config.updates or 0) // CHECKS)
 
 
 @dataclass(frozen=True)
 class Check:
-    """One validation: what stops training, the MSE, the step it came after, and the weights."""
+    """One validation: the value that stops training, the MSE, the step before it, the weights."""
 
     stop: float
     mse: float
@@ -300,10 +301,9 @@ class Check:
 class KeepEarliest(Callback):
     """Remember the earliest weights whose validation is within a tolerance of the best.
 
-    The weights before the first step count, too.
-    the simplest candidate that is nearly as good as the best is the idea of the one-standard-error
-    rule (Hastie, Tibshirani and Friedman, The Elements of Statistical Learning, sec. 7.10): what
-    was trained less is nearer to its start.
+    The weights before the first step count too. To choose the simplest candidate that is nearly as
+    good as the best is the idea of the one-standard-error rule (Hastie, Tibshirani and Friedman,
+    The Elements of Statistical Learning, sec. 7.10); here the simplest is the one trained least.
     """
 
     def __init__(self, tolerance: float) -> None:
@@ -318,7 +318,7 @@ class KeepEarliest(Callback):
         figures = trainer.callback_metrics
         stop, mse = float(figures["validation_stop"]), float(figures["validation_mse"])
         self.last_step, self.last = trainer.global_step, mse
-        if stop < self.best:  # what is not better than an earlier one is never chosen
+        if stop < self.best:  # a check that is not better than an earlier one is never chosen
             self.best, self.best_step = stop, self.last_step
             limit = self.best * (1 + self.tolerance)
             state = {k: v.clone() for k, v in module.model.state_dict().items()}
@@ -345,7 +345,7 @@ class KeepEarliest(Callback):
 
 
 class StopEarly(EarlyStopping):
-    """Ends training after so many checks without a gain."""
+    """Ends training after `patience` checks without a gain."""
 
     def __init__(self, patience: int) -> None:
         super().__init__("validation_stop", min_delta=0.0, patience=patience)
@@ -361,7 +361,7 @@ class StopEarly(EarlyStopping):
 
 
 class TimeLimit(Callback):
-    """End training at the first check after so many seconds."""
+    """Ends training at the first check after `seconds`."""
 
     def __init__(self, seconds: float | None) -> None:
         self.end = math.inf if seconds is None else time.monotonic() + seconds
@@ -375,9 +375,10 @@ class TimeLimit(Callback):
 
 
 class EpochReport(Callback):
-    """A report and a line for every epoch, and a bar that moves with every batch.
+    """Gives a report and a line for every epoch, and a bar that moves with every batch.
 
-    Of epochs shorter than `between` optimiser steps, those of so many steps together; and the last.
+    Epochs shorter than `between` optimiser steps are reported together, once they have that many
+    steps; the last epoch is always reported.
     """
 
     def __init__(

@@ -76,7 +76,7 @@ def test_a_damaged_one_falls_back_to_the_one_before(
     found = checkpoints.newest()
     assert found is not None
     assert found.step == 1
-    assert said == [f"the checkpoint {file} is damaged: the one before it is taken, if any"]
+    assert said == [f"the checkpoint {file} is damaged: the one before it is used, if any"]
 
 
 def test_no_pickle_is_read(checkpoints: Checkpoints, tmp_path: Path, said: list[str]) -> None:

@@ -91,7 +91,7 @@ def test_a_validation_without_observed_targets_is_refused() -> None:
     batch = VALIDATION.batch(torch.arange(4))
     module.on_validation_epoch_start()
     module.validation_step(batch._replace(target_observed=batch.target.isnan()), 0)
-    with pytest.raises(DataError, match="nothing was observed of the targets"):
+    with pytest.raises(DataError, match="hold no observed target value"):
         module.on_validation_epoch_end()
 
 

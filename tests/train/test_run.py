@@ -218,7 +218,7 @@ def test_what_still_falls_is_told() -> None:
     falling = train(Constant(-9.0), level(1, 16), level(1, 5), epochs=5, patience=3)
     assert falling.still_falling
     assert falling.sentences == [
-        "validation was still falling at the end: give it more, --epochs 10, say"
+        "validation was still falling at the end: give it more epochs, --epochs 10"
     ]
     stopped = train(Constant(0.0), level(1, 50), level(0, 20), epochs=5, patience=3)
     assert not stopped.still_falling
@@ -233,7 +233,7 @@ def test_time_ends_training_at_the_first_check() -> None:
     assert model.number.item() > -9
     assert fitted.sentences == [
         "--time-limit ended training in epoch 1 of 5; the best weights so far are kept",
-        "validation was still falling at the end: give it more, a longer --time-limit",
+        "validation was still falling at the end: give it a longer --time-limit",
     ]
     worse = train(Constant(0.0), level(1, 160), level(0, 20), epochs=5, time_limit=1e-9)
     assert (worse.steps, worse.best_epoch, worse.still_falling) == (10, 0, False)
