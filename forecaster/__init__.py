@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Forecaster", "__version__"]
 
-# Threads that wait spin for a fraction of a millisecond, then sleep. Spinning on would slow
-# training several times over where another process is busy on the same cores; sleeping at once
-# would double the time of attentions made of many small operations where none is.
+# Waiting threads spin for a fraction of a millisecond, then sleep. If they kept spinning, training
+# would be several times slower when another process is busy on the same cores; if they slept at
+# once, attentions made of many small operations would take twice as long on idle cores.
 if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 

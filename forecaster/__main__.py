@@ -1,4 +1,4 @@
-"""`python -m forecaster`: the command, for those who start it by a module, such as torchrun."""
+"""`python -m forecaster`: the command, for callers that start a module, such as torchrun."""
 
 from forecaster.cli import main
 

@@ -1,7 +1,7 @@
-"""Forecasts of many files: one file out for each file in, whole or not there.
+"""Forecast many files: one output file for each input file, either complete or absent.
 
-What is written stays written: the same request goes on where it stopped, and forecasts a file anew
-only where that has changed. Memory is that of the largest file, and of the series ids.
+Written forecasts are kept: the same request continues where it stopped, and forecasts a file again
+only if that file has changed. Memory is bounded by the largest file and the series ids.
 """
 
 import glob
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from forecaster.predict import Predictor
 
 LOG = "forecasts.jsonl"
-"""In the folder of the output: the request, then a line for each file that is written."""
+"""A file in the output folder: the request, then a line for each file that was written."""
 
 Say = Callable[[str], None]
 Write = Callable[["pd.DataFrame", Path], None]
@@ -37,22 +37,23 @@ Write = Callable[["pd.DataFrame", Path], None]
 
 @dataclass(frozen=True)
 class Part:
-    """A file of histories, and the name of the one that gets their forecasts."""
+    """A file of histories, and the name of the file for their forecasts."""
 
     source: Path
     name: str
 
     def facts(self) -> dict[str, Any]:
-        """What tells whether the file is still the one that was forecast."""
+        """The facts that show whether the file has changed since it was forecast."""
         known = self.source.stat()
         return {"size": known.st_size, "changed": known.st_mtime_ns}
 
 
 @dataclass(frozen=True)
 class Draft:
-    """What became of a file: its forecasts lie beside their place, or `refused` says why not.
+    """The outcome for one file: a temporary file beside the target, or the reason in `refused`.
 
-    `rows` were written, of the `series` of these ids; `said` are sentences about the file.
+    `rows` is the number of rows written, `series` their series ids; `said` are sentences about the
+    file.
     """
 
     rows: int = 0
@@ -62,16 +63,16 @@ class Draft:
 
 
 Each = Callable[[Sequence[Part]], Iterable[tuple[Part, Draft | ForecasterError | FailedError]]]
-"""`Work.draft` of some files, in any order, here or elsewhere."""
+"""Applies `Work.draft` to some files, in any order, in this process or in others."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """How files are forecast, by whatever process: all but the model and the files.
+    """How any process forecasts files: everything except the model and the files.
 
-    `output` is the folder and `here` what relative paths begin at; `options` go to
-    `Predictor.predict`. A frame has id columns, then the column `time`, then values; `write` keeps
-    it by the ending of a name.
+    `output` is the output folder, and relative paths start at `here`; `options` go to
+    `Predictor.predict`. A frame has id columns, then the column `time`, then values; `write` saves
+    it in the format that the file's suffix names.
     """
 
     write: Write
@@ -81,14 +82,14 @@ class Work:
     here: Path = Path()
 
     def draft(self, predict: Callable[..., "pd.DataFrame"], part: Part) -> Draft:
-        """Forecast a file by the method `predict` of a model, and write that beside its place.
+        """Forecast a file with a model's method `predict`, and write to a file beside the target.
 
-        Raises StorageError where that fails.
+        Raises StorageError if writing fails.
         """
         said: list[str] = []
 
         def say(text: str) -> None:
-            said.append(str(text))  # a plain one, which travels
+            said.append(str(text))  # a plain string can be sent to another process
 
         try:
             frame = predict(
@@ -102,7 +103,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Shared:
-    """What processes elsewhere have in common: the work, the model, and the device to have it."""
+    """What all worker processes share: the work, the model, and the device it runs on."""
 
     work: Work
     bundle: "Bundle"
@@ -110,7 +111,7 @@ class Shared:
 
 
 def draft_apart(shared: Shared, part: Part) -> Draft | ForecasterError:
-    """`Work.draft` by a process that lives for it; what it raises as a value."""
+    """Run `Work.draft` in a worker process; return errors instead of raising them."""
     from forecaster.predict import Predictor
 
     try:
@@ -124,12 +125,12 @@ def draft_apart(shared: Shared, part: Part) -> Draft | ForecasterError:
 
 
 _models: dict[str, "Predictor"] = {}
-"""What this process has built, once, by its digest."""
+"""The models that this process has built, by the digest of their bundle."""
 
 
 @dataclass(frozen=True)
 class Done:
-    """How many files were written now, and before; and how many rows now."""
+    """How many files were written now, how many were kept, and how many rows were written now."""
 
     written: int
     kept: int
@@ -137,10 +138,10 @@ class Done:
 
 
 def parts(wanted: str, output: Path) -> list[Part]:
-    """The files that a folder holds or a pattern names, in the order of their names.
+    """The files in a folder or matching a pattern, sorted by name.
 
-    What lies in the folder `output` is what was forecast before, and not among them.
-    Raises UnavailableError where there are none, UsageError where two would be written to one name.
+    Files in the folder `output` are earlier forecasts and are left out.
+    Raises UnavailableError if there are none, UsageError if two would be written to one name.
     """
     root = Path(wanted)
     pattern = str(root / "**" / "*") if root.is_dir() else wanted
@@ -150,7 +151,7 @@ def parts(wanted: str, output: Path) -> list[Part]:
     files = [each for each in files if each.is_file() and each.name.endswith(TABLES)]
     files = [each for each in files if output.resolve() not in each.resolve().parents]
     if not files:
-        raise UnavailableError(f"no file of rows ({', '.join(TABLES)}) is named by {wanted}")
+        raise UnavailableError(f"{wanted} matches no data file ({', '.join(TABLES)})")
     found: dict[str, Part] = {}
     for file in files:
         inside = file.relative_to(root) if file.is_relative_to(root) else Path(file.name)
@@ -165,7 +166,7 @@ def parts(wanted: str, output: Path) -> list[Part]:
 
 
 def _literal(pattern: Path) -> Iterator[str]:
-    """The folders of a pattern before the first that is not a name."""
+    """The folders of a pattern before its first wildcard."""
     for each in pattern.parts[:-1]:
         if glob.has_magic(each):
             return
@@ -173,7 +174,7 @@ def _literal(pattern: Path) -> Iterator[str]:
 
 
 def _name(file: Path) -> str:
-    """That of the output: as the input, Parquet for Parquet and Arrow, else CSV."""
+    """The name of the output: that of the input, with Parquet for Parquet and Arrow, else CSV."""
     ending = next(
         each for each in sorted(TABLES, key=len, reverse=True) if str(file).endswith(each)
     )
@@ -191,11 +192,11 @@ def forecast_all(
 ) -> Done:
     """Write the forecasts of each file into the folder `output`.
 
-    `each` drafts those that are not there; this process alone puts drafts into their place, once no
-    other file has one of their series. `request` is what decides the forecasts but for the files.
-    A file that cannot be forecast is told, and the others are forecast; in the end DataError names
-    how many. Raises UsageError where the folder holds the forecasts of another request,
-    StorageError where nothing can be written.
+    `each` drafts the missing ones; only this process moves drafts to their targets, after checking
+    that no other file has one of their series. `request` holds all that decides the forecasts
+    except the files. A file that cannot be forecast is reported and the others are forecast; at the
+    end, DataError gives their number. Raises UsageError if the folder holds the forecasts of
+    another request, StorageError if nothing can be written.
     """
     done = _open(output, request)
     owners: dict[tuple[str, ...], str] = {}
@@ -228,7 +229,7 @@ def forecast_all(
                 refuse(part, f"{part.source}: its process {draft}")
                 continue
             for text in draft.said:
-                if text not in told:  # what is said of the model, once
+                if text not in told:  # sentences about the model appear once
                     told.add(text)
                     say(f"{part.source}: {text}")
             if draft.refused:
@@ -246,14 +247,14 @@ def forecast_all(
     if failed:
         raise DataError(
             f"{len(failed)} of {len(files)} files could not be forecast, the first is "
-            f"{failed[0]}; the others are in {output}. Mend the files and give the same command "
-            "again: what is written is kept."
+            f"{failed[0]}; the others are in {output}. Correct the files and run the same command "
+            "again: finished forecasts are kept."
         )
     return Done(written, kept, rows)
 
 
 def _named(file: Path, error: ForecasterError) -> str:
-    """What is wrong with a file, with its name."""
+    """The message of an error, with the name of the file."""
     text = str(error)
     return text if str(file) in text else f"{file}: {text}"
 
@@ -271,18 +272,18 @@ def _write(frame: "pd.DataFrame", write: Write, file: Path) -> None:
 
 
 def _place(target: Path) -> None:
-    """Put what lies beside its place there. Raises StorageError."""
+    """Move the temporary file beside `target` to `target`. Raises StorageError."""
     try:
         _beside(target).replace(target)
     except OSError as error:
         raise StorageError(
-            f"{target} could not be written: {error}. Where other machines forecast, the folder "
-            "must be the same one on all of them."
+            f"{target} could not be written: {error}. If other machines forecast, the folder must "
+            "be the same one on all of them."
         ) from error
 
 
 def _series(frame: "pd.DataFrame", time: str) -> list[tuple[str, ...]]:
-    """The ids of its series, as a CSV gives them back; none where it is one without an id."""
+    """The ids of a frame's series, as a CSV file returns them; empty for one series without ids."""
     ids = list(frame.columns[: list(frame.columns).index(time)])
     if not ids:
         return []
@@ -291,21 +292,21 @@ def _series(frame: "pd.DataFrame", time: str) -> list[tuple[str, ...]]:
 
 
 def _claim(series: Sequence[tuple[str, ...]], name: str, owners: dict[tuple[str, ...], str]) -> str:
-    """Note whose series these are; else what is wrong, where another file has one of them."""
+    """Record which file has these series; return what is wrong if another file has one of them."""
     for key in series:
         other = owners.setdefault(key, name)
         if other != name:
             return (
-                f"series '{', '.join(key)}' lies in two files, whose forecasts are {other} and "
-                f"{name}: all rows of a series belong into one file"
+                f"series '{', '.join(key)}' is in two files, whose forecasts are {other} and "
+                f"{name}: put all rows of a series into one file"
             )
     return ""
 
 
 def _open(output: Path, request: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """What the folder holds, by the name of the file: the facts of its input.
+    """The forecasts already in the folder: the facts of each input by the name of its output.
 
-    Makes the folder where there is none.
+    Creates the folder if there is none.
     """
     try:
         output.mkdir(parents=True, exist_ok=True)
@@ -317,7 +318,7 @@ def _open(output: Path, request: Mapping[str, Any]) -> dict[str, dict[str, Any]]
     for line in lines:
         try:
             found.append(json.loads(line))
-        except ValueError:  # the line that was being written when the process was killed
+        except ValueError:  # the process was killed while it wrote this line
             continue
     if not found:
         _append(log, dict(request))
@@ -328,14 +329,14 @@ def _open(output: Path, request: Mapping[str, Any]) -> dict[str, dict[str, Any]]
             f"{key}: {found[0].get(key)} there, {request[key]} here" for key in differing
         )
         raise UsageError(
-            f"{output} holds forecasts of another request: {told}. Give another --output, or "
+            f"{output} holds forecasts of another request: {told}. Choose another --output, or "
             "remove the folder."
         )
     return {line["file"]: {key: line[key] for key in ("size", "changed")} for line in found[1:]}
 
 
 def _append(log: Path, line: Mapping[str, Any]) -> None:
-    """A line at the end, on a line of its own even after one that was cut off."""
+    """Append a line, starting a new one even if the last line was cut off."""
     try:
         with log.open("a+b") as file:
             if file.tell():

@@ -1,4 +1,4 @@
-"""What a file holds and what training would make of it, before any training."""
+"""Check a file before training: what it holds and what training would make of it."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,25 +17,25 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SHOWN = 6
-"""Series or columns in the picture."""
+"""Series or columns in the figure."""
 
 POINTS = 1500
-"""Places along the time axis of the picture; what shares one is drawn from least to most."""
+"""Positions along the time axis of the figure; the values at one are drawn from least to most."""
 
 MARKED = {
     "sentinel": "mark of a missing value", "outlier": "outlier", "jump": "jump",
     "stuck": "stuck value", "shift": "shifted level", "empty": "part without values",
 }  # fmt: skip
-"""What the picture marks, in words."""
+"""The legend of what the figure marks."""
 
 
 def report(
     dataset: Dataset, horizon: int, past: int, borders: Borders, oddities: Sequence[Oddity] = ()
 ) -> dict[str, Any]:
-    """Plain JSON about a file that is read: columns and roles, times, gaps, windows, memory.
+    """Plain JSON about a file: columns and roles, times, gaps, windows, memory.
 
-    `borders` are steps of the time grid. The bytes are those of the values as read and of the
-    scaled copies that training makes of them; the model and its batches come on top.
+    `borders` are steps of the time grid. The bytes count the values as read and the scaled copies
+    that training makes of them, not the model and its batches.
     """
     series, counts = dataset.series, dataset.counts
     times = [str(stamp) for stamp in series.times[[0, -1]]]
@@ -108,13 +108,13 @@ def text(found: dict[str, Any]) -> str:
     lines.append(
         f"memory      {sizes['memory']} of values, {sizes['scaled']} of scaled copies"
         + (f", {sizes['mapped']} in a mapped file" if found["bytes"]["mapped"] else "")
-        + "; the libraries take some 600 MiB, the batches come on top"
+        + "; add about 600 MiB for the libraries, and the batches"
     )
     return "\n".join(lines)
 
 
 def _columns(dataset: Dataset) -> dict[str, dict[str, Any]]:
-    """Role by name; of the values how many are missing, and whether they are all one."""
+    """Each column's role; for values also how many are missing, and whether all are equal."""
     times = dataset.reading.time_columns or (dataset.time,)
     columns: dict[str, dict[str, Any]] = {name: {"role": "time"} for name in times}
     columns |= {name: {"role": "id"} for name in dataset.id}
@@ -136,20 +136,20 @@ def _columns(dataset: Dataset) -> dict[str, dict[str, Any]]:
 
 
 def advice(found: dict[str, Any]) -> str:
-    """What to do about parts without a window; "" where there are none."""
+    """What to do about parts without a window; "" if every part has one."""
     empty = [part for part, facts in found["parts"].items() if not facts["windows"]]
     if not empty:
         return ""
     by_series = ", --split series" * (found["series"]["count"] > 1 and found["split"] == "calendar")
     return (
         f"{found['source']}: no window of {found['look_back']} + {found['horizon']} steps fits "
-        f"into {' and '.join(empty)}; what helps: a shorter --horizon or --lookback{by_series}, or "
-        "more rows."
+        f"into {' and '.join(empty)}; use a shorter --horizon or --lookback{by_series}, or more "
+        "rows."
     )
 
 
 def _bytes(dataset: Dataset, borders: Borders) -> dict[str, int]:
-    """Of the values as read, those in a mapped file apart, and of the scaled copies in 32 bits."""
+    """Bytes of the values as read, in memory and in a mapped file, and of the 32-bit copies."""
     series = dataset.series
     arrays = [series.values, *([] if series.known is None else [series.known])]
     size = sum(array.nbytes for array in arrays)
@@ -165,8 +165,8 @@ def _bytes(dataset: Dataset, borders: Borders) -> dict[str, int]:
 
 
 class _Curve(NamedTuple):
-    """A column, of one series of a panel perhaps: the rows [first, last) of the table, the steps of
-    the grid from `place` on, and the steps at which training and validation end."""
+    """A column, possibly of one series of a panel: the rows [first, last) of the table, which lie
+    on the grid from step `place` on, and the steps at which training and validation end."""
 
     name: str
     column: int
@@ -177,10 +177,10 @@ class _Curve(NamedTuple):
 
 
 def figure(dataset: Dataset, borders: Borders, oddities: Sequence[Oddity] = ()) -> "Figure":
-    """The series over time, with the borders of the parts and what stands out.
+    """A figure of the series over time, with the borders of the parts and the oddities.
 
-    Some targets, or some series of a panel: those that stand out first. Values that stand out are
-    not joined with the others, and lie at the edge where they are far.
+    It shows some targets, or some series of a panel, starting with those that have oddities. Odd
+    values are not joined to the others; those far away are drawn at the edge.
     """
     from matplotlib.figure import Figure
 
@@ -229,7 +229,7 @@ def figure(dataset: Dataset, borders: Borders, oddities: Sequence[Oddity] = ()) 
 
 
 def _draw(axis: Any, series: Series, curve: _Curve, oddities: Sequence[Oddity]) -> dict[str, Any]:
-    """One curve with what stands out in it; what was marked, by kind."""
+    """Draw one curve with its oddities; return the marks by kind."""
     values = np.array(series.values[curve.first : curve.last, curve.column], dtype=np.float64)
     spans = {
         oddity.kind: [
@@ -274,7 +274,7 @@ def _draw(axis: Any, series: Series, curve: _Curve, oddities: Sequence[Oddity]) 
 
 
 def _spread(count: int, first: Sequence[int] = ()) -> list[int]:
-    """At most SHOWN places of so many: `first`, then others evenly spread."""
+    """At most SHOWN of `count` positions: `first`, then others evenly spread."""
     others = np.linspace(0, count - 1, min(count, SHOWN)).astype(int).tolist()
     return sorted([*dict.fromkeys([*first, *others])][: min(count, SHOWN)])
 
@@ -282,7 +282,7 @@ def _spread(count: int, first: Sequence[int] = ()) -> list[int]:
 def _envelope(
     values: NDArray[np.float64],
 ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
-    """At most POINTS places along the values (N,), and the least and the most around each."""
+    """At most POINTS positions along the values (N,), and the least and greatest value at each."""
     width = -(-len(values) // POINTS)
     places = np.arange(len(values))
     bins = pd.Series(values).groupby(places // width)

@@ -25,12 +25,11 @@ if TYPE_CHECKING:
     from forecaster.datasets.reading import Policy
 
 NUMBERS, SERIES = 200_000, 64
-"""What one request holds at most (unless one series alone is longer): some MB, and as many series
-as a service runs together by default."""
+"""The limits of one request (unless a single series is longer): some MB, and as many series as a
+service runs together by default."""
 
 LOST = {500: "1", 502: "1", 503: "1"}
-"""The seconds after which to ask again what stands before the service and has lost it, by what it
-answers."""
+"""Seconds to wait before a second request when a proxy has lost the service, by its status."""
 _KINDS: dict[int, type[ForecasterError]] = {
     **dict.fromkeys((400, 413, 415, 422), DataError),
     **dict.fromkeys((401, 403), UsageError),
@@ -39,7 +38,7 @@ _KINDS: dict[int, type[ForecasterError]] = {
 
 
 class Client:
-    """The service at `url`; `timeout` bounds each request, and the wait before a second one, in
+    """The service at `url`; `timeout` limits each request, and the wait before a second one, in
     seconds."""
 
     def __init__(self, url: str, api_key: str | None = None, *, timeout: float = 60.0) -> None:
@@ -50,7 +49,7 @@ class Client:
         self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
 
     def models(self) -> list[dict[str, Any]]:
-        """What GET /models tells of each model, the default one first.
+        """What GET /models returns for each model, the default one first.
 
         Raises UnavailableError when the service does not answer, UsageError when it refuses the
         key.
@@ -59,7 +58,7 @@ class Client:
         return models
 
     def model(self, name: str | None = None) -> dict[str, Any]:
-        """The card of one model, by default the first. Raises UnavailableError without it."""
+        """The card of one model, by default the first. Raises UnavailableError if there is none."""
         models = self.models()
         if not models:
             self._ask("GET", "/readyz")  # 503 with the reason
@@ -67,7 +66,7 @@ class Client:
             if name in (None, *model_names(card["name"], card["alias"], card["version"])):
                 return card
         known = ", ".join(card["name"] for card in models)
-        raise UnavailableError(f"{self.url}: no such model here as {name}; there is {known}")
+        raise UnavailableError(f"{self.url}: there is no model {name}; there is {known}")
 
     def predict(
         self,
@@ -82,18 +81,18 @@ class Client:
         where: str = "the history",
         say: Callable[[str], None] = lambda _: None,
     ) -> frames.Frame:
-        """What `Forecaster.predict` answers to the same arguments, computed by the service.
+        """The result of `Forecaster.predict` for the same arguments, computed by the service.
 
-        `model` is a name, by default that of the first. A large panel goes in several requests.
-        Raises DataError for what does not fit, UsageError for a horizon or levels that the model
-        does not have, UnavailableError when there is no answer; in the service's words where it was
-        the one to find out.
+        `model` is a name, by default that of the first. A large panel is sent in several requests.
+        Raises DataError for data that do not fit, UsageError for a horizon or levels that the model
+        does not have, UnavailableError when there is no answer; errors found by the service keep
+        its words.
         """
         levels = sorted(set(levels))
         if not all(0 < level < 1 for level in levels):
             raise UsageError(f"quantile levels lie between 0 and 1, got {list(levels)}")
         card = self.model(model)
-        if "needs" not in card:  # nor do its answers have all notices
+        if "needs" not in card:  # its answers lack some notices, too
             raise UnavailableError(
                 f"{self.url}: the service is of an older release than this client: update it, or "
                 "use the client of its release"
@@ -145,9 +144,9 @@ class Client:
     def _ask(self, method: str, path: str, **options: Any) -> Any:
         """The JSON of the answer.
 
-        Tried once more, as asking changes nothing: a 429 or 503 that says when to come again, and a
-        500, 502 or 503 that is not JSON, and so no answer of the service, but of a proxy that has
-        lost it; and a connection that breaks, as where a process of several is gone.
+        A request changes nothing, so it is repeated once: after a 429 or 503 that states when to
+        retry; after a 500, 502 or 503 that is not JSON, which comes from a proxy that has lost the
+        service; and after a broken connection, as when one of several processes has ended.
         """
         answer = self._send(method, path, **options)
         wait = answer.headers.get("Retry-After", "") if answer.status_code in (429, 503) else ""
@@ -165,8 +164,8 @@ class Client:
         detail = body.get("detail") if isinstance(body, dict) else None
         if not isinstance(detail, str) or (path, answer.status_code) == ("/models", 404):
             raise UnavailableError(
-                f"{self.url}{path} answers {answer.status_code} {answer.reason}, and not as "
-                "`forecaster serve` does: is this its URL?"
+                f"{self.url}{path} answers {answer.status_code} {answer.reason}, which is not an "
+                "answer of `forecaster serve`: is this its URL?"
             )
         kind = _KINDS.get(answer.status_code, ForecasterError)
         if any("parameters" in flaw["loc"] for flaw in body.get("errors", ())):
@@ -200,7 +199,7 @@ class Client:
 
 
 def _form(card: dict[str, Any]) -> frames.Form:
-    """The histories that a model wants. Raises UsageError for a panel that is too wide."""
+    """The form of a model's histories. Raises UsageError for a panel that is too wide."""
     from forecaster.datasets.reading import Reading
 
     if card["wide"] and card["items"] > len(card["item_names"]):
@@ -217,7 +216,7 @@ def _form(card: dict[str, Any]) -> frames.Form:
 def _portions(
     histories: frames.Histories, card: dict[str, Any], known: Sequence[str]
 ) -> Iterator[list[dict[str, Any]]]:
-    """The series as /predict takes them, some at a time; `known` are the columns known ahead."""
+    """The series as /predict takes them, in portions; `known` are the columns known ahead."""
     count, past, width = histories.values.shape
     numbers = past * width + (past + card["horizon"]) * len(known)
     together = max(1, min(SERIES, NUMBERS // numbers))
@@ -229,7 +228,7 @@ def _portions(
 def _series(
     histories: frames.Histories, number: int, card: dict[str, Any], known: Sequence[str]
 ) -> dict[str, Any]:
-    """One series in the words of the interface."""
+    """One series as the interface spells it."""
     name, rows = histories.items[number], histories.rows[number]
     values = histories.values[number, -rows:]
     missing = card["look_back"] - rows
@@ -261,14 +260,14 @@ def _later(start: "pd.Timestamp", steps: int, freq: str) -> "pd.Timestamp":
 
 
 def _attribute(value: Any, words: list[str] | None) -> float | str:
-    """A static attribute; where the model knows words, 7.0 stands for the word 7 of a file."""
+    """A static attribute; if the model knows it as words, 7.0 stands for the word 7 of a file."""
     if isinstance(value, str):
         return value
     return f"{float(value):g}" if words else float(value)
 
 
 def _broke(error: requests.RequestException) -> bool:
-    """Whether there was a connection, and it was lost before all of the answer was here."""
+    """Whether a connection was lost before the whole answer had arrived."""
     cause = error.args[0] if error.args else None
     last = cause.args[-1] if isinstance(cause, Exception) and cause.args else None
     return isinstance(last, ConnectionError | HTTPException)

@@ -1,9 +1,9 @@
-"""Work on a Ray cluster, shared out as `workers.each` shares it among processes here.
+"""Work on a Ray cluster, distributed as `workers.each` distributes it among local processes.
 
-Ray (Moritz et al., OSDI 2018) is asked for nothing but its tasks. Every machine of the cluster
-needs this package; none needs the folders of the one that asks. Whoever reaches the ports of a
-cluster runs code on it: a local one listens on loopback alone, and docs/scale.md tells how to guard
-another.
+Only the tasks of Ray (Moritz et al., OSDI 2018) are used. Every machine of the cluster needs this
+package; none needs the folders of the machine that submits the work. Whoever can reach the ports of
+a cluster can run code on it: a local one listens on loopback only, and docs/scale.md describes how
+to protect another.
 """
 
 import os
@@ -21,9 +21,9 @@ from forecaster.workers import FailedError
 
 Item = TypeVar("Item")
 LOCAL = "local"
-"""The address that starts a cluster on this machine, for as long as it is needed."""
+"""The address for a temporary cluster on this machine."""
 SECONDS = 5.0
-"""In which a cluster must answer."""
+"""The time in which a cluster must answer."""
 
 
 def each(
@@ -34,12 +34,12 @@ def each(
     processes: int,
     gpus: float = 0.0,
 ) -> Iterator[tuple[Item, Any]]:
-    """(item, work(shared, item)) as they finish, or (item, FailedError) where it failed.
+    """Yield (item, work(shared, item)) as tasks finish, or (item, FailedError) for a failed one.
 
-    `shared` is sent once to each machine. A task takes one processor and so much of a GPU; one
-    whose machine or process is lost, such as for want of memory, is tried once more. `address` is
-    that of a cluster as Ray takes it, or LOCAL, which runs `processes` at a time. Raises
-    UnavailableError where it cannot be reached.
+    `shared` is sent once to each machine. A task takes one processor and the given share of a GPU;
+    a task whose machine or process is lost, for example for lack of memory, is tried once more.
+    `address` is that of a cluster as Ray takes it, or LOCAL, which runs `processes` at a time.
+    Raises UnavailableError if the cluster cannot be reached.
     """
     with joined(address, processes, gpus) as ray:
         known = ray.put(shared)
@@ -59,13 +59,13 @@ def each(
 
 @contextmanager
 def joined(address: str, processes: int, gpus: float) -> Iterator[Any]:
-    """Ray, connected to a cluster; left when the work ends, however it ends.
+    """Ray, connected to a cluster, and disconnected however the work ends.
 
-    `address` and `processes` as `each` has them. Raises UnavailableError.
+    `address` and `processes` are as in `each`. Raises UnavailableError.
     """
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # calls nobody
-    os.environ.setdefault("RAY_task_oom_retries", "1")  # else what is too large runs for ever
-    if address == LOCAL:  # else Ray listens on all addresses; it reads this as it is imported
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # sends no statistics
+    os.environ.setdefault("RAY_task_oom_retries", "1")  # else a huge task is retried for ever
+    if address == LOCAL:  # read when Ray is imported; without it Ray listens on all addresses
         os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
     with needed("--ray"):
         import ray
@@ -74,19 +74,19 @@ def joined(address: str, processes: int, gpus: float) -> Iterator[Any]:
     try:
         _reach(address)
         if address == LOCAL:
-            # all that is on this machine, unless told: in a container that is more than it may use
+            # by default Ray counts the whole machine; a container may use less
             ray.init(
                 num_cpus=processes, num_gpus=None if gpus else 0, include_dashboard=False, **quiet
             )  # fmt: skip
         else:
             ray.init(address=address, **quiet)
-    except Exception as error:  # Ray raises that very class where a machine is slow to start it
-        hint = "" if address == LOCAL else " (one with tokens wants RAY_AUTH_MODE=token here, too)"
+    except Exception as error:  # Ray raises plain Exception on a machine that starts it slowly
+        hint = "" if address == LOCAL else " (with tokens, set RAY_AUTH_MODE=token here, too)"
         raise UnavailableError(
             f"no Ray cluster can be used at {address}: {str(error).splitlines()[0]}{hint}"
         ) from error
     if threading.current_thread() is threading.main_thread():
-        for number, handler in heeded.items():  # Ray has put its own in their place
+        for number, handler in heeded.items():  # Ray has replaced them
             signal.signal(number, handler)
     try:
         yield ray
@@ -95,7 +95,7 @@ def joined(address: str, processes: int, gpus: float) -> Iterator[Any]:
 
 
 def _reach(address: str) -> None:
-    """Raises OSError where nobody listens at HOST:PORT, for which Ray would wait for minutes."""
+    """Raise OSError if nobody listens at HOST:PORT; Ray itself would wait for minutes."""
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if colon and port.isdecimal():
         socket.create_connection((host, int(port)), timeout=SECONDS).close()

@@ -1,14 +1,15 @@
-"""One frozen RunConfig: what a run is, from data to tracking.
+"""One frozen RunConfig: all settings of a run, from data to tracking.
 
     field defaults < a file's base < the file < environment FORECASTER_* < --set a.b=c < named flags
 
-A file may name another as its `base`, and that one its own; it then says what differs. The
-environment speaks of values inside a section with two underscores,
-FORECASTER_TRAIN__EPOCHS=3, and of FORECASTER_SEED and FORECASTER_DEVICE. `model` and `attn` are
-a name with the options of that class's constructor beside it; naming another class drops the
-options that lower layers gave to the old one.
+A file may name another as its `base`, which may have a base itself; the file then holds only what
+differs. Environment variables name a value inside a section with two underscores,
+FORECASTER_TRAIN__EPOCHS=3; FORECASTER_SEED and FORECASTER_DEVICE belong to no section. `model` and
+`attn` are a name with the options of that class's constructor beside it; naming another class drops
+the options that lower layers gave to the old one.
 
-All that needs no class is checked before torch is imported, so that a wrong name is told at once.
+Everything that needs no class is checked before torch is imported, so that a wrong name is reported
+at once.
 """
 
 import os
@@ -47,7 +48,8 @@ Positive = Annotated[int, Field(ge=1)]
 Rate = Annotated[float, Field(gt=0)]
 
 LARGEST, LARGEST_FLOAT, MOST_LAYERS = 2**32, 3e38, 1000
-"""Of whole numbers, of others and of layers: what no machine could do is a slip."""
+"""Upper limits of whole numbers, of other numbers and of layers: anything larger is a typing error,
+as no machine could compute it."""
 NAMED = ("model", "attn", "attn.decoder", "attn.cross")
 ROLES = ("decoder", "cross")
 ENVIRONMENT = re.compile(r"FORECASTER_(?:(?:[A-Z0-9]+__)+[A-Z0-9_]+|SEED|DEVICE)")
@@ -65,7 +67,7 @@ class Section(BaseModel):
 
 
 class _RuleError(ValueError):
-    """A rule across values; `places` are their dotted names."""
+    """A violated rule that spans values; `places` are their dotted names."""
 
     def __init__(self, sentence: str, *places: str) -> None:
         super().__init__(sentence)
@@ -75,23 +77,23 @@ class _RuleError(ValueError):
 _OF_FILES = (
     "time", "stamps", "decimal", "separator", "id", "panel", "freq", "seasons", "static", "split",
 )  # fmt: skip
-"""What says how to read your file, and is known of a card."""
+"""Values that describe how to read a file; a data card has its own."""
 
 
 class DataConfig(Section):
     name: str = "ETTh1"
     """A data card, see `forecaster data`; or a file, a folder or a pattern."""
     otherwise: str | None = None
-    """The card that takes its place when `name` is a default and cannot be had."""
+    """The card to use instead when `name` is a default and is not available."""
     path: Annotated[Path | None, Field(strict=False)] = None
     """A file to read instead of looking for the card's."""
     features: Features | None = None
     """M: all columns to all; S: the targets alone; MS: all columns to the targets. By default M; or
-    MS when a target is named, and S where nothing else is to be read of a file."""
+    MS when a target is named, and S when nothing else is read from a file."""
     target: str | None = None
-    """The columns that S and MS predict, with commas; by default the card's."""
+    """The columns that S and MS predict, separated by commas; by default the card's."""
     past_covariates: list[str] = []
-    """Columns that are read but not predicted; by default all others of a card, none of a file."""
+    """Columns that are read but not predicted; by default all others of a card, none in a file."""
     future_covariates: list[str] = []
     """Columns that are known ahead: a forecast has to be given their values."""
     static: list[str] = []
@@ -99,25 +101,25 @@ class DataConfig(Section):
     holidays: str | None = None
     """A region whose public holidays the calendar knows: DE, or AU-VIC."""
     time: str | None = None
-    """The time column of a file, or several with commas (Date,Hour); by default found."""
+    """The time column of a file, or several with commas (Date,Hour); by default detected."""
     stamps: Order | None = None
-    """What comes first in stamps such as 01/02/2020; by default found, where the file tells."""
+    """What comes first in stamps such as 01/02/2020; by default detected, if the file shows it."""
     decimal: Decimal | None = None
-    """The decimal sign of a text, as in 1.5 or 1,5; by default found, where the text tells."""
+    """The decimal sign of a text, as in 1.5 or 1,5; by default detected, if the text shows it."""
     separator: Separator | None = None
-    """What is between the fields of a text; by default found."""
+    """What separates the fields of a text file; by default detected."""
     id: str | None = None
-    """The columns of a file that name the series of each row, with commas; by default found."""
+    """The series id columns of a file, separated by commas; by default detected."""
     panel: bool | None = None
     """Take each column of a wide file as a series of its own."""
     freq: str | None = None
-    """The time step of a file; by default found."""
+    """The time step of a file; by default detected."""
     seasons: list[Positive] = []
-    """Steps of the cycles of a file, the main one first; by default found."""
+    """Lengths of a file's cycles in steps, the main one first; by default detected."""
     missing: list[str | int | float] = []
     """Marks that stand for a missing value, besides empty cells and usual ones such as NA."""
     split: Split | None = None
-    """Cut a panel at one date, or each series by its own length; by default at one date where that
+    """Cut a panel at one date, or each series by its own length; by default at one date if that
     leaves no part empty."""
     policy: Policy = "error"
     """What to do about a file's gaps, repeated and unsorted stamps (docs/data.md)."""
@@ -129,7 +131,7 @@ class DataConfig(Section):
 
     @property
     def label(self) -> str:
-        """What people call the data: the card's name, or the file's without its folder."""
+        """A short name of the data: the card's name, or the file's without its folder."""
         if not self.is_file:
             return self.name
         path = Path(self.name)
@@ -150,8 +152,8 @@ class DataConfig(Section):
             for name in _OF_FILES:
                 if getattr(self, name):
                     raise _RuleError(
-                        f"data.{name} says how to read a file of your own, but data.name="
-                        f"{self.name} is a data card, which knows it",
+                        f"data.{name} describes how to read a file of your own, but data.name="
+                        f"{self.name} is a data card, which already states it",
                         f"data.{name}",
                     )
         elif self.path is not None:
@@ -178,12 +180,12 @@ class WindowConfig(Section):
     past: int | str = 96
     """Look-back P: steps, "21 cycles" of the data's main season, or auto, a length that fits."""
     start: Positive | None = None
-    """Known steps that open the Informer's decoder; by default half the look-back."""
+    """Known steps at the start of the Informer's decoder input; by default half the look-back."""
     horizon: Positive = 96
     """Forecast steps T."""
 
     def lengths(self) -> tuple[int, int, int]:
-        """(past, start, horizon) in steps. Raises ValueError before the data resolved them."""
+        """(past, start, horizon) in steps. Raises ValueError if the data have not resolved them."""
         if isinstance(self.past, str) or self.start is None:
             raise ValueError(f"window.past={self.past}, window.start={self.start} are unresolved")
         return self.past, self.start, self.horizon
@@ -253,7 +255,7 @@ def _choose(value: Any, kind: Literal["attention", "model"]) -> Any:
 
 
 def _tuples(value: Any) -> Any:
-    """YAML and JSON have lists where constructors take tuples."""
+    """Convert the lists of YAML and JSON to the tuples that constructors take."""
     return tuple(_tuples(item) for item in value) if isinstance(value, list) else value
 
 
@@ -302,55 +304,57 @@ class AttnConfig(AttentionOption):
 
 class TrainConfig(Section):
     epochs: Positive = 6
-    """At most so many passes over the training windows."""
+    """The largest number of passes over the training windows."""
     updates: Positive | None = None
-    """So many optimiser steps may be made in any case, however few `epochs` would make; checks are
-    then a fiftieth of them apart, or more. Off where a later layer names `epochs` alone."""
+    """Training may always make this many optimiser steps, even if `epochs` would make fewer; checks
+    are then at least a fiftieth of them apart. Off if a later layer names `epochs` alone."""
     time_limit: Rate | None = None
-    """End training at the first check after so many seconds."""
+    """End training at the first check after this many seconds."""
     batch: Positive = 32
-    """Windows in a step."""
+    """Windows per optimiser step."""
     stride: Positive = 1
     """Use every n-th training window in an epoch; the offset is drawn anew each epoch."""
     windows: Positive | None = None
-    """Use at most so many in an epoch, of equal runs of windows one each, drawn anew each epoch."""
+    """Use at most this many per epoch: one from each of as many equal runs of windows, drawn anew
+    each epoch."""
     optimiser: Literal["adam", "adamw"] = "adam"
     lr: Rate = 1e-4
     lr_of: dict[str, Rate] = {}
     """Other learning rates, without weight decay, for parameters whose name begins with the key.
-    They belong to a model: naming another one drops them, as it drops the options of the first."""
+    They belong to a model: naming another model drops them, as it drops the first one's options."""
     few_steps: Positive | None = None
-    """Where an epoch has fewer optimiser steps than this, the rates of `lr_of` are multiplied by
-    their ratio, few_steps / steps: they are meant for many windows."""
+    """If an epoch has fewer optimiser steps than this, the rates of `lr_of` are multiplied by the
+    ratio few_steps / steps; the rates are meant for many windows."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     schedule: Literal["constant", "halve", "type1", "cosine"] = "halve"
     """halve: the rate halves every epoch; type1: from the third epoch on (Informer's code);
-    cosine: it falls along half a cosine to nothing after the last epoch."""
+    cosine: it falls along half a cosine to zero after the last epoch."""
     clip: Rate | None = None
-    """Largest norm of the gradient."""
+    """The largest norm of the gradient."""
     loss: Literal["mse", "mae", "huber", "pinball"] = "mse"
     """pinball: the mean over the levels of `intervals`; the forecast is then the median."""
     checks: Positive = 1
     """Validations in an epoch: one after every steps // checks steps."""
     patience: Positive = 3
-    """Stop after so many validations without a gain."""
+    """Stop after this many validations without a gain."""
     tolerance: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """Keep the earliest weights whose validation is at most this share worse than the best."""
+    """Keep the earliest weights whose validation error is at most this share above the best."""
     validation_stride: Positive = 1
     """Validate on every n-th window while training; the final figures use every one."""
     validation_windows: Positive | None = None
-    """Validate on at most so many while training, of equal runs of windows always the same one."""
+    """Validate on at most this many while training: one from each of as many equal runs of windows,
+    always the same."""
     precision: Literal["auto", "32", "bf16"] = "auto"
-    """auto: bf16 on CUDA where matrix products are measured to be faster in it, 32 bits elsewhere;
-    bf16: it in any case. Evaluation is always in 32 bits."""
+    """auto: bf16 on CUDA if matrix products are measured to be faster in it, else 32 bits; bf16:
+    always bf16. Evaluation is always in 32 bits."""
     accumulate: Positive = 1
-    """Take the windows of a step in so many parts, one after another: less memory, the same mean
-    gradient."""
+    """Split the windows of a step into this many parts, taken one after another: less memory, the
+    same mean gradient."""
     checkpointing: bool = False
-    """Keep the input of each layer alone and compute it once more for its gradient: less memory,
-    the same gradient, another forward pass."""
+    """Keep only the input of each layer and recompute the layer for its gradient: less memory, the
+    same gradient, one more forward pass."""
     checkpoint_minutes: Rate = 1.0
-    """From one checkpoint to the next, at most; the start of an epoch is one, too."""
+    """The longest time between checkpoints; the start of an epoch is a checkpoint, too."""
     refit: bool = False
     """After the honest evaluation, train once more on all rows and keep those weights."""
 
@@ -359,11 +363,11 @@ class IntervalsConfig(Section):
     levels: Annotated[list[Annotated[float, Field(gt=0, lt=1)]], Field(min_length=1)] = [
         0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975,
     ]  # fmt: skip
-    """Levels of the quantiles, rising; a forecast can be asked for those between them."""
+    """Levels of the quantiles, rising; forecasts can have any level between them."""
     calibrate: bool = True
-    """The first half of the validation rows stops training, the second half calibrates."""
+    """Use the first half of the validation rows to stop training, the second half to calibrate."""
     online: bool = False
-    """Also judge intervals that follow the errors seen so far, as a column of their own."""
+    """Also judge intervals that follow the errors seen so far, in a separate column."""
 
     @field_validator("levels")
     @classmethod
@@ -382,15 +386,15 @@ class TrackConfig(Section):
     """MLflow's address; by default $MLFLOW_TRACKING_URI, else sqlite:///mlflow.db."""
     experiment: str = "forecaster"
     system_metrics: bool = False
-    """Look at processor, memory and disk of the machine every few seconds."""
+    """Record the processor, memory and disk of the machine every few seconds."""
     wait_seconds: float = Field(60.0, ge=0)
-    """How long the end of a run waits for a server where nobody listens yet."""
+    """How long a run waits at its end for a server that does not listen yet."""
     register_model: bool = True
     """Register the model and let it challenge the champion (docs/serving.md)."""
 
 
 class _Values(Section):
-    """The values of a run, its classes unchecked: they are known to torch alone."""
+    """The values of a run, with its classes unchecked: checking them needs torch."""
 
     data: DataConfig = DataConfig()
     window: WindowConfig = WindowConfig()
@@ -416,7 +420,7 @@ class _Values(Section):
             )
         if self.intervals.online and not self.intervals.calibrate:
             raise _RuleError(
-                "intervals.online=true starts at calibrated intervals, but intervals.calibrate is "
+                "intervals.online=true needs calibrated intervals, but intervals.calibrate is "
                 "false",
                 "intervals.online",
                 "intervals.calibrate",
@@ -428,7 +432,7 @@ V = TypeVar("V", bound=_Values)
 
 
 class _Asked(_Values):
-    """The values that somebody asks for here and now: what they name must be there."""
+    """Values requested for a new run: what they name must exist."""
 
     @model_validator(mode="after")
     def _numbers_can_be_meant(self) -> Self:
@@ -461,7 +465,10 @@ class _Asked(_Values):
 
     @model_validator(mode="after")
     def _options_are_known(self) -> Self:
-        """Of our classes, by their source; what others bring, and values, are for the classes."""
+        """Check option names of our own classes by their source.
+
+        The classes themselves check the options of other classes, and all values.
+        """
         attn = self.attn if isinstance(self.attn, dict) else {}
         asked = {"attn": attn, **{f"attn.{role}": attn.get(role) for role in ROLES}}
         for place, choice in {"model": self.model, **asked}.items():
@@ -495,7 +502,7 @@ class RunConfig(_Values):
             kinds = ATTENTIONS.items()
             able = [name for name, kind in kinds if not issubclass(kind, SelfAttention)]
             raise _RuleError(
-                f"{attn.cross.name} relates a series to itself and has no cross form; those that "
+                f"{attn.cross.name} relates a series to itself and has no cross form; these "
                 f"have one: {', '.join(able)}",
                 "attn.cross",
                 "attn.cross.name",
@@ -506,8 +513,8 @@ class RunConfig(_Values):
             for role in ROLES:
                 if getattr(attn, role) is not None and role not in roles:
                     raise _RuleError(
-                        f"attn.{role} is set, but the model '{model.name}' as it is has no {role} "
-                        f"attention to choose; its places are: {', '.join(roles)}",
+                        f"attn.{role} is set, but the model '{model.name}' with these options has "
+                        f"no {role} attention; its places are: {', '.join(roles)}",
                         f"attn.{role}",
                         f"attn.{role}.name",
                         "model.name",
@@ -515,13 +522,13 @@ class RunConfig(_Values):
         return attn
 
     def build_model(self, task: "Task") -> "ForecastModel":
-        """The untrained model. Raises UsageError with the sizes when they do not fit."""
+        """The untrained model. Raises UsageError naming the sizes if they do not fit."""
         from forecaster.model import SKELETONS, QuantileSpread
 
         skeleton: Any = SKELETONS[self.model.name]
         try:
             model: ForecastModel = skeleton(task, self.attn.plan(), **self.model.options)
-        except (ValueError, RuntimeError) as error:  # torch has both for sizes
+        except (ValueError, RuntimeError) as error:  # torch raises either for wrong sizes
             raise UsageError(f"this configuration cannot be built: {error}") from error
         if self.train.loss == "pinball":
             levels = tuple(self.intervals.levels)
@@ -544,12 +551,12 @@ def load_dict(values: Mapping[str, Any], where: str) -> RunConfig:
 
 @dataclass(frozen=True)
 class Loaded:
-    """A configuration and where each value that is not a default came from."""
+    """A configuration, and the origin of each value that is not a default."""
 
     config: RunConfig
     origins: dict[str, str]
     file: str = field(default="", compare=False)
-    """What the configuration is called: a name in configs/ or a path; "" where nobody knows."""
+    """The name of the configuration in configs/, or its path; "" if unknown."""
 
     def named(self, path: str) -> bool:
         """Whether the user chose this value; False for defaults and for default.yaml."""
@@ -566,12 +573,12 @@ def load(
     more: Mapping[str, Any] | None = None,
     spell: Callable[[str], str] = option,
 ) -> Loaded:
-    """Resolve a configuration; `begun` is told what it is for before torch is imported.
+    """Resolve a configuration; `begun` gets a sentence about it before torch is imported.
 
     `file` is a name in the folder configs or a path; `sets` are "a.b=c"; `flags` maps the keys of
     FLAGS to values, None meaning not given. From Python, `more` are values by dotted names, and
-    `spell` is how messages write a key of FLAGS. Raises UsageError for what the command line or the
-    caller got wrong, ConfigError for files and the environment.
+    `spell` is how messages write a key of FLAGS. Raises UsageError for errors on the command line
+    or by the caller, ConfigError for errors in files and the environment.
     """
     flags = {key: value for key, value in (flags or {}).items() if value is not None}
     environment = os.environ if environment is None else environment
@@ -606,7 +613,7 @@ def load(
 def _assignment(item: str) -> tuple[str, str, Any]:
     key, equals, text = item.partition("=")
     if not equals or not all(key.strip().split(".")):
-        raise UsageError(f"--set wants KEY=VALUE such as window.horizon=96, got '{item}'")
+        raise UsageError(f"--set expects KEY=VALUE such as window.horizon=96, got '{item}'")
     return key.strip(), f"--set {item}", _parse(text, f"--set {item}", UsageError)
 
 
@@ -621,7 +628,7 @@ def _file(file: str | None, data: str | None) -> Path:
 
 
 def find_file(name: str, kind: str, folder: Path, beside: Path = Path()) -> Path:
-    """A YAML file, seen from the folder `beside`, or a name in `folder`. Raises UsageError."""
+    """A YAML file, relative to the folder `beside`, or a name in `folder`. Raises UsageError."""
     for path in (beside / name, folder / f"{name}.yaml"):
         if path.is_file():
             return path
@@ -633,9 +640,9 @@ def find_file(name: str, kind: str, folder: Path, beside: Path = Path()) -> Path
 
 
 def _layers(path: Path, above: tuple[Path, ...] = ()) -> list[list[tuple[str, str, Any]]]:
-    """The values of a file, after those of its base; `above` are the files that led here.
+    """The values of a file, after those of its base; `above` are the files based on this one.
 
-    `otherwise` belongs to the name beside it: a file that names its data takes none from a base.
+    `otherwise` belongs to the name beside it: a file that names its data does not inherit one.
     """
     values = read_yaml(path)
     base = values.pop("base", None)
@@ -652,7 +659,7 @@ def _layers(path: Path, above: tuple[Path, ...] = ()) -> list[list[tuple[str, st
         raise ConfigError(f"{path}: base: {error}") from None
     files = (*above, path)
     if any(found.samefile(file) for file in files):
-        raise ConfigError(f"{path}: base: {base} is itself built on this file")
+        raise ConfigError(f"{path}: base: {base} is itself based on this file")
     lower = _layers(found, files)
     if "data.name" in dict(leaves(values)):
         lower.append([("data.otherwise", str(path), None)])
@@ -660,13 +667,13 @@ def _layers(path: Path, above: tuple[Path, ...] = ()) -> list[list[tuple[str, st
 
 
 class _Loader(yaml.SafeLoader):
-    """Plain YAML: no Python, no key twice, no aliases (ten lines of them can fill the memory)."""
+    """Plain YAML: no Python, no repeated keys, no aliases (ten lines of them can fill memory)."""
 
     depth = 0
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
-            raise self._error("aliases are not taken here")
+            raise self._error("aliases are not allowed here")
         if self.depth > 20:
             raise self._error("it is nested too deeply")
         self.depth += 1
@@ -679,7 +686,7 @@ class _Loader(yaml.SafeLoader):
         for key, _ in node.value:
             name = str(key.value)
             if name in seen:
-                raise self._error(f"the key '{name}' stands there twice", key)
+                raise self._error(f"the key '{name}' appears twice", key)
             seen.add(name)
         return super().construct_mapping(node, deep)
 
@@ -688,7 +695,7 @@ class _Loader(yaml.SafeLoader):
         return yaml.MarkedYAMLError(None, None, sentence, mark)
 
 
-# YAML 1.1 takes 1e-3 for a string, because it has no dot
+# YAML 1.1 reads 1e-3 as a string, because it has no dot
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9]+[eE][-+]?[0-9]+$"), list("-+0123456789")
 )
@@ -707,7 +714,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: not a text in UTF-8: {error}") from None
+        raise ConfigError(f"{path}: not UTF-8 text: {error}") from None
     except OSError as error:
         raise StorageError(f"{path} cannot be read: {error.strerror}") from None
     values = _parse(text, str(path), ConfigError)
@@ -719,13 +726,13 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 CALL = "Forecaster("
-"""How the origin of a value begins that Python gave."""
+"""The beginning of the origin of values given from Python."""
 HABITS = ("checkpoint_minutes",)
-"""Values of train on which no figure depends."""
+"""Values of `train` that influence no figure."""
 
 
 def decisive(values: Mapping[str, Any]) -> dict[str, Any]:
-    """A configuration in plain values, without those on which no figure depends."""
+    """A configuration in plain values, without those that influence no figure."""
     train = {key: value for key, value in values["train"].items() if key not in HABITS}
     return {**values, "train": train}
 
@@ -741,7 +748,7 @@ def leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """Where two plain documents differ, leaf by leaf."""
+    """The differences of two plain documents, leaf by leaf."""
     before, after = dict(leaves(old)), dict(leaves(new))
     return [
         f"{key}: {before.get(key, 'nothing')} there, {after.get(key, 'nothing')} here"
@@ -751,7 +758,7 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
 
 
 def _names_first(layer: Iterable[tuple[str, str, Any]]) -> list[tuple[str, str, Any]]:
-    """The single values of a layer; names lead, since they decide which options there are."""
+    """The single values of a layer, names first, since they decide which options there are."""
     single = [
         (f"{path}.name" if path in NAMED and isinstance(leaf, str) else path, origin, leaf)
         for key, origin, value in layer
@@ -763,9 +770,9 @@ def _names_first(layer: Iterable[tuple[str, str, Any]]) -> list[tuple[str, str, 
 def _limited(
     layer: list[tuple[str, str, Any]], lower: Mapping[str, Any]
 ) -> list[tuple[str, str, Any]]:
-    """The layer; where it names train.epochs alone, without the train.updates of a lower one.
+    """The layer; if it names train.epochs alone, it also drops the train.updates of a lower one.
 
-    Whoever names a limit on epochs means it.
+    A limit on epochs that a user names is meant to hold.
     """
     origins = {key: origin for key, origin, _ in layer}
     if (
@@ -833,7 +840,7 @@ def _validate(
         case _:
             message = problem["msg"][:1].lower() + problem["msg"][1:]
             sentence = f"{path}: {message}, got {_short(problem['input'])}"
-    # blame the value itself, else what lies below it; of several, what came last
+    # blame the value itself, else the values below it; among several, the one set last
     places = getattr(cause, "places", (path, f"{path}.name"))
     blamed = [key for key in origins if key in places]
     blamed = blamed or [key for key in origins if key.startswith(f"{path}.")]

@@ -1,7 +1,7 @@
-"""Which model of a name is served: the rule by which a challenger takes the champion's place.
+"""Which model of a name is served: the rule by which a challenger replaces the champion.
 
-Models are compared by their squared errors on the half of validation that chose nothing, stretch of
-time by stretch (docs/evaluation.md). Nothing here knows where models are kept.
+Models are compared by their squared errors on the half of validation that chose nothing, one
+stretch of time after another (docs/evaluation.md). This module does not know where models are kept.
 """
 
 import json
@@ -13,18 +13,18 @@ from typing import Self
 import numpy as np
 
 LEAST, MOST = 4, 24
-"""Stretches that the windows are cut into: as many as they hold horizons, within these."""
+"""Limits on the number of stretches, which is the number of horizons that the windows span."""
 DEVIATIONS = 2.0
-"""Standard errors by which the mean difference has to lie below zero."""
+"""The number of standard errors by which the mean difference must be below zero."""
 ERRORS, MSE = "calibrating_errors", "calibrating_mse"
 """Tags of a version: its errors by stretch, and their mean."""
 
 
 def stretches(each: np.ndarray, horizon: int, steps: np.ndarray | None = None) -> list[float]:
-    """The mean squared errors of consecutive stretches of windows, of six digits.
+    """The mean squared errors of consecutive stretches of windows, rounded to six digits.
 
-    `each` (n,) are the errors of the windows, nan where one has no value; they begin at `steps`
-    (n,), by default one after the other.
+    `each` (n,) are the errors of the windows, nan where one has no value; the windows start at
+    `steps` (n,), by default one step apart.
     """
     kept = ~np.isnan(each)
     each, steps = each[kept], (np.arange(len(each)) if steps is None else steps)[kept]
@@ -37,7 +37,7 @@ def stretches(each: np.ndarray, horizon: int, steps: np.ndarray | None = None) -
 
 
 TASK = ("data.digest", "borders", "windows")
-"""Tags that have to agree for errors to be comparable."""
+"""Tags that must agree for errors to be comparable."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Entry:
 
     @classmethod
     def of(cls, version: str, tags: Mapping[str, str]) -> Self:
-        """From the tags of a version; without errors where they are not of ours."""
+        """The entry from the tags of a version; without errors if the tags are not ours."""
         try:
             errors = tuple(float(each) for each in json.loads(tags[ERRORS]))
         except (KeyError, TypeError, ValueError):
@@ -70,7 +70,7 @@ def tags_of(errors: Sequence[float], task: Mapping[str, str]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Decision:
-    """Whether a model takes the champion's place, whether it may be promoted by hand, and why."""
+    """Whether a model replaces the champion, whether it may be promoted by hand, and why."""
 
     wins: bool
     open: bool
@@ -78,7 +78,7 @@ class Decision:
 
 
 def decide(own: Entry, champion: Entry | None) -> Decision:
-    """What becomes of a model where that champion is served."""
+    """Decide about a model, given the champion that is served."""
     if not math.isfinite(own.mse):
         return Decision(False, False, f"its MSE on the calibrating half is {own.mse}")
     if champion is None:
@@ -107,7 +107,7 @@ def decide(own: Entry, champion: Entry | None) -> Decision:
 def served(
     champion: Entry | None, challengers: Sequence[Entry]
 ) -> tuple[Entry | None, dict[str, Decision]]:
-    """Who is champion after these have challenged in turn, and what was decided of each."""
+    """The champion after these have challenged in turn, and the decision about each."""
     decisions = {}
     for each in challengers:
         decisions[each.version] = decide(each, champion)

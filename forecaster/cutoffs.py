@@ -1,7 +1,7 @@
-"""Rolling origins: the test split in equal blocks, each judged by what is known before it.
+"""Rolling origins: the test split in equal blocks, each forecast from what is known before it.
 
 A cut-off is the step at which a block begins. The windows whose targets lie in the block are judged
-there, as the test split is; nothing of that step and after chooses, trains or calibrates.
+as the test split is; nothing from that step on chooses, trains or calibrates.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ from forecaster.progress import Say
 from forecaster.schema import Schema
 
 Make = Callable[[Problem], tuple[Sequence[Part], Blend]]
-"""Takes the problem of a cut-off; gives all parts that were tried, and the model."""
+"""Takes the problem of a cut-off; returns all parts that were tried, and the model."""
 COVERED = percent(SHARES[0])
 
 
@@ -55,24 +55,24 @@ class Cutoff(Problem):
 def cut(whole: Problem, count: int, *, anew: bool) -> list[Cutoff]:
     """The problems at `count` cut-offs, the first where the test split begins.
 
-    `anew`: the parts move along, validation as long as it is and training all before it. Else the
-    training steps and those that stop training are those of the whole at every cut-off, and all
-    others before it calibrate. Raises UsageError for more than fit, naming how many do, and for a
-    panel whose series are cut by their own lengths.
+    With `anew` the splits move along: validation keeps its length, and training takes all before
+    it. Otherwise every cut-off has the training steps, and the steps that stop training, of the
+    whole problem; all other steps before the cut-off calibrate. Raises UsageError for more cut-offs
+    than fit, naming how many do, and for a panel whose series are cut by their own lengths.
     """
     borders, horizon = whole.borders, whole.config.window.horizon
     if borders.each:
         raise UsageError(
-            "cut-offs are dates, but each series of this panel is cut by its own length: train "
-            "with --split calendar"
+            "cut-offs are dates, but each series of this panel is cut by its own length; train "
+            "with --split calendar instead"
         )
     if not _fit(whole, count):
         steps = borders.test - borders.validation
         fewer = range(2, min(count, steps // horizon + 1))
         most = max((n for n in fewer if _fit(whole, n)), default=1)
         raise UsageError(
-            f"{count} cut-offs are too many: of the {steps} steps of the test split each takes "
-            f"{steps // count}, which have to hold a window of {horizon} with values; {most} "
+            f"{count} cut-offs are too many: each takes {steps // count} of the {steps} steps of "
+            f"the test split, which must hold a window of {horizon} with values; {most} "
             f"fit: --cutoffs {most}"
         )
     cuts = []
@@ -94,7 +94,7 @@ def _edges(borders: Borders, count: int) -> list[int]:
 
 
 def _fit(whole: Problem, count: int) -> bool:
-    """Whether each of so many blocks holds a window."""
+    """Whether each of `count` blocks holds a window."""
     (past, _, horizon), series = whole.config.window.lengths(), whole.series
     if (whole.borders.test - whole.borders.validation) // count < horizon:
         return False
@@ -110,7 +110,7 @@ def _fit(whole: Problem, count: int) -> bool:
 
 @dataclass(frozen=True)
 class Rolling:
-    """What was found at each cut-off, in words where its intervals come from, and its shares."""
+    """The evaluation at each cut-off, and a description of how its intervals were calibrated."""
 
     cuts: Sequence[Cutoff]
     found: Sequence[Evaluation]
@@ -150,17 +150,18 @@ class Rolling:
         return sum(each.model.mse < each.floors[floor].mse for each in self.found)
 
     def verdict(self) -> str:
-        """In words, and on how many cut-offs it stands."""
+        """The verdict in words, with the number of cut-offs that support it."""
         count, best = len(self.found), self.whole.best_floor
         return (
-            f"{self.whole.verdict()} It stands on {count} cut-off{'s' * (count > 1)}; better in "
+            f"{self.whole.verdict()} Based on {count} cut-off{'s' * (count > 1)}; better in "
             f"{self.better(best)} of them."
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON types; errors are scaled by the training rows of the whole.
+        """The report in plain JSON types; errors are scaled by the training rows of the whole.
 
-        `mean` and `sd` are over cut-offs, whatever windows each has; None where there are none.
+        `mean` and `sd` weigh all cut-offs equally, however many windows each has; None where there
+        are none.
         """
         best, network = self.whole.best_floor, [each.network for each in self.found]
         low, high = self.whole.paired[best]
@@ -214,7 +215,7 @@ def _spreads(scores: Sequence[Score]) -> dict[str, Any]:
 
 
 def _spread(values: Sequence[float | None]) -> dict[str, Any]:
-    """Mean and standard deviation (of a sample) of what is known."""
+    """Mean and sample standard deviation of the values that are not None."""
     known = [value for value in values if value is not None]
     return {
         "mean": float(np.mean(known)) if known else None,
@@ -223,12 +224,12 @@ def _spread(values: Sequence[float | None]) -> dict[str, Any]:
 
 
 def roll(whole: Problem, count: int, make: Make, device: str, say: Say, *, anew: bool) -> Rolling:
-    """Judge what `make` gives at each of `count` cut-offs; raises as `cut` does."""
+    """Judge the model that `make` returns at each of `count` cut-offs; raises as `cut` does."""
     cuts = cut(whole, count, anew=anew)
     found, calibrated = [], []
     for number, at in enumerate(cuts, start=1):
         first, last = at.borders.validation, at.borders.test
-        say(f"cut-off {number} of {count}: steps {first} to {last} from what lies before")
+        say(f"cut-off {number} of {count}: forecasts steps {first} to {last} from those before")
         tried, model = make(at)
         intervals, words = find_intervals(at, model, device)
         found.append(judge(at, model, device, intervals, tried))
@@ -237,7 +238,7 @@ def roll(whole: Problem, count: int, make: Make, device: str, say: Say, *, anew:
 
 
 def rejudge(bundle: Bundle, count: int, make: Make | None, device: str, say: Say) -> Rolling:
-    """Judge a bundle at `count` cut-offs of its data; with `make`, what that gives in its place."""
+    """Judge a bundle at `count` cut-offs of its data, or the models of `make` in its place."""
     whole = reopen(bundle, anew=make is not None)
     if make is not None:
         return roll(whole, count, make, device, say, anew=True)
@@ -247,7 +248,7 @@ def rejudge(bundle: Bundle, count: int, make: Make | None, device: str, say: Say
 
 
 def flat(report: dict[str, Any] | None) -> dict[str, float]:
-    """The figures of a report by the names that they carry in the tracker."""
+    """The figures of a report by their names in the tracker."""
     if report is None:
         return {}
     found = {"count": report["count"], "better_in": report["better_in"]}
@@ -261,7 +262,7 @@ def flat(report: dict[str, Any] | None) -> dict[str, float]:
 
 
 def text(report: dict[str, Any]) -> str:
-    """For the terminal: the cut-offs, mean and spread over them, the verdict."""
+    """The report for the terminal: the cut-offs, mean and spread over them, the verdict."""
     count, each = report["count"], report["each"]
     how = "trained anew at each" if report["anew"] else "one model, calibrated anew at each"
     spans = [[own[end][:16].replace("T", " ") for end in ("first", "last")] for own in each]

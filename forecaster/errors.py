@@ -1,21 +1,21 @@
 """What can go wrong, in one tree; every error carries the exit status of the command.
 
-ForecasterError          70  a defect of ours, or a step that could not be finished
+ForecasterError          70  a defect in this package, or a step that could not be finished
 ├── UsageError            2  the command line asks for something that does not exist
-├── ConfigError          78  a configuration file or environment variable does
+├── ConfigError          78  a configuration file or an environment variable does so
 ├── DataError            65  the data (or a bundle's bytes) cannot be used as they are
 │   └── BundleError      65  a bundle is damaged, incomplete or of another kind
-├── UnavailableError     69  a data set, model or server that was named cannot be had
+├── UnavailableError     69  a named data set, model or server is not available
 ├── StorageError         74  a file could not be written or read
-├── DivergedError        78  training met a loss that is not finite: with another rate it may not
-└── DeviceLostError      70  nothing works on the GPU any more
+├── DivergedError        78  training met a loss that is not finite; another rate may avoid it
+└── DeviceLostError      70  the GPU no longer works in this process
 
 Stopped                 130  interrupted (Ctrl-C), or 143: terminated (SIGTERM)
 """
 
 
 class ForecasterError(Exception):
-    """Base of all errors that a user may meet: expected, got, where and what to do."""
+    """Base of all errors for users: what was expected, what was got, where, and what to do."""
 
     exit_code = 70
 
@@ -53,13 +53,13 @@ class DivergedError(ForecasterError):
 
 
 class DeviceLostError(ForecasterError):
-    """Nothing works on the GPU any more; only a new process may have it again."""
+    """The GPU no longer works in this process; only a new process can use it."""
 
 
 class Stopped(BaseException):
-    """A signal asks the command to end; not an Exception, so nothing swallows it on the way.
+    """A signal asks the command to end; not an Exception, so that no handler swallows it.
 
-    `told` is set where the command has said so already.
+    `told` is set if the command has already reported it.
     """
 
     told = False
@@ -70,6 +70,6 @@ class Stopped(BaseException):
 
 
 def of_status(status: int) -> type[ForecasterError]:
-    """The class for what a command said that ended so; ForecasterError where there is none."""
+    """The class of the error with which a command ended; ForecasterError for other statuses."""
     kinds = (UsageError, DataError, UnavailableError, StorageError, ConfigError)
     return {kind.exit_code: kind for kind in kinds}.get(status, ForecasterError)

@@ -1,4 +1,4 @@
-"""Fit, forecast and judge from Python: the sequence of `forecaster train`, on frames.
+"""Fit, forecast and judge from Python: the steps of `forecaster train`, on frames.
 
 from forecaster import Forecaster
 
@@ -36,7 +36,7 @@ Names = str | Sequence[str]
 
 
 def _in_python(method: Callable[P, R]) -> Callable[P, R]:
-    """A method whose errors name parameters where the command line would name options."""
+    """Wrap a method so that its errors name parameters instead of command-line options."""
 
     @wraps(method)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -52,15 +52,15 @@ def _in_python(method: Callable[P, R]) -> Callable[P, R]:
 class Forecaster:
     """A forecaster of long sequences whose attention is one choice among many.
 
-    Every parameter is the option of `forecaster train` with its name, and None leaves the choice
-    to the configuration: `config`, a name in configs/ or a YAML file, by default that for your own
-    data. `options` are any other values by their dotted names, as `--set` takes them:
-    {"train.lr": 0.0003}. The columns of a frame have the roles that they are given by `target`,
-    `past_covariates`, `future_covariates`, `static`, `time` and `id`, and those that are found
-    where nothing is said (docs/data.md). `fit` writes no file and starts no tracker unless it is
-    asked to. With `verbose` what `forecaster train` says is printed to stderr.
+    Every parameter is the option of `forecaster train` with the same name, and None leaves the
+    choice to the configuration `config`, a name in configs/ or a YAML file; by default, it is the
+    one for your own data. `options` are any other values by their dotted names, as `--set` takes
+    them: {"train.lr": 0.0003}. `target`, `past_covariates`, `future_covariates`, `static`, `time`
+    and `id` give the columns of a frame their roles; roles that are not given are detected
+    (docs/data.md). `fit` writes no file and starts no tracker unless it is asked to. With
+    `verbose`, the messages of `forecaster train` are printed to stderr.
 
-    Parameters are checked by `fit`, which raises UsageError for one that cannot be.
+    `fit` checks the parameters and raises UsageError for an invalid one.
     """
 
     def __init__(
@@ -104,14 +104,14 @@ class Forecaster:
         self._history: pd.DataFrame | None = None
         self._back: Callable[[pd.DataFrame], Frame] = frames.unchanged
 
-    # What scikit-learn's tools ask of an estimator.
+    # The interface that scikit-learn's tools expect of an estimator.
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The parameters as they were given."""
+        """The parameters as given to the constructor or to `set_params`."""
         return {name: getattr(self, name) for name in _PARAMETERS}
 
     def set_params(self, **changes: Any) -> Self:
-        """Other parameters, for the next `fit`. Raises UsageError for an unknown name."""
+        """Set parameters for the next `fit`. Raises UsageError for an unknown name."""
         for name, value in changes.items():
             if name not in _PARAMETERS:
                 raise UsageError(
@@ -120,7 +120,7 @@ class Forecaster:
             setattr(self, name, value)
         return self
 
-    # What was fitted.
+    # The fitted model.
 
     @property
     def fitted(self) -> Predictor:
@@ -131,7 +131,7 @@ class Forecaster:
 
     @property
     def bundle(self) -> "Bundle":
-        """All of the trained model: configuration, schema, weights, figures."""
+        """The whole trained model: configuration, schema, weights, figures."""
         return self.fitted.bundle
 
     @_in_python
@@ -139,11 +139,12 @@ class Forecaster:
         """Train on a frame, judge on its last part, and calibrate the intervals.
 
         frame: wide, with a time column (or an index of stamps) and columns of values; or long, with
-        a column of ids, such as unique_id, ds, y. With `cutoffs` the model is judged at so many,
-        too. With `track` the run is kept in runs/ and tracked in MLflow, as by `forecaster train`.
+        a column of ids, such as unique_id, ds, y. With `cutoffs`, the model is also judged at that
+        many cut-offs. With `track`, the run is kept in runs/ and tracked in MLflow, as by
+        `forecaster train`.
 
-        Raises DataError for a frame that cannot be read or is too short, naming row and column,
-        UsageError for parameters, DivergedError.
+        Raises DataError for a frame that cannot be read or is too short, naming row and column;
+        UsageError for invalid parameters; DivergedError.
         """
         from forecaster import experiment
         from forecaster.datasets.oddities import sentences
@@ -177,17 +178,17 @@ class Forecaster:
         short_history: ShortHistory = "refuse",
         say: Callable[[str], None] | None = None,
     ) -> Frame:
-        """The steps after a history, or after the frame that was fitted.
+        """Forecast the steps after a history, or after the fitted frame.
 
-        history: a frame of the form that was fitted, or a file; of each series the newest rows are
-        read. levels: quantiles between 0 and 1, in columns such as "load 0.1". level: central
-        intervals in percent, in columns such as "load-lo-80" and "load-hi-80". future: what is
-        known ahead, for the steps of the horizon, where the model reads it; without it, it is taken
-        from rows that follow the history without other values. `say` gets what is irregular or
-        stands out.
+        history: a frame in the form of the fitted one, or a file; the newest rows of each series
+        are read. levels: quantiles between 0 and 1, in columns such as "load 0.1". level: central
+        intervals in percent, in columns such as "load-lo-80" and "load-hi-80". future: the
+        covariates known ahead for the steps of the horizon, if the model reads any; without it,
+        they are taken from rows after the history that have no other values. `say` gets sentences
+        about irregular and unusual values.
 
-        Returns a frame of the kind of the history: the time (and ids), and a column for each
-        target. Raises UsageError for levels that the model has not, DataError naming what is
+        Returns a frame of the same kind as the history: the time (and ids), and a column for each
+        target. Raises UsageError for levels that the model does not have, DataError naming what is
         missing.
         """
         table, back = self._asked(history)
@@ -204,9 +205,9 @@ class Forecaster:
     def evaluate(self) -> pd.DataFrame:
         """The errors on the last part of the fitted data, which training did not see.
 
-        A row for the model, for its network alone and for each forecast that needs no training
-        ("floor"); scaled errors, the model's skill against the row (1 - MSE / MSE of the row), and
-        the row's weight in the model.
+        There is a row for the model, for its network alone and for each forecast that needs no
+        training ("floor"). Columns are scaled errors, the model's skill against the row
+        (1 - MSE / MSE of the row), and the row's weight in the model.
         """
         from forecaster.evaluate.figures import ErrorMetric, shown
 
@@ -228,10 +229,10 @@ class Forecaster:
     def cross_validate(self, frame: Frame, cutoffs: int = 5) -> pd.DataFrame:
         """Train anew at several cut-offs in the last part of a frame, and judge what follows each.
 
-        Nothing of a cut-off's future trains, chooses or calibrates. A row for each: its first and
-        last step, the windows, the scaled MSE and MAE, what the 80 % interval covered, and the best
-        floor with its MSE. The fitted model stays as it is. Raises UsageError for more cut-offs
-        than fit, naming how many do.
+        Nothing after a cut-off trains, chooses or calibrates. There is a row for each cut-off: its
+        first and last step, the windows, the scaled MSE and MAE, the coverage of the 80 % interval,
+        and the best floor with its MSE. The fitted model stays unchanged. Raises UsageError for
+        more cut-offs than fit, naming how many do.
         """
         from forecaster import machine
         from forecaster.cutoffs import COVERED, roll
@@ -256,9 +257,9 @@ class Forecaster:
         return pd.DataFrame(rows, index=pd.RangeIndex(1, len(rows) + 1, name="cutoff"))
 
     def save(self, path: str | Path) -> Path:
-        """Keep the trained model as a bundle, which `load`, the command line and the service take.
+        """Save the trained model as a bundle, which `load`, the command line and the service take.
 
-        The history is no part of it. Raises StorageError.
+        The history is not part of it. Raises StorageError.
         """
         folder = Path(path)
         keep(self.bundle, folder)
@@ -266,7 +267,7 @@ class Forecaster:
 
     @classmethod
     def load(cls, source: str | Path, device: Device = "auto") -> "Forecaster":
-        """From a bundle's folder, an MLflow run id, or a registered name (NAME, NAME@alias,
+        """Load a bundle's folder, an MLflow run id, or a registered name (NAME, NAME@alias,
         NAME/version).
 
         Raises UnavailableError when it cannot be found, BundleError when it is damaged.
@@ -286,10 +287,11 @@ class Forecaster:
         level: float = 80,
         series: str | None = None,
     ) -> "Figure":
-        """The end of a history and what follows, in units; up to four targets.
+        """Plot the end of a history and the forecast, in units, for up to four targets.
 
-        With a mapping of names to frames as `future`, a line for each of these scenarios, and below
-        how far each is from the first. `series` is one of a panel, by default its first.
+        If `future` is a mapping of names to frames, there is a line for each of these scenarios,
+        and the differences from the first one below. `series` is one of a panel, by default its
+        first.
         """
         from forecaster.evaluate.display import ahead_figure
 
@@ -378,18 +380,18 @@ class Forecaster:
     def _asked(
         self, history: Frame | str | Path | None
     ) -> tuple[pd.DataFrame | str | Path, Callable[[pd.DataFrame], Frame]]:
-        """The history that is meant, and how an answer is made of its kind."""
+        """The history to forecast, and a function that converts an answer to its kind of frame."""
         if history is not None:
             return frames.as_pandas(history)
         if self._history is None:
-            self.fitted  # noqa: B018 - says that nothing was fitted
-            raise UsageError("give a history: a model that was loaded has none of its own")
+            self.fitted  # noqa: B018 - raises if nothing was fitted
+            raise UsageError("expected a history: a loaded model does not hold one")
         return self._history, self._back
 
     def _ends(self, share: float) -> tuple[float, float]:
         """The quantiles at the ends of a central interval, in percent."""
         if not 0 < share < 100:
-            raise UsageError(f"level wants percentages between 0 and 100, such as 80, got {share}")
+            raise UsageError(f"level: expected percentages between 0 and 100, got {share}")
         low, high = round(0.5 - share / 200, 10), round(0.5 + share / 200, 10)
         try:
             self.fitted.check_levels((low, high))
@@ -398,7 +400,7 @@ class Forecaster:
         return low, high
 
     def _targets(self, ahead: pd.DataFrame) -> list[str]:
-        """The columns of an answer that are forecast: of a wide panel, its series."""
+        """The columns of an answer that hold forecasts; for a wide panel, its series."""
         schema = self.fitted.schema
         return [name for name in ahead.columns if name in {*schema.targets, *schema.items}]
 
@@ -417,7 +419,7 @@ _FLAGS = {
     for name in _PARAMETERS
     if name not in ("config", "options", "verbose")
 }
-"""The parameters that are options of the command line, by its name for them."""
+"""The parameters that are command-line options, with the options' names."""
 
 
 def _nothing(metrics: Any) -> None:
@@ -425,7 +427,7 @@ def _nothing(metrics: Any) -> None:
 
 
 def _plain(name: str, value: Any) -> Any:
-    """Names and numbers as the configuration has them."""
+    """Convert names and numbers to the form of the configuration."""
     if name in ("target", "id") and value is not None and not isinstance(value, str):
         return ",".join(value)
     if name == "season" and isinstance(value, int):
@@ -441,7 +443,7 @@ def _named(
     levels: Sequence[float],
     ends: Mapping[float, tuple[float, float]],
 ) -> pd.DataFrame:
-    """An answer with the quantiles that were asked for, under the names that they were asked by."""
+    """Rename the quantiles of an answer as they were asked for, by level or by interval."""
     names = [name for name in ahead.columns if not _is_quantile(name, targets)]
     columns: dict[str, Any] = {}
     for name in names:
@@ -460,5 +462,5 @@ def _is_quantile(name: str, targets: Sequence[str]) -> bool:
 
 
 def _as_keywords(text: str) -> str:
-    asked = {"cutoffs", "future", "levels", "short_history"}  # by the methods
+    asked = {"cutoffs", "future", "levels", "short_history"}  # parameters of methods
     return as_keywords(text, {*_PARAMETERS, *asked})

@@ -1,4 +1,4 @@
-"""RunConfig -> Result: load, train, judge, keep, track. The one sequence behind `train`."""
+"""RunConfig -> Result: load, train, judge, keep, track; the sequence behind `train`."""
 
 import json
 import math
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Result:
-    """What a run leaves behind."""
+    """The outcome of a run."""
 
     name: str
     run_id: str
@@ -79,11 +79,11 @@ def run(
 ) -> Result:
     """Train, judge, keep and track one configuration; `show` gets the metrics of the test split.
 
-    The model is judged at so many `cutoffs`, too. `resume` is the name of an unfinished run to go
-    on with, or "auto" for the newest one of this configuration and these data, if there is any.
-    Without `force` a run that has ended is shown again, if it was the same and of the same code.
-    This is what rank 0 of a `team` does, while the others `assist`. The data are found as the
-    configuration says, unless they are given as `data`.
+    If `cutoffs` is given, the model is also judged at that many cut-offs. `resume` is the name of
+    an unfinished run to continue, or "auto" for the newest one of this configuration and these
+    data, if there is any. Without `force`, a finished run with the same configuration, data and
+    code is shown again instead. Rank 0 of a `team` calls this function, while the others call
+    `assist`. The configuration names the data unless they are given as `data`.
     """
     from forecaster import track
 
@@ -93,14 +93,17 @@ def run(
         if (done := finished.newest(problem.config, problem.digest, cutoffs)) is not None:
             return _show_again(*done, say, show)
         if resume is None and (other := unfinished.has(problem.config, problem.digest)):
-            say(f"{other} is the same and unfinished: --resume auto goes on; this begins anew")
+            say(
+                f"{other} is the same run, unfinished: --resume auto would continue it; "
+                "this is a new one"
+            )
     if begun is not None:
         cutoffs = cutoffs or begun.facts["cutoffs"]
-    if problem.config.data.is_file:  # the oddities of a card's file are known
+    if problem.config.data.is_file:  # a card's file has known oddities
         for sentence in sentences(problem.oddities):
             say(sentence)
     if cutoffs:
-        cut(problem, cutoffs, anew=False)  # too many are refused before training
+        cut(problem, cutoffs, anew=False)  # refuses too many before training
     team.share(_READY)
     ready = prepare(problem, say, team)
     config, key = problem.config, uuid4().hex
@@ -123,9 +126,9 @@ def run(
         stack.enter_context(signals.orderly())
         stack.push(partial(_offer, own, say))
         if again not in (None, tracked.id):
-            say(f"the tracker does not know the run {again}: this is a new one, {tracked.id}")
+            say(f"the tracker does not know run {again}; this is a new one, {tracked.id}")
             own.note(run_id=tracked.id)
-        tracked.note({pages.FIRST: math.nan}, -1)  # nobody knows it yet: it is to stand first
+        tracked.note({pages.FIRST: math.nan}, -1)  # unknown yet, but this figure comes first
         tracked.params(params)
         tracked.text("config.yaml", yaml.safe_dump(config.to_dict(), sort_keys=False))
         tracked.dataset(config.data.label, problem.digest, problem.series.source)
@@ -135,7 +138,7 @@ def run(
                 partial(_checkpoints, own, config, say, again is not None), team,
             )  # fmt: skip
         except DivergedError:
-            own.remove()  # it would do so again
+            own.remove()  # resuming would diverge again
             raise
         signals.check()
         folder, about = own.bundle, {**made.bundle.about, "run_id": tracked.id}
@@ -170,7 +173,7 @@ def run(
 class Ready:
     """A problem and the model to train on it, which fit into memory together.
 
-    `expected` are the bytes that training takes.
+    `expected` is the memory that training is expected to take, in bytes.
     """
 
     name: str
@@ -184,9 +187,9 @@ class Ready:
 
 @dataclass(frozen=True)
 class Made:
-    """A model that has been trained and judged; its bundle is in memory alone.
+    """A model that has been trained and judged; its bundle is only in memory.
 
-    `errors` and `windows` are what it is compared with the champion by (`contested`).
+    `errors` and `windows` serve to compare it with the champion (`contested`).
     """
 
     bundle: Bundle
@@ -196,9 +199,9 @@ class Made:
 
 
 def prepare(problem: Problem, say: Say, team: Team = ALONE) -> Ready:
-    """Build the model of a problem and say what will be trained.
+    """Build the model of a problem and announce what will be trained.
 
-    Raises UnavailableError for one that is too large for the memory.
+    Raises UnavailableError for a model that is too large for the memory.
     """
     from forecaster.train import bounded, ensure_it_fits, takes_bf16
 
@@ -209,7 +212,7 @@ def prepare(problem: Problem, say: Say, team: Team = ALONE) -> Ready:
     name = f"{config.data.label}-{config.window.horizon}-{config.attn.name}-s{config.seed}"
     _announce(name, problem, model, device, say)
     if team.count > 1:
-        say(f"trained by {team.count} processes, each with its share of every step")
+        say(f"training runs in {team.count} processes, each with its share of every step")
     bf16 = takes_bf16(config.train, model, device, say)
     memory = ensure_it_fits(model, train, config.train, device, say, bf16=bf16, team=team)
     return Ready(name, problem, model, device, train, stopping, memory.of(config.train))
@@ -224,10 +227,10 @@ def make(
     checkpoints: "Callable[[str], Checkpoints | None]" = lambda stage: None,
     team: Team = ALONE,
 ) -> Made:
-    """Train, blend, calibrate, judge, and refit where that is asked for; nothing is written.
+    """Train, blend, calibrate, judge, and refit if requested; nothing is written.
 
-    `report` gets the figures of each epoch and its number, `checkpoints` gives what keeps the
-    stages "fit" and "refit". Raises DivergedError.
+    `report` gets the figures of each epoch and its number; `checkpoints` returns the keeper of
+    checkpoints for the stages "fit" and "refit". Raises DivergedError.
     """
     from forecaster.train import fit
 
@@ -272,9 +275,9 @@ def make(
 def _show_again(
     folder: Path, bundle: Bundle, say: Say, show: Callable[[dict[str, Any]], None]
 ) -> Result:
-    """A run that has ended, as if it had just been made."""
+    """Show a finished run as if it had just ended."""
     say(
-        f"{folder} is the same: this configuration, these data and this code. It is shown; "
+        f"{folder} has the same configuration, data and code, and is shown instead; "
         "--force trains anew"
     )
     show(bundle.metrics["test"])
@@ -287,15 +290,15 @@ def _begun(resume: str, config: RunConfig, digest: str, say: Say) -> Unfinished 
         return unfinished.take_up(resume, config, digest)
     found = unfinished.newest(config, digest)
     if found is None:
-        say("--resume auto: no unfinished run has this configuration and these data; begins anew")
+        say("--resume auto: no unfinished run has this configuration and these data; starts anew")
     return found
 
 
 def _offer(own: Unfinished, say: Say, kind: object, *exception: object) -> None:
-    """Where a run ends early, say how it goes on."""
+    """If a run ends early, report how to continue it."""
     if kind is not None and own.folder.exists():
         with suppress(BrokenPipeError):
-            say(f"to go on with it: forecaster train --resume {own.name}")
+            say(f"to continue it: forecaster train --resume {own.name}")
 
 
 def _checkpoints(
@@ -305,13 +308,13 @@ def _checkpoints(
 
     def resumed(where: str) -> None:
         if again:
-            say(f"resumes {own.name} at {where}")
+            say(f"resuming {own.name} at {where}")
 
     return Checkpoints(own.folder, stage, config.train.checkpoint_minutes, say, resumed)
 
 
 def _announce(name: str, problem: Problem, model: ForecastModel, device: str, say: Say) -> None:
-    """What will be trained, and what is known of it before."""
+    """Report what will be trained, and what is known about it beforehand."""
     config, series = problem.config, problem.series
     count = len(problem.schema.needs)
     size = f"{len(series.values):,} rows of {count} column" + "s" * (count > 1)
@@ -359,7 +362,7 @@ def _notes(loaded: Loaded, ready: Ready) -> tuple[dict[str, str], dict[str, str]
 
 
 def _memory(expected: int, device: str) -> dict[str, Any]:
-    """The peak of memory so far, and what was expected of it, in MiB."""
+    """The peak of memory so far and the expected peak, in MiB."""
     return {"peak_mib": machine.peak_mib(device), "expected_mib": expected / 2**20}
 
 
@@ -380,16 +383,16 @@ _READY = b"ready"
 
 
 def _task(problem: Problem, epochs: float | None = None) -> bytes:
-    """What the other ranks are told of a training: its problem and, of a refit, its epochs."""
+    """What the other ranks receive for a training: its problem and, for a refit, its epochs."""
     config = problem.config.to_dict()
     known = {name: config[name] for name in config if name not in ("data", "track")}
     return json.dumps({"config": known, "digest": problem.digest, "epochs": epochs}).encode()
 
 
 def assist(loaded: Loaded, team: Team) -> None:
-    """What the ranks beside the first do: they train when rank 0 does, on the same problem.
+    """Train whenever rank 0 does, on the same problem; called by all other ranks.
 
-    Raises DataError where it is another one here.
+    Raises DataError if the problem differs here.
     """
     from forecaster.train import fit
 
@@ -404,8 +407,8 @@ def assist(loaded: Loaded, team: Team) -> None:
         epochs = json.loads(task)["epochs"]
         if task != _task(problem, epochs):
             raise DataError(
-                "the data or the configuration are not those of process 0 (data digest here "
-                f"{problem.digest}, there {json.loads(task)['digest']}): every machine needs the "
+                "the data or the configuration differ from those of process 0 (data digest here "
+                f"{problem.digest}, there {json.loads(task)['digest']}): give every machine the "
                 "same"
             )
         own = problem if epochs is None else problem.refitted()
@@ -417,7 +420,7 @@ def assist(loaded: Loaded, team: Team) -> None:
 
 
 def train_anew(problem: Problem, device: str, say: Say) -> tuple[list[Part], Blend]:
-    """Train the network and fit the parts on a problem; all that was tried, and the model."""
+    """Train the network and fit the parts of a problem; return all tried parts, and the model."""
     from forecaster.train import fit
 
     model = problem.build_model()
@@ -436,10 +439,11 @@ def make_blend(
 ) -> tuple[list[Part], Blend, dict[str, Any]]:
     """Fit the closed forms and weigh them with the network, on the windows that stop training.
 
-    Where those are few, closed forms are chosen and weighed on later training rows too.
+    If those are few, closed forms are also chosen and weighed on later training rows.
 
-    Returns all that was tried, what is served, and the weight and error of each in plain types. A
-    part without any weight is not served. With `blend: none` the network is the whole forecast.
+    Returns all tried parts, the model that is served, and the weight and error of each part in
+    plain types. A part without any weight is not served. With `blend: none`, the network is the
+    whole forecast.
     """
     network = Network(model.to(device).eval())
     begun = time.monotonic()
@@ -473,7 +477,7 @@ def make_blend(
 def _validation(problem: Problem, found: Score, device: str, say: Say) -> dict[str, Any]:
     """The error on every window of validation, which decides between models of one task."""
     windows, stopping = problem.validation(device), len(problem.stopping(device))
-    say(f"validation MSE {found.mse:.4f} on {windows.described}, training stopped by {stopping}")
+    say(f"validation MSE {found.mse:.4f} on {windows.described}; training stopped by {stopping}")
     return {
         "validation_mse": found.mse,
         "validation_windows": found.windows,
@@ -492,7 +496,7 @@ def settle(
     checkpoints: "Checkpoints | None" = None,
     team: Team = ALONE,
 ) -> tuple[Problem, Blend, Intervals | None]:
-    """What is kept of a model that has been judged: itself, or one that was refitted."""
+    """The model to keep after the evaluation: the judged one, or one that was refitted."""
     if not problem.config.train.refit:
         return problem, served, intervals
     final, served = refit(problem, served, fitted, device, say, checkpoints, team)
@@ -513,8 +517,8 @@ def refit(
 ) -> tuple[Problem, Blend]:
     """Fit every part once more on all rows, with a new scaler.
 
-    The network trains for the epochs that validation chose; what was chosen of the closed forms,
-    and all weights, stay.
+    The network trains for the epochs that validation chose; the choices of the closed forms, and
+    all weights, stay.
     """
     from forecaster.train import fit
 
@@ -539,7 +543,7 @@ def refit(
 
 
 def summarise(effective: dict[str, str]) -> str:
-    """What the attention amounts to, places that agree joined."""
+    """The effective attention in words, with equal places joined."""
     grouped: dict[str, list[str]] = {}
     for place, text in effective.items():
         grouped.setdefault(text, []).append(place)

@@ -1,4 +1,4 @@
-"""Which extra of the installation brings a package, for the sentence where one is missing."""
+"""Which extra of the installation brings a package, for the message when one is missing."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,20 +13,20 @@ EXTRAS = {
         *("asgi_correlation_id", "structlog", "prometheus_client", "pydantic_settings"),
     ),
     "registry": ("mlflow", "psutil"),
-    "all": ("sqlalchemy", "alembic"),  # what the slim client of MLflow lacks
+    "all": ("sqlalchemy", "alembic"),  # missing in the slim client of MLflow
     "excel": ("python_calamine",),
     "onnx": ("onnx", "onnxscript", "onnxruntime"),
     "ray": ("ray",),
     "tune": ("optuna",),
 }
-"""What brings the modules that the base does without."""
+"""The modules that the base installation lacks, by the extra that brings them."""
 BRINGS = {module: extra for extra, modules in EXTRAS.items() for module in modules}
 
 
 def told(error: BaseException, what: str = "this") -> UnavailableError | None:
-    """How to install what an import did not find; None where that is no package of an extra.
+    """An error that states how to install a missing package; None if no extra brings it.
 
-    `what` wants it.
+    `what` is the feature that needs it.
     """
     module = error.name if isinstance(error, ModuleNotFoundError) else None
     return missing(module.partition(".")[0], what) if module else None
@@ -39,13 +39,13 @@ def missing(module: str, what: str = "this") -> UnavailableError | None:
 
 
 def ours(extra: str) -> str:
-    """The package with an extra, as pip takes it in a shell."""
+    """The package with an extra, as `pip install` takes it in a shell."""
     return f"'attention-forecaster[{extra}]'"
 
 
 @contextmanager
 def needed(what: str) -> Iterator[None]:
-    """Imports that `what` needs. Raises UnavailableError where one is not installed."""
+    """A context for imports that `what` needs. Raises UnavailableError if one is not installed."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -53,6 +53,6 @@ def needed(what: str) -> Iterator[None]:
 
 
 def check(module: str, what: str) -> None:
-    """Raise UnavailableError where `module` is not installed, without importing it."""
+    """Raise UnavailableError if `module` is not installed, without importing it."""
     if find_spec(module) is None:
         raise missing(module, what) or UnavailableError(f"{what} needs {module}")

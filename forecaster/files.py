@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, whatever happens while they are written."""
+"""Atomic files: complete or absent, whatever happens while they are written."""
 
 import os
 from contextlib import suppress
@@ -8,10 +8,10 @@ from forecaster.errors import StorageError
 
 
 def write(file: Path, data: bytes) -> None:
-    """Write a file beside its place, see it on the disk, and then give it its name.
+    """Write a temporary file beside `file`, sync it to the disk, and then rename it.
 
-    Whoever looks meanwhile, and whoever looks after a crash, sees what was there before. Raises
-    StorageError, and then leaves nothing behind.
+    Until then, and after a crash, readers see the former state. Raises StorageError, and then
+    leaves nothing behind.
     """
     beside = file.with_name(f".{file.name}.{os.getpid()}")
     try:
@@ -28,7 +28,7 @@ def write(file: Path, data: bytes) -> None:
 
 
 def sync(folder: Path) -> None:
-    """Have the names in a folder on the disk, too, where the system can."""
+    """Sync the names in a folder to the disk, if the system can."""
     if os.name == "nt":
         return
     place = os.open(folder, os.O_RDONLY)

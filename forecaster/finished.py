@@ -1,4 +1,4 @@
-"""Runs that have ended: whole bundles in the folder `runs`."""
+"""Finished runs: complete bundles in the folder `runs`."""
 
 import json
 from pathlib import Path
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 def newest(
     config: "RunConfig", digest: str, cutoffs: int | None = None
 ) -> tuple[Path, Bundle] | None:
-    """The last run of this configuration, these data, so many cut-offs and this code, if any."""
+    """The last run with this configuration, data, number of cut-offs and code, if any."""
     folders = [folder for folder in unfinished.RUNS.glob("*") if is_bundle(folder)]
     for folder in sorted(folders, key=_ended, reverse=True):
         if _alike(folder, config, digest, cutoffs):
             try:
                 return folder, load(folder)
             except (BundleError, StorageError):
-                continue  # a damaged one is no run to show
+                continue  # a damaged bundle cannot be shown
     return None
 
 
@@ -33,7 +33,7 @@ def _ended(folder: Path) -> float:
 
 def _alike(folder: Path, config: "RunConfig", digest: str, cutoffs: int | None) -> bool:
     if unfinished.folder_of(folder).exists():
-        return False  # its bundle is whole, but not all that comes after it is done
+        return False  # the bundle is complete, but not all later steps are done
     try:
         then, about, metrics = (
             json.loads((folder / f"{name}.json").read_bytes())

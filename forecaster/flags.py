@@ -1,7 +1,7 @@
-"""The options that are short for one value of the configuration: each is declared here, once.
+"""The options that set one value of the configuration, each declared once.
 
-`forecaster train`, `config` and `data check` take their options from this table, `config.load` the
-places of the values. An option of a new value is one more entry.
+`forecaster train`, `config` and `data check` take their options from this table, and `config.load`
+takes the paths of the values. To add an option, add an entry.
 """
 
 import json
@@ -28,8 +28,8 @@ Device = Literal["auto", "cpu", "cuda"]
 class Flag:
     """An option of the command line.
 
-    `path` is the value that it is short for, `kind` what the command line checks. `read` turns the
-    text into the value where that takes more; it raises ValueError saying what it wants.
+    `path` is the value that it sets, `kind` the type that the command line checks. `read` converts
+    the text to the value; it raises ValueError stating what it expects.
     """
 
     path: str
@@ -41,7 +41,7 @@ class Flag:
 def numbers(text: str) -> list[int]:
     parts = text.split(",")
     if not all(part.strip().isdecimal() and int(part) for part in parts):
-        raise ValueError("numbers with commas, such as 96,336")
+        raise ValueError("comma-separated numbers such as 96,336")
     return [int(part) for part in parts]
 
 
@@ -50,7 +50,7 @@ def names(text: str) -> list[str]:
 
 
 def steps(text: str) -> int | str:
-    """Steps as a number; "21 cycles" stays a text."""
+    """Steps as a number; "21 cycles" stays text."""
     return int(text) if text.isdigit() else text
 
 
@@ -71,11 +71,11 @@ def option(name: str) -> str:
 
 
 def parse(option: str, read: Callable[[str], T], text: str) -> T:
-    """What the text of an option means. Raises UsageError saying what `read` wants."""
+    """The value of an option's text. Raises UsageError stating what `read` expects."""
     try:
         return read(text)
     except ValueError as error:
-        raise UsageError(f"{option} wants {error}, got '{text}'") from None
+        raise UsageError(f"{option}: expected {error}, got '{text}'") from None
 
 
 FLAGS = {
@@ -155,7 +155,8 @@ FLAGS = {
 def as_keywords(text: str, names: Collection[str]) -> str:
     """A message with options spelled as parameters: `--policy sort` becomes policy="sort".
 
-    Options that are no parameters, by `names`, become entries of `options`; others stay.
+    Options that are not among the parameters `names` become entries of `options`; texts that look
+    like options but are none stay.
     """
 
     def spelled(match: re.Match[str]) -> str:

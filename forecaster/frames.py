@@ -1,4 +1,4 @@
-"""From a frame or a file to what a model reads, and back: whatever makes the numbers in between."""
+"""Convert a frame or a file to what a model reads, and its numbers back to a frame."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,15 +18,16 @@ if TYPE_CHECKING:
     from forecaster.datasets.reading import Policy, Reading
 
 TOGETHER = 1024
-"""Series of a panel that are forecast at once."""
+"""The number of a panel's series that are forecast at once."""
 
 
 @dataclass(frozen=True)
 class Form:
-    """What the histories of a model are like: how they are read, and how much of them.
+    """The form of a model's histories: how they are read, and how many rows.
 
-    `columns` are those of the model, in its order. Of the newest `past` rows, which the model reads
-    at most, it needs `needs`; some of its parts forecast from `least` on. `horizon` are steps.
+    `columns` are those of the model, in its order. The model reads at most the newest `past` rows
+    and needs `needs` of them; some of its parts can forecast from `least` rows. `horizon` is in
+    steps.
     """
 
     reading: "Reading"
@@ -39,11 +40,11 @@ class Form:
 
 @dataclass(frozen=True)
 class Histories:
-    """What a model reads of B series: values (B, P, C) in units, NaN where missing, the times of
-    the first rows (B,), what is known ahead (B, P + T, K), attributes by name (B,), and names.
+    """The model's input for B series: values (B, P, C) in units, NaN where missing, the times of
+    the first rows (B,), covariates known ahead (B, P + T, K), attributes by name (B,), and names.
 
-    `rows` (B,) of each are there. What lies before them is missing, and of what is known ahead the
-    first value repeated: no part that forecasts from so many rows reads it.
+    `rows` (B,) is the number of rows that each has. Values before them are missing, and covariates
+    before them repeat the first one; no part that forecasts from that many rows reads them.
     """
 
     values: np.ndarray
@@ -58,14 +59,14 @@ Frame = Any
 """A DataFrame of pandas, Polars or another library that narwhals knows, or a table of Arrow."""
 
 Run = Callable[[Histories, int], np.ndarray]
-"""The forecasts (B, at least as many steps as are asked for, targets, 1 + levels) of histories: the
+"""Returns the forecasts (B, at least the requested steps, targets, 1 + levels) of histories: the
 forecast, then the quantiles."""
 
 
 @dataclass(frozen=True, eq=False)
 class Question:
-    """A history that has been read, or those of a panel: what a model reads of it, and the table
-    of what it answers."""
+    """One history, or those of a panel, after reading: gives the model's input, and builds the
+    table of its answers."""
 
     form: Form
     steps: int
@@ -78,7 +79,7 @@ class Question:
     short: ShortHistory
 
     def histories(self) -> Iterator[Histories]:
-        """What the model reads, TOGETHER series at a time. Raises DataError for a short one."""
+        """The model's input, TOGETHER series at a time. Raises DataError for a short one."""
         series, items, count = self.series, self.items, len(self.items)
         for first in range(0, count, TOGETHER):
             which = np.arange(first, min(first + TOGETHER, count))
@@ -98,7 +99,7 @@ class Question:
             )
 
     def _rows(self, which: np.ndarray) -> np.ndarray:
-        """How many of the newest P rows of some items are there. Raises DataError for too few."""
+        """How many of the newest P rows some items have. Raises DataError for too few."""
         form, lengths = self.form, self.items.lengths[which] - self.drop
         wanted = form.least if self.short == "drop" else form.needs
         if (lengths < wanted).any():
@@ -121,13 +122,13 @@ class Question:
         return series.times[step + first : step + rows], series.values[begin + first : begin + rows]
 
     def answer(self, run: Run) -> pd.DataFrame:
-        """`table` with the numbers of `run`, whose quantiles are at the sorted levels."""
+        """`table` with the numbers that `run` returns; its quantiles are at the sorted levels."""
         parts = [run(part, self.steps)[:, : self.steps] for part in self.histories()]
         return self.table(np.concatenate(parts))
 
     def table(self, values: np.ndarray) -> pd.DataFrame:
         """The forecasts (S, steps, targets, 1 + levels) with stamps and names, in the form of the
-        data. Raises DataError where those of a wide panel do not begin together."""
+        data. Raises DataError if those of a wide panel do not begin at the same time."""
         reading, items, steps = self.form.reading, self.items, self.steps
         times = [
             future_times(self.series.times[end], steps, reading.freq or "")
@@ -139,9 +140,9 @@ class Question:
             names, grid = items.names, times[0]
             if any(not each.equals(grid) for each in times[1:]):
                 raise DataError(
-                    f"{self.where}: the columns end at different times, so that their forecasts "
-                    "do not fit into one table; leave out the rows after the first that ends, or "
-                    "use the long form"
+                    f"{self.where}: the columns end at different times, so their forecasts do not "
+                    "fit into one table; leave out the rows after the end of the shortest column, "
+                    "or use the long form"
                 )
             values = values[:, :, 0].transpose(1, 0, 2)
         else:
@@ -169,9 +170,9 @@ def ask(
     most: int | None = None,
     short_history: ShortHistory = "refuse",
 ) -> Question:
-    """Read what `Predictor.predict` is given; the arguments are its own.
+    """Read the arguments of `Predictor.predict`.
 
-    `most` limits the values that the steps between the first and the last stamp may have.
+    `most` limits the number of values between the first and the last stamp.
     """
     steps = steps_of(horizon, form.horizon)
     reading = replace(form.reading, policy=policy or form.reading.policy)
@@ -187,19 +188,19 @@ def ask(
 
 
 def steps_of(horizon: int | None, most: int) -> int:
-    """The steps that are asked for, by default all. Raises UsageError beyond 1 to `most`."""
+    """The requested number of steps, by default `most`. Raises UsageError outside 1 to `most`."""
     if horizon is not None and not 1 <= horizon <= most:
         raise UsageError(f"this model forecasts 1 to {most} steps, got horizon={horizon}")
     return most if horizon is None else horizon
 
 
 def own_scale(names: Sequence[str]) -> Notice:
-    text = f"Scaled by its own history, as training did not know it: {quoted(names)}."
+    text = f"Scaled by its own history, since training did not know it: {quoted(names)}."
     return Notice(NoticeCode.OWN_SCALE, text)
 
 
 def by_code(found: Sequence[tuple[str | None, Notice]]) -> Iterator[Notice]:
-    """One sentence for each code, with the series that it is about; None is all of them."""
+    """One sentence for each code, with the series that it is about; None stands for all of them."""
     for code in dict.fromkeys(notice.code for _, notice in found):
         own = [(name, notice) for name, notice in found if notice.code is code]
         names = [*dict.fromkeys(name for name, _ in own if name)]
@@ -213,7 +214,7 @@ def by_code(found: Sequence[tuple[str | None, Notice]]) -> Iterator[Notice]:
 
 
 def _starts(series: Series, steps: np.ndarray) -> pd.DatetimeIndex:
-    """The times at steps of a grid, which may lie before its first one."""
+    """The times at steps of a grid; steps may lie before the grid's first one."""
     if (before := -int(steps.min())) <= 0:
         return series.times[steps]
     earlier = pd.date_range(end=series.times[0], periods=before + 1, freq=series.freq)[:-1]
@@ -223,13 +224,13 @@ def _starts(series: Series, steps: np.ndarray) -> pd.DatetimeIndex:
 def _ahead(
     future: pd.DataFrame | str | Path | None, series: Series, form: Form
 ) -> tuple[Callable[[np.ndarray], np.ndarray] | None, int]:
-    """What gives the covariates (B, P + T, K) of some items, None for a model without any; and
-    how many rows of each item are not history but hold those of the horizon."""
+    """A function that returns the covariates (B, P + T, K) of some items, None for a model without
+    any; and the number of rows at the end of each item that hold those of the horizon."""
     past, horizon, reading = form.past, form.horizon, form.reading
     names, own = reading.future_covariates, series.items or Items.single(len(series.times))
     if not names or series.known is None:
         if future is not None:
-            raise UsageError("this model takes no covariates known ahead")
+            raise UsageError("expected no future: this model takes no covariates known ahead")
         return None, 0
     known = series.known
     if future is None:
@@ -237,8 +238,8 @@ def _ahead(
         if (own.lengths <= horizon).any() or not np.isnan(series.values[last]).all():
             index = (*reading.id, reading.time)
             raise UsageError(
-                f"this model wants {', '.join(names)} for the {horizon} steps ahead: as rows "
-                "after the history that have no other values, or in a file of their own "
+                f"this model needs {', '.join(names)} for the {horizon} steps ahead: as rows "
+                "after the history that have no other values, or in a separate file "
                 f"(--future FILE) with the columns {', '.join(map(str, (*index, *names)))}"
             )
         steps = np.arange(-past - horizon, 0)

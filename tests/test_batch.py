@@ -76,7 +76,7 @@ class TestParts:
         assert parts("in", Path("in/out")) == files
 
     def test_none(self):
-        with pytest.raises(UnavailableError, match=r"no file of rows \(.csv, .*named by in/\*.xyz"):
+        with pytest.raises(UnavailableError, match=r"in/\*.xyz matches no data file \(.csv, "):
             parts("in/*.xyz", OUT)
 
     def test_two_that_would_be_one(self):
@@ -133,8 +133,8 @@ def test_a_series_in_two_files(before):
     with pytest.raises(DataError, match=r"1 of 4 files could not be forecast, the first is d\."):
         run(say=said.append)
     assert said == [
-        "in/d.parquet: series 'b-0' lies in two files, whose forecasts are b.parquet and "
-        "d.parquet: all rows of a series belong into one file"
+        "in/d.parquet: series 'b-0' is in two files, whose forecasts are b.parquet and "
+        "d.parquet: put all rows of a series into one file"
     ]
     assert not Path("out/d.parquet").exists()
 

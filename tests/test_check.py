@@ -96,7 +96,7 @@ def test_a_part_without_a_window_is_told(tmp_path):
     found = report(wide(tmp_path), 30, 20, BORDERS)
     assert [each["windows"] for each in found["parts"].values()] == [91, 0, 11]
     assert advice(found) == (
-        f"{tmp_path}/sales.csv: no window of 20 + 30 steps fits into validation; what helps: a "
+        f"{tmp_path}/sales.csv: no window of 20 + 30 steps fits into validation; use a "
         "shorter --horizon or --lookback, or more rows."
     )
     assert advice(report(wide(tmp_path), 10, 20, BORDERS)) == ""

@@ -376,7 +376,7 @@ class TestWrongValues:
 
     @pytest.mark.parametrize("item", ["horizon", "=3", "a..b=1", "a.=1", ".a=1", ""])
     def test_a_set_without_key_or_value(self, item):
-        with pytest.raises(UsageError, match="--set wants KEY=VALUE such as"):
+        with pytest.raises(UsageError, match="--set expects KEY=VALUE such as"):
             resolve(item)
 
     def test_a_value_may_hold_an_equals_sign_and_be_empty(self):
@@ -484,8 +484,8 @@ class TestBases:
         [
             ("base: defualt", r"no configuration 'defualt'.*Did you mean 'default'\?"),
             ("base: 5", r"expected a name in configs/ or a file, got 5"),
-            ("base: run.yaml", r"run.yaml is itself built on this file"),
-            ("base: other.yaml", r"run.yaml is itself built on this file"),
+            ("base: run.yaml", r"run.yaml is itself based on this file"),
+            ("base: other.yaml", r"run.yaml is itself based on this file"),
         ],
     )
     def test_what_cannot_be_a_base(self, text, words, files):
@@ -523,7 +523,7 @@ class TestFiles:
         [
             ("train: !!python/object/apply:os.mkdir [CANARY]", "python/object"),
             ("train: !!python/name:os.system", "python/name"),
-            ("train: {epochs: 3}\ntrain: {batch: 3}", "the key 'train' stands there twice"),
+            ("train: {epochs: 3}\ntrain: {batch: 3}", "the key 'train' appears twice"),
             ("- 1", "expected a mapping of sections, got [1]"),
             ("seed: [1", "line 1"),
             ("seed: 2026-13-45", "month"),
@@ -536,9 +536,9 @@ class TestFiles:
                 "a0: &a0 [x, x, x, x, x, x, x, x, x]\n"
                 + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 10))
                 + "train: *a9\n",
-                "aliases are not taken",
+                "aliases are not allowed",
             ),
-            ("a: &a {b: *a}", "aliases are not taken"),
+            ("a: &a {b: *a}", "aliases are not allowed"),
         ],
         ids=lambda value: value[:20],
     )
@@ -569,7 +569,7 @@ class TestFiles:
     def test_wrong_encoding(self, tmp_path):
         file = tmp_path / "run.yaml"
         file.write_bytes(b"seed: \xff")
-        with pytest.raises(ConfigError, match=r"run.yaml: not a text in UTF-8"):
+        with pytest.raises(ConfigError, match=r"run.yaml: not UTF-8 text"):
             resolve(file=str(file))
 
     def test_unreadable(self, written, monkeypatch):

@@ -75,8 +75,8 @@ class TestCut:
     def test_more_than_fit_are_refused_with_the_arithmetic(self, posed):
         with pytest.raises(
             UsageError,
-            match=r"6 cut-offs are too many: of the 80 steps .* each "
-            r"takes 13, .* window of 14 .*; 5 fit: --cutoffs 5",
+            match=r"6 cut-offs are too many: each takes 13 of the 80 steps "
+            r".* window of 14 .*; 5 fit: --cutoffs 5",
         ):
             cut(posed, 6, anew=False)  # fmt: skip
         with pytest.raises(UsageError, match=r"5 fit"):
@@ -101,7 +101,7 @@ class TestCut:
         each = replace(
             posed, borders=Borders(TRAIN, VALIDATION, TEST, ((TRAIN, VALIDATION, TEST),))
         )
-        with pytest.raises(UsageError, match=r"cut by its own length: train with --split calendar"):
+        with pytest.raises(UsageError, match=r"cut by its own length; train with --split calendar"):
             cut(each, 5, anew=False)
 
 
@@ -124,7 +124,7 @@ class TestRoll:
         assert report["paired_low"] == pytest.approx(plain["floors"][best]["paired_low"])
         better = report["better_in"]
         assert report["verdict"] == (
-            f"{plain['verdict']} It stands on 1 cut-off; better in {better} of them."
+            f"{plain['verdict']} Based on 1 cut-off; better in {better} of them."
         )
 
     def test_each_window_has_the_error_of_the_plain_evaluation(self, posed, rolling):
@@ -145,7 +145,7 @@ class TestRoll:
         best = report["best_floor"]
         better = sum(own["mse"] < own["floors"][best]["mse"] for own in report["each"])
         assert report["better_in"] == report["floors"][best]["better_in"] == better
-        assert f"It stands on 5 cut-offs; better in {better} of them." in report["verdict"]
+        assert f"Based on 5 cut-offs; better in {better} of them." in report["verdict"]
         assert min(f["mse"]["mean"] for f in report["floors"].values()) == pytest.approx(
             report["floors"][best]["mse"]["mean"]
         )

@@ -170,7 +170,7 @@ class TestPredict:
     def test_what_is_known_ahead(self, warm):
         future = ahead_of(0.0)
         assert len(warm.predict(future=future)) == HORIZON
-        with pytest.raises(UsageError, match=r"wants warmth for the 6 steps ahead"):
+        with pytest.raises(UsageError, match=r"needs warmth for the 6 steps ahead"):
             warm.predict()
 
     @pytest.mark.parametrize("level", [0, 100, -5])

@@ -132,7 +132,7 @@ class TestRun:
         assert places == [*range(10, 20)]
 
     def test_half_of_validation_stops_and_half_calibrates(self, trained, result):
-        assert "on all 56 windows, training stopped by 26" in trained[1]
+        assert "on all 56 windows; training stopped by 26" in trained[1]
         assert f"intervals: {result.bundle.about['intervals']}" in trained[1]
         metrics = result.metrics
         assert (metrics["validation_windows"], metrics["stopping_windows"]) == (56, 26)
@@ -190,7 +190,7 @@ class TestResume:
     def test_a_training_that_ended_is_not_repeated(self, result, client, monkeypatch):
         name = self.end_early(monkeypatch, "judge", seed=0)
         again, said = self.go_on("auto", seed=0)
-        assert f"resumes {name} at the end of its training" in said
+        assert f"resuming {name} at the end of its training" in said
         assert again.folder == Path("runs", name)
         assert again.metrics["test"] == result.metrics["test"]
         for key, weight in result.bundle.weights.items():
@@ -215,7 +215,7 @@ class TestResume:
     def test_without_any_it_begins_anew_and_says_so(self, result):
         again, said = self.go_on("auto", seed=0)
         assert (
-            "--resume auto: no unfinished run has this configuration and these data; begins anew"
+            "--resume auto: no unfinished run has this configuration and these data; starts anew"
             in said
         )
         assert again.metrics["test"] == result.metrics["test"]
@@ -241,7 +241,7 @@ class TestResume:
         again, said = self.go_on(name)
         assert again.run_id != forgotten
         assert again.folder == Path("runs", name)
-        assert any(f"the tracker does not know the run {forgotten}" in line for line in said)
+        assert any(f"the tracker does not know run {forgotten}" in line for line in said)
         assert again.bundle.about["run_id"] == again.run_id
 
 
@@ -265,7 +265,7 @@ class TestTheSameAgain:
             "http://127.0.0.1:5000/#/experiments?workflowType=machine_learning"
         )
         assert shown == [first.metrics["test"]]
-        assert said[-1].startswith(f"{first.folder} is the same: ")
+        assert said[-1].startswith(f"{first.folder} has the same configuration, ")
         assert not any("epoch" in line or "parameters" in line for line in said)
 
     def test_another_one_is_trained(self, monkeypatch):
@@ -292,7 +292,7 @@ class TestTheSameAgain:
                 run(*sets)
         (folder,) = Path("runs").glob("*.unfinished")
         found, said, _ = self.again(*sets)
-        offer = f"{folder} is the same and unfinished: --resume auto goes on; this begins anew"
+        offer = f"{folder} is the same run, unfinished: --resume auto would continue it; "
         assert offer in said
         assert found.folder != folder.with_suffix("")
         shutil.rmtree(folder)
@@ -421,7 +421,7 @@ class TestIntervals:
         )  # fmt: skip
         assert plain.bundle.intervals is None
         assert plain.bundle.about["intervals"] == "none: intervals.calibrate is false"
-        assert "on all 56 windows, training stopped by 56" in said
+        assert "on all 56 windows; training stopped by 56" in said
         assert plain.metrics["test"]["intervals"] is None
         for name, weight in model.state_dict().items():
             assert torch.equal(plain.bundle.weights[name], weight)

@@ -24,7 +24,7 @@ def test_numbers_have_commas_between():
     assert numbers("24, 168") == [24, 168]
     for text in ("", "24,", "1.5", "0", "-3", "x"):
         with pytest.raises(
-            UsageError, match=r"^--season wants numbers with commas, such as 96,336"
+            UsageError, match=r"^--season: expected comma-separated numbers such as 96,336"
         ):
             parse("--season", numbers, text)
 
@@ -41,7 +41,7 @@ def test_a_time_has_a_unit_or_is_in_seconds():
     texts = ("90", "90s", "5m", "1.5h", "0.5")
     assert [seconds(text) for text in texts] == [90, 90, 300, 5400, 0.5]
     for text in ("", "m", "-5m", "0s", "5d", "1h30m", "1e3", "inf"):
-        with pytest.raises(UsageError, match=r"^--time-limit wants seconds, or a time such as"):
+        with pytest.raises(UsageError, match=r"^--time-limit: expected seconds, or a time such as"):
             parse("--time-limit", seconds, text)
 
 

@@ -510,7 +510,7 @@ class TestCards:
         assert list(ahead.columns) == ["date", "OT"]
         assert list(ahead["date"]) == list(pd.to_datetime(rows["date"].iloc[-5:]))
         assert np.isfinite(ahead["OT"]).all()
-        with pytest.raises(UsageError, match=f"wants {', '.join(card.future_covariates)} for"):
+        with pytest.raises(UsageError, match=f"needs {', '.join(card.future_covariates)} for"):
             forecaster.predict(tmp_path / "past.csv")
 
     @pytest.mark.data

@@ -117,7 +117,7 @@ class TestKilled:
             job = start.start(*TRAIN, "--force", "--resume", "auto")
             assert job.wait() == 0, job.err
             assert contents(bundle_of(job)) == reference, job.err
-            resumed += f"resumes {bundle_of(job).name} at epoch" in job.err
+            resumed += f"resuming {bundle_of(job).name} at epoch" in job.err
             assert list((home / "runs").glob("*.unfinished")) == []
             id = next(line for line in job.out.splitlines() if line.startswith("run ")).split()[2]
             assert runs(home)[id] == "FINISHED"
@@ -167,7 +167,7 @@ class TestTogether:
         job.reach("error: process 1 of 2 was ended by signal 9")
         assert time.monotonic() - begun < 25, "one that hung would be ended after 30 s"
         assert job.wait() == 69, job.err
-        assert "to go on with it: forecaster train --resume small-5-prob-s0-" in job.err
+        assert "to continue it: forecaster train --resume small-5-prob-s0-" in job.err
         assert not psutil.pid_exists(other)
 
         job = start.start(*TOGETHER, "--force", "--devices", "2", "--resume", "auto")
@@ -218,7 +218,7 @@ class TestStopped:
                     if json.loads(file.read_text())["run_id"] == id
                 )
                 assert contents(folder) == reference, "the signal fell behind its end"
-            told += "to go on with it: forecaster train --resume " in job.err
+            told += "to continue it: forecaster train --resume " in job.err
         assert told >= SIGNALS // 2
         for folder in (home / "runs").glob("*.unfinished"):
             assert list(folder.glob(".*")) == [], "nothing half written is left"

@@ -65,7 +65,7 @@ class TestPredict:
         arguments = ("predict", "--model", tmp_path / "ahead", "--input", tmp_path / "?.csv")
         status, _, err = run(*arguments, "--output", "out")
         assert status == 65
-        assert f"{tmp_path}/a.csv: this model wants holiday, target for the 6 steps" in err
+        assert f"{tmp_path}/a.csv: this model needs holiday, target for the 6 steps" in err
         assert "1 of 2 files could not be forecast, the first is a.csv" in err
         assert len(pd.read_csv("out/b.csv")) == 6
 

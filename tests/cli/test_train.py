@@ -60,7 +60,7 @@ class TestResume:
         name = unfinished.name.removesuffix(".unfinished")
         status, out, err = run("train", "--resume", name)
         assert status == 0, err
-        assert f"resumes {name} at the end of its training" in err
+        assert f"resuming {name} at the end of its training" in err
         assert "2 cut-offs of the test split" in out
         (folder,) = Path("runs").iterdir()
         assert bundle.load(folder).config.seed == 3
@@ -94,7 +94,7 @@ class TestReproduce:
         assert "not reproduced bit for bit: nothing that is known is other than it was" in err
         status, out, err = run("train", *flags)
         assert status == 0
-        assert f"{folder} is the same: this configuration, these data and this code." in err
+        assert f"{folder} has the same configuration, data and code, and is shown" in err
         assert f"bundle   {folder}" in out
 
 
@@ -127,7 +127,7 @@ class TestCutoffs:
         config = small.install(tmp_path, monkeypatch)
         status, out, err = run("train", "--config", config, "--cutoffs", "17")
         assert (status, out) == (2, "")
-        assert "17 cut-offs are too many: of the 80 steps" in err
+        assert "17 cut-offs are too many: each takes 4 of the 80 steps" in err
         assert "16 fit: --cutoffs 16" in err
         assert not Path("runs").exists()
 

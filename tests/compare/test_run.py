@@ -256,7 +256,7 @@ class TestCommand:
     @pytest.mark.parametrize("horizon", ["96:336", "96,", "0"])
     def test_a_horizon_that_is_no_number(self, horizon, monkeypatch, capsys):
         assert self.call(monkeypatch, "--horizon", horizon) == 2
-        assert "--horizon wants numbers with commas" in capsys.readouterr().err
+        assert "--horizon: expected comma-separated numbers" in capsys.readouterr().err
 
 
 @pytest.mark.slow
