@@ -1,10 +1,10 @@
-"""Made-up histories that a model forecasts when it is saved, and has to forecast alike ever after.
+"""Made-up histories that a model forecasts when it is saved, and must forecast alike afterwards.
 
-A wave without noise shows little of a model: one that starts at the mean cycle forecasts it as
-well without its network. These are noisy, of several cycles, levels and scales, shifted, with
-covariates, words, series and attributes of all sorts, at several times of the calendar, and every
-fourth has gaps. They follow from the schema and the lengths alone: a bundle keeps their numbers and
-forecasts.
+A wave without noise tests little: a model that starts at the mean cycle forecasts it as well
+without its network. These histories are noisy, with several cycles, levels and scales, shifts, all
+sorts of covariates, words, series and attributes, and several times of the calendar; every fourth
+has gaps. They follow from the schema and the lengths alone, so a bundle keeps only their numbers
+and forecasts.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,34 +20,34 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 KEPT, FEWEST = 16, 4
-"""Histories that a bundle keeps, and how many at least, where a forecast is long and wide."""
+"""How many histories a bundle keeps, and the fewest, when a forecast is long and wide."""
 NUMBERS = 2**21
-"""In all forecasts that a bundle keeps, 8 MiB of them."""
+"""The most numbers in all forecasts that a bundle keeps together: 8 MiB."""
 BATCH = 4
-"""Histories that are forecast together; of them all or none have gaps."""
+"""How many histories are forecast together; either all of them have gaps or none."""
 NOISE, STEADY = 3e-6, 1e-5
-"""Standard deviations by which other arithmetic may move a value, and by which that may move a
-forecast. A history whose forecast moves further, since an attention chooses by values that are
-nearly equal, is not kept where there are others."""
+"""How far other arithmetic may move a value, and how far that may move a forecast, in standard
+deviations. A history whose forecast moves further, because an attention chooses among values that
+are nearly equal, is not kept if there are others."""
 ALLOWED = {"cpu": 1e-4, "cuda": 1e-3}
-"""How far a forecast may be from the kept one on a device: the root mean square over the steps of a
-column or quantile, in standard deviations of the series. On a GPU ten times what the tests of
-attentions allow there, all in float32."""
+"""How far a forecast on each device may be from the kept one: the root mean square over the steps
+of a column or quantile, in standard deviations of the series. For a GPU, it is ten times what the
+tests of attentions allow there, all in float32."""
 
 
 @dataclass(frozen=True, eq=False)
 class Golden:
-    """What is kept: `which` (N,) histories, and their `forecast` (N, T, targets, 1 + levels), in
-    standard deviations of each series about its mean, with the quantiles at the model's levels
-    beside it."""
+    """What a bundle keeps: `which` (N,) histories, and their `forecast` (N, T, targets,
+    1 + levels), in standard deviations of each series about its mean, followed by the quantiles at
+    the model's levels."""
 
     which: "NDArray[np.int64]"
     forecast: "NDArray[np.float32]"
 
 
 def apart(made: np.ndarray, kept: np.ndarray) -> np.ndarray:
-    """How far forecasts (N, T, K, Q) are from those that were kept: the most of a column or
-    quantile, for each history (N,). nan where one is not a number."""
+    """The distance of forecasts (N, T, K, Q) from the kept ones: the largest over columns and
+    quantiles, for each history (N,). nan where a forecast is not a number."""
     found: np.ndarray = np.sqrt(np.square(made - kept).mean(axis=1)).max(axis=(1, 2))
     return found
 
@@ -58,8 +58,8 @@ def count(horizon: int, targets: int, levels: int) -> int:
 
 
 def steadiest(moved: np.ndarray, wanted: int) -> np.ndarray:
-    """So many of the histories whose forecasts `moved` (N,) under NOISE, in their order: the first
-    that are steady, and where there are too few those that moved least."""
+    """Choose `wanted` histories, in their order, by how far their forecasts `moved` (N,) under
+    NOISE: the first that are steady, and if there are too few, those that moved least."""
     return np.sort(np.where(moved > STEADY, moved, 0).argsort(kind="stable")[:wanted])
 
 
@@ -68,7 +68,7 @@ def has_gaps(number: int) -> bool:
 
 
 def batches(which: Sequence[int]) -> Iterator[list[int]]:
-    """The places in `which` of the histories that are forecast together."""
+    """The positions in `which` of the histories that are forecast together."""
     for gaps in (False, True):
         places = [place for place, number in enumerate(which) if has_gaps(number) == gaps]
         yield from (places[at : at + BATCH] for at in range(0, len(places), BATCH))
@@ -94,14 +94,14 @@ def histories(schema: Schema, past: int, horizon: int, which: Sequence[int]) -> 
 
 
 class _Made:
-    """One of them: `values` (P, C) and `covariates` (P + T, K) in units, and what belongs to it."""
+    """A made-up history: `values` (P, C) and `covariates` (P + T, K) in units, and attributes."""
 
     def __init__(self, schema: Schema, past: int, steps: int, number: int) -> None:
         self.schema, self.number = schema, number
         self.random = np.random.default_rng([17, number])
         self.words = {name: self._words(words, steps) for name, words in self._told().items()}
         place = None
-        if schema.items and number % 5 != 4:  # the others are series that training did not know
+        if schema.items and number % 5 != 4:  # the others are unknown series
             place = number * 7919 % len(schema.items)
         self.item = None if place is None else schema.items[place]
         scaled = self._waves(steps, len(schema.columns))
@@ -123,7 +123,7 @@ class _Made:
 
     @property
     def start(self) -> "pd.Timestamp":
-        """Another day of several years, and another place in the season, for each."""
+        """The start: each history has another day of several years, and place in the season."""
         import pandas as pd
 
         season = min(self.schema.reading.seasons[0], 10_000)
@@ -132,7 +132,7 @@ class _Made:
         return steps[-1]
 
     def _waves(self, steps: int, columns: int) -> np.ndarray:
-        """Values (steps, columns) about 0, of another level and scale in each column."""
+        """Values (steps, columns) about 0, with a different level and scale in each column."""
         random, time = self.random, np.arange(steps)[:, None]
         found = random.uniform(0.1, 0.8, columns) * random.normal(size=(steps, columns))
         for season in self.schema.reading.seasons[:2]:
@@ -151,7 +151,7 @@ class _Made:
         return {name: reading.read_as([name]) for name in reading.categories}
 
     def _words(self, parts: Sequence[str], steps: int) -> dict[str, np.ndarray]:
-        """Columns of 0 and 1 of a covariate of words, which stay for some steps."""
+        """The columns of 0 and 1 of a covariate of words; each word stays for some steps."""
         stretch = int(self.random.integers(2, 7))
         said = self.random.integers(len(parts), size=steps // stretch + 1).repeat(stretch)[:steps]
         return {part: (said == place).astype(float) for place, part in enumerate(parts)}
@@ -163,7 +163,7 @@ class _Made:
         return values
 
     def _gaps(self, past: int) -> np.ndarray:
-        """Single values and a stretch that are missing, (P, C)."""
+        """A mask (P, C) of missing values: single ones and a stretch."""
         shape = (past, len(self.schema.columns))
         gaps = self.random.random(shape) < 0.2
         first = int(self.random.integers(past))

@@ -1,9 +1,9 @@
-"""Quantiles about a forecast: calibrated offsets, how the window widens them, what is between.
+"""Quantiles about a forecast: calibrated offsets, their widths by window, interpolation.
 
-About a point forecast, offsets are symmetric and are wider where recent values, or the season, say
-so (`Conditions`): normalised conformal prediction (Papadopoulos, Gammerman and Vovk, 2008). About
-quantiles that the model has itself they are those of conformalised quantile regression (Romano,
-Patterson and Candès, NeurIPS 2019, theorem 2). Either way the intervals contain the forecast.
+About a point forecast, offsets are symmetric, and wider where recent values or the season call for
+it (`Conditions`): normalised conformal prediction (Papadopoulos, Gammerman and Vovk, 2008). About
+the model's own quantiles, they are those of conformalised quantile regression (Romano, Patterson
+and Candès, NeurIPS 2019, theorem 2). Either way the intervals contain the forecast.
 """
 
 from collections.abc import Sequence
@@ -17,9 +17,10 @@ import numpy as np
 from forecaster.errors import UsageError
 
 TOLERANCE = 0.03
-"""How far the coverage of a band may be off before it is said in words."""
+"""How far the coverage of a band may be off before a sentence states it."""
 LEAST = 0.3
-"""Of the usual deviation: calmer histories than that make no narrower intervals."""
+"""The smallest share of the usual deviation that counts: calmer histories do not narrow the
+intervals further."""
 
 
 def conformal_offsets(errors: np.ndarray, levels: Sequence[float]) -> np.ndarray:
@@ -28,11 +29,11 @@ def conformal_offsets(errors: np.ndarray, levels: Sequence[float]) -> np.ndarray
     errors (n, ..., 1) about one path, or (n, ..., Q) about the path of each level. Of the n sorted
     errors, levels above 1/2 take number ceil(a (n + 1)), so that a new value lies at or below with
     probability a at least; levels below 1/2 take number floor(a (n + 1)), so that it lies below
-    with probability a at most; 1/2 takes the middle of both. A level that n errors cannot back gets
-    an infinite offset. Errors that are nan, of values that are missing, do not count.
+    with probability a at most; 1/2 takes the middle of both. A level that n errors cannot support
+    gets an infinite offset. Errors that are nan, of missing values, do not count.
 
-    That probability holds where old and new errors are exchangeable. Those of overlapping windows
-    are not, n of them tell about as much as n / T would; the coverage on the test split is
+    That probability holds if old and new errors are exchangeable. Errors of overlapping windows are
+    not: n of them hold about as much information as n / T. The coverage on the test split is
     therefore part of the result.
     """
     errors = np.sort(errors, axis=0)  # nan last
@@ -59,12 +60,12 @@ def _order(errors: np.ndarray, number: np.ndarray, n: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class Conditions:
-    """How much wider than usual the intervals of a window are, by what its forecast knows.
+    """How much wider than usual the intervals of a window are, by what is known at its forecast.
 
-    `season` steps make a cycle; floor(sum_f weights_f (feature_f + 1/2)) is the place of a step in
-    it, and `weights` () say that the calendar does not tell. `usual` (K,) is the root mean square
-    of `deviation` over the calibrating windows; `phases` (N, K) are the widths of N equal parts of
-    the cycle, about 1.
+    `season` steps make a cycle; floor(sum_f weights_f (feature_f + 1/2)) is the position of a step
+    in it; empty `weights` mean that the calendar does not determine it. `usual` (K,) is the root
+    mean square of `deviation` over the calibrating windows; `phases` (N, K) are the widths of N
+    equal parts of the cycle, about 1.
     """
 
     season: int
@@ -85,9 +86,9 @@ class Conditions:
         return widths
 
     def of_deviation(self, found: np.ndarray) -> np.ndarray:
-        """The factor of windows with that `deviation` (B, K), its square root over the usual one.
+        """The factor (B, K) of windows with a `deviation`: the square root of its ratio to usual.
 
-        It falls to that of LEAST of it at most, and is 1 where nothing is observed or usual.
+        The ratio counts as LEAST at least; the factor is 1 where nothing is observed or usual.
         """
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = found / self.usual
@@ -102,11 +103,11 @@ class Conditions:
 
 
 def deviation(past: np.ndarray, season: int, observed: np.ndarray | None = None) -> np.ndarray:
-    """How far the newest values of windows lie from their mean cycle, root mean square, (B, K).
+    """The root mean square distance of windows' newest values from their mean cycle, (B, K).
 
     past (B, P, K), with a value where `observed`. The cycle is the mean of the look-back's whole
-    cycles, or of all its values where it does not hold two; newest is a quarter of the look-back,
-    and one cycle at least. nan where nothing is observed.
+    cycles, or of all its values if it does not hold two; the newest values are a quarter of the
+    look-back, but at least one cycle. nan where nothing is observed.
     """
     batch, steps, columns = past.shape
     length = season if steps >= 2 * season else 1
@@ -129,11 +130,11 @@ def deviation(past: np.ndarray, season: int, observed: np.ndarray | None = None)
 class Intervals:
     """How a model's paths become quantiles, in scaled values: standard deviations of a column.
 
-    `nominal` are the levels that were asked for. `offsets` (T, K, Q) is added to the paths, times
-    the widths of the `conditions` where there are any; it is infinite for levels that too few
-    windows back. `scale` (T, K) is the root mean square of the calibrating errors over those
-    widths; `windows` is how many there were, 0 for a model whose own quantiles are taken as they
-    are. The series of a panel share them, each in its own standard deviations.
+    `nominal` are the requested levels. `offsets` (T, K, Q) is added to the paths, times the widths
+    of the `conditions` if there are any; it is infinite for levels that too few windows support.
+    `scale` (T, K) is the root mean square of the calibrating errors over those widths; `windows` is
+    the number of calibrating windows, 0 for a model whose own quantiles are taken unchanged. The
+    series of a panel share them, each in its own standard deviations.
     """
 
     nominal: tuple[float, ...]
@@ -144,19 +145,19 @@ class Intervals:
 
     @classmethod
     def uncalibrated(cls, levels: tuple[float, ...], horizon: int, targets: int) -> "Intervals":
-        """For a model that has quantiles of its own."""
+        """The intervals of a model with its own quantiles, taken unchanged."""
         shape = (horizon, targets)
         return cls(levels, np.zeros((*shape, len(levels))), np.zeros(shape), 0)
 
     @cached_property
     def backed(self) -> np.ndarray:
-        """Which of the levels can be had, (Q,)."""
+        """Which of the levels enough windows support, (Q,)."""
         finite: np.ndarray = np.isfinite(self.offsets).all(axis=(0, 1))
         return finite
 
     @cached_property
     def levels(self) -> tuple[float, ...]:
-        """The levels that can be had, rising."""
+        """The supported levels, rising."""
         return tuple(level for level, on in zip(self.nominal, self.backed, strict=True) if on)
 
     def widths(
@@ -170,10 +171,10 @@ class Intervals:
     def unsorted(
         self, paths: np.ndarray, widths: np.ndarray, offsets: np.ndarray | None = None
     ) -> np.ndarray:
-        """The quantiles as calibrated, (..., T, K, len(levels)), possibly crossing.
+        """The calibrated quantiles (..., T, K, len(levels)), possibly crossing.
 
         paths (..., T, K, 1 or Q) scaled; widths (..., T, K) are `widths` of their windows;
-        `offsets` (T, K, len(levels)) take the place of ours.
+        `offsets` (T, K, len(levels)), if given, replace our own.
         """
         backed = self.backed
         own = paths if paths.shape[-1] == 1 else paths[..., backed]
@@ -198,7 +199,7 @@ class Intervals:
         return middle
 
     def rescaled(self, ratio: np.ndarray) -> "Intervals":
-        """The same in units, for targets that are scaled anew.
+        """The same intervals in units, for targets with a new scaler.
 
         ratio: old by new standard deviation, (K,), or (S, K) of a panel, whose median counts.
         """
@@ -216,24 +217,24 @@ class Intervals:
         return bool(own) and all(own[0] <= level <= own[-1] for level in levels)
 
     def check(self, levels: Sequence[float]) -> None:
-        """Raises UsageError naming the first level outside of ours, and their range."""
+        """Raise UsageError naming the first level outside the range of ours, and that range."""
         own = self.levels
         for level in levels:
             if not self.reach([level]):
                 raise UsageError(
                     f"this model gives quantiles from {own[0]:g} to {own[-1]:g}, got {level:g}"
                     if own
-                    else f"{self.windows} calibrating windows back no quantile, got {level:g}"
+                    else f"{self.windows} calibrating windows support no quantile, got {level:g}"
                 )
 
 
 def between(
     quantiles: np.ndarray, own: Sequence[float], levels: Sequence[float], point: np.ndarray
 ) -> np.ndarray:
-    """Sorted quantiles (..., Q) at the levels `own`, linearly between them at `levels`.
+    """Interpolate sorted quantiles (..., Q) at the levels `own` linearly to `levels`.
 
-    Those below 1/2 lie at the `point` forecast (...) or below, those above at it or above, 1/2 at
-    it.
+    Quantiles below 1/2 lie at or below the `point` forecast (...), those above 1/2 at or above it,
+    and that of 1/2 equals it.
     """
     weights = np.array([np.interp(levels, own, column) for column in np.eye(len(own))])
     found = _levels_last(point.shape, len(levels), np.result_type(quantiles, point))
@@ -254,5 +255,5 @@ def rising(quantiles: np.ndarray) -> np.ndarray:
 
 
 def _levels_last(shape: tuple[int, ...], levels: int, kind: np.dtype[Any]) -> np.ndarray:
-    """An empty array (*shape, levels) in which the values of each level lie together."""
+    """An empty array (*shape, levels) in which the values of each level are contiguous."""
     return np.moveaxis(np.empty((levels, *shape), dtype=kind), 0, -1)

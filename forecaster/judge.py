@@ -1,4 +1,4 @@
-"""The evaluation of a run: metrics, floors, intervals, pictures."""
+"""The evaluation of a run: metrics, floors, intervals, figures."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -43,9 +43,10 @@ def forecast_with(model: nn.Module) -> Callable[[Batch], Tensor]:
 def validate(
     problem: Problem, model: Blend, device: str
 ) -> tuple[Score, tuple[Intervals | None, str]]:
-    """The score on every window of validation, and `find_intervals`.
+    """The score on every window of validation, and the result of `find_intervals`.
 
-    Of one series the calibrating windows are the last of validation: each is forecast once.
+    For a single series, the calibrating windows are the last of validation, so each window is
+    forecast once.
     """
     whole = problem.validation(device)
     if not problem.uncalibrated and whole.items is None:
@@ -58,10 +59,10 @@ def validate(
 
 
 def contested(problem: Problem, found: Score, model: Blend, device: str) -> tuple[list[float], str]:
-    """The errors by which a model is compared with the champion, by stretch, and of which windows.
+    """The errors that compare a model with the champion, by stretch, and a text naming the windows.
 
-    They are of the calibrating windows, which chose nothing of it; where nothing is calibrated, of
-    all of validation. `found` is the score on all.
+    The windows are the calibrating ones, which chose nothing in the model; if nothing is
+    calibrated, all of validation. `found` is the score on all of validation.
     """
     windows = problem.validation(device) if problem.uncalibrated else problem.calibrating(device)
     if windows.items is not None and not problem.uncalibrated:
@@ -73,9 +74,9 @@ def contested(problem: Problem, found: Score, model: Blend, device: str) -> tupl
 def find_intervals(
     problem: Problem, model: Blend, device: str, done: Calibration | None = None
 ) -> tuple[Intervals | None, str]:
-    """The intervals of a trained model, and in words what they are or why there are none.
+    """The intervals of a trained model, and a sentence on what they are or why there are none.
 
-    `done` is the calibration on the calibrating windows where there was one.
+    `done` is the calibration on the calibrating windows, if there was one.
     """
     levels = tuple(problem.config.intervals.levels)
     schema, why_not = problem.schema, problem.uncalibrated
@@ -90,8 +91,8 @@ def find_intervals(
         return found, (
             f"calibrated on {some} validation windows of rows {windows.span}"
             + (f", too few for the levels {lost}" if lost else "")
-            + ("; the online form is judged alone: a forecast that is asked for comes without the "
-               "errors of earlier ones" if problem.config.intervals.online else "")
+            + ("; the online form is only judged: a requested forecast comes without the errors of "
+               "earlier ones" if problem.config.intervals.online else "")
         )  # fmt: skip
     if model.spread is None:
         return None, f"none: {why_not}"
@@ -108,8 +109,8 @@ def judge(
 ) -> Evaluation:
     """Score the model, its intervals and its parts, each alone, on every test window.
 
-    `parts` are all that were tried, with a share in the model or without, and the network; by
-    default the closed forms, fitted anew, and what the model has.
+    `parts` are all parts that were tried, with or without a share in the model, and the network; by
+    default the closed forms, fitted anew, and the other parts of the model.
     """
     model = model.to(device).eval()
     if parts is None:
@@ -161,7 +162,7 @@ class Shared:
         return self._mixed(batch.inputs)
 
     def rest(self, batch: Batch) -> Tensor:
-        """The forecast of the model without its network, the other shares summing to one."""
+        """The forecast of the model without its network; the other shares then sum to one."""
         kept = [place for place, name in enumerate(self.model.names) if name != NETWORK]
         shares = self.model.weights[kept]
         whole = shares.sum(dim=0)
@@ -201,7 +202,7 @@ def draw(
     found: Evaluation,
     device: str,
 ) -> dict[str, "Figure"]:
-    """The pictures of a run: one forecast of the test split, error by step, error by column."""
+    """The figures of a run: one forecast of the test split, error by step, error by column."""
     from forecaster.evaluate import display
 
     test = problem.test(device)
@@ -240,7 +241,7 @@ def draw(
 
 
 def floor_metrics(floors: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """The metrics of the floors by the names that they carry in the tracker."""
+    """The metrics of the floors by their names in the tracker."""
     kept = [metric.name for metric in shown(ErrorMetric, "tracker")]
     return {
         f"floor/{tracked_name(floor)}/{name}": own[name]
@@ -251,7 +252,7 @@ def floor_metrics(floors: dict[str, dict[str, Any]]) -> dict[str, Any]:
 
 
 def network_metrics(network: dict[str, Any] | None) -> dict[str, Any]:
-    """Those of the network alone, and its share in what is served."""
+    """The metrics of the network alone, and its share in the served model."""
     if network is None:
         return {}
     kept = [metric.name for metric in shown(ErrorMetric, "tracker") if metric.name in network]
@@ -264,7 +265,7 @@ def tracked_name(floor: str) -> str:
 
 
 def flat_metrics(metrics: dict[str, Any]) -> dict[str, float]:
-    """The metrics of a run by the names that they carry in the tracker."""
+    """The metrics of a run by their names in the tracker."""
     test, train = metrics["test"], metrics["train"]
     kept = [metric.name for metric in shown(ErrorMetric, "tracker")]
     flat = {
@@ -291,7 +292,7 @@ def flat_metrics(metrics: dict[str, Any]) -> dict[str, float]:
 
 
 def _flat_intervals(prefix: str, form: dict[str, Any]) -> dict[str, Any]:
-    """Those of one form of the intervals; by target those of the first share alone."""
+    """The metrics of one form of the intervals; by target, only those of the first share."""
     kept = [metric.name for metric in shown(IntervalMetric, "tracker")]
     first, *_ = shares = [percent(share) for share in SHARES]
     return {

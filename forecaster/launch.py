@@ -1,7 +1,8 @@
-"""Start the processes that train one model together (`ranks`), and learn how they were started.
+"""Start the processes that train one model together (`ranks`), or detect how they were started.
 
-On this machine `start` does it, by what torchrun is made of; on several machines torchrun itself
-does. Those of one machine meet in a file and talk through its loopback interface alone.
+On one machine, `start` does it with the parts of torchrun; on several machines, torchrun itself
+does. The processes of one machine meet in a file and communicate only through its loopback
+interface.
 """
 
 import logging
@@ -17,7 +18,7 @@ from pathlib import Path
 from forecaster.errors import UnavailableError, UsageError
 
 MEETING = "FORECASTER_MEETING"
-"""Names the file in which the ranks that `start` has started meet."""
+"""The environment variable with the file in which the ranks that `start` starts meet."""
 
 
 def started() -> bool:
@@ -26,19 +27,19 @@ def started() -> bool:
 
 
 def is_first() -> bool:
-    """Whether this process is the first to run the command, of all that do."""
+    """Whether this process is the first of all that run the command."""
     return not started() or (os.environ["RANK"] == "0" and MEETING not in os.environ)
 
 
 def wanted(devices: int | None, nodes: int | None) -> int:
-    """The ranks in all, by what torchrun has started or else by the options.
+    """The total number of ranks, as started by torchrun or else by the options.
 
-    Raises UsageError where the two differ, and for several machines without torchrun.
+    Raises UsageError if the two differ, and for several machines without torchrun.
     """
     if not started():
         if nodes not in (None, 1):
             raise UsageError(
-                f"--nodes {nodes}: on each machine torchrun starts the processes, such as torchrun "
+                f"--nodes {nodes}: start the processes of each machine with torchrun: torchrun "
                 f"--nnodes={nodes} --nproc-per-node={devices or 1} --rdzv-backend=c10d "
                 "--rdzv-endpoint=HOST:PORT -m forecaster train ... (docs/scale.md)"
             )
@@ -48,27 +49,27 @@ def wanted(devices: int | None, nodes: int | None) -> int:
         if asked not in (None, so):
             raise UsageError(
                 f"--{name} {asked}, but torchrun has started {here} of {count} processes on this "
-                f"machine: say --{name} {so}, or leave it out"
+                f"machine: use --{name} {so}, or leave it out"
             )
     return count
 
 
 def ensure_it_divides(batch: int, count: int) -> None:
-    """Raises UsageError where so many ranks cannot take equal shares of a batch."""
+    """Raise UsageError if `count` ranks cannot take equal shares of a batch."""
     if batch % count:
         near = [size for size in (batch // count * count, (batch // count + 1) * count) if size]
         raise UsageError(
-            f"train.batch={batch} counts the windows of a step in all processes together, and "
-            f"{count} of them cannot take equal shares: "
+            f"train.batch={batch} counts the windows of a step in all processes together, but "
+            f"{count} processes cannot take equal shares of it; use "
             + " or ".join(f"--set train.batch={size}" for size in near)
         )
 
 
 def start(count: int, arguments: Sequence[str]) -> int:
-    """Run `forecaster ARGUMENTS` in so many ranks on this machine; returns the exit status.
+    """Run `forecaster ARGUMENTS` in `count` ranks on this machine; returns the exit status.
 
-    Where one ends with an error, the others are ended, too. Raises UnavailableError where one was
-    ended from outside.
+    If one ends with an error, the others are ended, too. Raises UnavailableError if one was ended
+    from outside.
     """
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -76,7 +77,7 @@ def start(count: int, arguments: Sequence[str]) -> int:
 
     from forecaster import machine
 
-    for name in list(logging.root.manager.loggerDict):  # each has a level of its own
+    for name in list(logging.root.manager.loggerDict):  # each has its own level
         if name.startswith("torch.distributed.elastic"):
             logging.getLogger(name).setLevel(logging.CRITICAL)
     with tempfile.TemporaryDirectory(prefix="forecaster-") as folder:
@@ -88,7 +89,7 @@ def start(count: int, arguments: Sequence[str]) -> int:
         loops = [name for _, name in socket.if_nameindex() if name in ("lo", "lo0")]
         own = {
             MEETING: str(Path(folder, "ranks")),
-            "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",  # it would listen on all interfaces
+            "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",  # else it listens on all interfaces
             **{f"{engine}_SOCKET_IFNAME": name for engine in ("GLOO", "NCCL") for name in loops},
         }
         threads = {"OMP_NUM_THREADS": str(max(1, machine.cores() // count))}
@@ -103,13 +104,13 @@ def start(count: int, arguments: Sequence[str]) -> int:
 
 
 def _status(codes: Mapping[int, int], count: int) -> int:
-    """What the exit statuses of the ranks that failed first come to; these have said why."""
+    """The exit status for the ranks that failed first; they have reported why."""
     for rank, code in codes.items():
         if code < 0:
             hint = " (out of memory?)" if -code == signal.SIGKILL else ""
             raise UnavailableError(
-                f"process {rank} of {count} was ended by signal {-code}{hint}, and the training "
-                "with it"
+                f"process {rank} of {count} was ended by signal {-code}{hint}, which ended the "
+                "training"
             )
     return codes[min(codes)]
 

@@ -1,4 +1,4 @@
-"""Get things by name, and read options from the constructor that takes them.
+"""Look things up by name, and read options from the constructor that takes them.
 
 `option_model` turns the keyword-only parameters of a constructor into a strict pydantic model, so
 an option is declared once: in the signature of the class that uses it.
@@ -34,7 +34,7 @@ def canonical(name: str) -> str:
 
 
 def did_you_mean(name: str, choices: Iterable[str], synonyms: Mapping[str, str] = {}) -> str:
-    """ " Did you mean 'prob'?", or "" when nothing is near."""
+    """ " Did you mean 'prob'?", or "" if no choice is similar."""
     known = list(choices)
     wanted = canonical(name)
     synonym = synonyms.get(wanted)
@@ -50,7 +50,7 @@ def find(
 ) -> tuple[str, T]:
     """The entry called `name` and its spelling in the table.
 
-    Raises UsageError naming the nearest entry and all of them.
+    Raises UsageError naming the most similar entry and all entries.
     """
     folded = {canonical(key): key for key in table}
     key = folded.get(canonical(name))
@@ -61,9 +61,9 @@ def find(
 
 
 def model_reference(text: str) -> dict[str, str | None]:
-    """The parts of the name of a model in MLflow, those that it lacks as None.
+    """The parts of the name of a model in MLflow, None for those that it lacks.
 
-    Raises UsageError for what cannot be a name.
+    Raises UsageError for a text that cannot be a name.
     """
     parts = REFERENCE.fullmatch(text)
     if parts is None:
@@ -75,7 +75,7 @@ def model_reference(text: str) -> dict[str, str | None]:
 
 
 def model_names(name: str, alias: str | None, version: str | None) -> tuple[str, ...]:
-    """What a request may call a registered model."""
+    """The names that a request may use for a registered model."""
     aliases = (alias, f"{name}@{alias}") if alias else ()
     versions = (version, f"{name}/{version}") if version else ()
     return (name, *aliases, *versions)
@@ -100,7 +100,7 @@ def option_model(constructor: Callable[..., Any], title: str) -> "type[BaseModel
 def written_options(file: Path) -> list[str]:
     """The names that `option_model` finds in the one class of a source file, without importing it.
 
-    Where no class has options of its own there are none.
+    The list is empty if no class has options.
     """
     classes = (each for each in ast.parse(file.read_text()).body if isinstance(each, ast.ClassDef))
     return [

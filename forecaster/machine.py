@@ -60,7 +60,7 @@ def hardware(device: str = "cpu", threads: int | None = None) -> str:
 
 @contextmanager
 def threads(count: int) -> Iterator[None]:
-    """In the block torch computes on so many threads of the processor; costs under 1 us."""
+    """Inside the block, torch computes on `count` threads of the processor; costs under 1 us."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
@@ -74,7 +74,7 @@ def cores() -> int:
 
 
 MULTIPLICATIONS, PRODUCTS_SECONDS = 2**24, 0.005
-"""Of one product that is timed, and how long each precision is timed for."""
+"""The rows of a timed product, and how long each precision is timed."""
 
 
 @dataclass(frozen=True)
@@ -95,9 +95,9 @@ class Products:
 
 @cache
 def products(width: int, device: str) -> Products:
-    """Measured once in a process, for some milliseconds: activations (rows, width) by weights.
+    """Measure activations (rows, width) times weights, once per process, for some milliseconds.
 
-    In bfloat16 the activations are rounded first, as mixed precision does it.
+    In bfloat16, the activations are rounded first, as in mixed precision.
     """
     rows = max(16, min(4096, MULTIPLICATIONS // width**2))
     inputs, weights = torch.ones(rows, width, device=device), torch.ones(width, width).to(device)
@@ -106,7 +106,7 @@ def products(width: int, device: str) -> Products:
     def seconds(call: Callable[[], Tensor]) -> float:
         best = math.inf
         with torch.inference_mode():
-            call()  # what a first call sets up does not count
+            call()  # the set-up in a first call does not count
             end = time.perf_counter() + PRODUCTS_SECONDS
             while best == math.inf or time.perf_counter() < end:
                 _wait(device)
@@ -130,10 +130,10 @@ def _wait(device: str) -> None:
 
 
 def memory_rise(call: Callable[[], Result], device: str) -> tuple[Result, int | None]:
-    """What `call` returns, and by how many bytes memory rises at most above its state before.
+    """The result of `call`, and the largest rise of memory during it, in bytes.
 
-    On a GPU the memory of torch's allocator, else the resident memory of this process; None where
-    that cannot be measured, which is on anything but Linux.
+    The memory is that of torch's allocator on a GPU, else the resident memory of this process; None
+    if that cannot be measured, as on any system but Linux.
     """
     if device == "cuda":
         torch.cuda.reset_peak_memory_stats()
@@ -142,29 +142,29 @@ def memory_rise(call: Callable[[], Result], device: str) -> tuple[Result, int | 
     if sys.platform != "linux":
         return call(), None
     if hasattr(libc := ctypes.CDLL(None), "malloc_trim"):
-        libc.malloc_trim(0)  # gives back what earlier calls left behind
-    Path("/proc/self/clear_refs").write_text("5")  # forgets the peak
+        libc.malloc_trim(0)  # returns memory that earlier calls left behind
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak
     before = _resident("VmRSS")
     return call(), _resident("VmHWM") - before
 
 
 def resident() -> int:
-    """Bytes of resident memory of this process; 0 where that is not known."""
+    """Bytes of resident memory of this process; 0 if unknown."""
     return _resident("VmRSS") if sys.platform == "linux" else 0
 
 
 def peak_mib(device: str) -> float | None:
-    """The peak of this process so far, of a GPU that of torch's allocator; None where not known."""
+    """This process's peak memory so far, on a GPU that of torch's allocator; None if unknown."""
     if device == "cuda":
         return torch.cuda.max_memory_allocated() / 2**20
     return _resident("VmHWM") / 2**20 if sys.platform == "linux" else None
 
 
 def memory_left(device: str) -> int | None:
-    """Bytes that this process may still take; None where that is not known.
+    """Bytes that this process may still take; None if unknown.
 
-    Of a GPU what is free; else what the kernel can give (MemAvailable), or what the control group
-    of the process has left, such as that of a container, if that is less.
+    On a GPU, its free memory; else what the kernel can give (MemAvailable), or what the control
+    group of the process (such as a container) has left, if that is less.
     """
     if device == "cuda":
         return int(torch.cuda.mem_get_info()[0])
@@ -176,7 +176,7 @@ def memory_left(device: str) -> int | None:
 
 
 def _left_in_groups(membership: Path, root: Path) -> Iterator[int]:
-    """What the control groups of this process have left, of versions 2 and 1."""
+    """The memory that the control groups of this process have left, for versions 2 and 1."""
     for line in membership.read_text().splitlines() if membership.exists() else []:
         _, controllers, own = line.split(":", 2)
         if controllers in ("", "memory"):
@@ -202,10 +202,10 @@ def _left_in_groups(membership: Path, root: Path) -> Iterator[int]:
 
 @contextmanager
 def keeping_memory() -> Iterator[None]:
-    """Keep what is freed within, for what is taken next (glibc).
+    """Inside the block, keep freed memory for the next allocations (glibc).
 
-    Else the system takes it back and clears it anew, page by page, in every step of a training.
-    What is larger than 32 MiB still goes back at once; the rest does at the end.
+    Otherwise the system takes it back and clears it again, page by page, in every training step.
+    Blocks larger than 32 MiB are still returned at once, the rest at the end.
     """
     libc: Any = ctypes.CDLL(None) if sys.platform == "linux" else None
     if not hasattr(libc, "mallopt"):

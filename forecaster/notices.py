@@ -1,11 +1,11 @@
-"""What may surprise in a forecast: a code for programs, and a text for people."""
+"""Notices about what may surprise in a forecast: a code for programs, and a text for people."""
 
 from enum import StrEnum
 from typing import Literal, TypeAlias
 
 
 class NoticeCode(StrEnum):
-    """What a notice is about; programs decide by it, never by the text."""
+    """The subject of a notice; programs decide by it, never by the text."""
 
     SHORT_HISTORY = "short_history"
     """The history is shorter than the model needs: parts that read more were left out."""
@@ -20,7 +20,7 @@ class NoticeCode(StrEnum):
     LOST_TO_FLOOR = "lost_to_floor"
     """On the test split the model was worse than its best floor."""
     COVERAGE = "coverage"
-    """A band that was asked for covered another share of the test values than it promises."""
+    """The coverage of a requested band on the test split differs from its nominal level."""
     FIRST_STEP = "first_step"
     """The forecast begins further from the last value than training rows change in a step."""
     UNLIKE_TRAINING = "unlike_training"
@@ -31,14 +31,14 @@ REMARKS = frozenset(
     {NoticeCode.SHORT_HISTORY, NoticeCode.LOST_TO_FLOOR, NoticeCode.COVERAGE,
      NoticeCode.FIRST_STEP, NoticeCode.UNLIKE_TRAINING}
 )  # fmt: skip
-"""What stands out in a forecast that has been made (forecaster.remarks)."""
+"""The codes for unusual features of a finished forecast (forecaster.remarks)."""
 ShortHistory: TypeAlias = Literal["refuse", "drop"]
-"""What becomes of a history that is shorter than a model needs: it is refused, or the parts that
-read more are dropped, as long as one is left at every step."""
+"""What happens to a history that is shorter than a model needs: it is refused, or the parts that
+read more are dropped, provided that every step keeps at least one."""
 
 
 class Notice(str):
-    """A sentence for people with its code."""
+    """A sentence for people, with its code."""
 
     code: NoticeCode
 

@@ -1,6 +1,6 @@
 """What MLflow's pages show of a run: about ten figures, a dozen parameters, tables, a description.
 
-The rest of what is known of a run stands in the tables and files among its artefacts.
+All other facts about a run are in the tables and files among its artefacts.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,25 +18,25 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 FIRST = "network_test_mse"
-"""The figure that tells attentions apart. MLflow's page that compares runs draws the figure that a
-run was told first."""
+"""The figure that compares attentions. MLflow's page for comparing runs draws the figure that a run
+logged first."""
 PARAMS = (
     "attn.name", "data.name", "data.features", "window.past", "window.horizon", "model.name",
     "model.width", "model.encoder_layers", "train.epochs", "train.batch", "train.lr", "blend",
     "seed",
 )  # fmt: skip
-"""What every run shows of its configuration, as far as its model has it."""
+"""The values of its configuration that every run shows, if its model has them."""
 
 VERSION = ("test_mse", "test_mae", "network_test_mse", "skill", f"coverage_{COVERED}")
 """The figures in the description of a version."""
 MOST = 5
-"""So many targets are named."""
+"""The number of targets that are named."""
 
 
 def params(config: "RunConfig", chosen: Iterable[str]) -> dict[str, str]:
     """PARAMS and the `chosen` values of a configuration, by dotted names.
 
-    A chosen name may be that of a section. Where runs are tracked is no parameter of theirs.
+    A chosen name may be that of a section. The address of the tracker is not a parameter of a run.
     """
     own = tuple(chosen)
     return {
@@ -51,13 +51,13 @@ def params(config: "RunConfig", chosen: Iterable[str]) -> dict[str, str]:
 
 
 def tags(config: "RunConfig") -> dict[str, str]:
-    """What runs are grouped by."""
+    """The tags that group runs."""
     data, horizon = config.data.label, str(config.window.horizon)
     return {"attn": config.attn.name, "data": data, "horizon": horizon}
 
 
 def chosen(loaded: "Loaded") -> list[str]:
-    """The values that came from the user: not by default, nor from a file in configs/."""
+    """The values that the user chose: neither defaults nor values of a file in configs/."""
     shipped = str(resources.configs())
     return [key for key, origin in loaded.origins.items() if not origin.startswith(shipped)]
 
@@ -85,9 +85,9 @@ def headline(metrics: Mapping[str, Any]) -> dict[str, float]:
 
 
 def tables(bundle: "Bundle", origins: Mapping[str, str]) -> dict[str, list[Row]]:
-    """Everything else in rows: figures by part, column, step and interval, and the configuration.
+    """The other facts in rows: figures by part, column, step and interval, and the configuration.
 
-    `metrics` has every figure of the run by a name.
+    The table `metrics` has every figure of the run by name.
     """
     metrics = bundle.metrics
     test, fixed = metrics["test"], metrics["test"]["intervals"] or {}
@@ -125,23 +125,23 @@ def tables(bundle: "Bundle", origins: Mapping[str, str]) -> dict[str, list[Row]]
 
 
 def describe(bundle: "Bundle") -> tuple[str, str]:
-    """In Markdown: the verdicts in words, and a table of all parts that were tried."""
+    """A description in Markdown: the verdicts in words, and a table of all parts tried."""
     return shares.verdicts(bundle), shares.in_markdown(bundle)
 
 
 def describe_model(bundle: "Bundle") -> str:
-    """What the versions of a registered name have in common; Markdown."""
+    """A description in Markdown of what the versions of a registered name have in common."""
     config, schema = bundle.config, bundle.schema
     named = ", ".join(schema.targets[:MOST]) + (", ..." if len(schema.targets) > MOST else "")
     return (
         f"Forecasts of {config.data.label} ({named}), {bundle.horizon} steps of {schema.freq} "
-        "ahead. `champion` is the version that is served, `challenger` one that nobody could "
-        f"compare with it.\n\n`forecaster serve --model {bundle.name}`"
+        "ahead. `champion` is the version that is served, `challenger` one that could not be "
+        f"compared with it.\n\n`forecaster serve --model {bundle.name}`"
     )
 
 
 def describe_version(bundle: "Bundle", run: str) -> str:
-    """What tells a version from others; Markdown."""
+    """A description in Markdown of what distinguishes a version from others."""
     config, metrics = bundle.config, headline(bundle.metrics)
     figures = ", ".join(f"{key} {metrics[key]:.4g}" for key in VERSION if key in metrics)
     return (

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 class Predictor:
     """A trained model ready to forecast.
 
-    `bundle` is what it was loaded from; `device` is where its weights live, once.
+    `bundle` is what it was loaded from; `device` holds its weights, once.
     """
 
     def __init__(self, bundle: "Bundle", device: str = "auto") -> None:
@@ -46,15 +46,15 @@ class Predictor:
         self.model = bundle.build().to(self.device)
         self.runner = Runner(self.model, self.device, bundle.forecast_threads)
         self._runners = {self.needs: self.runner}
-        """Of the parts that need no more than so many rows."""
+        """The runners of the parts that need at most a number of rows, by that number."""
 
     @classmethod
     def load(cls, source: str | Path, device: str = "auto") -> "Predictor":
-        """From a bundle's folder, an MLflow run id, or a registered name (NAME, NAME@alias,
+        """Load a bundle's folder, an MLflow run id, or a registered name (NAME, NAME@alias,
         NAME/version).
 
         Raises UnavailableError when it cannot be found, BundleError when it is damaged or does not
-        forecast what it did when it was saved.
+        reproduce the forecasts that it was saved with.
         """
         forecaster = cls(load_bundle(source), device)
         forecaster.check()
@@ -71,7 +71,7 @@ class Predictor:
 
     @cached_property
     def least(self) -> int:
-        """The fewest rows from which some of its parts forecast every step."""
+        """The fewest rows from which some parts of the model can forecast every step."""
         wanted = sorted({part.needs for part in self.model.members})
         return next(rows for rows in wanted if self.model.within(rows) is not None)
 
@@ -94,14 +94,14 @@ class Predictor:
 
         history (B, P, C): values in units, columns in the order of the schema, exactly the
         model's look-back, NaN where missing. starts (B,): the time of each first row. covariates
-        (B, P + T, K): what is known ahead, complete; static: attributes, each (B,); items: the
-        series of a panel by name; one that training did not know is scaled by its history. rows
-        (B,): how many of the newest rows are there, all by default; fewer than `needs` are forecast
-        by the parts that need no more. Returns
-        the forecast (B, T, targets) and the quantiles at `levels` beside it, (B, T, targets,
-        len(levels)), in units, rising with the level; levels between those that the model was
-        calibrated for are taken linearly. Raises DataError for sizes that do not fit and for
-        values that are infinite before or after the model, UsageError as `check_levels` does.
+        (B, P + T, K): those known ahead, complete; static: attributes, each (B,); items: the series
+        of a panel by name; a series that training did not know is scaled by its history. rows (B,):
+        how many of the newest rows each history has, by default all; a history with fewer than
+        `needs` is forecast by the parts that need no more. Returns the forecast (B, T, targets) and
+        the quantiles at `levels`, (B, T, targets, len(levels)), in units, rising with the level;
+        levels between those of the calibration are interpolated linearly. Raises DataError for
+        sizes that do not fit and for values that are infinite before or after the model, UsageError
+        as `check_levels` does.
         """
         self.check_levels(levels)
         schema, past = self.schema, self.bundle.past
@@ -138,7 +138,7 @@ class Predictor:
         levels: Sequence[float],
         rows: Sequence[int] | None,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """`forecast_quantiles` of histories in units and `scaled` by `scaler`, that fit."""
+        """`forecast_quantiles` of valid histories, in units and `scaled` by `scaler`."""
         observed, targets = ~np.isnan(history), list(self.schema.target_positions)
         past = np.nan_to_num(scaled)
         paths = self._paths(past, known, observed, rows).astype(np.float64)
@@ -159,7 +159,7 @@ class Predictor:
         observed: np.ndarray,
         rows: Sequence[int] | None,
     ) -> np.ndarray:
-        """What the runners give, (B, T, targets, Q), scaled; `rows` as in `forecast_quantiles`."""
+        """The runners' paths, (B, T, targets, Q), scaled; `rows` as in `forecast_quantiles`."""
         groups: dict[Runner, list[int]] = {}
         for place, count in enumerate(rows or [self.needs] * len(past)):
             groups.setdefault(self._runner(count), []).append(place)
@@ -176,9 +176,9 @@ class Predictor:
         return np.asarray(np.concatenate(found)[order])
 
     def _runner(self, rows: int) -> "Runner":
-        """The model, or what is left of it where no more than so many rows of history are there.
+        """The model, or its parts that can forecast from that many rows of history.
 
-        Raises DataError where that is nothing.
+        Raises DataError if there are none.
         """
         if rows < self.least:
             raise DataError(f"expected at least {self.least} rows of history, got {rows}")
@@ -187,7 +187,7 @@ class Predictor:
             from forecaster.runner import Runner
 
             left = self.model.within(reach)
-            assert left is not None  # nor is it from `least` on
+            assert left is not None  # `least` rows leave some parts
             self._runners[reach] = Runner(left, self.device, self.bundle.forecast_threads)
         return self._runners[reach]
 
@@ -199,9 +199,9 @@ class Predictor:
         items: Sequence[str | None] | None = None,
         rows: Sequence[int] | None = None,
     ) -> list[tuple[int | None, Notice]]:
-        """What stands out in the answer of `forecast_quantiles` to the same arguments.
+        """Notices about the result of `forecast_quantiles` for the same arguments.
 
-        With the place of the history (from 0) that a notice is about, None for all of them.
+        Each comes with the position of its history (from 0), or None if it concerns all.
         """
         found: list[tuple[int | None, Notice]] = [
             (None, notice)
@@ -223,7 +223,7 @@ class Predictor:
                 np.broadcast_to(each, (len(history), 1, len(schema.columns)))
                 for each in (scaler.mean, scaler.std)
             )
-            for count in np.unique(counts):  # what lies before the rows is not missing
+            for count in np.unique(counts):  # steps before the rows do not count as missing
                 own = np.flatnonzero(counts == count)
                 unlike = self.ranges.unlike(
                     scaled[own, -count:], mean[own], std[own], schema.columns
@@ -232,7 +232,7 @@ class Predictor:
         return found
 
     def _shortened(self, rows: int, quantiles: bool) -> Notice:
-        """What became of a history that has fewer rows than the model needs."""
+        """A notice about a history that has fewer rows than the model needs."""
         left = self._runner(rows).model
         parts = sorted(left.shares.items(), key=lambda part: -part[1])
         listed = " + ".join(f"{100 * share:.0f} % {name}" for name, share in parts)
@@ -243,7 +243,7 @@ class Predictor:
         return Notice(NoticeCode.SHORT_HISTORY, text)
 
     def _scaler(self, history: np.ndarray, items: Sequence[str | None] | None) -> Scaler:
-        """The scaler of each history, its arrays (B, 1, C), or the one for all."""
+        """The scaler of each history, with arrays (B, 1, C), or one for all."""
         schema, (count, past, columns) = self.schema, history.shape
         if not schema.items:
             return schema.scaler
@@ -259,7 +259,7 @@ class Predictor:
 
     @cached_property
     def places(self) -> dict[str, int]:
-        """The number of each series of the panel that training knew, by its name."""
+        """The numbers of the panel's series in training, by name."""
         return {name: place for place, name in enumerate(self.schema.items)}
 
     def _known(
@@ -279,7 +279,7 @@ class Predictor:
             if covariates is None or covariates.shape != wanted:
                 got = "none" if covariates is None else f"{covariates.shape}"
                 raise DataError(
-                    f"this model wants {', '.join(known.columns)} for each step of the look-back "
+                    f"this model needs {', '.join(known.columns)} for each step of the look-back "
                     f"and of the horizon, an array {wanted}, got {got}"
                 )
             scaled = known.scaled(covariates)
@@ -300,7 +300,7 @@ class Predictor:
 
     @property
     def kind(self) -> Literal["mean", "median"]:
-        """What `forecast` is: the median where the model was trained for quantiles alone."""
+        """The kind of `forecast`: the median if the model was trained for quantiles alone."""
         return "mean" if self.model.spread is None else "median"
 
     @property
@@ -309,7 +309,7 @@ class Predictor:
         return () if self.bundle.intervals is None else self.bundle.intervals.levels
 
     def check_levels(self, levels: Sequence[float]) -> None:
-        """Raises UsageError where quantiles at these levels cannot be had, and says why."""
+        """Raise UsageError, with the reason, if quantiles at these levels are not available."""
         if levels and self.bundle.intervals is None:
             raise UsageError(f"this model has no quantiles: {self.bundle.about['intervals']}")
         if self.bundle.intervals is not None:
@@ -327,24 +327,24 @@ class Predictor:
         where: str = "the history",
         say: Callable[[str], None] = lambda _: None,
     ) -> "pd.DataFrame":
-        """The future of a history, or of each series of a panel, from the step after its last row.
+        """Forecast a history, or each series of a panel, from the step after its last row.
 
-        history: a frame or a file with the columns that the model names, in any order, of the form
-        of the one that it was trained on; at least `needs` rows of each series, of which the newest
-        are used; missing values are masked. future: where the model has covariates known ahead, a
-        frame or a file of them for the steps of the horizon; without it they are taken from rows
-        that follow the history, one per step, without a value. policy: what to do about gaps,
-        repeated and unsorted stamps, by default as in training. short_history: whether to "refuse"
-        a history with fewer rows, or to "drop" the parts of the model that need more than it has,
-        of which `least` must be there.
+        history: a frame or a file with the columns of the model, in any order and in the form of
+        the training data; at least `needs` rows of each series, of which the newest are used;
+        missing values are masked. future: if the model has covariates known ahead, a frame or a
+        file of them for the steps of the horizon; without it, they are taken from rows that follow
+        the history, one per step, without other values. policy: what to do about gaps, repeated and
+        unsorted stamps, by default as in training. short_history: whether to "refuse" a history
+        with fewer rows, or to "drop" the parts of the model that need more rows; `least` rows are
+        needed in any case.
 
-        Returns the time column and one column per target (per series of a wide panel; with the id
-        columns before them of a long one), `horizon` rows of each series, at most and by default
-        what the model was trained for; behind each target its quantiles at `levels`, in columns
-        such as "load 0.1". Raises DataError naming what is missing, `where` being what it calls the
-        history, and UsageError as `check_levels` does. `say` gets sentences about what is irregular
-        or missing, and a `Notice` about series that training did not know (`own_scale`) and for
-        each code of `notices.REMARKS` that stands out.
+        Returns the time column and one column per target (for a wide panel, one per series; for a
+        long one, with the id columns before the time), with `horizon` rows for each series, at most
+        and by default the trained horizon; each target is followed by its quantiles at `levels`, in
+        columns such as "load 0.1". Raises DataError naming what is missing, with `where` as the
+        name of the history, and UsageError as `check_levels` does. `say` gets sentences about
+        irregular or missing values, and a `Notice` about series that training did not know
+        (`own_scale`) and for each code of `notices.REMARKS` that applies.
         """
         levels = sorted(set(levels))
 
@@ -381,13 +381,13 @@ class Predictor:
         frame = self._example.copy()
         for name, words in self.schema.reading.categories.items():
             first, *others = self.schema.reading.read_as([name])
-            frame[first] = frame[first].map({1.0: words[0]})  # no value ahead stays none
+            frame[first] = frame[first].map({1.0: words[0]})  # a missing value ahead stays missing
             frame = frame.rename(columns={first: name}).drop(columns=others)
         return frame
 
     @cached_property
     def _example(self) -> "pd.DataFrame":
-        """The example with the columns of the model, those of a category's words apart."""
+        """The example with the model's columns, one for each word of a category."""
         import pandas as pd
 
         schema, past = self.schema, self.bundle.past
@@ -418,10 +418,10 @@ class Predictor:
         return frame
 
     def golden(self, which: Sequence[int], noise: float = 0.0) -> np.ndarray:
-        """The forecasts of made-up histories (golden.py) and their quantiles at `levels` beside
-        them, (N, T, targets, 1 + levels), in standard deviations of each series about its mean.
+        """The forecasts of made-up histories (golden.py), followed by their quantiles at `levels`,
+        (N, T, targets, 1 + levels), in standard deviations of each series about its mean.
 
-        `noise`: how far each value is moved first, in these.
+        `noise`: how far each value is moved first, in the same unit.
         """
         schema, bundle = self.schema, self.bundle
         found = np.empty(
@@ -441,14 +441,14 @@ class Predictor:
         return found
 
     def check(self) -> None:
-        """Raises BundleError unless the made-up histories are forecast as when the bundle was
-        saved, as near as the device allows. One that was saved without any passes."""
+        """Raise BundleError unless the forecasts of the made-up histories equal those saved in the
+        bundle, within the tolerance of the device. A bundle saved without any passes."""
         kept, allowed = self.bundle.golden, golden.ALLOWED[self.device]
         if kept is None:
             return
         try:
             away = float(golden.apart(self.golden(kept.which.tolist()), kept.forecast).max())
-            found = f"they are up to {away:.2g} standard deviations apart"
+            found = f"they differ by up to {away:.2g} standard deviations"
         except DataError as error:
             away, found = np.inf, str(error)
         if not away <= allowed:
@@ -476,8 +476,8 @@ class Predictor:
 
 
 def keep(bundle: "Bundle", folder: Path) -> "Bundle":
-    """Save a finished model with its forecasts of made-up histories, made on the CPU, and the
-    number of threads that they were made on."""
+    """Save a finished model with its forecasts of made-up histories, computed on the CPU, and the
+    number of threads used."""
     from forecaster.bundle import FORECAST_THREADS
 
     bundle = replace(bundle, about={**bundle.about, "forecast_threads": FORECAST_THREADS})
@@ -495,9 +495,9 @@ def load_bundle(
 ) -> "Bundle":
     """The bundle behind a folder, a run id or a registered name.
 
-    `fetch` copies what is no folder to one and returns its origin in the registry, by default by
-    a child process that ends. Raises UnavailableError or UsageError when there is none, BundleError
-    when it is damaged, and what `fetch` does.
+    `fetch` copies a bundle that is not in a folder to one and returns its origin in the registry,
+    by default in a child process that ends. Raises UnavailableError or UsageError if there is none,
+    BundleError if it is damaged, and the errors of `fetch`.
     """
     from forecaster.bundle import load
 
@@ -517,9 +517,9 @@ def _download(name: str, folder: Path) -> dict[str, str]:
 
 
 def ask_tracker(*arguments: str) -> str:
-    """What `python -m forecaster.track ARGUMENTS` prints; its error is raised here.
+    """The output of `python -m forecaster.track ARGUMENTS`; its error is raised here.
 
-    A child process, so that this one never imports mlflow.
+    It runs in a child process, so that this one never imports mlflow.
     """
     extras.check("mlflow", "a model of MLflow")
     command = [sys.executable, "-m", "forecaster.track", *arguments]

@@ -38,12 +38,12 @@ from forecaster.schema import Schema
 from forecaster.start import is_open, with_start
 
 MOST = 100_000
-"""Windows of a panel that are judged in a split: evenly spaced ones, about so many, where there are
-more."""
+"""The approximate number of a panel's windows that are judged in a split: if there are more, evenly
+spaced ones are taken."""
 ITEMS = 1000
-"""Series of a panel that are scaled together."""
+"""The number of a panel's series that are scaled at once."""
 FRAME = "./frame"
-"""The name of data that were a frame in Python; no file holds them."""
+"""The name of data that come from a frame in Python, not from a file."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Problem:
 
     @cached_property
     def schema(self) -> Schema:
-        """With the scalers of the training rows."""
+        """The schema, with the scalers of the training rows."""
         series, items, known = self.series, self.series.items, self.series.known_columns
         (_, last), (past, _, _) = self.borders.parts["train"], self.config.window.lengths()
         rows: Any = slice(0, self.borders.train)
@@ -90,34 +90,34 @@ class Problem:
 
     @property
     def digest(self) -> str:
-        """Of the data, whichever of its columns are used."""
+        """The digest of the data, whichever columns are used."""
         return self.dataset.digest
 
     @cached_property
     def oddities(self) -> tuple[Oddity, ...]:
-        """What stands out among the values."""
+        """Unusual values in the data."""
         return find_oddities(self.series, self.borders)
 
     def refitted(self) -> "Problem":
-        """The same problem with every row a training row, for weights that go to work."""
+        """The same problem with every row a training row, for weights to be deployed."""
         steps = len(self.series.times)
         return replace(self, borders=Borders(steps, steps, steps))
 
     def started(self) -> "Problem":
-        """The same problem, with what decides where the network starts filled in (start.py)."""
+        """The same problem, with the options of the network's start filled in (start.py)."""
         if not is_open(self.config):
             return self
         task = self.schema.task(*self.config.window.lengths())
         other = replace(self, config=with_start(self.config, task, self.training("cpu")))
-        other.__dict__.update(  # what the data decide stays as it is
+        other.__dict__.update(  # properties of the data stay valid
             {name: self.__dict__[name] for name in ("schema", "_table") if name in self.__dict__}
         )
         return other
 
     def check(self) -> None:
-        """Raise DataError for what would end a run of one series after its training only.
+        """Raise DataError for defects that would end a run of one series only after its training.
 
-        That is a part without any target value, and a value that cannot be scaled.
+        These are a part without any target value, and a value that cannot be scaled.
         """
         series, targets = self.series, list(self.schema.target_positions)
         ends = (0, self.borders.train, self.borders.validation, self.borders.test)
@@ -127,16 +127,16 @@ class Problem:
             if np.isnan(series.values[first:last, targets]).all():
                 raise DataError(
                     f"{series.source}: {quoted(self.schema.targets)} without any value in the "
-                    f"{part} steps, {series.times[first]} to {series.times[last - 1]}; leave these "
-                    "rows out, or bring values."
+                    f"{part} steps, {series.times[first]} to {series.times[last - 1]}; remove "
+                    "these rows, or supply values."
                 )
         self._narrow(self.schema.scaler.transform(series.values))
 
     def windows(self, first: End, last: End, device: str) -> Windows:
         """The windows whose targets lie in steps [first, last) of the grid, scaled.
 
-        Of one series the rows at and after `last` are cut off first, so that nothing can look at
-        them; the items of a panel share their table.
+        The rows of a single series from `last` on are cut off first, so that nothing can read them;
+        the items of a panel share their table.
         """
         series, schema, known = self.series, self.schema, self.schema.known
         past, _, horizon = self.config.window.lengths()
@@ -162,7 +162,7 @@ class Problem:
 
     @cached_property
     def _table(self) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
-        """Of a panel: all values and covariates scaled, and the calendar of its grid."""
+        """For a panel: all values and covariates, scaled, and the calendar of its grid."""
         series, schema, items = self.series, self.schema, self.series.items
         assert items is not None
         from forecaster.datasets.reader.values import allocate
@@ -178,7 +178,7 @@ class Problem:
         return values.astype(np.float32, copy=False), covariates, schema.calendar(series.times)
 
     def _narrow(self, scaled: np.ndarray, begin: int = 0) -> np.ndarray:
-        """Scaled rows from `begin` on in 32 bits. Raises DataError for what is infinite there."""
+        """Convert scaled rows from `begin` on to 32 bits. Raises DataError for infinite values."""
         with np.errstate(over="ignore"):
             narrow = scaled.astype(np.float32, copy=False)
         infinite = np.isinf(narrow)
@@ -210,8 +210,8 @@ class Problem:
     def _halves(self) -> dict[str, tuple[End, End]]:
         """The steps of validation that stop training, and those that calibrate.
 
-        Where series are cut by their own lengths, those whose part cannot hold two windows take
-        turns: one stops, the next calibrates.
+        If series are cut by their own lengths, those whose part cannot hold two windows alternate:
+        one stops training, the next calibrates.
         """
         (first, last), half = self.borders.parts["validation"], self.half
         middle: End = half
@@ -226,7 +226,7 @@ class Problem:
 
     @property
     def uncalibrated(self) -> str:
-        """Why nothing is calibrated, and all of validation stops training; "" where it is."""
+        """Why nothing is calibrated and all of validation stops training; "" if calibrated."""
         if not self.config.intervals.calibrate:
             return "intervals.calibrate is false"
         past, _, horizon = self.config.window.lengths()
@@ -237,15 +237,15 @@ class Problem:
             ):
                 return ""
             return (
-                f"one series alone has a window of {horizon} steps in its validation part, which "
-                "stops training; two are needed, or a validation part of twice the horizon"
+                f"only one series has a window of {horizon} steps in its validation part, which "
+                "stops training; calibration needs two, or a validation part of twice the horizon"
             )
         stop, rest = self.half - self.borders.train, self.borders.validation - self.half
         if horizon <= min(stop, rest):
             return ""
         return (
-            f"of the {stop + rest} rows of validation {stop} would stop training and {rest} "
-            f"calibrate, but each half has to hold a window of {horizon} steps; the longest "
+            f"of the {stop + rest} rows of validation, {stop} would stop training and {rest} "
+            f"calibrate, but each half must hold a window of {horizon} steps; the longest "
             f"horizon with calibrated intervals is {min(stop, rest)}"
         )
 
@@ -255,15 +255,15 @@ class Problem:
         return self.windows(*steps, device)
 
     def calibrating(self, device: str) -> Windows:
-        """The validation windows that do not, where intervals are calibrated."""
+        """The other validation windows, which calibrate the intervals."""
         return self.windows(*self._halves["calibrate"], device).spaced(MOST)
 
     def test(self, device: str) -> Windows:
-        """Read by the evaluation alone, after training."""
+        """The test windows, which only the evaluation reads, after training."""
         return self.windows(*self.borders.parts["test"], device).spaced(MOST)
 
     def fold(self, device: str) -> Fold:
-        """What the parts are fitted to; those windows choose that stop training."""
+        """The data for fitting the parts; the windows that stop training also choose parts."""
         return Fold(
             self.schema.task(*self.config.window.lengths()),
             self.training(device),
@@ -290,7 +290,7 @@ class Problem:
 
 
 def find_data(loaded: Loaded, say: Say) -> tuple[RunConfig, Dataset]:
-    """The data of the configuration, or its stated `otherwise` when the user named none."""
+    """The data of the configuration, or its `otherwise` if the user named no data."""
     config, data = loaded.config, loaded.config.data
     try:
         dataset = open_data(data)
@@ -298,8 +298,8 @@ def find_data(loaded: Loaded, say: Say) -> tuple[RunConfig, Dataset]:
         if data.is_file or not data.otherwise or loaded.named("data.name") or data.path:
             raise
         say(
-            f"{error}\nThis run uses {data.otherwise} instead of {data.name}: nobody named a data "
-            f"set, and {loaded.origins['data.otherwise']} says so."
+            f"{error}\nThis run uses {data.otherwise} instead of {data.name}: no data set was "
+            f"named, and {loaded.origins['data.otherwise']} allows it."
         )
         data = data.model_copy(update={"name": data.otherwise})
         dataset = open_data(data)
@@ -308,7 +308,7 @@ def find_data(loaded: Loaded, say: Say) -> tuple[RunConfig, Dataset]:
     name, path = dataset.name, data.path and data.path.resolve()
     if data.is_file:
         name = str(Path(data.name).expanduser().absolute())
-    found = data.model_copy(update={"name": name, "path": path})  # found again from any folder
+    found = data.model_copy(update={"name": name, "path": path})  # valid from any folder
     return config.model_copy(update={"data": found}), dataset
 
 
@@ -323,13 +323,13 @@ def take_frame(loaded: Loaded, frame: pd.DataFrame, say: Say) -> tuple[RunConfig
 
 
 def open_data(data: DataConfig, reading: Reading | None = None) -> Dataset:
-    """The data that a configuration names; by the `reading` of a bundle, where there is one."""
+    """The data that a configuration names, read by the `reading` of a bundle if given."""
     from forecaster.datasets.generated import generate
     from forecaster.datasets.reader import read, read_card
 
     said = said_of(data)
     if data.name == FRAME:
-        raise UsageError("the model was fitted in Python to a frame, which no file holds")
+        raise UsageError("the model was fitted in Python to a frame, which is in no file")
     if data.is_file:
         return read(data.name, reading or said)
     if is_generated(data.name):
@@ -339,7 +339,7 @@ def open_data(data: DataConfig, reading: Reading | None = None) -> Dataset:
 
 
 def said_of(data: DataConfig) -> Reading:
-    """What a configuration says of how its file is read."""
+    """The settings of a configuration for reading its file."""
     return Reading(
         time=data.time,
         stamps=None if data.stamps is None else Stamps(data.stamps),
@@ -363,7 +363,7 @@ def said_of(data: DataConfig) -> Reading:
 def make_problem(config: RunConfig, dataset: Dataset, say: Say = lambda _: None) -> Problem:
     """Resolve what depends on the data: look-back, start, features, columns, borders.
 
-    `say` gets a sentence where the series of a panel are cut by their own lengths by themselves.
+    `say` gets a sentence if the series of a panel are cut by their own lengths by default.
     """
     data, window, series = config.data, config.window, dataset.series
     features, targets = data.features or dataset.features, dataset.targets
@@ -394,8 +394,8 @@ def make_problem(config: RunConfig, dataset: Dataset, say: Say = lambda _: None)
     start = window.start or max(1, past // 2)
     if start > past:
         raise UsageError(
-            f"window.start={start} known steps open the decoder, but the look-back has only {past} "
-            f"steps: choose --set window.start={max(1, past // 2)}, say"
+            f"window.start={start} known steps begin the decoder's input, but the look-back has "
+            f"only {past} steps; choose for example --set window.start={max(1, past // 2)}"
         )
     resolved = config.model_copy(
         update={
@@ -417,19 +417,19 @@ def make_problem(config: RunConfig, dataset: Dataset, say: Say = lambda _: None)
 
 
 def reopen(bundle: Bundle, *, anew: bool = False) -> Problem:
-    """The problem that a bundle was trained on, for judging it or, `anew`, for training on it.
+    """The problem that a bundle was trained on, to judge the bundle or, if `anew`, to train again.
 
     Raises UsageError for judging a bundle that has seen the test rows, DataError for other data.
     """
     if bundle.about["refit"] and not anew:
         raise UsageError(
-            "this bundle was refitted on all rows, the test split included, so its weights cannot "
-            "be judged; the honest figures measured before the refit are in its metrics.json"
+            "this bundle was refitted on all rows, including the test split, so its weights cannot "
+            "be judged; the figures measured before the refit are in its metrics.json"
         )
     problem = make_problem(bundle.config, open_data(bundle.config.data, bundle.schema.reading))
     if problem.digest != bundle.about["data_digest"]:
         raise DataError(
             f"the bundle was trained on {bundle.about['data_digest']}, but {problem.series.source} "
-            f"has digest {problem.digest}: its figures could not be compared"
+            f"has digest {problem.digest}: the figures would not be comparable"
         )
     return problem

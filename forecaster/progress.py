@@ -8,19 +8,20 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, TaskProgressColumn, TimeElapsedColumn
 
 Advance = Callable[[str, float], None]
-"""Takes what is under way, and how many steps are done since the last call."""
+"""Takes the name of the current work, and the number of steps done since the last call."""
 
 Say = Callable[[str], None]
-"""Takes a sentence for the person who waits."""
+"""Takes a sentence for the waiting user."""
 
 
 class Bar:
-    """A bar while it is open, on a terminal's stderr or in a notebook; it leaves nothing behind.
+    """A progress bar on a terminal's stderr or in a notebook, removed when it is closed.
 
     A notebook needs ipywidgets for it.
 
-    `total` steps, of which `done` are done. By default percent, time and what is under way stand
-    beside the bar; `columns` are others, as rich takes them. One that is not `shown` is silent.
+    There are `total` steps, of which `done` are done. By default, the bar shows percent, time and
+    the current work; `columns` replace these, as rich takes them. A bar that is not `shown` is
+    silent.
     """
 
     def __init__(
@@ -41,7 +42,7 @@ class Bar:
         self._progress.update(self._task, description=what, advance=done)
 
     def line(self, text: str) -> None:
-        """A line on stderr, above the bar, that stays."""
+        """Print a permanent line on stderr, above the bar."""
         self._progress.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def __enter__(self) -> "Bar":
@@ -51,4 +52,4 @@ class Bar:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._progress.live.stop()  # stop() writes an empty line off a terminal
+        self._progress.live.stop()  # stop() itself writes an empty line if there is no terminal

@@ -1,6 +1,6 @@
 """The bundle as an MLflow model, for `mlflow models serve` and other users of pyfunc.
 
-Logged by its path (models from code) and imported by nothing here: MLflow runs this file anew
+It is logged by its path (models from code) and imported by no other module: MLflow runs this file
 wherever the model is loaded, so nothing is pickled.
 """
 
@@ -16,7 +16,7 @@ from forecaster.predict import Predictor
 
 
 class Model(PythonModel):  # type: ignore[misc]  # MLflow is not type-checked here
-    """The future of one history or of a panel: a frame of the past in, one of the forecast out."""
+    """Forecasts one history or a panel: takes a frame of the past, returns one of the forecast."""
 
     def load_context(self, context: PythonModelContext) -> None:
         self.forecaster = Predictor.load(context.artifacts["bundle"])
@@ -27,11 +27,11 @@ class Model(PythonModel):  # type: ignore[misc]  # MLflow is not type-checked he
         model_input: pd.DataFrame,
         params: dict[str, Any] | None = None,
     ) -> pd.DataFrame:
-        """`model_input` is a history for `Predictor.predict`, which tells what it may hold.
+        """Forecast `model_input`, a history as `Predictor.predict` describes it.
 
-        `params["horizon"]`: how many steps, at most those trained for; `params["quantile_levels"]`:
-        which quantiles to give beside the forecast. What is wrong with the input comes back as
-        MlflowException, so that the server answers with our sentence and status 400.
+        `params["horizon"]`: the number of steps, at most the trained horizon;
+        `params["quantile_levels"]`: the quantiles to return beside the forecast. Errors in the
+        input raise MlflowException, so that the server answers with our message and status 400.
         """
         params = params or {}
         horizon, levels = params.get("horizon"), params.get("quantile_levels", ())

@@ -1,7 +1,7 @@
-"""Several processes that train one model: rank 0 does all that a process alone does, and the others
-take their share of each step of its trainings.
+"""Several processes that train one model: rank 0 does all that a single process does, and the
+others take their share of each training step.
 
-They talk through torch.distributed: gloo for what lies on the processor, NCCL for what lies on a
+They communicate through torch.distributed: gloo for tensors on the processor, NCCL for those on a
 GPU. `launch` and torchrun start them.
 """
 
@@ -24,20 +24,20 @@ from forecaster.errors import DivergedError, ForecasterError, Stopped, Unavailab
 from forecaster.launch import MEETING
 
 SECONDS = 120.0
-"""For which a rank waits in a step for the others."""
+"""How long a rank waits for the others in a step."""
 PATIENCE = timedelta(days=7)
-"""For which the others wait for rank 0, while it does what it does alone."""
+"""How long the others wait for rank 0 while it works alone."""
 
 
 class LostError(UnavailableError):
-    """Another rank is gone, or does not answer."""
+    """Another rank has ended, or does not answer."""
 
 
 @dataclass(frozen=True)
 class Team:
     """The ranks, seen from one of them: `rank` of `count`, `local` of the `here` on its machine.
 
-    What it does with the others every rank has to do at the same place; alone it changes nothing.
+    Every rank must call the same methods in the same order; a single rank's calls change nothing.
     """
 
     rank: int = 0
@@ -53,7 +53,7 @@ class Team:
         return values
 
     def least(self, values: Tensor) -> Tensor:
-        """The smallest of all ranks, in place."""
+        """The smallest value over all ranks, in place."""
         if self.count > 1:
             dist.all_reduce(values, dist.ReduceOp.MIN)
         return values
@@ -65,7 +65,7 @@ class Team:
                 dist.broadcast(each, 0)
 
     def share(self, data: bytes = b"") -> bytes:
-        """What rank 0 gives, on every rank; it may come days later."""
+        """The data that rank 0 gives, on every rank; it may come days later."""
         if self.count == 1:
             return data
         size = torch.tensor(len(data))
@@ -79,7 +79,7 @@ class Team:
         return given.numpy().tobytes()
 
     def gather(self) -> None:
-        """Wait until every rank is here."""
+        """Wait until every rank has called this."""
         if self.count > 1:
             with talking():
                 dist.barrier(group=self.patient)
@@ -88,12 +88,12 @@ class Team:
 ALONE = Team()
 
 _LOST = ("gloo", "NCCL", "pair closure", "Connection closed", "Connection reset")
-"""In what torch says, beside its own kind of error, where another process does not answer."""
+"""Words in torch's messages, besides its own error class, when another process does not answer."""
 
 
 @contextmanager
 def talking() -> Iterator[None]:
-    """Where another rank does not answer inside, raise LostError."""
+    """Raise LostError if another rank does not answer inside the block."""
     try:
         yield
     except RuntimeError as error:
@@ -106,10 +106,10 @@ def talking() -> Iterator[None]:
 
 @contextmanager
 def joined(device: str, seconds: float = SECONDS) -> Iterator[Team]:
-    """The ranks of which this process is one; `device` is "cpu" or "cuda".
+    """Join the ranks of which this process is one; `device` is "cpu" or "cuda".
 
-    At the end of the block, if there was no error, rank 0 tells the others that nothing follows.
-    Raises UnavailableError where there is no GPU for each.
+    At the end of the block, if there was no error, rank 0 signals the others that nothing follows.
+    Raises UnavailableError if there is no GPU for each.
     """
     rank, count, local, here = (
         int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
@@ -120,11 +120,11 @@ def joined(device: str, seconds: float = SECONDS) -> Iterator[Team]:
     if device == "cuda":
         if here > (found := torch.cuda.device_count()):
             raise UnavailableError(
-                f"{here} processes on a machine that shows {found} GPUs, and each wants its own: "
-                "lower --devices, or say --device cpu"
+                f"{here} processes on a machine that shows {found} GPUs, but each needs its own: "
+                "lower --devices, or use --device cpu"
             )
         torch.cuda.set_device(local)
-    if sys.platform == "linux":  # SIGTERM where what has started the ranks is gone
+    if sys.platform == "linux":  # SIGTERM when the starting process has ended
         ctypes.CDLL(None).prctl(1, signal.SIGTERM)
     meeting: dict[str, Any] = {"init_method": "env://"}
     if MEETING in os.environ:
@@ -144,9 +144,9 @@ def joined(device: str, seconds: float = SECONDS) -> Iterator[Team]:
 
 @contextmanager
 def _beside(team: Team) -> Iterator[None]:
-    """A rank that is not the first leaves it to rank 0 to say what has ended their training.
+    """Let rank 0 report why the training ended; for the other ranks.
 
-    It tells what is its own, and once on each machine that another rank is gone.
+    They report only their own errors, and once on each machine that another rank has ended.
     """
     try:
         with signals.orderly():  # rank 0 takes a checkpoint first

@@ -633,7 +633,7 @@ class TestIntervals:
         ("sets", "words"),
         [
             (("intervals.levels=[0.1, 0.9]", "train.loss=pinball"), "must hold 0.5"),
-            (("intervals.calibrate=false", "intervals.online=true"), "starts at calibrated"),
+            (("intervals.calibrate=false", "intervals.online=true"), "needs calibrated"),
         ],
     )
     def test_what_does_not_go_together(self, sets, words):
@@ -716,7 +716,7 @@ class TestData:
 
     def test_what_a_card_knows_is_not_said_again(self):
         with pytest.raises(
-            UsageError, match=r"data.freq says how .* data.name=ETTh1 is a data card"
+            UsageError, match=r"data.freq describes how .* data.name=ETTh1 is a data card"
         ):
             resolve(data="ETTh1", freq="h")
         with pytest.raises(UsageError, match=r"data.name=x.csv is a file already"):

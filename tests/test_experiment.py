@@ -429,8 +429,8 @@ class TestIntervals:
     def test_halves_that_hold_no_window_are_told_with_the_arithmetic(self):
         result, said = run("track.register_model=false", horizon=31)
         sentence = (
-            "of the 60 rows of validation 30 would stop training and 30 calibrate, but each half "
-            "has to hold a window of 31 steps; the longest horizon with calibrated intervals is 30"
+            "of the 60 rows of validation, 30 would stop training and 30 calibrate, but each half "
+            "must hold a window of 31 steps; the longest horizon with calibrated intervals is 30"
         )
         assert f"intervals will not be calibrated: {sentence}" in said
         assert result.bundle.about["intervals"] == f"none: {sentence}"
@@ -455,7 +455,7 @@ class TestIntervals:
 
     def test_the_online_form_has_a_column_of_its_own(self):
         result, _ = run("track.register_model=false", "intervals.online=true")
-        words = "the online form is judged alone: a forecast that is asked for comes without"
+        words = "the online form is only judged: a requested forecast comes without"
         assert words in result.bundle.about["intervals"]
         fixed = result.metrics["test"]["intervals"]
         online = fixed["online"]
@@ -497,7 +497,7 @@ class TestRefit:
         np.testing.assert_allclose(*units, rtol=1e-12)
 
     def test_such_weights_are_never_judged(self, refitted):
-        with pytest.raises(UsageError, match="refitted on all rows, the test split included"):
+        with pytest.raises(UsageError, match="refitted on all rows, including the test split"):
             rejudge(refitted[0].bundle, "cpu")
 
 

@@ -59,7 +59,7 @@ def test_shares_are_equal() -> None:
         UsageError, match=r"batch=32 .*: --set train.batch=30 or --set train.batch=33"
     ):
         launch.ensure_it_divides(32, 3)
-    with pytest.raises(UsageError, match=r"equal shares: --set train.batch=4$"):
+    with pytest.raises(UsageError, match=r"equal shares of it; use --set train.batch=4$"):
         launch.ensure_it_divides(3, 4)
 
 

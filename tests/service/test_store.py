@@ -197,7 +197,7 @@ class TestTrust:
         ("change", "words"),
         [
             (lambda forecast: forecast + 1e-3, "not reproduce the forecasts it was saved with"),
-            (lambda forecast: forecast * [1, 1, 1.01, 1], "up to .* standard deviations apart"),
+            (lambda forecast: forecast * [1, 1, 1.01, 1], "differ by up to .* standard deviations"),
             (lambda forecast: forecast * np.nan, "does not reproduce"),
             (None, "was saved without forecasts to check it with: train it again"),
         ],
