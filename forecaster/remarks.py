@@ -1,7 +1,7 @@
-"""What stands out in a forecast: its model's figures, its first step, the history it follows.
+"""Unusual features of a forecast: its model's figures, its first step, the history before it.
 
-What histories and changes are usually like is measured on the training rows and kept in the bundle
-as small numbers; the figures are those of the test split.
+The usual ranges of histories and changes are measured on the training rows and kept in the bundle;
+the figures are those of the test split.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,29 +25,31 @@ TRAITS = {
     "season": "the correlation of {} with the season before",
     "missing": "the share of missing values of {}",
 }
-"""What is measured of each column of a history: its level, its scale, its order, its gaps."""
+"""The traits measured for each column of a history: its level, its scale, its order, its gaps."""
 WINDOWS, VALUES = 2048, 2**24
-"""Training windows that are measured, evenly spaced, and their values at most."""
+"""The most training windows that are measured, evenly spaced, and the most values in them."""
 CHANGES = 64
-"""Newest changes from step to step that are measured in each."""
+"""The number of newest changes from step to step that are measured in each window."""
 RARE = 0.001
 """The share of training windows below the usual range of a trait, and of those above."""
 SPREAD, CORRELATION, MISSING = 3.0, 0.3, 0.1
-"""How far outside its range a trait may be: a mean by the width of the range, and at least by one
-standard deviation of the training rows; a standard deviation by this factor; a correlation below
-and a share above by so much. On the validation windows of ETTh1, ETTh2, ETTm1, ETTm2, weather and
-exchange_rate at most 2 % of the histories are further off."""
+"""How far outside its range a trait may be: a mean by the width of the range, but at least by one
+standard deviation of the training rows; a standard deviation by the factor SPREAD; a correlation by
+CORRELATION below, and a share of missing values by MISSING above. On the validation windows of
+ETTh1, ETTh2, ETTm1, ETTm2, weather and exchange_rate, at most 2 % of the histories are further
+off."""
 JUMP, LEAST = 3.0, 0.5
-"""How many times 99 % of all changes a first step may be from the last value, and in any case so
-many standard deviations. On ETTh1's validation windows the network alone jumps further in 0.4 % of
-its forecasts, a ridge regression in none."""
+"""How far a first step may be from the last value: JUMP times the bound on 99 % of all changes, but
+at least LEAST standard deviations. On ETTh1's validation windows, the network alone jumps further
+in 0.4 % of its forecasts, a ridge regression in none."""
 
 
 def traits(values: np.ndarray, season: int) -> np.ndarray:
     """The TRAITS (B, 5, C) of histories (B, P, C), scaled, NaN where a value is missing.
 
-    nan where there is none: of a column without values, of the correlations of a constant one, and
-    of that with the season before where the history is shorter than two.
+    A trait is nan if it does not exist: for a column without values, for the correlations of a
+    constant column, and for the correlation with the season before in a history shorter than two
+    seasons.
     """
     seen = ~np.isnan(values)
     count = seen.sum(axis=1)
@@ -67,18 +69,18 @@ def traits(values: np.ndarray, season: int) -> np.ndarray:
             off[~seen] = 0
         variance = np.einsum("bpc,bpc->bc", off, off) / count
         std = np.sqrt(variance)
-        variance[std < 1e-6] = np.nan  # constant but for rounding
+        variance[std < 1e-6] = np.nan  # constant except for rounding
         missing = 1 - count / values.shape[1]
         return np.stack([mean, std, correlation(1), correlation(season), missing], axis=1)
 
 
 @dataclass(frozen=True, eq=False)
 class Ranges:
-    """What is usual in the training rows, scaled.
+    """The usual ranges in the training rows, scaled.
 
-    `low` and `high` (5, C): the range of each trait over histories, by column; `change` (K,): of
-    each target, what 99 % of the changes from one step to the next stay below. Of a panel, all
-    series together. nan where nothing was measured, which nothing stands out from.
+    `low` and `high` (5, C): the range of each trait over histories, by column; `change` (K,): for
+    each target, the bound on 99 % of the changes from one step to the next. For a panel, they cover
+    all series together. nan where nothing was measured; nothing is then unusual.
     """
 
     season: int
@@ -88,7 +90,7 @@ class Ranges:
 
     @classmethod
     def fit(cls, windows: "Windows", season: int) -> "Ranges":
-        """Those of the histories of training windows."""
+        """The ranges of the histories of training windows."""
         import torch
 
         targets = list(windows.targets)
@@ -109,7 +111,7 @@ class Ranges:
         return cls(season, low, high, _quantiles(np.concatenate(changes), 0.99)[0])
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON, to six digits."""
+        """The ranges as plain JSON types, to six digits."""
         return {
             "season": self.season,
             **{name: _plain(getattr(self, name)) for name in ("low", "high", "change")},
@@ -117,7 +119,7 @@ class Ranges:
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any], columns: int, targets: int) -> "Ranges":
-        """What `to_dict` gave, even through JSON. Raises BundleError for anything else."""
+        """The inverse of `to_dict`, also after JSON. Raises BundleError for anything else."""
         try:
             season = state["season"]
             low, high, change = (
@@ -142,9 +144,9 @@ class Ranges:
     def unlike(
         self, scaled: np.ndarray, mean: np.ndarray, std: np.ndarray, columns: Sequence[str]
     ) -> Iterator[tuple[int, Notice]]:
-        """Of which histories (B, P, C), scaled, which traits are unlike those of training.
+        """Notices about those of the scaled histories (B, P, C) whose traits are unlike training's.
 
-        `mean` and `std`, (C,) or (B, 1, C), are what scaled them.
+        `mean` and `std`, (C,) or (B, 1, C), are those of their scaler.
         """
         found = traits(scaled, self.season)
         beyond = np.maximum(self._bounds[0] - found, found - self._bounds[1])  # (B, 5, C)
@@ -167,9 +169,9 @@ class Ranges:
     def jumps(
         self, last: np.ndarray, first: np.ndarray, std: np.ndarray, targets: Sequence[str]
     ) -> Iterator[tuple[int, Notice]]:
-        """Of which forecasts the `first` step (B, K) is far from the `last` value, in units.
+        """Notices about forecasts whose `first` step (B, K) is far from the `last` value, in units.
 
-        A last value that is missing is far from nothing. `std` (K,) or (B, K) is what scales them.
+        A missing last value gives no notice. `std` (K,) or (B, K) is that of their scaler.
         """
         std = np.broadcast_to(std, first.shape)
         beyond = np.abs(first - last) / std / np.maximum(JUMP * self.change, LEAST)
@@ -191,7 +193,7 @@ class Ranges:
 
     @cached_property
     def _bounds(self) -> tuple[np.ndarray, np.ndarray]:
-        """Outside which a trait stands out, (5, C) each."""
+        """The bounds, (5, C) each, outside which a trait is unusual."""
         width = np.maximum(self.high[0] - self.low[0], 1)
         endless = np.full_like(self.low[:1], np.inf)
         low = [self.low[0] - width, self.low[1] / SPREAD, self.low[2:4] - CORRELATION, -endless]
@@ -200,7 +202,7 @@ class Ranges:
 
 
 def figures(test: Mapping[str, Any], levels: Sequence[float]) -> Iterator[Notice]:
-    """What the metrics of the test split say against a forecast with quantiles at `levels`."""
+    """Notices from the metrics of the test split about a forecast with quantiles at `levels`."""
     name = test.get("best_floor")
     floor = test.get("floors", {}).get(name, {})
     mine, bar = test.get("mse"), floor.get("mse")
@@ -232,7 +234,7 @@ def figures(test: Mapping[str, Any], levels: Sequence[float]) -> Iterator[Notice
 
 
 def _quantiles(values: np.ndarray, *levels: float) -> np.ndarray:
-    """(levels, ...) over the first axis, nan left out."""
+    """Quantiles (levels, ...) over the first axis, ignoring nan."""
     empty = np.isnan(values).all(axis=0)
     found = np.nanquantile(np.where(empty, 0, values), levels, axis=0)
     return np.where(empty, np.nan, found)
@@ -246,7 +248,7 @@ def _plain(values: np.ndarray) -> Any:
 
 
 def _number(value: float) -> str:
-    """Four digits, or all before the point of a large one."""
+    """A number with four digits, or with all digits before the point if it is large."""
     return f"{value:,.0f}" if 1e4 <= abs(value) < 1e12 else f"{value:.4g}"
 
 

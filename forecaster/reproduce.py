@@ -1,4 +1,4 @@
-"""Train again what a bundle was trained from, and compare, bit for bit."""
+"""Repeat the training of a bundle, and compare the results bit for bit."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,7 +16,7 @@ from forecaster.progress import Say
 
 @dataclass(frozen=True)
 class Comparison:
-    """Of one file of a bundle: how many tensors it has, which differ, and by how much at most."""
+    """One file of a bundle: its number of tensors, the differing ones, the largest difference."""
 
     file: str
     tensors: int
@@ -27,14 +27,14 @@ class Comparison:
         if not self.differing:
             return f"{self.file}: {self.tensors} tensors, all equal"
         return (
-            f"{self.file}: {len(self.differing)} of {self.tensors} tensors differ, by "
-            f"{self.largest:.3g} at most ({', '.join(self.differing[:3])})"
+            f"{self.file}: {len(self.differing)} of {self.tensors} tensors differ, by at most "
+            f"{self.largest:.3g} ({', '.join(self.differing[:3])})"
         )
 
 
 @dataclass(frozen=True)
 class Reproduction:
-    """What came of it; `others` are the things that are not as they were, in words."""
+    """The outcome; `others` are sentences about what has changed since the first training."""
 
     files: tuple[Comparison, ...]
     others: tuple[str, ...]
@@ -59,9 +59,9 @@ class Reproduction:
 
 
 def reproduce(bundle: Bundle, say: Say) -> Reproduction:
-    """Train again, on as many threads as then.
+    """Train again, on the same number of threads.
 
-    Raises DataError where the data are others, UnavailableError where they cannot be had.
+    Raises DataError if the data have changed, UnavailableError if they are not available.
     """
     from forecaster.train import fit
 
@@ -105,7 +105,7 @@ def _compare(file: str, before: dict[str, Tensor], after: dict[str, Tensor]) -> 
 
 
 def _others(bundle: Bundle, device: str) -> list[str]:
-    """What is not as it was when the bundle was made."""
+    """Sentences about what has changed since the bundle was made."""
     now: dict[str, Any] = {**versions(), "commit": resources.commit(), "processes": 1}
     now["hardware"] = machine.hardware(device)
     then = {**bundle.about["versions"], **bundle.about}

@@ -11,16 +11,16 @@ from forecaster.errors import ForecasterError
 PACKAGE = Path(__file__).resolve().parent
 CHECKOUT = PACKAGE.parent
 CODE = ":!benchmarks/results"
-"""What git is asked about: all but the figures, which one benchmark after another replaces."""
+"""The paths that git is asked about: all except the figures, which benchmarks replace."""
 MANIFEST = "MANIFEST.sha256"
-"""What makes a folder a bundle, with the digest of each of its files."""
+"""The file that makes a folder a bundle; it holds the digest of each other file."""
 TRACKING = "sqlite:///mlflow.db"
 """MLflow's store in the working directory."""
 
 UI = "http://127.0.0.1:5000"
-"""Where `mlflow ui` can be opened."""
+"""The default address of `mlflow ui`."""
 TRAINING = "workflowType=machine_learning"
-"""What makes MLflow's pages show trained models; they begin with generative ones."""
+"""The query that makes MLflow's pages show trained models; by default they show generative ones."""
 
 
 def is_bundle(folder: Path) -> bool:
@@ -46,38 +46,38 @@ def cards() -> Path:
 
 
 def cache() -> Path:
-    """The user's cache folder, where downloads live ($XDG_CACHE_HOME is honoured)."""
+    """The user's cache folder, for downloads ($XDG_CACHE_HOME is honoured)."""
     from platformdirs import user_cache_path
 
     return user_cache_path("forecaster")
 
 
 TABLES = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet", ".pq", ".feather", ".arrow")
-"""How the names of files of rows end."""
+"""The suffixes of files of rows."""
 DOCUMENTS = (".txt", ".txt.gz", ".xlsx", ".zip")
-"""How the names of files end that may hold rows, and may not."""
+"""The suffixes of files that may hold rows or something else."""
 SUFFIXES = (*TABLES, *DOCUMENTS)
 
 
 def names_a_file(text: str) -> bool:
-    """Whether a name of data is that of a file, a folder or a pattern rather than of a card."""
+    """Whether a data name is that of a file, a folder or a pattern rather than of a card."""
     named = bool(re.search(r"[/\\*?]", text)) or text.lower().endswith(SUFFIXES)
     path = Path(text)
     return named or path.is_dir() or ("." in text and path.is_file())
 
 
 def tracking_uri() -> str:
-    """Where MLflow keeps runs when no configuration says so."""
+    """Where MLflow keeps runs by default."""
     return os.environ.get("MLFLOW_TRACKING_URI") or TRACKING
 
 
 def without_password(uri: str) -> str:
-    """An address to show to people."""
+    """An address that is safe to show."""
     return uri if uri.startswith("sqlite:") else re.sub(r"//.*@", "//***@", uri)
 
 
 def ui(uri: str, page: str = "") -> str:
-    """What to type where no server runs, and on a line of its own the address to open then."""
+    """The command to type if no server runs, and on the next line the address to open."""
     shown, page = without_password(uri), page or f"/#/experiments?{TRAINING}"
     if uri.startswith(("http://", "https://")):
         return f"{shown.rstrip('/')}{page}"

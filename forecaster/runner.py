@@ -1,7 +1,7 @@
 """A model on its device: arrays in, arrays out.
 
-On a GPU arrays travel through pinned memory, and the host waits once, for the answer. What a batch
-launches, hundreds of small kernels, is captured as a CUDA graph and replayed as one launch.
+On a GPU, arrays are copied through pinned memory, and the host waits once, for the answer. A batch
+launches hundreds of small kernels; they are captured as a CUDA graph and replayed as one launch.
 """
 
 import warnings
@@ -20,18 +20,18 @@ from forecaster.errors import DeviceLostError
 from forecaster.parts import Blend
 
 LARGEST = 256
-"""Of larger batches the kernels take longer than their launches: they are not captured."""
+"""The largest captured batch; the kernels of larger ones take longer than their launches."""
 
-_TURN = Lock()  # of all runners: static inputs, and the settings of cuDNN, are there once
+_TURN = Lock()  # for all runners: static inputs and the settings of cuDNN are shared
 
 
 class Runner:
-    """Calls `model.quantiles` on `device`, "cpu" or "cuda", which has its weights already.
+    """Calls `model.quantiles` on `device`, "cpu" or "cuda", which already holds its weights.
 
-    On a CPU it takes `threads`, however many there are: another number gives other last digits.
-    There is one graph for each power of two of windows up to LARGEST, with missing values or
-    without, captured when it is first wanted; a batch is filled up with its last window. `graphs`
-    is False on a CPU, with an attention that stalls, and after a capture failed (RuntimeWarning).
+    On a CPU it uses exactly `threads` threads: another number changes the last digits. There is one
+    graph for each power of two of windows up to LARGEST, with and without missing values, captured
+    on first use; a batch is padded with its last window. `graphs` is False on a CPU, with an
+    attention that stalls, and after a capture has failed (RuntimeWarning).
     """
 
     def __init__(self, model: Blend, device: str, threads: int = 1) -> None:
@@ -43,11 +43,11 @@ class Runner:
     def __call__(
         self, past: np.ndarray, known: np.ndarray, observed: np.ndarray | None
     ) -> np.ndarray:
-        """`quantiles` (B, T, targets, Q) of scaled values.
+        """The quantiles (B, T, targets, Q) of scaled values.
 
         past (B, P, C) float32, 0 where missing; known (B, P + T, F) float32; observed (B, P, C)
-        bool, None where nothing is missing. Raises torch.OutOfMemoryError where the batch is too
-        large for the device, DeviceLostError where nothing works on it any more.
+        bool, None if nothing is missing. Raises torch.OutOfMemoryError if the batch is too large
+        for the device, DeviceLostError if the device no longer works.
         """
         arrays = [past, known] if observed is None else [past, known, observed]
         with torch.inference_mode():
@@ -81,12 +81,12 @@ class Runner:
             raise DeviceLostError(f"the GPU is lost: {_first_line(error)}") from error
 
     def _graph(self, gpu: "Cuda", arrays: Sequence[np.ndarray]) -> "_Graph | None":
-        """The graph for a batch like this; None where it cannot be captured."""
+        """The graph for a batch of this size; None if it cannot be captured."""
         size = 1 << (len(arrays[0]) - 1).bit_length()
         key = size, len(arrays)
         if key not in self._graphs:
             inputs = [gpu.send(array, size) for array in arrays]
-            self._forward(*inputs)  # what a first call sets up is not for a graph
+            self._forward(*inputs)  # the set-up in a first call must not be captured
             try:
                 replay, output = gpu.capture(lambda: self._forward(*inputs))
             except RuntimeError as error:
@@ -121,25 +121,25 @@ class Cuda:
 
     def __init__(self) -> None:
         self.stream = torch.cuda.Stream()
-        self.stream.wait_stream(torch.cuda.current_stream())  # which has brought the weights
+        self.stream.wait_stream(torch.cuda.current_stream())  # it copied the weights
         self.pool = torch.cuda.graph_pool_handle()
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
-        """On our stream, with convolutions as exact as the evaluation's products are.
+        """Use our stream, with convolutions as exact as the evaluation's products.
 
-        In TF32, cuDNN's default, they are 1e-3 off, by another amount in another batch.
+        In TF32, cuDNN's default, their error is 1e-3 and varies with the batch.
         """
         exact = torch.backends.cudnn.flags(enabled=True, deterministic=True, allow_tf32=False)
         with torch.cuda.stream(self.stream), exact:
             yield
 
     def host(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-        """Memory of the host that the device reads and writes by itself."""
+        """Pinned memory of the host, which the device reads and writes directly."""
         return torch.empty(shape, dtype=dtype, pin_memory=True)
 
     def pinned(self, array: np.ndarray, rows: int | None = None) -> Tensor:
-        """A copy in such memory, filled up to `rows` with the last row."""
+        """A copy in pinned memory, padded to `rows` with the last row."""
         given = torch.from_numpy(array)
         count = len(given)
         copy = self.host((rows or count, *given.shape[1:]), given.dtype)
@@ -148,20 +148,20 @@ class Cuda:
         return copy
 
     def send(self, array: np.ndarray, rows: int | None = None) -> Tensor:
-        """`pinned`, on the device."""
+        """The `pinned` array, copied to the device."""
         return self.pinned(array, rows).to(self.device, non_blocking=True)
 
     def receive(self, output: Tensor) -> np.ndarray:
-        """The one place where the host waits."""
+        """Copy an output to the host; the only place where the host waits."""
         copy = self.host(output.shape, output.dtype)
         copy.copy_(output, non_blocking=True)
         self.stream.synchronize()
         return copy.numpy()
 
     def capture(self, call: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
-        """What does `call` again, and what it then writes its result to.
+        """Capture `call`; return a function that replays it, and the tensor of its result.
 
-        Other threads may go on with what they do on the device meanwhile.
+        Other threads may continue to use the device meanwhile.
         """
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(
@@ -171,7 +171,7 @@ class Cuda:
         return graph.replay, output
 
     def works(self) -> bool:
-        """Whether the device still computes: what breaks a context breaks every later call, too."""
+        """Whether the device still computes; in a broken context, every later call fails, too."""
         try:
             return bool(torch.ones(1, device=self.device).sum().item() == 1)
         except torch.OutOfMemoryError:
@@ -187,7 +187,7 @@ def never_waits(model: torch.nn.Module) -> bool:
 
 
 def _is_full(error: RuntimeError) -> bool:
-    """Whether memory was short: of torch's, or pinned, of a graph or of cuBLAS."""
+    """Whether memory ran out: torch's, pinned memory, or that of a graph or of cuBLAS."""
     words = ("out of memory", "ALLOC_FAILED")
     return isinstance(error, torch.OutOfMemoryError) or any(word in str(error) for word in words)
 

@@ -1,4 +1,4 @@
-"""What a model reads and writes, in the names and units of the user; loads no torch."""
+"""What a model reads and writes, in the user's names and units; does not import torch."""
 
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Schema:
-    """What a model reads and writes, in the names and units of the user.
+    """What a model reads and writes, in the user's names and units.
 
-    `reading` is how the training file was read, and the next one will be; `scaler` belongs to
-    `columns`; `items` are the series of a panel that were trained on, columns of a file where it is
-    `wide`; `known` is what else is known of a step ahead of time.
+    `reading` describes how the training file was read, and how later ones are read; `scaler`
+    belongs to `columns`; `items` are the series of a panel in training, which are columns of the
+    file if it is `wide`; `known` describes what else is known about a step ahead of time.
     """
 
     columns: tuple[str, ...]
@@ -61,7 +61,7 @@ class Schema:
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """Columns of a history besides those of time and id: values, covariates, attributes."""
+        """The columns of a history besides time and id: values, covariates, attributes."""
         attributes = (attribute.name for attribute in self.known.attributes)
         return (*self.columns, *self.known.columns, *attributes)
 
@@ -70,7 +70,7 @@ class Schema:
         return tuple(name for name in self.columns if name not in self.targets)
 
     def calendar(self, times: "pd.DatetimeIndex") -> "NDArray[np.float32]":
-        """The calendar features (N, F) of N stamps, whether it is a holiday the last of them."""
+        """The calendar features (N, F) of N stamps; the last is the holiday flag, if any."""
         features = calendar_features(times, self.freq)
         if self.holidays is None:
             return features
@@ -100,14 +100,14 @@ class Schema:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON, exactly."""
+        """The schema as plain JSON types, exactly."""
         own = {field.name: getattr(self, field.name) for field in fields(self)}
         made = {name: own[name].to_dict() for name in ("reading", "scaler", "known")}
         return {**own, **made}
 
     @classmethod
     def from_dict(cls, state: dict[str, Any]) -> "Schema":
-        """What `to_dict` gave, even through JSON. Raises ValueError for sizes that do not agree."""
+        """The inverse of `to_dict`, also after JSON. Raises ValueError for inconsistent sizes."""
         made = {
             "reading": Reading.from_dict(state["reading"]),
             "scaler": Scaler.from_dict(state["scaler"]),
@@ -125,5 +125,5 @@ class Schema:
         if not reading.seasons or min(reading.seasons) < 1:
             raise ValueError(f"expected seasons of 1 step or more, got {reading.seasons}")
         if lost := [name for name in schema.targets if name not in schema.columns]:
-            raise ValueError(f"the targets {lost} are no columns")
+            raise ValueError(f"the targets {lost} are not columns")
         return schema

@@ -1,4 +1,4 @@
-"""What a model is made of: its parts with their weights and own errors, for all who show it."""
+"""The parts of a model with their weights and own errors, for every page and command."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -8,18 +8,19 @@ if TYPE_CHECKING:
     from forecaster.bundle import Bundle
 
 NETWORK = "network"
-"""The name and the kind of the trained network; not from `forecaster.parts`, which loads torch."""
+"""The name and kind of the trained network; not imported from `forecaster.parts`, which loads
+torch."""
 MOST = 5
-"""Parts that a sentence names."""
+"""The number of parts that a sentence names."""
 
 
 @dataclass(frozen=True)
 class PartFigures:
     """A part in a model: its weight, the mean over the steps of the horizon, and its own errors.
 
-    They are mean squared errors of scaled values: on the windows that weighed it, and on the test
-    split; None where nobody measured them. `chosen` says in words what was chosen of it; of the
-    network it is the attention.
+    The errors are mean squared errors of scaled values, on the windows that weighed the part and on
+    the test split; None if not measured. `chosen` describes the chosen options of the part; for the
+    network, it is the attention.
     """
 
     name: str
@@ -42,7 +43,7 @@ def made_of(bundle: "Bundle") -> list[PartFigures]:
 
 
 def tried(bundle: "Bundle") -> list[PartFigures]:
-    """Those, then what was weighed or judged beside them and has no share in the forecast."""
+    """The parts of `made_of`, then those that were weighed or judged without getting a share."""
     served = made_of(bundle)
     weighed, floors = (
         bundle.metrics.get("parts", {}),
@@ -59,7 +60,7 @@ def _part(bundle: "Bundle", name: str, kind: str, weight: float) -> PartFigures:
     weighed = bundle.metrics.get("parts", {}).get(name, {})
     network = name == NETWORK
     own = (test.get("network") if network else test.get("floors", {}).get(name)) or {}
-    if network and not bundle.parts:  # it is the whole model
+    if network and not bundle.parts:  # the network is the whole model
         own = test
     return PartFigures(
         name=name,
@@ -74,14 +75,14 @@ def _part(bundle: "Bundle", name: str, kind: str, weight: float) -> PartFigures:
 
 
 def attention_weight(bundle: "Bundle") -> float:
-    """The weight of the network, and so of its attention; 0 where it has no share."""
+    """The weight of the network, and thus of its attention; 0 if it has no share."""
     return next((part.weight for part in made_of(bundle) if part.name == NETWORK), 0.0)
 
 
 def in_words(parts: Sequence[Mapping[str, Any]]) -> str:
-    """Such as "41 % ridge, 504 + 33 % network (attention prob)", from `to_dict` of each.
+    """A text such as "41 % ridge, 504 + 33 % network (attention prob)", from each part's `to_dict`.
 
-    The heaviest come first; of many the lightest are taken together.
+    The heaviest come first; if there are many, the lightest are combined.
     """
     first, others = parts[:MOST], parts[MOST:]
     found = [
@@ -94,19 +95,19 @@ def in_words(parts: Sequence[Mapping[str, Any]]) -> str:
 
 
 def network_verdict(bundle: "Bundle") -> str:
-    """In words: what the network adds to the forecast; empty where nobody measured it."""
+    """A sentence on what the network adds to the forecast; empty if not measured."""
     network = bundle.metrics.get("test", {}).get("network") or {}
     return str(network.get("verdict", ""))
 
 
 def verdicts(bundle: "Bundle") -> str:
-    """In words: whether the model beats the best floor, and what the network adds."""
+    """Sentences on whether the model beats the best floor, and what the network adds."""
     found = (bundle.metrics.get("test", {}).get("verdict", ""), network_verdict(bundle))
     return "\n\n".join(verdict for verdict in found if verdict)
 
 
 def in_markdown(bundle: "Bundle") -> str:
-    """A table of all parts that were tried."""
+    """A Markdown table of all parts that were tried."""
     lines = ["| part | weight | validation MSE | test MSE | chosen |"]
     lines += ["| --- | ---: | ---: | ---: | --- |"]
     for row in rows(bundle):

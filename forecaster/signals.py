@@ -1,8 +1,8 @@
-"""What becomes of Ctrl-C, SIGTERM and a closed terminal: a flag that the work looks at.
+"""Handle Ctrl-C, SIGTERM and a closed terminal with a flag that the work checks.
 
-`heeding` installs the handlers of a command. Work with something to lose runs inside `orderly`:
-there a signal only sets the flag, and the work calls `check` where it can end. Anywhere else the
-handler raises Stopped. However the work hangs, the process has ended GRACE seconds later.
+`heeding` installs the handlers of a command. Work that could lose results runs inside `orderly`:
+there, a signal only sets the flag, and the work calls `check` where it can end. Elsewhere the
+handler raises Stopped. Even if the work hangs, the process ends within GRACE seconds.
 """
 
 import os
@@ -19,11 +19,12 @@ from forecaster.errors import Stopped
 
 WANTED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 GRACE, LAST = 7.0, 1.5
-"""Seconds that the work has to end after a signal, and those for what is done in its place."""
+"""Seconds that the work has to end after a signal, and seconds for the substitute action after
+that."""
 
 
 _ENDED = b"\0"
-"""What tells the watcher, which reads the numbers of signals, that there is nothing to watch."""
+"""The byte that ends the watcher, which otherwise reads the numbers of signals."""
 
 
 class _State:
@@ -37,21 +38,21 @@ _state = _State()
 
 
 def waiting() -> float:
-    """Seconds since a signal asked for the end; 0 where none did."""
+    """Seconds since a signal asked the work to end; 0 if none did."""
     return 0.0 if _state.number is None else max(time.monotonic() - _state.since, 1e-9)
 
 
 def check() -> None:
-    """Raise Stopped where a signal has asked for the end."""
+    """Raise Stopped if a signal has asked the work to end."""
     if _state.number is not None:
         raise Stopped(_state.number)
 
 
 @contextmanager
 def orderly(last: Callable[[], object] | None = None) -> Iterator[None]:
-    """In the block a signal sets the flag alone, and the work has to `check`.
+    """Inside the block, a signal only sets the flag, and the work must call `check`.
 
-    `last` is done, by another thread, where the work has not ended in GRACE seconds.
+    Another thread calls `last` if the work has not ended within GRACE seconds.
     """
     before, _state.last = _state.last, last or _state.last
     _state.depth += 1
@@ -64,7 +65,7 @@ def orderly(last: Callable[[], object] | None = None) -> Iterator[None]:
 
 @contextmanager
 def heeding() -> Iterator[None]:
-    """Heed the first signal in order; the second ends the process at once.
+    """Let the first signal end the work in order; the second ends the process at once.
 
     A signal that is ignored, as under nohup, stays ignored.
     """
@@ -73,7 +74,7 @@ def heeding() -> Iterator[None]:
     def heed(number: int, frame: Any) -> None:
         for each in heeded:
             signal.signal(each, signal.SIG_DFL)
-        if _state.number is not None:  # somebody has put this handler back
+        if _state.number is not None:  # other code has restored this handler
             signal.raise_signal(number)
         _state.since, _state.number = time.monotonic(), number
         if not _state.depth:
@@ -81,7 +82,7 @@ def heeding() -> Iterator[None]:
 
     _state.number = None
     before = {number: signal.signal(number, heed) for number in heeded}
-    # the system writes the number of a signal at once, also while Python waits for other code
+    # the system writes the number of a signal at once, even while Python waits for native code
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     woken = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
@@ -101,7 +102,7 @@ def heeding() -> Iterator[None]:
 
 
 def _watch(reading: int, heed: Callable[[int, Any], None]) -> None:
-    """End the process where it has not ended some time after a signal that is ours to heed."""
+    """End the process if it has not ended some time after a signal that we handle."""
     ours = (heed, signal.SIG_DFL)
     while (byte := os.read(reading, 1)) != _ENDED:
         if byte[0] in WANTED and signal.getsignal(byte[0]) in ours:

@@ -1,13 +1,13 @@
-"""What a tracker has not been told yet of a run: a folder on disk, and the thread that tells it.
+"""What a tracker has not yet received of a run: a folder on disk, and the thread that sends it.
 
     runs/NAME.spool/
-        run.json      the run: where it is told, its name and tags, the process that trains
-        lines.jsonl   all that is to be told, in order, a JSON document a line
-        state.json    how many bytes of the lines are told, and what the tracker made of them
-        files/        what lines name: texts, pictures, a model
-        lock          held by whoever tells
+        run.json      the run: the tracker's address, its name and tags, the process that trains
+        lines.jsonl   everything to send, in order, one JSON document per line
+        state.json    how many bytes of the lines are sent, and the tracker's answers
+        files/        the files that lines name: texts, pictures, a model
+        lock          held by the process that sends
 
-The folder is gone when all is told. Nothing here knows which tracker it is.
+The folder is removed when all is sent. This module does not depend on the kind of tracker.
 """
 
 import json
@@ -34,12 +34,12 @@ FORMAT = 1
 END = "end"
 """The kind of the line that comes last."""
 AT_ONCE = 1000
-"""So many lines are read at once."""
+"""The number of lines that are read at once."""
 
 LOOKS = 0.2
-"""Seconds from one look for a signal to the next."""
+"""Seconds between two checks for a signal."""
 RETRIES = 1.0, 30.0
-"""Seconds from a failure to the next try: at first, and at most; they double in between."""
+"""Seconds from a failure to the next try: the first and the longest pause; pauses double."""
 
 
 class Spool:
@@ -59,16 +59,16 @@ class Spool:
 
     @property
     def name(self) -> str:
-        """The name of the folder: that of the run, with the first letters of an id of its own."""
+        """The name of the folder: that of the run, with the first letters of its own id."""
         return self.folder.name.removesuffix(SUFFIX)
 
     @property
     def whole(self) -> bool:
-        """Whether every line is told."""
+        """Whether every line is sent."""
         return bool(os.fstat(self._out).st_size == self.state["told"])
 
     def append(self, kind: str, **values: Any) -> None:
-        """Add a line; it is whole on disk or not there. Raises StorageError."""
+        """Add a line, which is on disk completely or not at all. Raises StorageError."""
         line = json.dumps({"kind": kind, **values}).encode() + b"\n"
         with self._writing:
             before = os.fstat(self._out).st_size
@@ -79,17 +79,17 @@ class Spool:
                 with suppress(OSError):
                     os.ftruncate(self._out, before)
                 raise StorageError(
-                    f"{self.folder / LINES} cannot be written: {error}. Make room there."
+                    f"{self.folder / LINES} cannot be written: {error}. Free some space there."
                 ) from error
 
     def file(self, name: str) -> Path:
-        """A place of its own in the folder for a file of that name."""
+        """An unused path in the folder for a file of that name."""
         place = self.folder / "files" / uuid4().hex[:8] / name
         place.parent.mkdir(parents=True)
         return place
 
     def left(self) -> list[tuple[dict[str, Any], int]]:
-        """The next lines to tell, each with the byte where it ends."""
+        """The next lines to send, each with the byte where it ends."""
         told: int = self.state["told"]
         found: list[tuple[dict[str, Any], int]] = []
         with (self.folder / LINES).open("rb") as lines:
@@ -102,7 +102,7 @@ class Spool:
         return found
 
     def note(self, **state: Any) -> None:
-        """Keep how far the telling has come; the file is written beside its place and renamed."""
+        """Save the progress of sending; the file is written under another name and then renamed."""
         self.state = {**self.state, **state}
         _write(self.folder / STATE, self.state)
 
@@ -112,20 +112,20 @@ class Spool:
         _write(self.folder / ABOUT, self.about)
 
     def close_for(self, status: str) -> None:
-        """Add the last line, where the process that trained has died before it could."""
+        """Add the last line if the training process died before it could."""
         file = self.folder / LINES
         last = file.read_bytes().splitlines()[-1:]
         if not last or json.loads(last[0])["kind"] != END:
             self.append(END, status=status, at=int(file.stat().st_mtime * 1000))
 
     def reopen(self) -> None:
-        """Take the last line away: the run goes on."""
+        """Remove the last line: the run continues."""
         *before, last = (self.folder / LINES).read_bytes().splitlines(keepends=True) or [b""]
         if last and json.loads(last)["kind"] == END:
             os.ftruncate(self._out, sum(map(len, before)))
 
     def kinds(self) -> dict[str, int]:
-        """How many lines of each kind are not told."""
+        """How many lines of each kind are not sent."""
         counts: dict[str, int] = {}
         with (self.folder / LINES).open("rb") as lines:
             lines.seek(self.state["told"])
@@ -142,13 +142,13 @@ class Spool:
         self._lock.release()
 
     def _cut_torn_line(self) -> None:
-        """Drop what a process that died while it wrote has left of a line."""
+        """Drop the incomplete line of a process that died while it wrote."""
         data = (self.folder / LINES).read_bytes()
         os.ftruncate(self._out, data.rfind(b"\n") + 1)
 
 
 def begin(about: Mapping[str, Any]) -> Spool:
-    """Make the folder of a run; `about` has at least its "name" and its "id"."""
+    """Create the folder of a run; `about` has at least its "name" and its "id"."""
     document = {"format": FORMAT, **about, "process": process()}
     name, letters = about["name"], about["id"][:8]
     folder = RUNS / f"{name if name.endswith(letters) else f'{name}-{letters}'}{SUFFIX}"
@@ -159,12 +159,12 @@ def begin(about: Mapping[str, Any]) -> Spool:
         raise StorageError(f"no folder {folder.resolve()} for the tracker: {error}") from error
     lock = _hold(folder)
     if lock is None:
-        raise StorageError(f"another process is at work on {folder.resolve()}")
+        raise StorageError(f"another process is using {folder.resolve()}")
     return Spool(folder, document, lock)
 
 
 def take_up(id: str) -> Spool | None:
-    """What is left of a run with that id, now this process's own; None where there is nothing."""
+    """Take over what is left of the run with that id; None if nothing is left."""
     for folder in _folders():
         if _about(folder)["id"] == id and (lock := _hold(folder)):
             document = {**_about(folder), "again": True, "process": process()}
@@ -176,10 +176,10 @@ def take_up(id: str) -> Spool | None:
 
 
 def find(names: list[str]) -> Iterator[tuple[str, Spool | None]]:
-    """What is left of the runs with these names or ids, or of all; None for one under way.
+    """What is left of the runs with these names or ids, or of all; None for a run in progress.
 
     A name is that of the run, which its bundle has, or of the folder itself. Raises UsageError for
-    one with nothing left.
+    a name with nothing left.
     """
     found = {folder: _about(folder) for folder in _folders()}
     called = {
@@ -198,7 +198,7 @@ def find(names: list[str]) -> Iterator[tuple[str, Spool | None]]:
 
 
 def waiting() -> int:
-    """How many runs in `runs` have something left, and no process at it."""
+    """How many runs in `runs` have something left that no process is sending."""
     count = 0
     for folder in _folders():
         if lock := _hold(folder):
@@ -208,14 +208,14 @@ def waiting() -> int:
 
 
 def process() -> str:
-    """This process, by words that no other has or will have."""
+    """A text that identifies this process; no other process ever has the same."""
     import psutil
 
     return f"{machine()} {os.getpid()} {psutil.Process().create_time():.2f}"
 
 
 def machine() -> str:
-    """Where the number of a process means the same: this host, and on Linux this container."""
+    """A text for the scope of process numbers: this host, and on Linux this container."""
     try:
         inside = f"/{os.stat('/proc/self/ns/pid').st_ino}"
     except OSError:
@@ -224,7 +224,7 @@ def machine() -> str:
 
 
 def is_gone(words: str) -> bool:
-    """Whether the process that `process` called so was of this machine and has ended."""
+    """Whether the process that `process` gave these `words` ran on this machine and has ended."""
     import psutil
 
     try:
@@ -239,11 +239,11 @@ def is_gone(words: str) -> bool:
 
 
 class Sender(threading.Thread):
-    """Tells what a spool holds, in the background, and tries again until it has.
+    """Sends the contents of a spool in the background, and tries again until it succeeds.
 
-    `tell` tells some of it and returns whether there was anything to tell; it raises when the
-    tracker fails. `advance` says that it is alive though it has not returned. `absent` says of what
-    it raised whether there is no tracker yet: nobody listens.
+    `tell` sends some of it and returns whether there was anything to send; it raises when the
+    tracker fails, and calls `advance` to show progress before it returns. `absent` decides whether
+    an error means that there is no tracker yet, since nobody listens.
     """
 
     def __init__(
@@ -267,7 +267,7 @@ class Sender(threading.Thread):
                 self._wanted = False
             try:
                 told = self._tell(self.advance)
-            except Exception as error:  # whatever a tracker comes up with
+            except Exception as error:  # a tracker may raise anything
                 self._came(error)
                 self._wait(pause)
                 pause = min(2 * pause, longest)
@@ -284,7 +284,7 @@ class Sender(threading.Thread):
             self._change.notify_all()
 
     def wake(self) -> None:
-        """There is something to tell. Returns at once; a failing tracker keeps its pause."""
+        """Start sending new lines. Returns at once; a failing tracker keeps its pause."""
         with self._change:
             if self.error is None:
                 self._wanted = True
@@ -298,25 +298,26 @@ class Sender(threading.Thread):
         signalled: Callable[[], float] = lambda: 0.0,
         patience: float = 0.0,
     ) -> bool:
-        """Wait until all is told, and return whether it is.
+        """Wait until all is sent, and return whether it is.
 
-        Gives up after so many `failures`, or the next one where the last try failed, after `still`
-        seconds without an advance, and after `total` seconds; None is for ever. And where a signal
-        came while it waits: `signalled` says how many seconds ago, 0 for none. A tracker that is
-        absent is waited for as long as `patience`; the other limits begin when it is there.
+        Gives up after `failures` failures (after the next one if the last try failed), after
+        `still` seconds without an advance, and after `total` seconds; None means for ever. Also
+        gives up when a signal comes during the wait: `signalled` returns how many seconds ago, 0
+        for none. The wait for an absent tracker lasts up to `patience` seconds; the other limits
+        start when it is there.
         """
         start = begun = moved = time.monotonic()
         with self._change:
             advances, tries = self._advances, self._tries
             allowed = self._failures + (1 if self.error else failures)
-            self._wanted = True  # also where it pauses after a failure
+            self._wanted = True  # also during the pause after a failure
             self._change.notify_all()
             while not (self._tries > tries and self.error is None and self._spool.whole):
                 now = time.monotonic()
                 if patience and self.error is not None and self._is_absent(self.error):
                     if now - start >= patience or signalled():
                         return False
-                    if now - begun >= RETRIES[0]:  # no long pause: it may be there at any moment
+                    if now - begun >= RETRIES[0]:  # no long pause: it may start at any moment
                         begun = moved = now
                         self._wanted = True
                         self._change.notify_all()
@@ -336,7 +337,7 @@ class Sender(threading.Thread):
         return True
 
     def close(self) -> None:
-        """End the thread, which releases the spool; one that hangs ends with the process."""
+        """End the thread, which releases the spool; a hanging thread ends with the process."""
         with self._change:
             self._closed = True
             self._change.notify_all()
@@ -367,8 +368,8 @@ def _about(folder: Path) -> dict[str, Any]:
 
 
 def _hold(folder: Path) -> FileLock | None:
-    """The lock of a folder; None where another process has it."""
-    lock = FileLock(folder / "lock", timeout=0, thread_local=False)  # the sender gives it back
+    """The lock of a folder; None if another process holds it."""
+    lock = FileLock(folder / "lock", timeout=0, thread_local=False)  # the sender releases it
     try:
         lock.acquire()
     except (Timeout, OSError):

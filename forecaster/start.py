@@ -1,4 +1,4 @@
-"""Where a network starts: the untrained forecast that is best on the training rows."""
+"""Choose where a network starts: the untrained forecast that is best on the training rows."""
 
 from typing import Any
 
@@ -14,24 +14,25 @@ STARTS: tuple[dict[str, Any], ...] = (
     {"centre": "cycle", "changes": True, "shrink": False},
     {"centre": "last", "changes": True, "shrink": False},
 )
-"""The mean of the past cycles; the level of the last cycle, or the last value, and from there on
-the mean change. What drifts is not pulled back to the training mean."""
+"""The candidates: the mean of the past cycles; or the level of the last cycle, or the last value,
+continued by the mean change. A drifting series is then not pulled back to the training mean."""
 
 MOST = 512
-"""Training windows that are looked at, evenly spaced."""
+"""The most training windows that are read, evenly spaced."""
 
 
 def is_open(config: RunConfig) -> bool:
-    """Whether the data are to decide where the network starts: an option of STARTS is None."""
+    """Whether the data decide where the network starts: an option of STARTS is None."""
     options = config.model.options
     return any(name in options and options[name] is None for name in STARTS[0])
 
 
 def with_start(config: RunConfig, task: Task, training: Windows) -> RunConfig:
-    """The configuration with those of `centre`, `changes` and `shrink` that are None filled in.
+    """Fill in those of `centre`, `changes` and `shrink` that are None in a configuration.
 
-    Of STARTS, each with what is named in its place, the one whose forecast before training has the
-    least squared error on `training`; the first of equal ones. Nothing else is read.
+    The values come from the entry of STARTS, with named options kept, whose forecast before
+    training has the least squared error on `training`; the first among equals. Nothing else is
+    read.
     """
     options = config.model.options
     named = {name: options[name] for name in STARTS[0] if options[name] is not None}
@@ -43,7 +44,7 @@ def with_start(config: RunConfig, task: Task, training: Windows) -> RunConfig:
 
 
 def untrained_error(config: RunConfig, task: Task, windows: Windows) -> float:
-    """The mean squared error of the model before training; infinite where it cannot be built."""
+    """The mean squared error of the model before training; infinite if it cannot be built."""
     try:
         with torch.random.fork_rng(devices=[]):
             model = config.build_model(task).eval()

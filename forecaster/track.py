@@ -1,17 +1,17 @@
-"""What MLflow remembers of a run, and the way back from its registry to a bundle.
+"""Record runs in MLflow, and fetch bundles from its registry.
 
 The store is `track.uri` of the configuration, else $MLFLOW_TRACKING_URI, else sqlite:///mlflow.db
-in the working directory. Everything goes through a client with that address: MLflow's global state
-stays as it was. Its chatter and telemetry are off unless the environment says otherwise.
+in the working directory. Everything goes through a client with that address, so MLflow's global
+state does not change. Its messages and telemetry are off unless the environment sets them.
 
     python -m forecaster.track download MODEL FOLDER    copy the bundle of MODEL to FOLDER and
                                                         print its origin as JSON
     python -m forecaster.track champions                registered names that have a champion
     python -m forecaster.track answer                   answer the questions of a service
 
-`answer` reads a JSON object a line: {"ask": "resolve", "names": [...]} or {"ask": "download",
-"name": ..., "folder": ...}. It writes one for each, {"answer": what that function returns} or
-{"error": why not, "status": the exit status of that}, and ends with its input.
+`answer` reads one JSON object per line: {"ask": "resolve", "names": [...]} or {"ask": "download",
+"name": ..., "folder": ...}. It writes one for each: {"answer": the result of that function} or
+{"error": the message, "status": the exit status of that error}; it ends with its input.
 """
 
 import ctypes
@@ -44,7 +44,7 @@ from queue import Queue
 from typing import TYPE_CHECKING, Any, Literal
 from uuid import uuid4
 
-# MLflow reads these when it is imported; what the user has set stays
+# MLflow reads these when it is imported; values set by the user stay
 os.environ |= {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "DO_NOT_TRACK": "true",
@@ -100,57 +100,58 @@ if TYPE_CHECKING:
     from forecaster.config import RunConfig
 
 PREFIX = "forecaster-"
-"""How the registered names of forecaster begin."""
+"""The prefix of forecaster's registered names."""
 CHAMPION, CHALLENGER = "champion", "challenger"
 DECISION, PROMOTED = "decision", "promoted"
-"""Tags of a version: what became of it as it challenged the champion, and who promoted it when."""
+"""Tags of a version: the outcome of its challenge to the champion, and who promoted it when."""
 LOOKS = 9
-"""How often a champion is looked at again at most, where runs of a server end at the same time."""
+"""How often the champion is checked again at most, when runs of a server end at the same time."""
 BUNDLE = "artifacts/bundle"
-"""Where the bundle lies within a logged model."""
+"""The path of the bundle within a logged model."""
 REQUIREMENTS = (
     *("mlflow", "torch", "numpy", "pandas", "pydantic", "pyyaml", "safetensors"),
     *("jaxtyping", "platformdirs"),
 )
-"""What running a bundle imports; the code of forecaster itself goes with the model, since a package
-index may know another package of that name."""
+"""The packages that a bundle needs to run; the code of forecaster itself is logged with the model,
+since a package index may have another package of that name."""
 KEY, PROCESS = "forecaster.run", "forecaster.process"
-"""Tags of a run: our own id of it, and the process that trains (`spools.process`)."""
+"""Tags of a run: our own id for it, and the process that trains (`spools.process`)."""
 VIEW = "attention"
-"""The view of an experiment's runs that opens: the table by which attentions are compared."""
+"""The default view of an experiment's runs: the table that compares attentions."""
 VIEWS = "mlflow.sharedViewState."
-"""How the tags of an experiment begin in which MLflow's page keeps views that somebody saved."""
+"""The prefix of an experiment's tags in which MLflow's page keeps saved views."""
 COLUMNS = {
     "tags.`attn`": 80, "tags.`data`": 100, "tags.`horizon`": 80,
     "metrics.`network_test_mse`": 150, "metrics.`test_mse`": 100, "metrics.`test_mae`": 100,
     "metrics.`skill`": 100, "metrics.`coverage_80`": 110, "metrics.`train_seconds`": 120,
     "metrics.`windows_per_second`": 160, "metrics.`peak_mib`": 100,
 }  # fmt: skip
-"""What that table shows, and the width of each column."""
+"""The columns of that table, and their widths."""
 OWN_ID = "%run%"
-"""Stands in a description for MLflow's id of the run, which nobody knows before it is told."""
+"""A placeholder in descriptions for MLflow's id of the run, which is unknown until it is sent."""
 PICTURE, PICTURE_DPI = "picture.png", 60
-"""The picture in a description, which MLflow's page shows in its own size."""
+"""The picture in a description, which MLflow's page shows in its original size."""
 TABLES = "tables"
 """The folder of tables among the artefacts of a run."""
 SYNC = "forecaster sync"
 SYSTEM = "system/"
-"""How the names of metrics of the machine begin."""
+"""The prefix of the machine's metrics."""
 SAMPLING_SECONDS = 5
-"""Between two looks at processor, memory and disk."""
+"""The time between two readings of processor, memory and disk."""
 
 FIRST, LAST, CUT_SHORT = range(3)
 LIMITS = ((5.0, 5.0, 2), (15.0, 60.0, 3), (3.0, 3.0, 2))
 """How long a run waits for a server at its start, at its end, and when it is stopped: seconds
-without an advance, seconds at all, failures."""
+without an advance, total seconds, failures."""
 LOCAL_LIMITS = ((None, None, 1), (60.0, None, 3), (3.0, 3.0, 2))
-"""The same where MLflow is a file."""
+"""The same limits if MLflow's store is a file."""
 BRIEF = (1.0, 1.0, 1)
-"""And where it left a run of this process waiting before: a grid has hundreds of runs."""
+"""The limits after the store kept an earlier run of this process waiting: a grid has hundreds of
+runs."""
 _silent: set[str] = set()
 
 NICE = 5
-"""How far a process that answers a service steps back behind it."""
+"""The niceness of a process that answers a service."""
 NO_NEW_PRIVILEGES = 38
 """PR_SET_NO_NEW_PRIVS of prctl(2)."""
 
@@ -158,18 +159,18 @@ PATIENCE = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": ("0", "2"),
     "MLFLOW_HTTP_REQUEST_TIMEOUT": ("5", "30"),
 }
-"""For a server, when it is first met and later on. What the user has set stays."""
+"""MLflow's settings for a server, at the first contact and later. Values set by the user stay."""
 FIRST_CONTACT = {name: first for name, (first, _) in PATIENCE.items() if name not in os.environ}
 AFTERWARDS = {name: later for name, (_, later) in PATIENCE.items() if name not in os.environ}
 TELLING = {name: "0" for name in AFTERWARDS if name.endswith("RETRIES")}
-"""While a run is told: it tries again by itself, and asks first what has arrived."""
+"""The settings while a run is sent: the sender itself retries, after asking what has arrived."""
 os.environ |= AFTERWARDS
-logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)  # it warns of each retry
+logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)  # it warns at each retry
 
 
 @dataclass(frozen=True)
 class Registration:
-    """A registered model version; `sentence` says what became of the alias champion and why."""
+    """A registered model version; `sentence` states who is the champion now, and why."""
 
     name: str
     version: str
@@ -180,8 +181,9 @@ class Registration:
 class Run:
     """A run in progress; made by `start`.
 
-    Whatever it is given is kept on disk at once and told to MLflow in the background: nothing waits
-    but `register`, and nothing fails because of MLflow. Raises StorageError when the disk is full.
+    All that it records is written to disk at once and sent to MLflow in the background: only
+    `register` waits, and nothing fails because of MLflow. Raises StorageError when the disk is
+    full.
     """
 
     def __init__(
@@ -199,12 +201,12 @@ class Run:
 
     @property
     def id(self) -> str:
-        """MLflow's, or ours where MLflow was away at the start: it then knows the run by both."""
+        """MLflow's id, or ours if MLflow was away at the start; it then knows the run by both."""
         return str(self._spool.about["id"])
 
     @property
     def ui_command(self) -> str:
-        """What to type, where no server runs, and the address of the runs, on a line each."""
+        """The command to type if no server runs, and the address of the runs, one per line."""
         return ui_command(self.uri, self._spool.state)
 
     def params(self, values: Mapping[str, str]) -> None:
@@ -214,7 +216,7 @@ class Run:
         self._tell("params", values=fit)
 
     def report(self, figures: Mapping[str, float], epoch: int) -> None:
-        """Log the figures of an epoch; what an earlier process has told is not told again."""
+        """Log the figures of an epoch, except those that an earlier process has logged."""
         self.note(figures, epoch)
 
     def metrics(self, values: Mapping[str, float], model: str | None = None) -> None:
@@ -234,7 +236,7 @@ class Run:
         self._tell("file", file=self._inside(file), folder=folder)
 
     def tables(self, tables: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
-        """Keep tables by name, each a list of rows, as files that MLflow's page shows as such."""
+        """Save tables by name, each a list of rows, as files that MLflow's page shows as tables."""
         for name, rows in tables.items():
             columns = list(dict.fromkeys(key for row in rows for key in row))
             data = [[row.get(key) for key in columns] for row in rows]
@@ -243,9 +245,9 @@ class Run:
         self._tell("tag", key=MLFLOW_LOGGED_ARTIFACTS, value=json.dumps(known))
 
     def describe(self, first: str, rest: str = "", picture: "Figure | None" = None) -> None:
-        """The description of the run on its page, Markdown: two texts, and a picture between them.
+        """Set the description on the run's page: two Markdown texts with a picture between them.
 
-        Of a `rest` that is too long there are as many whole lines as MLflow takes.
+        If `rest` is too long, only as many whole lines as MLflow takes are kept.
         """
         if picture is not None:
             file = self._spool.file(PICTURE)
@@ -256,7 +258,7 @@ class Run:
         self._tell("tag", key=MLFLOW_RUN_NOTE, value=_cut_lines(f"{first}\n\n{rest}".strip(), 7000))
 
     def dataset(self, name: str, digest: str, source: str, context: str = "training") -> None:
-        """Note which data the run used; `source` is an address or a path, nothing is read."""
+        """Record which data the run used; `source` is an address or a path and is not read."""
         digest = digest.removeprefix("sha256:")[:36]
         self._tell("dataset", name=name, digest=digest, source=source, context=context)
 
@@ -269,11 +271,11 @@ class Run:
         horizon: int,
         tags: Mapping[str, str],
     ) -> str:
-        """Log a bundle as a model that `mlflow models serve` can serve; returns what `metrics` and
-        `register` call it by.
+        """Log a bundle as a model that `mlflow models serve` can serve; returns its name for
+        `metrics` and `register`.
 
-        `example` is a history that the model accepts and `forecast` its answer: they give the
-        signature. The model carries the code of forecaster, and nothing is pickled.
+        `example` is a history that the model accepts and `forecast` its answer; they determine the
+        signature. The model contains the code of forecaster, and nothing is pickled.
         """
         path = self._spool.file("model")
         with (
@@ -281,7 +283,7 @@ class Run:
             tempfile.TemporaryDirectory(prefix="forecaster-") as temporary,
             warnings.catch_warnings(),
         ):
-            warnings.simplefilter("ignore")  # MLflow's, about its own hints and use of pandas
+            warnings.simplefilter("ignore")  # MLflow's warnings about its own type hints and pandas
             from mlflow.pyfunc import save_model
 
             bundle = Path(temporary, "bundle")
@@ -305,7 +307,7 @@ class Run:
         return inside
 
     def model_id(self, model: str) -> str | None:
-        """MLflow's id of what `log_model` returned, if it has the model by now."""
+        """MLflow's id of the model that `log_model` returned, if MLflow has it yet."""
         return _models(self._spool).get(model)
 
     def register(
@@ -319,9 +321,9 @@ class Run:
     ) -> Registration:
         """Register what `log_model` returned, or MLflow's id of a model, as a version of `name`.
 
-        `about` describes a name that is new, `about_version` the version; Markdown. The rule of
-        `contest` says whether it becomes the champion: `errors` are its `stretches`, `task` what
-        makes those comparable. Where MLflow does not answer, all of it happens later.
+        `about` describes a new name, `about_version` the version, both in Markdown. The rule of
+        `contest` decides whether it becomes the champion: `errors` are its `stretches`, and `task`
+        makes them comparable. If MLflow does not answer, all of this happens later.
         """
         handle = uuid4().hex
         self._tell(
@@ -332,14 +334,14 @@ class Run:
         made = self._spool.state.get("registered", {}).get(handle)
         if made is None:
             return Registration(
-                name, "", False, f"{name} is registered when MLflow has the run: {SYNC}"
+                name, "", False, f"{name} will be registered when MLflow has the run: {SYNC}"
             )
         return Registration(**made)
 
     def settle(self) -> bool:
-        """Wait until MLflow has everything, as long as it gets on; returns whether it has.
+        """Wait until MLflow has everything, while there is progress; returns whether it has.
 
-        A server where nobody listens yet is waited for once, for `track.wait_seconds`.
+        The wait for a server that does not listen yet happens once, for `track.wait_seconds`.
         """
         return self._settle(LAST)
 
@@ -347,21 +349,21 @@ class Run:
         patience = self._patience if stage == LAST and self.uri not in _silent else 0.0
         if patience and self.error is not None and _absent(self.error):
             shown = without_password(self.uri)
-            self._say(f"nobody listens at {shown} yet: waits up to {patience:g} s for MLflow")
+            self._say(f"nothing listens at {shown} yet: waiting up to {patience:g} s for MLflow")
         whole = self._sender.settle(*_limits(self.uri, stage), signals.waiting, patience)
         if not whole:
             self._patience = 0.0
         return whole
 
     def note(self, values: Mapping[str, float], step: int, model: str | None = None) -> None:
-        """Log figures at a step; the first values of a metric at a step are those that count."""
+        """Log figures at a step; if a metric has several values at a step, the first counts."""
         fit = {_key(key): float(value) for key, value in values.items()}
         self._tell("metrics", at=_now(), step=step, values=fit, model=model)
 
     def end(self, status: str, stage: int) -> bool:
-        """Tell its end; returns whether MLflow has everything. What is left stays on disk.
+        """Record the end of the run; returns whether MLflow has everything. The rest stays on disk.
 
-        A signal cuts the wait short: to that of a run that is stopped.
+        A signal shortens the wait to that of a stopped run.
         """
         self._spool.append(END, status=status, at=_now())
         whole = not signals.waiting() and self._settle(stage)
@@ -374,12 +376,12 @@ class Run:
 
     @property
     def folder(self) -> Path:
-        """Where it is kept what MLflow does not have yet."""
+        """The folder with what MLflow does not have yet."""
         return self._spool.folder
 
     @property
     def error(self) -> BaseException | None:
-        """What MLflow failed with, the last time."""
+        """MLflow's last error."""
         return self._sender.error
 
     @property
@@ -405,13 +407,13 @@ def start(
     again: str | None = None,
     say: Say = lambda text: None,
 ) -> Iterator[Run]:
-    """A run, ended as FINISHED, FAILED (an exception) or KILLED (a signal).
+    """Start a run; it ends as FINISHED, FAILED (an exception) or KILLED (a signal).
 
-    `key` is our id of it, since MLflow's own comes when it is told. With `parent`, the id of a run
-    in progress, it stands below that one; one that stands alone has system metrics, where the
-    configuration asks for them. `again` is the id of an earlier run to go on with, if the store has
-    it. A server that does not answer is told later, and `say` told of that; raises UnavailableError
-    within seconds when a store cannot be used at all.
+    `key` is our id for it, since MLflow's own id exists only after sending. With `parent`, the id
+    of a run in progress, it is a child of that run; a run without a parent has system metrics, if
+    the configuration asks for them. `again` is the id of an earlier run to continue, if the store
+    has it. If a server does not answer, the run is sent later, and `say` reports it; raises
+    UnavailableError within seconds if a store cannot be used at all.
     """
     uri = config.track.uri or tracking_uri()
     run: Run | None = None
@@ -432,7 +434,7 @@ def start(
 
     with ExitStack() as ending:
         try:
-            with signals.orderly():  # a run that has been made in MLflow is known here, too
+            with signals.orderly():  # a run created in MLflow is then known here, too
                 run = _begin(config, name, tags, key, parent, again, say)
             signals.check()
             if parent is None and (others := spools.waiting()):
@@ -440,11 +442,11 @@ def start(
                 say(f"{runs} not all in MLflow: {SYNC}")
             gauges = _Gauges(run) if config.track.system_metrics and parent is None else None
             yield run
-            ending.enter_context(signals.orderly())  # a signal that comes later ends the wait alone
+            ending.enter_context(signals.orderly())  # a later signal ends only the wait
         except BaseException as error:
             left = isinstance(error, Stopped | KeyboardInterrupt | BrokenPipeError)
             if run is not None:
-                with signals.orderly(), suppress(ForecasterError):  # the first error is to be told
+                with signals.orderly(), suppress(ForecasterError):  # report the first error
                     end(run, "KILLED" if left else "FAILED")
             raise
         end(run, "FINISHED")
@@ -486,7 +488,7 @@ def _begin(
         elif not signals.waiting():
             say(
                 f"MLflow at {without_password(uri)} does not answer{_because(sender.error)}. "
-                f"What it should know is kept in {spool.folder} and uploaded when it does."
+                f"The run is kept in {spool.folder} and uploaded when it does."
             )
     except BaseException:
         sender.close()
@@ -498,7 +500,7 @@ def _begin(
 
 @dataclass(frozen=True)
 class Synced:
-    """What became of a run that was not all in MLflow; `left` says why it is not, if so."""
+    """The outcome for a run that was incomplete in MLflow; `left` states why it still is, if so."""
 
     name: str
     told: str
@@ -507,9 +509,9 @@ class Synced:
 
 
 def sync(names: list[str]) -> Iterator[Synced]:
-    """Tell MLflow what it has not been told of runs in ./runs, or of those with these names.
+    """Send MLflow what it lacks of the runs in ./runs, or of those with these names.
 
-    A run whose process died ends as KILLED. One that this or another process is at is left alone.
+    A run whose process died ends as KILLED. A run that a process is still sending is left alone.
     """
     for name, spool in spools.find(names):
         if spool is None:
@@ -523,7 +525,7 @@ def sync(names: list[str]) -> Iterator[Synced]:
         try:
             while teller(lambda: None):
                 pass
-        except Exception as failure:  # whatever MLflow comes up with
+        except Exception as failure:  # MLflow may raise anything
             error = failure
         made = [each["sentence"] for each in spool.state.get("registered", {}).values()]
         if error is None:
@@ -537,7 +539,7 @@ def sync(names: list[str]) -> Iterator[Synced]:
 
 
 def _kinds(spool: Spool) -> str:
-    """What is left of a run, in words."""
+    """A list of what is left of a run, in words."""
     counts = spool.kinds()
     words = {
         "metrics": "reports of metrics", "file": "files", "model": "models",
@@ -547,25 +549,25 @@ def _kinds(spool: Spool) -> str:
 
 
 class _Teller:
-    """Tells MLflow the lines of a spool, each of them once.
+    """Sends the lines of a spool to MLflow, each exactly once.
 
-    Where an answer may have been lost, MLflow is asked what it has before it is told again: after
-    a failure, and where another process began. One run has one value of a metric at a step.
+    If an answer may have been lost, after a failure or when another process began, MLflow is asked
+    what it has before lines are sent again. A run has one value of each metric at a step.
     """
 
     def __init__(self, spool: Spool, uri: str, training: bool) -> None:
         self.spool, self.uri = spool, uri
         self.found = False
-        """Whether the run was there before."""
+        """Whether the run existed before."""
         self._client: MlflowClient | None = None
         self._entered = False
         self._training = training
         self._doubt = not training or spool.about["again"]
         self._there: dict[str, set[int]] | None = None
-        """The places where MLflow has a value of each metric; None before it was asked."""
+        """The steps at which MLflow has a value, by metric; None before it was asked."""
 
     def __call__(self, advance: Callable[[], None]) -> bool:
-        """Tell some; whether there was anything to tell."""
+        """Send some lines; returns whether there were any."""
         if self._client is None:
             self._client = _client(self.uri)
             os.environ |= TELLING
@@ -579,7 +581,7 @@ class _Teller:
             raise
 
     def _enter(self, client: MlflowClient) -> None:
-        """Find the run or make it; close those of processes that are gone."""
+        """Find the run or create it; close runs of processes that have ended."""
         about = self.spool.about
         experiment = _experiment(client, self.uri, about["experiment"])
         run = self.spool.state.get("run")
@@ -656,7 +658,7 @@ class _Teller:
         client.log_batch(run, metrics=points, synchronous=True)
 
     def _missing(self, client: MlflowClient, run: str, points: list[Metric]) -> list[Metric]:
-        """Those that MLflow has not, and each of them once."""
+        """The points that MLflow does not have, each once."""
         if self._there is None:
             self._there = {}
         unknown = {point.key for point in points} - self._there.keys()
@@ -698,23 +700,23 @@ class _Teller:
 
 
 class _Gauges(threading.Thread):
-    """Looks at processor, memory and disk of the machine every few seconds."""
+    """Records the processor, memory and disk of the machine every few seconds."""
 
     def __init__(self, run: Run) -> None:
         super().__init__(name="forecaster-gauges", daemon=True)
         self._tracked = run
         self._every = MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL.get() or SAMPLING_SECONDS
-        self._first = int((_now() - run.begun) / 1000 / self._every)  # a run that goes on counts on
+        self._first = int((_now() - run.begun) / 1000 / self._every)  # continued runs count on
         self._over = threading.Event()
         self._monitors: list[BaseMetricsMonitor] = [CPUMonitor(), DiskMonitor(), NetworkMonitor()]
         for kind in (GPUMonitor, ROCMMonitor):
-            with suppress(Exception):  # there is no such device
+            with suppress(Exception):  # the machine has no such device
                 self._monitors.append(kind())
                 break
         self.start()
 
     def run(self) -> None:
-        with suppress(ForecasterError):  # a full disk: training meets it, too
+        with suppress(ForecasterError):  # training reports a full disk, too
             for step in itertools.count(self._first):
                 for monitor in self._monitors:
                     monitor.collect_metrics()
@@ -732,17 +734,17 @@ class _Gauges(threading.Thread):
 
 
 def _version(package: str) -> str:
-    """Which one of a package is installed; of MLflow it may be the slim one."""
+    """The installed version of a package; for MLflow, possibly that of the slim one."""
     return MLFLOW if package == "mlflow" else version(package).partition("+")[0]
 
 
 def _place(point: Metric) -> int:
-    """What a value of a metric is known by: its step, or its time where no step is repeated."""
+    """The key of a metric's value: its step, or its time for metrics of the machine."""
     return int(point.timestamp if point.key.startswith(SYSTEM) else point.step)
 
 
 def _find_run(client: MlflowClient, id: str) -> str | None:
-    """MLflow's id of the run with that id, which is MLflow's or ours."""
+    """MLflow's id of the run with an id, which may be MLflow's or ours."""
     with _accepting("RESOURCE_DOES_NOT_EXIST"):
         if client.get_run(id).info.lifecycle_stage == "active":
             return id
@@ -752,7 +754,7 @@ def _find_run(client: MlflowClient, id: str) -> str | None:
 
 
 def _find_model(client: MlflowClient, run: str, name: str, known: Mapping[str, str]) -> str | None:
-    """A model that was made for the run, though the answer was lost."""
+    """A model that was created for the run although the answer was lost."""
     experiment = client.get_run(run).info.experiment_id
     for model in client.search_logged_models([experiment], f"source_run_id = '{run}'"):
         if model.name == name and model.model_id not in known.values():
@@ -761,7 +763,7 @@ def _find_model(client: MlflowClient, run: str, name: str, known: Mapping[str, s
 
 
 def _close_the_dead(client: MlflowClient, experiment: str) -> None:
-    """End the runs whose process was on this machine and is gone."""
+    """End the runs whose process was on this machine and has ended."""
     running = f"attributes.status = 'RUNNING' AND tags.`{PROCESS}` LIKE '{spools.machine()} %'"
     for run in client.search_runs([experiment], running):
         if spools.is_gone(run.data.tags[PROCESS]):
@@ -782,7 +784,7 @@ def _log_dataset(client: MlflowClient, run: str, line: Mapping[str, str]) -> Non
 
 
 def _name_model(file: Path, **values: str) -> None:
-    """Write into the description of a model which one it is."""
+    """Write a model's identity into its description file."""
     import yaml
 
     description = yaml.safe_load(file.read_text())
@@ -791,7 +793,7 @@ def _name_model(file: Path, **values: str) -> None:
 
 
 def _models(spool: Spool) -> dict[str, str]:
-    """MLflow's ids of the models that the run has logged, by what we call them."""
+    """MLflow's ids of the models that the run has logged, by our names."""
     models: dict[str, str] = spool.state.get("models", {})
     return models
 
@@ -804,7 +806,7 @@ def _register(
     line: Mapping[str, Any],
     doubt: bool,
 ) -> Registration:
-    """Make a logged model the next version of a name, or see which one it was made."""
+    """Make a logged model the next version of a name, or find the version it already is."""
     name = line["name"]
     tags = contest.tags_of(line["errors"], line["task"])
     with _locked(_registry(uri)):
@@ -832,21 +834,21 @@ def _register(
 
 
 def _challenge(client: MlflowClient, name: str, own: str) -> tuple[bool, str]:
-    """Let a version challenge the champion of its name; whether it is the champion, and a sentence.
+    """Let a version challenge the champion; returns whether it is the champion, and a sentence.
 
-    A server cannot compare an alias and set it at once. So what was set is looked at again, and of
-    runs that end at the same time each lets the others challenge in the order of their versions,
-    as if they had ended one after another: whoever looks last puts right what the first missed.
+    A server cannot compare and set an alias in one step, so the alias is read again after it was
+    set. If runs end at the same time, each evaluates all challenges in the order of the versions,
+    as if the runs had ended one after another; the last one corrects what the first missed.
     """
     base: str | None = None
     rivals: list[contest.Entry] = []
     for look in range(LOOKS):
-        # before the alias: a version is decided after its alias is set
+        # before the alias: the decision about a version is written after its alias is set
         versions = {
             str(each.version): each.tags for each in client.search_model_versions(f"name='{name}'")
         }
         now = _aliases(client, name).get(CHAMPION)
-        if now is not None and now not in versions:  # it came in between
+        if now is not None and now not in versions:  # it was added in between
             versions[now] = client.get_model_version(name, now).tags
         if look == 0 or now not in {each.version for each in rivals}:
             base = now
@@ -875,7 +877,7 @@ def _challenge(client: MlflowClient, name: str, own: str) -> tuple[bool, str]:
     client.set_registered_model_alias(name, CHALLENGER, own)
     reason = decision.reason
     if decision.wins and champion is not None:
-        reason = f"version {champion.version} came at the same time and is better"
+        reason = f"version {champion.version} was added at the same time and is better"
     return False, (
         f"{name} version {own} is a challenger, not the champion: {reason}. To serve it all the "
         f"same: forecaster promote {name}/{own}"
@@ -893,10 +895,10 @@ def _drop_challenger(client: MlflowClient, name: str, champion: str) -> None:
 
 
 def promote(reference: str) -> str:
-    """Make a registered version the champion; a sentence says what was before and how to go back.
+    """Make a registered version the champion; returns a sentence that names the former one.
 
     `reference`: NAME/VERSION, NAME@alias, or the id of the run that registered it. Raises
-    UsageError for what does not exist or names no version, UnavailableError when the store cannot
+    UsageError if it does not exist or names no version, UnavailableError when the store cannot
     be used.
     """
     parts = model_reference(reference)
@@ -906,7 +908,7 @@ def promote(reference: str) -> str:
         name, number = _chosen(client, reference, parts)
         before = _aliases(client, name).get(CHAMPION)
         if before == number:
-            return f"{name} version {number} is the champion already"
+            return f"{name} version {number} is already the champion"
         client.set_registered_model_alias(name, CHAMPION, number)
         _drop_challenger(client, name, number)
         instead = "there was none before" if before is None else f"version {before} was before"
@@ -919,7 +921,7 @@ def promote(reference: str) -> str:
 def _chosen(
     client: MlflowClient, reference: str, parts: Mapping[str, str | None]
 ) -> tuple[str, str]:
-    """The name and the number of the version that is meant."""
+    """The name and version number that a reference means."""
     if parts["run"] is not None and (run := _find_run(client, parts["run"])):
         if made := client.search_model_versions(f"run_id='{run}'"):
             newest = max(made, key=lambda each: int(each.version))
@@ -928,7 +930,7 @@ def _chosen(
     origin = _location(client, **parts)[1]
     if parts["version"] is None and parts["alias"] is None:
         what = f"{origin['name']}/VERSION" if origin else "NAME/VERSION, or the id of a run"
-        raise UsageError(f"'{reference}' names no version: say {what}")
+        raise UsageError(f"'{reference}' names no version: use {what}")
     return origin["name"], origin["version"]
 
 
@@ -944,7 +946,7 @@ def _is_local(uri: str) -> bool:
 
 
 def _away(uri: str, error: BaseException) -> bool:
-    """Whether a store that failed may work later as it is."""
+    """Whether a store that failed may work later without changes."""
     if _is_local(uri):
         return "database is locked" in _reason(error)
     cause: BaseException | None = error
@@ -959,7 +961,7 @@ def _away(uri: str, error: BaseException) -> bool:
 
 
 def _absent(error: BaseException) -> bool:
-    """Whether nobody listens at the address of a server, or its name is not known yet."""
+    """Whether nothing listens at the address of a server, or its name cannot be resolved yet."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ConnectionRefusedError | socket.gaierror):
@@ -977,7 +979,7 @@ def _now() -> int:
 
 
 def ui_command(uri: str, state: Mapping[str, str]) -> str:
-    """As `resources.ui`, of the table of runs."""
+    """As `resources.ui`, for the table of runs."""
     if "experiment" not in state:
         return f"{without_password(uri)} after {SYNC}"
     view = f"{TRAINING}&viewStateShareKey={VIEW}"
@@ -987,11 +989,11 @@ def ui_command(uri: str, state: Mapping[str, str]) -> str:
 def download(reference: str, folder: Path) -> dict[str, str]:
     """Copy the files of a bundle out of MLflow; returns its origin in the registry.
 
-    The origin has "name", "version" and "source", where its files lie, and "alias" when that
-    decided; it is empty for runs and models. `reference`: a run id; a registered NAME (its
-    champion, else its newest version), NAME@alias or NAME/version; the same as models:/... or
-    runs:/... Raises UsageError for what does not exist, naming what does, and UnavailableError when
-    the store cannot be used.
+    The origin has "name", "version" and "source", the location of its files, and "alias" if an
+    alias selected the version; it is empty for runs and models. `reference`: a run id; a registered
+    NAME (its champion, else its newest version), NAME@alias or NAME/version; the same as
+    models:/... or runs:/... Raises UsageError, naming what exists, if the reference does not exist,
+    and UnavailableError when the store cannot be used.
     """
     parts = model_reference(reference)
     uri = tracking_uri()
@@ -1012,7 +1014,7 @@ def download(reference: str, folder: Path) -> dict[str, str]:
 
 
 def resolve(references: Sequence[str]) -> list[dict[str, str]]:
-    """The origin of each model as `download` gives it, now and without its files, or "error" with
+    """The current origin of each model as `download` returns it, without the files, or "error" with
     the reason why there is none. Raises UnavailableError when the store cannot be used."""
     uri = tracking_uri()
     client = _client(uri, existing=True)
@@ -1044,8 +1046,8 @@ def _database(uri: str) -> Path | None:
 
 
 def _absolute(uri: str) -> str:
-    """`uri` with the whole path of its file: MLflow keeps one store for each URI that it has seen,
-    and would go on with the old file after a change of the working directory."""
+    """`uri` with the full path of its file: MLflow keeps one store for each URI that it has seen,
+    and would keep using the old file after a change of the working directory."""
     database = _database(uri)
     if database is None:
         return uri
@@ -1054,7 +1056,7 @@ def _absolute(uri: str) -> str:
 
 
 def _locked(uri: str) -> AbstractContextManager[Any]:
-    """One process at a time, where the store is a local file."""
+    """Admit one process at a time if the store is a local file."""
     database = _database(uri)
     if database is None:
         return nullcontext()
@@ -1063,19 +1065,19 @@ def _locked(uri: str) -> AbstractContextManager[Any]:
 
 
 def _client(uri: str, existing: bool = False) -> MlflowClient:
-    """A client of a store that answers; `existing` forbids making a new database."""
+    """A client of a store that answers; `existing` forbids creating a database."""
     database = _database(uri)
     if existing and database is not None and not database.is_file():
         raise UnavailableError(
-            f"there is no MLflow database {database}: train a model first, or say where it is "
-            "with MLFLOW_TRACKING_URI"
+            f"there is no MLflow database {database}: train a model first, or set "
+            "MLFLOW_TRACKING_URI to its address"
         )
     if _database(uri) or _database(_registry(uri)):
         unlike = "unlike a server that MLFLOW_TRACKING_URI names,"
         extras.check("sqlalchemy", f"a store in a file ({without_password(uri)}), {unlike}")
     os.environ |= FIRST_CONTACT
     try:
-        # two processes that meet a missing database would both try to make its tables
+        # two processes that find no database would both try to create its tables
         with _locked(uri), warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # MLflow's use of SQLAlchemy
             for store in (uri, _registry(uri)):
@@ -1106,14 +1108,14 @@ def _answering(uri: str, registry: str) -> MlflowClient:
 
 
 def _try(database: Path | None) -> None:
-    """Raise at once what MLflow would raise of a file after minutes of trying.
+    """Raise at once the error that MLflow would raise about a file after minutes of retries.
 
-    One that is missing is made beside its place and renamed: MLflow makes its tables in some fifty
-    steps, and could never use what was cut short between two of them.
+    A missing database is created under another name and then renamed: MLflow creates its tables in
+    some fifty steps, and could never use a file interrupted between two of them.
     """
     if database is None:
         return
-    with closing(sqlite3.connect(database)) as connection:  # makes an empty file of a missing one
+    with closing(sqlite3.connect(database)) as connection:  # creates an empty file if there is none
         connection.execute("PRAGMA schema_version").fetchone()
     if database.stat().st_size:
         return
@@ -1149,7 +1151,7 @@ def _explained(uri: str) -> Iterator[None]:
 
 
 def _reason(error: BaseException) -> str:
-    """The innermost cause, on one line; a failed look-up only says what was looked for."""
+    """The innermost cause, on one line; a failed look-up's own message is only the missing key."""
     while inner := error.__cause__ or (None if error.__suppress_context__ else error.__context__):
         if isinstance(inner, LookupError):
             break
@@ -1168,9 +1170,9 @@ def _accepting(code: str) -> Iterator[None]:
 
 
 def _experiment(client: MlflowClient, uri: str, name: str) -> str:
-    """The id of the experiment, made if need be; the artifacts of a local store lie beside it.
+    """The id of the experiment, created if necessary; a local store's artifacts are kept beside it.
 
-    A new one, or one that has lost it, gets the view VIEW.
+    An experiment without the view VIEW gets it.
     """
     found = client.get_experiment_by_name(name)
     database = _database(uri)
@@ -1184,7 +1186,7 @@ def _experiment(client: MlflowClient, uri: str, name: str) -> str:
         found = client.get_experiment_by_name(name)
     if found.lifecycle_stage == "deleted":
         raise UsageError(
-            f"the experiment '{name}' has been deleted: bring it back with `mlflow experiments "
+            f"the experiment '{name}' has been deleted: restore it with `mlflow experiments "
             f"restore -x {found.experiment_id}`, or choose another with track.experiment"
         )
     if database is not None and found.artifact_location.startswith("mlflow-artifacts:"):
@@ -1225,7 +1227,7 @@ def _location(
     alias: str | None,
     version: str | None,
 ) -> tuple[str, dict[str, str]]:
-    """Where the artifacts of a model lie, from the parts of its reference, and its origin."""
+    """The location of a model's artifacts, from the parts of its reference, and its origin."""
     if run is not None:
         if found := _find_run(client, run):
             return _location_in_run(client, found, part), {}
@@ -1275,9 +1277,10 @@ def _location_in_run(client: MlflowClient, run: str, part: str | None) -> str:
 
 
 def _schema(frame: "pd.DataFrame") -> Schema:
-    """Numbers are doubles; stamps are anything, for JSON has them as text, with a zone or without.
+    """The MLflow schema of a frame: numbers are doubles, stamps have type any.
 
-    MLflow's type datetime refuses zones, also those in the answers of its own server.
+    JSON holds stamps as text, with or without a zone. MLflow's type datetime refuses zones, even
+    those in the answers of its own server.
     """
     return Schema(
         [
@@ -1294,12 +1297,12 @@ def _tags(values: Mapping[str, str]) -> dict[str, str]:
 
 
 def _key(name: str) -> str:
-    """The name with what MLflow does not take in keys replaced, such as the brackets of units."""
+    """The name with characters replaced that MLflow refuses in keys, such as brackets of units."""
     return re.sub(r"[^\w.\- /]", "_", name)[:250]
 
 
 def _cut_lines(text: str, longest: int) -> str:
-    """As many whole lines as there is room for."""
+    """As many whole lines of a text as fit."""
     return text if len(text) <= longest else f"{text[:longest].rpartition(chr(10))[0]}\n\n…"
 
 
@@ -1308,14 +1311,14 @@ def _cut(text: str, longest: int) -> str:
 
 
 def answer() -> None:
-    """The command `answer`; ends the process when its input does, whatever it is at then."""
-    with suppress(AttributeError):  # Linux alone has it
+    """The command `answer`; ends the process when its input ends, even in the middle of work."""
+    with suppress(AttributeError):  # only Linux has it
         ctypes.CDLL(None).prctl(NO_NEW_PRIVILEGES, 1, 0, 0, 0)
     os.nice(NICE)
-    # a file that takes the place of the database is then seen at the next question
+    # so that a file that replaces the database is seen at the next question
     os.environ.setdefault("MLFLOW_SQLALCHEMYSTORE_POOLCLASS", "NullPool")
     told = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what else is printed is no answer
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # other output is not an answer
     questions: Queue[str] = Queue()
 
     def work() -> None:
@@ -1329,7 +1332,7 @@ def answer() -> None:
 
 
 def _answered(line: str) -> dict[str, Any]:
-    # a connection that was kept may lead to a server that is no more
+    # a kept connection may lead to a server that has ended
     request_utils._cached_get_request_session.cache_clear()
     try:
         match json.loads(line):
@@ -1337,7 +1340,7 @@ def _answered(line: str) -> dict[str, Any]:
                 return {"answer": resolve(names)}
             case {"ask": "download", "name": name, "folder": folder}:
                 return {"answer": download(name, Path(folder))}
-        raise UsageError(f"no question: {line.strip()}")
+        raise UsageError(f"expected a question, got: {line.strip()}")
     except Exception as error:
         status = error.exit_code if isinstance(error, ForecasterError) else 70
         return {"error": " ".join(str(error).split()) or repr(error), "status": status}

@@ -1,11 +1,11 @@
 """Search a space of configurations, each judged on validation alone.
 
-The search is Optuna's (Akiba et al., KDD 2019): its default sampler, seeded, proposes values, and a
-trial is the training of a network as `forecaster train` begins it. No trial sees the test split.
+Optuna runs the search (Akiba et al., KDD 2019): its default sampler, seeded, proposes values, and a
+trial trains a network as `forecaster train` does at its start. No trial sees the test split.
 
-A search lives in runs/tunes/NAME: trials.db is Optuna's storage and best.yaml the best
-configuration so far. The same command goes on; several processes, and several machines with one
-storage, share it.
+A search is kept in runs/tunes/NAME: trials.db is Optuna's storage and best.yaml the best
+configuration so far. The same command continues it; several processes, and several machines with
+one storage, can share it.
 """
 
 import json
@@ -48,13 +48,13 @@ if TYPE_CHECKING:
     from forecaster.track import Run
 
 TUNES = Path("runs/tunes")
-"""Where searches live, below the working directory."""
+"""The folder of searches, below the working directory."""
 BASE = "base"
-"""What a search keeps beside its trials: what all of them share."""
+"""What a search keeps beside its trials: the facts that all of them share."""
 
 
 class Range(Section):
-    """Numbers from `low` to `high`, both included: whole ones where both ends are."""
+    """Numbers from `low` to `high`, both included; whole numbers if both ends are."""
 
     low: int | float
     high: int | float
@@ -71,12 +71,12 @@ class Range(Section):
 
 Choices = Annotated[list[bool | int | float | str | None], Field(min_length=2)]
 Space = dict[str, Choices | Range]
-"""By the dotted name of a value of the configuration: what it may be."""
+"""The candidates for values of the configuration, by dotted name."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A trial that has ended; `validation_mse` is None where it failed, for the reason `failed`."""
+    """A finished trial; `validation_mse` is None if it failed, for the reason `failed`."""
 
     number: int
     values: dict[str, Any]
@@ -86,13 +86,13 @@ class Trial:
 
     @property
     def rank(self) -> tuple[bool, float]:
-        """Its place: the least error first, what failed last."""
+        """The sorting key: the least error first, failed trials last."""
         return self.validation_mse is None, self.validation_mse or 0.0
 
 
 @dataclass(frozen=True)
 class Found:
-    """What a search came to: its trials, the best first; `file` has the best configuration."""
+    """The result of a search: its trials, best first; `file` has the best configuration."""
 
     folder: Path
     trials: list[Trial]
@@ -120,7 +120,7 @@ class Found:
 
 
 def read_space(wanted: str) -> Space:
-    """A space: a name in configs/spaces or a YAML file. Raises ConfigError for what it is not."""
+    """Read a space: a name in configs/spaces or a YAML file. Raises ConfigError if invalid."""
     path = find_file(wanted, "space", resources.configs() / "spaces")
     values = read_yaml(path)
     try:
@@ -128,17 +128,17 @@ def read_space(wanted: str) -> Space:
     except ValidationError as error:
         found = error.errors(include_url=False)
         key = str(found[0]["loc"][0])
-        # of the two that a value may be, that which it looks like
+        # report against the one of the two forms that the value resembles
         meant = Range.__name__ if isinstance(values[key], dict) else "list"
         problem = next(
             each for each in found if each["loc"][0] == key and meant in str(each["loc"][1:])
         )
         raise ConfigError(
-            f"{path}: {key} wants a list of two values or more, or low and high, "
+            f"{path}: {key}: expected a list of two values or more, or low and high, "
             f"with log or step: {problem['msg']}, got {problem['input']!r}"
         ) from None
     if not space:
-        raise ConfigError(f"{path} names no value to search")
+        raise ConfigError(f"{path}: expected values to search, got none")
     return space
 
 
@@ -153,11 +153,11 @@ def run(
     storage: str | None,
     tracked: bool,
 ) -> Found:
-    """Search until `trials` have ended, or `limit` seconds are over.
+    """Search until `trials` trials have ended, or `limit` seconds are over.
 
-    `load` resolves the configuration with further values as `--set` takes them. A trial that fails
-    is told and stops no other; one that is running when time is over is given up. Raises
-    UsageError where the folder holds another search, ForecasterError where every trial failed.
+    `load` resolves the configuration with further values as `--set` takes them. A failed trial is
+    reported and stops no other; a trial still running when the time is over is abandoned. Raises
+    UsageError if the folder holds another search, ForecasterError if every trial failed.
     """
     begun = time.monotonic()
     loaded = _check(space, load)
@@ -197,7 +197,7 @@ def run(
     found = sorted(_ended(study), key=lambda each: each.rank)
     if not found or found[0].validation_mse is None:
         why = f"; the first: {found[0].failed}" if found else ": the time was over before one ended"
-        raise ForecasterError(f"no trial of {folder} came to a figure{why}")
+        raise ForecasterError(f"no trial of {folder} succeeded{why}")
     file = folder / "best.yaml"
     best = load(_sets(found[0].values)).config.to_dict()
     files.write(file, yaml.safe_dump(best, sort_keys=False).encode())
@@ -205,12 +205,12 @@ def run(
 
 
 def _sets(values: Mapping[str, Any]) -> list[str]:
-    """As `--set` takes them."""
+    """The values as arguments of `--set`."""
     return [f"{key}={json.dumps(value)}" for key, value in values.items()]
 
 
 def judge(dataset: Dataset, config: dict[str, Any]) -> dict[str, Any]:
-    """Train the network of a configuration, and what it came to on validation."""
+    """Train the network of a configuration, and return its figures on validation."""
     import contextlib
     import io
 
@@ -240,7 +240,7 @@ class _Judge:
         self.worker: Worker | None = None
 
     def ask(self, config: dict[str, Any], seconds: float | None) -> dict[str, Any]:
-        """What `judge` gives. Raises FailedError, also where that takes longer."""
+        """The result of `judge`. Raises FailedError, also if it takes longer than `seconds`."""
         if self.worker is None:
             self.worker = Worker(judge, self.dataset)
         try:
@@ -260,7 +260,7 @@ class _Judge:
 
 
 class _Tracker:
-    """Tells MLflow of trials, each a run below that of the search; lost, it tells nobody."""
+    """Logs trials to MLflow, each as a child run of the search; does nothing after a failure."""
 
     def __init__(self, name: str, run: "Run | None", say: Say) -> None:
         self.name, self.run, self.say = name, run, say
@@ -290,15 +290,15 @@ class _Tracker:
                 run.metrics({"validation_mse": trial.validation_mse, "seconds": trial.seconds})
         except UnavailableError as error:
             self.run = None
-            self.say(f"{error}\nThe search goes on untracked.")
+            self.say(f"{error}\nThe search continues without tracking.")
 
 
 def _check(space: Space, load: Callable[[Sequence[str]], Loaded]) -> Loaded:
-    """The configuration without the space. Raises UsageError where they do not fit together."""
+    """The configuration without the space. Raises UsageError if the two conflict."""
     loaded = load([])
     for key in space:
         if (origin := loaded.origins.get(key, "")).startswith("--"):
-            raise UsageError(f"{key} is searched, and {origin} says what it is: leave one of them")
+            raise UsageError(f"{key} is searched, but {origin} sets it: remove one of them")
     for key, each in space.items():
         first = each.low if isinstance(each, Range) else each[0]
         load([f"{key}={json.dumps(first)}"])
@@ -308,7 +308,7 @@ def _check(space: Space, load: Callable[[Sequence[str]], Loaded]) -> Loaded:
 def _open(
     folder: Path, name: str, storage: str | None, base: dict[str, Any], seed: int
 ) -> "optuna.Study":
-    """The study of the search, a new one or the one that is there."""
+    """The study of the search, new or existing."""
     with needed("tune"):
         import optuna
     optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -321,7 +321,7 @@ def _open(
             storage=storage or f"sqlite:///{folder / 'trials.db'}",
             study_name=name, direction="minimize", load_if_exists=True,
         )  # fmt: skip
-    except Exception as error:  # whatever the driver of the data base raises
+    except Exception as error:  # the driver of the database may raise anything
         raise UnavailableError(
             f"the storage {storage or folder} cannot be used: {error}"
         ) from error
@@ -331,8 +331,8 @@ def _open(
     elif told := differences(old, base):
         shown = "\n".join(f"  {line}" for line in told[:8])
         raise UsageError(
-            f"{folder} holds another search of that name:\n{shown}\nGive this one a --name of its "
-            "own, or remove the folder."
+            f"{folder} holds another search of that name:\n{shown}\nGive this one another --name, "
+            "or remove the folder."
         )
     study.sampler = optuna.samplers.TPESampler(seed=seed + len(study.trials))
     return study
@@ -359,7 +359,7 @@ def _tell(
 
 
 def _ended(study: "optuna.Study") -> list[Trial]:
-    """The trials that came to a figure, or failed."""
+    """The trials that have succeeded or failed."""
     from optuna.trial import TrialState
 
     ended = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.FAIL))

@@ -1,10 +1,10 @@
-"""Runs that have begun and have not ended: `runs/NAME.unfinished`, beside their bundle to be.
+"""Unfinished runs: the folders `runs/NAME.unfinished`, beside their future bundles.
 
     run.json            what is trained: configuration, digest of the data, id in the tracker
     fit-*.safetensors   checkpoints of its training (forecaster/train/checkpoint.py)
     lock                held by the process that trains
 
-The folder is gone when the run has ended with a whole bundle in `runs/NAME`.
+The folder is removed when the run has ended with a complete bundle in `runs/NAME`.
 """
 
 import json
@@ -29,12 +29,12 @@ SUFFIX = ".unfinished"
 FACTS = "run.json"
 FORMAT = 1
 DIFFERENCES = 5
-"""So many values that differ are named."""
+"""The number of differing values that are named."""
 
 
 @dataclass(frozen=True, eq=False)
 class Unfinished:
-    """A run that is under way in this process, which holds its lock."""
+    """A run in progress in this process, which holds its lock."""
 
     folder: Path
     facts: dict[str, Any]
@@ -46,16 +46,16 @@ class Unfinished:
 
     @property
     def bundle(self) -> Path:
-        """Where its bundle will be."""
+        """The path of its future bundle."""
         return self.folder.with_name(self.name)
 
     def note(self, **facts: Any) -> None:
-        """Keep more facts, or others."""
+        """Add or replace facts."""
         self.facts.update(facts)
         _write(self.folder, self.facts)
 
     def remove(self) -> None:
-        """The run has ended: nothing of it is needed any more."""
+        """Remove the folder: the run has ended and needs it no longer."""
         self.lock.release()
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -67,7 +67,7 @@ class Unfinished:
 
 
 def make_folder() -> None:
-    """Make the folder of the runs, if need be: before anything is begun."""
+    """Create the folder of the runs if it is missing, before any work starts."""
     try:
         RUNS.mkdir(exist_ok=True)
     except OSError as error:
@@ -75,7 +75,7 @@ def make_folder() -> None:
 
 
 def begin(name: str, config: "RunConfig", digest: str, **facts: Any) -> Unfinished:
-    """Note in `runs` that a run has begun."""
+    """Record in `runs` that a run has begun."""
     folder = RUNS / f"{name}{SUFFIX}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -104,10 +104,10 @@ def begun_with(which: str) -> "Loaded":
 
 
 def take_up(which: str, config: "RunConfig", digest: str) -> Unfinished:
-    """The run that `--resume WHICH` names, held by this process.
+    """Take over the run that `--resume WHICH` names.
 
-    Raises UsageError where it is not unfinished, is under way in another process or has another
-    configuration, DataError where it has other data.
+    Raises UsageError if it is not unfinished, is in progress in another process or has another
+    configuration, DataError if it has other data.
     """
     folder = find(which)
     facts = _read(folder)
@@ -117,21 +117,21 @@ def take_up(which: str, config: "RunConfig", digest: str) -> Unfinished:
             f"{folder} was begun with another configuration: "
             + "; ".join(differences[:DIFFERENCES])
             + (f"; and {more} more" if more > 0 else "")
-            + f". Say --resume {which} alone to go on as it was begun."
+            + f". Use --resume {which} without other options to continue as it was begun."
         )
     if facts["data_digest"] != digest:
         raise DataError(
-            f"{folder} was begun with data of digest {facts['data_digest']}, and these have "
-            f"{digest}: a training goes on with its own data alone"
+            f"{folder} was begun with data of digest {facts['data_digest']}, but these have "
+            f"{digest}: a training can only continue with the same data"
         )
     held = _hold(folder)
     if held is None:
-        raise UsageError(f"{folder} is under way in another process")
+        raise UsageError(f"{folder} is in progress in another process")
     return Unfinished(folder, facts, held)
 
 
 def newest(config: "RunConfig", digest: str) -> Unfinished | None:
-    """The run begun last with this configuration and these data, if none is training it."""
+    """The newest run with this configuration and these data that no process is training."""
     for folder, facts in sorted(_all(), key=lambda each: -float(each[1]["begun"])):
         if facts["data_digest"] == digest and not differing(facts["config"], config):
             held = _hold(folder)
@@ -149,7 +149,7 @@ def has(config: "RunConfig", digest: str) -> Path | None:
 
 
 def folder_of(bundle: Path) -> Path:
-    """Where a run is kept until its bundle is whole."""
+    """The folder of a run until its bundle is complete."""
     return bundle.with_name(f"{bundle.name}{SUFFIX}")
 
 
@@ -163,7 +163,7 @@ def find(which: str) -> Path:
     for base in (Path(plain), RUNS / plain):
         if is_bundle(base):
             raise UsageError(
-                f"{base} is finished, there is nothing to resume: forecaster predict --model {base}"
+                f"{base} is finished; there is nothing to resume: forecaster predict --model {base}"
             )
     known = ", ".join(sorted(folder.name.removesuffix(SUFFIX) for folder, _ in _all()))
     raise UsageError(
@@ -172,7 +172,7 @@ def find(which: str) -> Path:
 
 
 def differing(before: Mapping[str, Any], config: "RunConfig") -> list[str]:
-    """The values that another configuration has, of those that decide the result."""
+    """The values on which two configurations differ, among those that decide the result."""
     from forecaster.config import decisive, leaves
 
     then = dict(leaves(decisive(before)))
@@ -200,7 +200,7 @@ def _all() -> list[tuple[Path, dict[str, Any]]]:
 
 
 def _hold(folder: Path) -> FileLock | None:
-    """The lock of a run; None where another process has it."""
+    """The lock of a run; None if another process has it."""
     lock = FileLock(folder / "lock")
     try:
         lock.acquire(timeout=0)

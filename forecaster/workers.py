@@ -1,6 +1,6 @@
-"""Processes of our own: one that is asked and timed (Worker), or several that share work (each).
+"""Worker processes: one that gets timed requests (Worker), or several that share work (each).
 
-A process that dies costs the work it had and no other. When the caller ends, however it ends, its
+If a process dies, only its current work is lost. When the caller ends, however it ends, its
 processes end too.
 """
 
@@ -19,11 +19,11 @@ METHOD = "forkserver" if sys.platform == "linux" else "spawn"
 
 
 class FailedError(Exception):
-    """What became of work without a result, as what its process did: "took longer than 9 s"."""
+    """Why work has no result, as a phrase about its process: "took longer than 9 s"."""
 
 
 class Worker:
-    """A process that calls `work(*shared, *arguments)` as often as it is asked to.
+    """A process that calls `work(*shared, *arguments)` on each request.
 
     `work` is a function of a module; `shared` is sent once. On Linux the process is forked from a
     server that has imported the module of the first work and computed nothing.
@@ -38,15 +38,14 @@ class Worker:
         its_end.close()
 
     def ask(self, *arguments: Any) -> "Worker":
-        """Call `work`; its result, or what it yields one by one, is received."""
+        """Start a call of `work`; `receive` returns its result, or each item that it yields."""
         self.connection.send(arguments)
         return self
 
     def receive(self, seconds: float | None = None) -> Any:
         """The next result.
 
-        Raises FailedError when none comes in so many seconds, when `work` raises, and when its
-        process dies.
+        Raises FailedError if none comes within `seconds`, if `work` raises, or if its process dies.
         """
         if not self.connection.poll(seconds):
             raise FailedError(f"took longer than {seconds:g} s")
@@ -72,7 +71,7 @@ class Worker:
 def each(
     work: Callable[..., Any], shared: Any, items: Iterable[Item], processes: int
 ) -> Iterator[tuple[Item, Any]]:
-    """(item, work(shared, item)) as they finish, or (item, FailedError) where it failed.
+    """Yield (item, work(shared, item)) as calls finish, or (item, FailedError) for a failed one.
 
     `work` is a function of a module; `shared` is sent once to each of the `processes`.
     """
@@ -104,7 +103,7 @@ def _serve(connection: Connection, work: Callable[..., Any], shared: tuple[Any, 
     while True:
         try:
             arguments = connection.recv()
-        except EOFError:  # the parent is gone
+        except EOFError:  # the parent has ended
             return
         try:
             found = work(*shared, *arguments)

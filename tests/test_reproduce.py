@@ -49,7 +49,7 @@ def test_what_differs_is_named_with_what_may_be_why(kept):
     own = found.files[0]
     assert own.differing == (name, "another")
     assert own.largest == float("inf")
-    assert f"2 of {len(other)} tensors differ, by inf at most ({name}, another)" in str(own)
+    assert f"2 of {len(other)} tensors differ, by at most inf ({name}, another)" in str(own)
     assert found.files[1].differing == ()
     assert f"torch was 1.0 and is {torch.__version__.partition('+')[0]}" in " ".join(found.others)
     assert any(line.startswith("commit was older and is ") for line in found.others)

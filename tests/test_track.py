@@ -490,7 +490,7 @@ def test_unusable_experiments_are_explained(client):
             pass
 
     client.delete_experiment(client.create_experiment("gone"))
-    with pytest.raises(UsageError, match="'gone' has been deleted: bring it back"):
+    with pytest.raises(UsageError, match="'gone' has been deleted: restore it"):
         start("gone")
     client.create_experiment("served", "mlflow-artifacts:/7")
     with pytest.raises(UsageError, match="'served' was made by a server"):
@@ -764,7 +764,7 @@ class TestPromote:
         promoted = client.get_model_version(name, "2").tags["promoted"]
         assert promoted.startswith("by hand at 2")
         assert promoted.endswith("version 1 was before")
-        assert track.promote(f"{name}/2") == f"{name} version 2 is the champion already"
+        assert track.promote(f"{name}/2") == f"{name} version 2 is already the champion"
         assert track.promote(f"{name}/1").endswith(f"promote {name}/2")
         assert not contest(name, 0.6).champion, "what was promoted by hand is the one to beat"
         assert contest(name, 0.2).champion
@@ -782,7 +782,7 @@ class TestPromote:
     @pytest.mark.parametrize(
         ("named", "words"),
         [
-            (NAME, f"'{NAME}' names no version: say {NAME}/VERSION"),
+            (NAME, f"'{NAME}' names no version: use {NAME}/VERSION"),
             (f"{NAME}/99", f"'{NAME}' has no version 99"),
             ("forecaster-nope/1", "no model is registered as 'forecaster-nope'"),
             ("0" * 32, "there is no run 0"),

@@ -375,7 +375,7 @@ def test_a_server_that_is_not_there_yet(server, client, monkeypatch, tmp_path):
 
     def say(sentence):
         said.append(sentence)
-        if "waits up to 240 s" in sentence:
+        if "waiting up to 240 s" in sentence:
             threading.Thread(target=server.start).start()
 
     config = load_dict({"track": {"uri": server.address, "wait_seconds": 240}}, "the test")
@@ -389,7 +389,7 @@ def test_a_server_that_is_not_there_yet(server, client, monkeypatch, tmp_path):
     found = only_run(client, "early")
     assert found.info.status == "FINISHED"
     assert_each_once(client, found.info.run_id, 3)
-    assert ["does not answer" in said[0], "waits up to" in said[1], len(said)] == [True, True, 2]
+    assert ["does not answer" in said[0], "waiting up to" in said[1], len(said)] == [True, True, 2]
     assert not any(Path("runs").iterdir()), "all is told"
 
 
@@ -411,7 +411,7 @@ def test_a_signal_while_the_end_waits_for_a_server():
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) as child:
         for line in child.stdout:
-            if "waits up to 240 s" in line:
+            if "waiting up to 240 s" in line:
                 child.send_signal(signal.SIGTERM)
                 break
         out, err = child.communicate(timeout=60)
@@ -439,7 +439,7 @@ def test_the_command_with_a_server_that_hangs(between, client, monkeypatch, tmp_
     status, out, err = call("train", "--config", config)
     assert status == 0, err
     assert "does not have all of this run yet" in err
-    assert "model    forecaster-small-M-all-5 is registered when MLflow has the run" in out
+    assert "model    forecaster-small-M-all-5 will be registered when MLflow has the run" in out
     (folder,) = (each for each in Path("runs").iterdir() if each.suffix != ".spool")
     kept = json.loads((folder / "about.json").read_text())["run_id"]
 

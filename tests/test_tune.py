@@ -57,11 +57,11 @@ class TestSpace:
     @pytest.mark.parametrize(
         ("text", "words"),
         [
-            ("train.lr: 0.1", "train.lr wants a list of two values or more, or low and high"),
-            ("train.lr: [0.1]", "train.lr wants a list"),
+            ("train.lr: 0.1", "train.lr: expected a list of two values or more, or low and high"),
+            ("train.lr: [0.1]", "train.lr: expected a list"),
             ("train.lr: {low: 2, high: 1}", "low must be below high"),
             ("train.lr: {low: 0, high: 1, log: true}", "with log above 0"),
-            ("{}", "names no value to search"),
+            ("{}", "expected values to search, got none"),
         ],
     )
     def test_what_is_none(self, text, words):
@@ -70,7 +70,7 @@ class TestSpace:
             read_space("space.yaml")
 
     def test_a_value_of_the_command_line_is_not_searched(self):
-        with pytest.raises(UsageError, match=r"model.width is searched, and --set model.width=8"):
+        with pytest.raises(UsageError, match=r"model.width is searched, but --set model.width=8"):
             search(sets=["model.width=8"])
 
     def test_an_unknown_value(self):

@@ -75,7 +75,7 @@ class TestTakeUp:
 
     def test_other_data_are_told_with_both_digests(self):
         begin()
-        with pytest.raises(DataError, match="of digest sha256:1, and these have sha256:2"):
+        with pytest.raises(DataError, match="of digest sha256:1, but these have sha256:2"):
             unfinished.take_up("small-5", config(), "sha256:2")
 
     def test_a_run_under_way_is_left_alone(self):
@@ -92,7 +92,7 @@ class TestTakeUp:
         command = [sys.executable, "-c", "\n".join(map(str.strip, program.splitlines()))]
         with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as other:
             assert other.stdout.readline() == "held\n"
-            with pytest.raises(UsageError, match="is under way in another process"):
+            with pytest.raises(UsageError, match="is in progress in another process"):
                 unfinished.take_up("small-5", config(), "sha256:1")
             assert unfinished.newest(config(), "sha256:1") is None
             other.kill()
