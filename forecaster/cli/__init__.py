@@ -1,4 +1,4 @@
-"""The command `forecaster`. Imports what a command runs when it runs: --help answers at once."""
+"""The command `forecaster`. Commands import their modules when they run, so --help is fast."""
 
 import errno
 import os
@@ -31,12 +31,12 @@ file or environment, or training that diverged with it, 130 interrupted, 143 ter
 """
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
-"""What the system says of a disk, whoever wrote to it."""
+"""The system's error numbers for a disk, whichever code wrote to it."""
 leave = os._exit
-"""How a command ends that was stopped, or a rank that failed: the interpreter would first wait for
-threads of others."""
+"""How a stopped command or a failed rank ends; the interpreter would first wait for the threads of
+other libraries."""
 GONE = 141
-"""The status of a command whose reader has gone, as if SIGPIPE had ended it."""
+"""The status of a command whose output is no longer read, as if SIGPIPE had ended it."""
 
 app = typer.Typer(
     name="forecaster",
@@ -67,7 +67,7 @@ def overall(
         bool, typer.Option("--debug", help="Show the traceback of an error; may stand anywhere.")
     ] = False,
 ) -> None:
-    """Read --version; `main` has taken --debug already."""
+    """Read --version; `main` has already removed --debug."""
 
 
 for command in (
@@ -102,7 +102,7 @@ def main() -> NoReturn:
         except SystemExit as left:
             if not isinstance(left.__context__, BrokenPipeError):
                 raise
-            status = GONE  # typer has noticed it, too
+            status = GONE  # typer reports it so, too
         except BrokenPipeError:
             status = GONE
         except Exception as error:
@@ -115,7 +115,7 @@ def main() -> NoReturn:
 
 
 def _empty() -> int:
-    """Write what is left; drop it where the reader has gone, which is no error."""
+    """Flush the output; if the reader has gone, drop it, which is not an error."""
     for number, stream in ((1, sys.__stdout__), (2, sys.__stderr__)):
         try:
             if stream is not None:
@@ -123,14 +123,14 @@ def _empty() -> int:
         except OSError as error:
             os.dup2(os.open(os.devnull, os.O_WRONLY), number)
             if not isinstance(error, BrokenPipeError):
-                say(f"error: what was printed is lost: {error}")
+                say(f"error: the output could not be written: {error}")
                 return StorageError.exit_code
     return 0
 
 
 def _unexpected(error: Exception, debug: bool) -> int:
     show: Callable[[], None] | None = getattr(error, "show", None)
-    if show is not None:  # the command line itself was wrong: click says how
+    if show is not None:  # an invalid command line: click explains it
         show()
         return int(getattr(error, "exit_code", 2))
     if type(error).__name__ == "Abort":
@@ -140,14 +140,14 @@ def _unexpected(error: Exception, debug: bool) -> int:
     if (told := extras.told(error)) is not None:
         say(f"error: {told}")
         return told.exit_code
-    if isinstance(error, MemoryError) or "DefaultCPUAllocator" in str(error):  # torch's words
-        say(f"error: the memory does not suffice: {str(error) or type(error).__name__}")
+    if isinstance(error, MemoryError) or "DefaultCPUAllocator" in str(error):  # in torch's message
+        say(f"error: not enough memory: {str(error) or type(error).__name__}")
         return UnavailableError.exit_code
     if isinstance(error, OSError) and (error.errno in FULL or error.filename is not None):
         say(f"error: {error}")
         return StorageError.exit_code
     say(
-        f"error: {type(error).__name__}: {error}\nThis is a defect of forecaster; run again with "
+        f"error: {type(error).__name__}: {error}\nThis is a defect in forecaster; run again with "
         "--debug for the traceback and report it."
     )
     return ForecasterError.exit_code

@@ -1,4 +1,4 @@
-"""`python -m forecaster.cli` is the command `forecaster`."""
+"""`python -m forecaster.cli` runs the command `forecaster`."""
 
 from forecaster.cli import main
 

@@ -34,10 +34,10 @@ def attentions(
 ) -> None:
     """List the attention types that --attn takes, or show one.
 
-    cost: time of one layer, D the width of the model, L and S the lengths of queries and keys.
-    causal: what the masked form promises. cross: whether it can attend to another series. random:
-    what is drawn. export: whether `forecaster export` can write it whatever the lengths. options:
-    what --set attn.NAME=VALUE takes, with the defaults.
+    cost: time of one layer; D is the width of the model, L and S the lengths of queries and keys.
+    causal: what the masked form guarantees. cross: whether it can attend to another series. random:
+    what is drawn. export: whether `forecaster export` can write it at all lengths. options: what
+    --set attn.NAME=VALUE takes, with the defaults.
 
     Example: forecaster attentions prob
     """
@@ -52,7 +52,7 @@ def attentions(
     for each in chosen:
         try:
             facts.append(_facts(each))
-        except UsageError as error:  # another package's, which cannot be loaded
+        except UsageError as error:  # an attention of another package that cannot be loaded
             if name is not None:
                 raise
             say(f"error: {error}")
@@ -94,9 +94,9 @@ def bench_attention(
 ) -> None:
     """Measure time and memory of attention functions.
 
-    Forward and backward, against the length, beside torch's fused kernel (SDPA). A type is marked
-    as dominated when another one is faster and needs less memory. With one thread the time is that
-    of the processor, which other work on the machine disturbs little.
+    Measures forward and backward passes by length, beside torch's fused kernel (SDPA). A type is
+    marked as dominated when another one is faster and needs less memory. With one thread, the time
+    is processor time, which other work on the machine disturbs little.
 
     Example: forecaster bench attention --attn prob,full,lsh --length 96:4096 --causal
     """
@@ -148,10 +148,10 @@ def advise(
 ) -> None:
     """Name an attention for your data, or for a budget.
 
-    With --data a few facts of it are measured, and the regimes named that it resembles of those
-    that were studied, with what was found there (docs/choosing.md). With --lookback the fastest is
-    named within the budget, from curves that `forecaster bench attention` measured on this machine;
-    what another type beats in time and memory both is never named.
+    With --data, the command measures a few facts about the data, and names the studied regimes that
+    they resemble, with the findings there (docs/choosing.md). With --lookback, it names the fastest
+    type within the budget, from curves that `forecaster bench attention` measured on this machine;
+    it never names a type that another one beats in both time and memory.
 
     Example: forecaster advise --data sales.csv --target amount
     """
@@ -159,11 +159,11 @@ def advise(
         raise UsageError(f"--budget-ms must be a positive number, got {budget_ms:g}")
     named = "data" in asked.flags
     if not named and (asked.flags or asked.config or asked.sets):
-        raise UsageError("options that say how to read data want --data FILE beside them")
+        raise UsageError("options for reading data need --data FILE")
     if lookback is None and (budget_ms is not None or memory or curves):
-        raise UsageError("a budget or --curves wants --lookback N, the tokens that attention sees")
+        raise UsageError("a budget or --curves needs --lookback N, the tokens that attention sees")
     if lookback is None and not named:
-        raise UsageError("advise wants --data FILE, or --lookback N and a budget, or both")
+        raise UsageError("advise needs --data FILE, or --lookback N and a budget, or both")
     suited = _suited(asked, nothing if as_json else say) if named else None
     within, why = None, ""
     if lookback is not None:
@@ -172,7 +172,7 @@ def advise(
         except UnavailableError as error:
             if suited is None:
                 raise
-            why = f"What attention costs over {lookback} tokens is not known: {error}"
+            why = f"The cost of attention over {lookback} tokens is not known: {error}"
     if as_json:
         costs = {"unavailable": why} if within is None else within.to_dict()
         also = {"budget": costs} if lookback is not None else {}
@@ -187,7 +187,7 @@ def advise(
 
 
 def _suited(asked: Asked, tell: Callable[[str], None]) -> "DataAdvice":
-    """What the regimes say that the named data resemble."""
+    """Advice from the regimes that the data resemble."""
     from forecaster.advise import data as adviser
     from forecaster.datasets.facts import measure
     from forecaster.problem import find_data
@@ -219,7 +219,7 @@ def _suited(asked: Asked, tell: Callable[[str], None]) -> "DataAdvice":
 
 
 def _value(value: Any) -> str:
-    """As --set takes it."""
+    """A value as --set takes it."""
     plain = isinstance(value, str) and re.fullmatch(r"[A-Za-z_][\w. /-]*", value)
     return str(value) if plain else json.dumps(value, ensure_ascii=False)
 
@@ -231,7 +231,7 @@ def _within(
     curves: Path | None,
     device: str | None,
 ) -> "Advice":
-    """What fits a budget."""
+    """Advice on the types within a budget."""
     from forecaster import machine
     from forecaster.advise import budget as adviser
 
@@ -245,7 +245,7 @@ def _within(
 
 
 def _facts(name: str) -> dict[str, Any]:
-    """What is known of an attention, in the order in which it is shown."""
+    """The facts about an attention, in the order in which they are shown."""
     import inspect
 
     from forecaster.attention import CATALOGUE
@@ -274,7 +274,7 @@ def _facts(name: str) -> dict[str, Any]:
 
 
 def _show_attentions(facts: list[dict[str, Any]]) -> None:
-    """For each a line in columns, then its paper and its options; 100 columns wide at most."""
+    """Print a line in columns for each type, then its paper and options, within 100 columns."""
     import textwrap
 
     head = ("name", "year", "cost", "causal", "cross", "random", "export")
@@ -301,7 +301,7 @@ def _show_attention(fact: dict[str, Any]) -> None:
         row("paper", f"{fact['paper']}, {fact['year']}")
     for key in ("cost", "causal", "random"):
         row(key, fact[key])
-    row("cross", "yes" if fact["cross"] else "no: full attention stands there")
+    row("cross", "yes" if fact["cross"] else "no: full attention is used there")
     row("export", "yes" if fact["export"] else f"not everywhere: {fact['no_export']}")
     for key, value in fact["options"].items():
         row("option", f"{key} = {_setting(value)}  ({fact['types'][key]})")
@@ -310,7 +310,7 @@ def _show_attention(fact: dict[str, Any]) -> None:
 
 
 def _type(annotation: Any) -> str:
-    """An annotation as a person would write its values."""
+    """An annotation as users write its values."""
     if get_origin(annotation) is Literal:
         return " or ".join(map(str, get_args(annotation)))
     if get_args(annotation):

@@ -1,4 +1,4 @@
-"""The data sets that are known by name, and a look at your own file."""
+"""Show the data sets that are known by name, and check your own file."""
 
 from pathlib import Path
 from typing import Annotated
@@ -85,16 +85,16 @@ def data_check(
 ) -> None:
     """Show what your file holds, and what training would make of it.
 
-    Columns and their roles, time step and seasons, gaps and missing values, the parts with their
-    windows, the memory of it all; a picture, and the command that trains on the file. Takes the
-    options of train and trains nothing.
+    Shows columns and their roles, time step and seasons, gaps and missing values, the parts with
+    their windows, and the memory needed; draws a picture, and prints the command that trains on the
+    file. Takes the options of train and trains nothing.
 
     Example: forecaster data check sales.csv --target amount --horizon 96
     """
     if not resources.names_a_file(file):
         raise UsageError(
-            f"data check wants a file, a folder or a pattern, got '{file}'; what is known by name "
-            f"is shown by: forecaster data show {file}"
+            f"data check: expected a file, a folder or a pattern, got '{file}'; to show a data set "
+            f"by name: forecaster data show {file}"
         )
     loaded = asked.load(data=file)
     from forecaster import check

@@ -10,7 +10,7 @@ from forecaster.cli.output import print_json, row
 from forecaster.version import __version__
 
 WIDTHS = (16, 512)
-"""Of the default recipe and of the paper's Informer: bf16 may be faster for one alone."""
+"""The widths of the default recipe and of the paper's Informer: bf16 may be faster for only one."""
 
 
 def doctor(as_json: AsJson = False) -> None:

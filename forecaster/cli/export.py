@@ -1,4 +1,4 @@
-"""Write a model in a form that other runtimes read."""
+"""Write a model in a format that other runtimes read."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -22,9 +22,9 @@ def export(
 ) -> None:
     """Write a model as ONNX or torch.export, for other programs.
 
-    The file takes a history in units to a forecast in units, with its quantiles; model.json beside
-    it describes inputs and outputs. It is kept only where it forecasts what the model does, within
-    1e-5 of the series' standard deviation.
+    The exported model maps a history in units to a forecast in units, with its quantiles;
+    model.json beside it describes inputs and outputs. The files are kept only if the forecasts
+    equal the model's, within 1e-5 of the series' standard deviation.
 
     Example: forecaster export --model forecaster-ETTh1-M-all-336 --format onnx
     """
@@ -36,12 +36,12 @@ def export(
     forecaster = Predictor.load(model, "cpu")
     folder = output or Path(f"{forecaster.bundle.name}-{format}")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UsageError(f"--output: {folder} is there already; name a new or an empty folder")
+        raise UsageError(f"--output: {folder} already exists; name a new or an empty folder")
     try:
         real = graph.real_ones(forecaster, own_history(forecaster.bundle))
     except (DataError, UnavailableError, UsageError) as error:
         real = None
-        say(f"checked on made-up histories alone, as the data of the model cannot be had: {error}")
+        say(f"checked only on made-up histories, as the data are not available: {error}")
     description = graph.export(forecaster, format, folder, real)
     file = folder / description.file
     if as_json:

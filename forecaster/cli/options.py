@@ -1,4 +1,4 @@
-"""What several commands take: the options of the configuration, and some that are their own."""
+"""Options that several commands take: those of the configuration, and some others."""
 
 import inspect
 import shlex
@@ -25,13 +25,13 @@ def _help(name: str) -> Any:
 
 
 def _value(name: str, given: Any) -> Any:
-    """What the text of a flag means; the command line has read numbers and switches already."""
+    """The value of a flag's text; the command line has already parsed numbers and switches."""
     text = isinstance(given, str)
     return flags.parse(flags.option(name), FLAGS[name].read, given) if text else given
 
 
 def can_be_models(given: Any) -> Any:
-    """Refuse what is neither a folder nor a name, before what loads models is imported."""
+    """Refuse what is neither a folder nor a name, before importing what loads models."""
     for name in [given] if isinstance(given, str) else given or ():
         if not Path(name).is_dir():
             model_reference(name)
@@ -58,14 +58,14 @@ Gpus = Annotated[
 
 
 def check_gpus(gpus: float, ray: str | None) -> None:
-    """Raises UsageError for parts of a GPU without a cluster."""
+    """Raise UsageError for shares of a GPU without a cluster."""
     if gpus and ray is None:
-        raise UsageError("--gpus shares GPUs out on --ray: name its address, or local")
+        raise UsageError("--gpus needs --ray with the address of a cluster, or local")
 
 
 @dataclass(frozen=True)
 class Asked:
-    """The configuration that the options of a command ask for."""
+    """The configuration that the options of a command describe."""
 
     flags: dict[str, Any]
     config: str | None
@@ -73,17 +73,17 @@ class Asked:
 
     @property
     def given(self) -> bool:
-        """Whether any option says something about the configuration."""
+        """Whether any option concerns the configuration."""
         return bool(self.flags or self.config or self.sets)
 
     def load(self, begun: Callable[[str], None] = nothing, **also: Any) -> "Loaded":
-        """Resolve it; `begun` as `config.load` takes it, `also` are further flags."""
+        """Resolve the configuration; `begun` is as in `config.load`, `also` are further flags."""
         from forecaster import config
 
         return config.load(self.config, self.sets, {**self.flags, **also}, begun=begun)
 
     def command(self, name: str, **found: Any) -> str:
-        """The command `name` for a shell, with these options and `found` where they are silent."""
+        """The shell command `name` with these options, and values of `found` for missing ones."""
         values = {**found, **self.flags}
         given = [(flags.option(flag), values.get(flag)) for flag in FLAGS]
         given += [("--config", self.config), *(("--set", each) for each in self.sets)]

@@ -1,4 +1,4 @@
-"""What the commands say: results on stdout and in files, all else on stderr."""
+"""The output of commands: results on stdout and in files, everything else on stderr."""
 
 import json
 import shlex
@@ -30,7 +30,7 @@ def row(name: str, text: str) -> None:
 
 
 def print_pages(name: str, pages: str) -> None:
-    """What to type and, on a line of its own, the address to open; nothing where there is none."""
+    """Print the command to type and, on the next line, the address to open; nothing if empty."""
     if pages:
         print(f"{name:<9}" + pages.replace("\n", f"\n{'open':<9}"))
 
@@ -47,7 +47,7 @@ def write(frame: Any, output: Path) -> None:
 
 def draw(figure: Any, file: Path) -> None:
     if file.suffix not in (".png", ".svg"):
-        raise UsageError(f"--picture wants a name ending in .png or .svg, got {file}")
+        raise UsageError(f"--picture: expected a name ending in .png or .svg, got {file}")
     try:
         figure.savefig(file)
     except OSError as error:

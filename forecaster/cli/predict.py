@@ -72,29 +72,30 @@ def predict(
 ) -> None:
     """Forecast the real future of a series.
 
-    From the step after its last row, in original units. With --levels each column is followed by
-    its quantiles. With --url http://127.0.0.1:8000 in place of --model a service is asked.
+    The forecast starts at the step after the last row, in original units. With --levels, each
+    column is followed by its quantiles. With --url http://127.0.0.1:8000 instead of --model, a
+    service computes the forecast.
 
-    With --input 'parts/*.parquet' --output out/ each file is forecast by itself, and the same
-    command goes on where it was stopped. With --ray several are forecast at a time.
+    With --input 'parts/*.parquet' --output out/, each file is forecast separately, and the same
+    command continues where it was stopped. With --ray, several are forecast at a time.
 
     Example: forecaster predict --model forecaster-ETTh1-M-all-336 --input x.csv --levels 0.1,0.9
     """
     if (model is None) == (url is None):
-        raise UsageError("name either a --model or the --url of a service")
+        raise UsageError("expected either --model or the --url of a service")
     folder = output is not None and (output.suffix == "" or output.is_dir())
     if output is not None and not folder and output.suffix not in (".csv", ".parquet"):
         raise UsageError(
-            f"--output wants a name ending in .csv or .parquet, or a folder, got {output}"
+            f"--output: expected a name ending in .csv or .parquet, or a folder, got {output}"
         )
     if folder and (input is None or future is not None):
         raise UsageError(
-            "--output FOLDER wants --input with the files, and no --future: what is known ahead "
-            "follows the history of each series in its file, a row per step without a value"
+            "--output FOLDER needs --input with the files, and no --future: covariates known ahead "
+            "follow the history of each series in its file, in one row per step without a value"
         )
     check_gpus(gpus, ray)
     if ray is not None and (not folder or url is not None or runtime != "torch"):
-        raise UsageError("--ray wants --model, --input with the files and --output FOLDER")
+        raise UsageError("--ray needs --model, --input with the files and --output FOLDER")
     from forecaster.frames import steps_of
     from forecaster.shares import in_words, made_of
 
@@ -103,14 +104,14 @@ def predict(
     source: Any
     if runtime != "torch" and (url is not None or input is None or device is not None):
         raise UsageError(
-            "--runtime onnx wants --model FOLDER and --input FILE, and no --device or --url: it "
-            "runs here, on the processor"
+            "--runtime onnx needs --model FOLDER and --input FILE, and no --device or --url: it "
+            "runs on this machine's processor"
         )
     if url is not None:
         from forecaster.client import Client
 
         if input is None or device is not None:
-            raise UsageError("--url wants --input FILE and no --device: the service has its own")
+            raise UsageError("--url needs --input FILE and no --device: the service has its own")
         source = Client(url, os.environ.get("FORECASTER_API_KEY"))
         card = source.model()
         kind, time, parts = card["forecast"], card["time"], card["made_of"]
@@ -143,7 +144,7 @@ def predict(
         assert output is not None
         from forecaster import batch, cluster, machine
 
-        steps_of(horizon, most)  # before each file would be refused for it
+        steps_of(horizon, most)  # else each file would be refused for it
         options = {"horizon": horizon, "policy": policy, "short_history": short_history}
         request = {"model": digest, "levels": sorted(set(wanted)), **options}
         work = batch.Work(write, output, time, {"levels": wanted, **options})
@@ -156,7 +157,7 @@ def predict(
             return cluster.each(batch.draft_apart, shared, files, ray, jobs, gpus) if files else ()
 
         done = batch.forecast_all(each, batch.parts(input, output), output, time, request, say)
-        say(f"wrote {done.rows} rows to {done.written} files in {output}, {done.kept} were there")
+        say(f"wrote {done.rows} rows to {done.written} files in {output}, kept {done.kept} others")
         if as_json:
             print_json(asdict(done))
         return
@@ -175,7 +176,7 @@ def predict(
 
 
 def own_history(bundle: "Bundle") -> str:
-    """The file with the data that a model was trained on. Raises where it is not here."""
+    """The file with the data that a model was trained on. Raises an error if it is not here."""
     from forecaster.datasets import load_card, locate
 
     data = bundle.config.data

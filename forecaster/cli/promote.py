@@ -16,8 +16,8 @@ Version = Annotated[
 def promote(model: Version) -> None:
     """Make a registered model the champion, which is served.
 
-    A service follows within half a minute. Training does this by itself where a model is
-    measurably better on the same data (docs/serving.md).
+    A service follows within half a minute. Training promotes a model by itself if it is measurably
+    better on the same data (docs/serving.md).
 
     Example: forecaster promote forecaster-ETTh1-M-all-336/3
     """

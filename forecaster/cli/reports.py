@@ -50,11 +50,11 @@ def compare(
     tracked: Annotated[bool, typer.Option("--track/--no-track", help="Track in MLflow.")] = True,
     as_json: AsJson = False,
 ) -> None:
-    """Compare attention types where all else is the same.
+    """Compare attention types, all else equal.
 
     Trains every type, with and without the linear path, at several numbers of tokens, for the same
-    optimiser steps on the same batches and about the same parameters, and says which differences
-    can be measured. What is finished is not run again: stop it and go on as you like.
+    optimiser steps on the same batches and with about the same parameters, and reports which
+    differences are measurable. Finished cells are not run again, so you can stop and continue.
 
     Example: forecaster compare --attn all --horizon 96,336 --seeds 3
     """
@@ -80,7 +80,7 @@ def compare(
         name = "-".join([*labels, *map(str, definition.horizons)]) if changes else stem
     cores = machine.cores()
     if jobs is not None and jobs > cores:
-        say(f"--jobs {jobs}: this machine has {cores} cores for it, so {cores} at a time")
+        say(f"--jobs {jobs}: this machine has only {cores} cores, so {cores} cells at a time")
     outcome = comparison.run(
         comparison.resolve(name, definition),
         say,
@@ -115,15 +115,15 @@ def report(
 ) -> None:
     """Write one HTML file about trained models, or about a grid.
 
-    Figures with their floors and verdicts, speed against memory and error, error by horizon step,
-    forecasts against truth, and what each model looks at. The file needs nothing else: no network
-    and no script. Models are judged anew on every test window.
+    The report shows figures with their floors and verdicts, speed against memory and error, error
+    by horizon step, forecasts against truth, and the lags that each model reads. The file is
+    self-contained: it needs no network and no script. Models are judged anew on every test window.
 
     Example: forecaster report --grid default --output comparison.html
     """
     if bool(runs) == bool(grid):
         raise UsageError(
-            "name either runs (folders, MLflow run ids or registered names) or one --grid"
+            "expected either runs (folders, MLflow run ids or registered names) or one --grid"
         )
     from forecaster.report import write
 

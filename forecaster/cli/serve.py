@@ -60,7 +60,7 @@ def serve(
 ) -> None:
     """Serve a model over HTTP: a page at /, docs at /docs.
 
-    Without --model (or FORECASTER_MODEL) the only champion in the tracker is served.
+    Without --model (or FORECASTER_MODEL), the only champion in the tracker is served.
 
     Example: forecaster serve --model forecaster-ETTh1-M-all-336 --port 8080
     """
@@ -70,12 +70,12 @@ def serve(
     extras.check("uvicorn", "forecaster serve")
     check_gpus(gpus, ray)
     if ray is not None and workers > 1:
-        raise UsageError("--workers is for one machine without Ray: with --ray, give --replicas")
+        raise UsageError("--workers is for one machine without Ray: with --ray, use --replicas")
     if device is not None:
         os.environ["FORECASTER_DEVICE"] = device
     if ray in (None, "local"):
         _check_free(host, port)
-    # by its name, as those below: the library imports nothing that stands above it
+    # imported by name, as below: the library must not import packages above it
     registry = import_module("forecaster_service.registry").Child()
     named = ",".join(model or ())
     if named:
@@ -83,7 +83,7 @@ def serve(
     os.environ["FORECASTER_MODEL"] = named or os.environ.get("FORECASTER_MODEL") or _champion()
     if host not in ("localhost", "127.0.0.1", "::1") and not os.environ.get("FORECASTER_API_KEYS"):
         _tell(
-            f"warning: whoever can reach {host} can ask this service. To want a key, set "
+            f"warning: anyone who can reach {host} can use this service. To require a key, set "
             "FORECASTER_API_KEYS; forecaster serve --new-key NAME makes one."
         )
     how = f" with {workers} workers" if workers > 1 else ""
@@ -106,14 +106,14 @@ def serve(
 
 
 def _tell(text: str) -> None:
-    """Say it as the service says all else."""
+    """Log a sentence in the form of the service's other messages."""
     import_module("forecaster_service.logs").say(text)
 
 
 def _check_models(names: list[str], registry: Any) -> None:
-    """Raises UnavailableError for a model that does not exist. One that nobody can tell about, for
-    the tracker is away, is left to the service, which looks again; so is one that the environment
-    names, as for a service that is there before its first model."""
+    """Raise UnavailableError for a model that does not exist. If the tracker is away, the check is
+    left to the service, which tries again; so is a model named by the environment, as for a service
+    that starts before its first model exists."""
     from forecaster.resources import MANIFEST, is_bundle, tracking_uri
 
     names = [name.strip() for name in names]
@@ -126,7 +126,7 @@ def _check_models(names: list[str], registry: Any) -> None:
     except ForecasterError as error:
         if tracking_uri().startswith("sqlite:"):
             raise
-        _tell(f"warning: {error}. The service looks for {', '.join(asked)} again and again.")
+        _tell(f"warning: {error}. The service keeps looking for {', '.join(asked)}.")
         return
     for state in found:
         if isinstance(state, UsageError):
@@ -150,7 +150,9 @@ def _new_key(name: str) -> None:
     import secrets
 
     if not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", name):
-        raise UsageError(f"--new-key wants letters, digits and . _ - (64 at most), got '{name}'")
+        raise UsageError(
+            f"--new-key: expected letters, digits and . _ - (64 at most), got '{name}'"
+        )
     key = secrets.token_urlsafe(32)
     row("key", key)
     row("setting", f"FORECASTER_API_KEYS={name}:{hashlib.sha256(key.encode()).hexdigest()}")
@@ -168,4 +170,4 @@ def _champion() -> str:
             "there is no champion to serve yet: train a model first (forecaster train --attn prob "
             "--horizon 336), or name one with --model"
         )
-    raise UsageError(f"several champions, name one with --model: {', '.join(names)}")
+    raise UsageError(f"there are several champions; name one with --model: {', '.join(names)}")

@@ -1,4 +1,4 @@
-"""Upload what MLflow has not been told."""
+"""Upload what MLflow has not received yet."""
 
 from dataclasses import asdict
 from typing import Annotated
@@ -18,8 +18,8 @@ Runs = Annotated[
 def sync(runs: Runs = None, as_json: AsJson = False) -> None:
     """Upload to MLflow what it does not have yet of the runs.
 
-    A run never waits for MLflow: what it could not tell, because MLflow was slow, hung or was
-    away, is kept in runs/NAME.spool. Nothing is told twice. Runs under way are left alone.
+    A run never waits for MLflow: what it could not upload, because MLflow was slow, hung or was
+    away, is kept in runs/NAME.spool. Nothing is uploaded twice. Runs in progress are left alone.
 
     Example: forecaster sync
     """
@@ -29,7 +29,7 @@ def sync(runs: Runs = None, as_json: AsJson = False) -> None:
     for each in track.sync(runs or []):
         found.append(each)
         if each.under_way:
-            say(f"{each.name}: under way, its own process uploads it")
+            say(f"{each.name}: in progress, its own process uploads it")
         elif each.left:
             say(f"{each.name}: not all uploaded: {each.left}")
         elif not as_json:
@@ -40,6 +40,6 @@ def sync(runs: Runs = None, as_json: AsJson = False) -> None:
         print("MLflow has all of the runs in runs/")
     if left := [each.name for each in found if each.left]:
         raise UnavailableError(
-            f"{len(left)} of {len(found)} runs could not be uploaded: {', '.join(left)}. What is "
-            "left is kept: run the same command again when MLflow answers."
+            f"{len(left)} of {len(found)} runs could not be uploaded: {', '.join(left)}. The rest "
+            "is kept: run the same command again when MLflow answers."
         )

@@ -72,8 +72,8 @@ def train(
     """Train a model, judge it, keep it and track it.
 
     The model is judged on every test window beside forecasts that need no training, kept as a
-    bundle in runs/, and tracked in MLflow. A run that was cut short goes on with --resume, and
-    ends with the weights that it would have had. The same command twice shows the first run.
+    bundle in runs/, and tracked in MLflow. --resume continues an interrupted run, which then ends
+    with the same weights as without interruption. The same command again shows the first run.
 
     Example: forecaster train --attn prob --horizon 336 --data ETTh1
     """
@@ -126,12 +126,12 @@ def evaluate(
 ) -> None:
     """Repeat the evaluation of a trained model.
 
-    On every test window, beside forecasts that need no training; or at several cut-offs.
+    Judges it on every test window beside forecasts that need no training, or at several cut-offs.
 
     Example: forecaster evaluate --model forecaster-ETTh1-M-all-336 --cutoffs 5
     """
     if refit and not cutoffs:
-        raise UsageError("--refit trains anew at cut-offs: say how many, such as --cutoffs 5")
+        raise UsageError("--refit trains anew at cut-offs: add their number, such as --cutoffs 5")
     from forecaster import machine
     from forecaster.predict import load_bundle
 
@@ -185,8 +185,7 @@ def tune(
     """Search for the configuration whose network validates best.
 
     Every trial trains the network and is judged on validation; no trial sees the test split. The
-    same command goes on with a search, and several of them share it. Wants the
-    extra `tune`.
+    same command continues a search, and several processes can share one. Needs the extra `tune`.
 
     Example: forecaster tune --data ETTh1 --horizon 96 --time-limit 1h
     """
@@ -218,7 +217,7 @@ def reproduce(
 ) -> None:
     """Train a run again from its bundle, and compare bit for bit.
 
-    Nothing is kept or tracked. Exit status 65 where a tensor differs.
+    Nothing is kept or tracked. The exit status is 65 if a tensor differs.
 
     Example: forecaster reproduce forecaster-ETTh1-M-all-336
     """
@@ -236,7 +235,7 @@ def reproduce(
     if found.equal:
         say("reproduced, bit for bit")
         return
-    why = "; ".join(found.others) or "nothing that is known is other than it was"
+    why = "; ".join(found.others) or "no known condition has changed"
     raise DataError(f"not reproduced bit for bit: {why}")
 
 
@@ -244,8 +243,8 @@ def reproduce(
 def config(asked: Asked, as_json: AsJson = False) -> None:
     """Print the resolved configuration.
 
-    With the place where each value came from. Takes the options of train and trains nothing; what
-    it prints can be given to --config.
+    Prints it with the origin of each value. Takes the options of train and trains nothing; the
+    output can be given to --config.
 
     Example: forecaster config --attn full --set train.epochs=3
     """

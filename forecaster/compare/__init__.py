@@ -1,7 +1,7 @@
 """Grids of runs that differ in the attention alone: define, train, track, compare.
 
-A grid lives in runs/grids/NAME: grid.json says what it is, cells/NAME holds what is finished.
-Cells that are finished are not run again, whoever stopped the grid and how.
+A grid is kept in runs/grids/NAME: grid.json defines it, cells/NAME holds each finished cell.
+Finished cells are not run again, however the grid was stopped.
 """
 
 import json
@@ -47,14 +47,14 @@ __all__ = [
 ]  # fmt: skip
 
 GRIDS = Path("runs/grids")
-"""Where grids live, below the working directory."""
+"""The folder of grids, below the working directory."""
 TAGS = ("data", "horizon", "attn", "regime", "linear", "effective", "is_full")
-"""Facts of a cell that the tracker gets as tags."""
+"""The facts of a cell that the tracker gets as tags."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a grid came to: its finished cells, and the reasons of those that failed."""
+    """The result of a grid: its finished cells, and the reasons why others failed."""
 
     folder: Path
     cells: list[Finished]
@@ -89,13 +89,13 @@ def run(
     ray: str | None = None,
     gpus: float = 0.0,
 ) -> Outcome:
-    """Run what is not finished of a grid, `jobs` cells at a time on one thread each.
+    """Run the unfinished cells of a grid, `jobs` at a time on one thread each.
 
-    With `ray`, the address of a cluster as `cluster.each` takes it, they run there, each with so
-    much of a GPU, and their files come back.
+    With `ray`, the address of a cluster as `cluster.each` takes it, they run there, each with the
+    given share of a GPU, and their files are sent back.
 
-    A cell that fails stops no other. The tracker is told of each cell as it finishes, by this
-    process alone; when it is lost on the way, the grid goes on, and the next call catches up.
+    A failed cell stops no other. Only this process logs cells to the tracker, as they finish; if
+    the tracker is lost on the way, the grid continues, and the next call catches up.
     """
     folder = GRIDS / grid.name
     with _locked(folder):
@@ -133,7 +133,7 @@ def run(
 def _each(
     shared: Shared, left: Sequence[Cell], processes: int, ray: str | None, gpus: float
 ) -> Iterator[tuple[Cell, Any]]:
-    """Train cells; each as it is finished, or why it failed."""
+    """Train cells; yields each as it finishes, or why it failed."""
     if ray is None:
         yield from each(train, shared, left, processes)
     elif left:
@@ -149,7 +149,7 @@ def _locked(folder: Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         lock.acquire()
     except Timeout:
-        raise UsageError(f"another process is at work on {folder}") from None
+        raise UsageError(f"another process is using {folder}") from None
     except OSError as error:
         raise StorageError(f"{folder} cannot be used: {error}") from error
     try:
@@ -159,7 +159,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _enter(folder: Path, grid: Grid) -> str | None:
-    """Write grid.json, or compare it; returns the tracked run that it names.
+    """Write grid.json, or compare the existing one; returns the tracked run that it names.
 
     Raises UsageError when another grid has that name.
     """
@@ -176,14 +176,14 @@ def _enter(folder: Path, grid: Grid) -> str | None:
         shown = "\n".join(f"  {line}" for line in differing[:8])
         more = f"\n  and {len(differing) - 8} more" if len(differing) > 8 else ""
         raise UsageError(
-            f"{folder} holds another grid of that name, and cells of both would not compare:\n"
-            f"{shown}{more}\nGive this one a --name of its own, or remove the folder."
+            f"{folder} holds another grid of that name; cells of both are not comparable:\n"
+            f"{shown}{more}\nGive this one another --name, or remove the folder."
         )
     return parent
 
 
 def _known(folder: Path, grid: Grid, cell: Cell) -> Finished | None:
-    """The finished cell, if it is there with the same configuration and data."""
+    """The finished cell, if it exists with the same configuration and data."""
     own = folder / "cells" / cell.name
     if not own.exists():
         return None
@@ -199,7 +199,7 @@ def _known(folder: Path, grid: Grid, cell: Cell) -> Finished | None:
 
 
 class _Tracker:
-    """Tells a run in progress of cells; without one, or after losing it, tells nobody."""
+    """Logs cells to a run in progress; does nothing without one, or after losing it."""
 
     def __init__(self, grid: Grid, run: "Run | None", say: Say) -> None:
         self.run, self.say = run, say
@@ -209,7 +209,7 @@ class _Tracker:
         self.ui_command = run.ui_command if run else ""
 
     def add(self, cell: Finished) -> Finished:
-        """Track a cell that is not yet; returns it with the id of its run."""
+        """Track a cell that is not tracked yet; returns it with the id of its run."""
         from forecaster import track
 
         name, facts = cell.folder.name, cell.facts
@@ -231,7 +231,7 @@ class _Tracker:
             return cell
 
     def verdicts(self, rows: list[table.Row]) -> None:
-        """What the grid came to: in the description of its run, and in files."""
+        """Log the result of the grid, in the description of its run and in files."""
         try:
             if self.run is not None:
                 self.run.text("table.txt", table.text(rows))
@@ -242,11 +242,11 @@ class _Tracker:
 
     def _lost(self, error: ForecasterError) -> None:
         self.run = None
-        self.say(f"{error}\nThe grid goes on untracked; the same command catches up later.")
+        self.say(f"{error}\nThe grid continues untracked; the same command catches up later.")
 
 
 def _measured(facts: dict[str, Any]) -> dict[str, float]:
-    """The figures of a cell by the names of a run's: its network is all that is tested."""
+    """The figures of a cell by the names of a run's; only its network is tested."""
     best = min(floor["mse"] for floor in facts["floors"].values())
     found = {
         pages.FIRST: facts["mse"],
@@ -272,7 +272,7 @@ def _tables(facts: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
 def _tracker(
     grid: Grid, folder: Path, parent: str | None, tracked: bool, say: Say
 ) -> Iterator[_Tracker]:
-    """With the grid's run, taken up again where the store still has it."""
+    """The tracker with the grid's run, continued if the store still has it."""
     if not tracked:
         yield _Tracker(grid, None, say)
         return
@@ -289,7 +289,7 @@ def _tracker(
 
 
 class _Pace:
-    """What is said of each cell when it ends, and of the time that the others will take."""
+    """Lines about each cell when it ends, and estimates of the time for the others."""
 
     def __init__(self, grid: Grid, done: Mapping[str, Finished], processes: int) -> None:
         self.processes = processes
@@ -301,7 +301,7 @@ class _Pace:
                 self._learn(cell, done[cell.name])
 
     def line(self, cell: Cell, outcome: Finished | str) -> tuple[str, str]:
-        """A line about a cell that has finished, or failed for a reason; and the time to go."""
+        """A line about a cell that has finished, or failed for a reason; and the remaining time."""
         del self.left[cell.name]
         if isinstance(outcome, str):
             said = f"FAILED: {outcome}"
@@ -318,7 +318,7 @@ class _Pace:
             self.seconds[key].append(found.facts["seconds"])
 
     def _to_go(self) -> str:
-        """From the mean time of the cells that are most alike."""
+        """The remaining time, from the mean time of the most similar cells."""
         if not self.left or not self.seconds:
             return ""
         expected = sum(
@@ -330,6 +330,6 @@ class _Pace:
 
 
 def _alike(cell: Cell) -> list[tuple[str, ...]]:
-    """What a cell's time may be guessed from, the best first."""
+    """The keys by which cells have similar times, the best first."""
     group = (cell.data, str(cell.horizon), cell.regime)
     return [(*group, cell.attn), group, ()]

@@ -1,12 +1,12 @@
-"""Train and measure one cell of a grid, and keep it in a folder of its own.
+"""Train and measure one cell of a grid, and keep it in its own folder.
 
-    cell.json            what it was and what came out
+    cell.json            its definition and its results
     arrays.safetensors   by_window (n,): the squared error of each test window, in float64; and for
                          the best, the median and the worst of them, scaled: best.past (P, K),
                          best.truth (T, K), best.forecast (T, K), and so on
     model.safetensors    the weights
 
-A folder is there whole or not at all.
+A folder is either complete or absent.
 """
 
 import contextlib
@@ -45,14 +45,14 @@ from forecaster.parts import fit_parts
 from forecaster.problem import Problem, make_problem
 
 CALLS = 30
-"""Forecasts of one window whose median time is kept."""
+"""The number of forecasts of one window whose median time is kept."""
 IDENTITY = ("attn", "data", "horizon", "regime", "linear", "seed")
 FACTS, ARRAYS, WEIGHTS = "cell.json", "arrays.safetensors", "model.safetensors"
 
 
 @dataclass(frozen=True)
 class Shared:
-    """What all cells of a grid have in common; `folder` is where theirs are made."""
+    """What all cells of a grid share; `folder` is where their folders are created."""
 
     data: Data
     folder: Path
@@ -62,7 +62,7 @@ class Shared:
 
 @dataclass(frozen=True)
 class Finished:
-    """A cell that is done: its folder, and what stands in cell.json."""
+    """A finished cell: its folder, and the contents of cell.json."""
 
     folder: Path
     facts: dict[str, Any]
@@ -72,16 +72,16 @@ class Finished:
         return self.arrays()["by_window"]
 
     def steps(self) -> np.ndarray | None:
-        """Where on the time grid the test windows begin, (n,); None where they are one apart."""
+        """The steps at which the test windows begin, (n,); None if they are one apart."""
         return self.arrays().get("steps")
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """What stands in arrays.safetensors."""
+        """The contents of arrays.safetensors."""
         found: dict[str, np.ndarray] = load_arrays(self.folder / ARRAYS)
         return found
 
     def note(self, **facts: Any) -> "Finished":
-        """The cell with more facts, on disk too."""
+        """The cell with more facts, which are also written to disk."""
         noted = Finished(self.folder, {**self.facts, **facts})
         write_json(self.folder / FACTS, noted.facts)
         return noted
@@ -92,7 +92,7 @@ def read(folder: Path) -> Finished:
 
 
 def read_json(file: Path) -> dict[str, Any]:
-    """What `write_json` wrote. Raises StorageError."""
+    """A document that `write_json` wrote. Raises StorageError."""
     try:
         found: dict[str, Any] = json.loads(file.read_text())
         return found
@@ -116,7 +116,7 @@ def train(shared: Shared, cell: Cell) -> Finished:
     if cell.steps < between:
         raise UsageError(
             f"{cell.steps} steps end before the first check, which comes after {between}: train "
-            f"for more, or raise train.checks (now {config.train.checks})"
+            f"for more steps, or raise train.checks (now {config.train.checks})"
         )
     model = problem.build_model()
     effective = summarise(model.effective()) or "the linear path alone"
@@ -174,14 +174,14 @@ def train(shared: Shared, cell: Cell) -> Finished:
 
 
 def train_apart(shared: Shared, cell: Cell) -> dict[str, bytes]:
-    """As `train`, on a machine that has no folder of the grid: the files of the cell."""
+    """`train` on a machine without the folder of the grid; returns the files of the cell."""
     with tempfile.TemporaryDirectory() as folder:
         done = train(replace(shared, folder=Path(folder)), cell)
         return {file.name: file.read_bytes() for file in done.folder.iterdir()}
 
 
 def unpack(folder: Path, contents: dict[str, bytes]) -> Finished:
-    """The folder of a cell from its files, there whole or not at all."""
+    """Write the folder of a cell from its files, completely or not at all."""
     with _beside(folder) as temporary:
         for name, content in contents.items():
             (temporary / name).write_bytes(content)
@@ -227,7 +227,7 @@ def _inference_ms(model: ForecastModel, test: Windows, device: str) -> float:
 
 
 def _peak_mib(model: ForecastModel, train: Windows, size: int, device: str) -> float | None:
-    """How far one training step lifts the peak of memory; None where it cannot be measured."""
+    """How far one training step raises the peak of memory; None if it cannot be measured."""
     batch = train.batch(torch.arange(min(size, len(train))))
 
     def step() -> None:
@@ -247,7 +247,7 @@ def _write(
     arrays: dict[str, np.ndarray],
     weights: dict[str, torch.Tensor],
 ) -> Finished:
-    """All files of a cell."""
+    """Write all files of a cell."""
     with _beside(folder) as temporary:
         write_json(temporary / FACTS, facts)
         save_arrays({k: np.ascontiguousarray(v) for k, v in arrays.items()}, temporary / ARRAYS)
@@ -257,7 +257,7 @@ def _write(
 
 @contextlib.contextmanager
 def _beside(folder: Path) -> Iterator[Path]:
-    """A temporary folder, which then gets its name. Raises StorageError."""
+    """A temporary folder, which is renamed to `folder` at the end. Raises StorageError."""
     temporary = folder.with_name(f".{folder.name}-{os.getpid()}")
     try:
         temporary.mkdir(parents=True)
@@ -269,5 +269,5 @@ def _beside(folder: Path) -> Iterator[Path]:
 
 
 def write_json(file: Path, document: dict[str, Any]) -> None:
-    """A file that is there whole or as it was before. Raises StorageError."""
+    """Replace a file atomically with a JSON document. Raises StorageError."""
     files.write(file, (json.dumps(document, indent=1, allow_nan=False) + "\n").encode())

@@ -1,18 +1,19 @@
-"""What the finished grids found, as it comes with the package, and which type it speaks for.
+"""The findings of the finished grids, which come with the package, and the type that they favour.
 
-`benchmarks/render.py` writes FILE from `benchmarks/results/`. A verdict that was not corrected for
-many (table.py) counts as no measurable difference.
+`benchmarks/render.py` writes FILE from `benchmarks/results/`. A verdict without the correction for
+many verdicts (table.py) counts as no measurable difference.
 
 The choice, among tables that share a *place* (the tokens of a regime and the linear path or not):
 
-1. Of the attention types those that are measurably better than `none`, and than `static` where the
-   table has it, in more tables than they are worse in. Of several the one with the most, better
-   less worse; then the one with the most against `full`; then the one that trains fastest.
-2. Where there is none: the same against `none` alone, the controls `static` and `mean` among them.
-   What helps then is no content.
-3. Else `none`: no attention is measurably better than none, and none is the cheapest.
+1. The attention types that are measurably better than `none`, and than `static` if the table has
+   it, in more tables than they are worse in. Among several, the one with the largest number of
+   better minus worse tables; then the one with the largest number against `full`; then the one that
+   trains fastest.
+2. If there is none: the same against `none` alone, including the controls `static` and `mean`.
+   Then content is not what helps.
+3. Otherwise `none`: no attention is measurably better than none, and none is the cheapest.
 
-Of several places that one counts whose choice has the lower error.
+Among several places, the one whose choice has the lower error counts.
 """
 
 import json
@@ -33,14 +34,14 @@ FILE = Path(__file__).with_name("evidence.json")
 LINEAR = "linear"
 """The row of the linear path alone."""
 SEEDS = 3
-"""How many seeds a table needs to speak of types and not of single trained models."""
+"""The number of seeds that a table needs for statements about types instead of single models."""
 FIGURES = ("mse", "train_seconds", "inference_ms", "peak_mib")
 Reason = Literal["content", "positions", "nothing"]
-"""What a choice is better by: than `none` and `static`; than `none` alone; not at all."""
+"""What a choice is better than: `none` and `static`; `none` alone; nothing."""
 
 
 class Place(NamedTuple):
-    """Where a type stands, over which tokens: a regime of a grid, and the linear path or not."""
+    """Where a type is used and over which tokens: a grid's regime, with the linear path or not."""
 
     grid: str
     regime: str
@@ -49,12 +50,12 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Table:
-    """A group of a grid: what was measured of each type, everything else being the same.
+    """A group of a grid: the measurements of each type, with everything else the same.
 
-    `rows` has by type FIGURES, `full` (it amounts to full attention), `budget` (its parameters are
-    within the budget) and by reference the `verdicts` that are better or worse. `smallest` has by
-    reference the difference that would have been found with 80 % power, where that is known;
-    `together` is how strongly the columns are correlated.
+    `rows` has, by type, FIGURES, `full` (it amounts to full attention), `budget` (its parameters
+    are within the budget) and the `verdicts` by reference that are better or worse. `smallest` has,
+    by reference, the difference that would have been found with 80 % power, if known; `together` is
+    how strongly the columns are correlated.
     """
 
     grid: str
@@ -72,17 +73,17 @@ class Table:
 
     @property
     def place(self) -> Place:
-        """Grids that differ after a dot are the same protocol on other data."""
+        """The place; grids whose names differ after a dot are the same protocol on other data."""
         return Place(self.grid.partition(".")[0], self.regime, self.linear)
 
     @property
     def types(self) -> list[str]:
-        """The attention types, without controls and what amounts to full attention."""
+        """The attention types, without controls and types that amount to full attention."""
         own = (*CONTROLS, LINEAR)
         return [name for name, row in self.rows.items() if name not in own and not row["full"]]
 
     def net(self, attn: str, references: Sequence[str]) -> int:
-        """1 where a type is better than all of the references, -1 where it is worse than one."""
+        """1 if a type is better than all of the references, -1 if it is worse than one, else 0."""
         said = self.rows.get(attn, {}).get("verdicts", {})
         verdicts = [said.get(name) for name in references if name in self.rows and name != attn]
         if Verdict.WORSE in verdicts:
@@ -90,18 +91,18 @@ class Table:
         return int(bool(verdicts) and all(verdict == Verdict.BETTER for verdict in verdicts))
 
     def cost(self, attn: str) -> float | None:
-        """The training time of a type by that of `none`."""
+        """The training time of a type divided by that of `none`."""
         own, none = (self.rows.get(name, {}).get("train_seconds") for name in (attn, "none"))
         return own / none if own and none else None
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The type that some tables speak for, and `of` how many it is `better` and `worse` in.
+    """The type that tables favour, and in how many `of` them it is `better` and `worse`.
 
-    `place` is None where no type is better at any place. `cost` is its training time by that of
-    `none`; `cheapest` the attention that trains fastest; `smallest` the difference from `none` that
-    the tables would have found, their median.
+    `place` is None if no type is better at any place. `cost` is its training time divided by that
+    of `none`; `cheapest` the attention that trains fastest; `smallest` the median of the
+    differences from `none` that the tables would have found.
     """
 
     attn: str
@@ -117,7 +118,7 @@ class Choice:
 
 
 def choose(tables: Iterable[Table]) -> Choice | None:
-    """What the tables of a regime speak for, by the rule above; None where there are none."""
+    """The choice for the tables of a regime by the rule above; None if there are none."""
     places: defaultdict[Place, list[Table]] = defaultdict(list)
     for table in tables:
         if "none" in table.rows:
@@ -158,7 +159,7 @@ def _best(types: list[str], tables: list[Table], references: Sequence[str]) -> s
 
 
 def _mean_cost(attn: str, tables: Sequence[Table]) -> float:
-    """The geometric mean over tables; infinite where it is not known."""
+    """The geometric mean over tables; infinite if unknown."""
     known = [cost for table in tables if (cost := table.cost(attn))]
     return exp(mean(map(log, known))) if known else float("inf")
 

@@ -1,11 +1,11 @@
-"""What a comparison of attentions is: a grid of cells that differ in the attention alone.
+"""The definition of a comparison: a grid of cells that differ in the attention alone.
 
 A grid names data sets, horizons, attentions and seeds, and a protocol that all share:
 configuration, optimiser steps, and regimes, which are named ways to cut windows into tokens. In a
 group of cells (one data set, horizon, regime, and linear path or not) windows, tokens,
 normalisation, batches, steps and seeds are the same. The inner width of the feed-forward layers
-follows the attention, so that the parameters come within 5 % of those with full attention; which
-types cannot be brought there is told.
+depends on the attention, so that the number of parameters is within 5 % of that with full
+attention; types for which this is impossible are marked.
 """
 
 import hashlib
@@ -40,14 +40,14 @@ from forecaster.model import ForecastModel, TokenInformer
 from forecaster.problem import Problem, find_data, make_problem
 
 MEMBER = re.compile(r"constrained-\w+|[\w-]+\[.*\]")
-"""Pydantic's names of the members of a union, such as list[str] or constrained-int."""
+"""Pydantic's names for the members of a union, such as list[str] or constrained-int."""
 REFERENCES = ("full", *CONTROLS)
-"""What stands in every table."""
+"""The types that are in every table."""
 BUDGET_MARGIN = 0.05
-"""How far the parameters may differ from those with full attention."""
+"""How far the number of parameters may differ from that with full attention."""
 LINEAR = "linear"
-"""The linear path: the model's option, and how the names of its parameters begin; alone, a row of
-the tables that have it."""
+"""The linear path: the model's option, and the prefix of its parameters; alone, it is a row of the
+tables with the path."""
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.]+$")]
 Data = dict[str, Dataset]
@@ -59,22 +59,22 @@ class Regime(Section):
     set: list[str] = Field(default=[])
     """Values as `--set` takes them, after those of the protocol."""
     linear: list[bool] = Field(default=[True, False], min_length=1)
-    """With the linear path from past to future, without it, or both; a model that has no such
-    path is run without."""
+    """With the linear path from past to future, without it, or both; a model without such a path
+    is run without it."""
     swap: list[Literal["encoder", "cross"]] = Field(default=["encoder"], min_length=1)
-    """Where the type stands; elsewhere is what the configuration says. The decoder's
-    self-attention goes with the encoder's. Types without a cross form are not run with `cross`."""
+    """The places of the type; other places keep the configuration's type. The decoder's
+    self-attention follows the encoder's. Types without a cross form are not run with `cross`."""
 
 
 class Protocol(Section):
-    """What all cells share."""
+    """The settings that all cells share."""
 
     config: str = "default"
     """A name in configs/ or a YAML file."""
     set: list[str] = Field(default=[])
     """Values as `--set` takes them."""
     steps: Positive
-    """Optimiser steps of every cell."""
+    """The number of optimiser steps of every cell."""
     regimes: Annotated[dict[Name, Regime], Field(min_length=1)]
 
 
@@ -86,12 +86,12 @@ class Definition(Section):
     horizons: Annotated[list[Positive], Field(min_length=1)]
     """Steps to forecast."""
     attn: Literal["all"] | list[str] = "all"
-    """Attention types; `full` and the controls always come along, `static` as far as its places
-    are no longer than it takes."""
+    """Attention types; `full` and the controls are always included, `static` unless its places are
+    longer than it allows."""
     options: dict[str, dict[str, Any]] = Field(default={})
-    """Options of single types that are not their defaults, where the encoder has the type."""
+    """Options of single types that differ from their defaults, when the encoder has the type."""
     seeds: Positive | Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)] = 3
-    """How many, from 0; or which."""
+    """The number of seeds, from 0; or a list of seeds."""
     protocol: Protocol
 
     def attentions(self) -> list[str]:
@@ -102,7 +102,7 @@ class Definition(Section):
         return [name for name in CATALOGUE if name in named | set(REFERENCES)]
 
     def chosen(self) -> list[str]:
-        """The values in which cells differ, or that the grid sets: names as `--set` takes them."""
+        """The values in which cells differ or that the grid sets, named as in `--set`."""
         regimes = self.protocol.regimes.values()
         sets = [*self.protocol.set, *(text for regime in regimes for text in regime.set)]
         options = (f"attn.{key}" for own in self.options.values() for key in own)
@@ -131,7 +131,7 @@ class Cell:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of all that decides the result, but for data and code."""
+        """The SHA-256 of all that decides the result, except data and code."""
         config = decisive(self.config.to_dict())
         text = json.dumps({"config": config, "steps": self.steps}, sort_keys=True)
         return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
@@ -139,7 +139,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Grid:
-    """A definition resolved: its cells, the data they need, and a name."""
+    """A resolved definition: its cells, the data they need, and a name."""
 
     name: str
     definition: Definition
@@ -147,7 +147,7 @@ class Grid:
     data: Data
 
     def to_dict(self) -> dict[str, Any]:
-        """The definition, and for each group the configuration that full attention has there."""
+        """The definition, and for each group the configuration with full attention."""
         resolved = {
             f"{cell.data}-{cell.horizon}-{cell.regime}-{_path(cell.linear)}": cell.config.to_dict()
             for cell in reversed(self.cells)
@@ -163,9 +163,9 @@ def read(wanted: str) -> tuple[str, dict[str, Any]]:
 
 
 def define(values: Mapping[str, Any], changes: Mapping[str, Any], where: str) -> Definition:
-    """A grid from plain values, `changes` by dotted names over them; sets are added to the others.
+    """A grid from plain values, overridden by `changes` with dotted names; sets are appended.
 
-    Raises ConfigError naming the first value that is wrong.
+    Raises ConfigError naming the first invalid value.
     """
     values = {key: dict(item) if isinstance(item, dict) else item for key, item in values.items()}
     for key, value in changes.items():
@@ -218,7 +218,7 @@ def _group(
     horizon: int,
     regime: str,
 ) -> Iterator[Cell]:
-    """The cells of a data set, a horizon and a regime; several data sets show in the names."""
+    """The cells of a data set, a horizon and a regime; names include the data set if several."""
     protocol = definition.protocol
     options = {_known(name): own for name, own in definition.options.items()}
     sets, swap = [*protocol.set, *protocol.regimes[regime].set], protocol.regimes[regime].swap
@@ -269,7 +269,7 @@ def _variant(
     patience: int = 1,
     alone: bool = False,
 ) -> Problem:
-    """The problem with or without the linear path, which takes its learning rate along."""
+    """The problem with or without the linear path, together with the path's learning rate."""
     values = problem.config.to_dict()
     model, train = values["model"], values["train"]
     if LINEAR in model:
@@ -280,15 +280,15 @@ def _variant(
         train["lr_of"] = {k: v for k, v in train["lr_of"].items() if not k.startswith(LINEAR)}
     if inner is not None:
         model["feed_forward"] = inner
-    train["patience"] = patience  # as long as the steps, so that no cell stops before them
+    train["patience"] = patience  # no cell stops before its last step
     config = load_dict({**values, "seed": seed}, "the grid")
     return make_problem(config, problem.dataset)
 
 
 def _within(problem: Problem, budget: int) -> tuple[int | None, int]:
-    """The inner width that brings the parameters nearest to the budget, and their number.
+    """The inner width with the number of parameters nearest to the budget, and that number.
 
-    The number is affine in the width; None where the model has no such option.
+    The number is affine in the width; the width is None if the model has no such option.
     """
     count = parameters(problem.build_model())
     width = problem.config.model.options.get("feed_forward")
@@ -307,7 +307,7 @@ def _besides(problem: Problem) -> int:
 
 
 def amounts_to_full(attn: str, model: ForecastModel) -> bool:
-    """Whether another type is full attention at all its places in the model."""
+    """Whether a type other than full is full attention at all its places in the model."""
     if attn in ("full", LINEAR):
         return False
     kind = CATALOGUE[attn]
@@ -316,16 +316,16 @@ def amounts_to_full(attn: str, model: ForecastModel) -> bool:
 
 
 def tokens(model: ForecastModel) -> int:
-    """The length of the sequence that the first attention sees, or would see if there were any."""
+    """The length of the sequence that the first attention sees, or would see if there were one."""
     lengths = next(_lengths(model), None)
     if lengths is None:
-        assert isinstance(model, TokenInformer)  # whose linear path is alone
+        assert isinstance(model, TokenInformer)  # with the linear path alone
         return model.cut.past
     return lengths[0]
 
 
 def _lengths(model: ForecastModel) -> Iterator[tuple[int, int]]:
-    """How many queries and keys each attention has."""
+    """The numbers of queries and keys of each attention."""
     for module in model.modules():
         if isinstance(module, Attention):
             yield module.place.query_length, module.place.key_length

@@ -1,6 +1,6 @@
 """What each type can look up by construction, with one layer and no positions in the tokens.
 
-`tests/compare/test_recall.py` holds each sentence against the derivative of the last output with
+`tests/compare/test_recall.py` checks each sentence against the derivative of the last output with
 respect to the values.
 """
 
@@ -14,7 +14,7 @@ Reach = Literal["all", "chosen", "rule", "blind"]
 @dataclass(frozen=True)
 class Limit:
     """How a question reaches values: `all` of them, weighed by content; those `chosen` by content;
-    those that a `rule` of positions names; or `blind`, where the question does not choose."""
+    those given by a `rule` on positions; or `blind`, if the question does not choose."""
 
     reach: Reach
     text: str
@@ -52,4 +52,4 @@ LIMITS: Mapping[str, Limit] = {
     "mean": Limit("blind", "the mean of all steps"),
     "none": Limit("blind", "nothing"),
 }
-"""By the name of the type, in the order of the tables."""
+"""The limits by type, in the order of the tables."""

@@ -1,7 +1,7 @@
-"""What was studied: each regime, what a series is like that resembles it, and its recipe.
+"""The studied regimes: which series resemble each, and its recipe.
 
-Grids of a regime are called by its name, with a dot and more where they are further ones; evidence
-that is there is taken, and a regime without any is not measured yet.
+The grids of a regime have its name, further ones with a dot and a suffix. Existing evidence is
+used; a regime without any is not measured yet.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,11 +15,12 @@ from forecaster.datasets.facts import RARE, Facts
 from forecaster.resources import configs
 
 COLUMNS, DRIFTS, ENOUGH = 8, 0.3, 10
-"""Columns that are many, drift that is high, cycles in the history that are enough."""
+"""Thresholds: the number of columns that is many, the drift that is high, the cycles that are
+enough."""
 
 
 class Seen(NamedTuple):
-    """Whether a series resembles a regime, and what of it was looked at, in words."""
+    """Whether a series resembles a regime, and the facts that decided it, in words."""
 
     alike: bool
     text: str
@@ -27,10 +28,10 @@ class Seen(NamedTuple):
 
 @dataclass(frozen=True)
 class Regime:
-    """`look` gets the facts of a series, and how strongly columns are correlated at least in what
-    was measured. A regime that is `generated` shows what types can do, and not that a forecast
-    gains by it. `without` ends the names of data sets that are there for contrast alone. `fits` is
-    what makes its grid fit other data than its own, as `--set` takes it."""
+    """`look` gets the facts of a series, and the weakest correlation of columns among the measured
+    data. A `generated` regime shows what types can do, not that a forecast gains from it. `without`
+    holds the suffixes of data sets that serve only as contrast. `fits` are the values, as `--set`
+    takes them, that make its grid fit other data than its own."""
 
     name: str
     grids: tuple[str, ...]
@@ -42,7 +43,7 @@ class Regime:
     fits: tuple[str, ...] = ("window.past=auto",)
 
     def tables(self, among: Sequence[Table] | None = None) -> tuple[Table, ...]:
-        """What was measured of it, `among` those of the package."""
+        """The tables of this regime, `among` those given or by default those of the package."""
         return tuple(
             each
             for each in (evidence.known() if among is None else among)
@@ -51,7 +52,7 @@ class Regime:
 
     @property
     def grid(self) -> str | None:
-        """The grid that asks the same of other data, if there is a file of it."""
+        """The grid with the same protocol for other data, if there is a file for it."""
         folder = configs() / "grids"
         return next((name for name in self.grids if (folder / f"{name}.yaml").is_file()), None)
 
@@ -62,9 +63,9 @@ class Regime:
 
 @dataclass(frozen=True)
 class Recipe:
-    """What your run has to copy of a place to have its tokens: `config` is the recipe there,
-    `sets` are values as `--set` takes them, `attn` the type where it is not among these. `text`
-    says it in words."""
+    """What a run must copy from a place to have its tokens: `config` is the recipe there, `sets`
+    are values as `--set` takes them, `attn` is the type if it is not among these. `text` describes
+    it in words."""
 
     config: str
     sets: tuple[str, ...]
@@ -73,8 +74,8 @@ class Recipe:
 
 
 def recipe(place: Place, attn: str) -> Recipe:
-    """Of a type at a place, as the file of the grid says, but for the training and the sizes that
-    only a comparison wants."""
+    """The recipe of a type at a place, from the file of the grid, except for the training and the
+    sizes that only a comparison needs."""
     _, values = read(place.grid)
     protocol = values["protocol"]
     regime = protocol["regimes"][place.regime]
@@ -142,7 +143,7 @@ def _usual(facts: Facts, _: float | None) -> Seen:
 
 
 def some(names: Sequence[str]) -> str:
-    """The first of them, and how many there are besides."""
+    """The first three names, and the number of others."""
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     return ", ".join(names[:3]) + more
 
@@ -195,4 +196,4 @@ REGIMES: dict[str, Regime] = {
         ),
     )
 }  # fmt: skip
-"""By name; the first that a series resembles is the most particular."""
+"""The regimes by name; the first that a series resembles is the most specific."""

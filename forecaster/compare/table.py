@@ -1,10 +1,10 @@
-"""What the finished cells of a grid say: a row for each attention of a group, with verdicts.
+"""The results of a grid's finished cells: a row for each attention of a group, with verdicts.
 
-A group has many verdicts, and of twenty one would be wrong by chance. So the verdicts against one
+A group has many verdicts, and one in twenty would be wrong by chance. So the verdicts against one
 reference are corrected together (Holm, "A simple sequentially rejective multiple test procedure",
 1979): of m, the one with the k-th smallest p must have (m - k + 1) p < 0.05, and so must all before
-it. Then the chance that any of them names a difference where there is none is at most 5 %. The
-interval beside a verdict is the plain one.
+it. The chance that any of them names a difference where there is none is then at most 5 %. The
+interval beside a verdict is not corrected.
 """
 
 from collections import defaultdict
@@ -22,7 +22,7 @@ from forecaster.evaluate.figures import Cost, ErrorMetric, Kind, Metric, shown, 
 
 Row = dict[str, Any]
 GROUP = ("data", "horizon", "regime", "linear")
-"""Within a group only the attention varies."""
+"""The facts that define a group: within one, only the attention varies."""
 AGAINST = ("none", "static", "full")
 RISK, POWER = 0.05, 0.8
 LEGEND = """\
@@ -46,15 +46,15 @@ READING = (
     "verdicts; =: it contains zero; =^: it does not, but may by chance; ~: borderline; (full): "
     "amounts to full attention at these lengths, so no verdict."
 )
-"""What stands above and below the tables of `markdown`."""
+"""The texts above and below the tables of `markdown`."""
 
 
 def rows(cells: Sequence[Finished]) -> list[Row]:
     """One row per group (with the linear path first) and attention, in the catalogue's order.
 
-    Figures are means over seeds, `mse_sd` and `mae_sd` None for a single one. `against` has for
-    each of AGAINST what `compare` and `correct` say; it is empty for the reference itself, and for
-    a type that amounts to full attention.
+    Figures are means over seeds; `mse_sd` and `mae_sd` are None for a single seed. `against` has,
+    for each of AGAINST, the results of `compare` and `correct`; it is empty for the reference
+    itself, and for a type that amounts to full attention.
     """
     Found = dict[str, list[Finished]]
     groups: defaultdict[tuple[Any, ...], Found] = defaultdict(lambda: defaultdict(list))
@@ -102,12 +102,12 @@ def _row(own: list[Finished], group: dict[str, list[Finished]]) -> Row:
 def compare(own: Sequence[Finished], other: Sequence[Finished]) -> dict[str, Any]:
     """The paired difference over test windows, averaged over the seeds that both have.
 
-    Empty when they share none. Blocks of the bootstrap are as long as the horizon, because windows
-    nearer than that overlap. With several seeds the interval `low` to `high` holds for seeds not
-    tried, too: its arms grow by the half-width of Student's interval of the mean of the seeds'
+    Empty if they share none. Blocks of the bootstrap are as long as the horizon, because windows
+    nearer than that overlap. With several seeds the interval `low` to `high` also holds for untried
+    seeds: its arms grow by the half-width of Student's interval of the mean of the seeds'
     differences. `error` is the standard error with `freedom` degrees of freedom (Welch and
     Satterthwaite's, of windows and seeds), such that `error` times t_0.975 is half the interval,
-    and `p` the level at which the interval would touch zero. All None with too few windows.
+    and `p` is the level at which the interval would touch zero. All are None with too few windows.
     """
     mine = {cell.facts["seed"]: cell for cell in own}
     theirs = {cell.facts["seed"]: cell for cell in other}
@@ -144,8 +144,8 @@ def compare(own: Sequence[Finished], other: Sequence[Finished]) -> dict[str, Any
 def correct(family: Sequence[dict[str, Any]]) -> None:
     """Give the comparisons against one reference their verdicts, corrected by Holm's method.
 
-    `holm` becomes the corrected p. `smallest` becomes the difference that gets a verdict with 80 %
-    probability where no other type differs: (t_(1 - 0.025/m) + t_0.8) * `error` for m verdicts.
+    Sets `holm` to the corrected p, and `smallest` to the difference that gets a verdict with 80 %
+    probability if no other type differs: (t_(1 - 0.025/m) + t_0.8) * `error` for m verdicts.
     """
     known = sorted((each for each in family if each["p"] is not None), key=lambda each: each["p"])
     holm = 0.0
@@ -160,16 +160,16 @@ def correct(family: Sequence[dict[str, Any]]) -> None:
 
 
 def references(group: Sequence[Row]) -> list[str]:
-    """Those of AGAINST that some row of a group is held against, "none" and "full" in any case."""
+    """Those of AGAINST that some row of a group is compared with; always "none" and "full"."""
     return [
         name for name in AGAINST if name != "static" or any(name in row["against"] for row in group)
     ]
 
 
 def smallest(group: Sequence[Row]) -> str:
-    """In words, which difference a group would have found, the median over its types.
+    """A text on the difference that a group would have found, the median over its types.
 
-    Empty where that is not known.
+    Empty if unknown.
     """
     parts = []
     for name in references(group):
@@ -180,19 +180,19 @@ def smallest(group: Sequence[Row]) -> str:
 
 
 def words(against: dict[str, Any]) -> str:
-    """The verdict, and what it hangs on; "too few windows" without an interval."""
+    """The verdict and its qualification; "too few windows" without an interval."""
     low, high = against["low"], against["high"]
     return f"{Verdict.SAME} after correction" if corrected(against) else Verdict.words(low, high)
 
 
 def corrected(against: dict[str, Any]) -> bool:
-    """Whether the interval alone would name a difference, and the correction does not."""
+    """Whether the interval alone would name a difference, but the correction does not."""
     low, high = against["low"], against["high"]
     return low is not None and against["verdict"] != Verdict.of(low, high)
 
 
 def text(rows: Sequence[Row]) -> str:
-    """The tables of all groups for a terminal, 120 columns wide at most."""
+    """The tables of all groups for a terminal, at most 120 columns wide."""
     return "\n\n".join([*map(_table, _groups(rows)), LEGEND])
 
 
@@ -229,7 +229,7 @@ def markdown(rows: Sequence[Row]) -> str:
 
 
 def flat(rows: Sequence[Row]) -> list[Row]:
-    """The rows without what is nested but the verdicts, each in columns of its own."""
+    """The rows without nested values, except the verdicts, each in its own columns."""
     return [
         {key: value for key, value in row.items() if not isinstance(value, dict | list)}
         | {
@@ -287,14 +287,14 @@ def known(metrics: Sequence[Kind], rows: Sequence[Row]) -> list[Kind]:
 
 
 def spread(row: Row, metric: Metric) -> str:
-    """A mean, and the standard deviation over seeds where there are several."""
+    """A mean, and the standard deviation over seeds if there are several."""
     deviation = row.get(f"{metric.name}_sd")
     own = metric.text(row.get(metric.name))
     return own if deviation is None else f"{own} ± {metric.text(deviation)}"
 
 
 def verdict(row: Row, name: str) -> str:
-    """The verdict in the space of a column."""
+    """The verdict, abbreviated to the width of a column."""
     if row["is_full"]:
         return "(full)"
     if name not in row["against"]:

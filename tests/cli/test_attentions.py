@@ -166,7 +166,7 @@ class TestAdvise:
         both = ("advise", "--data", csv, "--lookback", "12", "--device", "cpu")
         status, out, _ = run(*both)
         assert status == 0
-        assert out.splitlines()[-1].startswith("What attention costs over 12 tokens is not known: ")
+        assert out.splitlines()[-1].startswith("The cost of attention over 12 tokens is not")
         assert "unavailable" in json.loads(run(*both, "--json")[1])["budget"]
 
     def test_data_and_a_budget_that_is_measured(self, curves, csv, run):
@@ -178,10 +178,10 @@ class TestAdvise:
     @pytest.mark.parametrize(
         ("arguments", "said"),
         [
-            ((), "advise wants --data FILE, or --lookback N"),
-            (("--target", "x"), "want --data FILE beside them"),
-            (("--set", "data.panel=true", "--lookback", "9"), "want --data FILE beside them"),
-            (("--data", "x.csv", "--budget-ms", "5"), "wants --lookback N"),
+            ((), "advise needs --data FILE, or --lookback N"),
+            (("--target", "x"), "reading data need --data FILE"),
+            (("--set", "data.panel=true", "--lookback", "9"), "reading data need --data FILE"),
+            (("--data", "x.csv", "--budget-ms", "5"), "needs --lookback N"),
         ],
     )
     def test_what_is_missing_is_named(self, arguments, said, run):

@@ -147,7 +147,7 @@ class TestMistakes:
             (["data", "fetch"], ["Missing argument"]),
             (["predict"], ["either a --model or the --url"]),
             (["predict", "--model", "x", "--url", "http://x"], ["either a --model or the --url"]),
-            (["predict", "--url", "http://x"], ["--url wants --input"]),
+            (["predict", "--url", "http://x"], ["--url needs --input"]),
             (["predict", "--model", "x", "--runtime", "onnx"], ["--input FILE"]),
             (["export", "--model", "../nothing/here", "--format", "onnx"], ["names no model"]),
             (["predict", "--url", "localhost:1", "--input", "x.csv"], ["http://", "localhost:1"]),
@@ -234,7 +234,7 @@ class TestWrongNames:
             (("config", "--set", "train.rl=1"), "unknown key 'train.rl'. Did you mean 'lr'?"),
             (("config", "--epochs", "0"), "--epochs: train.epochs: "),
             (("train", "--season", "24,x"), "--season: expected comma-separated numbers"),
-            (("data", "check", "etth3"), "data check wants a file, a folder or a pattern"),
+            (("data", "check", "etth3"), "data check: expected a file, a folder or a pattern"),
             (("data", "check", "x.csv", "--set", "data.tmie=x"), "Did you mean 'time'?"),
             (("predict", "--model", "nope/x"), "'nope/x' names no model"),
             (("evaluate", "--model", "nope/x"), "'nope/x' names no model"),
@@ -275,7 +275,7 @@ def test_too_little_memory_is_no_defect(error, run, monkeypatch):
     monkeypatch.setattr(experiment, "run", Mock(side_effect=error))
     status, out, err = run("train")
     assert (status, out) == (69, "")
-    assert "error: the memory does not suffice: " in err
+    assert "error: not enough memory: " in err
 
 
 class TestDefects:

@@ -18,12 +18,12 @@ def test_a_folder_beside_the_caller(folder, run):
     status, out, err = run("export", "--model", folder, "--format", "onnx")
     name = "forecaster-toy-M-all-6-onnx"
     assert (status, out) == (0, f"{name}/model.onnx\n")
-    assert "checked on made-up histories alone, as the data of the model cannot be had" in err
+    assert "checked only on made-up histories, as the data are not available" in err
     assert "standard deviations from the model's own forecasts" in err
     assert sorted(file.name for file in Path(name).iterdir()) == ["model.json", "model.onnx"]
     status, out, err = run("export", "--model", folder, "--format", "onnx")
     assert (status, out) == (2, "")
-    assert "is there already; name a new or an empty folder" in err
+    assert "already exists; name a new or an empty folder" in err
 
 
 def test_json_is_the_description_with_the_file(folder, run):
@@ -49,6 +49,6 @@ def test_predict_with_it(folder, csv, run, tmp_path, monkeypatch):
     assert out.splitlines()[0] == usual.splitlines()[0]
     assert out.splitlines()[0].startswith(f"time,{COLUMNS[0]},{COLUMNS[0]} 0.1")
     status, _, err = run("predict", "--model", "x", "--runtime", "onnx")
-    assert (status, "--runtime onnx wants --model FOLDER and --input FILE" in err) == (2, True)
+    assert (status, "--runtime onnx needs --model FOLDER and --input FILE" in err) == (2, True)
     status, _, err = run("predict", "--input", csv, "--model", folder, "--runtime", "onnx")
     assert (status, "holds no exported model: model.json is missing" in err) == (69, True)

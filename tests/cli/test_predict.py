@@ -42,7 +42,7 @@ class TestPredict:
         arguments = ("predict", "--model", folder, "--input", tmp_path / "?.csv", "--output")
         status, out, err = run(*arguments, "ahead", "--horizon", "2")
         assert (status, out) == (0, "")
-        assert err == "wrote 4 rows to 2 files in ahead, 0 were there\n"
+        assert err == "wrote 4 rows to 2 files in ahead, kept 0 others\n"
         status, out, err = run("predict", "--model", folder, "--input", tmp_path / "a.csv",
                                "--horizon", "2")  # fmt: skip
         assert Path("ahead/a.csv").read_text() == out
@@ -53,7 +53,7 @@ class TestPredict:
         assert run(*arguments, "ahead")[0] == 2, "another horizon"
         status, _, err = run("predict", "--model", folder, "--output", "ahead")
         assert status == 2
-        assert "--output FOLDER wants --input" in err
+        assert "--output FOLDER needs --input" in err
 
     def test_what_is_wrong_with_a_file_of_many_is_told_with_its_name(self, run, tmp_path):
         make_bundle(tmp_path / "ahead", **KINDS["ahead"])
@@ -76,10 +76,10 @@ class TestPredict:
         assert not Path("out").exists()
         status, _, err = run(*many, "--ray", "local")
         assert status == 2
-        assert "--ray wants --model, --input with the files and --output FOLDER" in err
+        assert "--ray needs --model, --input with the files and --output FOLDER" in err
         status, _, err = run(*many, "--output", "out", "--gpus", "0.5")
         assert status == 2
-        assert "--gpus shares GPUs out on --ray" in err
+        assert "--gpus needs --ray" in err
 
     def test_what_it_is_made_of_and_a_short_history(self, run, tmp_path):
         blended(unsaved(), network=0.5, cycle=0.3, last=0.2).save(tmp_path / "blend")

@@ -9,7 +9,7 @@ class TestReport:
     def test_it_is_about_runs_or_about_a_grid(self, arguments, run):
         status, _, err = run("report", *arguments)
         assert status == 2
-        assert "name either runs (folders, MLflow run ids or registered names) or one --grid" in err
+        assert "either runs (folders, MLflow run ids or registered names) or one --grid" in err
 
     def test_what_is_not_there(self, run):
         status, _, err = run("report", "--grid", "mine")

@@ -78,7 +78,7 @@ class TestServe:
         monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
         status, _, err = run("serve", "--model", "nope", "--port", port)
         assert (status, len(served)) == (0, 2)
-        assert "warning: nobody answers. The service looks for nope again" in err
+        assert "warning: nobody answers. The service keeps looking for nope" in err
         monkeypatch.setenv("FORECASTER_MODEL", "nope")
         status, _, err = run("serve", "--port", port)
         assert (status, len(served)) == (0, 3)
@@ -100,7 +100,7 @@ class TestServe:
         more = ("--workers", "2", "--ray", "local")
         status, _, err = run("serve", "--model", "m", "--port", port, *more)
         assert (status, len(served)) == (2, 1)
-        assert "with --ray, give --replicas" in err
+        assert "with --ray, use --replicas" in err
 
     @pytest.mark.parametrize(
         ("host", "keys", "warned"),
@@ -112,7 +112,7 @@ class TestServe:
         monkeypatch.setenv("FORECASTER_API_KEYS", keys)
         status, _, err = run("serve", "--model", "m", "--port", port, "--host", host)
         assert (status, len(served)) == (0, 1)
-        assert ("warning: whoever can reach 0.0.0.0 can ask this service" in err) == warned
+        assert ("warning: anyone who can reach 0.0.0.0 can use this service" in err) == warned
 
     def test_a_new_key_fits_its_setting(self, run, served, monkeypatch):
         status, out, err = run("serve", "--new-key", "anna")
@@ -145,7 +145,7 @@ class TestServe:
         ("names", "words"),
         [
             ((), "there is no champion to serve yet: train a model first"),
-            (("a", "b"), "several champions, name one with --model: a, b"),
+            (("a", "b"), "there are several champions; name one with --model: a, b"),
         ],
     )
     def test_none_or_several_are_a_question_to_the_user(

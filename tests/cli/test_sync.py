@@ -28,7 +28,7 @@ def test_what_was_uploaded_is_said(run, synced):
     status, out, err = run("sync")
     assert (status, synced[0]) == (0, [[]])
     assert out == f"toy-1: uploaded {DONE.told}\ntoy-4: uploaded its end\n"
-    assert err == "toy-3: under way, its own process uploads it\n"
+    assert err == "toy-3: in progress, its own process uploads it\n"
 
 
 def test_what_is_left_is_unavailable(run, synced):
@@ -37,7 +37,7 @@ def test_what_is_left_is_unavailable(run, synced):
     assert (status, synced[0]) == (69, [["toy-1", "toy-2"]])
     assert out == f"toy-1: uploaded {DONE.told}\n"
     assert err.splitlines()[0] == "toy-2: not all uploaded: http://host: Connection refused"
-    assert "error: 1 of 2 runs could not be uploaded: toy-2. What is left is kept" in err
+    assert "error: 1 of 2 runs could not be uploaded: toy-2. The rest is kept" in err
 
 
 def test_json(run, synced):

@@ -91,7 +91,7 @@ class TestReproduce:
         status, out, err = run("reproduce", folder, "--json")
         assert status == 65
         assert json.loads(out)["equal"] is False
-        assert "not reproduced bit for bit: nothing that is known is other than it was" in err
+        assert "not reproduced bit for bit: no known condition has changed" in err
         status, out, err = run("train", *flags)
         assert status == 0
         assert f"{folder} has the same configuration, data and code, and is shown" in err
@@ -134,4 +134,4 @@ class TestCutoffs:
     def test_refit_is_about_cut_offs(self, run, folder):
         status, _, err = run("evaluate", "--model", folder, "--refit")
         assert status == 2
-        assert "say how many, such as --cutoffs 5" in err
+        assert "add their number, such as --cutoffs 5" in err

@@ -133,7 +133,7 @@ def test_one_process_at_a_time(here):
     Path("runs/grids/toy").mkdir(parents=True)
     with (
         FileLock("runs/grids/toy/.lock"),
-        pytest.raises(UsageError, match="another process is at work on runs/grids/toy"),
+        pytest.raises(UsageError, match="another process is using runs/grids/toy"),
     ):
         run(small_grid())
 
@@ -205,7 +205,7 @@ class TestTracking:
         monkeypatch.setattr(track.Run, "params", lost)
         outcome, said = run(small_grid(), tracked=True)
         assert len(outcome.cells) == CELLS
-        assert said.count("MLflow at x failed: gone\nThe grid goes on untracked") == 1
+        assert said.count("MLflow at x failed: gone\nThe grid continues untracked") == 1
 
 
 class TestCommand:
