@@ -1,1 +1,1 @@
-"""Which attention to take: by a budget of time and memory, or by what your data are like."""
+"""Advice on which attention to take, by a budget of time and memory or by your data."""

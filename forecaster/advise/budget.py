@@ -1,6 +1,6 @@
 """Which attention fits a budget of time and memory, by curves measured with `forecaster bench`.
 
-Between measured lengths both are read off straight lines in log-log; beyond them nothing is said.
+Between measured lengths, both are interpolated linearly in log-log; beyond them, nothing is given.
 """
 
 import json
@@ -21,7 +21,7 @@ from forecaster.errors import DataError, StorageError, UnavailableError, UsageEr
 from forecaster.machine import processor
 
 PAGE = 4096 / 2**20
-"""MiB below which memory cannot be measured."""
+"""The smallest memory that can be measured, in MiB."""
 UNITS: dict[str, float] = {
     f"{prefix}{suffix}": base**power / 2**20
     for power, prefix in enumerate("KMGT", 1)
@@ -32,7 +32,7 @@ KEYS = {"hardware", "causal", "batch", "heads", "width", "dtype", "device", "row
 
 @dataclass(frozen=True)
 class Candidate:
-    """A type at the length asked for; `over` names the budgets that it exceeds."""
+    """A type at the requested length; `over` names the budgets that it exceeds."""
 
     attn: str
     milliseconds: float
@@ -50,11 +50,11 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Advice:
-    """The choice, None where nothing fits, and the figures behind it.
+    """The choice, None if nothing fits, and the figures behind it.
 
-    `candidates`: the choice, then what else could be taken, then the others, each by time.
-    `between`: the measured lengths that were interpolated, if any. `same_machine` is None where
-    the curves do not name their processor, as older files do not.
+    `candidates`: the choice, then the other eligible types, then the rest, each by time.
+    `between`: the measured lengths that were interpolated, if any. `same_machine` is None if the
+    curves do not name their processor, as in older files.
     """
 
     choice: str | None
@@ -139,11 +139,11 @@ def advise(
     curves: Path | None = None,
     device: str = "cpu",
 ) -> Advice:
-    """The fastest attention within the budget that is not dominated; of equals the lightest.
+    """The fastest attention within the budget that is not dominated; among equals, the lightest.
 
     `lookback` is in tokens; the budget is for one layer, forward and backward. `curves`: a file of
-    `forecaster bench attention`, else the newest of this machine and `device` in the user's cache
-    that covers the length. Raises UnavailableError where nothing was measured at or around it.
+    `forecaster bench attention`, by default the newest of this machine and `device` in the user's
+    cache that covers the length. Raises UnavailableError if nothing was measured at or around it.
     """
     document, file = _read(curves) if curves else _newest(lookback, device)
     rows, between, missing = _at(document, lookback, file)
@@ -186,10 +186,10 @@ def advise(
 
 
 def read_memory(text: str) -> float:
-    """ "2GiB" -> 2048.0, in MiB. Raises UsageError for what is no size with its unit."""
+    """ "2GiB" -> 2048.0, in MiB. Raises UsageError unless it is a size with its unit."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([KMGT]i?B)", text)
     if match is None or float(match[1]) == 0:
-        raise UsageError(f"--memory wants a size with its unit such as 2GiB or 512MiB, got {text}")
+        raise UsageError(f"--memory: expected a size with its unit, as 2GiB or 512MiB, got {text}")
     return float(match[1]) * UNITS[match[2]]
 
 
@@ -198,7 +198,7 @@ def _last_if_none(value: float | None) -> float:
 
 
 def _same_machine(document: Document) -> bool | None:
-    """Whether the curves are of this processor or GPU; None where they do not name theirs."""
+    """Whether the curves are of this processor or GPU; None if they do not name theirs."""
     if "processor" not in document:
         return None
     if document["device"] == "cuda" and not torch.cuda.is_available():
@@ -250,13 +250,13 @@ def _lengths(document: Document) -> list[int]:
 def _at(
     document: Document, length: int, file: Path
 ) -> tuple[list[Measurement], tuple[int, int] | None, dict[str, str]]:
-    """Time and memory of each type at a length; which lengths lie around it; what is missing."""
+    """Time and memory of each type at a length; the lengths around it; and the missing types."""
     lengths = _lengths(document)
     if not lengths or not lengths[0] <= length <= lengths[-1]:
         covered = f"lengths from {lengths[0]} to {lengths[-1]}" if lengths else "nothing"
         raise UnavailableError(
-            f"{file} covers {covered}, not {length}, and a curve is not drawn beyond what was "
-            f"measured: measure it with `{_measure(length)}`"
+            f"{file} covers {covered}, not {length}, and curves are not extrapolated: measure it "
+            f"with `{_measure(length)}`"
         )
     low = max(each for each in lengths if each <= length)
     high = min(each for each in lengths if each >= length)
@@ -282,7 +282,7 @@ def _at(
 
 
 def _between(low: int, high: int, length: int, first: float, last: float) -> float:
-    """The value at `length` on the straight line in log-log through both ends."""
+    """The value at `length` on the straight log-log line through both ends."""
     if low == high:
         return first
     part = math.log(length / low) / math.log(high / low)

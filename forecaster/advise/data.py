@@ -1,4 +1,4 @@
-"""Which attention suits your data, by the regimes that they resemble (compare/regimes.py)."""
+"""Advice on which attention suits your data, by the regimes they resemble (compare/regimes.py)."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,22 +10,21 @@ from forecaster.compare.regimes import REGIMES, Regime, Seen, recipe, some
 from forecaster.datasets.facts import Facts
 
 Train = Callable[[str | None, str | None, Sequence[str]], str]
-"""The command line that trains on the data: attention, configuration, further values."""
+"""Builds the command that trains on the data: attention, configuration, further values."""
 Compare = Callable[[str, str | None, Sequence[str]], str]
-"""The command line that compares on the data: grid, attention if not those of the grid, and further
-values."""
+"""Builds the command that compares on the data: grid, attention if not the grid's, more values."""
 HEAD = ("data", "T", "grid: tokens", "type", "MSE", "none", "static", "linear", "best floor",
         "− none", "− static", "train s", "ms")  # fmt: skip
 NAMES = ("data", "grid: tokens", "type", "best type")
-"""Heads of columns that begin at the left."""
+"""The heads of left-aligned columns."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A regime: whether the data resemble it, what was measured of it, what to run.
+    """A regime: whether the data resemble it, the measured choice, and what to run.
 
-    `choice` is None where nothing was measured; `train` and `compare` are command lines, None where
-    there is nothing to run.
+    `choice` is None if nothing was measured; `train` and `compare` are commands, None if there is
+    nothing to run.
     """
 
     regime: Regime
@@ -50,13 +49,13 @@ class Finding:
 
     @property
     def take(self) -> str:
-        """What the tables speak for, in a sentence."""
+        """A sentence on the type that the tables favour."""
         return "not measured yet" if self.choice is None else sentence(self.choice)
 
     def lines(self) -> list[str]:
         lines = [f"resembles {self.regime.name}: {self.seen.text}", f"  {self.regime.about}"]
         if self.regime.generated and self.choice is not None:
-            lines.append("  this shows what types can do, and not that a forecast gains by it")
+            lines.append("  this shows what types can do, not that a forecast gains from it")
         lines.append(f"  {self.take}")
         if self.choice is not None:
             lines += _table(self.choice)
@@ -66,8 +65,8 @@ class Finding:
 
 @dataclass(frozen=True)
 class DataAdvice:
-    """What was looked at, and which finding decides, None where nothing is known; and the command
-    that compares where the data resemble nothing."""
+    """The facts and findings, the finding that decides, None if nothing is known; and the command
+    that compares if the data resemble no regime."""
 
     facts: Facts
     findings: tuple[Finding, ...]
@@ -88,11 +87,11 @@ class DataAdvice:
         on = "On ordinary seasonal series" if name == "usual" else f"On series like '{name}'"
         said = {
             "content": f"take {choice.attn}.",
-            "positions": f"take {choice.attn}; what helps there is no content.",
+            "positions": f"take {choice.attn}; content is not what helps there.",
             "nothing": "the cheapest. No attention is measurably better than none.",
         }[choice.reason]
         if self.decisive.regime.generated:
-            said += " That is known of generated samples alone: compare before you pay for it."
+            said += " That is known only of generated samples: compare before you pay for it."
         rest = f" This one also resembles {_unmeasured(open_)}." if open_ else ""
         return f"{on}: {said}{rest}"
 
@@ -125,10 +124,10 @@ class DataAdvice:
 
 
 def advise(facts: Facts, train: Train, compare: Compare) -> DataAdvice:
-    """What was found in the regimes that data with these facts resemble, and what to take.
+    """The findings in the regimes that data with these facts resemble, and the type to take.
 
-    The first regime that speaks for a type decides; where none does, the first that was measured;
-    generated samples only where nothing else was.
+    The first regime that favours a type decides; if none does, the first that was measured;
+    generated samples count only if nothing else was measured.
     """
     findings = tuple(_find(regime, facts, train, compare) for regime in REGIMES.values())
     measured = [
@@ -158,13 +157,13 @@ def _find(regime: Regime, facts: Facts, train: Train, compare: Compare) -> Findi
 
 
 def _to_compare(regime: Regime, attn: str | None, own: bool, compare: Compare) -> str | None:
-    """As the grid of a regime does, which other data than its `own` have to fit."""
+    """The command that compares as a regime's grid does, adapted if the data are not its `own`."""
     return regime.grid and compare(regime.grid, attn, () if own else regime.fits)
 
 
 def _to_train(choice: Choice, own: bool, train: Train) -> str:
-    """Where no type is better, with the tokens of the recipe that the data have anyway; with that
-    of the grid where it is about this very data set."""
+    """The command that trains. If no type is better, it has the tokens of the data's own recipe;
+    if the grid contains this data set, it has the grid's recipe."""
     if choice.place is None:
         return train(choice.attn, None, ())
     copied = recipe(choice.place, choice.attn)
@@ -177,7 +176,7 @@ def _unmeasured(names: Sequence[str]) -> str:
 
 
 def sentence(choice: Choice) -> str:
-    """What the tables speak for, and how many they are."""
+    """A sentence on the type that the tables favour, with the number of tables."""
     tables = f"{choice.of} table{'s' * (choice.of > 1)}"
     if choice.place is None:
         seen = f" (80 % power to see {choice.smallest:.4f})" if choice.smallest else ""
@@ -198,8 +197,8 @@ def sentence(choice: Choice) -> str:
 
 
 def evidence(choice: Choice) -> list[dict[str, Any]]:
-    """The tables of a choice in plain JSON: the type that is chosen, or the best one where no type
-    is better than `none`, beside the controls."""
+    """The tables of a choice as plain JSON types: the chosen type, or the best one if no type is
+    better than `none`, beside the controls."""
     return [_evidence(table, choice) for table in choice.tables]
 
 
@@ -254,7 +253,7 @@ def _figure(value: float | None, places: int) -> str:
 
 
 def told(facts: Facts) -> list[str]:
-    """The facts, a line each."""
+    """The facts, one per line."""
     many = facts.series > 1
     columns = f"{facts.targets} column{'s' * (facts.targets > 1)}"
     if facts.together is not None:

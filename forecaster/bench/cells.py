@@ -1,14 +1,15 @@
 """Time and memory of the attention functions beside torch's fused kernel (SDPA).
 
-One cell is one function at one shape: forward and backward of random q, k, v laid out as
-projections leave them, with gradients for all tensors it takes.
+One cell is one function at one shape: forward and backward passes on random q, k, v in the memory
+layout of projections, with gradients for all tensors that the function takes.
 
-- Memory: in a fresh process for each cell: how far the resident peak rises above the state before
-  the first call (on Linux; on a GPU the peak of torch's allocator), output and gradients included.
-- Time: all functions of a shape in turns in one process, medians. With one thread it is processor
-  time, so that a busy machine does little harm, with more it is wall time, on a GPU CUDA events.
+- Memory, in a fresh process for each cell: the rise of the resident peak above the state before the
+  first call (on Linux; on a GPU the peak of torch's allocator), including output and gradients.
+- Time: medians, with all functions of a shape in turns in one process. It is processor time with
+  one thread, so that a busy machine disturbs it little, wall time with several, and the time
+  between CUDA events on a GPU.
 
-A function whose call exceeds the limit is not measured at longer lengths either.
+A function whose call exceeds the limit is not measured at longer lengths.
 """
 
 import math
@@ -35,14 +36,14 @@ from forecaster.resources import commit
 from forecaster.workers import FailedError, Worker
 
 TIE_SHARE, TIE_MIB = 0.1, 1.0
-"""Nearer than this, times and memories count as equal."""
+"""Times and memories that differ by less than this count as equal."""
 WARM_UP = 64  # steps of a first small call that is not measured
 PATIENCE = 300.0  # seconds for a process to start, or for a GPU to compile
 
 Measurement = dict[str, Any]
-"""Of one function at one length: its figures, or why there are none."""
+"""The figures of one function at one length, or why there are none."""
 Document = dict[str, Any]
-"""Measurements with what is needed to make them again, as it is kept."""
+"""Measurements as they are saved, with everything needed to repeat them."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Conditions:
-    """What all cells of a comparison share; `limit` is in seconds for one call."""
+    """The conditions that all cells of a comparison share; `limit` is in seconds for one call."""
 
     causal: bool = False
     threads: int = 1
@@ -67,9 +68,9 @@ class Conditions:
 
 
 def choose(wanted: str) -> list[str]:
-    """The names in "all" or in a list with commas, in the order of the table.
+    """The names in "all" or in a comma-separated list, in the order of the table.
 
-    Raises UsageError for a name that does not exist or of which no function is measured.
+    Raises UsageError for a name that does not exist or has no function to measure.
     """
     measured = [name for name in ATTENTIONS if name in CORES]
     if wanted == "all":
@@ -95,7 +96,7 @@ def read_lengths(text: str) -> list[int]:
     elif re.fullmatch(r"[1-9]\d{0,8}(,[1-9]\d{0,8})*", text):
         return sorted({int(length) for length in text.split(",")})
     raise UsageError(
-        f"--length wants a range such as 96:16384 or a list such as 96,336, got {text}"
+        f"--length: expected a range such as 96:16384 or a list such as 96,336, got {text}"
     )
 
 
@@ -110,8 +111,8 @@ def measure(
     """One row for SDPA and each name: milliseconds and MiB with their ratios to SDPA's.
 
     `memory` is in multiples of the bytes of q, k, v and output. A row without figures has the
-    reason in `skipped`; `skip` gives reasons known before. `advance` is told of two steps for each
-    name, memory and time.
+    reason in `skipped`; `skip` gives reasons known before. `advance` is called for two steps of
+    each name, memory and time.
     """
     rows: dict[str, Measurement] = {}
     repetitions: dict[str, int] = {}
@@ -149,8 +150,8 @@ def measure(
 
 
 def curves(names: Sequence[str], lengths: Sequence[int], shape: Shape, how: Conditions) -> Document:
-    """All names at all lengths, the one of `shape` aside, with a bar on a terminal: a document with
-    the rows of `measure`, their `dominated_by`, and what is needed to measure them again."""
+    """Measure all names at all lengths (instead of that of `shape`), with a bar on a terminal: a
+    document with the rows of `measure`, their `dominated_by`, and what is needed to repeat them."""
     document = about(how) | {"kind": "curves", **asdict(shape), **asdict(how)}
     del document["length"]
     rows: list[Measurement] = []
@@ -194,14 +195,14 @@ def about(how: Conditions) -> Document:
 
 
 def _first_call(name: str, shape: Shape, how: Conditions) -> Iterator[Any]:
-    """None when all is ready, then the seconds and the peak bytes of one call."""
+    """Yield None when all is ready, then the seconds and the peak bytes of one call."""
     calls = _calls([name], shape, how)
     yield None
     yield memory_rise(lambda: _seconds(calls[name], how), how.device)
 
 
 def _every_call(repetitions: dict[str, int], shape: Shape, how: Conditions) -> Iterator[Any]:
-    """(name, seconds) of each call, the names in turns."""
+    """Yield (name, seconds) of each call, with the names in turns."""
     calls = _calls(list(repetitions), shape, how)
     for turn in range(max(repetitions.values())):
         for name, call in calls.items():
@@ -228,12 +229,12 @@ def _times(
 
 
 def _repetitions(seconds: float, limit: float) -> int:
-    """Nine, of quick calls up to 49 in half a second; of slow ones as many as fit the limit."""
+    """Nine repetitions; up to 49 of quick calls, in half a second; as many slow ones as fit."""
     return max(1, min(int(limit / seconds), max(9, min(49, int(0.5 / seconds)))))
 
 
 def _calls(names: Sequence[str], shape: Shape, how: Conditions) -> dict[str, Callable[[], None]]:
-    """A forward and backward of each, ready to be called and warm."""
+    """A forward and backward pass of each function, ready to be called and warmed up."""
     torch.set_num_threads(how.threads)
     small = replace(shape, length=min(WARM_UP, shape.length))
     calls: dict[str, Callable[[], None]] = {}

@@ -1,4 +1,4 @@
-"""The functions that are measured: those of the attentions, beside torch's fused kernel."""
+"""The measured functions: those of the attentions, beside torch's fused kernel."""
 
 import torch.nn.functional as F
 from torch import Tensor
@@ -13,7 +13,7 @@ CORES: dict[str, Core] = {name: kind.core for name, kind in ATTENTIONS.items() i
 
 
 def call_fused(q: Tensor, k: Tensor, v: Tensor, draw: Draw) -> Call:
-    """The yardstick's call, as `Core.build` gives those of the attentions."""
+    """The call of torch's fused kernel, in the form of `Core.build` for the attentions."""
 
     def sdpa(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
         return F.scaled_dot_product_attention(q, k, v, is_causal=causal)

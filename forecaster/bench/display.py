@@ -1,4 +1,4 @@
-"""What a person sees of a measurement: tables for the terminal, a picture, two files."""
+"""The display of a measurement: tables for the terminal, a figure, two files."""
 
 import json
 import math
@@ -22,7 +22,7 @@ INK, MUTED = "#0f172a", "#cbd5e1"
 
 
 def tables(document: Document) -> str:
-    """The times, the memory, which choices are dominated, and what was not measured."""
+    """Tables of times and memory, with marks on dominated types, and what was not measured."""
     rows = {(row["attn"], row["length"]): row for row in document["rows"]}
     names = list(dict.fromkeys(row["attn"] for row in document["rows"]))
     lengths = sorted({row["length"] for row in document["rows"]})
@@ -57,10 +57,10 @@ def title(document: Document) -> str:
 
 
 def figure(document: Document) -> "Figure":
-    """Time (above) and memory (below) against length, a column for each family of types.
+    """A figure of time (above) and memory (below) against length, a column per family of types.
 
-    The other families stay visible in grey, SDPA is the dashed line. What is below the resolution
-    of a memory page, 0, has no point.
+    The other families are grey, and SDPA is the dashed line. A memory below the resolution of a
+    page, 0, has no point.
     """
     from matplotlib.figure import Figure
 
@@ -116,7 +116,7 @@ def _draw_family(axis: "Axes", rows: list[Measurement], key: str, family: str) -
 
 
 def _apart(heights: list[float], least: float) -> list[float]:
-    """The heights, pushed apart until about `least` lies between them, in their order."""
+    """The heights, in their order, pushed apart until they differ by about `least`."""
     order = sorted(range(len(heights)), key=heights.__getitem__)
     placed = list(heights)
     for _ in range(100):
@@ -128,7 +128,7 @@ def _apart(heights: list[float], least: float) -> list[float]:
 
 
 def save(document: Document, folder: Path) -> tuple[Path, Path]:
-    """Write the document as JSON and its picture as PNG; the names say machine and shape.
+    """Write the document as JSON and its figure as PNG; their names state machine and shape.
 
     Raises StorageError when the folder cannot be written.
     """
@@ -149,7 +149,7 @@ def save(document: Document, folder: Path) -> tuple[Path, Path]:
 
 
 def digits(value: float | None, missing: str = "–") -> str:
-    """Three digits that count, or `missing`."""
+    """A value with three significant digits, or `missing`."""
     if value is None:
         return missing
     return f"{value:.3g}" if value < 1000 else f"{value:.0f}"

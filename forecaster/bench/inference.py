@@ -1,4 +1,4 @@
-"""Time and memory of one forecast of a trained model, in a process of its own."""
+"""Time and memory of one forecast of a trained model, in a separate process."""
 
 import time
 from dataclasses import dataclass, replace
@@ -18,15 +18,15 @@ TOGETHER = 32
 
 @dataclass(frozen=True)
 class Inference:
-    """`milliseconds` for one window, the median of 21 calls on one thread of the processor; `mib`
-    by which memory rises at most while 32 windows are forecast at once (Linux; else None)."""
+    """`milliseconds` for one window: the median of 21 calls on one thread of the processor; `mib`:
+    the largest rise of memory while 32 windows are forecast at once (Linux; else None)."""
 
     milliseconds: float
     mib: float | None
 
 
 def inference(bundle: Bundle) -> Inference:
-    """Measure a model on windows of noise. Raises ForecasterError when its process fails."""
+    """Measure a model on windows of noise. Raises ForecasterError if the process fails."""
     weights = {name: weight.numpy() for name, weight in bundle.weights.items()}
     with Worker(_measure).ask(Bundle(bundle.config, bundle.schema, weights, {}, {})) as worker:
         try:

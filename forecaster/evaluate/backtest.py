@@ -19,16 +19,16 @@ from forecaster.evaluate.metrics import (
 
 NETWORK = "network"
 SHOWN_ITEMS = 50
-"""Of a panel with more series, the errors of as many are told: the best half and the worst."""
+"""The number of a panel's series whose errors are reported: half are the best, half the worst."""
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A model's errors, the floors', and what the comparison says.
+    """The errors of a model and of the floors, and their comparison.
 
     MSE and MAE are on values scaled by the training rows; `naive` (K,), or (S, K) for the items of
     a panel, is the seasonal naive's mean absolute error on the training rows, the unit of MASE;
-    `scaler` is that of the targets; `items` (S) are the names of a panel's.
+    `scaler` is that of the targets; `items` (S) are the names of a panel's items.
     """
 
     model: Score
@@ -40,15 +40,16 @@ class Evaluation:
     paired: dict[str, tuple[float, float]]
     items: Sequence[str] | None = None
     every: int = 1
-    """1 where all windows were judged, n where every n-th was."""
+    """1 if all windows were judged, n if every n-th was."""
     intervals: dict[str, Any] | None = None
-    """What the quantiles of the model came to, as Coverage.to_dict, if it has any."""
+    """The figures of the model's quantiles, as in Coverage.to_dict, if it has any."""
     weights: Mapping[str, float] = field(default_factory=dict)
-    """The share of each part in the model, by its name; parts are floors, or the network."""
+    """The share of each part in the model, by its name; a part is a floor or the network."""
     network: Score | None = None
-    """The network alone, where there is one."""
+    """The score of the network alone, if there is one."""
     rest: Score | None = None
-    """The model without its network, the other shares summing to one, where both are there."""
+    """The score of the model without its network, with the other shares summing to one, if it has
+    both."""
 
     def skill(self, floor: str) -> float:
         """1 - MSE / MSE of the floor: above 0 is better than the floor; nan for a floor of 0."""
@@ -60,7 +61,7 @@ class Evaluation:
         return min(self.floors, key=lambda name: self.floors[name].mse)
 
     def verdict(self) -> str:
-        """In words: does the model beat the best floor, and is the difference measurable?"""
+        """A sentence on whether the model beats the best floor, and whether that is measurable."""
         name = self.best_floor
         low, high = self.paired[name]
         floor = f"the best floor, {name} ({self.floors[name].mse:.3f})"
@@ -71,7 +72,7 @@ class Evaluation:
         if found is Verdict.BETTER:
             return f"The model beats {floor}: {interval}."
         if found is Verdict.WORSE:
-            return f"The model LOSES to {floor}: {interval}. It alone was the better forecast."
+            return f"The model LOSES to {floor}: {interval}. The floor alone was better."
         difference = self.model.mse - self.floors[name].mse
         better = "better than" if difference < 0 else "worse than" if difference > 0 else "equal to"
         if np.isinf(low):
@@ -86,11 +87,11 @@ class Evaluation:
         return [name for name, floor in self.floors.items() if floor.mse < self.model.mse]
 
     def errors(self, score: Score) -> Errors:
-        """What the metrics of the model, or of a floor, are made of."""
+        """The errors from which the metrics of the model, or of a floor, are computed."""
         return Errors(score, np.atleast_2d(self.scaler.std), self.naive)
 
     def by_step(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """MSE and MAE (T,) of each step ahead: of the model, its network alone, and each floor."""
+        """MSE and MAE (T,) by step ahead, for the model, its network alone, and each floor."""
         network = {} if self.network is None else {NETWORK: self.network}
         scores = {"model": self.model, **network, **self.floors}
         return {name: score.by_step for name, score in scores.items()}
@@ -127,7 +128,7 @@ class Evaluation:
         }
 
     def _network(self) -> dict[str, Any] | None:
-        """The network's own errors, its weight, and what it adds to the model."""
+        """The errors of the network alone, its weight, and what it adds to the model."""
         if self.network is None:
             return None
         found: dict[str, Any] = {
@@ -146,7 +147,7 @@ class Evaluation:
         return found
 
     def network_verdict(self) -> str:
-        """In words: what the network adds to the model."""
+        """A sentence on what the network adds to the model."""
         weight = self.weights.get(NETWORK, 0.0)
         if not weight:
             return "The network has no share in the model: validation gave it none."
@@ -201,7 +202,8 @@ def evaluate(
 ) -> Evaluation:
     """Score `forecast` and every floor on the same test windows, all of them, in one pass.
 
-    `floors` are forecasts by name with what was chosen of them; the others as in Evaluation.
+    `floors` are forecasts by name, with their chosen options; the other arguments are as in
+    Evaluation.
     """
     asked = [forecast, *(floor for floor, _ in floors.values())]
     asked += [each for each in (network, rest) if each is not None]

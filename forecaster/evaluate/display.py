@@ -1,4 +1,4 @@
-"""What a person sees of an evaluation: a table for the terminal, and pictures."""
+"""The display of an evaluation: a table for the terminal, and figures."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ BAND = f"{percent(SHARES[0])} %"
 
 
 def text(test: dict[str, Any]) -> str:
-    """For the terminal: all that `test`, as Evaluation.to_dict, says of a model and the floors."""
+    """The text for the terminal of `test`, the result of Evaluation.to_dict."""
     which = "all of them" if test["every"] == 1 else f"every {test['every']}th of them"
     lines = [f"test split, {test['windows']} windows ({which}), values scaled by training rows"]
     head, *rows = table(test)
@@ -37,9 +37,10 @@ def text(test: dict[str, Any]) -> str:
 
 
 def table(test: dict[str, Any]) -> list[tuple[str, ...]]:
-    """The head, the model, the network alone and the floors, each with its share in the model.
+    """Rows for the head, the model, the network alone and the floors.
 
-    In a row the name, its metrics, the skill of the model against it, its weight and a remark.
+    A row has the name, its metrics, the skill of the model against it, its weight in the model, and
+    a remark.
     """
     metrics = shown(ErrorMetric, "terminal")
     network = test["network"]
@@ -60,7 +61,7 @@ def table(test: dict[str, Any]) -> list[tuple[str, ...]]:
 
 
 def interval_lines(fixed: dict[str, Any] | None) -> list[str]:
-    """The metrics of intervals and quantiles, those of the online form in columns of their own."""
+    """The metrics of intervals and quantiles, with those of the online form in separate columns."""
     if fixed is None:
         return []
     forms = [form for form in (fixed, fixed["online"]) if form is not None]
@@ -90,10 +91,10 @@ def forecast_figure(
     title: str,
     band: np.ndarray | None = None,
 ) -> "Figure":
-    """Forecast against truth with the history before it, in units; up to four columns.
+    """A figure of forecast and truth after their history, in units, for up to four columns.
 
-    Lines have gaps where a value is missing (nan). times (h + T,), history (h, K), truth and
-    forecast (T, K), band (T, K, 2) the ends of the intervals of the first share.
+    Lines have gaps at missing values (nan). times (h + T,), history (h, K), truth and forecast
+    (T, K), band (T, K, 2): the ends of the intervals of the first share.
     """
     some = min(4, len(names))
     figure = _figure(10, 2.4 * some + 0.6)
@@ -125,11 +126,11 @@ def ahead_figure(
     ends: Sequence[np.ndarray] = (),
     share: str = "",
 ) -> "Figure":
-    """Forecasts after a history, in units; up to four columns.
+    """A figure of forecasts after a history, in units, for up to four columns.
 
-    times (h,), history (h, K), each of the named paths (T, K). `ends` are none, or the lower and
-    the upper end (T, K) of the interval `share` of the only path. Of several paths the distance
-    from the first is drawn below.
+    times (h,), history (h, K), each of the named paths (T, K). `ends` is empty, or the lower and
+    the upper end (T, K) of the interval `share` of the only path. If there are several paths, their
+    differences from the first are drawn below.
     """
     some, several = min(4, len(names)), len(paths) > 1
     figure = _figure(10, 2.4 * some * (1 + several) + 0.6)
@@ -165,10 +166,10 @@ def ahead_figure(
 def step_figure(
     curves: Mapping[str, tuple[np.ndarray, np.ndarray]], best: str, windows: int
 ) -> "Figure":
-    """MSE, and below it MAE, by step of the horizon: of the model, which comes first, and others.
+    """A figure of MSE, and below it MAE, by step of the horizon, for the model and others.
 
-    `curves` are by name the errors (T,) of each kind, nan where there are none; `best` is the floor
-    that stands out. What errs far more than the model leaves the picture at its upper edge.
+    `curves` has the errors (T,) of each kind by name, the model first, nan where there are none;
+    `best` is the highlighted floor. Curves far above the model leave the figure at its upper edge.
     """
     from matplotlib import colormaps
 
@@ -201,7 +202,7 @@ def step_figure(
 
 
 def column_figure(metrics: dict[str, Any]) -> "Figure":
-    """MSE and MAE of each predicted column, scaled; up to 40 columns, the worst first."""
+    """A figure of MSE and MAE by predicted column, scaled; up to 40 columns, the worst first."""
     known = [(name, own) for name, own in metrics["columns"].items() if own["mse"] is not None]
     columns = sorted(known, key=lambda item: -item[1]["mse"])[:40]
     figure = _figure(8, 0.32 * len(columns) + 1.6)

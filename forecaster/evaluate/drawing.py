@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 
 
 class Drawing(Figure):
-    """Shown where it is the last value of a cell."""
+    """A figure that a notebook shows when it is the last value of a cell."""
 
     def _repr_png_(self) -> bytes:
         into = io.BytesIO()

@@ -1,4 +1,4 @@
-"""Windows to look at: the best, the median and the worst, by the error of the model itself."""
+"""Example windows: the best, the median and the worst, by the error of the model itself."""
 
 from dataclasses import dataclass
 
@@ -22,7 +22,7 @@ class Example:
 
 
 def examples(forecast: Forecast, windows: Windows, scored: Score) -> dict[str, Example]:
-    """One window for each name in PICKED, of those where anything was observed."""
+    """One window for each name in PICKED, among those with any observed value."""
     order = np.argsort(scored.by_window, kind="stable")
     order = order[: np.count_nonzero(~np.isnan(scored.by_window))]
     found = {}

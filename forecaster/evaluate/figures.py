@@ -1,7 +1,7 @@
-"""The one list of metrics: what each is, how it is printed, and where it is shown.
+"""The list of all metrics: the definition of each, how it is printed, and where it is shown.
 
 Terminal, tracker, reports, grids and the tables of the documents read METRICS. A metric that is
-added there, with its definition, is shown at all its places.
+added there, with its definition, is shown in all its places.
 """
 
 from collections.abc import Callable
@@ -15,19 +15,19 @@ from forecaster.evaluate.metrics import Score, average
 By = Literal["all", "step", "column", "item"]
 """One value for a whole forecast, or one for each step ahead, target, or series of a panel."""
 Where = Literal["terminal", "columns", "tracker", "report", "grid", "tables"]
-"""`terminal`: beside the floors, for which it is measured too; `columns`: there in the line of each
-target; `report` and `grid`: a page of forecaster report, a table of forecaster compare; `tables`:
-those of the documents, from benchmarks/results/."""
+"""`terminal`: beside the floors, for which it is measured, too; `columns`: in the line of each
+target there; `report` and `grid`: a page of forecaster report, a table of forecaster compare;
+`tables`: those of the documents, from benchmarks/results/."""
 EVERYWHERE: frozenset[Where] = frozenset(get_args(Where))
 WHOLE: frozenset[By] = frozenset(get_args(By))
 
 
 @dataclass(frozen=True)
 class Errors:
-    """The errors of one forecast, and what they are measured by.
+    """The errors of one forecast, and the scales that they are measured by.
 
-    `std` (1, K) or (S, K), of the targets in units by series; `naive` likewise, the mean absolute
-    error of the seasonal naive on the training rows, scaled.
+    `std` (1, K) or (S, K): the standard deviations of the targets in units, by series; `naive`, of
+    the same shape: the scaled mean absolute error of the seasonal naive on the training rows.
     """
 
     score: Score
@@ -43,7 +43,7 @@ class Errors:
         return average(getattr(self.score, kind), self.score.observed, axis)
 
     def by_item(self, kind: Literal["squared", "absolute"]) -> tuple[np.ndarray, np.ndarray | None]:
-        """Mean scaled errors (S, K), and of how many values each; one series has one row."""
+        """Mean scaled errors (S, K), and the number of values in each; one series has one row."""
         items = self.score.by_item
         if items is None:
             return self.mean(kind, "column")[None], None
@@ -51,7 +51,7 @@ class Errors:
         return own, items.observed
 
     def in_units(self, kind: Literal["squared", "absolute"], power: int) -> np.ndarray:
-        """The mean error of each target (K,), in the unit of the target to that power."""
+        """The mean error of each target (K,), in the target's unit raised to `power`."""
         own, counts = self.by_item(kind)
         return average(own * self.std**power, counts, axis=0)
 
@@ -59,7 +59,7 @@ class Errors:
 class Ends(NamedTuple):
     """Intervals of a batch for a `share` of the values, and the truth, scaled (B, T, K).
 
-    std, of the targets in units, broadcasts.
+    `std`, the standard deviations of the targets in units, broadcasts.
     """
 
     low: np.ndarray
@@ -71,10 +71,10 @@ class Ends(NamedTuple):
 
 @dataclass(frozen=True)
 class Metric:
-    """`form` prints a value, `missing` stands for one that is not defined.
+    """`form` prints a value, and `missing` replaces one that is not defined.
 
-    `short` is the head of a narrow column, if not the label; `document` are head and form in the
-    documents, if not label and form.
+    `short` is the head of a narrow column, by default the label; `document` are head and form in
+    the documents, by default label and form.
     """
 
     name: str
@@ -90,7 +90,7 @@ class Metric:
 
     @property
     def head(self) -> str:
-        """Of a narrow column."""
+        """The head of a narrow column."""
         return self.short or self.label
 
     def text(self, value: float | None) -> str:
@@ -100,7 +100,7 @@ class Metric:
 
 @dataclass(frozen=True, kw_only=True)
 class ErrorMetric(Metric):
-    """Of a point forecast: `of` gives a value, or an array of them, for each of `by`."""
+    """A metric of a point forecast: `of` returns a value, or an array of them, for each of `by`."""
 
     of: Callable[[Errors, By], Any]
     by: frozenset[By] = WHOLE
@@ -108,7 +108,7 @@ class ErrorMetric(Metric):
 
 @dataclass(frozen=True, kw_only=True)
 class IntervalMetric(Metric):
-    """Of an interval: the mean over all observed values of what `of` gives for each."""
+    """A metric of an interval: the mean over all observed values of the results of `of`."""
 
     of: Callable[[Ends], np.ndarray]
     by: frozenset[By] = frozenset({"all", "step", "column"})
@@ -116,14 +116,14 @@ class IntervalMetric(Metric):
 
 @dataclass(frozen=True, kw_only=True)
 class QuantileMetric(Metric):
-    """Of all quantiles: `of` takes the levels (Q,) and the mean pinball loss of each, scaled."""
+    """A metric of all quantiles: `of` takes the levels (Q,) and their scaled mean pinball loss."""
 
     of: Callable[[np.ndarray, np.ndarray], float]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cost(Metric):
-    """What a training or a forecast takes; measured where it is run."""
+    """The cost of a training or a forecast, measured where it runs."""
 
 
 def _mase(errors: Errors, by: By) -> np.ndarray:
@@ -137,16 +137,16 @@ def _mase(errors: Errors, by: By) -> np.ndarray:
 
 
 def _crps(levels: np.ndarray, pinball: np.ndarray) -> float:
-    """Twice the integral of the pinball loss, each level standing for those nearest to it."""
+    """Twice the integral of the pinball loss; each level represents those nearest to it."""
     edges = np.concatenate([[0], (levels[1:] + levels[:-1]) / 2, [1]])
     return float(2 * (pinball * np.diff(edges)).sum())
 
 
 def _interval_score(ends: Ends) -> np.ndarray:
-    """The width, and 2 / (1 - share) times how far the truth lies outside.
+    """The width, plus 2 / (1 - share) times the distance of the truth outside the interval.
 
-    The least mean has the interval with as much probability on either side (Winkler 1972; Gneiting
-    and Raftery 2007, eq. 43).
+    The interval with equal probability on either side has the smallest mean score (Winkler 1972;
+    Gneiting and Raftery 2007, eq. 43).
     """
     outside = np.maximum(np.maximum(ends.low - ends.truth, ends.truth - ends.high), 0)
     score: np.ndarray = ends.high - ends.low + 2 / (1 - ends.share) * outside
@@ -154,7 +154,7 @@ def _interval_score(ends: Ends) -> np.ndarray:
 
 
 def known_mean(values: np.ndarray, axis: int | None = None) -> np.ndarray:
-    """The mean of what is not nan; nan where nothing is."""
+    """The mean of the values that are not nan; nan if there are none."""
     return average(values, ~np.isnan(values), axis)
 
 
@@ -201,18 +201,18 @@ Kind = TypeVar("Kind", bound=Metric)
 
 
 def shown(kind: type[Kind], where: Where | None = None) -> list[Kind]:
-    """The metrics of a kind that are shown at a place, or all of them, in their order."""
+    """The metrics of a kind that are shown in a place, or all of them, in their order."""
     found = [metric for metric in METRICS if isinstance(metric, kind)]
     return [metric for metric in found if where is None or where in metric.shown_in]
 
 
 def whole(where: Where | None = None) -> list[ErrorMetric]:
-    """Those of them that give one value for a whole forecast."""
+    """The error metrics that give one value for a whole forecast."""
     return [metric for metric in shown(ErrorMetric, where) if "all" in metric.by]
 
 
 def measure(errors: Errors, by: By = "all", where: Where | None = None) -> dict[str, Any]:
-    """The metrics of a forecast by name, in plain JSON types: None for what is not defined."""
+    """The metrics of a forecast by name, in plain JSON types; None for undefined ones."""
     return {
         metric.name: plain(metric.of(errors, by))
         for metric in shown(ErrorMetric, where)
@@ -221,6 +221,6 @@ def measure(errors: Errors, by: By = "all", where: Where | None = None) -> dict[
 
 
 def plain(value: Any) -> Any:
-    """A number, or a list of numbers; None for what is not finite."""
+    """A number, or a list of numbers, with None for values that are not finite."""
     array = np.asarray(value, dtype=float)
     return np.where(np.isfinite(array), array, None).tolist()  # type: ignore[call-overload]

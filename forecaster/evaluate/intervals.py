@@ -1,4 +1,4 @@
-"""Calibrate the intervals of a model, and count what they come to on windows it never saw."""
+"""Calibrate the intervals of a model, and measure them on windows that it never saw."""
 
 from dataclasses import replace
 from typing import Any
@@ -25,15 +25,15 @@ from forecaster.intervals import (
 from forecaster.model import Quantiled, Task
 
 SHARES = (0.8, 0.95)
-"""The shares of the intervals that are judged, the first in words and pictures, too."""
+"""The shares of the intervals that are judged; sentences and figures use the first."""
 RATE = 0.05
-"""Largest step of the online form, in root mean squares of the calibrating errors."""
+"""The largest step of the online form, in root mean squares of the calibrating errors."""
 MOST_ERRORS = 2**25
-"""How many errors to hold at once while calibrating: 128 MB, some times over."""
+"""The number of errors held at once while calibrating: 128 MB, in several copies."""
 FEWEST = 40
-"""Windows that calibrate however wide they are: so many back 97.5 %."""
+"""The fewest windows that calibrate, however wide they are: enough to support the level 97.5 %."""
 PARTS = 24
-"""Of the cycle, at most, have widths of their own."""
+"""The largest number of parts of the cycle with separate widths."""
 
 
 def calibrate(model: Quantiled, windows: Windows, levels: tuple[float, ...]) -> Intervals:
@@ -48,11 +48,11 @@ def calibrate(model: Quantiled, windows: Windows, levels: tuple[float, ...]) -> 
 
 
 class Calibration:
-    """Intervals from the model's errors on `windows`, where they are observed.
+    """Intervals from the model's errors on the observed values of `windows`.
 
-    Evenly spaced windows stand for all, as many as MOST_ERRORS hold, but FEWEST at least: they are
-    `chosen`. The offsets about quantiles that the model has itself are `conformal_offsets`, those
-    about a point forecast `fitted`.
+    Evenly spaced windows are `chosen` to represent all: as many as MOST_ERRORS allows, but at least
+    FEWEST. The offsets about the model's own quantiles are `conformal_offsets`, those about a point
+    forecast `fitted`.
     """
 
     def __init__(self, model: Quantiled, windows: Windows, levels: tuple[float, ...]) -> None:
@@ -69,7 +69,7 @@ class Calibration:
         self.items: set[int] = set()
 
     def add(self, places: np.ndarray, batch: Batch, ahead: Tensor) -> None:
-        """The quantiles (B, T, K, 1 or Q) ahead of a batch, of which `places` (B,) of `chosen`."""
+        """Add the quantiles `ahead` (B, T, K, 1 or Q) of a batch, at `places` (B,) in `chosen`."""
         error = batch.target[..., None] - ahead
         if batch.target_observed is not None:
             error = error.masked_fill(~batch.target_observed[..., None], torch.nan)
@@ -81,7 +81,7 @@ class Calibration:
         self.items.update([0] if batch.item is None else batch.item.unique().tolist())
 
     def score(self, windows: Windows) -> Score:
-        """The score on `windows`, which end with ours: each is forecast once for both."""
+        """The score on `windows`, the last of which are ours: each is forecast once for both."""
         skipped, done = len(windows) - len(self.chosen), 0
 
         def forecast(batch: Batch) -> Tensor:
@@ -118,15 +118,15 @@ def fitted(
 ) -> Intervals:
     """Symmetric intervals about a point forecast, by the sizes of its errors (n, T, K).
 
-    recent (n, K) is the `deviation` of the windows, parts (n, T) are those of the cycle; `told`
-    says how they are found. Errors that are nan do not count.
+    recent (n, K) is the `deviation` of the windows, parts (n, T) are their parts of the cycle;
+    `told` defines both. Errors that are nan do not count.
 
-    The width of a window is the product of four: the factor of its recent deviation; that of the
-    part of the cycle, the mean size of errors there, of which 4 cycles without news are a part; the
-    root mean square by step and column of errors over these two; and by column and level an order
-    statistic of the sizes of errors over these three, of all steps together. `blocks` horizons lie
-    behind the windows, so few that the last is widened from the normal to Student's t distribution
-    with twice as many degrees of freedom.
+    The width of a window is the product of four factors: that of its recent deviation; that of the
+    part of the cycle, the mean size of errors there, shrunk as by 4 further cycles of average
+    errors; the root mean square, by step and column, of errors divided by these two; and, by column
+    and level, an order statistic of the sizes of errors divided by these three, over all steps
+    together. The windows span only `blocks` horizons, so the last factor is widened from the normal
+    to Student's t distribution with twice as many degrees of freedom.
     """
     n, horizon, _ = errors.shape
     observed = (~np.isnan(errors)).sum(axis=0)
@@ -157,7 +157,7 @@ def fitted(
 
 
 def _mean(values: np.ndarray) -> np.ndarray:
-    """Over the first axis, of what is not nan; 0 where nothing is."""
+    """The mean over the first axis, ignoring nan; 0 if there is no value."""
     counts = (~np.isnan(values)).sum(axis=0)
     mean: np.ndarray = np.nansum(values, axis=0, dtype=float) / np.maximum(counts, 1)
     return mean
@@ -169,23 +169,23 @@ def _rms(values: np.ndarray) -> np.ndarray:
 
 
 def _over(values: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    """Their ratio, 0 where the scale is."""
+    """The ratio of values and scale; 0 where the scale is 0."""
     ratio: np.ndarray = values / np.where(scale > 0, scale, np.inf).astype(values.dtype)
     return ratio
 
 
 def seen_by(batch: Batch, task: Task) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """What the widths of intervals depend on, as `Conditions.widths` takes it."""
+    """The arguments of `Conditions.widths` for a batch."""
     targets = list(task.targets)
     seen = None if batch.observed is None else batch.observed[..., targets].cpu().numpy()
     return batch.past[..., targets].cpu().numpy(), batch.future_known.cpu().numpy(), seen
 
 
 class Coverage:
-    """Counts, window by window in time order, what a model's quantiles come to.
+    """Measures a model's quantiles, window by window in time order.
 
-    `scaler` is that of the targets; `forecast` is what the evaluation calls in place of the model.
-    Raises UsageError for the online form on a panel, whose windows are not in time order.
+    `scaler` is that of the targets; the evaluation calls `forecast` instead of the model. Raises
+    UsageError for the online form on a panel, whose windows are not in time order.
     """
 
     def __init__(
@@ -203,7 +203,7 @@ class Coverage:
         self.moving = Tally(intervals)
 
     def forecast(self, batch: Batch) -> Tensor:
-        """The point path, after counting the quantiles about it; a metrics.Forecast."""
+        """The point path, after measuring the quantiles about it; a metrics.Forecast."""
         ahead = self.model.quantiles(*batch.inputs)
         paths, truth = ahead.float().cpu().numpy(), batch.target.float().cpu().numpy()
         seen = batch.target_observed
@@ -222,7 +222,7 @@ class Coverage:
         return ahead[..., self.model.middle]
 
     def to_dict(self, names: tuple[str, ...]) -> dict[str, Any]:
-        """Plain JSON types; `names` are the columns'."""
+        """The figures in plain JSON types; `names` are those of the columns."""
         return {
             "levels": list(self.intervals.levels),
             "calibration_windows": self.intervals.windows,
@@ -232,16 +232,16 @@ class Coverage:
 
 
 class Online:
-    """Offsets that follow the errors seen so far, one window a row after another, all scaled.
+    """Offsets that follow the errors seen so far, with one window per row, all scaled.
 
-    After each row the offset of level a rises by rate * a where the truth lay above the quantile
-    and falls by rate * (1 - a) where it did not, so that in the long run a share a lies below
-    whatever the series does: the quantile tracking of Angelopoulos, Candès and Tibshirani (NeurIPS
-    2023, sec. 2.2), which is adaptive conformal inference (Gibbs and Candès, NeurIPS 2021) on
-    offsets in place of levels, and so never infinite. A forecast from row o knows the rows before o
-    alone: of an earlier window, the steps that lie there. What is learned of step h is thus h rows
-    late, and steps that are large for such a delay swing ever wider; the rate is RATE, but
-    1 / h at most, times `Intervals.scale`. A missing value teaches nothing.
+    After each row, the offset of level a rises by rate * a if the truth lay above the quantile, and
+    falls by rate * (1 - a) otherwise, so that in the long run a share a lies below, whatever the
+    series does. This is the quantile tracking of Angelopoulos, Candès and Tibshirani (NeurIPS 2023,
+    sec. 2.2): adaptive conformal inference (Gibbs and Candès, NeurIPS 2021) on offsets instead of
+    levels, and therefore never infinite. A forecast from row o knows only the rows before o: of an
+    earlier window, the steps that lie there. Errors of step h are thus known h rows late, and steps
+    too large for that delay oscillate ever wider; the rate is RATE, but at most 1 / h, times
+    `Intervals.scale`. A missing value changes nothing.
     """
 
     def __init__(self, intervals: Intervals) -> None:
@@ -261,8 +261,8 @@ class Online:
     ) -> np.ndarray:
         """The quantiles (T, K, levels) of the next window, rising and about the forecast.
 
-        paths (T, K, 1 or Q); truth (T, K, 1), with a value where `observed` (T, K), is kept until
-        its rows are past; widths (T, K) as `Intervals.widths`.
+        paths (T, K, 1 or Q); truth (T, K, 1), with a value where `observed` (T, K), is used only
+        when its rows are past; widths (T, K) are as from `Intervals.widths`.
         """
         horizon = len(self.above)
         steps = np.arange(min(self.window, horizon))
@@ -302,14 +302,14 @@ class Tally:
         observed: np.ndarray | None,
         std: np.ndarray,
     ) -> None:
-        """quantiles (B, T, K, levels) about point (B, T, K), and truth (B, T, K), scaled.
+        """Add scaled quantiles (B, T, K, levels) about point (B, T, K), and truth (B, T, K).
 
-        observed (B, T, K), None where nothing is missing; std, of the columns in units, (K,) or
-        (B, 1, K).
+        observed (B, T, K), None if nothing is missing; std, the standard deviations of the columns
+        in units, (K,) or (B, 1, K).
         """
 
         def total(values: np.ndarray) -> np.ndarray:
-            """Over the windows, of what is observed, (T, K)."""
+            """The sum over the windows of observed values, (T, K)."""
             known = values if observed is None else np.where(observed, values, 0)
             summed: np.ndarray = known.sum(axis=0, dtype=float)
             return summed
@@ -330,7 +330,7 @@ class Tally:
         """The metrics of the intervals and of all quantiles; the pinball losses are scaled."""
 
         def means(sums: dict[str, np.ndarray], by: By) -> dict[str, Any]:
-            """Of what is observed; None where nothing is."""
+            """Means over observed values; None if there are none."""
             axis = {"all": None, "step": 1, "column": 0}[by]
             counts = self.observed.sum(axis)
             with np.errstate(invalid="ignore"):
@@ -361,7 +361,7 @@ class Tally:
 
 
 def verdict(found: dict[str, Any] | None, which: str) -> str:
-    """In words: do the intervals of the first share cover what they should?"""
+    """A sentence on whether the intervals of the first share cover what they should."""
     name = f"{percent(SHARES[0])} %{which} intervals"
     if found is None:
         return f"Too few calibrating windows for {name}."
@@ -383,7 +383,7 @@ def verdict(found: dict[str, Any] | None, which: str) -> str:
 
 
 def sides(share: float) -> tuple[float, float]:
-    """The levels that bound an interval with as much probability outside on either side."""
+    """The levels that bound an interval with equal probability outside on either side."""
     return round((1 - share) / 2, 9), round((1 + share) / 2, 9)
 
 
@@ -392,5 +392,5 @@ def percent(share: float) -> str:
 
 
 def in_units(values: np.ndarray, scaler: Scaler, item: Tensor | None) -> np.ndarray:
-    """Scaled values (B, T, K, Q) of the items `item` (B,) of a panel in units."""
+    """Convert scaled values (B, T, K, Q) to units; `item` (B,) are the items of a panel."""
     return np.moveaxis(scaler.at(item, 4).inverse(np.moveaxis(values, -1, -2)), -1, -2)

@@ -1,9 +1,9 @@
-"""What a forecast looks at, as time lags: one definition for every attention and every skeleton.
+"""The time lags that a forecast depends on, with one definition for all attentions and skeletons.
 
 The profile is the absolute gradient of the forecast with respect to the inputs (input-gradient
 saliency, Simonyan, Vedaldi and Zisserman, arXiv:1312.6034, sec. 3), ordered by how many steps
-before the forecast step an input lies. It says what a small change of an input would change, not
-how much the input helps.
+before the forecast step an input lies. It shows the effect of a small change of an input, not how
+much the input helps.
 """
 
 from collections.abc import Callable
@@ -19,12 +19,12 @@ from forecaster.datasets import Windows
 
 @dataclass(frozen=True)
 class LagProfile:
-    """Where a model looks.
+    """The dependence of a model's forecast on its inputs, by lag.
 
     `matrix` (T, P + T - 1): the mean of |d forecast_h / d past_(t - lag)| over windows and
     columns, row h - 1 for horizon step h, column lag - 1 for an input `lag` steps before that
-    step; divided by the sum of all, so that it sums to 1. All zero for a model that does not look
-    at its past. `windows` is how many were asked.
+    step; divided by its sum, so that it sums to 1. All zero for a model that does not depend on its
+    past. `windows` is the number of windows used.
     """
 
     matrix: NDArray[np.float64]
@@ -32,10 +32,10 @@ class LagProfile:
 
     @property
     def by_lag(self) -> NDArray[np.float64]:
-        """(P + T - 1,): the share of each lag, the first being that of lag 1.
+        """(P + T - 1,): the share of each lag, starting with lag 1.
 
-        The mean over the horizon steps that can look so far, again divided by the sum: a short lag
-        is beyond the reach of the later steps, and a sum would take that for a lack of interest.
+        It is the mean over the horizon steps that can reach the lag, again divided by the sum:
+        later steps cannot reach a short lag, and a plain sum would count that as independence.
         """
         horizon, lags = self.matrix.shape
         lag = np.arange(1, lags + 1)
@@ -45,7 +45,7 @@ class LagProfile:
 
     @property
     def peak(self) -> int:
-        """The lag with the largest share; 0 for a model that does not look at its past."""
+        """The lag with the largest share; 0 for a model that does not depend on its past."""
         return int(self.by_lag.argmax()) + 1 if self.matrix.any() else 0
 
 
@@ -57,9 +57,9 @@ def lag_profile(
 ) -> LagProfile:
     """The lag profile of a model, over at most `count` windows spread evenly.
 
-    Each window is asked for one predicted column, the columns taking turns, and answers with its
-    gradient to all input columns. That is one backward pass per horizon step; `report` is told
-    that a step is done. The model is left in eval mode.
+    Each window contributes the gradient of one predicted column, in turns, with respect to all
+    input columns. That takes one backward pass per horizon step; `report` is called after each
+    step. The model is left in eval mode.
     """
     model = model.eval()
     chosen = torch.linspace(0, len(windows) - 1, min(count, len(windows))).round().long()

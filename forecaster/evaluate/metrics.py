@@ -1,4 +1,4 @@
-"""Errors of forecasts over windows: sums in float64, divided once by the count."""
+"""Errors of forecasts over windows: summed in float64, and divided once by the count."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,15 +18,15 @@ from forecaster.errors import DataError, DivergedError
 Forecast = Callable[[Batch], Tensor]
 """Takes a batch, returns scaled values (B, T, targets)."""
 CHUNK = 2**22
-"""Values of whole items that are looked at together."""
+"""The number of values of whole items that are processed together."""
 BORDERLINE = 0.05
-"""An interval with an end nearer to zero than this share of its width is borderline."""
+"""An interval is borderline if an end is nearer to zero than this share of its width."""
 MOST_DECIMALS = 8
-"""Ends of intervals that need more are printed with an exponent."""
+"""The most decimals of intervals' ends; those that need more are printed with an exponent."""
 
 
 class ByItem(NamedTuple):
-    """Mean errors of each item of a panel, (S, K), of `observed` values each; nan of none."""
+    """Mean errors of each item of a panel, (S, K), over `observed` values each; nan over none."""
 
     squared: np.ndarray
     absolute: np.ndarray
@@ -38,10 +38,10 @@ class Score:
     """Errors of one forecast over every window of a split, on scaled values.
 
     `squared` and `absolute` (T, K) are means over windows by step and column; `by_window` (n,) is
-    the squared error of each window, in order. Missing values count nowhere: what has no value is
-    nan, and `observed` (T, K) are the values behind each mean, None where none is missing. `steps`
-    (n,) are the steps of the grid at which the targets of the windows begin, None where they are
-    one apart; `by_item` is None for one series.
+    the squared error of each window, in order. Missing values do not count: a mean over none is
+    nan, and `observed` (T, K) is the number of values in each mean, None if none is missing.
+    `steps` (n,) are the steps of the grid at which the targets of the windows begin, None if they
+    are one apart; `by_item` is None for one series.
     """
 
     windows: int
@@ -73,9 +73,9 @@ class Score:
 
 
 def average(means: np.ndarray, counts: np.ndarray | None, axis: int | None = None) -> np.ndarray:
-    """The mean over all values, of which `means` are means of `counts` each (None: of as many).
+    """The mean over all values, given `means` of `counts` values each (None: equal counts).
 
-    nan where there are none.
+    nan if there are none.
     """
     if counts is None:
         return np.asarray(means.mean(axis=axis))
@@ -126,14 +126,14 @@ class _Sums:
         )
         self.items = 0 if windows.items is None else len(windows.items)
         self.each_item = torch.zeros(3, self.items, shape[1], dtype=torch.float64, device=device)
-        # Filled in place: what is allocated between large tensors and kept would fragment the heap.
+        # Filled in place: small allocations kept between large tensors would fragment the heap.
         self.each = torch.empty(count, dtype=torch.float64, device=device)
         self.empty = torch.zeros(count, dtype=torch.bool, device=device)
 
     def add(self, forecast: Tensor, data: Batch, own: slice) -> None:
         error = (forecast - data.target).double()
         if (seen := data.target_observed) is not None:
-            error = error * seen  # not finite stays so
+            error = error * seen  # errors that are not finite stay so
         square, off = error.square(), error.abs()
         if seen is None:
             self.each[own] = square.mean(dim=(1, 2))
@@ -178,9 +178,9 @@ class _Sums:
 def naive_mae(train: Windows, season: int) -> np.ndarray:
     """Mean |y_t - y_{t-season}| of the targets over the training rows, scaled: the unit of MASE.
 
-    Hyndman and Koehler 2006. (K,), or (S, K) for the items of a panel; rows at and after step
-    `train.last` are left out, as are pairs of which a value is missing. nan where there is no pair
-    or no change, since MASE is undefined there.
+    Hyndman and Koehler 2006. (K,), or (S, K) for the items of a panel; rows from step `train.last`
+    on are left out, as are pairs with a missing value. nan if there is no pair or no change, since
+    MASE is then undefined.
     """
     items = train.items or Items.single(len(train.values))
     counted = items.rows_before(train.last)
@@ -203,7 +203,7 @@ def naive_mae(train: Windows, season: int) -> np.ndarray:
 
 
 class Verdict(StrEnum):
-    """What an interval of paired differences of errors says of the first of the two."""
+    """The verdict of an interval of paired differences of errors on the first of the two."""
 
     BETTER = "better"
     SAME = "no measurable difference"
@@ -215,24 +215,24 @@ class Verdict(StrEnum):
 
     @classmethod
     def words(cls, low: float | None, high: float | None) -> str:
-        """The verdict, and whether it is borderline; "too few windows" without finite ends."""
+        """The verdict, marked if borderline; "too few windows" without finite ends."""
         if low is None or high is None or not np.isfinite([low, high]).all():
             return "too few windows"
         return cls.of(low, high) + (", borderline" if is_borderline(low, high) else "")
 
 
 def is_borderline(low: float | None, high: float | None) -> bool:
-    """Whether an end of the interval lies so near to zero that the verdict hangs on little."""
+    """Whether an end of the interval is so near to zero that the verdict could easily change."""
     if low is None or high is None:
         return False
     return min(abs(low), abs(high)) < BORDERLINE * (high - low) < np.inf
 
 
 def interval_text(low: float | None, high: float | None) -> str:
-    """An interval of paired differences; without finite ends there were too few windows.
+    """An interval of paired differences as text; "too few windows" without finite ends.
 
-    Four decimals, or as many as give the end nearer to zero two digits: no end but 0 is printed
-    as 0.
+    It has four decimals, or enough to give the end nearer to zero two digits: only 0 is printed as
+    0.
     """
     if low is None or high is None or not np.isfinite([low, high]).all():
         return "too few windows"
@@ -252,15 +252,15 @@ def paired_interval(
 ) -> tuple[float, float]:
     """The 95 % interval of the mean of paired differences of windows by block bootstrap.
 
-    `steps` (n,) say where on the time grid the windows begin; None: one after another. Windows that
-    begin at the same step, of a panel's many series, are taken together as one point in time; those
+    `steps` (n,) are the steps of the grid at which the windows begin; None: one apart. Windows that
+    begin at the same step, in a panel's many series, count together as one point in time; those
     whose difference is nan are left out.
 
     Windows overlap, so neighbours are not independent: circular blocks of `block` windows are
-    drawn (Politis and Romano 1992). From few blocks the plain bootstrap interval is too narrow: it
+    drawn (Politis and Romano 1992). With few blocks, the plain bootstrap interval is too narrow: it
     covered the truth in 80 % of simulated splits of 7.6 blocks, and in 60 % at three. It is
     therefore widened from the normal to Student's t distribution with one degree of freedom less
-    than blocks, which gave 87 % and 94 %. With less than two: (-inf, inf).
+    than blocks, which gave 87 % and 94 %. With fewer than two blocks: (-inf, inf).
     """
     difference, block = _time_line(difference, block, steps)
     n = len(difference)
@@ -280,7 +280,7 @@ def paired_interval(
 
 
 def blocks(difference: np.ndarray, block: int, steps: np.ndarray | None = None) -> float:
-    """How many blocks the windows of `paired_interval` make up: so many are independent at most."""
+    """How many blocks the windows of `paired_interval` hold: at most that many are independent."""
     difference, block = _time_line(difference, block, steps)
     return len(difference) / block
 
@@ -288,10 +288,10 @@ def blocks(difference: np.ndarray, block: int, steps: np.ndarray | None = None) 
 def _time_line(
     difference: np.ndarray, block: int, steps: np.ndarray | None
 ) -> tuple[np.ndarray, int]:
-    """One difference for each step that occurs, with their mean; how many of them span `block`.
+    """One difference for each step that occurs, with the same mean; and how many span `block`.
 
-    A step counts by its windows: its difference to the mean is their sum, over the windows that
-    a step has on average.
+    A step is weighted by its windows: its difference from the mean is the sum over its windows,
+    divided by the average number of windows of a step.
     """
     kept = ~np.isnan(difference)
     if steps is None and kept.all():

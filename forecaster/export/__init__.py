@@ -1,5 +1,5 @@
-"""A model in a form that other runtimes read: ONNX, or torch.export's.
+"""Export a model in a format that other runtimes read: ONNX, or torch.export's.
 
-`description` is what stands beside the model, `runtime` forecasts with ONNX Runtime: neither loads
-torch. `graph` writes what torch traces, and checks it against the bundle first.
+`description` is the document beside the model, and `runtime` forecasts with ONNX Runtime; neither
+loads torch. `graph` traces the model with torch, and checks it against the bundle before writing.
 """

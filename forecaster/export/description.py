@@ -1,4 +1,4 @@
-"""What stands beside an exported model, so that it can be run without torch."""
+"""The description beside an exported model, so that it can run without torch."""
 
 import hashlib
 import json
@@ -21,11 +21,11 @@ VERSION = 1
 class Description:
     """An exported model in words and numbers: `DESCRIPTION` in its folder.
 
-    `model` is the name of the model and `bundle` the digest of what it was made from; `past`,
-    `horizon` and `needs` are steps; `levels` those of the intervals, () without any; `kind` is what
-    the forecast is; `made_of` are its parts. `about` and `metrics` are the bundle's, as far as a
-    forecast is remarked upon. `parity` is how far it was at most from the forecast of the bundle,
-    in standard deviations of the series, and `sha256` that of the model's file.
+    `model` is the name of the model and `bundle` the digest of its bundle; `past`, `horizon` and
+    `needs` are steps; `levels` those of the intervals, () without any; `kind` is mean or median;
+    `made_of` are its parts. `about` and `metrics` are the bundle's, as far as remarks about
+    forecasts need them. `parity` is the largest distance from the bundle's forecasts, in standard
+    deviations of the series, and `sha256` is that of the model's file.
     """
 
     model: str
@@ -50,12 +50,12 @@ class Description:
 
     @property
     def intervals(self) -> Intervals | None:
-        """The levels that can be had; the numbers themselves are in the model."""
+        """The intervals, for their levels only; the numbers are in the model."""
         return Intervals.uncalibrated(self.levels, 1, 1) if self.levels else None
 
     @property
     def inputs(self) -> dict[str, str]:
-        """The inputs of the model in their order, each with what it holds."""
+        """The inputs of the model in their order, each with its contents."""
         schema, covariates = self.schema, self.schema.known
         known = [*calendar_names(schema.freq), *(["holiday"] if schema.holidays else [])]
         known += [f"{name}, scaled" for name in covariates.columns]
@@ -79,7 +79,7 @@ class Description:
 
     @property
     def outputs(self) -> dict[str, str]:
-        """The outputs of the model, each with what it holds."""
+        """The outputs of the model, each with its contents."""
         shape = f"(batch, {self.horizon}, {len(self.schema.targets)}"
         found = {"forecast": f"float64 {shape}): {', '.join(self.schema.targets)}, in units"}
         if self.levels:
@@ -88,7 +88,7 @@ class Description:
 
     @property
     def included(self) -> dict[str, bool]:
-        """Which steps of a forecast the model itself takes."""
+        """Which steps of a forecast the model itself performs."""
         return {
             "parts and their weights": True,
             "missing values": True,
@@ -99,7 +99,7 @@ class Description:
         }
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """The description as plain JSON types."""
         return {
             "version": VERSION,
             "file": self.file,
@@ -111,7 +111,7 @@ class Description:
         }
 
     def save(self, folder: Path, model: bytes) -> "Description":
-        """Write the model and this beside it. Raises StorageError."""
+        """Write the model, and this description beside it. Raises StorageError."""
         own = replace(self, sha256=hashlib.sha256(model).hexdigest())
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -123,9 +123,9 @@ class Description:
 
 
 def read(folder: Path, wanted: Format) -> tuple[Description, bytes]:
-    """The description in a folder, and the model beside it.
+    """The description in a folder, and the bytes of the model beside it.
 
-    Raises UnavailableError where there is none of that format, BundleError where it is damaged.
+    Raises UnavailableError if there is none of that format, BundleError if it is damaged.
     """
     try:
         state = json.loads((folder / DESCRIPTION).read_bytes())

@@ -1,7 +1,7 @@
-"""What is exported: all that turns a history into a forecast and its quantiles, as one graph.
+"""The exported graph: everything that turns a history into a forecast and its quantiles.
 
-A graph is kept only where its forecasts are those of the bundle, within PARITY standard deviations
-of each series, on seeded histories and on real ones where the data of the model are at hand.
+A graph is kept only if its forecasts equal the bundle's, within PARITY standard deviations of each
+series, on seeded histories and, if the data of the model are available, on real ones.
 """
 
 import io
@@ -30,13 +30,13 @@ from forecaster.shares import made_of
 
 PARITY = 1e-5
 WINDOWS = 6
-"""Histories of noise that a graph is checked on, of which half have gaps; and real ones."""
+"""How many histories a graph is checked on: of noise, half of them with gaps; and real ones."""
 
 
 class Served(nn.Module):
-    """Histories in units to forecasts in units: scaling, the parts by their weights, quantiles.
+    """Maps histories to forecasts, both in units: scaling, the weighted parts, quantiles.
 
-    A panel's series are scaled by the `mean` and `std` that are given with them.
+    A panel's series are scaled by the given `mean` and `std`.
     """
 
     mean: Tensor
@@ -60,7 +60,7 @@ class Served(nn.Module):
         mean: Float[Tensor, "b 1 c"] | None = None,
         std: Float[Tensor, "b 1 c"] | None = None,
     ) -> tuple[Tensor, ...]:
-        """The forecast (B, T, K), and with intervals its quantiles (B, T, K, levels)."""
+        """The forecast (B, T, K) and, if there are intervals, its quantiles (B, T, K, levels)."""
         if mean is None or std is None:
             mean, std = self.mean, self.std
         observed = ~history.isnan()
@@ -117,7 +117,7 @@ class Quantiles(nn.Module):
         return torch.where(side == 0, point, level)
 
     def _shares(self, at: Tensor) -> Tensor:
-        """The weight of each own level in those at `at`, linearly between them, (Q, levels)."""
+        """The weights (Q, levels) of our own levels in the linear interpolation to `at`."""
         own = self.own
         if len(own) == 1:
             return torch.ones_like(at)[None]
@@ -153,10 +153,10 @@ class Quantiles(nn.Module):
 def export(
     forecaster: Predictor, form: Format, folder: Path, real: Mapping[str, Any] | None = None
 ) -> Description:
-    """Write a model in a form, and its description, to a folder.
+    """Write a model in a format, and its description, to a folder.
 
-    `real` are histories that are checked, too: those of `real_ones`. Raises UnavailableError where
-    the model cannot be exported, or its export forecasts something else; nothing is written then.
+    `real` are further histories to check, from `real_ones`. Raises UnavailableError if the model
+    cannot be exported, or if the export's forecasts differ; then nothing is written.
     """
     bundle = forecaster.bundle
     description = Description(
@@ -179,25 +179,25 @@ def export(
             model, run = WRITERS[form](Served(forecaster).eval(), description)
     except ForecasterError:
         raise
-    except Exception as error:  # of many classes, one for each thing that a trace cannot do
+    except Exception as error:  # tracing raises many classes of errors
         raise UnavailableError(_reason(forecaster, form, error)) from error
     apart = parity(forecaster, Exported(description, run), real)
     if not apart <= PARITY:
         raise UnavailableError(
-            f"the exported model forecasts something else: up to {apart:.2g} standard deviations "
-            f"from the bundle, where {PARITY:g} is allowed; nothing was kept"
+            f"the forecasts of the exported model differ from the bundle's by up to {apart:.2g} "
+            f"standard deviations, where {PARITY:g} is allowed; nothing was kept"
         )
     return replace(description, parity=apart).save(folder, model)
 
 
 def needed(form: Format) -> None:
-    """Raise UnavailableError where a package is missing that writes the form."""
+    """Raise UnavailableError if a package that writes the format is missing."""
     for module in ("onnx", "onnxscript") if form == "onnx" else ():
         check(module, "export to ONNX")
 
 
 def trace(served: Served, description: Description) -> torch.export.ExportedProgram:
-    """The graph for any number of histories, and of levels."""
+    """The graph for any number of histories and of levels."""
     steps, columns = description.past + description.horizon, len(description.schema.columns)
     task = served.model.task
     batch, levels = torch.export.Dim("batch"), torch.export.Dim("levels")
@@ -207,7 +207,7 @@ def trace(served: Served, description: Description) -> torch.export.ExportedProg
         "history": torch.randn(3, description.past, columns, generator=generator).double(),
         "known": torch.zeros(3, steps, task.calendar + task.covariates),
         "levels": torch.tensor(own, dtype=torch.float64),
-        # one tensor given twice would be one input of the graph
+        # the same tensor given twice would become one input of the graph
         "mean": torch.zeros(3, 1, columns, dtype=torch.float64),
         "std": torch.ones(3, 1, columns, dtype=torch.float64),
     }
@@ -218,7 +218,7 @@ def trace(served: Served, description: Description) -> torch.export.ExportedProg
 
 
 def to_onnx(served: Served, description: Description) -> tuple[bytes, Run]:
-    """The bytes of an ONNX file, and what runs them."""
+    """The bytes of an ONNX file, and a function that runs them."""
     program = torch.onnx.export(
         trace(served, description),
         input_names=list(description.inputs),
@@ -229,7 +229,7 @@ def to_onnx(served: Served, description: Description) -> tuple[bytes, Run]:
     assert program is not None
     proto = program.model_proto
     for node in (*proto.graph.node, *(node for each in proto.functions for node in each.node)):
-        del node.metadata_props[:]  # where in which file of this machine it was traced
+        del node.metadata_props[:]  # paths of this machine where it was traced
     del proto.graph.value_info[:]
     for value in (*proto.graph.input, *proto.graph.output):
         for place, dim in enumerate(value.type.tensor_type.shape.dim):
@@ -240,7 +240,7 @@ def to_onnx(served: Served, description: Description) -> tuple[bytes, Run]:
 
 
 def to_torch(served: Served, description: Description) -> tuple[bytes, Run]:
-    """The bytes of a .pt2 file, and what runs them as they are read again."""
+    """The bytes of a .pt2 file, and a function that runs them after loading them again."""
     file = io.BytesIO()
     torch.export.save(trace(served, description), file)
     file.seek(0)
@@ -263,8 +263,8 @@ WRITERS: dict[Format, Callable[[Served, Description], tuple[bytes, Run]]] = {
 def parity(
     forecaster: Predictor, exported: Exported, real: Mapping[str, Any] | None = None
 ) -> float:
-    """How far the forecasts and quantiles of an export are from those of its bundle at most, in
-    standard deviations of each series; nan where one is not a number."""
+    """The largest distance between forecasts and quantiles of an export and of its bundle, in
+    standard deviations of each series; nan if one is not a number."""
     apart = 0.0
     for histories in (seeded(forecaster), *([] if real is None else [real])):
         targets = forecaster.schema.target_positions
@@ -283,7 +283,7 @@ def parity(
 
 
 def between(levels: Sequence[float]) -> tuple[float, ...]:
-    """The levels, and one between the first two."""
+    """The levels, plus one between the first two."""
     return tuple(sorted({*levels, sum(levels[:2]) / max(1, len(levels[:2]))})) if levels else ()
 
 
@@ -294,8 +294,8 @@ def cut(values: Any, batch: slice) -> Any:
 
 
 def seeded(forecaster: Predictor) -> dict[str, Any]:
-    """Histories that wander about the training mean, one of them with gaps, one that training did
-    not know; the arguments of `forecast_quantiles`."""
+    """Random histories about the training mean, one with gaps and one of an unknown series, as
+    arguments of `forecast_quantiles`."""
     schema, past, random = forecaster.schema, forecaster.bundle.past, np.random.default_rng(0)
     scaler, count = schema.scaler, WINDOWS
     mean, std = (np.atleast_2d(each)[:1] for each in (scaler.mean, scaler.std))
@@ -330,9 +330,9 @@ def _known(forecaster: Predictor, count: int, random: np.random.Generator) -> di
 
 
 def real_ones(forecaster: Predictor, data: Any) -> dict[str, Any]:
-    """Histories of the model's data, evenly spaced, of some series; as `seeded`.
+    """Evenly spaced histories of some series of the model's data, in the form of `seeded`.
 
-    Raises DataError where the data are no longer what they were or hold no whole window.
+    Raises DataError if the data have changed or hold no complete window.
     """
     schema, past = forecaster.schema, forecaster.bundle.past
     steps, what = past + forecaster.bundle.horizon, "the data of the model"
@@ -365,7 +365,7 @@ def real_ones(forecaster: Predictor, data: Any) -> dict[str, Any]:
 
 
 def _reason(forecaster: Predictor, form: Format, error: Exception) -> str:
-    """Why a model cannot be exported: what its attentions say, or the first line of the error."""
+    """Why a model cannot be exported: the reasons of its attentions, or the error's first line."""
     kinds = {type(module) for module in forecaster.model.modules() if isinstance(module, Attention)}
     said = [f"{kind.__name__}: {kind.about.no_export}" for kind in kinds if kind.about.no_export]
     first = next(iter(str(error).strip().splitlines()), type(error).__name__)
@@ -377,7 +377,7 @@ def _reason(forecaster: Predictor, form: Format, error: Exception) -> str:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Without what torch's exporters log and warn about, which says nothing to a user."""
+    """Silence the logs and warnings of torch's exporters, which do not help users."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:

@@ -1,4 +1,4 @@
-"""Forecasts of an exported model: from a history to a table, without torch."""
+"""Forecast with an exported model, from a history to a table, without torch."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
     from forecaster.bundle import Bundle
 
 Run = Callable[[Mapping[str, np.ndarray], Sequence[str]], Sequence[np.ndarray]]
-"""The outputs of a model by their names, for inputs by theirs."""
+"""Returns the outputs of a model with the given names, for inputs by name."""
 
 
 class Exported(Predictor):
-    """A `Predictor` whose numbers an exported model gives.
+    """A `Predictor` whose numbers come from an exported model.
 
-    It has no network of its own, and drops no part of it where a history is short.
+    It holds no network, and cannot drop parts of the model when a history is short.
     """
 
     def __init__(self, description: Description, run: Run) -> None:
         self.description, self.run = description, run
-        self.bundle = cast("Bundle", description)  # which has what a forecast asks of a bundle
+        self.bundle = cast("Bundle", description)  # it has what a forecast needs of a bundle
         schema, ranges = description.schema, description.about.get("ranges")
         sizes = len(schema.columns), len(schema.targets)
         self.ranges = None if ranges is None else Ranges.from_dict(ranges, *sizes)
@@ -37,7 +37,7 @@ class Exported(Predictor):
         return self.description.needs
 
     @property
-    def least(self) -> int:  # of a bundle it is found when first asked for
+    def least(self) -> int:  # in Predictor a cached property
         return self.description.needs
 
     @property
@@ -71,15 +71,14 @@ class Exported(Predictor):
 def load(folder: str | Path, threads: int | None = None) -> Exported:
     """The ONNX model of a folder, ready to forecast on the processor.
 
-    Raises UnavailableError where there is none, or no ONNX Runtime; BundleError where it is
-    damaged.
+    Raises UnavailableError if there is none, or no ONNX Runtime; BundleError if it is damaged.
     """
     description, model = read(Path(folder), "onnx")
     return Exported(description, session(model, threads))
 
 
 def session(model: bytes, threads: int | None = None) -> Run:
-    """What runs an ONNX model, on so many threads. Raises UnavailableError without the runtime."""
+    """A function that runs an ONNX model. Raises UnavailableError without ONNX Runtime."""
     with needed("running an exported model"):
         import onnxruntime
     options = onnxruntime.SessionOptions()

@@ -1,7 +1,7 @@
-"""Charts as inline SVG: no script, no colours of their own (the page's style sheet has them).
+"""Charts as inline SVG, without scripts or colours (the page's style sheet has the colours).
 
-Each returns SVG text. Names and labels are escaped by the XML writer. `kind` is a class of the
-style sheet: s0 to s7 are told apart by hue, `muted` is thin and grey, `dashed` a reference.
+Each function returns SVG text. The XML writer escapes names and labels. `kind` is a class of the
+style sheet: s0 to s7 differ by hue, `muted` is thin and grey, `dashed` is a reference.
 """
 
 import math
@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 WIDTH, HEIGHT = 400, 250
 LEFT, RIGHT, TOP, BOTTOM = 56, 10, 26, 40
 BAR = 42
-"""The height of a bar of shares with its name."""
+"""The height of a bar of shares, including its name."""
 KINDS = 8
 LEVELS = 6
-"""Shades of a heat map."""
+"""The number of shades of a heat map."""
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,9 @@ class Point:
 
 @dataclass(frozen=True)
 class Axis:
-    """A direction of the drawing: its label, the values it must show, and how.
+    """A direction of the drawing: its label, the values that it must show, and how.
 
-    `steps`: the values are whole numbers.
+    If `steps`, the values are whole numbers.
     """
 
     label: str
@@ -62,7 +62,7 @@ class Axis:
         decades = LogLocator(subs=(1.0, 2.0, 5.0), numticks=6)
         slack = 1e-9 * (self.high - self.low)
         ticks: list[float] = []
-        for locator in (decades, plain) if self.log else (plain,):  # of decades there may be none
+        for locator in (decades, plain) if self.log else (plain,):  # there may be no decades
             found = locator.tick_values(self.low, self.high)
             ticks = [float(t) for t in found if self.low - slack <= t <= self.high + slack]
             if len(ticks) > 1:
@@ -70,7 +70,7 @@ class Axis:
         return ticks
 
     def place(self, value: float, start: float, end: float) -> float:
-        """Where a value lies between the pixels start and end."""
+        """The position of a value between the pixels `start` and `end`."""
         low, high = self.low, self.high
         if self.log:
             value, low, high = math.log(value), math.log(low), math.log(high)
@@ -88,7 +88,7 @@ def line_chart(
 ) -> str:
     """Curves over whole numbers, the last drawn on top; `marks` are faint vertical lines.
 
-    Where a value is missing (nan or None) a curve has a gap.
+    A curve has a gap where a value is missing (nan or None).
     """
     xs = np.concatenate([np.asarray(curve.x, float) for curve in curves])
     ys = np.concatenate([np.asarray(curve.y, float) for curve in curves])
@@ -111,7 +111,7 @@ def line_chart(
 
 
 def scatter_chart(points: Sequence[Point], title: str, x: str, y: str) -> str:
-    """Named dots on a logarithmic x; a name stands beside its dot where there is room."""
+    """Named dots on a logarithmic x; a name is drawn beside its dot if there is room."""
     xs, ys = np.array([p.x for p in points]), np.array([p.y for p in points])
     spread = math.log(xs.max() / xs.min()) or 1.0
     across = Axis(
@@ -137,9 +137,9 @@ def scatter_chart(points: Sequence[Point], title: str, x: str, y: str) -> str:
 def _free_place(
     name: str, x: float, y: float, radius: float, taken: list[tuple[float, float, float]]
 ) -> tuple[float, float] | None:
-    """Where the name of a dot begins: right, left, below or above it; None without room.
+    """The start of a dot's name: right, left, below or above the dot; None without room.
 
-    `taken` holds the places of names, (left, right, height), and gets this one.
+    `taken` holds the positions of names, (left, right, height), and gets this one.
     """
     wide = 6.0 * len(name)
     beside, middle = radius + 3, x - wide / 2
@@ -162,10 +162,10 @@ def _free_place(
 def share_chart(
     bars: Sequence[tuple[str, Sequence[tuple[str, float]]]], title: str, kinds: Mapping[str, str]
 ) -> str:
-    """Bars by name, one below the other, each of named shares that sum to 1, in their order.
+    """Bars by name, one below the other, each made of named shares that sum to 1, in their order.
 
-    `kinds` has the kind of a share by its name; the others are `muted`. A share of 5 % or more has
-    its percentage in it.
+    `kinds` has the kinds of shares by name; the others are `muted`. A share of 5 % or more shows
+    its percentage.
     """
     svg = ET.Element(
         "svg",
@@ -188,9 +188,9 @@ def share_chart(
 
 
 def heat_map(matrix: NDArray[np.float64], title: str, x: str, y: str) -> str:
-    """A matrix (rows, columns), row 1 at the bottom, pooled to 48 x 96 cells at most.
+    """A matrix (rows, columns), row 1 at the bottom, pooled to at most 48 x 96 cells.
 
-    Shades are steps of the square root of the value, so that small ones can be seen.
+    Shades are steps of the square root of the value, so that small values are visible.
     """
     rows, columns = matrix.shape
     pooled = _pool(_pool(matrix, 48).T, 96).T
@@ -212,7 +212,7 @@ def heat_map(matrix: NDArray[np.float64], title: str, x: str, y: str) -> str:
 
 
 def _pool(matrix: NDArray[np.float64], most: int) -> NDArray[np.float64]:
-    """Means of neighbouring rows, `most` of them at most."""
+    """Means of neighbouring rows, at most `most` of them."""
     groups = np.array_split(matrix, min(most, len(matrix)))
     return np.stack([group.mean(axis=0) for group in groups])
 

@@ -35,12 +35,12 @@ from forecaster.report.parts import (
 )
 
 Group = list[table.Row]
-"""The rows of one table: in them the attention varies and nothing else."""
+"""The rows of one table; only the attention varies between them."""
 Cells = dict[tuple[Any, ...], list[Finished]]
 """The finished cells of a row, by its group and attention."""
 LAG_WINDOWS = 8
 LAG_FILE = "lags.safetensors"
-"""Beside the cell, so that a profile is computed once; it goes when the cell is made anew."""
+"""A file in the cell's folder, so that a profile is computed once; a new cell has none."""
 
 
 def of_grid(name: str, command: str) -> Page:
@@ -120,7 +120,7 @@ def _short(group: Group) -> str:
 
 
 def _problems(cells: Sequence[Finished]) -> dict[str, Problem]:
-    """What each configuration was asked, by its cell's folder; the data read once."""
+    """The problem of each configuration, by its cell's folder; the data are read once."""
     data: dict[str, Any] = {}
     problems = {}
     for cell in cells:
@@ -174,7 +174,7 @@ def _table(group: Group) -> Table:
 
 
 def _verdicts(groups: Sequence[Group]) -> Iterator[str]:
-    """In words: which types can be told from the references, and which beat the floor."""
+    """Sentences on which types differ measurably from the references, and which beat the floor."""
     for group in groups:
         sentences = []
         for name in table.AGAINST:
@@ -234,7 +234,7 @@ def _entries(group: Group) -> list[Entry]:
 
 
 def _steps(group: Group, cells: Cells) -> Chart:
-    """The references, the best and the worst in colour, the others in grey."""
+    """A chart with the references, the best and the worst in colour, the others in grey."""
     curves = {
         row["attn"]: np.mean(
             [cell.facts["by_step"]["mse"] for cell in cells[_key(row)]], axis=0
@@ -261,7 +261,8 @@ def _examples(group: Group, cells: Cells, problems: dict[str, Problem]) -> Itera
 
 
 def _shows_lags(group: Group, groups: Sequence[Group]) -> bool:
-    """Without the linear path if there is such a group: the attention alone looks back there."""
+    """Whether to show lags: without the linear path if there is such a group, since only the
+    attention looks back there."""
     first = group[0]
     plain = [
         other for other in groups
@@ -286,7 +287,7 @@ def _profiles(
 
 
 def _profile(cell: Finished, problem: Problem, report: Any) -> LagProfile:
-    """The lag profile of a cell, from its folder where it stands there."""
+    """The lag profile of a cell, read from its folder if it is there."""
     file = cell.folder / LAG_FILE
     if file.is_file():
         report(cell.facts["horizon"])

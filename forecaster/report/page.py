@@ -1,7 +1,7 @@
-"""A page of sections, written as one HTML file that needs nothing else: no script, no network.
+"""A page of sections, written as one self-contained HTML file without scripts or network access.
 
-Every text is escaped by the template; only charts and the style sheet are markup. The page
-forbids itself all but that style sheet (Content-Security-Policy, the sheet named by its hash).
+The template escapes every text; only charts and the style sheet are markup. The page's
+Content-Security-Policy forbids everything except that style sheet, named by its hash.
 """
 
 import base64
@@ -21,7 +21,7 @@ FOLDER = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of text under a head; the rows numbered in `strong` (from 0) stand out."""
+    """Rows of text under a head; the rows numbered in `strong` (from 0) are highlighted."""
 
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -67,7 +67,7 @@ def render(page: Page) -> str:
 
 
 def write(page: Page, file: Path) -> int:
-    """Write the page; its size in bytes. Raises StorageError when that cannot be done."""
+    """Write the page; returns its size in bytes. Raises StorageError if writing fails."""
     data = render(page).encode()
     try:
         file.parent.mkdir(parents=True, exist_ok=True)

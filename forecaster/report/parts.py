@@ -1,4 +1,4 @@
-"""What the report of runs and the report of a grid have in common: charts and their captions."""
+"""Charts and captions that the report of runs and the report of a grid share."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ Array = NDArray[np.floating]
 
 @dataclass(frozen=True)
 class Entry:
-    """A model on the frontier: its error and what a forecast costs; `mib` None where unknown."""
+    """A model's error and the cost of its forecasts; `mib` is None if unknown."""
 
     name: str
     mse: float
@@ -36,19 +36,19 @@ class Entry:
     mib: float | None
 
     def beaten_by(self, other: "Entry") -> bool:
-        """Whether the other is nowhere worse and somewhere better."""
+        """Whether the other is worse in nothing and better in something."""
         own = (self.mse, self.milliseconds, self.mib or 0.0)
         its = (other.mse, other.milliseconds, other.mib or 0.0)
         return all(b <= a for a, b in zip(own, its, strict=True)) and own != its
 
 
 def frontier(entries: Sequence[Entry]) -> list[str]:
-    """The names that no other beats in speed, memory and error at once."""
+    """The names of the models that no other beats in speed, memory and error at once."""
     return [e.name for e in entries if not any(e.beaten_by(other) for other in entries)]
 
 
 def frontier_chart(title: str, entries: Sequence[Entry]) -> Chart:
-    """Error against time, the area of a dot being memory; the frontier in colour."""
+    """A chart of error against time; a dot's area is memory, and the frontier has a colour."""
     on = frontier(entries)
     most = max((entry.mib or 0.0) for entry in entries) or 1.0
     points = [
@@ -65,13 +65,13 @@ def frontier_chart(title: str, entries: Sequence[Entry]) -> Chart:
     known = any(entry.mib is not None for entry in entries)
     area = f" The area of a dot is memory, the largest {most:.3g} MiB." if known else ""
     what = "speed, memory and error" if known else "speed and error"
-    caption = f"{title}.{area} In colour, what no other beats in {what} at once: {', '.join(on)}."
+    caption = f"{title}.{area} In colour, those that no other beats in {what}: {', '.join(on)}."
     legend = [("s0", "on the frontier"), ("muted", "another is at least as good in all")]
     return Chart(svg, caption, legend if len(on) < len(entries) else legend[:1])
 
 
 def share_section(runs: Sequence[tuple[str, Bundle]], notes: Sequence[str]) -> Section:
-    """What models by name are made of: the weights as bars, and all parts that were tried."""
+    """The parts of models by name: their weights as bars, and a table of all that were tried."""
     bars = [
         (name, [(part.name, part.weight) for part in shares.made_of(bundle)])
         for name, bundle in runs
@@ -103,7 +103,7 @@ def step_chart(
     bold: Sequence[str],
     y: str = "MSE (scaled)",
 ) -> Chart:
-    """A figure by step of the horizon; only the names in `bold` (8 at most) have a colour."""
+    """A chart by step of the horizon; only the names in `bold` (at most 8) have a colour."""
     kinds = {name: f"s{place}" for place, name in enumerate(bold[:KINDS])}
     order = sorted(models, key=lambda name: name in kinds)
     curves = [
@@ -124,7 +124,8 @@ def step_chart(
 def example_chart(
     title: str, caption: str, past: Array, truth: Array, forecast: Array, y: str
 ) -> Chart:
-    """One window of one column: past (h,), truth and forecast (T,), step 0 the last known one."""
+    """A chart of one window of one column: past (h,), truth and forecast (T,), 0 is the last known
+    step."""
     before = list(range(1 - len(past), 1))
     ahead = list(range(len(truth) + 1))
     curves = [
@@ -139,7 +140,7 @@ def example_chart(
 def window_chart(
     name: str, problem: Problem, test: Windows, kind: str, example: Example, errors: Array
 ) -> Chart:
-    """A test window of the main target in units; `errors` are those of all windows (n,)."""
+    """A chart of a test window of the main target, in units; `errors` (n,) are of all windows."""
     item, _, step = test.origin(example.number)
     scaler = problem.schema.target_scaler.at(np.array([item]), 2)
     column = problem.dataset.main_target
@@ -213,5 +214,5 @@ EXAMPLES = (
 
 
 def figure(value: float | None, form: str) -> str:
-    """A number, or that it is not known."""
+    """A number as text, or a mark that it is unknown."""
     return "unknown" if value is None else f"{value:{form}}"

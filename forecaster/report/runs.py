@@ -1,4 +1,4 @@
-"""The report of trained models: judged anew on their own data, side by side."""
+"""The report of trained models, which are judged anew on their own data, side by side."""
 
 import shlex
 from collections.abc import Iterator, Sequence
@@ -38,7 +38,7 @@ from forecaster.report.parts import (
 
 @dataclass(frozen=True)
 class Judged:
-    """A bundle with all that its report shows."""
+    """A bundle with everything that its report shows."""
 
     name: str
     source: str
@@ -51,7 +51,7 @@ class Judged:
 
     @property
     def task(self) -> str:
-        """What the run was asked: only runs with the same task can be compared."""
+        """The task of the run; only runs with the same task are comparable."""
         window, data = self.problem.config.window, self.problem.config.data
         return f"{data.label} ({data.features}, {', '.join(self.problem.schema.targets)}), " + (
             f"T = {window.horizon}"
@@ -59,7 +59,7 @@ class Judged:
 
     @property
     def costs(self) -> dict[str, float | None]:
-        """By the names of metrics; the memory is that of forecasts."""
+        """The costs by the names of metrics; the memory is that of forecasts."""
         train = self.bundle.metrics["train"]
         return {
             "train_seconds": train["seconds"],
@@ -74,7 +74,7 @@ class Judged:
         problem, windows = self.problem, self.evaluation.model.windows
         targets = problem.schema.target_scaler
         scale = targets.mean.tobytes(), targets.std.tobytes()
-        # the series of a panel that are long enough for a window differ by look-back
+        # which series of a panel are long enough for a window depends on the look-back
         past = None if problem.series.items is None else self.bundle.past
         return self.task, problem.borders, problem.digest, scale, windows, past
 
@@ -82,8 +82,8 @@ class Judged:
 def of_runs(sources: Sequence[str], command: str, device: str) -> Page:
     """The page for bundles, named by folder, run id or registered name.
 
-    Every model is judged anew on every test window. Raises what `load_bundle` and
-    `problem.reopen` do.
+    Every model is judged anew on every test window. Raises the errors of `load_bundle` and
+    `problem.reopen`.
     """
     sources = list(dict.fromkeys(sources))
     short = [Path(source).name or source for source in sources]
@@ -183,7 +183,7 @@ def _table(runs: Sequence[Judged]) -> Table:
 
 
 def _shares(runs: Sequence[Judged]) -> Section:
-    """What the models are made of, with the errors that were just measured."""
+    """The parts of the models, with the errors that were just measured."""
     tests = [run.evaluation.to_dict() for run in runs]
     bundles = [
         replace(run.bundle, metrics={**run.bundle.metrics, "test": test})
@@ -198,7 +198,7 @@ def _shares(runs: Sequence[Judged]) -> Section:
 
 
 def _pairs(groups: Sequence[Sequence[Judged]]) -> Iterator[Table]:
-    """Run against run, by the paired interval over windows."""
+    """Tables that compare pairs of runs by the paired interval over windows."""
     for group in groups:
         rows = []
         for a, b in combinations(group, 2):

@@ -265,7 +265,7 @@ def test_memory(text: str, mib: float) -> None:
 
 @pytest.mark.parametrize("text", ["2", "2G", "GiB", "-1GiB", "0MiB", "2gib", "nanMiB"])
 def test_memory_without_a_unit_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="wants a size with its unit such as 2GiB"):
+    with pytest.raises(UsageError, match="expected a size with its unit, as 2GiB"):
         read_memory(text)
 
 

@@ -105,7 +105,7 @@ def test_a_type_in_the_cross_attention(ask):
 def test_better_than_none_without_looking_at_content(ask):
     rows = {"prob": row(0.46, 15, none="better"), "static": row(0.45, 9, none="better")}
     advice = ask(AHEAD, table({}, rows={**rows, "none": row(0.5, 10)}), USUAL)
-    assert advice.answer == ("On series like 'known': take static; what helps there is no content.")
+    assert advice.answer == ("On series like 'known': take static; content is not what helps there.")
     assert "better than none, though no type than static, in 1 of 1" in advice.text()
 
 
@@ -140,7 +140,7 @@ def test_generated_samples_decide_where_nothing_else_does(ask):
     assert found.choice.attn == "prob"
     assert found.train is None
     assert found.compare.startswith("compare usual prob"), "its samples are not like a series"
-    assert "what types can do, and not that a forecast gains by it" in advice.text()
+    assert "what types can do, not that a forecast gains from it" in advice.text()
     assert advice.decisive is finding(advice, "usual")
     assert advice.answer.endswith("also resembles known and events, which are not measured yet.")
 
@@ -150,7 +150,7 @@ def test_only_generated_samples_are_alike(ask):
     advice = ask(replace(FACTS, drift=0.6), USUAL, wave)
     assert advice.decisive is finding(advice, "drift")
     assert advice.answer == (
-        "On series like 'drift': take prob. That is known of generated samples alone: compare "
+        "On series like 'drift': take prob. That is known only of generated samples: compare "
         "before you pay for it."
     )
 

@@ -54,7 +54,7 @@ class TestChoice:
 
     @pytest.mark.parametrize("text", ["", "0:9", "9:3", "96:", "a", "1,", "-1", "1:2:3", "9" * 10])
     def test_no_lengths(self, text: str) -> None:
-        with pytest.raises(UsageError, match="--length wants a range such as 96:16384"):
+        with pytest.raises(UsageError, match="--length: expected a range such as 96:16384"):
             bench.read_lengths(text)
 
 

@@ -85,7 +85,7 @@ def test_figures_are_plain_means() -> None:
     ("model", "opening", "ending", "lost_to"),
     [
         (better, "The model beats the best floor, zero (", "].", []),
-        (worse, "The model LOSES to the best floor, zero (", "]. It alone was the better forecast.",
+        (worse, "The model LOSES to the best floor, zero (", "]. The floor alone was better.",
          ["zero", "half"]),
         (level, "The model is ", "].", None),
         (zero, "The model is equal to the best floor, zero (", "[+0.0000, +0.0000].", []),

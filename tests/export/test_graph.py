@@ -48,7 +48,7 @@ class TestExport:
             return model, lambda *given: [run(*given)[0] + 1e-3, *run(*given)[1:]]
 
         monkeypatch.setitem(graph.WRITERS, "torch-export", off)
-        with pytest.raises(UnavailableError, match=r"something else: up to .* nothing was kept"):
+        with pytest.raises(UnavailableError, match=r"by up to .* nothing was kept"):
             graph.export(Predictor(unsaved(), "cpu"), "torch-export", tmp_path / "out")
         assert not (tmp_path / "out").exists()
 
