@@ -105,7 +105,7 @@ def test_a_type_in_the_cross_attention(ask):
 def test_better_than_none_without_looking_at_content(ask):
     rows = {"prob": row(0.46, 15, none="better"), "static": row(0.45, 9, none="better")}
     advice = ask(AHEAD, table({}, rows={**rows, "none": row(0.5, 10)}), USUAL)
-    assert advice.answer == ("On series like 'known': take static; content is not what helps there.")
+    assert advice.answer == "On series like 'known': take static; content is not what helps there."
     assert "better than none, though no type than static, in 1 of 1" in advice.text()
 
 
