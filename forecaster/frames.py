@@ -56,7 +56,7 @@ class Histories:
 
 
 Frame = Any
-"""A DataFrame of pandas, Polars or another library that narwhals knows, or a table of Arrow."""
+"""A DataFrame of pandas, Polars or another library that narwhals supports, or an Arrow table."""
 
 Run = Callable[[Histories, int], np.ndarray]
 """Returns the forecasts (B, at least the requested steps, targets, 1 + levels) of histories: the
@@ -297,7 +297,7 @@ def _check_ahead(
 
 
 def as_pandas(frame: Frame | str | Path) -> tuple[Any, Callable[[pd.DataFrame], Frame]]:
-    """A frame of pandas, and what makes one of the caller's kind of an answer; files stay.
+    """A pandas frame, and a function that converts an answer to the caller's kind; files stay.
 
     An answer has its times in the index if the frame has them there.
     """
