@@ -100,7 +100,7 @@ def talking() -> Iterator[None]:
         if not isinstance(error, dist.DistError) and not any(w in str(error) for w in _LOST):
             raise
         raise LostError(
-            f"another process of this training is gone, or has not answered for {SECONDS:.0f} s"
+            f"another process of this training has ended, or has not answered for {SECONDS:.0f} s"
         ) from error
 
 

@@ -74,7 +74,7 @@ class Spool:
             before = os.fstat(self._out).st_size
             try:
                 if os.write(self._out, line) < len(line):
-                    raise OSError("no room for all of a line")
+                    raise OSError("no space for the whole line")
             except OSError as error:
                 with suppress(OSError):
                     os.ftruncate(self._out, before)
@@ -156,7 +156,7 @@ def begin(about: Mapping[str, Any]) -> Spool:
         folder.mkdir(parents=True, exist_ok=True)
         _write(folder / ABOUT, document)
     except OSError as error:
-        raise StorageError(f"no folder {folder.resolve()} for the tracker: {error}") from error
+        raise StorageError(f"cannot create {folder.resolve()} for the tracker: {error}") from error
     lock = _hold(folder)
     if lock is None:
         raise StorageError(f"another process is using {folder.resolve()}")

@@ -71,7 +71,7 @@ def make_folder() -> None:
     try:
         RUNS.mkdir(exist_ok=True)
     except OSError as error:
-        raise StorageError(f"no folder {RUNS.resolve()} for the runs: {error}") from error
+        raise StorageError(f"cannot create {RUNS.resolve()} for the runs: {error}") from error
 
 
 def begin(name: str, config: "RunConfig", digest: str, **facts: Any) -> Unfinished:
@@ -80,7 +80,7 @@ def begin(name: str, config: "RunConfig", digest: str, **facts: Any) -> Unfinish
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise StorageError(f"no folder {folder.resolve()} for the run: {error}") from error
+        raise StorageError(f"cannot create {folder.resolve()} for the run: {error}") from error
     held = _hold(folder)
     assert held is not None, "its name is new"
     about = {

@@ -167,7 +167,7 @@ def test_what_another_version_wrote_is_refused():
 
 def test_no_folder_for_it():
     Path("runs").write_text("a file")
-    with pytest.raises(StorageError, match=r"no folder .*runs"):
+    with pytest.raises(StorageError, match=r"cannot create .*runs"):
         begin()
 
 

@@ -145,5 +145,5 @@ class TestLife:
     def test_a_file_in_the_way(self):
         Path("runs").touch()
         for call in (unfinished.make_folder, begin):
-            with pytest.raises(StorageError, match=f"no folder {os.getcwd()}/runs"):
+            with pytest.raises(StorageError, match=f"cannot create {os.getcwd()}/runs"):
                 call()

@@ -156,7 +156,7 @@ def _new_key(name: str) -> None:
     key = secrets.token_urlsafe(32)
     row("key", key)
     row("setting", f"FORECASTER_API_KEYS={name}:{hashlib.sha256(key.encode()).hexdigest()}")
-    say("The key is for the client and shown only now; the setting, for the service, is no secret.")
+    say("The key is for the client and is shown only now; the service's setting is not secret.")
 
 
 def _champion() -> str:
