@@ -24,31 +24,29 @@ LIMITS: Mapping[str, Limit] = {
     "full": Limit("all", "weighs every step by its content"),
     "prob": Limit(
         "all",
-        "a question attends only where it is among the 5 ln L that a sample of 5 ln L keys finds "
-        "most selective, and a sample seldom holds the one key that matters; others get the mean",
+        "only the 5 ln L questions attend that a sample of 5 ln L keys rates as most selective, "
+        "and a sample rarely holds the one key that matters; the others get the mean",
     ),
     "logsparse": Limit("rule", "about 3 ln L steps at fixed distances; a value elsewhere is lost"),
-    "lsh": Limit(
-        "chosen", "the steps that fall into the question's bucket, among them an equal motif"
-    ),
+    "lsh": Limit("chosen", "the steps in the question's bucket, which include an equal motif"),
     "strided": Limit("rule", "about 2 sqrt(L) steps at fixed distances; others are lost"),
-    "fixed": Limit("rule", "the own block and the summary steps of others; others are lost"),
-    "topk": Limit("chosen", "the 8 best of all steps, every score being computed"),
+    "fixed": Limit("rule", "its own block and the summary steps of others; the rest is lost"),
+    "topk": Limit("chosen", "the 8 best of all steps, after computing every score"),
     "single": Limit("all", "weighs every step by its content, but values are the steps themselves"),
     "fastformer": Limit("blind", "one summary of D numbers that all questions share"),
     "gau": Limit("chosen", "every step whose score is above zero; weights fall with 1 / L^2"),
     "flash": Limit(
         "all",
-        "the own chunk as gau, all others through one sum of products of keys and values, over L",
+        "its own chunk as gau, all others through one sum of products of keys and values, over L",
     ),
     "diff": Limit("all", "weighs every step by its content, twice"),
     "aft-full": Limit("blind", "keys and positions choose; the question opens or closes features"),
-    "aft-local": Limit("blind", "as aft-full, with positions near by alone"),
+    "aft-local": Limit("blind", "as aft-full, but only with nearby positions"),
     "aft-simple": Limit(
-        "blind", "one summary of D numbers, of which a question opens or closes each"
+        "blind", "one summary of D numbers, each of which a question opens or closes"
     ),
-    "aft-conv": Limit("blind", "as aft-simple, with a kernel over the steps near by"),
-    "static": Limit("blind", "positions choose, and the values stand at random ones"),
+    "aft-conv": Limit("blind", "as aft-simple, with a kernel over nearby steps"),
+    "static": Limit("blind", "positions choose, but the values are at random ones"),
     "mean": Limit("blind", "the mean of all steps"),
     "none": Limit("blind", "nothing"),
 }

@@ -122,7 +122,7 @@ def _columns(facts: Facts, weakest: float | None) -> Seen:
 
 def _drift(facts: Facts, _: float | None) -> Seen:
     if facts.drift is None:
-        return Seen(False, "no cycle shows, or too few of them")
+        return Seen(False, "no visible cycle, or too few of them")
     return Seen(facts.drift >= DRIFTS, f"drift is {facts.drift:.2f}, where {DRIFTS} is much")
 
 
@@ -134,7 +134,7 @@ def _events(facts: Facts, _: float | None) -> Seen:
 
 def _usual(facts: Facts, _: float | None) -> Seen:
     if not facts.seasons:
-        return Seen(False, "no season shows")
+        return Seen(False, "no visible season")
     text = f"{facts.cycles:,} cycle{'s' * (facts.cycles != 1)} of {min(facts.seasons)} steps"
     if facts.drift is not None and facts.drift >= DRIFTS:
         return Seen(False, f"{text}, but their period wanders")
@@ -153,21 +153,21 @@ REGIMES: dict[str, Regime] = {
     for regime in (
         Regime(
             "known", ("known",),
-            "the tokens carry what is known ahead, such as a forecast of the load",
+            "the tokens carry covariates known ahead, such as a forecast of the load",
             "a column that is named as known ahead",
             _known,
         ),
         Regime(
             "columns", ("columns",),
-            "each column is a token, and many columns ask one another",
+            "each column is a token, and many columns attend to one another",
             f"{COLUMNS} columns to forecast or more in one series, at least as strongly correlated "
-            "as in the loosest set that was measured",
+            "as in the least correlated set that was measured",
             _columns,
         ),
         Regime(
             "drift", ("drift",),
-            "waves whose period changes, so that no fixed distance fits; generated samples, "
-            "which tell the phase of each step",
+            "waves whose period changes, so that no fixed distance fits; generated samples "
+            "with a known phase of each step",
             f"drift of {DRIFTS} or more",
             _drift,
             generated=True,
@@ -175,22 +175,22 @@ REGIMES: dict[str, Regime] = {
         ),
         Regime(
             "events", ("events",),
-            "rare events such as holidays, the last of which is far back",
+            "rare events such as holidays, the last of which was long ago",
             f"a column known ahead, or public holidays (--holidays), not zero in less than "
             f"{RARE:.0%} of the steps",
             _events,
         ),
         Regime(
             "recall", ("recall",),
-            "a value is found again far back by what stood beside it; generated samples",
-            "rare events, as above: their like has to be looked up",
+            "a value far back is found by what was beside it; generated samples",
+            "rare events, as above: a similar one has to be found",
             _events,
             generated=True,
         ),
         Regime(
             "usual", ("usual",),
-            "seasons, and nothing else to lean on",
-            f"a season that shows, with {ENOUGH} cycles or more",
+            "seasons, and no other structure",
+            f"a visible season, with {ENOUGH} cycles or more",
             _usual,
             fits=("window.past=auto", "model.tokens=cycle"),
         ),

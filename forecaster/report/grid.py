@@ -105,10 +105,10 @@ _LEGEND = (
     "amounts to full attention at these lengths gets no verdict."
 )
 _EXAMPLES = (
-    "For each table the attention with the smallest validation error: its windows with the "
+    "For each table, the attention with the smallest validation error: its windows with the "
     "smallest, the median and the largest error, chosen among all test windows."
 )
-_LAGS = f"{LAGS} The first seed of each type, without the linear path where that was run."
+_LAGS = f"{LAGS} The charts are of each type's first seed, without the linear path if that was run."
 
 
 def _key(facts: dict[str, Any]) -> tuple[Any, ...]:

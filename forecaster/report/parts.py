@@ -168,12 +168,12 @@ def lag_section(
         if chart := lag_chart(name, profile, season):
             charts += [chart, lag_map(name, profile)] if by_step else [chart]
         else:
-            notes.append(f"{name} does not look at its past at all.")
+            notes.append(f"{name} does not depend on its past at all.")
     return Section("lags", "What the forecast looks at", notes, charts=charts)
 
 
 def lag_chart(name: str, profile: LagProfile, season: int) -> Chart | None:
-    """The share of each lag; None for a model that does not look at its past."""
+    """A chart of the share of each lag; None for a model that does not depend on its past."""
     if not profile.matrix.any():
         return None
     share = profile.by_lag
@@ -199,17 +199,18 @@ def lag_map(name: str, profile: LagProfile) -> Chart:
 
 
 LAGS = (
-    "How much the forecast would change with an input that lies so many steps before the forecast "
-    "step: the absolute gradient, averaged over windows, columns and the steps that can look so "
-    "far, in shares of the whole. It is defined alike for every attention. It says what the "
-    "forecast listens to, not what helps it."
+    "How much the forecast would change with an input at each lag, the number of steps before the "
+    "forecast step: the absolute gradient, averaged over windows, columns and the steps that reach "
+    "this lag, as shares of the whole. The definition is the same for every attention. It shows "
+    "what the forecast depends on, not what helps it."
 )
 FRONTIER = (
-    "By the figures as they are: an error that is not measurably smaller is no reason to pay more."
+    "The frontier ignores uncertainty: an error that is not measurably smaller does not justify a "
+    "higher cost."
 )
 EXAMPLES = (
     "The windows with the smallest, the median and the largest error of each model, chosen among "
-    "all test windows; the best one flatters and the worst one does not."
+    "all test windows; the best one flatters the model, the worst one does not."
 )
 
 

@@ -53,7 +53,7 @@ def test_an_ordinary_seasonal_series(ask):
         "drift        0.12 (0 one period, 1 none)",
         "",
         "resembles usual: 583 cycles of 24 steps",
-        "  seasons, and nothing else to lean on",
+        "  seasons, and no other structure",
         "  in 1 table no attention is measurably better than none (80 % power to see 0.0200): take "
         "the cheapest, none; the cheapest attention is prob",
         "    data    T  grid: tokens    best type     MSE    none  static  linear  best floor  "

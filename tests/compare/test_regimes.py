@@ -72,7 +72,7 @@ def test_many_columns_as_strongly_together_as_what_was_measured(measured):
 
 
 def test_the_words():
-    assert REGIMES["usual"].see(PLAIN).text == "no season shows"
+    assert REGIMES["usual"].see(PLAIN).text == "no visible season"
     several = replace(PLAIN, known=("a", "b", "c", "d", "e"))
     assert REGIMES["known"].see(several).text == "a, b, c and 2 more"
     assert REGIMES["columns"].see(replace(PLAIN, series=50)).text.startswith("50 series of one")
