@@ -385,7 +385,7 @@ class Forecaster:
             return frames.as_pandas(history)
         if self._history is None:
             self.fitted  # noqa: B018 - raises if nothing was fitted
-            raise UsageError("expected a history: a loaded model does not hold one")
+            raise UsageError("give a history: a loaded model does not hold one")
         return self._history, self._back
 
     def _ends(self, share: float) -> tuple[float, float]:

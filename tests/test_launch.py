@@ -42,9 +42,9 @@ def test_torchrun_says_how_many(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not launch.is_first()
     for devices, nodes in [(None, None), (3, None), (None, 2), (3, 2)]:
         assert launch.wanted(devices, nodes) == 6
-    with pytest.raises(UsageError, match=r"--devices 4, but torchrun has started 3 of 6 .*say --d"):
+    with pytest.raises(UsageError, match=r"--devices 4, but torchrun has started 3 of 6 .*use --d"):
         launch.wanted(4, None)
-    with pytest.raises(UsageError, match=r"--nodes 1, but torchrun .*: say --nodes 2, or leave"):
+    with pytest.raises(UsageError, match=r"--nodes 1, but torchrun .*: use --nodes 2, or leave"):
         launch.wanted(3, 1)
     monkeypatch.setenv("RANK", "0")
     assert launch.is_first()
