@@ -206,7 +206,7 @@ def test_marks_of_missing_values_are_as_empty_cells(name):
     asked = {"data": name, "horizon": HORIZON, "missing": ["-9999", "-1"]}
     problem = make_problem(*find_data(load(None, list(SMALL), asked, {}), said.append))
     assert "Missing values: 'amount' 4, 'visitors' 4." in said
-    assert "Seasons of 7 steps show." in said
+    assert "Seasons found, in steps: 7." in said
     assert problem.oddities == ()
     _, forecaster = trained(name, missing=["-9999", "-1"])
     assert forecaster.schema.reading.missing == ("-9999", "-1")
@@ -217,7 +217,7 @@ def test_marks_of_missing_values_are_as_empty_cells(name):
     assert from_list.digest == problem.digest
     (first, *_) = make_problem(*find_data(load(None, list(SMALL), asked | {"missing": None}, {}),
         print)).oddities  # fmt: skip
-    assert "--missing -9999 takes it" in first.text
+    assert "--missing -9999 reads it" in first.text
 
 
 SKIES = np.array(["rain", "clear", "fog"])[np.random.default_rng(3).integers(0, 3, ROWS + HORIZON)]
@@ -276,7 +276,7 @@ def test_words_and_flags_are_covariates(name):
 def test_words_that_are_no_categories_are_refused():
     table = weather()
     table.to_csv("weather.csv", index=False)
-    with pytest.raises(DataError, match=r"'sky' \(such as 'fog'\) holds words, and only numbers"):
+    with pytest.raises(DataError, match=r"'sky' \(such as 'fog'\) holds words, but only numbers"):
         trained("weather.csv", target="sky")
     table.assign(sky=[f"word {i}" for i in range(ROWS)]).to_csv("weather.csv", index=False)
     with pytest.raises(

@@ -1,7 +1,7 @@
 """From a data card or a file to windows: card, fetch, reader, series, calendar, scaling, windows.
 
-Names are imported from their modules when first used, so that reading a card costs neither
-pandas nor torch.
+Names are imported from their modules when they are first used, so that reading a card imports
+neither pandas nor torch.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""Time steps: their names, their grid, and the calendar features of a timestamp."""
+"""Time steps: their names, the steps that follow a stamp, and the calendar features of stamps."""
 
 import re
 from typing import TYPE_CHECKING
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-# Step units of pandas, and the calendar features that tell their steps apart (Informer's timeF,
+# Step units of pandas, and the calendar features that distinguish their steps (Informer's timeF,
 # in its order).
 _DATE = ("weekday", "day", "yearday")
 _FEATURES: dict[str, tuple[str, ...]] = {
@@ -24,7 +24,7 @@ _FEATURES: dict[str, tuple[str, ...]] = {
     "W": ("day", "week"),
     **dict.fromkeys(("ME", "MS", "QE", "QS", "YE", "YS"), ("month",)),
 }
-# Feature: attribute of the stamps, its smallest value, its range.
+# For each feature: the attribute of the stamps, its smallest value, its range.
 _SCALES = {
     "second": ("second", 0, 59),
     "minute": ("minute", 0, 59),
@@ -35,7 +35,7 @@ _SCALES = {
     "week": ("week", 1, 52),
     "month": ("month", 1, 11),
 }
-# What older tools and other clients call them.
+# The names in older tools and other clients.
 _ALIASES = {
     "H": "h",
     "T": "min",
@@ -71,7 +71,7 @@ _STEP = re.compile(r"(?P<count>[0-9]{0,6})(?P<unit>[A-Za-z]+)(?:-(?P<anchor>[A-Z
 
 
 def _parse(text: str) -> tuple[int, str, str | None]:
-    """Count, unit and anchor of a step."""
+    """The count, unit and anchor of a step."""
     match = _STEP.fullmatch(text.strip())
     if match:
         count = int(match["count"] or 1)
@@ -83,24 +83,24 @@ def _parse(text: str) -> tuple[int, str, str | None]:
                 count, unit = count // _LARGER[unit][0], _LARGER[unit][1]
             return count, unit, anchor
     raise DataError(
-        f"unknown time step '{text}'. Expected a whole number (1 when left out) and a unit: "
+        f"unknown time step '{text}'. Expected a whole number (1 if left out) and a unit: "
         f"{' '.join(_FEATURES)}, for example h, 15min, D, W-MON, MS."
     )
 
 
 def normalise_freq(text: str) -> str:
-    """The one spelling of a time step, as pandas 3 writes it.
+    """Spell a time step as pandas 3 does.
 
-    Old aliases are understood (H -> h, 15T -> 15min, M -> ME), whole multiples take the larger
+    Old aliases are understood (H -> h, 15T -> 15min, M -> ME), whole multiples get the larger
     unit (60min -> h, 24h -> D), and anchors are written out (W -> W-SUN). Raises DataError
-    naming good steps.
+    naming valid steps.
     """
     count, unit, anchor = _parse(text)
     return (str(count) if count > 1 else "") + unit + (f"-{anchor}" if anchor else "")
 
 
 def fixed_step(freq: str) -> "pd.Timedelta | None":
-    """The length of a step, or None where the calendar decides it (B, W, months and longer)."""
+    """The length of a step, or None if it depends on the calendar (B, W, months and longer)."""
     import pandas as pd
 
     count, unit, _ = _parse(freq)
@@ -148,9 +148,9 @@ def calendar_features(times: "pd.DatetimeIndex", freq: str) -> "NDArray[np.float
 
 
 def check_region(region: str) -> str:
-    """The name of a region whose public holidays are known: a country, or COUNTRY-STATE.
+    """Check and return the name of a region with known public holidays: a country or COUNTRY-STATE.
 
-    Raises DataError naming what there is.
+    Raises DataError naming the known regions.
     """
     import holidays
 
@@ -158,8 +158,8 @@ def check_region(region: str) -> str:
     known = holidays.list_supported_countries()
     if country not in known:
         raise DataError(
-            f"no public holidays of '{region}' are known. Expected a country in two letters, such "
-            "as DE, or with its state, such as AU-VIC."
+            f"no public holidays of '{region}' are known. Expected a country code of two letters, "
+            "such as DE, or a country with a state, such as AU-VIC."
         )
     if state and state not in known[country]:
         raise DataError(
@@ -172,7 +172,7 @@ def check_region(region: str) -> str:
 def holiday_feature(times: "pd.DatetimeIndex", region: str) -> "NDArray[np.float32]":
     """Whether the date of each of N stamps is a public holiday of the region, (N, 1) of +-0.5.
 
-    The dates are those of the stamps as they are: in UTC, or on their local clock.
+    The dates are read from the stamps as they are, in UTC or in local time.
     """
     import holidays
     import numpy as np
@@ -188,7 +188,8 @@ def holiday_feature(times: "pd.DatetimeIndex", region: str) -> "NDArray[np.float
 def phase_weights(freq: str, season: int) -> tuple[float, ...]:
     """Weights w (F,) such that floor(sum_f w_f (feature_f + 1/2)) is a step's place in its season.
 
-    Known for seasons of a day, a week or a year whose steps the features tell apart; () else.
+    They exist for seasons of a day, a week or a year whose steps the features distinguish;
+    otherwise the result is ().
     """
     count, unit, _ = _parse(freq)
     seconds = {"s": 1, "min": 60, "h": 3600, "D": 86400}.get(unit, 0) * count

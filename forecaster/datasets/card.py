@@ -42,7 +42,7 @@ def _inside_folder(text: str) -> str:
 
 
 def _names(given: Any) -> Any:
-    """Column names; "0..319" is short for the whole numbers from 0 to 319."""
+    """The column names; "0..319" is short for the whole numbers from 0 to 319."""
     if not isinstance(given, list | tuple):
         return given
     names: list[Any] = []
@@ -55,7 +55,7 @@ def _names(given: Any) -> Any:
 GENERATED = re.compile(
     r"recall-[1-9][0-9]{1,5}(-2hops)?|phase-[1-9][0-9]{1,5}-(fixed|chirp|wander)"
 )
-"""Names of the data sets that generators draw."""
+"""The names of generated data sets."""
 
 RelativePath = Annotated[str, AfterValidator(_inside_folder)]
 Columns = Annotated[tuple[str, ...], BeforeValidator(_names), Field(min_length=1)]
@@ -67,9 +67,10 @@ Part: TypeAlias = Literal["train", "validation", "test"]
 
 @dataclass(frozen=True)
 class Borders:
-    """The steps at which the training, validation and test part end (each exclusive).
+    """The steps at which the training, validation and test parts end (exclusive).
 
-    `each` are those of each series of a panel, where they differ; then the others are the last.
+    `each` holds the borders of each series of a panel if they differ; the others are then the
+    latest ones.
     """
 
     train: int
@@ -104,10 +105,10 @@ class Package(_Facts):
 
 
 class Bare(_Facts):
-    """A file of values alone: no stamps and, unless `header` says so, no header: the card has both.
+    """A file with values only: it has no stamps and, unless `header`, no header; the card has both.
 
-    `first` is the stamp of its first row, `columns` the order of the columns in it where that is
-    not the card's.
+    `first` is the stamp of its first row, `columns` the order of its columns if it differs from
+    the card's.
     """
 
     first: datetime
@@ -118,10 +119,10 @@ class Bare(_Facts):
 class Source(_Facts):
     """One published form of a data set.
 
-    `files` are the places tried inside a data folder, the last being the file's own name. `sha256`
-    and `git_blob` (SHA-1 of "blob LENGTH", a zero byte and the content) are of the file as
-    published, compressed if it is. `page` is where a person finds what cannot be fetched from
-    `urls`. `bare` is there for a file without stamps.
+    `files` are the paths tried inside a data folder; the last is the original name of the file.
+    `sha256` and `git_blob` (SHA-1 of "blob LENGTH", a zero byte and the content) are those of the
+    file as published, compressed if it is. `page` is where a person finds the file if it cannot be
+    fetched from `urls`. `bare` describes a file without stamps.
     """
 
     files: Annotated[tuple[RelativePath, ...], Field(min_length=1)]
@@ -135,7 +136,7 @@ class Source(_Facts):
     @model_validator(mode="after")
     def _can_be_verified(self) -> Self:
         if self.sha256 is None and self.git_blob is None:
-            raise ValueError("expected 'sha256' or 'git_blob', to tell the right file from others")
+            raise ValueError("expected 'sha256' or 'git_blob', to identify the right file")
         return self
 
     @property
@@ -144,7 +145,7 @@ class Source(_Facts):
 
 
 class Split(_Facts):
-    """Where the parts end: as rows, or as fractions (train, validation, test) of all rows."""
+    """Where the parts end, as rows or as fractions (train, validation, test) of all rows."""
 
     rows: tuple[PositiveInt, PositiveInt, PositiveInt] | None = None
     fractions: tuple[Fraction, Fraction, Fraction] | None = None
@@ -154,7 +155,7 @@ class Split(_Facts):
         if (self.rows is None) == (self.fractions is None):
             raise ValueError("expected either 'rows' or 'fractions'")
         if self.rows and not self.rows[0] < self.rows[1] < self.rows[2]:
-            raise ValueError(f"the rows must rise, got {list(self.rows)}")
+            raise ValueError(f"the rows must increase, got {list(self.rows)}")
         if self.fractions and abs(sum(self.fractions) - 1) > 1e-9:
             raise ValueError(f"the fractions must add up to 1, got {list(self.fractions)}")
         return self
@@ -163,7 +164,7 @@ class Split(_Facts):
         """Where the parts end in a file of `rows` rows.
 
         Fractions follow the benchmarks: the training part has int(0.7 n) rows, the test part
-        int(0.2 n), validation the rest. Raises DataError when the file, called `where`, is too
+        int(0.2 n), validation the rest. Raises DataError, naming the file `where`, if it is too
         short.
         """
         if self.rows:
@@ -181,9 +182,9 @@ class Split(_Facts):
 
 
 class Irregular(_Facts):
-    """How the stamps of a published file depart from its step: all its rows count as evenly spaced.
+    """How the stamps of a published file deviate from its step; all rows count as evenly spaced.
 
-    `repeated` stamps equal the one before, `missing` ones are skipped by gaps.
+    `repeated` counts stamps equal to the one before, `missing` the stamps that gaps skip.
     """
 
     repeated: NonNegativeInt = 0
@@ -197,12 +198,12 @@ REGULAR = Irregular()
 class Card(_Facts):
     """One data set.
 
-    `sources` are its forms, which hold the same values, the preferred one first; `columns` the
-    value columns in order, `seasons` the steps of its cycles with the main one first. Stamps of a
-    file whose `timezone` is UTC are UTC; a `naive` one keeps the clock of its source, whatever that
-    was. They must depart from `freq` exactly as `irregular` says, by default not at all. Where
-    some columns are `future_covariates`, they are known ahead, and the `targets` are predicted,
-    which are the target alone if the card does not name several, unless somebody says otherwise.
+    `sources` are its forms, which hold the same values, the preferred one first; `columns` are the
+    value columns in order, `seasons` the lengths of its cycles in steps, the main one first. With
+    `timezone` UTC the stamps are in UTC; with `naive` they are in the local time of their source,
+    whatever that was. They must deviate from `freq` exactly as `irregular` states, by default not
+    at all. If some columns are `future_covariates`, these are known ahead, and by default the
+    `targets` are forecast, or only `target` if the card names no others.
     """
 
     name: str
@@ -229,17 +230,19 @@ class Card(_Facts):
         if self.target not in self.columns:
             raise ValueError(f"target '{self.target}' is not among {list(self.columns)}")
         if self.targets and not {self.target} <= {*self.targets} <= {*self.columns}:
-            raise ValueError(f"the targets {list(self.targets)} lack the target, or are no columns")
+            raise ValueError(
+                f"the targets {list(self.targets)} must be columns and include '{self.target}'"
+            )
         for name in self.future_covariates:
             if name not in self.columns or name in (self.target, *self.targets):
-                raise ValueError(f"future covariate '{name}' is a target, or no column")
+                raise ValueError(f"future covariate '{name}' must be a column and not a target")
         for source in self.sources:
             if source.bare and sorted(source.bare.columns or self.columns) != sorted(self.columns):
                 raise ValueError(f"the columns of {source.file_name} are not those of the card")
         return self
 
     def source_of(self, file: PurePath) -> Source:
-        """The form that a file has, by its name, else by its suffix, else the first."""
+        """The form of a file: the one with its name, or else its suffix, or else the first."""
         for tell in (lambda name: name, lambda name: "".join(PurePath(name).suffixes)):
             for source in self.sources:
                 if tell(source.file_name) == tell(file.name):
@@ -253,14 +256,14 @@ def card_names() -> list[str]:
 
 
 def is_generated(name: str) -> bool:
-    """Whether a data set is drawn by a generator (generated.py), and so has no card."""
+    """Whether a data set is generated (generated.py) and therefore has no card."""
     return bool(GENERATED.fullmatch(name))
 
 
 def load_card(name: str) -> Card:
-    """The card called `name`.
+    """Load the card called `name`.
 
-    Raises UsageError naming the nearest card, ConfigError naming file and key of a wrong one.
+    Raises UsageError naming the nearest card, ConfigError naming the file and the key of an error.
     """
     import yaml
 
@@ -281,7 +284,7 @@ def load_card(name: str) -> Card:
 
 
 def spans(columns: Sequence[str]) -> list[str]:
-    """Column names with runs of three and more whole numbers as a card may have them: "0..319"."""
+    """Column names with runs of three or more whole numbers in the short form "0..319"."""
     runs: list[list[str]] = []
     for name in columns:
         last = runs[-1][-1] if runs else ""

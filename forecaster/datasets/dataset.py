@@ -1,4 +1,4 @@
-"""A data set as it was read, whether it has a card or is your file."""
+"""A data set as it was read, from a card or from a user's file."""
 
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
@@ -14,14 +14,13 @@ Features: TypeAlias = Literal["M", "S", "MS"]
 class Dataset:
     """A series, or a panel of many, and how it was read.
 
-    `reading` is complete: it says all that the next file of the kind needs. `series` has the
-    columns that are read, `targets` are those to be predicted (of a wide panel the one column of
-    all its series), `features` what they are predicted from unless somebody says otherwise.
-    `main_target` is shown where there is room for one. `split` tells where the parts end, if that
-    is fixed; `whole` is the series before columns were left out, if any were; `past` is the
-    look-back of samples that were made for one, which window.past=auto takes, and what is
-    `as_it_is` is not standardised. `said` are sentences about what was found, `counts` are what was
-    irregular, in plain JSON.
+    `reading` is complete: it holds everything needed to read the next file of the kind. `series`
+    has the columns that are read, `targets` are the columns to forecast (in a wide panel the one
+    column of all its series), `features` the default inputs. `main_target` is shown where there is
+    room for one. `split` gives the borders of the parts, if they are fixed; `whole` is the series
+    before columns were left out, if any were; `past` is the look-back for which samples were made,
+    which window.past=auto takes. Data `as_it_is` are not standardised. `said` holds sentences about
+    what was found, `counts` the irregularities, in plain JSON.
     """
 
     name: str
@@ -39,12 +38,12 @@ class Dataset:
 
     @property
     def digest(self) -> str:
-        """Of the data, whichever of its columns are used."""
+        """The digest of the data, independent of the columns used."""
         return (self.whole or self.series).digest
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns of values: the targets and what is known of the past."""
+        """The columns of values: the targets and the past covariates."""
         return self.series.columns
 
     @property
@@ -64,10 +63,10 @@ class Dataset:
 
     @property
     def seasons(self) -> tuple[int, ...]:
-        """The cycles in steps, the main one first; (1,) where none shows."""
+        """The cycles in steps, the main one first; (1,) if none was found."""
         return self.reading.seasons
 
     @property
     def timezone(self) -> Timezone:
-        """Whether the stamps are UTC, or keep the clock of their source."""
+        """Whether the stamps are in UTC or, if naive, in the local time of their source."""
         return self.reading.timezone or "naive"

@@ -1,4 +1,4 @@
-"""What a series is like, in a few facts: length, seasons, what is known ahead, events, drift."""
+"""A few facts about a series: length, seasons, columns known ahead, events, drift."""
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -20,19 +20,19 @@ from forecaster.datasets.seasons import (
 from forecaster.datasets.series import Series
 
 RARE = 0.05
-"""The share of the steps below which what is not zero is an event."""
+"""Values other than zero in less than this share of the steps are events."""
 SHOWS = 0.4
-"""The least autocorrelation within spans of a column that has a cycle, whatever its period."""
+"""The smallest autocorrelation within spans at which a column has a cycle of any period."""
 SHORTEST, WIDEST, CYCLES, SPANS = 4, 4, 4, 4
-"""Of drift: the shortest period in steps, the longest in a span by the shortest, how often that
-fits into the span, and the least number of spans."""
+"""Settings of `drift`: the shortest period in steps, the ratio of the longest period to the
+shortest in a range, how often the longest fits into a span, and the fewest spans."""
 AS_CLEAR = 0.8
-"""How clear a cycle must be within spans of a length, by those where it is clearest, to count."""
+"""How clear a cycle must be in a range of periods to count, relative to the clearest range."""
 
 
 @dataclass(frozen=True)
 class Event:
-    """What is known ahead and seldom not zero: in `share` of the steps, `count` times in a row."""
+    """A column known ahead that is rarely not zero: in `share` of the steps, in `count` runs."""
 
     name: str
     share: float
@@ -41,12 +41,12 @@ class Event:
 
 @dataclass(frozen=True)
 class Facts:
-    """What is measured of a data set, in the first TRAIN of its steps alone.
+    """Measurements of a data set, made only in the first TRAIN of its steps.
 
-    `steps` are those of the time grid, `rows` those that are looked at of the longest series.
-    `seasons` are () where none shows, `cycles` how often the shortest fits into `rows`. `together`
-    is None where there are no two columns to forecast, or the data are a panel. `drift` is None
-    where no column shows a cycle (see `drift`).
+    `steps` is the length of the time grid, `rows` the number of rows examined in the longest
+    series. `seasons` is () if none was found, `cycles` is how often the shortest fits into `rows`.
+    `together` is None if there are not two columns to forecast, or the data are a panel. `drift` is
+    None if no column shows a cycle (see `drift`).
     """
 
     name: str
@@ -67,7 +67,7 @@ class Facts:
 
 
 def measure(dataset: Dataset, holidays: str | None = None) -> Facts:
-    """The facts of a data set; of the public holidays of a region too, where one is named."""
+    """Measure a data set, with the public holidays of a region if one is named."""
     series = dataset.series
     items = series.items or Items.single(len(series.times))
     rows = int(items.rows_before(int(TRAIN * len(series.times))).max())
@@ -93,7 +93,7 @@ def measure(dataset: Dataset, holidays: str | None = None) -> Facts:
 
 
 def _events(series: Series, items: Items, holidays: str | None) -> Iterator[Event]:
-    """Of each column known ahead, and of the holidays, where they are rare."""
+    """Yield the events of each column known ahead, and the holidays, if they are rare."""
     end = int(TRAIN * len(series.times))
     if series.known is not None:
         before = np.repeat(items.rows_before(end), items.lengths)
@@ -107,7 +107,7 @@ def _events(series: Series, items: Items, holidays: str | None) -> Iterator[Even
 
 
 def _event(name: str, happens: NDArray[np.bool_], first: NDArray[np.bool_]) -> Iterator[Event]:
-    """From what happens in each row, and which rows are the first of their series."""
+    """Yield the event of a column, from `happens` in each row and the `first` rows of series."""
     begins = happens & (first | ~np.roll(happens, 1))
     share = happens.mean() if len(happens) else 0.0
     if 0 < share < RARE:
@@ -115,21 +115,21 @@ def _event(name: str, happens: NDArray[np.bool_], first: NDArray[np.bool_]) -> I
 
 
 def drift(parts: list[NDArray[np.float64]]) -> float | None:
-    """How far the period of the cycles wanders, 0 to 1: what one lag for all times loses.
+    """How far the period of the cycles drifts, 0 to 1: the loss from using one lag at all times.
 
-    Of rows (n, C) of each series, NaN where missing. They are cut into spans, each without its
-    straight line. In a span the autocorrelation at the lags of a range, from its first zero on,
-    is largest at the period that the span has of its own. Drift is
+    `parts` holds the rows (n, C) of each series, NaN where missing. They are cut into spans, each
+    without its straight line. In a span, the autocorrelation at the lags of a range, from its first
+    zero on, is largest at the period of that span. Drift is
 
         1 - max over lags (mean over spans (autocorrelation))
             / mean over spans (max over lags (autocorrelation))
 
-    so 0 where one lag is best in every span, and near 1 where none is good in many. Spans are as
-    long as CYCLES of the longest period in the range; ranges reach from L to WIDEST L steps, for
-    L = SHORTEST and its doubles as long as SPANS spans fit in. Of the ranges in which the cycle
-    shows as clearly as AS_CLEAR of the clearest, that one counts in which it wanders most. Columns
-    are joined by the sums of both means; those in which no cycle is clear (SHOWS) are left out,
-    and with all of them left out it is None.
+    so it is 0 if one lag is best in every span, and near 1 if no lag is good in many spans. Spans
+    are as long as CYCLES of the longest period in the range; ranges go from L to WIDEST L steps,
+    for L = SHORTEST and its doublings as long as SPANS spans fit in. Of the ranges in which the
+    cycle is at least AS_CLEAR times as clear as in the clearest, the one with the most drift
+    counts. Columns are combined by the sums of both means; columns without a clear cycle (SHOWS)
+    are left out, and if all are left out, the result is None.
     """
     own = fixed = 0.0
     for column in range(parts[0].shape[1] if parts else 0):
@@ -145,7 +145,7 @@ def drift(parts: list[NDArray[np.float64]]) -> float | None:
 
 
 def _by_range(parts: list[NDArray[np.float64]]) -> Iterator[tuple[float, float]]:
-    """For each range of periods the mean of the best of every span, and the best of the mean."""
+    """Yield, for each range of periods, the mean over spans of the best lag, and the best mean."""
     low = SHORTEST
     while True:
         most = WIDEST * low
@@ -179,7 +179,7 @@ def _straightened(spans: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _autocorrelations(spans: NDArray[np.float64], most: int) -> NDArray[np.float64]:
-    """Of spans (n, w) at the lags 1 to `most`, each by the rows that it pairs."""
+    """The autocorrelations of spans (n, w) at lags 1 to `most`, each over the rows it pairs."""
     width = spans.shape[1]
     spectrum = np.fft.rfft(spans, width + most, axis=1)
     products = np.fft.irfft(np.abs(spectrum) ** 2, width + most, axis=1)[:, 1 : most + 1]

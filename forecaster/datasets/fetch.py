@@ -1,8 +1,8 @@
 """Find the file of a data set, or download it.
 
-The order: the path given, $FORECASTER_DATA, data/raw, the user's cache, the Python package that
-carries it, the network. Only the path given is taken unseen; everything else must have the
-checksum of the card, so that a figure is always about the data it names.
+The places, in this order: the given path, $FORECASTER_DATA, data/raw, the user's cache, the Python
+package that contains it, the network. Only a given path is used without a check; every other file
+must have the checksum of the card, so that a result is always about the data set that it names.
 """
 
 import hashlib
@@ -23,8 +23,8 @@ CONNECT_SECONDS, READ_SECONDS = 5, 60
 def locate(card: Card, path: Path | None = None) -> Path:
     """The file that holds the data set of `card`.
 
-    Raises UnavailableError naming every place looked in, DataError for a file found without
-    being named whose checksum is not the card's, ConfigError for a wrong $FORECASTER_DATA.
+    Raises UnavailableError naming every place searched, DataError for a file that was found, not
+    given, and lacks the card's checksum, ConfigError for a wrong $FORECASTER_DATA.
     """
     if path is not None:
         return _given(path.expanduser())
@@ -86,7 +86,7 @@ def _candidates(folder: Path, card: Card) -> Iterator[tuple[Source, Path]]:
 
 
 def _mismatch(file: Path, source: Source) -> str:
-    """How the checksums of `file` differ from those of its source; "" when they agree."""
+    """How the checksums of `file` differ from those of its source; "" if they agree."""
     head = b"blob %d\0" % file.stat().st_size
     for name, wanted, digest in (
         ("SHA-256", source.sha256, hashlib.sha256()),
@@ -104,7 +104,7 @@ def _verified(file: Path, source: Source, card: Card) -> Path:
     if mismatch := _mismatch(file, source):
         raise DataError(
             f"{file} is not the {card.name} that its card describes: {mismatch}. Remove the file, "
-            f"or name it to use it as it is: --set data.path={file}"
+            f"or name it to use it anyway: --set data.path={file}"
         )
     return file
 
@@ -114,7 +114,7 @@ def _cache() -> Path:
 
 
 def _cached(card: Card) -> tuple[Path | None, str]:
-    """The verified file in the cache, or why there is none. A damaged one is downloaded anew."""
+    """The verified file in the cache, or why there is none. A damaged file is downloaded again."""
     damaged = ""
     for source, file in _candidates(_cache(), card):
         if not _mismatch(file, source):
@@ -124,7 +124,7 @@ def _cached(card: Card) -> tuple[Path | None, str]:
 
 
 def _download(source: Source) -> tuple[Path | None, list[str]]:
-    """The file fetched from the first address that has it, or why each did not."""
+    """Fetch the file from the first address that has it; or return why each address failed."""
     if not source.urls:
         return None, []
     import pooch
@@ -154,7 +154,7 @@ def _download(source: Source) -> tuple[Path | None, list[str]]:
                     if not mismatch:
                         part.replace(target)
                         return target, []
-                    reasons.append(f"{url}: what came is another file: {mismatch}")
+                    reasons.append(f"{url}: it returned a different file: {mismatch}")
                 except requests.RequestException as error:
                     if isinstance(error, requests.ConnectionError):
                         unreachable.add(host)

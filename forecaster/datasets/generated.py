@@ -1,6 +1,6 @@
-"""Data sets that are drawn, not read: samples that ask one thing of a model, and nothing else.
+"""Generated data sets: samples that test one ability of a model and nothing else.
 
-Each sample is a series of a panel, with one window: samples share no value. Training, validation
+Each sample is a series of a panel with one window, so samples share no value. Training, validation
 and test samples follow one another on the time grid, each one step after the one before it.
 """
 
@@ -19,24 +19,25 @@ from forecaster.errors import DataError
 
 FREQ, START = "h", "2000-01-01"
 Samples = tuple[int, int, int]
-"""How many train, validate and test."""
+"""The numbers of training, validation and test samples."""
 Drift = Literal["fixed", "chirp", "wander"]
 
 
 @dataclass(frozen=True)
 class Recall:
-    """Motifs and values among noise; motifs asked for at the end; their values to be forecast.
+    """Motifs with values among noise; questions repeat the motifs, and the values are forecast.
 
-    A sample has `length` steps and then the `pairs` answers, one a step. A motif is `motif` signs
-    side by side in the columns `motif.0`, ...: a pattern of one step. `pairs` steps at random
-    places hold one each, all different, beside a value, and the last `pairs` steps ask for all of
-    them in another random order. With two `hops` such a step holds a second motif in place of the
-    value, in the columns `next.0`, ..., and another step holds this one and the value.
+    A sample has `length` steps and then the `pairs` answers, one per step. A motif is a pattern of
+    one step: `motif` signs in the columns `motif.0`, .... At random places, `pairs` steps hold one
+    motif each, all different, with a value; the last `pairs` steps before the answers are
+    questions, which repeat all motifs in another random order. With two `hops`, a step with a motif
+    holds a second motif instead of the value, in the columns `next.0`, ..., and another step holds
+    that motif and the value.
 
-    The columns `event` and `question` mark the steps with motifs, and those that ask; elsewhere
-    all columns are normal noise of standard deviation `noise`. The values that answer are uniform
-    with mean 0 and variance 1, and the column `value`, the target, is 0 where a step asks. So
-    chance is an MSE of 1. Who knows the mean of the values of a sample gets 1 - 1 / `pairs`.
+    The columns `event` and `question` mark the steps with motifs and the questions; elsewhere all
+    columns are normal noise with standard deviation `noise`. The answers are uniform with mean 0
+    and variance 1, and the column `value`, the target, is 0 in a question. A guess therefore has an
+    MSE of 1; a model that knows only the mean of the values of a sample gets 1 - 1 / `pairs`.
     """
 
     length: int
@@ -52,7 +53,7 @@ class Recall:
         if self.hops not in (1, 2) or events > 2**self.motif or events + self.pairs > self.length:
             raise ValueError(
                 f"expected 1 or 2 hops, at most {2**self.motif} different motifs of {self.motif} "
-                f"signs and room for them and the questions, got hops={self.hops}, "
+                f"signs, and room for motifs and questions, got hops={self.hops}, "
                 f"pairs={self.pairs}, length={self.length}"
             )
 
@@ -75,7 +76,7 @@ class Recall:
         return panel(name, drawn, self.columns, ("value",), self.length, self.samples)
 
     def _write(self, sample: NDArray[np.float32], random: np.random.Generator) -> None:
-        """Pairs, questions and answers into the noise of a sample (steps, columns)."""
+        """Write pairs, questions and answers into the noise of a sample (steps, columns)."""
         pairs, hops, asked = self.pairs, self.hops, self.length - self.pairs
         codes = random.choice(2**self.motif, (hops, pairs), replace=False)
         motifs = 2.0 * (codes[..., None] >> np.arange(self.motif) & 1) - 1
@@ -95,20 +96,20 @@ class Recall:
 
 @dataclass(frozen=True)
 class Phase:
-    """A wave whose phase is known at each step, and whose shape is the sample's own.
+    """A wave whose phase is known at each step, with a different shape in each sample.
 
-    A sample has `length` steps and then `horizon` to be forecast. The column `value`, the target,
-    is a wave of `harmonics` harmonics with random coefficients that fall with their number, and
-    normal noise of standard deviation `noise`. It has mean 0 and variance 1 over a cycle, so chance
-    is an MSE of 1, and who knows the wave gets `noise`². The columns `cos` and `sin` tell the
-    phase. The last `horizon` steps of the look-back ask: they have the phases of the steps to come,
-    1 in the column `question`, and 0 as their value.
+    A sample has `length` steps and then `horizon` steps to forecast. The column `value`, the
+    target, is a wave of `harmonics` harmonics with random coefficients that decrease with their
+    number, plus normal noise with standard deviation `noise`. The wave has mean 0 and variance 1
+    over a cycle, so a guess has an MSE of 1, and a model that knows the wave gets `noise`². The
+    columns `cos` and `sin` give the phase. The last `horizon` steps of the look-back are questions:
+    they have the phases of the steps to forecast, 1 in the column `question`, and 0 as their value.
 
-    How the phase goes on is `drift`. `fixed`: the period is 24 steps, and all samples begin a cycle
-    at their first step, so that places tell phases. `chirp`: the sample begins anywhere in its
-    cycle, and its frequency goes evenly from that of one period between 16 and 48 steps to that of
-    another. `wander`: the logarithm of the period is a random walk between those bounds, in steps
-    of standard deviation 0.05.
+    `drift` is how the phase advances. `fixed`: the period is 24 steps, and all samples begin a
+    cycle at their first step, so that positions determine phases. `chirp`: the sample begins
+    anywhere in its cycle, and its frequency changes evenly from that of one period between 16 and
+    48 steps to that of another. `wander`: the logarithm of the period is a random walk between
+    those bounds, with steps of standard deviation 0.05.
     """
 
     length: int
@@ -122,7 +123,7 @@ class Phase:
     def __post_init__(self) -> None:
         if self.length < 4 * self.horizon or self.drift not in get_args(Drift):
             raise ValueError(
-                f"expected a length of four horizons at least, and a drift of {get_args(Drift)}, "
+                f"expected a length of at least four horizons and a drift in {get_args(Drift)}, "
                 f"got length={self.length}, horizon={self.horizon}, drift={self.drift!r}"
             )
 
@@ -145,7 +146,7 @@ class Phase:
         return panel(name, drawn, columns, ("value",), self.length, self.samples)
 
     def _cycles(self, random: np.random.Generator, count: int, steps: int) -> NDArray[np.float64]:
-        """How many cycles have passed at each step of each sample, (count, steps)."""
+        """The number of cycles passed at each step of each sample, (count, steps)."""
         if self.drift == "fixed":
             return np.tile(np.arange(steps) / 24, (count, 1))
         low, high = np.log(16), np.log(48)
@@ -169,10 +170,10 @@ def panel(
     past: int,
     samples: Samples,
 ) -> Dataset:
-    """Samples (n, steps, columns) as a panel, of which each has one window of a look-back `past`.
+    """Samples (n, steps, columns) as a panel whose series have one window of look-back `past` each.
 
     The targets of a part begin at different steps, one after another, so that a bootstrap over
-    time is one over samples.
+    time is a bootstrap over samples.
     """
     import pandas as pd
 
@@ -212,9 +213,9 @@ def panel(
 
 
 def generate(name: str) -> Dataset:
-    """What a name of `card.GENERATED` stands for: recall-256-2hops, phase-256-chirp.
+    """Generate the data set of a name that matches `card.GENERATED`, such as recall-256-2hops.
 
-    Raises DataError where samples would be too short for what they hold.
+    Raises DataError if samples would be too short for their contents.
     """
     kind, length, *rest = name.split("-")
     try:
@@ -223,4 +224,4 @@ def generate(name: str) -> Dataset:
         drift = next(each for each in get_args(Drift) if each in rest)
         return Phase(int(length), drift).dataset(name)
     except ValueError as error:
-        raise DataError(f"{name} cannot be drawn: {error}. Take longer samples.") from None
+        raise DataError(f"{name} cannot be generated: {error}. Use longer samples.") from None

@@ -1,4 +1,4 @@
-"""The grid of time steps that a table's stamps lie on: its step, and the place of each stamp."""
+"""The time grid of the stamps of a table: its step, and the place of each stamp on it."""
 
 import sys
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from forecaster.datasets.calendar import fixed_step, normalise_freq
 from forecaster.errors import DataError
 
 TOLERANCE = 0.1
-"""Part of a step by which a stamp may miss its place."""
+"""The fraction of a step by which a stamp may miss its place."""
 
 DAY = 86_400_000_000
 _UNITS = {"D": DAY, "h": 3_600_000_000, "min": 60_000_000, "s": 1_000_000, "ms": 1000, "us": 1}
@@ -34,18 +34,18 @@ _DAYS = ("MON", "TUE", "WED", "THU", "FRI", "SAT", "SUN")
 
 @dataclass(frozen=True)
 class Step:
-    """A time step, and how far apart stamps of one series usually are, in microseconds."""
+    """A time step, and the usual distance between stamps of one series, in microseconds."""
 
     freq: str
     usual: int
 
 
 def infer_step(stamps: NDArray[np.int64], codes: NDArray[np.int64], where: str) -> Step:
-    """The step of `stamps` (N,), in microseconds, of the series `codes` (N,), in any order.
+    """Infer the step of `stamps` (N,), in microseconds, of the series `codes` (N,), in any order.
 
-    The most frequent distance of neighbours; where most distances differ, their median if it is
-    within TOLERANCE of a usual step. Days, weeks, months, quarters and years are told by the
-    calendar. Raises DataError where no series has two stamps, or no step shows.
+    It is the most frequent distance of neighbours; if most distances differ, their median, if it is
+    within TOLERANCE of a usual step. Days, weeks, months, quarters and years are recognised by the
+    calendar. Raises DataError if no series has two stamps, or no step can be found.
     """
     order = np.lexsort((stamps, codes))
     ordered, owner = stamps[order], codes[order]
@@ -53,7 +53,7 @@ def infer_step(stamps: NDArray[np.int64], codes: NDArray[np.int64], where: str) 
     apart = apart[apart > 0]
     if not len(apart):
         raise DataError(
-            f"{where}: no series has two stamps, so that no time step shows; name it with --freq."
+            f"{where}: no series has two stamps, so no time step can be found; name it with --freq."
         )
     lengths, counts = np.unique(apart, return_counts=True)
     step = int(lengths[counts.argmax()])
@@ -66,10 +66,10 @@ def infer_step(stamps: NDArray[np.int64], codes: NDArray[np.int64], where: str) 
         near = [usual for usual in _USUAL if abs(median - usual) <= TOLERANCE * usual]
         if not near:
             raise DataError(
-                f"{where}: no time step shows: of {len(apart)} distances between neighbouring "
-                f"stamps the most frequent, {pd.Timedelta(step, 'us')}, stands only "
-                f"{counts.max()} times; name the step with --freq, and --policy resample to "
-                "average what shares a step."
+                f"{where}: no time step can be found: of {len(apart)} distances between "
+                f"neighbouring stamps the most frequent, {pd.Timedelta(step, 'us')}, occurs only "
+                f"{counts.max()} times; name the step with --freq, and use --policy resample to "
+                "average rows that share a step."
             )
         step = min(near, key=lambda usual: abs(median - usual))
     days = np.bincount(times.day_of_week, minlength=7)
@@ -81,13 +81,13 @@ def infer_step(stamps: NDArray[np.int64], codes: NDArray[np.int64], where: str) 
 
 
 def _fixed(step: int) -> str:
-    """The name of a step of so many microseconds."""
+    """The name of a step of `step` microseconds."""
     unit = next(unit for unit, length in _UNITS.items() if step % length == 0)
     return normalise_freq(f"{step // _UNITS[unit]}{unit}")
 
 
 def _months(times: pd.DatetimeIndex) -> str | None:
-    """The name of a step of whole months from first or last days, None for other stamps."""
+    """The name of a step of whole months between first or last days; None for other stamps."""
     months = np.asarray(times.year * 12 + times.month - 1)
     lengths, counts = np.unique(np.diff(months), return_counts=True)
     count = int(lengths[counts.argmax()])
@@ -105,11 +105,11 @@ def _months(times: pd.DatetimeIndex) -> str | None:
 
 @dataclass(frozen=True, eq=False)
 class TimeGrid:
-    """The steps of `freq` from that of the stamp `first` to that of `last`, in microseconds.
+    """The steps of `freq` from the one of the stamp `first` to the one of `last`, in microseconds.
 
     Stamps of a fixed step may miss their place by `tolerance` microseconds; the grid passes through
-    `anchor`. Those of a step that the calendar decides must be met exactly, at the time of day of
-    `anchor`.
+    `anchor`. With a step that depends on the calendar, stamps must match exactly, at the time of
+    day of `anchor`.
     """
 
     freq: str
@@ -129,9 +129,9 @@ class TimeGrid:
         where: str,
         most: int | None = None,
     ) -> "TimeGrid":
-        """The grid of stamps between `first` and `last`, by a `sample` of them.
+        """The grid of the stamps between `first` and `last`, found from a `sample` of them.
 
-        Raises DataError where it would have far more steps than the table has `rows`, or more than
+        Raises DataError if it would have far more steps than the table has `rows`, or more than
         `most`.
         """
         fixed = fixed_step(step.freq)
@@ -146,9 +146,9 @@ class TimeGrid:
         phases, counts = np.unique(sample % length, return_counts=True)
         anchor = int(phases[counts.argmax()])
         if tolerance and step.usual < (1 - TOLERANCE) * length:
-            anchor = 0  # several rows share a step: steps begin when those of the clock do
+            anchor = 0  # several rows share a step: steps begin on the clock's multiples of it
         elif tolerance and counts.max() * 2 < len(sample):
-            # no exact phase: the middle of the stamps around their circle, or 0 if that is near
+            # no exact phase: the circular mean of the stamps, or 0 if that is near
             turns = np.exp(2j * np.pi * (phases / length))
             middle = float(np.angle((turns * counts).sum()) / (2 * np.pi) * length)
             anchor = 0 if abs(middle) <= tolerance else round(middle / 1_000_000) * 1_000_000
@@ -156,7 +156,7 @@ class TimeGrid:
 
     @cached_property
     def step(self) -> int | None:
-        """Microseconds, None where the calendar decides."""
+        """The step in microseconds, None if it depends on the calendar."""
         fixed = fixed_step(self.freq)
         return None if fixed is None else fixed // pd.Timedelta(1, "us")
 
@@ -180,7 +180,7 @@ class TimeGrid:
 
     @property
     def _labels_end(self) -> bool:
-        """Whether a step is named by its last day."""
+        """Whether the stamp of a step is its last day."""
         return self.freq.lstrip("0123456789")[:2] in ("ME", "QE", "YE", "W-")
 
     @cached_property
@@ -188,10 +188,10 @@ class TimeGrid:
         return self.times.asi8
 
     def place(self, stamps: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Of each stamp (N,) the step that it belongs to, and by how much it misses it.
+        """The step that each stamp (N,) belongs to, and by how much the stamp misses it.
 
         A stamp within the tolerance belongs to the nearest step, any other to the step it falls in:
-        that which began last or, where steps are named by their ends, that which ends next.
+        the one that began last or, if steps are named by their ends, the one that ends next.
         """
         if self.step is not None:
             places = (stamps - (int(self._steps[0]) - self.tolerance)) // self.step
@@ -205,9 +205,9 @@ class TimeGrid:
 
 
 class RowSteps:
-    """Steps that are the rows themselves, each with the stamp it has.
+    """Steps that are the rows themselves, each with its own stamp.
 
-    For a file whose rows count as one step apart whatever their stamps say.
+    They serve a file whose rows count as one step apart, whatever their stamps.
     """
 
     tolerance = 0

@@ -1,4 +1,4 @@
-"""Where the series of a panel lie in one table of rows."""
+"""The places of the series of a panel in one table of rows."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,16 +8,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 MARK = " / "
-"""What joins the parts of a series id that stands in several columns."""
+"""The text that joins the parts of a series id in several columns."""
 
 
 def id_parts(name: str, columns: int) -> list[str]:
-    """The parts of a series id in so many columns."""
+    """The parts of a series id in `columns` columns."""
     return name.split(MARK) if columns > 1 else [name]
 
 
 End: TypeAlias = int | tuple[int, ...]
-"""A step of the grid at which a part ends, or the one of each item."""
+"""The step of the grid at which a part ends, for all items or for each."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,7 +25,7 @@ class Items:
     """S series, one after another, each a run of rows on one grid of time steps.
 
     `names` (S); `bounds` (S + 1): item i has the rows [bounds[i], bounds[i + 1]); `places` (S): the
-    step of the common grid at which its first row stands.
+    step of the common grid of its first row.
     """
 
     names: Sequence[str]
@@ -36,7 +36,7 @@ class Items:
         if not len(self.names) == len(self.bounds) - 1 == len(self.places):
             raise ValueError(
                 f"{len(self.names)} names, {len(self.bounds)} bounds and {len(self.places)} places "
-                "are not those of the same items"
+                "do not belong to the same items"
             )
 
     def __len__(self) -> int:
@@ -44,25 +44,25 @@ class Items:
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """Rows of each item."""
+        """The number of rows of each item."""
         return np.diff(self.bounds)
 
     def locate(self, row: int) -> tuple[int, int]:
-        """The item that holds a row of the table, and the step of the grid at which it stands."""
+        """The item of a row of the table, and the row's step of the grid."""
         item = int(np.searchsorted(self.bounds, row, side="right")) - 1
         return item, int(self.places[item] + row - self.bounds[item])
 
     def rows_before(self, step: End) -> NDArray[np.int64]:
-        """Rows of each item before a step of the grid."""
+        """The number of rows of each item before a step of the grid."""
         return np.clip(np.asarray(step) - self.places, 0, self.lengths)
 
     def windows(
         self, past: int, horizon: int, first: End, last: End, padding: int = 0
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Windows, one row apart, whose `horizon` steps lie wholly in steps [first, last).
+        """Count windows, one row apart, whose `horizon` steps lie wholly in steps [first, last).
 
-        Of each item the first row, counted within it, at which a past begins, and how many windows
-        there are. A past may begin `padding` rows before its item.
+        Returns for each item the first row, counted within it, at which a past begins, and the
+        number of windows. A past may begin `padding` rows before its item.
         """
         begin = np.maximum(np.asarray(first) - past - self.places, -padding)
         end = np.minimum(self.lengths, np.asarray(last) - self.places) - past - horizon + 1

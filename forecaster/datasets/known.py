@@ -1,4 +1,4 @@
-"""What is known of a step ahead of time besides its calendar, as features of a model."""
+"""Features of a step that are known ahead of time, in addition to its calendar."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ from forecaster.datasets.series import Series
 from forecaster.errors import DataError
 
 MOST_WORDS = 50
-"""Different words that an attribute may have: each becomes a feature."""
+"""The most different words of an attribute; each becomes a feature."""
 
 
 @dataclass(frozen=True)
 class Attribute:
-    """A static attribute: a number, standardised over the items, or one of some words."""
+    """A static attribute: a number, standardised over the items, or one of several words."""
 
     name: str
     words: tuple[str, ...] = ()
@@ -26,7 +26,7 @@ class Attribute:
 
     @classmethod
     def fit(cls, name: str, values: NDArray[Any]) -> Self:
-        """From its values (S,) in the items. Raises DataError for too many words."""
+        """Fit an attribute to its values (S,) in the items. Raises DataError for too many words."""
         if values.dtype.kind in "iuf":
             return cls(name, mean=float(values.mean()), std=float(values.std()) or 1.0)
         words = tuple(sorted({str(value) for value in values}))
@@ -39,11 +39,14 @@ class Attribute:
 
     @property
     def width(self) -> int:
-        """How many features it becomes."""
+        """The number of features that it becomes."""
         return len(self.words) or 1
 
     def encode(self, values: Sequence[Any] | NDArray[Any]) -> NDArray[np.float32]:
-        """Features (S, width). Raises DataError for a word that no item had, or no number."""
+        """Features (S, width). Raises DataError for an unknown word or a non-number.
+
+        A word is known if an item had it in `fit`.
+        """
         if self.words:
             said = [_word(value) for value in values]
             unknown = [word for word in said if word not in self.words]
@@ -66,14 +69,14 @@ class Attribute:
 
 
 def _word(value: Any) -> str:
-    """A value as it stands in a file: 7 where it came as 7.0, because no other was a word."""
+    """The word of a value as a file writes it: 7 for the number 7.0."""
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 @dataclass(frozen=True)
 class KnownInputs:
-    """What a model is told of a step ahead of time, besides its calendar: future covariates, with
-    their scaler, and static attributes."""
+    """The inputs of a model that are known ahead of time, in addition to the calendar: future
+    covariates, with their scaler, and static attributes."""
 
     columns: tuple[str, ...] = ()
     scaler: Scaler | None = None
@@ -81,7 +84,7 @@ class KnownInputs:
 
     @classmethod
     def fit(cls, series: Series, rows: NDArray[np.bool_] | slice) -> Self:
-        """Statistics of the covariates over the training `rows`, and of all items' attributes."""
+        """Fit to the covariates over the training `rows` and to the attributes of all items."""
         return cls(
             series.known_columns,
             None if series.known is None else Scaler.fit(series.known[rows], series.known_columns),
@@ -90,11 +93,11 @@ class KnownInputs:
 
     @property
     def width(self) -> int:
-        """How many features there are."""
+        """The number of features."""
         return len(self.columns) + sum(attribute.width for attribute in self.attributes)
 
     def scaled(self, values: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
-        """Covariates (..., K) in units, scaled."""
+        """Scale covariates (..., K) given in units."""
         assert self.scaler is not None
         with np.errstate(over="ignore"):
             return self.scaler.transform(values).astype(np.float32)

@@ -1,8 +1,8 @@
-"""What stands out among the values of a series, so that training does not meet it unnoticed.
+"""Oddities among the values of a series, reported so that training does not use them unnoticed.
 
-Marks of missing values, stuck values, outliers, jumps, a level that shifts after the training part,
-and a part without values. Each test compares a column with itself, by order statistics, and would
-rather be silent than wrong. Nothing is changed: what is found is said.
+They are marks of missing values, stuck values, outliers, jumps, a level that shifts after the
+training part, and a part without values. Each test compares a column with itself, by order
+statistics, and misses an oddity rather than report a false one. Nothing is changed, only reported.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,35 +21,35 @@ Numbers: TypeAlias = NDArray[np.float64]
 Spans: TypeAlias = list[tuple[int, int]]
 
 MARKS = (-99, -999, -9999, -99999, -999999, 999, 9999, 99999, 999999, -32768, 32767, 65535)
-"""Numbers that stand for a missing value in many files."""
+"""Numbers that mark a missing value in many files."""
 ROWS = 2**20
-"""Rows that are looked at together."""
+"""The rows that are examined together."""
 MOST_ITEMS = 200
-"""Series of a panel that are looked at, evenly spaced."""
+"""The most series of a panel that are examined, evenly spaced."""
 FEWEST = 100
-"""Values, or changes from step to step, that tell what is usual."""
+"""The fewest values, or changes from step to step, that show what is usual."""
 RARE = 0.005
-"""Which share of the changes may be unusual."""
+"""The largest share of changes that may be unusual."""
 FAR, JUMP = 5, 8
-"""The change to an outlier, and that to a new level, are so many times as large as all but these;
-storms and crises make levels jump more than outliers."""
+"""How many times as large as all other changes the change to an outlier, and to a new level, must
+be; storms and crises make levels jump more than outliers."""
 AROUND = 9
-"""Steps before and after a change that tell whether the level has changed."""
+"""The steps before and after a change that show whether the level has changed."""
 LONG = 10
-"""A stuck value stays so many times as long as 99 % of all values do."""
+"""A stuck value stays this many times as long as 99 % of all values do."""
 SHORTEST = 24
-"""Steps for which a stuck value stays, at least."""
+"""The fewest steps for which a stuck value stays."""
 SAMPLE = 2**16
-"""Values of a part, evenly spaced, that tell its level."""
+"""The most values of a part, evenly spaced, from which its level is found."""
 MOST_SAID = 5
-"""Sentences about oddities."""
+"""The most sentences about oddities."""
 KEPT = 1000
-"""Spans of one oddity that are kept, to be drawn."""
+"""The most spans of one oddity that are kept for pictures."""
 
 
 @dataclass(frozen=True)
 class Oddity:
-    """What stands out in a column: how often, where first, and in words.
+    """Something that stands out in a column: how often, where first, and in words.
 
     `spans` are rows [first, last) of the table of values, the first KEPT of them.
     """
@@ -67,9 +67,9 @@ class Oddity:
 
 
 def find_oddities(series: Series, borders: Borders) -> tuple[Oddity, ...]:
-    """What stands out in each column of a series; of a panel, in at most MOST_ITEMS of its series.
+    """Find the oddities in each column of a series, or in at most MOST_ITEMS series of a panel.
 
-    `borders` are those of its parts.
+    `borders` are the borders of the parts.
     """
     return tuple(
         oddity
@@ -79,7 +79,7 @@ def find_oddities(series: Series, borders: Borders) -> tuple[Oddity, ...]:
 
 
 def sentences(oddities: Sequence[Oddity]) -> list[str]:
-    """The first MOST_SAID of the texts, and how many more there are."""
+    """The first MOST_SAID texts, and how many more there are."""
     texts = [oddity.text for oddity in oddities[:MOST_SAID]]
     more = len(oddities) - MOST_SAID
     return (
@@ -90,7 +90,7 @@ def sentences(oddities: Sequence[Oddity]) -> list[str]:
 
 
 class _Column:
-    """One column of a series; marks of missing values in it count as missing."""
+    """One column of a series, in which marks of missing values count as missing."""
 
     def __init__(self, series: Series, place: int) -> None:
         self.series = series
@@ -108,8 +108,8 @@ class _Column:
     def oddities(self, borders: Borders) -> Iterator[Oddity]:
         for mark, spans in self.marks.items():
             first = f"{'first ' * (len(spans) > 1)}at {self._where(spans[0][0])}"
-            what = f"{mark} stands there {_times(len(spans))}, {first}, far from all other values"
-            remedy = f"--missing {mark} takes it as a missing value"
+            what = f"{mark} occurs {_times(len(spans))}, {first}, far from all other values"
+            remedy = f"--missing {mark} reads it as a missing value"
             yield self._oddity("sentinel", spans, f"{what}; {remedy}")
         for part, steps in borders.parts.items():
             yield from self._empty(part, *steps)
@@ -160,14 +160,14 @@ class _Column:
         return values
 
     def _stretches(self) -> Iterator[tuple[int, Numbers]]:
-        """Rows that follow one another: the number of the first, and their values."""
+        """Yield stretches of consecutive rows: the index of the first row, and the values."""
         for item in self.chosen:
             begin, end = (int(bound) for bound in self.items.bounds[item : item + 2])
             for row in range(begin, end, ROWS):
                 yield row, self._values(row, min(row + ROWS, end))
 
     def _find_marks(self) -> dict[int, Spans]:
-        """Where each mark stands that is far from all other values, very far if it stands once."""
+        """The rows of each mark that is far from all other values, very far if it occurs once."""
         found: dict[int, Spans] = {mark: [] for mark in MARKS}
         low, high = np.inf, -np.inf
         for begin, values in self._stretches():
@@ -190,7 +190,7 @@ class _Column:
         }
 
     def _empty(self, part: str, begin: End, end: End) -> Iterator[Oddity]:
-        """A part in which a column has no value, though it has some elsewhere."""
+        """Yield a part in which a column has no value, although it has some elsewhere."""
         bounds = self.items.bounds[self.chosen]
         firsts, lasts = (
             (bounds + self.items.rows_before(step)[self.chosen]).tolist() for step in (begin, end)
@@ -199,10 +199,10 @@ class _Column:
         if not spans or any((~np.isnan(self._values(*span))).any() for span in spans):
             return
         if any((~np.isnan(values)).any() for _, values in self._stretches()):
-            yield self._oddity("empty", spans, f"the {part} steps hold no value of it")
+            yield self._oddity("empty", spans, f"it has no value in the {part} steps")
 
     def _shift(self, part: str, train: End, begin: End, end: End) -> Iterator[Oddity]:
-        """A part of which most lies outside of where 98 % of the training values lie."""
+        """Yield a part with most values outside the range of 98 % of the training values."""
         spans = []
         what = ""
         ends = [self.items.rows_before(step) for step in (train, begin, end)]
@@ -218,10 +218,10 @@ class _Column:
             share = ((new < low) | (new > high)).mean()
             if share > 0.5:
                 spans.append((first + rows[0], first + rows[1]))
-                what = f"{100 * share:.0f} % of the {part} values lie outside of "
+                what = f"{100 * share:.0f} % of the {part} values lie outside "
                 what += f"{low:.4g} to {high:.4g},"
         if self.series.items is not None:
-            what = f"in {len(spans)} of {len(self.chosen)} series most {part} values lie outside of"
+            what = f"in {len(spans)} of {len(self.chosen)} series most {part} values lie outside"
         if spans:
             where = "where 98 % of the training values lie"
             yield self._oddity("shift", spans, f"the level shifts: {what} {where}")
@@ -232,7 +232,7 @@ def _times(count: int) -> str:
 
 
 def stuck_values(values: Numbers) -> Spans:
-    """Runs [first, last) of one value, in a series that moves and stays nowhere else as long."""
+    """Runs [first, last) of one value, in a series that moves and never rests as long elsewhere."""
     starts = np.flatnonzero(np.r_[True, values[1:] != values[:-1]])
     lengths = np.diff(np.r_[starts, len(values)])
     if len(starts) < FEWEST:
@@ -247,14 +247,14 @@ def stuck_values(values: Numbers) -> Spans:
 
 
 def unusual_changes(values: Numbers) -> tuple[list[int], list[int]]:
-    """Rows that differ from those before and after them, and rows where a new level begins."""
+    """Rows that differ from the rows before and after, and rows at which a new level begins."""
     changes = np.abs(np.diff(values))
     changes[np.isnan(changes)] = 0
     rare = max(20, int(RARE * len(changes)))
     if len(changes) < max(FEWEST, 2 * rare):
         return [], []
     usual = float(np.partition(changes, -rare)[-rare])
-    if not np.quantile(changes, 0.75) > 0:  # it rests, but for events such as rain
+    if not np.quantile(changes, 0.75) > 0:  # it rests, except for events such as rain
         return [], []
     outliers, jumps = set(), []
     for row in map(int, np.flatnonzero(changes > FAR * usual)):

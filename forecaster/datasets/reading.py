@@ -1,4 +1,4 @@
-"""How a file is read: what is said about it, and what was found where nothing was said."""
+"""How a file is read: what the user states about it, and what the reader finds for the rest."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -12,11 +12,11 @@ Timezone: TypeAlias = Literal["UTC", "naive"]
 
 @dataclass(frozen=True)
 class Text:
-    """How a text file is written; "" where it is to be found.
+    """How a text file is written; "" means that the reader finds it.
 
-    The lines `before` the header, `after` it and at the end, the `footer`, are no rows. `decimal`
-    is "." or ",", and "" where no number has one; `thousands` marks them. `signs` are those of
-    currencies and percent, by column.
+    `before`, `after` and `footer` count the lines above the header, below it and at the end that
+    are not rows. `decimal` is "." or ",", or "" if no number has decimals; `thousands` is the mark
+    of thousands. `signs` holds the signs of currencies and percent, by column.
     """
 
     encoding: str = ""
@@ -33,8 +33,8 @@ class Text:
 class Stamps:
     """How the stamps of a file are written.
 
-    `form` is a name in `reader.stamps.FORMS`; `parts` tells for each further time column what it
-    counts, by a name in `reader.parts.PARTS`.
+    `form` is a name in `reader.stamps.FORMS`; `parts` gives, for each further time column, what it
+    counts, as a name in `reader.parts.PARTS`.
     """
 
     form: str
@@ -43,27 +43,28 @@ class Stamps:
 
 @dataclass(frozen=True)
 class Reading:
-    """What is said about a file; what is not said is found, and the reader fills it in.
+    """What the user states about a file; the reader finds and fills in the rest.
 
-    `time` and `id` name columns: the stamps, and the series that a row of a long file belongs to,
-    told by one column or by several together. Where several columns tell the time together, `time`
-    names them with commas; once that is found, `time_columns` has them, and `time` is what the one
-    column of a forecast is called. `stamps` tells how they are written.
-    `targets` are to be predicted; `past_covariates` are known up to now, `future_covariates` for
-    the steps to come as well; `static` attributes belong to a series as a whole. `freq` is the time
-    step, `seasons` its cycles in steps. With `panel` every target column of a wide file becomes a
-    series of its own.
+    `time` and `id` name columns: the stamps, and the series id of a row of a long file, in one
+    column or several. If several columns give the time together, `time` names them with commas;
+    once they are found, `time_columns` holds them, and `time` is the name of the one time column of
+    a forecast. `stamps` describes how they are written.
+    `targets` are forecast; `past_covariates` are known only for the past, `future_covariates` also
+    over the horizon; `static` attributes belong to a whole series. `freq` is the time step,
+    `seasons` its cycles in steps. With `panel`, every target column of a wide file becomes a
+    series.
 
-    `policy` tells what becomes of rows that are not one step apart: `error`; `sort` orders them,
-    drops identical repetitions and leaves gaps missing; `resample` also averages rows that share a
-    step; `rows` takes each row as one step, whatever its stamp says.
+    `policy` states what happens to rows that are not one step apart: `error` refuses them; `sort`
+    orders them, drops identical repetitions and leaves gaps missing; `resample` also averages rows
+    that share a step; `rows` takes each row as one step, whatever its stamp.
 
-    `timezone` is UTC where stamps carry a zone or count as UTC. `text` tells how a text file is
-    written; one without a header has the columns `header`, one without stamps begins at `first`.
-    Cells like one of `missing` have no value. `categories` are the words of covariates that hold
-    words: a column `sky` of clear and rain is read as `sky=clear` and `sky=rain`, 0 and 1.
+    `timezone` is UTC if stamps carry a zone or count as UTC. `text` describes how a text file is
+    written; a file without a header has the columns `header`, a file without stamps begins at
+    `first`. Cells equal to one of `missing` have no value. `categories` holds the words of
+    covariates with words: a column `sky` of clear and rain is read as `sky=clear` and `sky=rain`,
+    each 0 or 1.
 
-    A model keeps the reading of its training file and reads the next file by it.
+    A model keeps the reading of its training file and uses it to read the next file.
     """
 
     time: str | None = None
@@ -86,12 +87,12 @@ class Reading:
     stamps: Stamps | None = None
 
     def read_as(self, columns: Sequence[str]) -> tuple[str, ...]:
-        """The columns of the series that these of the file become."""
+        """The columns of the series that these columns of the file become."""
         parts = ([name] if name not in self.categories else self._parts(name) for name in columns)
         return tuple(part for own in parts for part in own)
 
     def read_from(self, columns: Sequence[str]) -> tuple[str, ...]:
-        """The columns of the file that these of the series come from."""
+        """The columns of the file from which these columns of the series come."""
         whole = {part: name for name in self.categories for part in self._parts(name)}
         return tuple(dict.fromkeys(whole.get(name, name) for name in columns))
 
@@ -104,13 +105,13 @@ class Reading:
 
     @classmethod
     def from_dict(cls, state: dict[str, Any]) -> "Reading":
-        """What `to_dict` gave, even through JSON. Raises ValueError for anything else."""
+        """A reading from `to_dict`, also after JSON. Raises ValueError for anything else."""
         if unknown := set(state) - set(cls.__dataclass_fields__):
-            raise ValueError(f"unknown in a reading: {', '.join(sorted(unknown))}")
+            raise ValueError(f"unknown fields of a reading: {', '.join(sorted(unknown))}")
         return _ADAPTER.validate_python(state)
 
 
 NOTHING_SAID = Reading()
-"""Everything is to be found."""
+"""The reading that states nothing: the reader finds everything."""
 
 _ADAPTER = TypeAdapter(Reading)

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 Array = TypeVar("Array", NDArray[np.floating[Any]], "Tensor")
 
 ROWS = 2**22
-"""Rows of a panel that are looked at together."""
+"""The rows of a panel that are processed together."""
 
 
 @dataclass(frozen=True, eq=False)
 class Scaler:
-    """(value - mean) / std, column by column; missing values stay so.
+    """(value - mean) / std, column by column; missing values stay missing.
 
-    `mean` and `std` float64, (C,), or (S, C) for the items of a panel, each by itself.
+    `mean` and `std` are float64, (C,), or (S, C) with separate ones for each item of a panel.
     """
 
     mean: NDArray[np.float64]
@@ -45,11 +45,10 @@ class Scaler:
 
     @classmethod
     def fit(cls, values: NDArray[np.floating[Any]], names: Sequence[str] = ()) -> Self:
-        """Mean and population standard deviation of `values` (N, C): the training rows, no others.
+        """Mean and population standard deviation of `values` (N, C), which are the training rows.
 
-        `names` are what errors call the columns. Missing values are left out; a constant column
-        gets std 1. Raises DataError for a column without values, and for values too large to be
-        squared.
+        Errors call the columns by `names`. Missing values are left out; a constant column gets
+        std 1. Raises DataError for a column without values, and for values too large to be squared.
         """
         from sklearn.preprocessing import StandardScaler
 
@@ -75,9 +74,9 @@ class Scaler:
     ) -> Self:
         """Mean and standard deviation of each item's rows before step `last` of the grid, (S, C).
 
-        An item with fewer than two of them is standardised by its first `otherwise` rows: with a
-        look-back, they precede each of its forecasts. A column without any value there gets mean 0
-        and std 1. Raises DataError as `fit` does.
+        An item with fewer than two such rows is standardised by its first `otherwise` rows: if that
+        is the look-back, they precede each of its forecasts. A column without any value there gets
+        mean 0 and std 1. Raises DataError as `fit` does.
         """
         mean, std = np.empty((2, len(items), values.shape[1]))
         rows = items.rows_before(last)
@@ -101,13 +100,13 @@ class Scaler:
         return cls(mean, std)
 
     def transform(self, values: Array) -> Array:
-        """Values (..., C) in units to standardised ones."""
+        """Standardise values (..., C) given in units."""
         mean, std = self._like(values)
         scaled: Array = (values - mean) / std
         return scaled
 
     def inverse(self, values: Array) -> Array:
-        """Standardised values (..., C) back to units."""
+        """Convert standardised values (..., C) back to units."""
         mean, std = self._like(values)
         restored: Array = values * std + mean
         return restored
@@ -115,7 +114,7 @@ class Scaler:
     def at(self, item: "Tensor | NDArray[np.integer[Any]] | None", ndim: int) -> "Scaler":
         """The scaler of the items `item` (B,) of a panel, its arrays (B, 1, ..., C) of `ndim`.
 
-        For one series it is the same.
+        For one series it is this scaler.
         """
         if item is None or self.mean.ndim == 1:
             return self
@@ -133,7 +132,7 @@ class Scaler:
 
     @classmethod
     def from_dict(cls, state: dict[str, list[Any]]) -> Self:
-        """What `to_dict` gave."""
+        """The scaler from `to_dict`."""
         return cls(state["mean"], state["std"])
 
     def _like(self, values: Array) -> tuple[Array, Array]:
@@ -143,7 +142,7 @@ class Scaler:
 
 
 def _called(names: Sequence[str], column: int) -> str:
-    """What an error calls a column: its name, or else its number from 1."""
+    """The name of a column in an error, or else its number from 1."""
     return f"'{names[column]}'" if names else f"{column + 1}"
 
 

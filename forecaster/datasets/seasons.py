@@ -1,4 +1,4 @@
-"""Which cycles of the calendar a series shows, and whether its columns share more than these."""
+"""The cycles of the calendar in a series, and how strongly its columns are related beyond them."""
 
 import re
 from collections.abc import Sequence
@@ -13,13 +13,13 @@ from forecaster.datasets.items import Items
 from forecaster.datasets.series import Series
 
 TRAIN = 0.7
-"""The part of the time steps that is looked at: the rest may be what a model is tested on."""
+"""The part of the time steps that is examined: a model may be tested on the rest."""
 
 SHOWS = 0.15
-"""The least autocorrelation of a season, or two standard errors where that is more."""
+"""The smallest autocorrelation of a season, or two standard errors if that is more."""
 
 ITEMS, COLUMNS, ROWS = 32, 32, 20_000
-"""Series of a panel, columns and newest rows that are looked at."""
+"""The most series of a panel, columns and newest rows that are examined."""
 
 _BELOW_A_MINUTE = ("1min", "1h", "1D")
 _BELOW_A_DAY = ("1D", "7D")
@@ -35,8 +35,8 @@ _CALENDAR = {
 def candidates(freq: str) -> tuple[int, ...]:
     """The natural cycles of a time step, in steps, the shortest first.
 
-    A day and a week; of days a week and a year; of steps below a minute a minute, an hour and a
-    day.
+    They are a day and a week; for steps of days a week and a year; for steps below a minute a
+    minute, an hour and a day.
     """
     step = fixed_step(freq)
     if step is None:
@@ -54,13 +54,13 @@ def candidates(freq: str) -> tuple[int, ...]:
 def infer_seasons(
     series: Series, targets: int, among: Sequence[int] | None = None
 ) -> tuple[int, ...]:
-    """The cycles in steps that the first `targets` columns of a series show, the shortest first.
+    """Find the cycles, in steps, in the first `targets` columns of a series, the shortest first.
 
-    They are sought `among` these, the shortest first, else among the natural ones of the step.
-    A cycle shows by the autocorrelation at its length, without the mean of a cycle around each step
-    and without the profiles of the shorter cycles that show, averaged over columns and items. Only
-    the first TRAIN of the time steps count, and at least two cycles must fit in. (1,) where none
-    shows.
+    The candidates are `among`, the shortest first, or else the natural cycles of the step. A cycle
+    is recognised by the autocorrelation at its length, averaged over columns and items, after the
+    mean of a cycle around each step and the profiles of the shorter cycles found are removed. Only
+    the first TRAIN of the time steps count, and at least two cycles must fit in. The result is (1,)
+    if there is no cycle.
     """
     parts = training_parts(series, targets)
     longest = max((len(part) for part in parts), default=0)
@@ -80,9 +80,9 @@ def infer_seasons(
 
 
 def training_parts(series: Series, targets: int) -> list[NDArray[np.float64]]:
-    """The rows that count of some items (rows, columns) and of some of the first `targets` columns.
+    """The training rows (rows, columns) of some items, in some of the first `targets` columns.
 
-    Both are spread evenly; the items of a panel are cut at the same time.
+    Items and columns are evenly spread; the items of a panel are cut at the same time.
     """
     columns = np.unique(np.linspace(0, targets - 1, COLUMNS).astype(int))
     items = series.items or Items.single(len(series.values))
@@ -99,7 +99,7 @@ def training_parts(series: Series, targets: int) -> list[NDArray[np.float64]]:
 
 
 def _detrended(rows: NDArray[np.float64], season: int) -> NDArray[np.float64]:
-    """Rows (n, C) without the mean of a cycle around each, and with mean 0."""
+    """Rows (n, C) minus the mean of a cycle around each, and with mean 0."""
     there = ~np.isnan(rows)
     step = np.arange(len(rows))
     low, high = (step - season // 2).clip(0), (step - season // 2 + season).clip(max=len(rows))
@@ -114,14 +114,14 @@ def _detrended(rows: NDArray[np.float64], season: int) -> NDArray[np.float64]:
 
 
 def _mean(cycles: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The mean over the first axis of what is there, 0 where nothing is."""
+    """The mean of the observed values over the first axis, 0 if there are none."""
     there = ~np.isnan(cycles)
     total = np.where(there, cycles, 0).sum(axis=0)
     return np.asarray(total / np.maximum(there.sum(axis=0), 1))
 
 
 def _autocorrelation(rows: NDArray[np.float64], season: int) -> NDArray[np.float64]:
-    """At lag `season`, of each column of `rows` (n, C) once detrended; NaN of a flat one."""
+    """Autocorrelation at lag `season` of each detrended column of `rows` (n, C); NaN if flat."""
     largest = np.nan_to_num(np.abs(rows)).max(axis=0)
     rest = _detrended(rows / np.where(largest > 0, largest, 1), season)
     variance = _mean(rest**2)
@@ -132,7 +132,7 @@ def _autocorrelation(rows: NDArray[np.float64], season: int) -> NDArray[np.float
 
 
 def _without(rows: NDArray[np.float64], season: int) -> NDArray[np.float64]:
-    """Rows without the mean profile of a season."""
+    """Rows minus the mean profile of a season."""
     cycles = -(-len(rows) // season)
     filled = np.full((cycles * season, rows.shape[1]), np.nan)
     filled[: len(rows)] = _detrended(rows, season)
@@ -143,9 +143,9 @@ def _without(rows: NDArray[np.float64], season: int) -> NDArray[np.float64]:
 def mean_correlation(values: NDArray[np.floating[Any]], seasons: Sequence[int]) -> float | None:
     """How strongly columns move together, 0 to 1: their mean absolute correlation.
 
-    Of values (N, C), NaN where missing, without the mean of each place in the longest season of
-    which four cycles fit in: what all columns share of a day or a week does not count. Constant
-    columns, and pairs that are never observed together, are left out; None where no pair is left.
+    `values` (N, C) are NaN where missing. The mean of each place in the longest season that fits in
+    four times is removed first, so that a common daily or weekly pattern does not count. Constant
+    columns, and pairs that are never observed together, are left out; None if no pair is left.
     """
     fitting = [season for season in seasons if 4 * season <= len(values)]
     place = np.arange(len(values)) % max(fitting, default=1)

@@ -17,14 +17,14 @@ from forecaster.errors import DataError
 
 @dataclass(frozen=True, eq=False)
 class Series:
-    """N rows of C columns, one time step apart; those of a panel's items one after another.
+    """N rows of C columns, one time step apart; the items of a panel come one after another.
 
-    `values` (N, C), NaN where missing, float64 (float32 in a memory map where they are many);
-    `times` (G,) the grid of steps, naive, in microseconds, as written in the file even where its
-    card knows them to be irregular; `freq` as `normalise_freq` writes it; `source` says where the
-    series came from. `items` tells where the series of a panel lie; None: the rows are the grid.
-    `known` (N, K) are covariates known ahead, complete, called `known_columns`; `static` the
-    attributes of the items, by name (S,), numbers or words.
+    `values` (N, C) are NaN where missing, in float64 (float32 in a memory map if there are many);
+    `times` (G,) is the grid of steps, naive, in microseconds, as written in the file even if its
+    card states that they are irregular; `freq` is spelled as by `normalise_freq`; `source` names
+    the origin of the series. `items` gives the rows of each series of a panel; None: the rows are
+    the grid. `known` (N, K) holds covariates known ahead, complete, named `known_columns`; `static`
+    the attributes of the items, by name (S,), as numbers or words.
     """
 
     values: NDArray[np.floating[Any]]
@@ -39,9 +39,9 @@ class Series:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of column names, stamps and values, "sha256:...": the same data, the same digest.
+        """SHA-256 of column names, stamps and values, "sha256:...".
 
-        Independent of the file's format, of the machine and of columns left out.
+        It does not depend on the format of the file, on the machine or on columns left out.
         """
         sha = hashlib.sha256(json.dumps(self.columns).encode())
         sha.update(self.times.as_unit("us").asi8.astype("<i8").tobytes())
@@ -58,7 +58,7 @@ class Series:
         return f"sha256:{sha.hexdigest()}"
 
     def with_known(self, columns: Sequence[str], known: Sequence[str]) -> "Series":
-        """`select`, with `known` columns taken as covariates known ahead unless they are already.
+        """`select`, and make the `known` columns covariates known ahead unless they already are.
 
         Raises DataError for unknown columns, and for a covariate with a missing value.
         """
@@ -102,7 +102,7 @@ def missing_columns(
 
 
 def separator_hint(got: Sequence[Any]) -> str:
-    """Of a header that came as one column: what seems to separate its fields."""
+    """For a header read as one column, a hint about what seems to separate its fields."""
     if len(got) == 1:
         for separator, name in ((";", "semicolons"), ("\t", "tabs"), ("|", "bars")):
             if separator in str(got[0]):

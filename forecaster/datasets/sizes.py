@@ -1,4 +1,4 @@
-"""How long the parts and the look-back of a series are, when nobody says it."""
+"""The default lengths of the parts and of the look-back of a series."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,9 +12,9 @@ from forecaster.errors import DataError
 
 TRAIN, TEST = 0.7, 0.2
 FEWEST = 8
-"""Training windows, at least."""
+"""The fewest training windows."""
 LATE = 0.1
-"""Which share of the series of a panel may begin after the training part."""
+"""The largest share of the series of a panel that may begin after the training part."""
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,9 @@ class Sizes:
 
 
 def sizes(steps: int, horizon: int, seasons: Sequence[int], past: int | None, where: str) -> Sizes:
-    """Parts of 70, 10 and 20 % of `steps`, the last two of a window at least; and the look-back.
+    """Parts of 70, 10 and 20 % of `steps`, the last two at least a horizon long; and the look-back.
 
-    Without `past` the look-back is the longer of twice the horizon and two of the longest season,
+    Without `past`, the look-back is the longer of twice the horizon and twice the longest season,
     at most two thirds of what training has room for, in whole cycles of the main season. Raises
     DataError with the arithmetic and the longest horizon that fits.
     """
@@ -52,8 +52,8 @@ def panel_sizes(
 ) -> tuple[Sizes, str]:
     """The sizes of a panel on a grid of `steps`, cut at one date or each series by its length.
 
-    Where `split` leaves it open, at one date, unless a part were without a window or more than LATE
-    of the series began after the training part: then the second value says so.
+    If `split` leaves it open, the cut is at one date, unless a part would have no window or more
+    than LATE of the series would begin after the training part; the second value then states why.
     """
     if split == "series":
         return _own_sizes(items, horizon, seasons, past, where), ""
@@ -79,7 +79,7 @@ def panel_sizes(
 
 
 def _why_not(items: Items, found: Sizes, horizon: int) -> str:
-    """What speaks against a cut at one date; "" where nothing does."""
+    """The reason against a cut at one date; "" if there is none."""
     for part, steps in found.borders.parts.items():
         if not items.windows(found.past, horizon, *steps)[1].any():
             return f"the {part} part would hold no window of {found.past} + {horizon} steps"
@@ -125,7 +125,7 @@ def _too_few(steps: int, horizon: int, least: int, past: int | None, where: str)
     way_out = (
         f"The longest horizon that fits is {longest}: --horizon {longest}."
         if longest
-        else f"No horizon fits a look-back of {least}; bring more rows, or a shorter "
+        else f"No horizon fits a look-back of {least}; give more rows, or a shorter "
         + ("--lookback." if past else "--season.")
     )
     return (

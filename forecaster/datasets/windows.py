@@ -1,4 +1,4 @@
-"""Windows over one series or many, gathered from one table of rows."""
+"""Windows over one or many series, gathered from one table of rows."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -13,15 +13,15 @@ from forecaster.datasets.items import End, Items
 from forecaster.errors import DataError
 
 CHUNK = 2**22
-"""Values that are looked at together where all of them are checked."""
+"""The values that are checked together."""
 
 
 class Batch(NamedTuple):
     """B windows; values are scaled.
 
-    Missing values are 0 and not `observed`; where none can be missing, both masks are None. What is
-    known of a step ahead of time are its calendar, then its covariates, then the static attributes
-    of its series: F features.
+    Missing values are 0 and not `observed`; if none can be missing, both masks are None. The F
+    known features of a step are its calendar, then its covariates, then the static attributes of
+    its series.
     """
 
     past: Tensor  # (B, P, C)
@@ -34,11 +34,11 @@ class Batch(NamedTuple):
 
     @property
     def inputs(self) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """What a model takes."""
+        """The inputs of a model."""
         return self.past, self.past_known, self.future_known, self.observed
 
     def map(self, change: Callable[[Tensor], Tensor]) -> "Batch":
-        """The same, each of its tensors changed."""
+        """The same batch with `change` applied to each tensor."""
         return Batch._make(None if each is None else change(each) for each in self)
 
 
@@ -48,13 +48,14 @@ class Windows:
 
     Each item of a panel may have its own [first, last).
 
-    `values` (N, C) scaled, NaN where missing; `calendar` (G, F) of the grid; `past` P; `horizon` T;
-    `targets` the positions of the predicted columns; `items` where the series of a panel lie, None
-    for one series whose rows are the grid; `covariates` (N, K) scaled, known ahead; `static` (S, J)
-    of the items; of all windows every `every`-th counts. The past of a window may begin before
-    `first`, but at most `padding` rows before its series does (not in its first -padding rows,
-    where that is negative): values there are missing, and what is known of those steps means
-    nothing. Raises DataError when no window fits, or when a value is infinite after scaling.
+    `values` (N, C) are scaled, NaN where missing; `calendar` (G, F) belongs to the grid; `past` is
+    P, `horizon` T; `targets` are the positions of the target columns; `items` gives the rows of
+    each series of a panel, None for one series whose rows are the grid; `covariates` (N, K) are
+    scaled and known ahead; `static` (S, J) belongs to the items; only every `every`-th window
+    counts. The past of a window may begin before `first`, but at most `padding` rows before its
+    series (if that is negative, not in its first -padding rows): values there are missing, and the
+    known features of those steps have no meaning. Raises DataError when no window fits, or when a
+    value is infinite after scaling.
     """
 
     values: Tensor
@@ -130,10 +131,10 @@ class Windows:
         return (self._total + self.every - 1) // self.every
 
     def spaced(self, most: int) -> "Windows":
-        """These windows or, of a panel with more than `most`, about so many, evenly spaced.
+        """These windows or, for a panel with more than `most`, about that many, evenly spaced.
 
-        Every n-th with n a prime that does not divide the usual number of windows of an item, so
-        that items of one length give windows of all their steps.
+        It takes every n-th window, where n is a prime that does not divide the usual number of
+        windows of an item, so that items of equal length give windows at all their steps.
         """
         if self.items is None or len(self) <= most:
             return self
@@ -145,43 +146,43 @@ class Windows:
 
     @property
     def described(self) -> str:
-        """How many there are, in words."""
+        """The number of windows, in words."""
         which = "all" if self.every == 1 else f"every {self.every}th of {self._total:,}:"
         return f"{which} {len(self):,} windows"
 
     @property
     def evaluation_batch(self) -> int:
-        """How many windows to take at a time where no gradient is kept.
+        """The number of windows to process at a time without gradients.
 
-        64, more of a panel and fewer of wide or long ones: at most 2**20 values, 4 MB in 32 bits,
-        which stay in a processor's cache from one operation to the next.
+        It is 64, more for a panel and fewer for wide or long windows: at most 2**20 values, 4 MB in
+        32 bits, which stay in a processor's cache from one operation to the next.
         """
         values = (self.past + self.horizon) * self.values.shape[1]
         return max(1, min(64 if self.items is None else 1024, 2**20 // values))
 
     @cached_property
     def complete(self) -> bool:
-        """Whether no value is missing, nor any row before a series."""
+        """Whether no value is missing and no past begins before its series."""
         return not self._leads and not any(part.isnan().any() for part in self.values.split(CHUNK))
 
     def looking_back(self, past: int) -> "Windows":
-        """The same windows, of the same targets, with another look-back."""
+        """The same windows with the same targets and a different look-back."""
         return replace(self, past=past, padding=self.padding + past - self.past)
 
     def locate(self, index: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Of the windows with the numbers `index` (B,): item, first row, first step of the grid."""
+        """The item, first row and first step of the grid of the windows at `index` (B,)."""
         number = index * self.every
         item = torch.searchsorted(self._ends, number, right=True)
         start = number - self._ends[item] + self._counts[item] + self._lows[item]
         return item, start + self._bounds[item], start + self._places[item]
 
     def origin(self, number: int) -> tuple[int, int, int]:
-        """Of one window: item, row and step of the grid at which its target begins."""
+        """The item, and the row and step of the grid at which the target of a window begins."""
         item, row, step = self.locate(torch.tensor([number], device=self.values.device))
         return int(item), int(row) + self.past, int(step) + self.past
 
     def batch(self, index: Tensor) -> Batch:
-        """The windows with the numbers `index` (B,), copied out at once."""
+        """The windows at `index` (B,), copied at once."""
         device = self.values.device
         item, row, step = self.locate(index.to(device, non_blocking=True))
         past = self._take(self.values, row, self.past)
@@ -207,7 +208,7 @@ class Windows:
         )
 
     def rows(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """All rows before step `last`, some at a time: values (n, C) and their calendar (n, F)."""
+        """Yield all rows before step `last` in pieces: values (n, C) and their calendar (n, F)."""
         last = self._index(self.last)
         size = max(1, CHUNK // self.values.shape[1])
         for begin, values in enumerate(self.values.split(size)):
@@ -234,10 +235,10 @@ class Windows:
         return known[0] if len(known) == 1 else torch.cat(known, dim=2)
 
     def _take(self, rows: Tensor, first: Tensor, count: int) -> Tensor:
-        """(B, count, columns): of each window `count` rows from its `first` on.
+        """(B, count, columns): `count` rows of each window from its `first` on.
 
-        A window is one stretch of memory, copied at once. Where the past of some begins before its
-        series, what lies before row 0 is taken from there.
+        A window is one stretch of memory, copied at once. If the past of some window begins before
+        its series, rows are gathered one by one, and row 0 replaces rows before it.
         """
         columns = rows.shape[1]
         if self._leads or not rows.is_contiguous():
@@ -257,7 +258,7 @@ class Windows:
 
     @cached_property
     def _starts(self) -> tuple[Tensor, Tensor]:
-        """Of each item the first row at which a past begins, and the windows."""
+        """For each item, the first row at which a past begins, and the number of windows."""
         items = self.items or Items.single(len(self.values))
         low, count = items.windows(self.past, self.horizon, self.first, self.last, self.padding)
         return self._index(low), self._index(count)
@@ -277,7 +278,7 @@ class Windows:
 
     @cached_property
     def _ends(self) -> Tensor:
-        """Windows up to and with each item."""
+        """The number of windows up to and including each item."""
         return self._counts.cumsum(0)
 
     @cached_property

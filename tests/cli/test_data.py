@@ -71,4 +71,4 @@ class TestCheck:
         options.remove("--data")
         status, again, err = run("data", "check", *options)
         assert (status, again) == (0, out)
-        assert err == "Left out, having no role: 'note'. --past-covariates reads a column.\n"
+        assert err == "Left out, without a role: 'note'. --past-covariates reads a column.\n"

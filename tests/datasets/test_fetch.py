@@ -91,8 +91,8 @@ def half(_request):
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        (lambda _: Response(BODY + b"x"), "what came is another file: expected "),
-        (lambda _: Response(BODY[:100]), "what came is another file: expected "),
+        (lambda _: Response(BODY + b"x"), "it returned a different file: expected "),
+        (lambda _: Response(BODY[:100]), "it returned a different file: expected "),
         (half, "broken off"),
         (lambda _: Response("no", status=503), "HTTP status 503"),
     ],

@@ -58,8 +58,8 @@ def test_a_mark_of_missing_values_hides_nothing_else():
     (mark, outlier) = find(changed(2000, 500, changed([7, 8, 1500, 2999], -9999)))
     assert (mark.kind, mark.count, mark.column) == ("sentinel", 4, "load")
     assert mark.text == (
-        "Column 'load': -9999 stands there 4 times, first at 2020-01-01 07:00:00, far from all "
-        "other values; --missing -9999 takes it as a missing value."
+        "Column 'load': -9999 occurs 4 times, first at 2020-01-01 07:00:00, far from all "
+        "other values; --missing -9999 reads it as a missing value."
     )
     assert mark.spans == ((7, 8), (8, 9), (1500, 1501), (2999, 3000))
     assert (outlier.kind, outlier.spans) == ("outlier", ((2000, 2001),))
@@ -98,7 +98,7 @@ def test_a_level_that_shifts_at_a_border_is_told_with_the_part():
     drifted = LOAD + 40 * np.clip((HOURS - 2390) / 20, 0, 1)
     (shift,) = find(drifted)
     assert (shift.kind, shift.spans) == ("shift", ((2400, 3000),))
-    assert "the level shifts: 100 % of the test values lie outside of 38." in shift.text
+    assert "the level shifts: 100 % of the test values lie outside 38." in shift.text
 
 
 def test_the_series_of_a_panel_are_looked_at_one_by_one(monkeypatch):
@@ -131,7 +131,7 @@ def test_of_a_large_panel_some_series_are_looked_at():
 def test_a_part_without_values():
     (empty,) = find(changed(slice(2400, None), np.nan))
     assert (empty.kind, empty.spans) == ("empty", ((2400, 3000),))
-    assert empty.text == "Column 'load': the test steps hold no value of it."
+    assert empty.text == "Column 'load': it has no value in the test steps."
     whole, half = changed(slice(2100, None), np.nan)[:, None], changed(slice(0, 2100), np.nan)
     items = Items(("a", "b"), np.array([0, ROWS, 2 * ROWS]), np.array([0, 0]))
     values = np.concatenate([whole, half[:, None]])

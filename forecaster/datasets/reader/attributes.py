@@ -1,4 +1,4 @@
-"""Static attributes of the series, each told by any row of its series."""
+"""Static attributes of the series, each given by any row of its series."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,7 +13,7 @@ from forecaster.errors import DataError
 
 
 class Attributes:
-    """Attributes of the items, each told by any of its rows."""
+    """The attributes of the items, each given by any row of its item."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class Attributes:
                 self.words[column] = {}
 
     def add(self, rows: Rows, item: NDArray[np.int64]) -> None:
-        """Take the attributes in some rows. Raises DataError where they change."""
+        """Take in the attributes of some rows. Raises DataError if they change within a series."""
         for column, there in self.numbers.items():
             values = self._values(rows, column)
             missing = np.isnan(values)
@@ -48,7 +48,7 @@ class Attributes:
                 row = int(changed.argmax())
                 raise DataError(
                     f"{self._row(rows, row)}, column '{column}': {rows.cells[column][row]}, but "
-                    "rows before have another value for this series; a static attribute is "
+                    "earlier rows have another value for this series; a static attribute is "
                     "constant within a series. A value that changes is a covariate: "
                     "--past-covariates or --future-covariates."
                 )
@@ -66,7 +66,7 @@ class Attributes:
 
     @property
     def values(self) -> dict[str, NDArray[Any]]:
-        """By name, of each item: numbers, or words unless all of them are numbers."""
+        """The values of the items by attribute: numbers, or words unless all are numbers."""
         return {
             column: _numbers_or_words([*self.words[column]])[numbers.astype(int)]
             if column in self.words

@@ -1,4 +1,4 @@
-"""A data card as a reading: what has to be found in your file, a card states."""
+"""A data card as a reading: it states what the reader must find in other files."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -23,12 +23,13 @@ def read_card(
     said: Reading = NOTHING_SAID,
     features: Features | None = None,
 ) -> Dataset:
-    """The data set of `card`, from `path` or from where `fetch.locate` finds it.
+    """Read the data set of `card`, from `path` or from where `fetch.locate` finds it.
 
     All its columns are read and checked; `said` and `features` choose among them. By default all
-    are predicted from all; or the targets with the card's future covariates, where it has some.
-    Features M and S leave these out, and `said` may give them another role. Raises UsageError for a
-    column that is not there or has two roles, DataError for what does not fit the card.
+    columns are forecast from all or, if the card has future covariates, the targets with these.
+    Features M and S leave the covariates out, and `said` may give them another role. Raises
+    UsageError for a column that does not exist or has two roles, DataError for a file that does not
+    fit the card.
     """
     _check_roles(card, said)
     file = locate(card, path)
@@ -61,7 +62,7 @@ def read_card(
 
 
 def card_reading(card: Card, file: Path) -> Reading:
-    """How the file of a card is read; complete, so that nothing is found out."""
+    """How the file of a card is read; complete, so that the reader need not find anything."""
     bare = card.source_of(file).bare
     return Reading(
         time=card.time,
@@ -85,11 +86,11 @@ def _check_roles(card: Card, said: Reading) -> None:
                 f"{card.name} has no column '{name}'.{hint} It has {', '.join(card.columns)}."
             )
         if named.count(name) > 1:
-            raise UsageError(f"the column '{name}' of {card.name} is given two roles")
+            raise UsageError(f"the column '{name}' of {card.name} is given two roles; give it one")
 
 
 def _check_regular(card: Card, found: Dataset) -> None:
-    """Raise DataError unless stamps depart from the step exactly as the card says."""
+    """Raise DataError unless stamps deviate from the step exactly as the card states."""
     step = fixed_step(card.freq)
     if card.irregular == REGULAR or step is None:
         return

@@ -1,4 +1,4 @@
-"""Columns of words as columns of 0 and 1, one for each word."""
+"""Columns of words, read as columns of 0 and 1, one for each word."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ from forecaster.errors import DataError
 
 
 class Categories:
-    """The different words of some columns, as they are met."""
+    """The different words found so far in some columns."""
 
     def __init__(self, columns: Sequence[str], missing: tuple[str, ...], where: str) -> None:
         self.missing = missing
@@ -28,8 +28,8 @@ class Categories:
             if len(met) > MOST_WORDS:
                 raise DataError(
                     f"{self.where}: column '{column}' has more than {MOST_WORDS} different words, "
-                    f"such as {quoted(sorted(met)[:3])}; leave it out, group them, or write the "
-                    "numbers that they should be."
+                    f"such as {quoted(sorted(met)[:3])}; leave it out, group the words, or correct "
+                    "them if they should be numbers."
                 )
 
     @property
@@ -41,7 +41,7 @@ class Categories:
 def indicators(
     cells: pa.Array, words: Sequence[str], missing: tuple[str, ...], complain: Complain
 ) -> NDArray[np.float64]:
-    """Cells (N,) as 0 and 1 (N, words), NaN where there is none; another word is a complaint."""
+    """Cells (N,) as 0 and 1 (N, words), NaN for empty cells. Complains about an unknown word."""
     met, places = _words(cells, missing)
     known = {word: place for place, word in enumerate(words)}
     unknown = [word for word in met if word not in known]

@@ -1,6 +1,6 @@
 """Cells of a table as numbers and words.
 
-Whatever is neither is a DataError that names file, row, column and value.
+A cell that is neither raises a DataError that names file, row, column and value.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ NO_VALUE = frozenset(
     ["", "na", "n/a", "#na", "#n/a", "<na>", "nan", "-nan", "null", "none", "-", "--", "–", "—",
      ".", "..", "?", ":"]
 )  # fmt: skip
-"""Marks of a missing value, in small letters."""
+"""The marks of a missing value, in lower case."""
 
 _UNUSUAL = ("-", "--", "–", "—", ".", "..", "?", ":")
 _NO_VALUE = pa.array(
@@ -39,24 +39,24 @@ _OTHER = r"(?:[eE][-+]?\d+)?|(?i:inf|infinity)"
 _POINT = rf"(?:{_GROUPS}|(?:,\d{{3}})+)(?:\.\d*)?|(?:\d+\.?\d*|\.\d+){_OTHER})"
 _COMMA = rf"(?:{_GROUPS}|(?:\.\d{{3}})+)(?:,\d*)?|(?:\d+,?\d*|,\d+){_OTHER})"
 _FORMS = {".": f"^{_POINT}$", ",": f"^{_COMMA}$"}
-"""Numbers by their decimal sign, which they need not have."""
+"""The patterns of numbers by their decimal sign, which may be absent."""
 _MARKS = {".": f"[,'’]|{_BLANK}", ",": f"[.'’]|{_BLANK}"}
-"""What may mark thousands, by the decimal sign."""
+"""The possible marks of thousands, by the decimal sign."""
 
 LIKE_NUMBER = (
     rf"(?P<minus>{_MINUS}?){_BLANK}?(?P<front>{_SIGN}?){_BLANK}?(?P<inner>{_MINUS}?){_BLANK}?"
     rf"(?P<body>{_POINT}|{_COMMA}){_BLANK}?(?P<back>{_SIGN}?)"
 )
-"""A number in any form that is read."""
+"""The pattern of a number in any supported form."""
 
 
 @dataclass(frozen=True)
 class Written:
     """How the numbers of a column are written.
 
-    The `decimal` sign is "" where the file does not tell it; then a single point is one if
-    `pointed`. The `sign` is that of a currency or "%". Cells like one of `missing` have no value.
-    `remedy` is what messages advise where the decimal sign is in doubt.
+    The `decimal` sign is "" if the file does not show it; a single point then counts as one if
+    `pointed`. The `sign` is that of a currency or "%". Cells equal to one of `missing` have no
+    value. `remedy` is the advice in messages when the decimal sign is in doubt.
     """
 
     decimal: str = ""
@@ -75,19 +75,19 @@ def is_text(kind: pa.DataType) -> bool:
 
 
 def holds_text(kind: pa.DataType) -> bool:
-    """`is_text`, of the dictionary where cells are places in one."""
+    """`is_text`, applied to the values of a dictionary type."""
     return is_text(kind.value_type if pa.types.is_dictionary(kind) else kind)
 
 
 def trimmed(text: pa.Array, missing: tuple[str, ...] = ()) -> pa.Array:
-    """Words without the blanks around them; those that stand for no value are null."""
+    """Words without surrounding blanks; marks of a missing value become null."""
     text = pc.utf8_trim_whitespace(text)
     marks = pa.concat_arrays([_NO_VALUE, pa.array(missing, pa.string())])
     return pc.if_else(pc.is_in(text, marks.cast(text.type)), None, text)
 
 
 Complain: TypeAlias = Callable[[int, str], DataError]
-"""The error about a row (counted from 0 in the batch), given what is wrong with it."""
+"""Makes the error about a row (counted from 0 in the batch) from what is wrong with it."""
 
 
 def to_numbers(cells: pa.Array, complain: Complain, how: Written = PLAIN) -> NDArray[np.float64]:
@@ -120,7 +120,7 @@ def _number(mark: str, decimal: str) -> float:
 
 
 def _plain(text: pa.Array, how: Written) -> pa.Array | None:
-    """Numbers as Arrow reads them, None where it cannot or must not."""
+    """The numbers as Arrow reads them, None if it cannot or must not."""
     if how.sign == "%" or not (how.decimal or how.pointed):
         return None
     if how.decimal == ",":
@@ -168,7 +168,7 @@ def _no_number(cell: str, body: str | None, decimal: str, remedy: str) -> str:
 
 
 class Evidence(NamedTuple):
-    """Numbers that tell their decimal sign, the first of each kind, and one that does not."""
+    """The first numbers with a decimal point, with a decimal comma, and with an unclear sign."""
 
     point: str = ""
     comma: str = ""
@@ -176,11 +176,11 @@ class Evidence(NamedTuple):
 
 
 def evidence(text: pa.Array, pointed: bool | None) -> Evidence:
-    """What the numbers among trimmed words tell of their decimal sign.
+    """The evidence about the decimal sign in the numbers among trimmed words.
 
-    "1,234" tells nothing by itself. Beside whole numbers of at most three digits, and none of more,
-    "1,230" marks thousands: decimals that are written out would stand behind all numbers, and
-    others do not end in 0. Where `pointed` is None, none of this counts.
+    "1,234" by itself shows nothing. If all whole numbers have at most three digits, "1,230" marks
+    thousands: decimals of fixed length would appear in all numbers, and other decimals do not end
+    in 0. If `pointed` is None, this rule is not used.
     """
     body = pc.struct_field(pc.extract_regex(text, f"^{LIKE_NUMBER}$"), "body").drop_null()
     point, comma = (pc.match_substring_regex(body, form) for form in _FORMS.values())
@@ -205,11 +205,11 @@ def evidence(text: pa.Array, pointed: bool | None) -> Evidence:
 
 
 class Learned(NamedTuple):
-    """What a column tells: the first examples of what it holds, "" or () where it has none.
+    """What was learned about a column: the first example of each kind, "" or () if there is none.
 
-    `marked` are numbers with marks of thousands if decimals have a point, and if they have a comma;
-    `sign` is that of half of the numbers or more; `marks` stand for missing values and are less
-    usual than NA.
+    `marked` holds a number with marks of thousands if decimals have a point, and one if they have a
+    comma; `sign` is that of at least half of the numbers; `marks` are marks of missing values that
+    are less usual than NA.
     """
 
     evidence: Evidence = Evidence()
@@ -219,7 +219,7 @@ class Learned(NamedTuple):
 
 
 def learn(cells: pa.Array, how: Written) -> Learned:
-    """What the first cells of a column tell of how numbers are written."""
+    """Learn from the first cells of a column how its numbers are written."""
     if (numbers := _plain(cells, how)) is not None:
         return Learned(Evidence(_first(cells.filter(pc.match_substring(cells, ".")))))
     text = trimmed(cells, how.missing)
@@ -262,20 +262,20 @@ def _common_sign(words: pa.Array) -> str:
 
 
 def _signs(parts: pa.Array) -> pa.Array:
-    """The signs of some numbers, "" where they have none."""
+    """The signs of some numbers, "" for those without one."""
     front, back = (pc.struct_field(parts, name) for name in ("front", "back"))
     return pc.binary_join_element_wise(front, back, pa.scalar("", front.type))
 
 
 def _check_signs(text: pa.Array, parts: pa.Array, usual: str, complain: Complain) -> None:
-    """Raise where a number has another sign than the others of its column."""
+    """Raise if a number has another sign than the others in its column."""
     signs = _signs(parts)
     for sign in pc.unique(signs.drop_null()).to_pylist():
         if sign == usual or (usual != "%" and sign != "%" and not (sign and usual)):
             usual = usual or sign
             continue
         wrong = pc.fill_null(pc.equal(signs, sign), False)
-        if usual == "%":  # nothing is no percent either
+        if usual == "%":  # 0 needs no percent sign
             wrong = pc.and_not(wrong, pc.is_in(text, pa.array(["0", "0.0", "0,0"], text.type)))
         if pc.any(wrong).as_py():
             row = int(pc.index(wrong, True).as_py())
@@ -284,7 +284,7 @@ def _check_signs(text: pa.Array, parts: pa.Array, usual: str, complain: Complain
 
 
 def _decimal(text: pa.Array, how: Written, complain: Complain) -> str:
-    """The decimal sign by the numbers themselves. Raises where they leave it open."""
+    """The decimal sign found from the numbers themselves. Raises if it stays ambiguous."""
     found = evidence(text, how.pointed)
 
     def row(cell: str) -> int:
@@ -307,12 +307,12 @@ def _first(words: pa.Array) -> str:
 
 
 def to_words(cells: pa.Array) -> tuple[list[str], NDArray[np.int64]]:
-    """The different words of some cells, and the place of each cell's among them, -1 for none."""
+    """The different words of some cells, and the index of each cell's word, -1 if empty."""
     if not pa.types.is_dictionary(cells.type):
         cells = cells.dictionary_encode()
     words = cells.dictionary.cast(pa.string()).to_pylist()
     places = pc.fill_null(cells.indices.cast(pa.int64()), -1).to_numpy(zero_copy_only=False)
-    used = np.zeros(len(words) + 1, dtype=bool)  # the last is for no word
+    used = np.zeros(len(words) + 1, dtype=bool)  # the last is for empty cells
     used[places] = True
     used[[place for place, word in enumerate(words) if not word] + [-1]] = False
     moved = np.where(used, np.cumsum(used) - 1, -1)

@@ -1,6 +1,7 @@
-"""How the stamps of a table are written, found over all of it, and what they say.
+"""The form of the stamps of a table, found over the whole table, and the times they mean.
 
-Stamps with a time zone are converted to UTC; stamps without one keep the clock of their source.
+Stamps with a time zone are converted to UTC; stamps without one stay in the local time of their
+source.
 """
 
 import re
@@ -24,13 +25,13 @@ from forecaster.errors import DataError
 DAYLIGHT_SAVING = (
     " Local time with daylight saving does this; stamps in UTC or with their offset do not."
 )
-"""What may be said where naive stamps repeat or leave gaps."""
+"""A hint when naive stamps repeat or leave gaps."""
 
 USUAL = ("ds", "date", "datetime", "timestamp", "time")
-"""What time columns are called, the more usual name first."""
+"""The usual names of time columns, the more common ones first."""
 
 COUNTED = (*USUAL, "ts", "epoch", "unix", "unixtime", "year", "quarter", "month", "day")
-"""What time columns of whole numbers are called."""
+"""The usual names of time columns of whole numbers."""
 
 ORDERS = ("day-first", "month-first", "year-first")
 """The forms that only differ in the order of day, month and year."""
@@ -39,9 +40,9 @@ _EXAMPLE = "2016-07-01 00:00:00"
 
 
 def time_columns(reading: Reading, columns: Sequence[str]) -> tuple[str, ...]:
-    """The columns of a table that tell the time: one, or several together.
+    """The columns of a table that give the time: one, or several together.
 
-    Where a model has several, a table with the one column of its forecasts will do.
+    If a model has several, a table with the one time column of its forecasts is accepted too.
     """
     time, several = reading.time, reading.time_columns
     if time is None:
@@ -57,8 +58,8 @@ def time_columns(reading: Reading, columns: Sequence[str]) -> tuple[str, ...]:
 class Clock:
     """How the stamps in the `columns` of a table are written: with a zone or not, and `stamps`.
 
-    `name` is what a forecast calls its stamps. `zoned` is told by the first stamps that are read;
-    where they have to be `local`, none has a zone.
+    `name` is the name of the stamps of a forecast. `zoned` is set by the first stamps that are
+    read; if stamps must be `local`, none may have a zone.
     """
 
     name: str
@@ -76,12 +77,12 @@ class Clock:
         return times
 
     def told(self, reading: Reading) -> Reading:
-        """A reading that says what was found."""
+        """The reading with what was found."""
         several = self.columns if self.columns[1:] else ()
         return replace(reading, time=self.name, time_columns=several, stamps=self.stamps)
 
     def shown(self, rows: Rows, row: int) -> str:
-        """A stamp as it is written."""
+        """The stamp of a row as it is written."""
         return " ".join(str(rows.cells[column][row]) for column in self.columns)
 
     def _first(self, rows: Rows, table: Table) -> NDArray[np.int64]:
@@ -123,8 +124,8 @@ class Clock:
         if self.local and zoned:
             at.wrong(
                 0,
-                "a stamp with a time zone, but those of this data set have none: give the local "
-                "time of their source, without a zone",
+                "a stamp with a time zone, but the stamps of this data set have none: give the "
+                "local time of their source, without a zone",
             )
         if self.zoned is None:
             self.zoned = zoned
@@ -132,18 +133,19 @@ class Clock:
             at.wrong(
                 0,
                 f"a stamp {'with' if zoned else 'without'} a time zone, but the rows before have "
-                f"stamps {'without' if zoned else 'with'}: either all carry one or none does",
+                f"stamps {'without' if zoned else 'with'} one: either all stamps carry a time zone "
+                "or none does",
             )
 
 
 def find_clock(
     table: Table, reading: Reading, trained: bool = False, said: list[str] | None = None
 ) -> Clock:
-    """How the stamps of a table are written, by all of them where the first do not tell.
+    """Find how the stamps of a table are written, from all of them if the first are ambiguous.
 
-    What `reading` says about it holds; where a model was `trained` by it and this table is written
-    otherwise, that is found anew. `said` gets sentences about what is not plain. Raises DataError
-    where the stamps may mean two things, and for what is no stamp.
+    The form in `reading` holds; if a model was `trained` with it and this table uses another form,
+    that is found again. `said` gets sentences about what is not obvious. Raises DataError if the
+    stamps are ambiguous, and for a cell that is not a stamp.
     """
     said = [] if said is None else said
     first, *others = columns = time_columns(reading, table.columns)
@@ -210,7 +212,7 @@ def _find_form(
     example = words[0].as_py()
     if told:
         said.append(
-            f"Stamps are written otherwise than those of the training: {FORMS[form].words}, such "
+            f"Stamps are written differently from those of the training: {FORMS[form].words}, such "
             f"as '{example}'."
         )
     elif form != "iso":
@@ -223,8 +225,8 @@ def _find_form(
 
 
 class _Try:
-    """The stamps of a table, taken as some forms: which is `wrong` for each, and whether others are
-    `even`. Only as many stamps are looked at as it takes to leave one form, or none."""
+    """The stamps of a table read in several forms: the `wrong` stamp of each form that fails, and
+    whether those of the others are `even`. It reads stamps until one form is left, or none."""
 
     def __init__(self, table: Table, column: str, forms: Sequence[str]) -> None:
         self.wrong = dict.fromkeys(forms, "")
@@ -233,7 +235,7 @@ class _Try:
         for rows in table.rows([column]):
             words = different(rows.cells[column])
             found = {form: moments(words, form) for form in forms if not self.wrong[form]}
-            # What is no stamp at all will be told by its row.
+            # A cell that is no stamp at all is reported later, with its row.
             written = np.logical_or.reduce([each.written for each in found.values()])
             for form, each in found.items():
                 if (bad := written & ~each.good).any():
@@ -249,7 +251,7 @@ class _Try:
 
 
 def _decide(table: Table, column: str, forms: list[str], trained: bool) -> tuple[str, str]:
-    """The one of several forms that all stamps have, and a sentence where their spacing told."""
+    """The one of several forms that all stamps have, and a sentence if their spacing decided."""
     tried = _Try(table, column, forms)
     where = f"{table.where}, column '{column}'"
     good, even = tried.good, tried.even
@@ -257,12 +259,12 @@ def _decide(table: Table, column: str, forms: list[str], trained: bool) -> tuple
     if len(good) == 1 or (len(usual) == 1 and even != ["year-first"]):
         return (usual or good)[0], ""
     if len(even) == 1 or (len(even) == 2 and even[1] == "year-first"):
-        return even[0], " Only so are they evenly spaced."
+        return even[0], " They are evenly spaced only in this form."
     if not good:
         (one, first), (other, second) = [*tried.wrong.items()][:2]
         for word in (first, second):
             if not any(moments(pa.array([word]), form).good[0] for form in forms):
-                raise DataError(f"{where}: there is no such day as '{word}'.")
+                raise DataError(f"{where}: the day '{word}' does not exist.")
         raise DataError(
             f"{where}: '{second}' is written {FORMS[one].words}, '{first}' {FORMS[other].words}; "
             "write all stamps with the year first, such as 2016-07-01."
@@ -275,18 +277,18 @@ def _decide(table: Table, column: str, forms: list[str], trained: bool) -> tuple
     ways = " or ".join(f"--stamps {form}" for form in unsure if form in ORDERS)
     raise DataError(
         f"{where}: '{shown}' is {' or '.join(stamps.date(time) for time in means.values())}, and "
-        "no stamp of the file tells which"
-        + (f": {ways} does." if ways and not trained else ".")
-        + " Stamps with the year first, such as 2016-07-01, need no guess."
+        "no stamp of the file shows which"
+        + (f": name the form with {ways}." if ways and not trained else ".")
+        + " Stamps with the year first, such as 2016-07-01, are unambiguous."
     )
 
 
 def _complaint(word: str, clock: Clock | None = None) -> str:
-    """What is wrong with a word that should be a stamp, of the form of others if there is one."""
+    """What is wrong with a word that should be a stamp, in the form of the others if known."""
     if re.search(r":\d\d(.*\d)?\s*([A-Za-z]{3,5}|\[?[A-Za-z]+/[A-Za-z_]+\]?)$", word):
         return (
-            f"'{word}' ends in a time zone by name; expected none, UTC, GMT, Z or an offset such "
-            "as +01:00, as names do not tell summer from winter time"
+            f"'{word}' ends in the name of a time zone; expected none, UTC, GMT, Z or an offset "
+            "such as +01:00, because names do not distinguish summer and winter time"
         )
     named = re.search(r"\d", word) and re.search(r"[^\W\d_]{3,}", word)
     if named and not stamps.names_a_month(word):
@@ -298,13 +300,13 @@ def _complaint(word: str, clock: Clock | None = None) -> str:
         form, one = clock.stamps.form, pa.array([word])
         if matches(one, form)[0] and not FORMS[form].number:
             return (
-                f"expected a stamp written {FORMS[form].words}; there is no such date or time as "
-                f"'{word}'"
+                f"expected a stamp written {FORMS[form].words}; the date or time '{word}' does not "
+                "exist"
             )
         if any(moments(one, name).good[0] for name in FORMS):
             return (
-                f"'{word}' is written otherwise than '{clock.example}'; expected one form, best "
-                "the year first"
+                f"'{word}' is written differently from '{clock.example}'; expected one form, "
+                "preferably with the year first"
             )
     if re.match(NUMBER, word):
         return (
@@ -316,12 +318,12 @@ def _complaint(word: str, clock: Clock | None = None) -> str:
 
 
 def stamp_share(text: pa.Array) -> float:
-    """Which part of some words, none of them null, are written as stamps of one form."""
+    """The share of some words, none of them null, that are written as stamps of one form."""
     return max(float(matches(text, name).mean()) for name, form in FORMS.items() if not form.number)
 
 
 def counts_time(name: str, cells: pa.Array) -> bool:
-    """Whether a column of whole numbers is called like a time and holds stamps of one form."""
+    """Whether a column of whole numbers has the name of a time and holds stamps of one form."""
     words = different(cells)
     return name.strip().lower() in COUNTED and any(
         bool(moments(words, each).good.all()) for each, form in FORMS.items() if form.number
@@ -329,5 +331,5 @@ def counts_time(name: str, cells: pa.Array) -> bool:
 
 
 def is_stamp(text: str) -> bool:
-    """Whether a word is written as a stamp is."""
+    """Whether a word is written like a stamp."""
     return stamp_share(pa.array([text])) > 0

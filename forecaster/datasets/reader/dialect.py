@@ -1,7 +1,7 @@
-"""How a text file is written: its encoding, its separator, its header, the lines that are no rows.
+"""How a text file is written: its encoding, separator and header, and the lines that are no rows.
 
-Two looks are enough: one at the head of a file, one at its last lines. A line counts as a row by
-the shapes of its cells: a number, a stamp (it begins with a digit or holds a year), or a word.
+The head of a file and its last lines are enough to find this. A line counts as a row by the shapes
+of its cells: a number, a stamp (it begins with a digit or holds a year), or a word.
 """
 
 import codecs
@@ -18,13 +18,13 @@ from forecaster.datasets.reading import NOTHING_SAID, Reading, Text
 from forecaster.errors import DataError
 
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
-"""What may stand between the fields of a line, and its name."""
+"""The possible separators of the fields of a line, with their names."""
 
 LINES = 1000
-"""Lines of the head that are looked at."""
+"""The lines of the head that are examined."""
 
 LAST = 60
-"""Lines of the end that are looked at."""
+"""The lines of the end that are examined."""
 
 Shape: TypeAlias = Literal["number", "stamp", "word", "empty"]
 
@@ -48,11 +48,12 @@ _WORDS = re.compile(r".*\w[\s:(].*\w.*", re.DOTALL)
 
 @dataclass(frozen=True)
 class Head:
-    """What the first lines of a text tell.
+    """What the first lines of a text show.
 
-    The columns are called `names`; the rows begin `start` bytes into the text in UTF-8, its byte
-    order mark not counted; `left_out` are the lines above them that are neither header nor blank. A
-    `bare` text has no header, as the reading knows. Cells of a `broken` one hold line breaks.
+    `names` are the names of the columns; the rows begin `start` bytes into the text in UTF-8,
+    without its byte order mark; `left_out` are the lines above them that are neither header nor
+    blank. A `bare` text has no header, according to the reading. A `broken` one has line breaks in
+    cells.
     """
 
     text: Text
@@ -64,7 +65,7 @@ class Head:
 
 
 def find_encoding(head: bytes, where: str) -> str:
-    """How the letters of a text are written, by its first bytes. DataError where it is no text."""
+    """The encoding of a text, found from its first bytes. Raises DataError if it is not a text."""
     if head.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
         return "utf-16"
     if b"\0" in head:
@@ -74,8 +75,8 @@ def find_encoding(head: bytes, where: str) -> str:
         if even > pairs / 2 and odd < pairs / 20:
             return "utf-16-be"
         raise DataError(
-            f"{where}: bytes that are no text. Expected a text of rows, Parquet, Feather, Arrow or "
-            "an Excel workbook (.xlsx)."
+            f"{where}: the bytes are not a text. Expected a text of rows, Parquet, Feather, Arrow "
+            "or an Excel workbook (.xlsx)."
         )
     if is_utf8(head):
         return "utf-8"
@@ -98,8 +99,8 @@ def check_letters(lines: Iterable[bytes], encoding: str, where: str) -> None:
 
 
 def is_utf8(data: bytes) -> bool:
-    """Whether bytes, the last letter of which may be cut, are UTF-8."""
-    if data.isascii():  # a quick look, which copies nothing
+    """Whether bytes are UTF-8; their last letter may be cut."""
+    if data.isascii():  # a fast check that copies nothing
         return True
     try:
         codecs.getincrementaldecoder("utf-8")().decode(data)
@@ -109,7 +110,7 @@ def is_utf8(data: bytes) -> bool:
 
 
 def single_byte(data: bytes) -> str:
-    """The encoding of bytes that are not UTF-8: that of Windows, or Latin-1 where it has none."""
+    """The encoding of bytes that are not UTF-8: that of Windows, or Latin-1 if it does not fit."""
     try:
         data.decode("cp1252")
     except UnicodeDecodeError:
@@ -118,10 +119,10 @@ def single_byte(data: bytes) -> str:
 
 
 def read_head(data: bytes, whole: bool, where: str, reading: Reading = NOTHING_SAID) -> Head:
-    """How a text is written, by its first bytes; `whole` if they are all.
+    """Find how a text is written from its first bytes; `whole` if they are all of it.
 
-    What the reading says stands; that of a model decides only between what is equally likely.
-    Raises DataError where there is no header.
+    What the reading states holds; the reading of a model decides only between equally likely forms.
+    Raises DataError if there is no header.
     """
     said, told = reading.text or Text(), reading.timezone is not None
     encoding = find_encoding(data, where)
@@ -137,7 +138,7 @@ def read_head(data: bytes, whole: bool, where: str, reading: Reading = NOTHING_S
     separator, width = _separator(lines, written, said.separator)
     rows = [_Line(line, separator, width) for line in lines]
     marked = [row for row in rows if row.comment and len(row.fields) == width]
-    if 2 * len(marked) > len(rows):  # no comments then, but rows
+    if 2 * len(marked) > len(rows):  # then they are rows, not comments
         rows = [_Line(line, separator, width, comments=False) for line in lines]
     found = Text(encoding=encoding, separator=separator)
     place, first, names = _header(rows, where)
@@ -155,9 +156,9 @@ def read_head(data: bytes, whole: bool, where: str, reading: Reading = NOTHING_S
 
 
 def footer(tail: str, head: Head, ended: bool) -> tuple[int, list[str]]:
-    """Where in the last lines of a text its rows end, and the lines below them.
+    """Where the rows end in the last lines of a text, and the lines below them.
 
-    Left out are totals, comments, and free text that ends with a line break: `ended`. A row that
+    Totals, comments and free text are left out if they end with a line break (`ended`). A row that
     breaks off is none of these.
     """
     lines, ends = _lines(tail, whole=True)
@@ -183,7 +184,7 @@ def footer(tail: str, head: Head, ended: bool) -> tuple[int, list[str]]:
 
 
 class _Line:
-    """A line and its fields; `full` if they are as many as there are columns."""
+    """A line and its fields; `full` if it has as many fields as there are columns."""
 
     def __init__(self, text: str, separator: str, width: int, comments: bool = True) -> None:
         self.text = text
@@ -196,24 +197,24 @@ class _Line:
 
     @property
     def title(self) -> bool:
-        """Whether words stand alone in it, as spreadsheets write a title above a table."""
+        """Whether it holds one text alone, as spreadsheets write a title above a table."""
         there = [field.strip() for field in self.fields if field.strip()]
         return len(self.fields) > 1 and len(there) == 1 and not there[0][0].isdigit()
 
     @property
     def total(self) -> int | None:
-        """The place of the first field that is not empty, if it is a word for a total."""
+        """The index of the first field that is not empty, if it is a word for a total."""
         first = next((i for i, field in enumerate(self.fields) if field.strip()), None)
         if first is None or not _TOTAL.fullmatch(self.fields[first].strip().lower()):
             return None
         return first
 
     def fits(self, typed: dict[int, Shape]) -> bool:
-        """Whether a field is of the shape of its column."""
+        """Whether some field has the shape of its column."""
         return any(self.shapes[place] == kind for place, kind in typed.items())
 
     def clashes(self, typed: dict[int, Shape]) -> bool:
-        """Whether no field is of the shape of its column, and one is of another."""
+        """Whether no field has the shape of its column, and some field has another."""
         return not self.fits(typed) and any(self.shapes[place] != "empty" for place in typed)
 
 
@@ -228,7 +229,7 @@ def fields(line: str, separator: str) -> list[str]:
 
 
 def shape(cell: str) -> Shape:
-    """What a cell looks like."""
+    """The shape of a cell."""
     cell = cell.strip()
     if cell.lower() in NO_VALUE:
         return "empty"
@@ -238,7 +239,7 @@ def shape(cell: str) -> Shape:
 
 
 def _lines(text: str, whole: bool, most: int | None = None) -> tuple[list[str], list[int]]:
-    """The first lines of a text, and where each ends; not the last one if the text may go on."""
+    """The first lines of a text, and where each ends; without the last if the text may continue."""
     lines, ends = [], []
     for match in re.finditer(r"([^\r\n]*)(\r\n|\n|\r|$)", text):
         if (match[0] and match[2]) or (match[0] and whole):
@@ -250,7 +251,7 @@ def _lines(text: str, whole: bool, most: int | None = None) -> tuple[list[str], 
 
 
 def _separator(lines: Sequence[str], written: str | None, told: str) -> tuple[str, int]:
-    """What separates the fields, and how many there are."""
+    """The separator of the fields, and the number of fields."""
     content = [line for line in lines if line.strip() and not _COMMENT.match(line)] or list(lines)
     best: list[tuple[float, tuple[float, bool, bool, int, str]]] = []
     for separator in [written] if written else SEPARATORS:
@@ -271,7 +272,7 @@ def _separator(lines: Sequence[str], written: str | None, told: str) -> tuple[st
 
 
 def _is_atom(cell: str, separator: str) -> bool:
-    """Whether a cell is one number, stamp or no value rather than several that were not parted."""
+    """Whether a cell is one number, stamp or missing value, not several that were not separated."""
     kind = shape(cell)
     others = {";", "\t", "|"} - {separator}
     return (
@@ -282,7 +283,7 @@ def _is_atom(cell: str, separator: str) -> bool:
 
 
 def _typed(rows: Sequence[_Line]) -> dict[int, Shape]:
-    """The columns that hold numbers or stamps, by most of their values."""
+    """The columns that hold numbers or stamps, judged by most of their values."""
     typed: dict[int, Shape] = {}
     for place in range(len(rows[0].fields) if rows else 0):
         counts = Counter(row.shapes[place] for row in rows)
@@ -294,11 +295,11 @@ def _typed(rows: Sequence[_Line]) -> dict[int, Shape]:
 
 
 def _header(rows: Sequence[_Line], where: str) -> tuple[int, int, tuple[str, ...]]:
-    """The places of the header and of the first row, and the names of the columns."""
+    """The indices of the header and of the first row, and the names of the columns."""
     full = [i for i, row in enumerate(rows) if row.full]
     place = next((i for i in full if not rows[i].title), full[0] if full else None)
     if place is None:
-        raise DataError(f"{where}: comments alone; expected a header and rows.")
+        raise DataError(f"{where}: the file holds only comments; expected a header and rows.")
     typed = _typed([row for row in rows[place + 1 :] if row.full] or [rows[place]])
     if _is_row(rows[place], typed):
         for i in range(place - 1, -1, -1):
@@ -335,19 +336,19 @@ def _header(rows: Sequence[_Line], where: str) -> tuple[int, int, tuple[str, ...
 
 
 def _is_row(row: _Line, typed: dict[int, Shape]) -> bool:
-    """Whether all columns of numbers and stamps hold such, and one holds a stamp."""
+    """Whether all columns of numbers and stamps hold their kind, and one of them is of stamps."""
     return "stamp" in typed.values() and all(
         row.shapes[place] in (kind, "empty") for place, kind in typed.items()
     )
 
 
 def _is_named(row: _Line, typed: dict[int, Shape]) -> bool:
-    """Whether a line like a comment is a row whose first cell is the name of its series."""
+    """Whether a line that looks like a comment is a row that begins with the name of its series."""
     return 0 not in typed and row.wide and _is_row(row, typed)
 
 
 def _no_row(row: _Line, above: Sequence[_Line], typed: dict[int, Shape], apart: bool) -> bool:
-    """Whether a line below the rows is none itself."""
+    """Whether a line below the rows is not a row."""
     if row.comment:
         return not _is_named(row, typed)
     total = row.total

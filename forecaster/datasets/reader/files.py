@@ -1,7 +1,7 @@
-"""Tables of rows in files, one or many, read some rows at a time.
+"""Tables of rows in one or many files, read in batches.
 
-A table is read as often as needed and never held as a whole. Rows are counted from 1 in each file,
-below the header.
+A table is read as often as needed and is never held as a whole. Rows are counted from 1 in each
+file, below the header.
 """
 
 import glob
@@ -37,19 +37,19 @@ from forecaster.errors import DataError, UnavailableError
 from forecaster.resources import DOCUMENTS, SUFFIXES, TABLES
 
 SAMPLE = 10_000
-"""Rows from which the kinds of the columns are told."""
+"""The rows from which the kinds of the columns are found."""
 
 FILES = 20
-"""Files of which the first rows may tell how numbers are written."""
+"""The most files whose first rows are used to find how numbers are written."""
 
 DATES = ("year", "quarter", "month", "week", "day", "date", "hour", "part")
-"""Keys of folders that part the rows of a series, and name none."""
+"""Keys of folders that divide the rows of a series and do not name a series."""
 
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 class Rows(NamedTuple):
-    """Some consecutive rows of a file; `before` of its rows precede them."""
+    """Some consecutive rows of a file; `before` is the number of rows before them."""
 
     file: int
     before: int
@@ -58,24 +58,24 @@ class Rows(NamedTuple):
 
 @dataclass(frozen=True)
 class Bare:
-    """The stamps of a text that has none: from `first` on."""
+    """The stamps of a text without stamps, from `first` on."""
 
     time: str
     first: str
     freq: str
 
     def stamps(self, before: int, count: int) -> pa.Array:
-        """Those of so many rows after the first ones."""
+        """The stamps of `count` rows after the first `before` rows."""
         times = pd.date_range(self.first, periods=before + count, freq=self.freq, unit="us")
         return pa.array(times[before:])
 
 
 @dataclass(frozen=True)
 class Table:
-    """The rows of some files, or of a frame, that have the same columns.
+    """The rows of a frame, or of files that have the same columns.
 
-    `where` is what messages call the whole. What the `reading` says of texts stands; that of a
-    model decides only what the files themselves leave open.
+    `where` names the whole in messages. What the `reading` states about texts holds; the reading of
+    a model decides only what the files themselves leave open.
     """
 
     where: str
@@ -84,12 +84,12 @@ class Table:
 
     @property
     def told(self) -> bool:
-        """Whether the reading is that of a model, or of a card: complete."""
+        """Whether the reading is complete, as that of a model or a card is."""
         return self.reading.timezone is not None
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """What messages call each part."""
+        """The name of each part in messages."""
         return tuple(part.name for part in self.parts)
 
     @property
@@ -107,15 +107,15 @@ class Table:
             if differing := sorted({*first} ^ {*columns}):
                 raise DataError(
                     f"{name} has other columns than {self.names[0]}: {quoted(differing)} "
-                    f"{'stand' if differing[1:] else 'stands'} in only one of them. Files that are "
-                    "read together have the same columns, or the same time column and one more "
-                    "each."
+                    f"{'are' if differing[1:] else 'is'} in only one of them. Files that are "
+                    "read together need the same columns, or the same time column and one other "
+                    "column each."
                 )
         return first
 
     @cached_property
     def joined(self) -> bool:
-        """Whether the parts share their time column, and bring one column of values each."""
+        """Whether the parts share their time column and have one column of values each."""
         shared = {*self._all[0]}.intersection(*self._all)
         several = len(self.parts) > 1 and all(len(columns) == 2 for columns in self._all)
         apart = len({*self.alone}) == len(self.parts)
@@ -124,12 +124,12 @@ class Table:
 
     @property
     def alone(self) -> tuple[str, ...]:
-        """The column that each part brings, where they are joined."""
+        """The column that each part adds when parts are joined."""
         shared = {*self._all[0]}.intersection(*self._all)
         return tuple(name for columns in self._all for name in columns if name not in shared)
 
     def having(self, reading: Reading) -> "Table":
-        """The table without the parts of which nothing is read, where parts are joined."""
+        """The table without the parts of which nothing is read, if parts are joined."""
         if not self.joined:
             return self
         read = {*reading.targets, *reading.past_covariates, *reading.future_covariates}
@@ -138,7 +138,7 @@ class Table:
 
     @cached_property
     def _all(self) -> list[tuple[str, ...]]:
-        """The columns of each part, its stamps where they are told, and its keys."""
+        """The columns of each part, with its stamps if the reading gives them, and its keys."""
         bare = [self._bare(number) for number in range(len(self.parts))]
         return [
             tuple(dict.fromkeys([*([told.time] if told else []), *own, *part.keys]))
@@ -147,12 +147,12 @@ class Table:
 
     @cached_property
     def keys(self) -> tuple[str, ...]:
-        """The columns that folders are called by."""
+        """The columns that the names of folders give."""
         return tuple(self.parts[0].keys)
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """The keys of folders that tell series apart."""
+        """The keys of folders that distinguish series."""
         several = {
             name for name in self.keys if len({part.keys.get(name) for part in self.parts}) > 1
         }
@@ -160,7 +160,7 @@ class Table:
 
     @cached_property
     def _own(self) -> list[dict[str, str]]:
-        """The columns in each part: what they are called, and how the part itself writes it."""
+        """The columns in each part: from their names to the names as the part writes them."""
         known: dict[tuple[str, ...], dict[str, str]] = {}
         for part in self.parts:
             if part.names not in known:
@@ -168,7 +168,7 @@ class Table:
         return [known[part.names] for part in self.parts]
 
     def _called(self, names: Sequence[str]) -> dict[str, str]:
-        """Names without the blanks around them, unless asked for with them or needed to differ."""
+        """Names without surrounding blanks, unless the reading has them or they would be equal."""
         said = self.reading
         times = said.time_columns or ([] if said.time is None else [said.time])
         asked = {
@@ -183,7 +183,7 @@ class Table:
         }
 
     def rows(self, columns: Sequence[str], words: Sequence[str] = ()) -> Iterator[Rows]:
-        """All rows of `columns`, those in `words` as dictionaries where that spares work."""
+        """All rows of `columns`; those in `words` as dictionaries if that saves work."""
         for number in range(len(self.parts)):
             yield from self._rows(number, columns, words)
 
@@ -192,7 +192,7 @@ class Table:
     ) -> Iterator[Rows]:
         part, own, bare = self.parts[number], self._own[number], self._bare(number)
         inside = {name: own[name] for name in columns if name in own}
-        wanted = [*inside.values()] or [*own.values()][:1]  # without any there are no rows to count
+        wanted = [*inside.values()] or [*own.values()][:1]  # rows cannot be counted without any
         before = 0
         for cells in part.batches(wanted, [own[name] for name in words if name in own]):
             count = cells.num_rows
@@ -212,7 +212,7 @@ class Table:
 
     @cached_property
     def sample(self) -> pa.Table:
-        """The first rows. Raises DataError when there are none."""
+        """The first rows. Raises DataError if there are none."""
         if self.joined:
             parts = [self._first_rows(number) for number in range(len(self.parts))]
             rows = min(part.num_rows for part in parts)
@@ -229,7 +229,7 @@ class Table:
         return pa.table({name: pa.array([], pa.string()) for name in self._all[number]})
 
     def _bare(self, number: int) -> Bare | None:
-        """The stamps of a part that has none, of which the reading knows."""
+        """The stamps of a part that has none, if the reading gives them."""
         part, said = self.parts[number], self.reading
         if not isinstance(part, TextFile) or said.time in part.names:
             return None
@@ -238,7 +238,7 @@ class Table:
         return None
 
     def row(self, part: int, row: int) -> str:
-        """How messages name a row, counted from 0."""
+        """The name of a row, counted from 0, in messages."""
         return f"{self.names[part]}, row {row + 1}"
 
     # How it is written.
@@ -257,7 +257,7 @@ class Table:
 
     @property
     def text(self) -> Text | None:
-        """How the text is written, None where none was read; whole when its rows were read."""
+        """How the text is written, None if there is no text; complete once its rows are read."""
         part = self._first_text
         if part is None:
             return self.reading.text if self.told else None
@@ -271,13 +271,13 @@ class Table:
         )
 
     def said(self) -> list[str]:
-        """Sentences about how the files are written, where that is not as usual."""
+        """Sentences about how the files are written, if that is unusual."""
         text, before = self.text, self.reading.text
         said = []
         if self._first_text is not None and text is not None:
             said = _otherwise(text, before) if self.told and before else _forms(text)
         if self.joined:
-            said.append(f"{len(self.parts)} files have their times in common: they are joined.")
+            said.append(f"{len(self.parts)} files have the time column in common: they are joined.")
         files = [part for part in self.parts if isinstance(part, TextFile)]
         for where, lines in (
             ("above", [line for file in files for line in file.head.left_out]),
@@ -293,7 +293,7 @@ class Table:
         return said if self.told else said + self._cells()
 
     def _cells(self) -> list[str]:
-        """Sentences about cells of which more is read than digits."""
+        """Sentences about cells that hold more than digits."""
         said = []
         decimal, marked = self._marked
         if marked:
@@ -320,10 +320,10 @@ class Table:
         return None
 
     def _separator(self, number: int) -> str:
-        """What separates the fields of a part, "" where it is no text.
+        """The separator of the fields of a part, "" if it is not a text.
 
-        Files of one separator have one decimal sign. Where it is a comma or none, "1.234" has
-        decimals if no other number tells.
+        Files with one separator have one decimal sign. If the separator is a comma or none, "1.234"
+        has decimals unless another number shows otherwise.
         """
         part = self.parts[number]
         if isinstance(part, Workbook) or not isinstance(part, TextFile):
@@ -332,7 +332,7 @@ class Table:
 
     @cached_property
     def _learned(self) -> dict[str, dict[str, Learned]]:
-        """What the first rows tell of how numbers are written, by separator and column."""
+        """What the first rows show about how numbers are written, by separator and column."""
         looked: Counter[str] = Counter()
         learned: dict[str, dict[str, Learned]] = {}
         for number in range(len(self.parts)):
@@ -354,12 +354,12 @@ class Table:
 
     @cached_property
     def _found(self) -> list[tuple[str, str, Learned]]:
-        """What is learned of the columns, with separator and name."""
+        """What was learned about the columns, with separator and name."""
         return [(sep, *one) for sep, known in self._learned.items() for one in known.items()]
 
     @property
     def _marked(self) -> tuple[str, str]:
-        """The decimal sign and the number that is first to have marks of thousands, or "" twice."""
+        """The first number with marks of thousands, after its decimal sign; or "" twice."""
         for separator, _, found in self._found:
             decimal = self._decimals[separator] or ("," if found.evidence.comma else ".")
             if example := found.marked[decimal == ","]:
@@ -368,7 +368,7 @@ class Table:
 
     @cached_property
     def _decimals(self) -> dict[str, str]:
-        """The decimal sign by separator, "" where the numbers do not tell it or tell both."""
+        """The decimal sign by separator, "" if the numbers show none or both."""
         signs = {}
         for separator, known in self._learned.items():
             points = any(found.evidence.point for found in known.values())
@@ -381,7 +381,7 @@ class Table:
         return signs
 
     def _told_decimal(self, separator: str) -> str:
-        """The decimal sign of the training file for files of its separator; or the one named."""
+        """The decimal sign that the user named, or that of the training file for its separator."""
         text = self.reading.text
         return text.decimal if text and (not self.told or text.separator == separator) else ""
 
@@ -419,9 +419,9 @@ def _name(encoding: str) -> str:
 
 
 def open_table(path: str, reading: Reading = NOTHING_SAID) -> Table:
-    """The table in a file, in the files of a folder, or in those that a pattern matches.
+    """Open the table in a file, in the files of a folder, or in the files that match a pattern.
 
-    A zip file is like a folder. Raises UnavailableError when there is no file.
+    A zip file is treated like a folder. Raises UnavailableError if there is no file.
     """
     place = Path(path).expanduser()
     if place.is_dir():
@@ -429,7 +429,7 @@ def open_table(path: str, reading: Reading = NOTHING_SAID) -> Table:
         if not sources:
             raise UnavailableError(
                 f"the folder {place} holds no data file; expected {', '.join(SUFFIXES)}, or "
-                "folders such as year=2024 with such files."
+                "folders such as year=2024 that hold them."
             )
     elif place.is_file():
         sources = _in_file(place)
@@ -449,7 +449,7 @@ def open_table(path: str, reading: Reading = NOTHING_SAID) -> Table:
 
 
 def _in_folder(folder: Path, keys: Mapping[str, str | None] = {}) -> list[Source]:
-    """The data files of a folder, or of the folders in it that are called by keys (year=2024)."""
+    """The data files of a folder, or of the folders in it that are named by keys (year=2024)."""
     inside = sorted(folder.iterdir(), key=lambda path: _natural(path.name))
     names = data_files([path.name for path in inside if path.is_file()])
     if names:
@@ -463,7 +463,7 @@ def _in_folder(folder: Path, keys: Mapping[str, str | None] = {}) -> list[Source
 
 
 def data_files(names: Sequence[str]) -> list[str]:
-    """The names of tables; of files that may be tables where there is none."""
+    """The names of tables or, if there are none, of files that may be tables."""
     seen = [name for name in names if not PurePosixPath(name).name.startswith((".", "_"))]
     return [name for name in seen if name.lower().endswith(TABLES)] or [
         name for name in seen if name.lower().endswith(DOCUMENTS)
@@ -471,20 +471,20 @@ def data_files(names: Sequence[str]) -> list[str]:
 
 
 def _keys(*folders: str) -> dict[str, str | None]:
-    """The keys that folders are called by."""
+    """The keys in the names of folders."""
     parts = [folder.partition("=") for folder in folders if "=" in folder]
     return {key: None if value == _NULL else unquote(value) for key, _, value in parts}
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
-    """A name by which 10 comes after 9."""
+    """A sort key for names by which 10 comes after 9."""
     return [
         (int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)
     ]
 
 
 def _in_file(path: Path, keys: Mapping[str, str | None] = {}) -> list[Source]:
-    """A file, or the data files in one that is a zip file."""
+    """A file or, if it is a zip file, the data files in it."""
     source = Source(str(path), partial(path.open, "rb"), path, keys)
     if source.magic.startswith(b"\x1f\x8b") or path.suffix.lower() == ".gz":
         return [Source(str(path), partial(gzip.open, path), None, keys)]
@@ -498,7 +498,7 @@ def _in_file(path: Path, keys: Mapping[str, str | None] = {}) -> list[Source]:
     if not names:
         raise UnavailableError(f"{path} holds no data file; expected {', '.join(SUFFIXES)}.")
     if any(members[name].flag_bits & 1 for name in names):
-        raise DataError(f"{path}: it has a password; unpack it yourself.")
+        raise DataError(f"{path}: the zip file has a password; unpack it yourself.")
     check_size(sum(members[name].file_size for name in names), str(path))
     return [
         Source(
@@ -519,7 +519,7 @@ def _member(path: Path, name: str) -> Any:
 def frame_table(
     frame: pd.DataFrame, time: str, where: str, reading: Reading = NOTHING_SAID
 ) -> Table:
-    """The table in a frame; a DatetimeIndex takes the place of a column `time` that is missing."""
+    """The table in a frame; a DatetimeIndex replaces a missing column `time`."""
     if time not in frame.columns and isinstance(frame.index, pd.DatetimeIndex):
         frame = frame.rename_axis(time).reset_index()
     columns = {str(name): frame.iloc[:, place] for place, name in enumerate(frame.columns)}

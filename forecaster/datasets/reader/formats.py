@@ -1,7 +1,7 @@
-"""The formats of data files: text, Parquet, Feather and Arrow, Excel, a frame; packed or not.
+"""The formats of data files: text, Parquet, Feather and Arrow, Excel, a frame; compressed or not.
 
-Each part of a table has the names of its columns and yields its rows in batches. Which format a
-file has is told by its first bytes, and by its name where they tell nothing.
+Each part of a table has the names of its columns and yields its rows in batches. The format of a
+file is found from its first bytes or, if they do not show it, from its name.
 """
 
 import codecs
@@ -39,31 +39,31 @@ from forecaster.errors import DataError, StorageError
 from forecaster.extras import needed
 
 LARGEST = 2**36
-"""Bytes that a file read some rows at a time may unpack to: more is no table but a bomb."""
+"""The most bytes that a file read in batches may unpack to: more would be a zip bomb."""
 
 WORKBOOK = 2**30
-"""Bytes of a workbook, which is held as a whole."""
+"""The most bytes of a workbook, which is held as a whole."""
 
 ROWS = 2**19
-"""Rows that are looked at together."""
+"""The rows that are read together."""
 
 BUFFER = 2**20
-"""Bytes of a column of a Parquet file that are fetched together."""
+"""The bytes of a column of a Parquet file that are fetched together."""
 
 BLOCK = 2**24
-"""Bytes of a text that are looked at together."""
+"""The bytes of a text that are read together."""
 
 HEAD = 2**16
-"""Bytes by which it is found how a text is written, or more where they hold no three lines."""
+"""The bytes from which the form of a text is found; more if they hold under three lines."""
 
 TAIL = 2**14
-"""Bytes in which the end of a text is looked for."""
+"""The last bytes in which the end of the rows of a text is searched."""
 
 
 class Format(ABC):
-    """A file of a table, or a frame: `name` is what messages call it.
+    """A file of a table, or a frame; `name` is its name in messages.
 
-    All its rows have the values in `keys`, by column: those that its folders are called by.
+    All its rows have the values in `keys`, by column, which are in the names of its folders.
     """
 
     name: str
@@ -76,12 +76,12 @@ class Format(ABC):
 
     @abstractmethod
     def batches(self, columns: list[str], words: list[str]) -> Iterator[pa.RecordBatch]:
-        """The rows of some columns; those in `words` as dictionaries where that spares work."""
+        """The rows of some columns; those in `words` as dictionaries if that saves work."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """A data file: on disk at `path`, or packed in another."""
+    """A data file, on disk at `path` or packed in another file."""
 
     name: str
     open: Callable[[], Any]
@@ -90,12 +90,12 @@ class Source:
 
     @cached_property
     def magic(self) -> bytes:
-        """The first bytes, which tell the format."""
+        """The first bytes, which identify the format."""
         with explained(self.name), self.open() as stream:
             return bytes(stream.read(8))
 
     def whole(self) -> Any:
-        """What Arrow reads a binary file from."""
+        """The source from which Arrow reads a binary file."""
         if self.path is not None:
             return self.path
         with self.open() as stream:
@@ -103,7 +103,7 @@ class Source:
 
 
 def open_format(source: Source, reading: Reading, like: "TextFile | None") -> Format:
-    """The part of a table in a file; what is `like` another text need not be looked at again."""
+    """Open the part of a table in a file; a text `like` another need not be examined again."""
     part = _format(source, reading, like)
     part.keys = source.keys
     return part
@@ -117,7 +117,7 @@ def _format(source: Source, reading: Reading, like: "TextFile | None") -> Format
         return ArrowFile(source)
     if magic.startswith(b"\xd0\xcf\x11\xe0"):
         raise DataError(
-            f"{source.name}: an old workbook of Excel, or one with a password; save it as .xlsx "
+            f"{source.name}: an old Excel workbook, or one with a password; save it as .xlsx "
             "without a password."
         )
     if magic.startswith(b"PK\3\4") or name.endswith(".xlsx"):
@@ -153,7 +153,7 @@ class ParquetFile(Format):
             return _once(pa.parquet.read_schema(self.source.whole()).names, self.name)
 
     def batches(self, columns: list[str], words: list[str]) -> Iterator[pa.RecordBatch]:
-        # buffered as it goes, where Arrow would rather hold all of the file
+        # buffer in pieces, because Arrow would otherwise hold the whole file
         how = {"pre_buffer": False, "buffer_size": BUFFER, "read_dictionary": words}
         with (
             explained(self.name, "Parquet file"),
@@ -163,13 +163,13 @@ class ParquetFile(Format):
 
 
 class ArrowFile(Format):
-    """The rows of a Feather file, or of another file or stream in Arrow's format."""
+    """The rows of a Feather file, or of another file or stream in the Arrow format."""
 
     def __init__(self, source: Source) -> None:
         self.name = source.name
         self.source = source
         if source.magic.startswith(b"FEA1"):
-            raise DataError(f"{self.name}: Feather of version 1; write it again, as version 2.")
+            raise DataError(f"{self.name}: Feather version 1; write the file as version 2.")
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -211,7 +211,7 @@ class TextFile(Format):
         self.like = like
         self.beginning = b""
         self.footer: list[str] = []
-        self.below: int | None = None  # bytes, once they were counted
+        self.below: int | None = None  # in bytes, once counted
         self.encoding = ""
         self.ascii = True
 
@@ -252,7 +252,7 @@ class TextFile(Format):
             try:
                 reader = pa.csv.open_csv(
                     stream,
-                    # One thread, as only then a wrong row is told by its number.
+                    # One thread, because only then errors give the number of a wrong row.
                     pa.csv.ReadOptions(use_threads=False, block_size=BLOCK, column_names=names),
                     pa.csv.ParseOptions(
                         delimiter=self.head.text.separator,
@@ -270,17 +270,17 @@ class TextFile(Format):
                 yield from reader
 
     def _wrong_letter(self) -> None:
-        """Raise DataError for the first line that is not written as the lines before it."""
+        """Raise DataError for the first line whose encoding differs from the lines before it."""
         if not self.encoding.startswith("utf-16"):
             with self.open() as stream:
                 check_letters(stream, self.encoding, self.name)
 
 
 class _Body:
-    """The bytes of the rows of a text, in UTF-8: a file that Arrow reads.
+    """The bytes of the rows of a text, in UTF-8, as a file that Arrow reads.
 
-    The lines above and below the rows are cut off. A text that seems to be UTF-8 but has a letter
-    of another kind first is read in the encoding of Windows.
+    The lines above and below the rows are cut off. If a text seems to be UTF-8, but its first
+    letter beyond ASCII is not, it is read in the encoding of Windows.
     """
 
     closed = False
@@ -296,7 +296,7 @@ class _Body:
         self.size = 0
 
     def read(self, size: int) -> bytes:
-        """At most `size` bytes; none at the end."""
+        """Read at most `size` bytes; none at the end."""
         while not self.ended and len(self.buffer) < size + TAIL:
             data = self._more(max(size, TAIL))
             self.buffer += data
@@ -330,7 +330,7 @@ class _Body:
         return data
 
     def _cut(self, rest: bytes) -> None:
-        """Leave out what stands below the rows, found once for all times."""
+        """Cut off the lines below the rows; their place is found only once."""
         self.buffer += rest
         if self.text.below is None:
             begin = max(0, len(self.buffer) - TAIL)
@@ -361,7 +361,7 @@ def _decoder(encoding: str) -> codecs.IncrementalDecoder:
 
 
 class Workbook(TextFile):
-    """The rows of the first sheet of a workbook of Excel."""
+    """The rows of the first sheet of an Excel workbook."""
 
     def __init__(self, source: Source, reading: Reading) -> None:
         self.source = source
@@ -375,7 +375,7 @@ class Workbook(TextFile):
     @cached_property
     def _text(self) -> bytes:
         """The first sheet as CSV."""
-        with needed(f"{self.name}: a workbook of Excel, unless saved as CSV,"):
+        with needed(f"{self.name}: an Excel workbook, unless saved as CSV,"):
             import python_calamine as calamine
         with explained(self.name, "workbook"), self.source.open() as stream:
             data = stream.read()
@@ -386,7 +386,7 @@ class Workbook(TextFile):
                 self.sheets = book.sheet_names
                 rows = book.get_sheet_by_index(0).to_python()
             except calamine.CalamineError as error:
-                raise DataError(f"{self.name}: not a whole workbook: {error}") from None
+                raise DataError(f"{self.name}: not a complete workbook: {error}") from None
         text = io.StringIO(newline="")
         csv.writer(text, lineterminator="\n").writerows([_cell(c) for c in row] for row in rows)
         return text.getvalue().encode()
@@ -395,7 +395,7 @@ class Workbook(TextFile):
 def _cell(cell: Any) -> str:
     """A cell of a workbook as text."""
     if isinstance(cell, float) and cell.is_integer() and abs(cell) < 2**53:
-        return str(int(cell))  # Excel has no whole numbers
+        return str(int(cell))  # Excel stores no integers
     if isinstance(cell, datetime):
         return cell.isoformat(" ")
     if isinstance(cell, str):
@@ -411,12 +411,12 @@ def _once(names: Sequence[str], where: str) -> tuple[str, ...]:
 
 
 def check_size(size: int, where: str, most: int | None = None) -> None:
-    """Raise DataError where a packed file is larger than `most`, by default LARGEST."""
+    """Raise DataError if a packed file is larger than `most`, by default LARGEST."""
     most = LARGEST if most is None else most
     if size > most:
         raise DataError(
             f"{where}: unpacks to more than {most >> 20:,} MiB; unpack it if you trust it, "
-            "or bring it as Parquet."
+            "or save it as Parquet."
         )
 
 
@@ -424,13 +424,13 @@ def check_size(size: int, where: str, most: int | None = None) -> None:
 def explained(
     name: str, what: str = "", look: Callable[[], None] | None = None, names: str = "header"
 ) -> Iterator[None]:
-    """What Arrow and the system say about a file, in our words; `look` may know better."""
+    """Replace errors of Arrow and the system about a file by ours; `look` may find a better one."""
     try:
         yield
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise DataError(f"{name}: not a whole gzip file: {error}") from None
+        raise DataError(f"{name}: not a complete gzip file: {error}") from None
     except zipfile.BadZipFile as error:
-        raise DataError(f"{name}: not a whole zip file: {error}") from None
+        raise DataError(f"{name}: not a complete zip file: {error}") from None
     except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
         if isinstance(error, OSError) and error.strerror is not None:
             raise StorageError(f"{name}: cannot be read: {error.strerror}") from None
@@ -440,10 +440,10 @@ def explained(
 
 
 def row_error(text: str, what: str, names: str) -> str:
-    """What Arrow says of a wrong row, in our words; the `names` of its columns stand somewhere."""
+    """The message about a wrong row from Arrow's; `names` is the place of the column names."""
     match = re.search(r"Row #(\d+): Expected (\d+) columns, got (\d+): (.*)", text, re.DOTALL)
     if match is None:
-        return f"not a whole {what}: {text}"
+        return f"not a complete {what}: {text}"
     row, expected, got, cells = match.groups()
     more = ". A field that holds the separator needs quotes." if int(got) > int(expected) else ""
     return (

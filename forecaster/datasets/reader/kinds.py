@@ -1,4 +1,4 @@
-"""What the columns of a table hold, by its first rows."""
+"""The kinds of the columns of a table, found from its first rows."""
 
 from typing import Literal, TypeAlias
 
@@ -14,7 +14,7 @@ Kind: TypeAlias = Literal["number", "flag", "stamp", "clock", "text", "empty", "
 
 
 def kinds(table: Table) -> dict[str, Kind]:
-    """What each column holds, by the first rows; `empty` where they have no value in it."""
+    """The kind of each column, from the first rows; `empty` if they have no value in it."""
     return {
         name: _kind(table.sample[name].combine_chunks(), table.reading.missing)
         for name in table.columns

@@ -1,4 +1,4 @@
-"""Further columns of a time: hours beside a date, or months and days beside a year."""
+"""Further time columns: hours that follow a date, or months and days that follow a year."""
 
 import re
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ DAY = 24 * HOUR
 class TimePart:
     """What a further time column counts: numbers from `first` to `last`, `unit` microseconds each.
 
-    `within` is what the columns before it must be whole multiples of.
+    The time in the columns before it must be a multiple of `within`.
     """
 
     words: str
@@ -50,7 +50,7 @@ PARTS = {
     "minutes": TimePart("minutes of the day", 0, 1440, 60 * SECOND),
     "clock": TimePart("hours and minutes, such as 13:30", 0, 0),
 }
-"""What further time columns may count, by name."""
+"""What further time columns can count, by name."""
 
 _CALLED = {
     "month": ("month", "mon", "mo", "mm"),
@@ -75,7 +75,7 @@ _PERIODS = (
 
 
 class Column:
-    """A column of some rows, and what messages call its cells."""
+    """A column of some rows, with the names of its cells in messages."""
 
     def __init__(self, rows: Rows, table: Table, column: str) -> None:
         self.rows, self.column, self.name = rows, column, table.names[rows.file]
@@ -91,7 +91,7 @@ class Column:
 
 
 def counts_part(name: str, cells: pa.Array) -> bool:
-    """Whether a column seems to tell the time of day of stamps that another column begins."""
+    """Whether a column seems to continue the stamps of another column, as with the time of day."""
     words = different(cells)
     if not len(words):
         return False
@@ -104,7 +104,7 @@ def counts_part(name: str, cells: pa.Array) -> bool:
 
 
 def in_order(names: Sequence[str], year: bool) -> list[tuple[str, ...]]:
-    """Which time columns may follow a first one, a `year` or a date: from coarse to fine."""
+    """The time columns that may follow a first one, a `year` or a date, from coarse to fine."""
     rank = {called: place for place, each in enumerate(_CALLED.values()) for called in each}
     names = [name for name in names if year or rank.get(_plain(name), 9) > 2]
     ordered = sorted(names, key=lambda name: rank.get(_plain(name), 9))
@@ -126,9 +126,9 @@ def _plain(name: str) -> str:
 def find_parts(
     table: Table, form: str, columns: Sequence[str], told: Sequence[str], said: list[str]
 ) -> tuple[str, ...]:
-    """What each further time column counts, by its name and all of its values.
+    """Find what each further time column counts, from its name and all of its values.
 
-    What a model was `told` holds where the values fit it. Raises DataError for other values.
+    What a model was `told` holds if the values fit it. Raises DataError for other values.
     """
     values: dict[str, set[str]] = {column: set() for column in columns}
     for rows in table.rows(columns):
@@ -144,14 +144,14 @@ def find_parts(
         if part is None and (last := _longer_day(found)):
             raise DataError(
                 f"{table.where}, column '{column}': it counts to {last}, as on the day on which "
-                "daylight saving ends; local time cannot tell the hour that is twice. Give stamps "
+                "daylight saving ends; in local time the repeated hour is ambiguous. Give stamps "
                 "in UTC or with their offset."
             )
         if part is None:
             shown = ", ".join(sorted(found)[:3])
             raise DataError(
                 f"{table.where}, column '{column}': values such as {shown} add nothing to the "
-                f"time that the columns before it tell; expected hours (0 to 23, or 1 to 24), "
+                f"time in the columns before it; expected hours (0 to 23, or 1 to 24), "
                 "times such as 13:30, minutes, half-hours (1 to 48) or, after a column of years, "
                 "months and days."
             )
@@ -197,7 +197,7 @@ def _part(column: str, found: set[str], form: str, before: Sequence[str]) -> str
 
 
 def _longer_day(found: set[str]) -> int:
-    """The last hour, half-hour or quarter-hour of a day of 25 hours, 0 if none of them is met."""
+    """The last hour, half-hour or quarter-hour of a 25-hour day; 0 if there is no such day."""
     if not all(_NUMBER.match(word) for word in found):
         return 0
     numbers = {int(float(word)) for word in found}
@@ -205,14 +205,14 @@ def _longer_day(found: set[str]) -> int:
 
 
 def later(times: NDArray[np.int64], at: Column, part: str) -> NDArray[np.int64]:
-    """The times with what a further column counts added to them."""
+    """Add what a further column counts to the times."""
     known = PARTS[part]
     if known.unit or part in ("hhmm", "clock"):
         early = times % known.within != 0
         if early.any():
             at.wrong(
                 int(early.argmax()),
-                f"it counts {known.words}, but the columns before it already tell "
+                f"it counts {known.words}, but the columns before it already give "
                 f"{pd.Timestamp(int(times[early.argmax()]), unit='us')}",
             )
     if part == "clock":

@@ -1,4 +1,4 @@
-"""Which column of a table is what: the time, the id, what is predicted."""
+"""The roles of the columns of a table: the time, the series id, the targets."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -25,13 +25,13 @@ from forecaster.errors import DataError, UsageError
 
 _IDS = ("unique_id", "item_id", "series_id", "id", "series")
 MOST_WORDY = 8
-"""Columns of words that are tried in twos and threes."""
+"""The most columns of words that are tried in pairs and triples."""
 
 
 class Roles:
-    """The roles of the columns of a table; `said` are sentences about those that were found.
+    """The roles of the columns of a table; `said` gets sentences about those that were found.
 
-    `file_id` is the name that stands for the files themselves, None where a column has it.
+    `file_id` is the id that stands for the files themselves, None if a column has that name.
     """
 
     def __init__(self, table: Table, file_id: str | None, said: list[str]) -> None:
@@ -45,10 +45,10 @@ class Roles:
         return kinds(self.table)
 
     def find(self, said: Reading, told: bool) -> Reading:
-        """`said` with the roles that it leaves open; as it is where a model has `told` all.
+        """`said` with the roles that it leaves open; unchanged if a model has `told` all of them.
 
-        Raises DataError for columns that are not there or cannot be found, UsageError for a column
-        of two roles.
+        Raises DataError for columns that do not exist or cannot be found, UsageError for a column
+        with two roles.
         """
         table = self.table
         named = [
@@ -64,16 +64,16 @@ class Roles:
             raise UsageError(f"column '{twice[0]}' is given two roles; expected one.")
         if said.panel and (said.id or said.static):
             raise UsageError(
-                "with data.panel=true each column of a wide file is a series, so that there are "
-                "neither --id nor --static"
+                "with data.panel=true each column of a wide file is a series, so --id and --static "
+                "cannot be used"
             )
         if told:
             return said
         wordy = [name for name in said.targets if self.kinds[name] == "text"]
         if wordy:
             raise DataError(
-                f"{self.where}: column {self._described(wordy[0])} holds words, and only numbers "
-                "can be predicted. --past-covariates reads it as categories."
+                f"{self.where}: column {self._described(wordy[0])} holds words, but only numbers "
+                "can be forecast. --past-covariates reads it as categories."
             )
         times = time_columns(said, table.columns) or (self._time(named),)
         found = said.id or (() if said.panel else self._id(named, times))
@@ -83,7 +83,7 @@ class Roles:
         left_out = [name for name in table.columns if name not in {*named, *times, *found}]
         if left_out:
             self.said.append(
-                f"Left out, having no role: {quoted(left_out)}. --past-covariates reads a column."
+                f"Left out, without a role: {quoted(left_out)}. --past-covariates reads a column."
             )
         return filled
 
@@ -133,17 +133,17 @@ class Roles:
         return ()
 
     def wordy(self, reading: Reading) -> list[str]:
-        """The covariates that hold words, whose words are not known."""
+        """The covariates that hold words not known yet."""
         covariates = (*reading.past_covariates, *reading.future_covariates)
         unknown = [] if reading.timezone else [n for n in covariates if n not in reading.categories]
         return [name for name in unknown if self.kinds[name] == "text"]
 
     def ways_apart(self, clock: Clock, ids: Sequence[str]) -> tuple[str, bool]:
-        """A sentence about the columns that tell the rows of one stamp apart, "" without any, and
+        """A sentence about the columns that distinguish the rows of one stamp, "" without any, and
         whether one of them is the time of day.
 
-        They are as few as can be: times of day, words or, if they name most of their series at most
-        of the stamps, whole numbers. The first rows decide.
+        They are as few as possible: times of day, words or, if they name most of their series at
+        most of the stamps, whole numbers. The first rows decide.
         """
         times, year = clock.columns, clock.stamps.form == "year"
         free = [name for name in self.table.columns if name not in {*times, *ids}]
@@ -188,7 +188,7 @@ class Roles:
         return pa.Table.from_batches(batches)
 
     def _repeats(self, columns: Sequence[str]) -> bool:
-        """Whether values of these columns together stand in several of the first rows."""
+        """Whether the same values of these columns occur in several of the first rows."""
         return _repeats(self.table.sample, columns)
 
     def _targets(self, said: Reading, times: Sequence[str]) -> tuple[str, ...]:
@@ -204,15 +204,15 @@ class Roles:
         left_out = [self._described(n) for n in free if n not in numbers]
         if not numbers:
             raise DataError(
-                f"{self.where}: no column of numbers is left to predict. Other columns: "
-                f"{', '.join(left_out) or 'none'}. --target names what to predict."
+                f"{self.where}: no column of numbers is left to forecast. Other columns: "
+                f"{', '.join(left_out) or 'none'}. --target names what to forecast."
             )
-        self.said.append(f"To be predicted: {quoted(numbers)}.")
+        self.said.append(f"Targets: {quoted(numbers)}.")
         self.said += [f"Column {name} has no role and is left out." for name in left_out]
         return tuple(numbers)
 
     def _described(self, name: str) -> str:
-        """A column and what the first rows hold in it."""
+        """A column and what it holds in the first rows."""
         kind = self.kinds[name]
         what = {"number": "numbers", "flag": "true or false", "empty": "no value in the first rows"}
         example = self.table.sample[name].drop_null()[:1].to_pylist()
@@ -220,6 +220,6 @@ class Roles:
 
 
 def _repeats(table: pa.Table, columns: Sequence[str]) -> bool:
-    """Whether values of these columns together stand in several rows."""
+    """Whether the same values of these columns occur in several rows."""
     rows = table.select(list(columns))
     return bool(rows.group_by(list(columns)).aggregate([]).num_rows < rows.num_rows)

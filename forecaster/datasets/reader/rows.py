@@ -1,9 +1,9 @@
-"""One reading of one table, from its rows to a series on a grid of time steps.
+"""The reading of a table, from its rows to a series on a time grid.
 
-Two forms are read, from one file or many. Wide: a time column and columns of values. Long: the rows
-of many series below one another, told apart by an id column. Every row is placed by its stamp on
-one grid of time steps; what is irregular about it is counted and refused, or repaired as the policy
-says. Nothing is ever filled: a missing value is NaN.
+Two layouts are read, from one file or many. Wide: a time column and columns of values. Long: the
+rows of many series below one another, identified by an id column. Every row is placed on one time
+grid by its stamp; irregularities are counted and refused, or repaired as the policy states. Nothing
+is ever filled: a missing value is NaN.
 """
 
 import os
@@ -35,19 +35,19 @@ from forecaster.datasets.series import Series, quoted
 from forecaster.errors import DataError, UsageError
 
 FILE = "file"
-"""The id of a series that has a file to itself: what `id` is called where no column has it."""
+"""The name of the series id if each series has its own file and no column holds the id."""
 
 _PANEL = "y"
-"""What the one column of a panel is called that was wide."""
+"""The name of the one value column of a panel from a wide file."""
 
 
 def read(path: str, reading: Reading = NOTHING_SAID) -> Dataset:
-    """The series in a file, in the files of a folder, or in those of a pattern.
+    """Read the series in a file, in the files of a folder, or in the files that match a pattern.
 
-    Files without an id column are the series of a panel where their times overlap, and consecutive
-    parts of one series otherwise. The series of a panel are called by the stems of the files, their
-    `id` is FILE; an id of that name asks for this. Raises UnavailableError where there is
-    no file, DataError for what does not fit, with the flag that would accept it.
+    Files without an id column are the series of a panel if their times overlap, and consecutive
+    parts of one series otherwise. The series of such a panel are named by the stems of the files,
+    and their `id` is FILE; an id of that name requests this. Raises UnavailableError if there is no
+    file, DataError for what does not fit, with the flag that would accept it.
     """
     place = Path(path).expanduser().absolute()
     named = place if place.exists() else place.parent
@@ -55,9 +55,9 @@ def read(path: str, reading: Reading = NOTHING_SAID) -> Dataset:
 
 
 def read_frame(frame: pd.DataFrame, reading: Reading = NOTHING_SAID, *, where: str) -> Dataset:
-    """The series in a frame, as `read` finds those of a file; `where` is what messages call it.
+    """Read the series in a frame, as `read` does those of a file; `where` names it in messages.
 
-    An index of stamps is the time column, by its name or as "time", where nothing says another.
+    An index of stamps is the time column, by its name or as "time", unless the reading names one.
     """
     time = reading.time or str(frame.index.name or "time")
     return Reader(frame_table(frame, time, where, reading), reading).read(where)
@@ -70,12 +70,12 @@ def history(
     where: str = "the history",
     most: int | None = None,
 ) -> Dataset:
-    """The same reading of other rows, few perhaps, by the facts of a trained model.
+    """Read other rows, perhaps only a few, in the same way as the data of a trained model.
 
     `reading` is that of the model's data, complete; columns that it does not name are ignored.
-    Stamps without a zone are UTC where those of the model were. Raises DataError as `read`
-    does, where stamps carry a zone though those of the model did not, and for more than `most`
-    values between the first and the last stamps of the series.
+    Stamps without a zone are in UTC if those of the model were. Raises DataError as `read` does, if
+    stamps carry a zone although those of the model did not, and for more than `most` values between
+    the first and the last stamps of the series.
     """
     if not (reading.time and reading.targets and reading.freq and reading.timezone):
         raise ValueError(f"{reading} leaves out the time column, the targets, the step or the zone")
@@ -89,7 +89,7 @@ def history(
 
 
 class Reader:
-    """One reading of one table; with a time zone `reading` is complete, and nothing is found."""
+    """Reads one table; if `reading` has a time zone, it is complete, and nothing is found."""
 
     def __init__(self, table: Table, reading: Reading, most: int | None = None) -> None:
         self.table = table
@@ -114,7 +114,7 @@ class Reader:
         assert self.reading.time is not None
         return self.reading.time
 
-    # The rows, twice: once for their stamps, once for their values.
+    # Rows are read twice: once for their stamps, once for their values.
 
     def read(self, name: str) -> Dataset:
         said = self.reading
@@ -229,25 +229,25 @@ class Reader:
         return Step(normalise_freq(freq), usual)
 
     def _files_overlap(self, survey: Survey, grid: TimeGrid) -> bool:
-        """Whether files without an id column are series of their own, not parts of one."""
+        """Whether files without an id column are separate series, not parts of one."""
         if len(self.table.parts) == 1 or self.table.joined:
             return False
         order = np.argsort(survey.first, kind="stable")
         overlap = bool((survey.first[order][1:] < survey.last[order][:-1]).any())
         if overlap and self.reading.panel:
             raise UsageError(
-                f"{self.where}: {len(order)} files of overlapping times are a series each; "
+                f"{self.where}: {len(order)} files with overlapping times are one series each; "
                 "data.panel=true is for the columns of one file, or of files in sequence"
             )
         self.said.append(
-            f"{len(order)} files of overlapping times: each is a series, called by its file."
+            f"{len(order)} files with overlapping times: each is a series, named by its file."
             if overlap
-            else f"{len(order)} files of times that follow one another: parts of one series."
+            else f"{len(order)} files with consecutive times: parts of one series."
         )
         return overlap
 
     def _order(self, ids: Ids) -> tuple[NDArray[np.int64], list[str]]:
-        """The item of each series as it was met, and the names of the items, in order."""
+        """The item of each series in the order found, and the names of the items, sorted."""
         if not self.several:
             return np.zeros(len(self.table.parts), np.int64), [""]
         names = list(ids.names) if ids.columns else _apart(self.table.names)
@@ -310,14 +310,14 @@ class Reader:
                     found[kind].add(len(where), f"{row}: {stamp:%a %Y-%m-%d %H:%M:%S}{owner}")
 
     def _told(self, rows: Rows, numbers: Sequence[str]) -> tuple[int, int]:
-        """The first and the last but one of the columns that rows of a joined file tell."""
+        """The range [first, last) of the columns that the rows of a joined file hold."""
         column = self.table.alone[rows.file]
         before = numbers[: numbers.index(column)]
         first = len(self.reading.read_as(before))
         return first, first + len(self.reading.read_as([column]))
 
     def _row(self, rows: Rows, row: int) -> str:
-        """How a message that opens with the table names a row."""
+        """The name of a row in a message that begins with the table."""
         file = f"{Path(self.table.names[rows.file]).name}, " if len(self.table.parts) > 1 else ""
         return f"{file}row {rows.before + row + 1}"
 
@@ -350,12 +350,12 @@ class Reader:
         return Found(gaps, self._where(int(cells.seen.argmin()), items, grid))
 
     def _where(self, row: int, items: Items, grid: Steps) -> str:
-        """How a message names a row of the values."""
+        """The name of a row of the values in a message."""
         item, step = items.locate(row)
         return f"{grid.times[step]}" + (f" of '{items.names[item]}'" if self.several else "")
 
     def _judge(self, survey: Survey, found: dict[str, Found], gaps: Found, grid: Steps) -> None:
-        """Raise DataError where the policy does not let the irregularities pass."""
+        """Raise DataError if the policy does not allow the irregularities."""
         unsorted = Found(survey.unsorted, survey.first_unsorted)
         duplicates, differing, off = found["duplicates"], found["differing"], found["off"]
         by_sort = [
@@ -391,7 +391,7 @@ class Reader:
         else:
             remedy = "--policy sort orders the rows, drops repetitions and leaves gaps missing"
         if duplicates.count and not self.reading.id and not self.several:
-            hint = " If the file holds several series, --id names the columns that tell them apart."
+            hint = " If the file holds several series, --id names the columns that identify them."
         local = not self.clock.zoned and grid.step is not None and grid.step < 86_400_000_000
         if local and (gaps.count or duplicates.count):
             hint += DAYLIGHT_SAVING
@@ -405,27 +405,27 @@ class Reader:
                 raise DataError(
                     f"{self.where}: the future covariate '{column}' has no value at "
                     f"{self._where(int(holes.argmax()), items, grid)} ({int(holes.sum())} are "
-                    "missing); expected one at every step. As a past covariate it may have holes."
+                    "missing); expected one at every step. A past covariate may have gaps."
                 )
 
     def _seasons(self, series: Series, targets: Sequence[str]) -> tuple[int, ...]:
         seasons = infer_seasons(series, len(targets))
         self.said.append(
-            f"Seasons of {' and '.join(str(season) for season in seasons)} steps show."
+            f"Seasons found, in steps: {' and '.join(str(season) for season in seasons)}."
             if seasons != (1,)
-            else "No season shows."
+            else "No season was found."
         )
         return seasons
 
     def _say_counts(self, counts: dict[str, Any]) -> None:
-        counted = self.clock.stamps.form.startswith("epoch")  # which has been said
+        counted = self.clock.stamps.form.startswith("epoch")  # which is already reported
         if self.clock.zoned and not self.timezone and not counted:
-            self.said.append("Stamps carry a time zone: taken as UTC.")
+            self.said.append("Stamps carry a time zone: converted to UTC.")
         for kind, what in {
-            "snapped": "Stamps that miss their step by less than a tenth of it, and count as on it",
+            "snapped": "Stamps that miss their step by less than a tenth of it and count as on it",
             "unsorted": "Rows out of order",
             "duplicates": "Rows that repeat a stamp",
-            "off": "Stamps between two steps, which count to the one they fall in",
+            "off": "Stamps between two steps, which count for the step they fall in",
             "gaps": "Steps without a row, whose values are missing",
         }.items():
             if counts[kind]:
@@ -443,7 +443,7 @@ def _stem(name: str) -> str:
 
 
 def _apart(files: Sequence[str]) -> list[str]:
-    """What the series are called that have a file each: as far as it takes to tell them apart."""
+    """The names of series with one file each, as long as needed to be different."""
     names = [_stem(file) for file in files]
     if len({*names}) < len(names):
         above = os.path.commonpath(files)
@@ -452,7 +452,7 @@ def _apart(files: Sequence[str]) -> list[str]:
 
 
 def _sorted(names: Sequence[str]) -> list[int]:
-    """The places of names in order: whole numbers by size, words by alphabet."""
+    """The indices of names in sorted order: whole numbers by size, words alphabetically."""
     numbers = all(name.isascii() and name.isdigit() for name in names)
     return sorted(
         range(len(names)), key=lambda i: (int(names[i]), names[i]) if numbers else names[i]
@@ -460,9 +460,9 @@ def _sorted(names: Sequence[str]) -> list[int]:
 
 
 def _melt(series: Series, targets: int) -> Series:
-    """A wide series as a panel: each target column an item, from its first to its last value.
+    """A wide series as a panel: each target column is an item, from its first to its last value.
 
-    What is known ahead may reach further than the values: then the items end with the rows.
+    If columns known ahead reach further than the values, the items end with the rows.
     """
     names = series.columns[:targets]
     spans = []
@@ -470,7 +470,7 @@ def _melt(series: Series, targets: int) -> Series:
         there = np.flatnonzero(~np.isnan(series.values[:, column]))
         if not len(there):
             raise DataError(
-                f"{series.source}: column '{names[column]}' has no value at all, so that it is no "
+                f"{series.source}: column '{names[column]}' has no value at all and cannot be a "
                 "series; name the targets without it."
             )
         end = len(series.values) if series.known is not None else int(there[-1]) + 1
@@ -492,7 +492,7 @@ def _melt(series: Series, targets: int) -> Series:
 
 
 def _columns(series: Series, reading: Reading) -> dict[str, Any]:
-    """The missing values by column of the file, and those columns that are constant."""
+    """The numbers of missing values by column of the file, and the columns that are constant."""
     width = len(series.columns)
     missing = np.zeros(width, np.int64)
     low, high = np.full(width, np.inf), np.full(width, -np.inf)

@@ -1,7 +1,7 @@
-"""The forms in which stamps are written, and the moments they mean: microseconds since 1970.
+"""The forms in which stamps are written, and the times they mean, in microseconds since 1970.
 
 A form is a pattern whose named groups are the parts of a stamp (year, month, ..., zone). All cells
-of one form are converted together, and no form is guessed: `clock` decides which one a file has.
+of one form are converted together, and nothing is guessed here: `clock` decides the form of a file.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from forecaster.datasets.reader.cells import is_text, trimmed
 SECOND = 1_000_000
 _EPOCHS = {"s": SECOND, "ms": 1000, "us": 1, "ns": 0}  # microseconds in one, 0 for less
 _SECONDS = 100_000_000, 4_102_444_800
-"""Seconds since 1970 that can be meant, from 1973 to 2100: those of another unit are others."""
+"""The plausible seconds since 1970, from 1973 to 2100; in another unit the numbers would differ."""
 
 _NAMES = (
     "january", "february", "march", "april", "may", "june", "july", "august", "september",
@@ -47,12 +47,12 @@ _COUNT = r"\d+(?:\.\d*)?(?:e\+?\d+)?"
 
 @dataclass(frozen=True)
 class Form:
-    """A form of stamps: how messages describe it, and its pattern, in small letters."""
+    """A form of stamps: its description in messages, and its pattern, in lower case."""
 
     words: str
     pattern: str
     number: bool = False
-    """Whether a number may be written so, and mean something else."""
+    """Whether a number that is not a stamp may be written in this form."""
 
 
 FORMS = {
@@ -87,13 +87,13 @@ FORMS = {
     "epoch-us": Form("as microseconds since 1970, in UTC", _COUNT, number=True),
     "epoch-ns": Form("as nanoseconds since 1970, in UTC", _COUNT, number=True),
 }
-"""Every form that is read, by its name. The first that fits is the more usual one."""
+"""Every supported form by its name, the more usual ones first."""
 
 
 class Moments(NamedTuple):
-    """What some stamps mean, each (N,): microseconds since 1970, in UTC where it has a zone.
+    """The times of stamps, each (N,): microseconds since 1970, in UTC for a stamp with a zone.
 
-    Where `good` is false, there is no such moment; where `written` is, not even a stamp.
+    If `good` is false, the time does not exist; if `written` is false, it is not even a stamp.
     """
 
     times: NDArray[np.int64]
@@ -111,12 +111,12 @@ def as_words(cells: pa.Array) -> pa.Array:
         return trimmed(cells)
     try:
         return trimmed(cells.cast(pa.string()))
-    except pa.ArrowNotImplementedError:  # lists and the like, which messages show
+    except pa.ArrowNotImplementedError:  # lists and similar types, to be shown in messages
         return pa.array([None if cell is None else str(cell) for cell in cells.to_pylist()])
 
 
 def different(cells: pa.Array) -> pa.Array:
-    """The different cells of a column as text, those with a value."""
+    """The different cells of a column as text, without empty ones."""
     if isinstance(cells, pa.ChunkedArray):
         cells = cells.combine_chunks()
     if pa.types.is_dictionary(cells.type):
@@ -125,14 +125,14 @@ def different(cells: pa.Array) -> pa.Array:
 
 
 def matches(words: pa.Array, form: str) -> NDArray[np.bool_]:
-    """Which of some words (N,), none of them null, are written in a form, be they dates or not."""
+    """Which words (N,), none of them null, are written in a form, even if they are no dates."""
     pattern = f"^(?:{FORMS[form].pattern})$"
     found = pc.match_substring_regex(pc.utf8_lower(words), pattern)
     return found.to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
 
 
 def moments(words: pa.Array, form: str) -> Moments:
-    """What words (N,), none of them null, mean as stamps of a form."""
+    """The times of words (N,), none of them null, as stamps of a form."""
     if form.startswith("epoch-"):
         return _epoch(words, form)
     if form == "iso" and (quick := _quick(words)) is not None:
@@ -142,7 +142,7 @@ def moments(words: pa.Array, form: str) -> Moments:
 
 
 def _quick(words: pa.Array) -> Moments | None:
-    """The usual ISO stamps, all with a zone or all without, or None."""
+    """The times of usual ISO stamps, all with a zone or all without; None for others."""
     for zone in (None, "UTC"):
         try:
             times = pc.cast(words, pa.timestamp("us", zone))
@@ -187,7 +187,7 @@ class _Parts:
         months = (years - 1970) * 12 + np.clip(month, 1, 12) - 1
         starts = months.astype("M8[M]").astype("M8[D]")
         days = starts + (day - 1)
-        good &= days.astype("M8[M]").astype(np.int64) == months  # the month has such a day
+        good &= days.astype("M8[M]").astype(np.int64) == months  # the month has this day
         if "week" in self.there:
             first, after = _first_monday(years), _first_monday(years + 1)
             days = first + (7 * (self.number("week", 1) - 1)).astype("m8[D]")
@@ -213,7 +213,7 @@ class _Parts:
         return self.number("month", 1)
 
     def _clock(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Microseconds since midnight, and whether there is such a time; 24:00 ends a day."""
+        """Microseconds since midnight, and whether the time exists; 24:00 ends a day."""
         hour, minute, second = (self.number(name, 0) for name in ("hour", "minute", "second"))
         good = (minute < 60) & (second < 60)
         if "half" in self.there:
@@ -231,7 +231,7 @@ class _Parts:
         return times, good & (times <= 86_400 * SECOND)
 
     def _zone(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Microseconds by which the clocks are ahead of UTC, and whether that is told."""
+        """Microseconds by which the clocks are ahead of UTC, and whether the stamp has a zone."""
         if "zone" not in self.there:
             size = len(self.fields)
             return np.zeros(size, np.int64), np.zeros(size, bool)
@@ -245,7 +245,7 @@ class _Parts:
         return pc.struct_field(self.fields, name)
 
     def number(self, name: str, default: int) -> NDArray[np.int64]:
-        """A part of each stamp, `default` where it is left out."""
+        """A part of each stamp, `default` if it is left out."""
         if name not in self.there:
             return np.full(len(self.fields), default, np.int64)
         text = self.text(name)
@@ -254,7 +254,7 @@ class _Parts:
 
 
 def _first_monday(years: NDArray[np.int64]) -> NDArray[np.datetime64]:
-    """The Mondays of the first ISO weeks of years, which have 4 January."""
+    """The Mondays of the first ISO weeks of years, the weeks with 4 January."""
     fourth = (years - 1970).astype("M8[Y]").astype("M8[D]") + 3
     weekday = (fourth.astype(np.int64) + 3) % 7  # day 0 was a Thursday
     mondays: NDArray[np.datetime64] = fourth - weekday.astype("m8[D]")
@@ -262,7 +262,7 @@ def _first_monday(years: NDArray[np.int64]) -> NDArray[np.datetime64]:
 
 
 def _ahead(zone: str) -> int:
-    """Microseconds by which a clock with such an offset is ahead of UTC."""
+    """Microseconds by which a clock in this zone is ahead of UTC."""
     if not zone or zone[0] not in "+-":
         return 0
     hours, minutes = int(zone[1:3]), int(zone[-2:]) if len(zone) > 3 else 0
@@ -277,7 +277,7 @@ def are_clocks(words: pa.Array) -> NDArray[np.bool_]:
 
 
 def clocks(cells: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Times of day (N,) in microseconds since midnight, and which cells are none."""
+    """Times of day (N,) in microseconds since midnight, and which cells are valid times."""
     if pa.types.is_time(cells.type):
         spans = cells.cast(pa.time64("us")).cast(pa.int64())
         return spans.fill_null(0).to_numpy(), cells.is_valid().to_numpy(zero_copy_only=False)
@@ -308,12 +308,12 @@ def evenly(times: NDArray[np.int64]) -> bool:
 
 
 def names_a_month(word: str) -> bool:
-    """Whether the first name in a word, beside that of a weekday, is a month's in English."""
+    """Whether the first name in a word, except for a weekday, is an English month."""
     fields = pc.extract_regex(pa.array([word.lower()]), rf"^{_WEEKDAY}[^a-z]*{_NAME}")
     return bool(months(pc.struct_field(fields, "name"))[0])
 
 
 def date(time: int) -> str:
-    """A moment as a person says its date."""
+    """The date of a time in words: 1 July 2016."""
     stamp = pd.Timestamp(time, unit="us")
     return f"{stamp.day} {stamp:%B} {stamp.year}"

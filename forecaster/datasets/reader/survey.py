@@ -1,4 +1,4 @@
-"""What the stamps of a table tell, series by series, before any value is read."""
+"""A survey of the stamps of a table, series by series, before any value is read."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,18 +14,18 @@ from forecaster.datasets.series import quoted
 from forecaster.errors import DataError
 
 SAMPLE = 64, 2**20
-"""Series and stamps of which the time step is told."""
+"""The most series and stamps from which the time step is found."""
 
 
 class Ids:
-    """The numbers of the series by their names, in the order of their first rows."""
+    """The numbers of the series by their ids, in the order of their first rows."""
 
     def __init__(self, columns: Sequence[str]) -> None:
         self.columns = tuple(columns)
         self.names: dict[str, int] = {}
 
     def codes(self, rows: Rows, table: Table) -> NDArray[np.int64]:
-        """The series of each row."""
+        """The number of the series of each row."""
         if not self.columns:
             return np.full(rows.cells.num_rows, rows.file)
         words, places = self._words(rows, self.columns[0], table)
@@ -51,7 +51,7 @@ class Ids:
         if joined.count(MARK) != self.columns.index(column) or joined.split(MARK)[-1] != word:
             raise DataError(
                 f"{table.names[rows.file]}, columns {quoted(self.columns)}: '{joined:.80}' cannot "
-                f"be taken apart again, as '{MARK}' joins the parts of a series id; write the "
+                f"be split again, because '{MARK}' joins the parts of a series id; write the "
                 "values without it."
             )
         return joined
@@ -59,7 +59,7 @@ class Ids:
 
 @dataclass
 class Survey:
-    """What the stamps of a table tell, series by series; with `keep` all of them are kept."""
+    """What the stamps of a table show, series by series; with `keep` all of them are kept."""
 
     keep: bool = False
     first: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
@@ -72,7 +72,7 @@ class Survey:
     sample: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = field(default_factory=list)
 
     def add(self, codes: NDArray[np.int64], stamps: NDArray[np.int64]) -> int | None:
-        """Take some rows in; the first that is earlier than the one before it of its series."""
+        """Take in some rows; return the first that is earlier than the row before in its series."""
         none, far = np.iinfo(np.int64).min, np.iinfo(np.int64).max
         more = int(codes.max()) + 1 - len(self.first)
         if more > 0:
@@ -111,7 +111,7 @@ class Survey:
 
     @property
     def sampled(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Series and stamp of the rows by which the step is told."""
+        """The series and stamps of the rows from which the step is found."""
         codes, stamps = zip(*self.sample, strict=True)
         return np.concatenate(codes), np.concatenate(stamps)
 
@@ -126,7 +126,7 @@ class Survey:
 
 @dataclass
 class Found:
-    """How often something irregular was met, and where first."""
+    """How often an irregularity was found, and where first."""
 
     count: int = 0
     first: str = ""

@@ -1,4 +1,4 @@
-"""Room for the values of a table, and what becomes of rows that share a place."""
+"""Memory for the values of a table, and the treatment of rows that share a place."""
 
 import os
 import tempfile
@@ -12,16 +12,16 @@ from forecaster import resources
 from forecaster.errors import StorageError
 
 IN_MEMORY = 2**26
-"""Bytes of values up to which they are kept in memory; above, in 32 bits in a mapped file."""
+"""The most bytes of values kept in memory; more are kept in 32 bits in a mapped file."""
 
 CHUNK = 2**20
-"""Rows of values that are looked at together."""
+"""The values that are processed together."""
 
 
 def allocate(shape: tuple[int, int]) -> NDArray[np.floating[Any]]:
-    """Room for values: float64 in memory or, above IN_MEMORY, float32 in a mapped file.
+    """Allocate values: float64 in memory or, above IN_MEMORY, float32 in a mapped file.
 
-    The file has no name and vanishes with the array. Raises StorageError where the disk is full.
+    The file has no name and is deleted with the array. Raises StorageError if the disk is full.
     """
     if shape[0] * shape[1] * 8 <= IN_MEMORY:
         return np.empty(shape)
@@ -38,14 +38,14 @@ def allocate(shape: tuple[int, int]) -> NDArray[np.floating[Any]]:
     except OSError as error:
         raise StorageError(
             f"{folder}: no room for {size >> 20} MiB of values: {error.strerror}. "
-            "$XDG_CACHE_HOME names another place."
+            "Set $XDG_CACHE_HOME to another folder."
         ) from None
 
 
 class Values:
-    """Rows of values (N, C) by their places, each to be met once.
+    """Rows of values (N, C) by their places, each of which is expected once.
 
-    Where rows tell only some columns, each is to be met once for these.
+    If rows hold only some columns, each place is expected once for these columns.
     """
 
     def __init__(self, rows: int, columns: int, average: bool) -> None:
@@ -65,9 +65,9 @@ class Values:
         block: NDArray[np.float64],
         told: tuple[int, int] | None = None,
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Store rows; which of them repeat one that was met, and which of these differ from it.
+        """Store rows; return which repeat an earlier row, and which of these differ from it.
 
-        Where rows tell only some columns, `told` has the first and the one behind the last.
+        If rows hold only some columns, `told` is their range [first, last).
         """
         if told is not None:
             self.seen[places] = True
@@ -101,7 +101,7 @@ class Values:
         return self.alone[first, last]
 
     def finish(self) -> None:
-        """Average what shares a place, and leave NaN where nothing was put."""
+        """Average the rows that share a place, and leave NaN where nothing was put."""
         for own in self.alone.values():
             own.finish()
         for part in self.parts():

@@ -21,5 +21,5 @@ def test_words_that_are_all_numbers_become_numbers():
 
 
 def test_an_attribute_that_changes_within_a_series_is_refused():
-    with pytest.raises(DataError, match="row 3, column 'kind': b, but rows before"):
+    with pytest.raises(DataError, match="row 3, column 'kind': b, but earlier rows"):
         read(["a", "b", "b"], [0, 1, 0])

@@ -355,7 +355,7 @@ def test_half_a_parquet_file(tmp_path, damage):
     file = tmp_path / "some.parquet"
     frame().to_parquet(file)
     file.write_bytes(damage(file.read_bytes()))
-    with pytest.raises(DataError, match=r"some\.parquet: not a whole Parquet file"):
+    with pytest.raises(DataError, match=r"some\.parquet: not a complete Parquet file"):
         read_card(card_of(), file)
 
 
@@ -416,7 +416,7 @@ def test_a_packed_csv_file_with_a_header_equals_the_plain_one(tmp_path):
 def test_half_a_gzip_file(tmp_path, damage):
     file = packed(tmp_path, GOOD)
     file.write_bytes(damage(file.read_bytes()))
-    with pytest.raises(DataError, match=r"bare\.txt\.gz: not a whole gzip file: "):
+    with pytest.raises(DataError, match=r"bare\.txt\.gz: not a complete gzip file: "):
         read_card(bare_card(), file)
 
 

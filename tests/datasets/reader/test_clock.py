@@ -104,7 +104,7 @@ class TestForms:
     def test_what_is_not_plain_is_said(self, tmp_path, form, sentence):
         said = read(put(tmp_path, written(DAYS, form))).said
         assert f"Stamps are written {sentence}" in said
-        assert ("Stamps carry a time zone: taken as UTC." in said) is False
+        assert ("Stamps carry a time zone: converted to UTC." in said) is False
 
     def test_counts_since_1970_are_utc(self, tmp_path):
         own = read(put(tmp_path, written(HOURS, "ms"), column="ts"))
@@ -160,14 +160,14 @@ class TestOrder:
     def test_the_spacing_decides(self, form, times, order):
         found, said = self.order(times.strftime(form))
         assert found == order
-        assert "Only so are they evenly spaced." in said[0]
+        assert "They are evenly spaced only in this form." in said[0]
 
     @pytest.mark.parametrize("form", ["%d/%m/%Y", "%d/%m/%y"])
     def test_days_that_may_be_months_are_refused_and_can_be_told(self, form):
         stamps = pd.date_range("2020-01-01", periods=12).strftime(form)
         message = (
-            f"'{stamps[1]}' is 2 January 2020 or 1 February 2020, and no stamp of the file tells "
-            "which: --stamps day-first or --stamps month-first does."
+            f"'{stamps[1]}' is 2 January 2020 or 1 February 2020, and no stamp of the file shows "
+            "which: name the form with --stamps day-first or --stamps month-first."
         )
         with pytest.raises(DataError, match=re.escape(message)):
             self.order(stamps)
@@ -184,7 +184,7 @@ class TestOrder:
         message = "'13/02/2020' is written with the day first, '02/14/2020' with the month first"
         with pytest.raises(DataError, match=re.escape(message)):
             self.order(["13/02/2020", "02/14/2020"])
-        with pytest.raises(DataError, match="there is no such day as '31/02/2020'"):
+        with pytest.raises(DataError, match="the day '31/02/2020' does not exist"):
             self.order(["30/01/2020", "31/02/2020"])
 
 
@@ -205,7 +205,7 @@ class TestOtherFiles:
             again = history(file, kept)
             assert list(again.series.times) == list(DAYS[30:40])
             assert again.said == (
-                f"Stamps are written otherwise than those of the training: {words}.",
+                f"Stamps are written differently from those of the training: {words}.",
             )
 
     def test_stamps_by_their_type_are_no_other_form(self, kept):
@@ -217,7 +217,7 @@ class TestOtherFiles:
         iso = read(put(tmp_path, written(DAYS, "%Y-%m-%d"))).reading
         file = put(tmp_path, written(DAYS[10:16], "%m/%d/%Y"), "next.csv")
         assert len(history(file, kept).series.times) == 6
-        with pytest.raises(DataError, match=r"no stamp of the file tells which\. Stamps with"):
+        with pytest.raises(DataError, match=r"no stamp of the file shows which\. Stamps with"):
             history(file, iso)
 
 
@@ -226,15 +226,15 @@ class TestWrong:
         ("stamps", "message"),
         [
             (["2020-01-01"] * 3 + ["01/02/2020"],
-             "row 4, column 'time': '01/02/2020' is written otherwise than '2020-01-01'"),
+             "row 4, column 'time': '01/02/2020' is written differently from '2020-01-01'"),
             (["20200101", "20200102", "2020-01-03"], "row 3, column 'time': '2020-01-03' is writ"),
             (["20200101", "20200102", "20200132"], "row 3, column 'time': expected a stamp such"),
-            (["Jan 2020", "Feb 2020", "2020-03-01"], "'2020-03-01' is written otherwise than 'Jan"),
+            (["Jan 2020", "Feb 2020", "2020-03-01"], "'2020-03-01' is written differently from"),
             (["5 mai 2020", "6 mai 2020"], "with the name of a month in English, such as 1 Jan 20"),
-            (["2020-01-01 05:00 CET"] * 2, "'2020-01-01 05:00 CET' ends in a time zone by name"),
-            (["2020-01-01T05:00[Europe/Berlin]"] * 2, "ends in a time zone by name; expected none"),
+            (["2020-01-01 05:00 CET"] * 2, "05:00 CET' ends in the name of a time zone"),
+            (["2020-01-01T05:00[Europe/Berlin]"] * 2, "ends in the name of a time zone"),
             (["1", "2"], "got the number 1, which is neither a date in digits"),
-            (["2020-01-01", "2020-02-30"], "there is no such date or time as '2020-02-30'"),
+            (["2020-01-01", "2020-02-30"], "the date or time '2020-02-30' does not exist"),
             (["soon", "later"], "row 1, column 'time': expected a stamp with the year first"),
         ],
     )  # fmt: skip
@@ -245,7 +245,9 @@ class TestWrong:
     def test_a_form_that_changes_far_below(self, tmp_path, monkeypatch):
         monkeypatch.setattr("forecaster.datasets.reader.files.SAMPLE", 5)
         stamps = written(DAYS, "%d/%m/%Y")[:20] + written(DAYS, "%Y-%m-%d")[20:]
-        with pytest.raises(DataError, match=r"row 21, .*'2020-01-14' is written otherwise than '2"):
+        with pytest.raises(
+            DataError, match=r"row 21, .*'2020-01-14' is written differently from '2"
+        ):
             read(put(tmp_path, stamps))
 
 

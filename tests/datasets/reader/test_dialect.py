@@ -273,7 +273,7 @@ def test_where_the_rows_end():
 
 
 def test_bytes_that_are_no_text():
-    with pytest.raises(DataError, match="here: bytes that are no text"):
+    with pytest.raises(DataError, match="here: the bytes are not a text"):
         find_encoding(b"\0\1\2" * 99, "here")
     assert find_encoding("é ".encode("latin-1"), "here") == "cp1252"
     assert find_encoding(b"\x81 ", "here") == "latin-1"

@@ -116,7 +116,7 @@ class TestFolder:
         (tmp_path / "_SUCCESS").touch()
         own = read(str(tmp_path))
         assert own.series.digest == plain.series.digest
-        assert "10 files of times that follow one another: parts of one series." in own.said
+        assert "10 files with consecutive times: parts of one series." in own.said
         ahead = read(str(tmp_path), Reading(targets=("a",), future_covariates=("day",)))
         assert ahead.series.known is not None
         assert ahead.series.known[:, 0].tolist() == TABLE["t"].dt.day.tolist()
@@ -144,7 +144,7 @@ class TestJoined:
             path = packed(tmp_path / "x.zip", columns)
         own = read(path)
         assert own.series.digest == plain.series.digest
-        assert own.said[0] == "2 files have their times in common: they are joined."
+        assert own.said[0] == "2 files have the time column in common: they are joined."
         panel = read(path, Reading(panel=True))
         assert panel.series.items is not None
         assert panel.series.items.names == ("a", "b")
@@ -211,19 +211,19 @@ class TestZip:
         with pytest.raises(UnavailableError, match=r"x\.zip holds no data file; expected \.csv"):
             read(packed(tmp_path / "x.zip", {"a.md": "x"}))
         (tmp_path / "x.zip").write_bytes(b"PK\3\4" + b"x" * 99)
-        with pytest.raises(DataError, match=r"x\.zip: not a whole zip file"):
+        with pytest.raises(DataError, match=r"x\.zip: not a complete zip file"):
             read(str(tmp_path / "x.zip"))
         file = packed(tmp_path / "x.zip", {"a.csv": TABLE})
         data = bytearray((tmp_path / "x.zip").read_bytes())
         data[60] ^= 1
         (tmp_path / "x.zip").write_bytes(data)
-        with pytest.raises(DataError, match=r"a\.csv: not a whole zip file: Bad CRC"):
+        with pytest.raises(DataError, match=r"a\.csv: not a complete zip file: Bad CRC"):
             read(file)
         place = data.index(b"PK\1\2") + 8
         data[60] ^= 1
         data[place] |= 1
         (tmp_path / "x.zip").write_bytes(data)
-        with pytest.raises(DataError, match=r"x\.zip: it has a password"):
+        with pytest.raises(DataError, match=r"x\.zip: the zip file has a password"):
             read(file)
         packed(tmp_path / "x.zip", {"a.csv": TABLE})
         monkeypatch.setattr("forecaster.datasets.reader.formats.LARGEST", 999)

@@ -153,10 +153,10 @@ def test_what_is_wrong_with_a_workbook(tmp_path, monkeypatch):
     with pytest.raises(DataError, match=r"a.xlsx: the file is empty"):
         read(file)
     (tmp_path / "b.xlsx").write_bytes(b"PK\3\4" + b"x" * 99)
-    with pytest.raises(DataError, match=r"b.xlsx: not a whole"):
+    with pytest.raises(DataError, match=r"b.xlsx: not a complete"):
         read(str(tmp_path / "b.xlsx"))
     (tmp_path / "c.xlsx").write_bytes(b"\xd0\xcf\x11\xe0" + b"x" * 99)
-    with pytest.raises(DataError, match=r"c.xlsx: an old workbook of Excel, or one with a passw"):
+    with pytest.raises(DataError, match=r"c.xlsx: an old Excel workbook, or one with a passw"):
         read(str(tmp_path / "c.xlsx"))
     monkeypatch.setattr("forecaster.datasets.reader.formats.WORKBOOK", 999)
     with pytest.raises(DataError, match=r"a.xlsx: unpacks to more than"):
@@ -176,7 +176,7 @@ def test_half_a_file(tmp_path, name):
     else:
         TABLE.to_feather(file)
     file.write_bytes(file.read_bytes()[:-300])
-    with pytest.raises(DataError, match=rf"{name}: not a whole"):
+    with pytest.raises(DataError, match=rf"{name}: not a complete"):
         read(str(file))
 
 

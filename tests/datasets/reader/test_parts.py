@@ -132,14 +132,14 @@ class TestWrong:
         ("columns", "message"),
         [
             ({"Date": ["2020-01-01"] * 2, "Hour": [1, 2500]},
-             "column 'Hour': values such as 1, 2500 add nothing to the time that the columns"),
+             "column 'Hour': values such as 1, 2500 add nothing to the time in the columns"),
             ({"Date": ["2020-01-01"] * 2, "Time": ["05:00", "25:00"]},
              "row 2, column 'Time': expected a time such as 13:30, got '25:00'."),
             ({"Date": ["2020-01-01"] * 2, "x": ["a", "b"]},
              "column 'x': values such as a, b add nothing to the time"),
             ({"Date": ["2020-01-01 05:00"] * 2, "Hour": [5, 6]},
              "row 1, column 'Hour': it counts hours, 24 being the next day's 0, but the columns "
-             "before it already tell 2020-01-01 05:00:00."),
+             "before it already give 2020-01-01 05:00:00."),
             ({"Date": ["2020-01-01"] * 2, "Day": [1, 2]}, "column 'Day': values such as 1, 2 add"),
             ({"Year": [2020, 2021], "Month": [1, 2], "Day": [31, 31]},
              "row 2, column 'Day': February 2021 has no day 31."),

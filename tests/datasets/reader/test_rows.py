@@ -98,10 +98,10 @@ class TestWide:
         assert list(own.series.times) == list(wide()["when"])
         assert own.said == (
             "The time is column 'when'.",
-            "To be predicted: 'a', 'b'.",
+            "Targets: 'a', 'b'.",
             "Column 'note' (such as 'fine') has no role and is left out.",
             "The time step is h.",
-            "No season shows.",
+            "No season was found.",
         )
 
     def test_what_is_told_is_not_inferred(self, tmp_path):
@@ -246,7 +246,7 @@ class TestLong:
     @pytest.mark.parametrize("word", ["fun / games", "/ fun"])
     def test_a_part_of_an_id_that_holds_the_mark_is_refused(self, tmp_path, word):
         table = regions().replace({"purpose": {"fun": word}, "state": {"N": "N /"}})
-        with pytest.raises(DataError, match=r"'state', 'purpose': 'N / .* taken apart again"):
+        with pytest.raises(DataError, match=r"'state', 'purpose': 'N / .* split again"):
             read(put(tmp_path, table), Reading(id=("state", "purpose")))
 
     def test_the_same_as_its_wide_form(self, tmp_path):
@@ -276,7 +276,7 @@ class TestLong:
     @pytest.mark.parametrize(
         ("column", "cell", "message"),
         [
-            ("shop", "south", "row 3, column 'shop': south, but rows before have another value"),
+            ("shop", "south", "row 3, column 'shop': south, but earlier rows have another value"),
             ("shop", None, "row 3, column 'shop': no value of a static attribute"),
             ("shop", "", "row 3, column 'shop': no value of a static attribute"),
             ("unique_id", None, "row 3, column 'unique_id': no value"),
@@ -311,7 +311,7 @@ class TestFiles:
         assert told(frame, facts, "naive").series.digest == own.series.digest
         with pytest.raises(DataError, match="column 'file' not found"):
             told(wide(), facts, "naive")
-        said = "2 files of overlapping times: each is a series, called by its file."
+        said = "2 files with overlapping times: each is a series, named by its file."
         assert said in own.said
 
     def test_files_of_consecutive_times_are_parts_of_one_series(self, tmp_path):
@@ -325,7 +325,7 @@ class TestFiles:
     def test_columns_of_files_that_are_series_are_no_series_again(self, tmp_path):
         for name in ("tokyo", "oslo"):
             put(tmp_path, wide(), f"{name}.csv")
-        with pytest.raises(UsageError, match="2 files of overlapping times are a series each"):
+        with pytest.raises(UsageError, match="2 files with overlapping times are one series each"):
             read(str(tmp_path), Reading(panel=True))
 
     def test_a_row_that_two_parts_share_is_a_repetition(self, tmp_path):
@@ -350,7 +350,7 @@ class TestFiles:
     def test_files_of_other_columns_are_refused(self, tmp_path):
         put(tmp_path, wide(), "a.csv")
         put(tmp_path, wide().rename(columns={"b": "c"}), "b.csv")
-        with pytest.raises(DataError, match=r"b\.csv has other columns than .*'b', 'c' stand in"):
+        with pytest.raises(DataError, match=r"b\.csv has other columns than .*'b', 'c' are in"):
             read(str(tmp_path))
 
     @pytest.mark.parametrize(
@@ -514,12 +514,12 @@ class TestWrong:
             ),
             ("t,a\n2020-01-01,1\n2020-01-02\n", "row 2: expected 2 fields as in the header, got 1"),
             ("t,ä\n".encode() + b"2020-01-01,\xe9\n" * 9999, "line 2: byte 0xe9 is not UTF-8, as"),
-            (b"\0\1\2\3" * 99, "bytes that are no text"),
+            (b"\0\1\2\3" * 99, "the bytes are not a text"),
             (b"\xd0\xcf\x11\xe0" * 99, "save it as .xlsx"),
             ("t,a,a\n2020-01-01,1,2\n", "column 'a' stands there twice"),
             ("a,b\n1,2\n", "no column holds stamps such as 2016-07-01 00:00:00; name the time"),
             ("t,u,a\n2020-01-01,2020-01-01,2\n", "'t', 'u' all hold stamps"),
-            ("t,a\n2020-01-01,x\n2020-01-02,y\n", "no column of numbers is left to predict"),
+            ("t,a\n2020-01-01,x\n2020-01-02,y\n", "no column of numbers is left to forecast"),
             ("t,a\n2020-01-01,1\n", "no series has two stamps"),
             ("t,a\n2020-01-01,1\n,2\n2020-01-03,1\n", "empty stamps in column 't': 1, the first"),
             ("t,a\n2020-01-01,1\nsoon,2\n2020-01-03,1\n", "row 2, column 't': expected a stamp"),
@@ -551,7 +551,7 @@ class TestWrong:
     def test_roles_exclude_one_another(self, tmp_path):
         with pytest.raises(UsageError, match="column 'a' is given two roles"):
             read(put(tmp_path, wide()), Reading(targets=("a",), past_covariates=("a",)))
-        with pytest.raises(UsageError, match="neither --id nor --static"):
+        with pytest.raises(UsageError, match="--id and --static cannot be used"):
             read(put(tmp_path, long()), Reading(id=("unique_id",), panel=True))
 
     def test_a_column_without_a_value_is_named(self, tmp_path):
@@ -570,7 +570,7 @@ class TestWrong:
         )
         file = Path(put(tmp_path, table, name))
         file.write_bytes(file.read_bytes()[:-999])
-        with pytest.raises(DataError, match=r"not a whole (Parquet|gzip) file"):
+        with pytest.raises(DataError, match=r"not a complete (Parquet|gzip) file"):
             read(str(file))
 
 
@@ -715,6 +715,6 @@ def test_columns_without_a_role_are_said(tmp_path):
     table["a"] += np.arange(50)
     table.to_csv(tmp_path / "x.csv", index=False)
     said = read(str(tmp_path / "x.csv"), Reading(targets=("a",))).said
-    assert "Left out, having no role: 'b'. --past-covariates reads a column." in said
+    assert "Left out, without a role: 'b'. --past-covariates reads a column." in said
     own = read(str(tmp_path / "x.csv"), Reading(targets=("a",), past_covariates=("b",)))
     assert not [sentence for sentence in own.said if "Left out" in sentence]
