@@ -173,8 +173,8 @@ class Store:
         return found[0]
 
     def admit(self, within: float | None = None) -> Served:
-        """A model, if a request can be accepted now that must be answered `within` so many seconds,
-        by default those of the settings. Raises HttpError 503 if there is no model, if the waiting
+        """A model, if a request that must be answered within `within` seconds, by default those of
+        the settings, can be accepted now. Raises HttpError 503 if there is no model, if the waiting
         work takes longer, and after the device was lost."""
         served = next((slot.served for slot in self.slots if slot.served), None)
         if served is None or self.lost:
