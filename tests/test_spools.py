@@ -111,7 +111,7 @@ def test_a_full_disk_leaves_no_part_of_a_line(monkeypatch):
     write = os.write
     with monkeypatch.context() as full:
         full.setattr(os, "write", lambda file, data: write(file, data[:5]))
-        with pytest.raises(StorageError, match=r"lines\.jsonl cannot be written: no room"):
+        with pytest.raises(StorageError, match=r"lines\.jsonl cannot be written: no space"):
             spool.append("metrics", number=2)
     spool.append("metrics", number=3)
     assert numbers(spool) == [1, 3]

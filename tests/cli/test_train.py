@@ -118,7 +118,7 @@ class TestCutoffs:
         assert (status, again["count"]) == (0, 4)
         assert [each["mse"] for each in again["each"]] == [each["mse"] for each in kept["each"]]
         assert again["coverage"] == kept["coverage"]
-        assert "cut-off 4 of 4: steps 360 to 380" in err
+        assert "cut-off 4 of 4: forecasts steps 360 to 380" in err
         status, out, _ = run("evaluate", "--model", folder, "--cutoffs", "2", "--refit")
         assert status == 0
         assert "2 cut-offs of the test split, trained anew at each" in out
