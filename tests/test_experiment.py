@@ -293,7 +293,7 @@ class TestTheSameAgain:
         (folder,) = Path("runs").glob("*.unfinished")
         found, said, _ = self.again(*sets)
         offer = f"{folder} is the same run, unfinished: --resume auto would continue it; "
-        assert offer in said
+        assert f"{offer}this is a new one" in said
         assert found.folder != folder.with_suffix("")
         shutil.rmtree(folder)
 

@@ -56,7 +56,7 @@ def test_shares_are_equal() -> None:
     launch.ensure_it_divides(32, 1)
     launch.ensure_it_divides(32, 8)
     with pytest.raises(
-        UsageError, match=r"batch=32 .*: --set train.batch=30 or --set train.batch=33"
+        UsageError, match=r"batch=32 .*; use --set train.batch=30 or --set train.batch=33"
     ):
         launch.ensure_it_divides(32, 3)
     with pytest.raises(UsageError, match=r"equal shares of it; use --set train.batch=4$"):
@@ -70,7 +70,7 @@ def test_what_the_ranks_that_failed_come_to() -> None:
         UnavailableError, match=r"process 1 of 2 was ended by signal 9 \(out of mem"
     ):
         launch._status({1: -9}, 2)
-    with pytest.raises(UnavailableError, match=r"process 0 of 2 was ended by signal 11, and"):
+    with pytest.raises(UnavailableError, match=r"process 0 of 2 was ended by signal 11, which"):
         launch._status({0: -11}, 2)
 
 
