@@ -48,7 +48,7 @@ class TestTakeUp:
         Path("runs/small-5").mkdir(parents=True)
         Path("runs/small-5/MANIFEST.sha256").touch()
         for which in ("small-5", "runs/small-5"):
-            with pytest.raises(UsageError, match=r"runs/small-5 is finished, .* predict --model"):
+            with pytest.raises(UsageError, match=r"runs/small-5 is finished; .* predict --model"):
                 unfinished.take_up(which, config(), "sha256:1")
 
     def test_another_configuration_is_told_value_by_value(self):
@@ -60,13 +60,13 @@ class TestTakeUp:
         assert "train.lr was 0.1 and is 0.001; " in said
         assert "train.lr_of.linear was 0.5 and is absent" in said
         assert "seed was 0 and is 4" in said
-        assert "Say --resume small-5 alone" in said
+        assert "Use --resume small-5 without other options" in said
 
     def test_many_differences_are_counted(self):
         begin()
         other = config("seed=4", "train.lr=0.3", "train.batch=3", "train.clip=3", "train.stride=9",
                        "train.checks=9", "train.patience=99")  # fmt: skip
-        with pytest.raises(UsageError, match=r"; and 2 more\. Say"):
+        with pytest.raises(UsageError, match=r"; and 2 more\. Use"):
             unfinished.take_up("small-5", other, "sha256:1")
 
     def test_how_often_checkpoints_are_made_is_no_difference(self):
