@@ -65,7 +65,8 @@ def frontier_chart(title: str, entries: Sequence[Entry]) -> Chart:
     known = any(entry.mib is not None for entry in entries)
     area = f" The area of a dot is memory, the largest {most:.3g} MiB." if known else ""
     what = "speed, memory and error" if known else "speed and error"
-    caption = f"{title}.{area} In colour, those that no other beats in {what}: {', '.join(on)}."
+    best = f"those that no other beats in {what} at once"
+    caption = f"{title}.{area} In colour, {best}: {', '.join(on)}."
     legend = [("s0", "on the frontier"), ("muted", "another is at least as good in all")]
     return Chart(svg, caption, legend if len(on) < len(entries) else legend[:1])
 
