@@ -349,7 +349,7 @@ class TestForeign:
         [
             (lambda schema: schema["scaler"]["mean"].pop(), "a mean and a deviation (3,)"),
             (lambda schema: schema.update(items=["a"]), "a mean and a deviation (1, 3)"),
-            (lambda schema: schema.update(targets=["rain"]), "the targets ['rain'] are no col"),
+            (lambda schema: schema.update(targets=["rain"]), "the targets ['rain'] are not col"),
             (lambda schema: schema["reading"].update(seasons=[]), "seasons of 1 step or more"),
             (lambda schema: schema["reading"].update(seasons=[4, 0]), "seasons of 1 step or more"),
         ],

@@ -50,7 +50,7 @@ class TestFindData:
         assert dataset.columns == ("Demand", "Temperature")
         assert "ETTh1 cannot be found. What helps: several." in said
         assert "This run uses vic_elec instead of ETTh1" in said
-        assert "default.yaml says so" in said
+        assert "default.yaml allows it" in said
 
     @pytest.mark.parametrize(
         "how",
