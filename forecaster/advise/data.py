@@ -188,7 +188,10 @@ def sentence(choice: Choice) -> str:
     take = f"take {recipe(choice.place, choice.attn).text}"
     if choice.reason == "nothing":
         return f"{take}: in {tables} with these tokens no attention is measurably better"
-    than = "none and static" if choice.reason == "content" else "none, though no type than static,"
+    than = "none, though no type than static,"
+    if choice.reason == "content":
+        everywhere = all("static" in table.rows for table in choice.tables)
+        than = "none and static" if everywhere else "none, and than static where it can run,"
     cost = f"; {choice.cost:.1f} times the training time of none" if choice.cost else ""
     return (
         f"{take}: measurably better than {than} in {choice.better} of {tables}, worse in "

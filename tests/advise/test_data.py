@@ -89,6 +89,13 @@ def test_a_type_that_is_better_where_it_was_studied(ask):
     assert lines[-1] == "  compare  compare known prob window.past=auto"
 
 
+def test_a_table_too_long_for_static(ask):
+    rows = {name: cells for name, cells in KNOWN.rows.items() if name != "static"}
+    longer = table({}, rows=rows, data="longer")
+    lines = finding(ask(AHEAD, KNOWN, longer), "known").lines()
+    assert "better than none, and than static where it can run, in 2 of 2 tables" in lines[2]
+
+
 def test_on_the_very_data_of_a_grid_its_recipe_is_taken(ask):
     advice = ask(replace(AHEAD, name="epf-NP"), KNOWN)
     assert finding(advice, "known").train.startswith("train prob epf model.tokens=point")
