@@ -171,7 +171,7 @@ def as_keywords(text: str, names: Collection[str]) -> str:
         elif re.fullmatch(r"-?\d+", word):
             value = int(word) if kind is int else read(word)
         given = None if value is None else json.dumps(value)
-        if word.isupper():  # a placeholder, such as FILE
+        if word == "FILE":
             word, given = "", "..."
         rest = f" {word}" if word and value is None else ""
         name = "attention" if name == "attn" else name

@@ -55,6 +55,7 @@ def test_a_time_has_a_unit_or_is_in_seconds():
         ("--id region,state makes", 'id="region,state" makes'),
         ("--id names the columns", "id names the columns"),
         ("--stamps day-first", 'options={"data.stamps": "day-first"}'),
+        ("--features M", 'options={"data.features": "M"}'),
         ("name it with --decimal", 'name it with options["data.decimal"]'),
         ("(--future FILE)", "(future=...)"),
         ("--resume auto goes on", "--resume auto goes on"),
