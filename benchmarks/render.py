@@ -425,19 +425,15 @@ def comparison() -> str:
 def recall() -> str:
     """What each type can look up by construction, and its error by the length of the samples, as
     the mean over seeds; * where there are too few for a verdict."""
-    errors: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for row in results("compare"):
-        if row["grid"].partition(".")[0] == "recall" and row["data"].count("-") == 1:  # one hop
-            errors[row["data"], row["attn"]].append(row["mse"])
-    sets = sorted({data for data, _ in errors}, key=lambda data: int(data.split("-")[1]))
-    lengths = [f"MSE, L = {data.split('-')[1]}" for data in sets]
+    tables = study.tables(results("comparison"), "recall")
+    lengths = [f"MSE, L = {data.split('-')[1]}" for data, *_ in tables]
     lines = [f"| {' | '.join(['attention', 'what a question reaches', *lengths])} |"]
-    lines.append(f"|{' --- |' * (2 + len(sets))}")
+    lines.append(f"|{' --- |' * (2 + len(tables))}")
     for name, limit in LIMITS.items():
-        found = [errors.get((data, name)) for data in sets]
+        found = [{row["attn"]: row for row in rows}.get(name) for rows in tables.values()]
         measured = [
-            f"{mean(each):.4f}{'*' * (len(each) < evidence.SEEDS)}" if each else "–"
-            for each in found
+            f"{row['mse']:.4f}{'' if evidence.judged(row) else '*'}" if row else "–"
+            for row in found
         ]
         lines.append(f"| {' | '.join([name, limit.text, *measured])} |")
     return "\n".join(lines)

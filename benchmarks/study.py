@@ -1,9 +1,9 @@
 """The tables and pictures of the study in docs/comparison.md, from benchmarks/results.
 
 A regime is a grid of configs/grids; grids whose names continue after a dot belong to it, e.g.
-known.europe to known. Its tables are the groups of a grid: one data set, horizon, place of the
-type, and with or without linear path. Tables of too few seeds show errors and costs, but have no
-verdicts and do not count in matrices and fronts.
+known.europe to known. Its tables have one data set, horizon and place of the type, with or without
+linear path. Rows of too few seeds show errors and costs, but have no verdicts and do not count in
+matrices and fronts.
 """
 
 import math
@@ -37,18 +37,22 @@ NOTHING = "No grid's figures are kept here yet."
 
 
 def tables(documents: Sequence[Row], regime: str) -> Tables:
-    """The rows of each table of a regime."""
-    found: dict[tuple[str, int, str, bool], list[Row]] = defaultdict(list)
+    """The rows of each table of a regime; if grids share a type, the row of more seeds."""
+    found: dict[tuple[str, int, str, bool], dict[str, Row]] = defaultdict(dict)
     for document in documents:
         if document["grid"].partition(".")[0] == regime:
             for row in document["rows"]:
-                found[row["data"], row["horizon"], row["regime"], row["linear"]].append(row)
-    return dict(sorted(found.items(), key=lambda item: _order(item[0])))
+                own = found[row["data"], row["horizon"], row["regime"], row["linear"]]
+                kept = own.get(row["attn"])
+                if kept is None or len(kept["seeds"]) < len(row["seeds"]):
+                    own[row["attn"]] = row
+    return {key: list(found[key].values()) for key in sorted(found, key=_order)}
 
 
 def _judged(documents: Sequence[Row], regime: str) -> Tables:
-    """The tables of a regime whose rows have verdicts."""
-    return {key: own for key, own in tables(documents, regime).items() if all(map(judged, own))}
+    """The rows with verdicts of each table of a regime that has any."""
+    found = {key: list(filter(judged, own)) for key, own in tables(documents, regime).items()}
+    return {key: own for key, own in found.items() if own}
 
 
 def _order(key: tuple[str, int, str, bool]) -> tuple[Any, ...]:
@@ -134,7 +138,8 @@ def _verdict(row: Row, name: str) -> str | None:
 
 
 def regime(documents: Sequence[Row], name: str) -> str:
-    """A row for each type, a column for each table: its MSE, and its verdicts."""
+    """A row for each type, a column for each table: its MSE, and its verdicts; * marks rows of
+    fewer seeds than the others of a table."""
     found = tables(documents, name)
     if not found:
         return NOTHING
@@ -143,27 +148,35 @@ def regime(documents: Sequence[Row], name: str) -> str:
     for (data, horizon, place, linear), rows in found.items():
         paths = {key[3] for key in found if key[:3] == (data, horizon, place)}
         path = (", with linear" if linear else ", without") if len(paths) > 1 else ""
-        seeds = len(rows[0]["seeds"])
+        seeds = _seeds(rows)
         heads.append(
             f"{data}, T = {horizon}{f', {place}' * several}{path}; {seeds} seed{'s' * (seeds > 1)}"
         )
     lines = [f"| attention | {' | '.join(heads)} |", f"| --- |{' --- |' * len(heads)}"]
     for attn in [*CATALOGUE, LINEAR]:
-        cells = [_of(rows, attn) for rows in found.values()]
-        if any(cells):
-            lines.append(f"| {attn} | {' | '.join(map(_cell, cells))} |")
+        cells = [_cell(_of(rows, attn), _seeds(rows)) for rows in found.values()]
+        if set(cells) != {"–"}:
+            lines.append(f"| {attn} | {' | '.join(cells)} |")
     floors = [f"{rows[0]['floor_mse']:.4f} ({rows[0]['best_floor']})" for rows in found.values()]
     return "\n".join([*lines, f"| best floor | {' | '.join(floors)} |"])
 
 
-def _cell(row: Row | None) -> str:
+def _seeds(rows: Sequence[Row]) -> int:
+    return max(len(row["seeds"]) for row in rows)
+
+
+def _mark(row: Row, seeds: int) -> str:
+    return "*" if len(row["seeds"]) < seeds else ""
+
+
+def _cell(row: Row | None, seeds: int) -> str:
     if row is None:
         return "–"
     if row["is_full"]:
         return f"{row['mse']:.4f} (full)"
     against = ("none", "static") if judged(row) else ()
     words = [_word(_verdict(row, name)) for name in against if name in row["against"]]
-    return " ".join([f"{row['mse']:.4f}", " / ".join(words)]).strip()
+    return " ".join([f"{row['mse']:.4f}{_mark(row, seeds)}", " / ".join(words)]).strip()
 
 
 def _word(verdict: str | None) -> str:
@@ -187,7 +200,7 @@ def figure(documents: Sequence[Row], name: str, wide: int = 3) -> Figure | None:
             "" if name in ("recall", "drift") else f"{', with' if linear else ', without'} linear"
         )
         _costs(axis, rows, logarithmic=name in ("recall", "drift"))
-        few = "" if all(map(judged, rows)) else f"; {len(rows[0]['seeds'])} seed"
+        few = "" if any(map(judged, rows)) else f"; {_seeds(rows)} seed"
         axis.set_title(f"{data}, T = {horizon}, {place}{path}{few}", loc="left", fontsize=9)
     if lengths:
         ends = _lengths(axes[len(found)], found)
@@ -195,7 +208,9 @@ def figure(documents: Sequence[Row], name: str, wide: int = 3) -> Figure | None:
         axis.remove()
     drawn.draw_without_rendering()  # so that the points have positions
     for axis, rows in zip(axes, found.values(), strict=False):
-        _label(axis, [(row["train_seconds"], row["mse"], row["attn"]) for row in rows])
+        names = [row["attn"] + _mark(row, _seeds(rows)) for row in rows]
+        points = [(row["train_seconds"], row["mse"]) for row in rows]
+        _label(axis, [(x, y, name) for (x, y), name in zip(points, names, strict=True)])
     if lengths:
         _label(axes[len(found)], [(x, y, attn) for attn, (x, y) in ends.items()])
     drawn.supxlabel("training, seconds of one processor thread", fontsize=9)
@@ -257,9 +272,8 @@ def _lengths(
     each line."""
     lines: dict[str, list[tuple[int, float]]] = defaultdict(list)
     for (data, _, _, _), rows in found.items():
-        if data.count("-") == 1:  # one hop
-            for row in rows:
-                lines[row["attn"]].append((int(data.split("-")[1]), row["mse"]))
+        for row in rows:
+            lines[row["attn"]].append((int(data.split("-")[1]), row["mse"]))
     for attn, points in lines.items():
         control = attn in CONTROLS
         points.sort()

@@ -226,6 +226,23 @@ class TestStudy:
         assert lines[0].startswith("| attention | recall-64, T = 16; 1 seed | recall-256")
         assert "| full | 0.0625 | 0.1250 **better** / **better** |" in lines
 
+    def test_a_row_of_fewer_seeds_joins_a_table_of_more(self, render: ModuleType) -> None:
+        study, documents = render.study, self.documents()
+        full, none = (
+            {**row, "mse": 0.25, "seeds": [0]}
+            for row in documents[0]["rows"]
+            if row["data"] == "recall-64"
+        )
+        joined = [{"grid": "recall.more", "rows": [{**full, "attn": "gau"}, none]}, *documents]
+        lines = study.regime(joined, "recall").splitlines()
+        assert lines[0].startswith("| attention | recall-64, T = 16; 3 seeds | recall-256")
+        assert "| gau | 0.2500* | – |" in lines
+        assert "| none | 0.7500 **worse** | 0.7500 = |" in lines, "of two rows that of more seeds"
+        assert study.matrix(joined) == study.matrix(documents)
+        assert study.fronts(joined) == study.fronts(documents)
+        names = [text.get_text() for text in study.figure(joined, "recall").axes[0].texts]
+        assert {"gau*", "none"} <= set(names)
+
     def test_the_front_of_a_picture_falls(self, render: ModuleType) -> None:
         drawn = render.study.figure(self.documents(), "recall")
         assert len(drawn.axes) == 3, "a panel for each table, and the error by the length"
