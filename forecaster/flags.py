@@ -153,7 +153,8 @@ FLAGS = {
 
 
 def as_keywords(text: str, names: Collection[str]) -> str:
-    """A message with options spelled as parameters: `--policy sort` becomes policy="sort".
+    """A message with options spelled as parameters: `--policy sort` becomes policy="sort", and
+    `--set train.batch=8` options={"train.batch": 8}.
 
     Options that are not among the parameters `names` become entries of `options`; texts that look
     like options but are none stay.
@@ -169,7 +170,7 @@ def as_keywords(text: str, names: Collection[str]) -> str:
         if word in get_args(kind) or "," in word:
             value = word if read is str else read(word)
         elif re.fullmatch(r"-?\d+", word):
-            value = int(word) if kind is int else read(word)
+            value = int(word) if kind is int or flag is None else read(word)
         given = None if value is None else json.dumps(value)
         if word == "FILE":
             word, given = "", "..."
@@ -180,4 +181,11 @@ def as_keywords(text: str, names: Collection[str]) -> str:
         place = f'"{flag.path}"'
         return (f"options[{place}]" if given is None else f"options={{{place}: {given}}}") + rest
 
+    def chosen(match: re.Match[str]) -> str:
+        given = {"true": "True", "false": "False"}.get(match[2], match[2])
+        if given == match[2] and not re.fullmatch(r"[\d.]+", given):
+            given = json.dumps(given)
+        return f'options={{"{match[1]}": {given}}}'
+
+    text = re.sub(r"--set ([a-z_.]+)=([\w.]*\w)", chosen, text)
     return re.sub(r"--([a-z]+(?:-[a-z]+)*)(?: ([\w.+-][\w.,+-]*\w|\w))?", spelled, text)

@@ -35,7 +35,7 @@ def device(name: str) -> str:
     if name == "cuda" and not torch.cuda.is_available():
         raise UnavailableError(
             "device=cuda: this torch sees no CUDA device. Use device=cpu, or install the CUDA "
-            "build of torch (README, Installing torch)."
+            "build of torch (docs/index.md, Install)."
         )
     return name
 

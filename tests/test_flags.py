@@ -58,10 +58,15 @@ def test_a_time_has_a_unit_or_is_in_seconds():
         ("--features M", 'options={"data.features": "M"}'),
         ("name it with --decimal", 'name it with options["data.decimal"]'),
         ("(--future FILE)", "(future=...)"),
+        ("3 fit: --cutoffs 3", "3 fit: cutoffs=3"),
+        ("--set train.batch=8 takes", 'options={"train.batch": 8} takes'),
+        ("by --set window.past=auto.", 'by options={"window.past": "auto"}.'),
+        ("--set train.checkpointing=true", 'options={"train.checkpointing": True}'),
+        ("--set KEY=VALUE such as", "--set KEY=VALUE such as"),
         ("--resume auto goes on", "--resume auto goes on"),
         ("a -- b, 1--2", "a -- b, 1--2"),
     ],
 )
 def test_options_are_spelled_as_parameters(option, parameter):
-    names = {"policy", "freq", "lookback", "horizon", "missing", "id", "future"}
+    names = {"policy", "freq", "lookback", "horizon", "missing", "id", "future", "cutoffs"}
     assert as_keywords(option, names) == parameter

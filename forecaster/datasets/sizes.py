@@ -122,12 +122,15 @@ def _too_few(steps: int, horizon: int, least: int, past: int | None, where: str)
     longest = max(
         (t for t in range(1, min(horizon, steps)) if _fits(_ends(steps, t)[0], t, least)), default=0
     )
-    way_out = (
-        f"The longest horizon that fits is {longest}: --horizon {longest}."
-        if longest
-        else f"No horizon fits a look-back of {least}; give more rows, or a shorter "
-        + ("--lookback." if past else "--season.")
-    )
+    if longest:
+        way_out = f"The longest horizon that fits is {longest}: --horizon {longest}."
+    else:
+        way_out = f"No horizon fits a look-back of {least}; give more rows"
+        if past:
+            way_out += ", or let the data choose the look-back: --set window.past=auto"
+        elif least > 1:
+            way_out += ", or a shorter --season"
+        way_out += "."
     return (
         f"{where}: {steps} steps are too few for a horizon of {horizon}: validation takes "
         f"{validation - train} and test {test - validation}, each holding at least one window; of "

@@ -505,7 +505,9 @@ def _columns(series: Series, reading: Reading) -> dict[str, Any]:
         high = np.maximum(high, np.where(absent, -np.inf, part).max(axis=0))
     if (low > high).any():
         column = series.columns[int((low > high).argmax())]
-        raise DataError(f"{series.source}: column '{column}' has no value at all; leave it out.")
+        raise DataError(
+            f"{series.source}: column '{column}' has no value at all: give one, or leave it out."
+        )
     names = [reading.read_from([column])[0] for column in series.columns]
     moving = {name for name, flat in zip(names, low == high, strict=True) if not flat}
     return {
