@@ -444,21 +444,24 @@ def _named(
     ends: Mapping[float, tuple[float, float]],
 ) -> pd.DataFrame:
     """Rename the quantiles of an answer as they were asked for, by level or by interval."""
-    names = [name for name in ahead.columns if not _is_quantile(name, targets)]
-    columns: dict[str, Any] = {}
-    for name in names:
-        columns[name] = ahead[name]
+    all_levels = {*levels, *(end for pair in ends.values() for end in pair)}
+    quantiles = {f"{target} {each}" for target in targets for each in all_levels}
+    columns: dict[str, str] = {}
+    for name in ahead.columns:
+        if name in quantiles:
+            continue
+        own = {name: name}
         if name in targets:
-            columns |= {f"{name} {each}": ahead[f"{name} {each}"] for each in sorted(set(levels))}
+            own |= {f"{name} {each}": f"{name} {each}" for each in sorted(set(levels))}
             for share, (low, high) in ends.items():
-                columns[f"{name}-lo-{share:g}"] = ahead[f"{name} {low}"]
-                columns[f"{name}-hi-{share:g}"] = ahead[f"{name} {high}"]
-    return pd.DataFrame(columns)
-
-
-def _is_quantile(name: str, targets: Sequence[str]) -> bool:
-    own, _, level = name.rpartition(" ")
-    return own in targets and level.replace(".", "", 1).isdigit()
+                own |= {f"{name}-lo-{share:g}": f"{name} {low}"}
+                own |= {f"{name}-hi-{share:g}": f"{name} {high}"}
+        if twice := own.keys() & columns.keys():
+            raise UsageError(
+                f"a target and the end of an interval would both be called '{min(twice)}'"
+            )
+        columns |= own
+    return ahead[[*columns.values()]].set_axis([*columns], axis=1)
 
 
 def _as_keywords(text: str) -> str:

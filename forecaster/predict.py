@@ -309,11 +309,18 @@ class Predictor:
         return () if self.bundle.intervals is None else self.bundle.intervals.levels
 
     def check_levels(self, levels: Sequence[float]) -> None:
-        """Raise UsageError, with the reason, if quantiles at these levels are not available."""
+        """Raise UsageError, with the reason, if quantiles at these levels are not available, or if
+        one would have the name of a target."""
         if levels and self.bundle.intervals is None:
             raise UsageError(f"this model has no quantiles: {self.bundle.about['intervals']}")
         if self.bundle.intervals is not None:
             self.bundle.intervals.check(levels)
+        names = self.schema.items if self.schema.wide else self.schema.targets
+        for level in levels:
+            ending = f" {level}"
+            for name in names:
+                if name.endswith(ending) and name.removesuffix(ending) in names:
+                    raise UsageError(f"a target and a quantile would both be called '{name}'")
 
     def predict(
         self,
