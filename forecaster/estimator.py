@@ -6,11 +6,12 @@ model = Forecaster(attention="prob", horizon=24, target="load").fit(frame)
 ahead = model.predict(level=[80, 95])
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
 from inspect import signature
+from numbers import Integral, Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, get_args
 
 import pandas as pd
 
@@ -57,8 +58,8 @@ class Forecaster:
     one for your own data. `options` are any other values by their dotted names, as `--set` takes
     them: {"train.lr": 0.0003}. `target`, `past_covariates`, `future_covariates`, `static`, `time`
     and `id` give the columns of a frame their roles; roles that are not given are detected
-    (docs/data.md). `fit` writes no file and starts no tracker unless it is asked to. With
-    `verbose`, the messages of `forecaster train` are printed to stderr.
+    (docs/data.md). `fit` writes no file and starts no tracker unless it is asked to. It shows its
+    progress on stderr and, with `verbose`, the messages of `forecaster train`.
 
     `fit` checks the parameters and raises UsageError for an invalid one.
     """
@@ -103,6 +104,7 @@ class Forecaster:
         self._ready: Predictor | None = None
         self._history: pd.DataFrame | None = None
         self._back: Callable[[pd.DataFrame], Frame] = frames.unchanged
+        self._loaded = False
 
     # The interface that scikit-learn's tools expect of an estimator.
 
@@ -150,7 +152,9 @@ class Forecaster:
         from forecaster.datasets.oddities import sentences
         from forecaster.problem import make_problem, take_frame
 
-        table, back = frames.as_pandas(frame)
+        if cutoffs is not None:
+            cutoffs = _whole("cutoffs", cutoffs)
+        table, back = frames.as_pandas(frame, file=False)
         loaded = self._load()
         found = take_frame(loaded, table, self._say)
         if track:
@@ -162,14 +166,14 @@ class Forecaster:
             ready = experiment.prepare(problem, self._say)
             bundle = experiment.make(ready, self._say, _nothing, cutoffs).bundle
         self._ready = Predictor(bundle, self.device or "auto")
-        self._history, self._back = table, back
+        self._history, self._back = table.copy(deep=False), back  # copied when the caller writes
         return self
 
     @_in_python
     def predict(
         self,
         history: Frame | str | Path | None = None,
-        levels: Sequence[float] = (),
+        levels: float | Sequence[float] = (),
         *,
         level: float | Sequence[float] = (),
         horizon: int | None = None,
@@ -191,16 +195,20 @@ class Forecaster:
         target. Raises UsageError for levels that the model does not have, DataError naming what is
         missing.
         """
+        if policy is not None:
+            _one_of("policy", policy, get_args(Policy))
+        _one_of("short_history", short_history, get_args(ShortHistory))
         table, back = self._asked(history)
-        shares = [level] if isinstance(level, int | float) else [*level]
-        ends = {share: self._ends(share) for share in shares}
+        levels = _numbers("levels", levels)
+        ends = {share: self._ends(share) for share in _numbers("level", level)}
         wanted = sorted({*levels, *(end for pair in ends.values() for end in pair)})
         ahead = self.fitted.predict(
-            table, horizon, wanted,
+            table, None if horizon is None else _whole("horizon", horizon), wanted,
             future=None if future is None else frames.as_pandas(future)[0],
             policy=policy, short_history=short_history, say=say or self._say,
         )  # fmt: skip
-        return back(_named(ahead, self._targets(ahead), levels, ends))
+        named = _named(ahead, self._targets(ahead), levels, ends)
+        return back(_with_ids(named, self.fitted.schema.id, table))
 
     def evaluate(self) -> pd.DataFrame:
         """The errors on the last part of the fitted data, which training did not see.
@@ -217,13 +225,13 @@ class Forecaster:
         rows = {
             name: {
                 **{kind.name: each[kind.name] for kind in kinds},
-                "skill": each.get("skill"),
+                "skill": each.get("skill"),  # undefined against an error of 0
                 "weight": 1.0 if name == "model" else each.get("weight"),
             }
             for name, each in own.items()
             if each is not None
         }
-        return pd.DataFrame.from_dict(rows, orient="index")
+        return pd.DataFrame.from_dict(rows, orient="index").astype(float)
 
     @_in_python
     def cross_validate(self, frame: Frame, cutoffs: int = 5) -> pd.DataFrame:
@@ -238,6 +246,7 @@ class Forecaster:
         from forecaster.cutoffs import COVERED, roll
         from forecaster.experiment import train_anew
 
+        cutoffs = _whole("cutoffs", cutoffs)
         problem = self._problem(frame)
         device = machine.device(problem.config.device)
         found = roll(
@@ -270,12 +279,13 @@ class Forecaster:
         """Load a bundle's folder, an MLflow run id, or a registered name (NAME, NAME@alias,
         NAME/version).
 
-        Raises UnavailableError when it cannot be found, BundleError when it is damaged.
+        What is loaded forecasts, but does not train: `bundle.config` has its parameters. Raises
+        UnavailableError when it cannot be found, BundleError when it is damaged.
         """
         bundle = load_bundle(source)
         config = bundle.config
         made = cls(config.attn.name, config.window.horizon, device=device)
-        made._ready = Predictor(bundle, device)
+        made._ready, made._loaded = Predictor(bundle, device), True
         return made
 
     @_in_python
@@ -284,14 +294,15 @@ class Forecaster:
         history: Frame | str | Path | None = None,
         *,
         future: Frame | Mapping[str, Frame] | None = None,
-        level: float = 80,
+        level: float | None = None,
         series: str | None = None,
     ) -> "Figure":
         """Plot the end of a history and the forecast, in units, for up to four targets.
 
         If `future` is a mapping of names to frames, there is a line for each of these scenarios,
-        and the differences from the first one below. `series` is one of a panel, by default its
-        first.
+        and the differences from the first one below. `level` is the interval in percent, by default
+        80, or the widest that the model has if that is less. `series` is one of a panel, by default
+        its first.
         """
         from forecaster.evaluate.display import ahead_figure
 
@@ -301,12 +312,17 @@ class Forecaster:
         futures = [
             None if each is None else frames.as_pandas(each)[0] for each in scenarios.values()
         ]
-        ends = self._ends(level) if model.levels and len(scenarios) == 1 else ()
+        if not scenarios:
+            raise UsageError("future: expected at least one scenario, got none")
+        if level is None and model.levels:
+            level = min(80.0, round(100 - 200 * max(model.levels[0], 1 - model.levels[-1]), 6))
+        ends = self._ends(level) if level is not None and len(scenarios) == 1 else ()
         question = frames.ask(model.form, table, None, ends, futures[0], None, "the history")
         names = [*question.items.names]
-        if series is not None and series not in names:
-            raise UsageError(f"no series '{series}'.{did_you_mean(series, names)}")
-        place = 0 if series is None else names.index(series)
+        wanted = names[0] if series is None else str(series)
+        if wanted not in names:
+            raise UsageError(f"no series '{wanted}'.{did_you_mean(wanted, names)}")
+        place = names.index(wanted)
         times, past = question.newest(place, 2 * model.bundle.horizon)
         targets = (names[place],) if schema.wide else schema.targets
 
@@ -324,7 +340,7 @@ class Forecaster:
             targets,
             schema.freq,
             [path(futures[0], f" {end}") for end in ends],
-            f"{level:g} %",
+            f"{level:g} %" if ends else "",
         )
 
     def __repr__(self) -> str:
@@ -351,10 +367,13 @@ class Forecaster:
         ]
         if test:
             skill, floor = test["floors"][test["best_floor"]]["skill"], test["best_floor"]
+            worth = f"the best floor, {floor}, makes no error"
+            if skill is not None:
+                worth = f"skill {skill:+.1%} against the best floor, {floor}"
             lines += [
                 f"  on {test['windows']} test windows: MSE {test['mse']:.4f}, MAE "
                 f"{test['mae']:.4f} (scaled)",
-                f"  skill {skill:+.1%} against the best floor, {floor}",
+                f"  {worth}",
             ]
         return "\n".join(lines)
 
@@ -363,6 +382,10 @@ class Forecaster:
     def _load(self) -> Loaded:
         from forecaster.problem import FRAME
 
+        if self._loaded:
+            raise UsageError(
+                "a loaded model does not train: make a Forecaster with the parameters that you want"
+            )
         given = {name: _plain(name, getattr(self, name)) for name in _FLAGS}
         flags = {_FLAGS[name]: value for name, value in given.items()} | {"data": FRAME}
         spelled = {flag: name for name, flag in _FLAGS.items()}
@@ -374,7 +397,7 @@ class Forecaster:
     def _problem(self, frame: Frame) -> "Problem":
         from forecaster.problem import make_problem, take_frame
 
-        table, _ = frames.as_pandas(frame)
+        table, _ = frames.as_pandas(frame, file=False)
         return make_problem(*take_frame(self._load(), table, self._say), self._say)
 
     def _asked(
@@ -420,6 +443,8 @@ _FLAGS = {
     if name not in ("config", "options", "verbose")
 }
 """The parameters that are command-line options, with the options' names."""
+_COLUMNS = ("target", "past_covariates", "future_covariates", "static", "id")
+"""The parameters that name columns, one or several."""
 
 
 def _nothing(metrics: Any) -> None:
@@ -428,6 +453,14 @@ def _nothing(metrics: Any) -> None:
 
 def _plain(name: str, value: Any) -> Any:
     """Convert names and numbers to the form of the configuration."""
+    if isinstance(value, Integral) and not isinstance(value, bool):
+        value = int(value)  # also those of NumPy
+    elif isinstance(value, Real) and not isinstance(value, bool):
+        value = float(value)
+    if name in _COLUMNS and not isinstance(value, str | None):
+        if not isinstance(value, Iterable) or not all(isinstance(each, str) for each in value):
+            raise UsageError(f"{name}: expected the name of a column or several, got {value!r}")
+        value = [*value]
     if name in ("target", "id") and value is not None and not isinstance(value, str):
         return ",".join(value)
     if name == "season" and isinstance(value, int):
@@ -435,6 +468,39 @@ def _plain(name: str, value: Any) -> Any:
     if name in ("past_covariates", "future_covariates", "static") and isinstance(value, str):
         return [value]
     return [*value] if isinstance(value, tuple | pd.Index) else value
+
+
+def _whole(name: str, value: Any) -> int:
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
+        raise UsageError(f"{name}: expected a whole number from 1, got {value!r}")
+    return int(value)
+
+
+def _numbers(name: str, value: Any) -> list[float]:
+    found = [value] if isinstance(value, Real) else value
+    if isinstance(found, Iterable):
+        found = [*found]
+        if all(isinstance(each, Real) and not isinstance(each, bool) for each in found):
+            return [float(each) for each in found]
+    raise UsageError(f"{name}: expected a number or several, got {value!r}")
+
+
+def _one_of(name: str, value: Any, known: Sequence[str]) -> None:
+    if value not in known:
+        raise UsageError(f"{name}: expected one of {', '.join(known)}, got {value!r}")
+
+
+def _with_ids(
+    ahead: pd.DataFrame, ids: Sequence[str], history: pd.DataFrame | str | Path
+) -> pd.DataFrame:
+    """An answer with its ids, which are text, in the type of the history's."""
+    for name in ids:
+        if isinstance(history, pd.DataFrame) and name in history:
+            own = history[name].drop_duplicates()
+            meant = dict(zip(own.astype(str), own, strict=True))
+            if meant.keys() >= {*ahead[name]}:
+                ahead[name] = ahead[name].map(meant).astype(own.dtype)
+    return ahead
 
 
 def _named(

@@ -180,7 +180,7 @@ def ask(
     for sentence in found.said:
         say(sentence)
     series = found.series.select(form.columns)
-    ahead, drop = _ahead(future, series, form)
+    ahead, drop = _ahead(future, series, form, policy or "error")
     items = series.items or Items.single(len(series.times))
     return Question(
         form, steps, sorted(set(levels)), series, items, ahead, drop, where, short_history
@@ -222,7 +222,7 @@ def _starts(series: Series, steps: np.ndarray) -> pd.DatetimeIndex:
 
 
 def _ahead(
-    future: pd.DataFrame | str | Path | None, series: Series, form: Form
+    future: pd.DataFrame | str | Path | None, series: Series, form: Form, policy: "Policy"
 ) -> tuple[Callable[[np.ndarray], np.ndarray] | None, int]:
     """A function that returns the covariates (B, P + T, K) of some items, None for a model without
     any; and the number of rows at the end of each item that hold those of the horizon."""
@@ -253,7 +253,7 @@ def _ahead(
     theirs_reading = replace(
         reading,
         targets=names, past_covariates=(), future_covariates=(), static=(), panel=False,
-        policy="error",
+        policy=policy,
     )  # fmt: skip
     beyond = reader.history(future, theirs_reading, where="the future").series
     theirs = beyond.items or Items.single(len(beyond.times))
@@ -296,12 +296,13 @@ def _check_ahead(
         )
 
 
-def as_pandas(frame: Frame | str | Path) -> tuple[Any, Callable[[pd.DataFrame], Frame]]:
-    """A pandas frame, and a function that converts an answer to the caller's kind; files stay.
+def as_pandas(frame: Frame, file: bool = True) -> tuple[Any, Callable[[pd.DataFrame], Frame]]:
+    """A pandas frame, and a function that converts an answer to the caller's kind; the names of
+    files stay, unless `file` is false.
 
     An answer has its times in the index if the frame has them there.
     """
-    if isinstance(frame, str | Path):
+    if file and isinstance(frame, str | Path):
         return frame, unchanged
     if isinstance(frame, pd.DataFrame):
         time = frame.index.name or "time"
@@ -314,8 +315,9 @@ def as_pandas(frame: Frame | str | Path) -> tuple[Any, Callable[[pd.DataFrame], 
         own = nw.from_native(frame, eager_only=True)
     except TypeError:
         raise UsageError(
-            "expected a DataFrame of pandas or Polars, an Arrow table or a file, got "
-            f"{type(frame).__name__}"
+            "expected a DataFrame of pandas or Polars, an Arrow table"
+            + (" or a file, got " if file else "; read a file first; got ")
+            + type(frame).__name__
         ) from None
     table = own.to_pandas()
     if own.implementation.is_polars():

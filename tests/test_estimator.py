@@ -127,9 +127,27 @@ class TestFit:
         with pytest.raises(ConfigError, match=r"\$FORECASTER_TRAIN__LR"):
             made().fit(wide())
 
-    def test_what_is_no_frame_is_refused(self):
-        with pytest.raises(UsageError, match=r"expected a DataFrame .* got list"):
-            made().fit([1.0, 2.0])
+    @pytest.mark.parametrize("given", [[1.0, 2.0], "own.csv"])
+    def test_what_is_no_frame_is_refused(self, given):
+        with pytest.raises(UsageError, match=r"expected a DataFrame .*table; read a file first"):
+            made().fit(given)
+        with pytest.raises(UsageError, match=r"expected a DataFrame .*table; read a file first"):
+            made().cross_validate(given)
+
+    @pytest.mark.parametrize("columns", ["target", "id", "static", "future_covariates"])
+    def test_columns_are_names(self, columns):
+        with pytest.raises(UsageError, match=rf"^{columns}: expected the name of a column .* 0"):
+            made(**{columns: 0}).fit(wide())
+
+    def test_numbers_of_numpy_are_numbers(self):
+        own = made(target="load", horizon=np.int64(HORIZON), time_limit=np.float32(60))
+        assert own.fit(wide()).bundle.horizon == HORIZON
+
+    @pytest.mark.parametrize("cutoffs", [0, -1, 2.5, "2"])
+    def test_cutoffs_are_a_whole_number(self, cutoffs):
+        for ask in (made().fit, made().cross_validate):
+            with pytest.raises(UsageError, match=r"^cutoffs: expected a whole number from 1"):
+                ask(wide(), cutoffs=cutoffs)
 
     def test_a_frame_that_is_too_short_is_refused_with_its_rows(self):
         with pytest.raises(DataError, match=r"20"):
@@ -149,6 +167,44 @@ class TestPredict:
         assert ahead["load-lo-80"].tolist() == quantiles["load 0.1"].tolist()
         assert ahead["load-hi-80"].tolist() == quantiles["load 0.9"].tolist()
 
+    def test_the_frame_is_kept_as_it_was(self):
+        frame = wide()
+        own = made(target="load", features="S").fit(frame)
+        before = own.predict()
+        frame.loc[:, "load"] = 0.0
+        assert own.predict().equals(before)
+
+    def test_targets_whose_names_end_in_numbers(self):
+        frame = wide()[["ds", "load"]]
+        names = ["load", "load 2", "load 0.1", "load-lo-50"]
+        own = made(blend="none").fit(frame.assign(**dict.fromkeys(names, frame["load"])))
+        assert [*own.predict().columns] == ["ds", *names]
+        ahead = own.predict(levels=[0.3])
+        assert [*ahead.columns[1:5]] == ["load", "load 0.3", "load 2", "load 2 0.3"]
+        with pytest.raises(UsageError, match=r"would both be called 'load 0\.1'"):
+            own.predict(levels=[0.1])
+        with pytest.raises(UsageError, match=r"would both be called 'load-lo-50'"):
+            own.predict(level=50)
+
+    @pytest.mark.parametrize(
+        ("given", "said"),
+        [
+            ({"policy": "fill"}, r"^policy: expected one of error, sort, resample, got 'fill'"),
+            ({"short_history": "dropp"}, r"^short_history: expected one of refuse, drop"),
+            ({"horizon": 2.5}, r"^horizon: expected a whole number from 1, got 2\.5"),
+            ({"level": "80"}, r"^level: expected a number or several, got '80'"),
+            ({"level": True}, r"^level: expected a number or several, got True"),
+            ({"levels": None}, r"^levels: expected a number or several, got None"),
+        ],
+    )
+    def test_arguments_are_checked(self, model, given, said):
+        with pytest.raises(UsageError, match=said):
+            model.predict(**given)
+
+    def test_a_single_quantile_and_numbers_of_numpy(self, model):
+        one = model.predict(levels=np.float32(0.5), level=np.int64(80), horizon=np.int64(2))
+        assert one.equals(model.predict(levels=[0.5], level=80, horizon=2))
+
     def test_another_history_and_fewer_steps(self, model):
         ahead = model.predict(wide().head(400), horizon=2)
         assert ahead["ds"].tolist() == wide()["ds"].iloc[400:402].tolist()
@@ -167,9 +223,20 @@ class TestPredict:
         assert table["y"].tolist() == plain["y"].tolist()
         assert [*table.columns] == [*plain.columns]
 
+    def test_ids_keep_their_type(self, panel):
+        numbers = long()
+        numbers["unique_id"] = numbers["unique_id"].map({"north": 1, "south": 2})
+        ahead = panel.predict(numbers, say=lambda said: None)
+        assert ahead["unique_id"].dtype == numbers["unique_id"].dtype
+        assert ahead["unique_id"].tolist() == [1] * HORIZON + [2] * HORIZON
+
     def test_what_is_known_ahead(self, warm):
         future = ahead_of(0.0)
         assert len(warm.predict(future=future)) == HORIZON
+        backwards = future.iloc[::-1]
+        with pytest.raises(DataError, match=r'the future: .* policy="sort" orders'):
+            warm.predict(future=backwards)
+        assert warm.predict(future=backwards, policy="sort").equals(warm.predict(future=future))
         with pytest.raises(UsageError, match=r"needs warmth for the 6 steps ahead"):
             warm.predict()
 
@@ -222,6 +289,9 @@ class TestKeep:
         assert loaded.predict(wide(), level=80).equals(model.predict(level=80))
         with pytest.raises(UsageError, match=r"give a history"):
             loaded.predict()
+        for train in (loaded.fit, loaded.cross_validate):
+            with pytest.raises(UsageError, match=r"a loaded model does not train"):
+                train(wide())
 
     def test_scikit_learn_clones_it(self, model):
         copy = clone(model)
@@ -242,12 +312,27 @@ class TestShow:
         assert "against the best floor" in rest[3]
         assert repr(made()).startswith("Forecaster(attention='prob'")
 
+    def test_a_floor_without_error_leaves_nothing_to_gain(self):
+        own = made(target="load", features="S").fit(wide().assign(load=5.0))
+        assert re.search(r"the best floor, .*, makes no error", repr(own))
+        assert own.evaluate()["skill"].dtype == float
+
     def test_a_picture_has_the_history_the_forecast_and_its_band(self, model):
         (axis,) = model.plot().axes
         history, ahead, _ = axis.get_lines()
         assert len(history.get_xdata()) == 2 * HORIZON
         assert list(ahead.get_ydata()) == model.predict()["load"].tolist()
         assert [each.get_label() for each in axis.collections] == ["80 %"]
+        with pytest.raises(UsageError, match=r"expected at least one scenario"):
+            model.plot(future={})
+
+    def test_the_band_is_the_widest_that_there_is(self, model, monkeypatch):
+        own = model.bundle.intervals
+        monkeypatch.setattr(type(own), "levels", property(lambda _: (0.25, 0.5, 0.75)))
+        (axis,) = model.plot().axes
+        assert [each.get_label() for each in axis.collections] == ["50 %"]
+        (axis,) = model.plot(level=30).axes
+        assert [each.get_label() for each in axis.collections] == ["30 %"]
 
     def test_scenarios_are_drawn_with_their_difference(self, warm):
         futures = {"as it is": ahead_of(0), "5 degrees warmer": ahead_of(5)}
