@@ -41,7 +41,7 @@ class Flag:
 def numbers(text: str) -> list[int]:
     parts = text.split(",")
     if not all(part.strip().isdecimal() and int(part) for part in parts):
-        raise ValueError("comma-separated numbers such as 96,336")
+        raise ValueError("comma-separated numbers from 1, such as 96,336")
     return [int(part) for part in parts]
 
 
@@ -58,7 +58,7 @@ def seconds(text: str) -> float:
     """A time such as 90, 90s, 5m or 1.5h, in seconds."""
     number, unit = (text[:-1], text[-1]) if text[-1:] in _UNITS else (text, "s")
     if not number.replace(".", "", 1).isdecimal() or not float(number):
-        raise ValueError("seconds, or a time such as 90s, 5m or 1h")
+        raise ValueError("seconds above 0, or a time such as 90s, 5m or 1h")
     return float(number) * _UNITS[unit]
 
 

@@ -24,7 +24,7 @@ def test_numbers_have_commas_between():
     assert numbers("24, 168") == [24, 168]
     for text in ("", "24,", "1.5", "0", "-3", "x"):
         with pytest.raises(
-            UsageError, match=r"^--season: expected comma-separated numbers such as 96,336"
+            UsageError, match=r"^--season: expected comma-separated numbers from 1, such as 96,336"
         ):
             parse("--season", numbers, text)
 

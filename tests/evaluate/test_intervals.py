@@ -255,6 +255,8 @@ def test_a_coverage_that_is_off_is_said_in_words(coverage: float, words: str) ->
     assert said.endswith("; by column from 54% (b) to 99% (a).")
     alone = verdict({"coverage": 0.8, "columns": {"a": {"coverage": 0.8}}}, "")
     assert alone == "The 80 % intervals cover 80.0% of the test values."
+    flat = verdict({"coverage": 1.0, "width": 0.0, "columns": {}}, "")
+    assert flat == "The 80 % intervals cover 100.0% of the test values.", "nothing is narrower"
 
 
 def holed(panel: bool) -> Windows:
