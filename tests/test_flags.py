@@ -41,7 +41,9 @@ def test_a_time_has_a_unit_or_is_in_seconds():
     texts = ("90", "90s", "5m", "1.5h", "0.5")
     assert [seconds(text) for text in texts] == [90, 90, 300, 5400, 0.5]
     for text in ("", "m", "-5m", "0s", "5d", "1h30m", "1e3", "inf"):
-        with pytest.raises(UsageError, match=r"^--time-limit: expected seconds above 0, or a time such as"):
+        with pytest.raises(
+            UsageError, match=r"^--time-limit: expected seconds above 0, or a time such as"
+        ):
             parse("--time-limit", seconds, text)
 
 
