@@ -14,6 +14,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator
 from scipy.special import stdtrit  # type: ignore[import-untyped]
 
 from forecaster.attention import CATALOGUE
@@ -231,6 +232,7 @@ def _costs(axis: Axes, rows: Sequence[Row], logarithmic: bool) -> None:
     if logarithmic:
         axis.set_yscale("log")
     axis.xaxis.set_major_formatter("{x:g}")
+    axis.xaxis.set_minor_locator(LogLocator(subs=(2, 3, 5)))
     axis.xaxis.set_minor_formatter("{x:g}")
     axis.margins(x=0.15, y=0.1)
     axis.grid(color="#e2e8f0", lw=0.6)
