@@ -205,6 +205,7 @@ class TokenInformer(ForecastModel):
         self.calendar = nn.Linear(task.calendar, width) if calendar else None
         told = (task.calendar, task.covariates, task.season)
         self.effect = KnownEffect(*told, targets) if task.covariates else None
+        self.all_targets = list(task.targets) == list(range(task.columns))
         covariates = cut.steps * task.covariates
         self.known = nn.Linear(covariates, width, bias=False) if known else None
 
@@ -266,7 +267,10 @@ class TokenInformer(ForecastModel):
         ahead_effect = None
         if self.effect is not None:
             effect, ahead_effect = self.effect(past_known, future_known)
-            past = past.index_add(2, self.targets, effect, alpha=-1)
+            if self.all_targets:  # ONNX would write index_add as an overwrite of all columns
+                past = past - effect
+            else:
+                past = past.index_add(2, self.targets, effect, alpha=-1)
         seen = own_seen = real = None
         if observed is not None:
             seen = self._read(observed[:, -cut.used :]).transpose(1, 2)

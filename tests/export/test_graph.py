@@ -150,6 +150,8 @@ def test_both_forms(tmp_path):
     for kind in ("plain", "wide, past", "all"):  # the others run in Python, above
         options = KINDS[kind]
         make_bundle(tmp_path / kind.replace(", ", "-").replace(" ", "-"), **options)
+    for kind in ("ahead", "words"):  # all columns are targets, and one of three
+        make_bundle(tmp_path / f"own-{kind}", model="tokens", **KINDS[kind])
     parts = {"network": 0.5, "cycle": 0.3, "last": 0.2}
     blended(unsaved(calibrated=True), **parts).save(tmp_path / "blend")
     blended(unsaved(loss="pinball"), cycle=1.0).save(tmp_path / "no-network")
