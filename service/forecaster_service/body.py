@@ -18,6 +18,8 @@ from forecaster_service.settings import Settings
 
 LARGE = 2**16
 """A body of at least this many bytes is read in another thread."""
+ROWS = ("target", "series", "past_covariates", "future_covariates")
+"""The fields of a series that are lists with an entry per step, or have them by name."""
 P = ParamSpec("P")
 T = TypeVar("T")
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"(\s*:)?')
@@ -49,6 +51,8 @@ def parse(data: bytes, settings: Settings, *, rows_are_objects: bool = False) ->
     inputs = value.get("inputs") if isinstance(value, dict) and not rows_are_objects else None
     if isinstance(inputs, list) and len(inputs) > settings.max_series:
         raise _too_many("series", settings.max_series)
+    if not rows_are_objects and _rows(value) > settings.max_rows:
+        raise _too_many("rows", settings.max_rows)
     if keys != _keys(value):
         json.loads(data, object_pairs_hook=_distinct)
     return value
@@ -61,15 +65,26 @@ def _too_many(what: str, most: int) -> HttpError:
 
 def _keys(body: Any) -> int:
     """The number of keys that were kept; smaller than the number written if a key is duplicate."""
-    if not isinstance(body, dict):
-        return 0
-    inputs = body.get("inputs")
-    objects = [body, *inputs] if isinstance(inputs, list) else [body]
     return sum(
         len(item) + sum(len(inner) for inner in item.values() if isinstance(inner, dict))
-        for item in objects
-        if isinstance(item, dict)
+        for item in _objects(body)
     )
+
+
+def _rows(body: Any) -> int:
+    """The rows of all series, and of each of their covariates."""
+    given = [item[field] for item in _objects(body) for field in ROWS if field in item]
+    lists = [each for one in given for each in (one.values() if isinstance(one, dict) else [one])]
+    return sum(len(each) for each in lists if isinstance(each, list))
+
+
+def _objects(body: Any) -> list[dict[str, Any]]:
+    """A body and its inputs."""
+    if not isinstance(body, dict):
+        return []
+    inputs = body.get("inputs")
+    each = inputs if isinstance(inputs, list) else []
+    return [item for item in [body, *each] if isinstance(item, dict)]
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> None:

@@ -246,3 +246,7 @@ def test_longest_series_in_many(folder: Any, flat: Body) -> None:
         assert post(client, json.dumps({"inputs": [series] * 3}))[0] == 422
         long = {**series, "target": flat["target"] * 3}
         assert "at most 48 rows" in post(client, json.dumps(long))[1]["detail"]
+        for field in ("target", "past_covariates", "future_covariates"):
+            numbers = [1.0] * (2 * PAST + 1)
+            body = {"inputs": [series | {field: numbers if field == "target" else {"x": numbers}}]}
+            assert "at most 48 rows" in post(client, json.dumps(body))[1]["detail"]
