@@ -22,7 +22,7 @@ from forecaster.notices import REMARKS, Notice, NoticeCode, ShortHistory
 if TYPE_CHECKING:
     import pandas as pd
 
-    from forecaster.datasets.reading import Policy
+    from forecaster.flags import Policy
 
 NUMBERS, SERIES = 200_000, 64
 """The limits of one request (unless a single series is longer): some MB, and as many series as a
@@ -72,7 +72,7 @@ class Client:
         self,
         frame: frames.Frame | str | Path,
         horizon: int | None = None,
-        levels: Sequence[float] = (),
+        levels: float | Sequence[float] = (),
         *,
         future: frames.Frame | str | Path | None = None,
         model: str | None = None,
@@ -88,7 +88,7 @@ class Client:
         does not have, UnavailableError when there is no answer; errors found by the service keep
         its words.
         """
-        levels = sorted(set(levels))
+        levels = sorted({*frames.numbers("levels", levels)})
         if not all(0 < level < 1 for level in levels):
             raise UsageError(f"quantile levels lie between 0 and 1, got {list(levels)}")
         card = self.model(model)

@@ -11,7 +11,7 @@ from functools import wraps
 from inspect import signature
 from numbers import Integral, Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
 import pandas as pd
 
@@ -195,15 +195,12 @@ class Forecaster:
         target. Raises UsageError for levels that the model does not have, DataError naming what is
         missing.
         """
-        if policy is not None:
-            _one_of("policy", policy, get_args(Policy))
-        _one_of("short_history", short_history, get_args(ShortHistory))
         table, back = self._asked(history)
-        levels = _numbers("levels", levels)
-        ends = {share: self._ends(share) for share in _numbers("level", level)}
+        levels = frames.numbers("levels", levels)
+        ends = {share: self._ends(share) for share in frames.numbers("level", level)}
         wanted = sorted({*levels, *(end for pair in ends.values() for end in pair)})
         ahead = self.fitted.predict(
-            table, None if horizon is None else _whole("horizon", horizon), wanted,
+            table, horizon, wanted,
             future=None if future is None else frames.as_pandas(future)[0],
             policy=policy, short_history=short_history, say=say or self._say,
         )  # fmt: skip
@@ -474,20 +471,6 @@ def _whole(name: str, value: Any) -> int:
     if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
         raise UsageError(f"{name}: expected a whole number from 1, got {value!r}")
     return int(value)
-
-
-def _numbers(name: str, value: Any) -> list[float]:
-    found = [value] if isinstance(value, Real) else value
-    if isinstance(found, Iterable):
-        found = [*found]
-        if all(isinstance(each, Real) and not isinstance(each, bool) for each in found):
-            return [float(each) for each in found]
-    raise UsageError(f"{name}: expected a number or several, got {value!r}")
-
-
-def _one_of(name: str, value: Any, known: Sequence[str]) -> None:
-    if value not in known:
-        raise UsageError(f"{name}: expected one of {', '.join(known)}, got {value!r}")
 
 
 def _with_ids(

@@ -1,9 +1,10 @@
 """Convert a frame or a file to what a model reads, and its numbers back to a frame."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from numbers import Integral, Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 import pandas as pd
@@ -12,10 +13,11 @@ from forecaster.datasets import Items, Series, future_times, reader
 from forecaster.datasets.items import id_parts
 from forecaster.datasets.series import quoted
 from forecaster.errors import DataError, UsageError
+from forecaster.flags import Policy
 from forecaster.notices import Notice, NoticeCode, ShortHistory
 
 if TYPE_CHECKING:
-    from forecaster.datasets.reading import Policy, Reading
+    from forecaster.datasets.reading import Reading
 
 TOGETHER = 1024
 """The number of a panel's series that are forecast at once."""
@@ -164,7 +166,7 @@ def ask(
     horizon: int | None,
     levels: Sequence[float],
     future: pd.DataFrame | str | Path | None,
-    policy: "Policy | None",
+    policy: Policy | None,
     where: str,
     say: Callable[[str], None] = lambda _: None,
     most: int | None = None,
@@ -174,6 +176,9 @@ def ask(
 
     `most` limits the number of values between the first and the last stamp.
     """
+    if policy is not None:
+        _one_of("policy", policy, get_args(Policy))
+    _one_of("short_history", short_history, get_args(ShortHistory))
     steps = steps_of(horizon, form.horizon)
     reading = replace(form.reading, policy=policy or form.reading.policy)
     found = reader.history(history, reading, where=where, most=most)
@@ -189,9 +194,26 @@ def ask(
 
 def steps_of(horizon: int | None, most: int) -> int:
     """The requested number of steps, by default `most`. Raises UsageError outside 1 to `most`."""
-    if horizon is not None and not 1 <= horizon <= most:
-        raise UsageError(f"this model forecasts 1 to {most} steps, got horizon={horizon}")
-    return most if horizon is None else horizon
+    if horizon is None:
+        return most
+    if not isinstance(horizon, Integral) or isinstance(horizon, bool) or not 1 <= horizon <= most:
+        raise UsageError(f"this model forecasts 1 to {most} steps, got horizon={horizon!r}")
+    return int(horizon)
+
+
+def numbers(name: str, value: Any) -> list[float]:
+    """One number or several as a list. Raises UsageError with the argument's name."""
+    found = [value] if isinstance(value, Real) else value
+    if isinstance(found, Iterable):
+        found = [*found]
+        if all(isinstance(each, Real) and not isinstance(each, bool) for each in found):
+            return [float(each) for each in found]
+    raise UsageError(f"{name}: expected a number or several, got {value!r}")
+
+
+def _one_of(name: str, value: Any, known: Sequence[str]) -> None:
+    if value not in known:
+        raise UsageError(f"{name}: expected one of {', '.join(known)}, got {value!r}")
 
 
 def own_scale(names: Sequence[str]) -> Notice:
@@ -222,7 +244,7 @@ def _starts(series: Series, steps: np.ndarray) -> pd.DatetimeIndex:
 
 
 def _ahead(
-    future: pd.DataFrame | str | Path | None, series: Series, form: Form, policy: "Policy"
+    future: pd.DataFrame | str | Path | None, series: Series, form: Form, policy: Policy
 ) -> tuple[Callable[[np.ndarray], np.ndarray] | None, int]:
     """A function that returns the covariates (B, P + T, K) of some items, None for a model without
     any; and the number of rows at the end of each item that hold those of the horizon."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from forecaster.bundle import Bundle
-    from forecaster.datasets.reading import Policy
+    from forecaster.flags import Policy
     from forecaster.runner import Runner
 
 
@@ -353,7 +353,7 @@ class Predictor:
         irregular or missing values, and a `Notice` about series that training did not know
         (`own_scale`) and for each code of `notices.REMARKS` that applies.
         """
-        levels = sorted(set(levels))
+        levels = sorted({*frames.numbers("levels", levels)})
 
         def run(part: frames.Histories, steps: int) -> np.ndarray:
             forecast, quantiles = self.forecast_quantiles(

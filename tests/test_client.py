@@ -234,6 +234,10 @@ class TestPredict:
                 Client(url).predict(frame, levels=levels)
         with pytest.raises(UsageError, match="forecasts 1 to 6 steps, got horizon=7"):
             Client(url).predict(frame, 7)
+        for given in ({"levels": ["0.1"]}, {"policy": "fill"}, {"short_history": "x"}):
+            for ask in (Client(url).predict, forecaster.predict):
+                with pytest.raises(UsageError, match=f"^{next(iter(given))}: expected"):
+                    ask(frame, **given)
         with pytest.raises(UsageError, match=r"expected a DataFrame .* or a file, got Series"):
             Client(url).predict(frame["load"])
 

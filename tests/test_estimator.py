@@ -191,7 +191,7 @@ class TestPredict:
         [
             ({"policy": "fill"}, r"^policy: expected one of error, sort, resample, got 'fill'"),
             ({"short_history": "dropp"}, r"^short_history: expected one of refuse, drop"),
-            ({"horizon": 2.5}, r"^horizon: expected a whole number from 1, got 2\.5"),
+            ({"horizon": 2.5}, r"^this model forecasts 1 to 6 steps, got horizon=2\.5"),
             ({"level": "80"}, r"^level: expected a number or several, got '80'"),
             ({"level": True}, r"^level: expected a number or several, got True"),
             ({"levels": None}, r"^levels: expected a number or several, got None"),
