@@ -283,7 +283,7 @@ class Predictor:
                     f"and of the horizon, an array {wanted}, got {got}"
                 )
             scaled = known.scaled(covariates)
-            self._check_finite(scaled, known.columns, "covariates, once scaled,")
+            self._check_finite(scaled, known.columns, "table of covariates, once scaled,")
             parts.append(scaled)
         if known.attributes:
             encoded = known.encode(static or {})

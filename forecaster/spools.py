@@ -179,7 +179,7 @@ def find(names: list[str]) -> Iterator[tuple[str, Spool | None]]:
     """What is left of the runs with these names or ids, or of all; None for a run in progress.
 
     A name is that of the run, which its bundle has, or of the folder itself. Raises UsageError for
-    a name with nothing left.
+    a name with nothing left, unless it is a folder in `runs`.
     """
     found = {folder: _about(folder) for folder in _folders()}
     called = {
@@ -187,9 +187,10 @@ def find(names: list[str]) -> Iterator[tuple[str, Spool | None]]:
         for folder, about in found.items()
     }
     for name in names:
-        if not any(Path(name).name in each for each in called.values()):
+        own = Path(name).name
+        if not any(own in each for each in called.values()) and not (RUNS / own).is_dir():
             known = ", ".join(sorted(folder.stem for folder in found)) or "nothing"
-            raise UsageError(f"nothing is left to upload of '{name}'; there is: {known}")
+            raise UsageError(f"no run '{name}' in {RUNS}/; left to upload: {known}")
     wanted = {Path(name).name for name in names}
     for folder, about in found.items():
         if not wanted or wanted & called[folder]:

@@ -37,7 +37,11 @@ def sync(runs: Runs = None, as_json: AsJson = False) -> None:
     if as_json:
         print_json({"runs": [asdict(each) for each in found]})
     elif not found:
-        print("MLflow has all of the runs in runs/")
+        print(
+            f"nothing is left to upload of {', '.join(runs)}"
+            if runs
+            else "MLflow has all of the runs in runs/"
+        )
     if left := [each.name for each in found if each.left]:
         raise UnavailableError(
             f"{len(left)} of {len(found)} runs could not be uploaded: {', '.join(left)}. The rest "

@@ -64,7 +64,9 @@ class Attribute:
         with np.errstate(over="ignore"):
             scaled = ((numbers - self.mean) / self.std).astype(np.float32)
         if not np.isfinite(scaled).all():
-            raise DataError(f"static attribute '{self.name}': expected a finite number")
+            raise DataError(
+                f"static attribute '{self.name}': expected a number that stays finite when scaled"
+            )
         return scaled[:, None]
 
 

@@ -1,4 +1,5 @@
 import json
+from pathlib import Path
 
 import pytest
 
@@ -50,7 +51,7 @@ def test_json(run, synced):
 def test_nothing_to_upload(run):
     assert run("sync") == (0, "MLflow has all of the runs in runs/\n", "")
     status, _, err = run("sync", "toy-1")
-    assert (status, err) == (
-        2,
-        "error: nothing is left to upload of 'toy-1'; there is: nothing\n",
-    )
+    assert (status, err) == (2, "error: no run 'toy-1' in runs/; left to upload: nothing\n")
+    Path("runs/toy-1").mkdir(parents=True)
+    assert run("sync", "toy-1") == (0, "nothing is left to upload of toy-1\n", "")
+    assert run("sync", "runs/toy-1") == (0, "nothing is left to upload of runs/toy-1\n", "")

@@ -49,7 +49,7 @@ def test_what_cannot_be_encoded_is_told():
     kind, size = Attribute.fit("kind", np.array(["a", "b"])), Attribute.fit("size", np.arange(3))
     with pytest.raises(DataError, match=r"'kind': 'z' is none of those .* a, b"):
         kind.encode(["a", "z"])
-    with pytest.raises(DataError, match="'size': expected a finite number"):
+    with pytest.raises(DataError, match="'size': expected a number that stays finite when scaled"):
         size.encode(["large"])
     with pytest.raises(DataError, match="attribute 'size' is missing"):
         KnownInputs(attributes=(kind, size)).encode({"kind": ["a"]})
