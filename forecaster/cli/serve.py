@@ -81,6 +81,7 @@ def serve(
     if named:
         _check_models(named.split(","), registry)
     os.environ["FORECASTER_MODEL"] = named or os.environ.get("FORECASTER_MODEL") or _champion()
+    import_module("forecaster_service.settings").from_environment()  # so that errors come first
     if host not in ("localhost", "127.0.0.1", "::1") and not os.environ.get("FORECASTER_API_KEYS"):
         _tell(
             f"warning: anyone who can reach {host} can use this service. To require a key, set "

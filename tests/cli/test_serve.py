@@ -104,7 +104,7 @@ class TestServe:
 
     @pytest.mark.parametrize(
         ("host", "keys", "warned"),
-        [("0.0.0.0", "", True), ("0.0.0.0", "a:b", False), ("localhost", "", False)],
+        [("0.0.0.0", "", True), ("0.0.0.0", "a:" + 64 * "0", False), ("localhost", "", False)],
     )
     def test_a_service_for_everyone_is_warned_of(
         self, host, keys, warned, port, run, monkeypatch, served
@@ -113,6 +113,14 @@ class TestServe:
         status, _, err = run("serve", "--model", "m", "--port", port, "--host", host)
         assert (status, len(served)) == (0, 1)
         assert ("warning: anyone who can reach 0.0.0.0 can use this service" in err) == warned
+
+    def test_a_wrong_setting_is_named_before_anything_is_served(
+        self, port, run, monkeypatch, served
+    ):
+        monkeypatch.setenv("FORECASTER_RATE", "x")
+        status, _, err = run("serve", "--model", "m", "--port", port)
+        assert (status, served) == (78, [])
+        assert err.startswith("error: $FORECASTER_RATE: ")
 
     def test_a_new_key_fits_its_setting(self, run, served, monkeypatch):
         status, out, err = run("serve", "--new-key", "anna")
