@@ -873,7 +873,7 @@ TABLES: dict[str, Callable[[], str]] = {
     **{
         f"{kind.__name__}_{name}": partial(_studied, kind, name)
         for kind in (study.regime, study.pooled, study.cost)
-        for name in (*study.REGIMES, "settings", "hops")
+        for name in (*study.REGIMES, "settings", "causal", "hops")
     },
     "serving": serving,
     "overload": overload,

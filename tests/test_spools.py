@@ -145,7 +145,9 @@ def test_a_run_is_found_by_each_of_its_names():
         assert shown == found.name == "toy-01234567"
         found.release()
     assert dict(spools.find([]))["other-abcdefgh"] is None, "under way"
-    with pytest.raises(UsageError, match=r"run 'x' in runs/; left to upload: other-abcdefgh, toy-01234567"):
+    with pytest.raises(
+        UsageError, match=r"run 'x' in runs/; left to upload: other-abcdefgh, toy-01234567"
+    ):
         list(spools.find(["x"]))
     second.release()
 

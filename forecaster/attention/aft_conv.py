@@ -84,7 +84,7 @@ def _call(q: Tensor, k: Tensor, v: Tensor, draw: Draw, window: int = 33) -> Call
 class AFTConvAttention(SelfAttention, MultiHeadAttention):
     """`aft_conv_attention` between projections; the key projection is D -> H.
 
-    A decoder is masked, so its window may be even; elsewhere the window must be odd.
+    The window may be even where the place is causal, as in a decoder; elsewhere it must be odd.
     """
 
     about = About(
@@ -96,7 +96,7 @@ class AFTConvAttention(SelfAttention, MultiHeadAttention):
     def __init__(self, place: Place, *, window: int = 33) -> None:
         super().__init__(place)
         at_least_one(window=window)
-        if place.role != "decoder":
+        if not place.causal:
             _check_odd(window)
         self.key_projection = nn.Linear(place.width, place.heads)
         self.raw_kernel = nn.Parameter(torch.randn(place.heads, window))

@@ -32,6 +32,7 @@ class Place:
 
     `depth` counts the layers of its stack from 0. `mix` reinterprets the (B, H, L, E) output as
     (B, L, H*E) without a transpose, as the decoder of Informer2020 does; it exists only for parity.
+    `masked` says whether the layer's self-attention is causal; None: in a decoder only.
     """
 
     width: int
@@ -41,6 +42,7 @@ class Place:
     depth: int = 0
     role: Role = "encoder"
     mix: bool = False
+    masked: bool | None = None
 
     def __post_init__(self) -> None:
         if self.heads < 1 or self.width % self.heads:
@@ -52,6 +54,10 @@ class Place:
     @property
     def head_width(self) -> int:
         return self.width // self.heads
+
+    @property
+    def causal(self) -> bool:
+        return self.role == "decoder" if self.masked is None else self.masked
 
     def hold(self, queries: int, keys: int, what: str) -> None:
         """Raise ValueError when the input is longer than the place; `what` opens the message."""

@@ -47,6 +47,8 @@ class Residual(nn.Module):
 class EncoderLayer(Residual):
     """Self-attention and feed-forward with residuals; the norm after (Informer) or before.
 
+    In both layers the self-attention is causal if its place is.
+
     No query attends to steps that `key_mask` marks as not real. If `query` is given, with one row
     for each step, it replaces the steps as the queries.
     """
@@ -74,13 +76,14 @@ class EncoderLayer(Residual):
         query: Float[Tensor, "b l d"] | None = None,
     ) -> Float[Tensor, "b l d"]:
         asked = () if query is None else (query,)
-        attend = partial(self.attention, *asked, key_mask=key_mask)
+        causal = self.attention.place.causal
+        attend = partial(self.attention, *asked, causal=causal, key_mask=key_mask)
         x = self.add(x, self.norm_attention, attend)
         return self.add(x, self.norm_feed_forward, self.feed_forward)
 
 
 class DecoderLayer(Residual):
-    """Masked self-attention, cross-attention to the encoder, feed-forward; norms as above.
+    """Self-attention, cross-attention to the encoder, feed-forward; norms as above.
 
     `key_mask` and `memory_mask` mark the real steps of the decoder and of the encoder. If only the
     `last` rows of the output are needed, the others are dropped once nothing reads them.
@@ -94,7 +97,6 @@ class DecoderLayer(Residual):
         dropout: float,
         activation: Activation = "gelu",
         norm: Literal["post", "pre"] = "post",
-        causal: bool = True,
     ) -> None:
         super().__init__(dropout, norm)
         width = attention.place.width
@@ -105,7 +107,6 @@ class DecoderLayer(Residual):
         self.norm_attention = nn.LayerNorm(width)
         self.norm_cross = nn.LayerNorm(width)
         self.norm_feed_forward = nn.LayerNorm(width)
-        self.causal = causal
         self.thinks_by_row = ffn is None
         self.crosses_by_row = ffn is None and cross.about.rows_apart
 
@@ -117,7 +118,7 @@ class DecoderLayer(Residual):
         memory_mask: Bool[Tensor, "b s"] | None = None,
         last: int = 0,
     ) -> Float[Tensor, "b rows d"]:
-        attend = partial(self.attention, causal=self.causal, key_mask=key_mask)
+        attend = partial(self.attention, causal=self.attention.place.causal, key_mask=key_mask)
         cross = partial(self.cross, context=memory, key_mask=memory_mask)
         x = self.add(x, self.norm_attention, attend, last if self.crosses_by_row else 0)
         x = self.add(x, self.norm_cross, cross, last if self.thinks_by_row else 0)

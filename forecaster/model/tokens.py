@@ -78,6 +78,7 @@ class TokenInformer(ForecastModel):
             stays as it is before training, the mean of the past cycles or zero.
         positions: past tokens learn their position. Without it, an attention that weights only by
             content does not know their order.
+        causal: in the encoder, a token sees only itself and the tokens before it.
         width, heads: D and H.
         feed_forward: inner width of the feed-forward layers.
         decoder_layers: with 0, queries are learned vectors.
@@ -107,6 +108,7 @@ class TokenInformer(ForecastModel):
         calendar: bool = False,
         known: bool = False,
         positions: bool = True,
+        causal: bool = False,
         queries: Queries = "own",
         width: int = 16,
         heads: int = 2,
@@ -163,6 +165,11 @@ class TokenInformer(ForecastModel):
                 "needs model.tokens=series and model.decoder_layers=0, got "
                 f"{tokens} and {decoder_layers}"
             )
+        if causal and cut.series:
+            raise ValueError(
+                "columns have no order: model.causal=true needs model.tokens=point, patch or "
+                "cycle, got series"
+            )
         self.embed: nn.Module = nn.Linear(cut.values, width)
         # columns, unlike steps, have no order
         placed = positions and not cut.series
@@ -178,7 +185,7 @@ class TokenInformer(ForecastModel):
         self.encoder = nn.ModuleList(
             EncoderLayer(
                 getattr(attention, role).build(
-                    Place(width, heads, cut.past, cut.past, depth, role)
+                    Place(width, heads, cut.past, cut.past, depth, role, masked=causal)
                 ),
                 feed_forward,
                 dropout,
@@ -214,12 +221,13 @@ class TokenInformer(ForecastModel):
         self.queries = nn.Parameter(torch.randn(decoded, width) * 0.02) if queried else None
         self.decoder = nn.ModuleList(
             DecoderLayer(
-                attention.decoder.build(Place(width, heads, decoded, decoded, depth, "decoder")),
+                attention.decoder.build(
+                    Place(width, heads, decoded, decoded, depth, "decoder", masked=not cut.series)
+                ),
                 attention.cross.build(Place(width, heads, decoded, cut.past, depth, "cross")),
                 feed_forward,
                 dropout,
                 norm="pre",
-                causal=not cut.series,
             )
             for depth in range(decoder_layers)
         )

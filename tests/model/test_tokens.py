@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from forecaster.attention import AttentionChoice, AttentionPlan
+from forecaster.attention import ATTENTIONS, AttentionChoice, AttentionPlan
 from forecaster.model import Task, TokenInformer
 
 from . import naive
@@ -319,6 +319,7 @@ PARTS: list[dict[str, Any]] = [
     {"tokens": "cycle", "output": "both", "decoder_layers": 1, "calendar": True},
     {"tokens": "point", "output": "last", "positions": False},
     {"tokens": "patch", "patch": 5, "output": "last", "channels": "mixed"},
+    {"tokens": "point", "output": "last", "causal": True},
     {"tokens": "cycle", "output": "average", "calendar": True, "prior": True},
     {"tokens": "series", "output": "written"},
     {"tokens": "series", "output": "written", "decoder_layers": 1, "normalise": "none"},
@@ -572,6 +573,25 @@ def test_the_prior_is_the_mean_cycle_of_the_training_rows() -> None:
     torch.testing.assert_close(ahead[0], known[11:25] + rest)
 
 
+STRICT = [name for name, kind in ATTENTIONS.items() if kind.about.causal.startswith("strict")]
+
+
+@pytest.mark.parametrize("attention", STRICT)
+def test_a_causal_encoder_reads_only_earlier_tokens(attention: str) -> None:
+    wide: dict[str, Any] = {"tokens": "point", "output": "last", "normalise": "none", "width": 8}
+    (past, *known) = draw()
+    changed = torch.cat([past[:, :20], past[:, 20:] + 5], dim=1)
+    before = slice(0, 20 - (TASK.past - TASK.horizon))  # written by tokens before the change
+    for causal in (True, False):
+        model = scrambled(
+            build(attention=attention, encoder_layers=2, linear=False, causal=causal, **wide)
+        )
+        gap = (model(past, *known) - model(changed, *known))[:, before].abs().max()
+        assert (gap < 1e-4) == (causal or attention == "none"), gap
+        later = (model(past, *known) - model(changed, *known))[:, before.stop :].abs().max()
+        assert later > 0.01
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -590,6 +610,7 @@ def test_the_prior_is_the_mean_cycle_of_the_training_rows() -> None:
         ({"tokens": "patch", "patch": 0}, "got patch=0"),
         ({"output": "last", "decoder_layers": 1}, "needs model.decoder_layers=0"),
         ({"output": "last", "tokens": "series"}, "got 0, series"),
+        ({"tokens": "series", "output": "written", "causal": True}, "columns have no order"),
     ],
 )
 def test_parts_that_make_no_sense_together_are_refused(

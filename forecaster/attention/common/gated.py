@@ -92,14 +92,14 @@ class GatedUnit(SelfAttention):
 
 
 class SecondUnit(nn.Module):
-    """A unit in place of the feed-forward of a layer; causal in a decoder."""
+    """A unit in place of the feed-forward of a layer; causal where its place is."""
 
     def __init__(self, attention: GatedUnit) -> None:
         super().__init__()
         self.attention = attention
 
     def forward(self, x: Float[Tensor, "B L D"]) -> Float[Tensor, "B L D"]:
-        out: Tensor = self.attention(x, causal=self.attention.place.role == "decoder")
+        out: Tensor = self.attention(x, causal=self.attention.place.causal)
         return out
 
 
