@@ -161,7 +161,8 @@ class TestTools:
             "@pytest.mark.data\n"
             "def test_data(): assert False\n"
         )
-        variables = {k: v for k, v in os.environ.items() if k != "FORECASTER_DATA"}
+        other = ("FORECASTER_DATA", "PYTEST_ADDOPTS")
+        variables = {k: v for k, v in os.environ.items() if k not in other}
         done = subprocess.run(
             [sys.executable, "-m", "pytest", "-q", "--forbid-skips"],
             cwd=tmp_path, env=variables, capture_output=True, text=True, check=False,
