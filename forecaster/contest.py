@@ -96,7 +96,7 @@ def decide(own: Entry, champion: Entry | None) -> Decision:
     if apart.mean() >= 0:
         return Decision(False, False, figures)
     if len(apart) < LEAST:
-        return Decision(False, True, f"{figures}; {len(apart)} windows are too few to tell")
+        return Decision(False, True, f"{figures}; {len(apart)} windows are too few to measure it")
     margin = DEVIATIONS * apart.std(ddof=1) / math.sqrt(len(apart))
     difference = f"{apart.mean():.2g} ± {margin:.2g} over {len(apart)} stretches"
     if apart.mean() < -margin:

@@ -23,7 +23,7 @@ from forecaster.flags import Blend, Device, Features, Policy, Split, as_keywords
 from forecaster.frames import Frame
 from forecaster.lookup import did_you_mean
 from forecaster.notices import ShortHistory
-from forecaster.predict import Predictor, keep, load_bundle
+from forecaster.predict import Predictor, keep
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -277,12 +277,13 @@ class Forecaster:
         NAME/version).
 
         What is loaded forecasts, but does not train: `bundle.config` has its parameters. Raises
-        UnavailableError when it cannot be found, BundleError when it is damaged.
+        UnavailableError when it cannot be found, BundleError when it is damaged or does not
+        reproduce the forecasts that it was saved with.
         """
-        bundle = load_bundle(source)
-        config = bundle.config
+        ready = Predictor.load(source, device)
+        config = ready.bundle.config
         made = cls(config.attn.name, config.window.horizon, device=device)
-        made._ready, made._loaded = Predictor(bundle, device), True
+        made._ready, made._loaded = ready, True
         return made
 
     @_in_python

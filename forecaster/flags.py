@@ -84,34 +84,34 @@ FLAGS = {
     "data": Flag(
         "data.name", "A name of `forecaster data list`; or a file, folder, pattern (docs/data.md)."
     ),
-    "target": Flag("data.target", "What to predict: columns, with commas; else all of them."),
+    "target": Flag("data.target", "Columns to predict, comma-separated; by default all."),
     "past_covariates": Flag(
-        "data.past_covariates", "Columns to read but not to predict, with commas.", read=names
+        "data.past_covariates", "Columns to read but not to predict, comma-separated.", read=names
     ),
     "future_covariates": Flag(
-        "data.future_covariates", "Columns known ahead, with commas.", read=names
+        "data.future_covariates", "Columns known ahead, comma-separated.", read=names
     ),
     "static": Flag(
-        "data.static", "Columns that are attributes of a series, with commas.", read=names
+        "data.static", "Columns that are attributes of a series, comma-separated.", read=names
     ),
     "features": Flag(
-        "data.features", "M: all to all; S: the target alone; MS: all to the target.", Features
+        "data.features", "M: all to all; S: only the target; MS: all to the target.", Features
     ),
     "time": Flag("data.time", "The time column of a file, or several, such as Date,Hour."),
     "stamps": Flag(
         "data.stamps",
-        "What comes first in stamps such as 01/02/2020, where the file does not show it.",
+        "What comes first in stamps such as 01/02/2020, if the file does not show it.",
         Order,
     ),
     "decimal": Flag(
-        "data.decimal", "The decimal sign of a text file, where the file does not show it.", Decimal
+        "data.decimal", "The decimal sign of a text file, if the file does not show it.", Decimal
     ),
     "separator": Flag("data.separator", "What separates the fields of a text file.", Separator),
-    "id": Flag("data.id", "The columns of a file that name its series, with commas."),
+    "id": Flag("data.id", "The columns of a file that name its series, comma-separated."),
     "freq": Flag("data.freq", "The time step of a file: 15min, h, D, W-MON, MS."),
     "season": Flag(
         "data.seasons",
-        "Steps of the cycles of a file, with commas, the main one first.",
+        "Steps of the cycles of a file, comma-separated, the main one first.",
         read=numbers,
     ),
     "policy": Flag(
@@ -120,7 +120,7 @@ FLAGS = {
         Policy,
     ),
     "missing": Flag(
-        "data.missing", "Marks of missing values, with commas, such as -9999.", read=names
+        "data.missing", "Marks of missing values, comma-separated, such as -9999.", read=names
     ),
     "split": Flag(
         "data.split", "Cut a panel at one date, or each series by its own length.", Split

@@ -217,7 +217,7 @@ def _one_of(name: str, value: Any, known: Sequence[str]) -> None:
 
 
 def own_scale(names: Sequence[str]) -> Notice:
-    text = f"Scaled by its own history, since training did not know it: {quoted(names)}."
+    text = f"Not in the training data, so scaled by its own history: {quoted(names)}."
     return Notice(NoticeCode.OWN_SCALE, text)
 
 

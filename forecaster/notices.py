@@ -14,7 +14,7 @@ class NoticeCode(StrEnum):
     MISSING_MASKED = "missing_masked"
     """Values were missing in the look-back: the model did not see those steps."""
     OWN_SCALE = "own_scale"
-    """Training did not know the series: its own history scales it."""
+    """The series was not in the training data: its own history scales it."""
     MEDIAN = "median"
     """The model was trained for quantiles alone: it forecasts the median, not the mean."""
     LOST_TO_FLOOR = "lost_to_floor"

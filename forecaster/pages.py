@@ -135,8 +135,8 @@ def describe_model(bundle: "Bundle") -> str:
     named = ", ".join(schema.targets[:MOST]) + (", ..." if len(schema.targets) > MOST else "")
     return (
         f"Forecasts of {config.data.label} ({named}), {bundle.horizon} steps of {schema.freq} "
-        "ahead. `champion` is the version that is served, `challenger` one that could not be "
-        f"compared with it.\n\n`forecaster serve --model {bundle.name}`"
+        "ahead. `champion` is the version that is served, `challenger` one that is better but not "
+        f"measurably, or that was judged on other data.\n\n`forecaster serve --model {bundle.name}`"
     )
 
 

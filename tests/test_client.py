@@ -177,7 +177,7 @@ class TestPredict:
         with serving(tmp_path) as url:
             Client(url).predict(frame, say=said.append)
         assert said == expected
-        assert said[-1].endswith("training did not know it: 'Basel'.")
+        assert said[-1].endswith("scaled by its own history: 'Basel'.")
         for sentence in (said[-1], expected[-1]):
             assert isinstance(sentence, Notice)
             assert sentence.code == "own_scale"

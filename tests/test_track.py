@@ -690,7 +690,7 @@ def test_a_difference_that_is_not_measurable_needs_a_hand(contest, client, logge
         few = run.register(logged[1], "forecaster-few", [0.5, 0.5, 0.5], TASK)
         made = run.register(logged[1], "forecaster-few", [0.1, 0.1, 0.1], TASK)
     assert (few.champion, made.champion) == (True, False)
-    assert "3 windows are too few to tell" in made.sentence
+    assert "3 windows are too few to measure it" in made.sentence
     for name in ("forecaster-close", "forecaster-few"):
         assert aliases(client, name) == {"champion": "1", "challenger": "2"}
 
@@ -757,13 +757,13 @@ class TestPromote:
         assert aliases(client, name) == {"champion": "1", "challenger": "2"}
         sentence = track.promote(named.format(name=name))
         assert sentence == (
-            f"{name} version 2 is the champion; version 1 was before. To go back: forecaster "
-            f"promote {name}/1"
+            f"{name} version 2 is the champion; version 1 was the champion before. To go "
+            f"back: forecaster promote {name}/1"
         )
         assert aliases(client, name) == {"champion": "2"}
         promoted = client.get_model_version(name, "2").tags["promoted"]
         assert promoted.startswith("by hand at 2")
-        assert promoted.endswith("version 1 was before")
+        assert promoted.endswith("version 1 was the champion before")
         assert track.promote(f"{name}/2") == f"{name} version 2 is already the champion"
         assert track.promote(f"{name}/1").endswith(f"promote {name}/2")
         assert not contest(name, 0.6).champion, "what was promoted by hand is the one to beat"

@@ -268,8 +268,8 @@ def told(facts: Facts) -> list[str]:
     ]
     drift = "no clear cycle" if facts.drift is None else f"{facts.drift:.2f} (0 one period, 1 none)"
     return [
-        f"data         {facts.name}: {facts.steps:,} steps of {facts.freq}; looked at: the first "
-        f"{facts.rows:,} of {'the longest' if many else 'them'}",
+        f"data         {facts.name}: {facts.steps:,} steps of {facts.freq}; measured on the "
+        f"first {facts.rows:,} of {'the longest' if many else 'them'}",
         f"to forecast  {f'{facts.series:,} series' if many else columns}",
         f"seasons      {seasons}",
         f"known ahead  {some(facts.known) or 'nothing is named (--future-covariates)'}",

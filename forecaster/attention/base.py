@@ -32,7 +32,7 @@ class Place:
 
     `depth` counts the layers of its stack from 0. `mix` reinterprets the (B, H, L, E) output as
     (B, L, H*E) without a transpose, as the decoder of Informer2020 does; it exists only for parity.
-    `masked` says whether the layer's self-attention is causal; None: in a decoder only.
+    `masked` states whether the layer's self-attention is causal; None: in a decoder only.
     """
 
     width: int

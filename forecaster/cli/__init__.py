@@ -64,7 +64,7 @@ def overall(
         bool, typer.Option("--version", is_eager=True, callback=_version, help="Print the version.")
     ] = False,
     debug: Annotated[
-        bool, typer.Option("--debug", help="Show the traceback of an error; may stand anywhere.")
+        bool, typer.Option("--debug", help="Show the traceback of an error; works anywhere.")
     ] = False,
 ) -> None:
     """Read --version; `main` has already removed --debug."""

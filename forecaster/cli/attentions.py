@@ -28,8 +28,10 @@ bench = typer.Typer(help="Measure on this machine.", no_args_is_help=True)
 
 
 def attentions(
-    name: Annotated[str | None, typer.Argument(help="One of them, to show it alone.")] = None,
-    names: Annotated[bool, typer.Option("--names", help="Print the names alone.")] = False,
+    name: Annotated[
+        str | None, typer.Argument(help="Name of one attention, to show only it.")
+    ] = None,
+    names: Annotated[bool, typer.Option("--names", help="Print only the names.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """List the attention types that --attn takes, or show one.
@@ -67,17 +69,17 @@ def attentions(
 @bench.command("attention")
 def bench_attention(
     attn: Annotated[
-        str, typer.Option(help='"all", or names with commas; see `forecaster attentions`.')
+        str, typer.Option(help='"all", or comma-separated names; see `forecaster attentions`.')
     ] = "all",
     length: Annotated[
-        str, typer.Option(help="A range, and powers of two between; or a list with commas.")
+        str, typer.Option(help="A range, measured at powers of two; or a comma-separated list.")
     ] = "96:16384",
     batch: Annotated[int, typer.Option(help="Series at a time.", min=1)] = 1,
     heads: Annotated[int, typer.Option(help="Heads.", min=1)] = 8,
     width: Annotated[int, typer.Option(help="Width of a head, even.", min=2)] = 64,
-    causal: Annotated[bool, typer.Option("--causal", help="See the past alone.")] = False,
+    causal: Annotated[bool, typer.Option("--causal", help="Attend only to the past.")] = False,
     threads: Annotated[
-        int | None, typer.Option(help="Processor threads; else as many as torch takes.", min=1)
+        int | None, typer.Option(help="Processor threads; by default torch's choice.", min=1)
     ] = None,
     device: Device = None,
     dtype: Annotated[

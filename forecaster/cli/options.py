@@ -53,7 +53,7 @@ Ray = Annotated[
     str | None, typer.Option(help="Run on a Ray cluster: its address, or local (docs/scale.md).")
 ]
 Gpus = Annotated[
-    float, typer.Option(help="With --ray: of a GPU for each at a time, such as 0.25.", min=0)
+    float, typer.Option(help="With --ray: share of a GPU for each task, such as 0.25.", min=0)
 ]
 
 

@@ -32,13 +32,15 @@ def predict(
     model: Annotated[str | None, typer.Option(help=MODEL, callback=can_be_models)] = None,
     url: Annotated[
         str | None,
-        typer.Option(help="A service to ask instead; its key, if any, in $FORECASTER_API_KEY."),
+        typer.Option(
+            help="URL of a service that computes the forecast; its key in $FORECASTER_API_KEY."
+        ),
     ] = None,
     input: Annotated[
         str | None,
         typer.Option(
-            help="A file with the history; else the model's data. With --output FOLDER a folder or "
-            "a pattern of files, each with series of its own."
+            help="File with the history; by default the model's data. With --output FOLDER: a "
+            "folder or pattern of files, each with different series."
         ),
     ] = None,
     future: Annotated[
@@ -53,8 +55,8 @@ def predict(
     output: Annotated[
         Path | None,
         typer.Option(
-            help="CSV or Parquet to write, or a folder for one file of each of --input; else CSV "
-            "on stdout."
+            help="CSV or Parquet file to write, or a folder for one file per input file; by "
+            "default CSV on stdout."
         ),
     ] = None,
     horizon: Horizon = None,

@@ -24,10 +24,12 @@ from forecaster.flags import names, numbers, parse
 def compare(
     attn: Annotated[
         str | None,
-        typer.Option(help='"all", or names with commas; full and the controls always come along.'),
+        typer.Option(
+            help='"all", or comma-separated names; full and the controls are always included.'
+        ),
     ] = None,
-    horizon: Annotated[str | None, typer.Option(help="Steps to forecast, with commas.")] = None,
-    data: Annotated[str | None, typer.Option(help="Data sets, with commas.")] = None,
+    horizon: Annotated[str | None, typer.Option(help="Steps to forecast, comma-separated.")] = None,
+    data: Annotated[str | None, typer.Option(help="Data sets, comma-separated.")] = None,
     seeds: Annotated[int | None, typer.Option(help="How many, from 0.", min=1)] = None,
     steps: Annotated[int | None, typer.Option(help="Optimiser steps of a cell.", min=1)] = None,
     grid: Annotated[
@@ -37,7 +39,7 @@ def compare(
         ),
     ] = "default",
     name: Annotated[
-        str | None, typer.Option(help="Of the folder in runs/grids; else the grid's.")
+        str | None, typer.Option(help="Name of the folder in runs/grids; by default the grid's.")
     ] = None,
     config: Config = None,
     set_: Set = None,
@@ -108,7 +110,7 @@ def report(
     runs: Annotated[
         list[str] | None, typer.Argument(metavar="RUN...", help=MODEL, callback=can_be_models)
     ] = None,
-    grid: Annotated[str | None, typer.Option(help="A grid of `forecaster compare`.")] = None,
+    grid: Annotated[str | None, typer.Option(help="Name of a grid in runs/grids.")] = None,
     output: Annotated[Path, typer.Option(help="The file to write.")] = Path("report.html"),
     device: Device = None,
     as_json: AsJson = False,

@@ -16,27 +16,27 @@ from forecaster.errors import ForecasterError, Stopped, UnavailableError, UsageE
 SETTINGS = """
 \b
 Settings, from the environment (more in docs/serving.md):
-  FORECASTER_MODEL             what is served, as --model; several with commas
-  FORECASTER_POLL_SECONDS      between two looks for a newer model; 0: never; 10
-  FORECASTER_DIGESTS           of the only models that may be served, with commas
+  FORECASTER_MODEL             models to serve, comma-separated, as --model
+  FORECASTER_POLL_SECONDS      seconds between checks for a newer model (10; 0: never)
+  FORECASTER_DIGESTS           digests of the only models to serve, comma-separated
   FORECASTER_DEVICE            auto, cpu or cuda, as --device
-  FORECASTER_API_KEYS          NAME:SHA256 of each key, with commas, from --new-key
-  FORECASTER_RATE              requests, or series, a minute by a key or address; 0: any
-  FORECASTER_ALLOWED_HOSTS     names that clients call it by, with commas; *: any
-  FORECASTER_TRUSTED_PROXIES   addresses whose X-Forwarded-For is believed, with commas
-  FORECASTER_MAX_BODY_BYTES    of a request: 16777216
-  FORECASTER_MAX_SERIES        in a request: 1000
-  FORECASTER_MAX_ROWS          in a request: 1000000
-  FORECASTER_MAX_BATCH         series that run together: 64 on CUDA, 16 on a CPU
-  FORECASTER_THREADS           batches at a time; else 1 on CUDA, each core of a CPU to 4
-  FORECASTER_MAX_WAIT_MS       that a batch waits for company: 0
-  FORECASTER_MAX_QUEUE         series that wait; 503 beyond: 512
-  FORECASTER_DEADLINE_SECONDS  for an answer; 503 at once where it takes longer: 30
-  FORECASTER_DRAIN_SECONDS     from SIGTERM to the end of listening: 1
-  FORECASTER_MAX_CONNECTIONS   at once: 16384
-  FORECASTER_RECEIVE_SECONDS   to send a request or read an answer: 10
-  FORECASTER_ATTENTIONS        that other packages may bring, with commas
-  FORECASTER_PARTS             of a blend that other packages may bring, with commas
+  FORECASTER_API_KEYS          NAME:SHA256 of each key, comma-separated (--new-key)
+  FORECASTER_RATE              requests or series a minute for a key or address (0: any)
+  FORECASTER_ALLOWED_HOSTS     host names that clients may use, comma-separated (*: any)
+  FORECASTER_TRUSTED_PROXIES   proxies whose X-Forwarded-For is trusted, comma-separated
+  FORECASTER_MAX_BODY_BYTES    longest request body (16777216)
+  FORECASTER_MAX_SERIES        most series in a request (1000)
+  FORECASTER_MAX_ROWS          most rows in a request (1000000)
+  FORECASTER_MAX_BATCH         most series in a batch (64 on CUDA, 16 on a CPU)
+  FORECASTER_THREADS           batches at once (1 on CUDA; on a CPU one per core, to 4)
+  FORECASTER_MAX_WAIT_MS       how long a batch waits for more series (0)
+  FORECASTER_MAX_QUEUE         most series that wait before requests get 503 (512)
+  FORECASTER_DEADLINE_SECONDS  time for an answer; 503 at once if it is too short (30)
+  FORECASTER_DRAIN_SECONDS     from SIGTERM until the service stops listening (1)
+  FORECASTER_MAX_CONNECTIONS   most open connections (16384)
+  FORECASTER_RECEIVE_SECONDS   seconds to send a request or read an answer (10)
+  FORECASTER_ATTENTIONS        attentions of other packages to import, comma-separated
+  FORECASTER_PARTS             parts of a blend of other packages, comma-separated
 """
 
 

@@ -11,15 +11,18 @@ from forecaster.errors import UnavailableError
 
 Runs = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[RUN]...", help="Names, folders or ids of runs; all in runs/ without."),
+    typer.Argument(
+        metavar="[RUN]...", help="Names, folders or ids of runs; by default all in runs/."
+    ),
 ]
 
 
 def sync(runs: Runs = None, as_json: AsJson = False) -> None:
-    """Upload to MLflow what it does not have yet of the runs.
+    """Upload to MLflow what it does not have yet.
 
-    A run never waits for MLflow: what it could not upload, because MLflow was slow, hung or was
-    away, is kept in runs/NAME.spool. Nothing is uploaded twice. Runs in progress are left alone.
+    A run never waits for MLflow: what could not be uploaded, because MLflow was slow, hung or
+    unreachable, is kept in runs/NAME.spool. Nothing is uploaded twice. Runs in progress are left
+    alone.
 
     Example: forecaster sync
     """

@@ -38,7 +38,7 @@ Resume = Annotated[
     str | None,
     typer.Option(
         metavar="RUN|auto",
-        help="Go on with an unfinished run in runs/; auto: the newest of this configuration.",
+        help="Continue an unfinished run in runs/; auto: the newest of this configuration.",
     ),
 ]
 
@@ -50,12 +50,12 @@ Devices = Annotated[
 
 
 Nodes = Annotated[
-    int | None, typer.Option(min=1, help="Machines on which torchrun does so (docs/scale.md).")
+    int | None, typer.Option(min=1, help="Number of machines that torchrun starts (docs/scale.md).")
 ]
 
 
 Force = Annotated[
-    bool, typer.Option("--force", help="Train, even where the same run has ended already.")
+    bool, typer.Option("--force", help="Train even if the same run has already finished.")
 ]
 
 
@@ -168,12 +168,15 @@ def tune(
     space: Annotated[
         str, typer.Option(help="A name in configs/spaces/ or a YAML file: what may vary.")
     ] = "default",
-    trials: Annotated[int, typer.Option(help="Trials in all, earlier ones too.", min=1)] = 20,
+    trials: Annotated[
+        int, typer.Option(help="Number of trials, including earlier ones.", min=1)
+    ] = 20,
     time_limit: Annotated[
         str | None, typer.Option(help="End the search after 90s, 5m or 1h.")
     ] = None,
     name: Annotated[
-        str | None, typer.Option(help="Of the folder in runs/tunes; else from data and horizon.")
+        str | None,
+        typer.Option(help="Name of the folder in runs/tunes; by default from data and horizon."),
     ] = None,
     storage: Annotated[
         str | None,

@@ -271,7 +271,7 @@ def _series(
         text = f"{count} missing {were.format(missing.size)} masked"
         surprises.append((NoticeCode.MISSING_MASKED, text))
     if schema.items and name not in forecaster.places:
-        why = "it has no item_id" if name is None else "training did not know this item_id"
+        why = "it has no item_id" if name is None else "this item_id was not in the training data"
         text = f"the series is scaled by its own history: {why}"
         surprises.append((NoticeCode.OWN_SCALE, text))
     padded = np.full((past, rows.shape[1]), np.nan)
@@ -485,10 +485,7 @@ def _times(series: SeriesInput, rows: int, forecaster: Predictor) -> tuple[pd.Ti
 def _start(text: str | None, timezone: str) -> pd.Timestamp:
     """The time of the first row, without a zone: UTC, or the local time of the model's data."""
     if text is None:
-        message = (
-            "this model has calendar features: give the time of the first row, such as "
-            "2018-06-26T00:00:00"
-        )
+        message = "give the time of the first row, such as 2018-06-26T00:00:00"
         raise _RefusedError(("start",), message, "missing")
     try:
         time = datetime.fromisoformat(text)

@@ -147,7 +147,7 @@ class TimeSeries(Strict):
     """The time step: second, minute, hour, day, week, month, quarter, year, or S, T, H, D, W, M, Q,
     Y; or as GET /models shows it, e.g. 15min."""
     start_timestamp: Annotated[str, Field(max_length=40)] | None = None
-    """The time of the first row, ISO 8601; needed by models with calendar features."""
+    """The time of the first row, ISO 8601; required."""
 
 
 class Options(Strict):

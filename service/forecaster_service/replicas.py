@@ -48,8 +48,8 @@ def serve(address: str, host: str, port: int, replicas: int, gpus: float = 0.0) 
             found = engine.status().applications.get(NAME)
             told = [each.message for each in found.deployments.values()] if found else []
             raise UnavailableError(
-                f"Ray Serve at {address} cannot serve: {_reason(error, told)}. Its log is below "
-                "/tmp/ray/session_latest/logs/serve of the cluster's head."
+                f"Ray Serve at {address} cannot serve: {_reason(error, told)}. See the log of "
+                "Ray Serve on the head of the cluster."
             ) from None
         finally:
             engine.delete(NAME, _blocking=False)

@@ -118,7 +118,7 @@ class SeriesInput(Strict):
     of a series that the model was trained on. A model of a panel recognises its series by it; any
     other series is scaled by its own history."""
     start: Annotated[str, Field(max_length=40)] | None = None
-    """The time of the first row, ISO 8601; needed by models with calendar features."""
+    """The time of the first row, ISO 8601; required."""
     target: Target
     """The values in their units, oldest first: one list of columns per time step, or one number
     per time step for a single column. null where one is missing: it is masked, never filled, and
@@ -162,14 +162,14 @@ class FullRequest(Strict):
     inputs: Annotated[list[SeriesInput], Field(fail_fast=True, min_length=1)]
     parameters: Parameters = Parameters()
     model: ModelName | None = None
-    """A name that GET /models tells; by default the model that is served."""
+    """A name that GET /models lists; by default the first model."""
 
 
 class FlatRequest(SeriesInput, Parameters):
     """A request with one series, and everything at the top."""
 
     model: ModelName | None = None
-    """A name that GET /models tells; by default the model that is served."""
+    """A name that GET /models lists; by default the first model."""
 
     @property
     def inputs(self) -> list[SeriesInput]:

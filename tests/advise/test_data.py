@@ -45,7 +45,7 @@ def test_an_ordinary_seasonal_series(ask):
     assert advice.text().splitlines() == [
         "On ordinary seasonal series: the cheapest. No attention is measurably better than none.",
         "",
-        "data         mine: 20,000 steps of h; looked at: the first 14,000 of them",
+        "data         mine: 20,000 steps of h; measured on the first 14,000 of them",
         "to forecast  1 column",
         "seasons      24 and 168 steps; 583 cycles of 24",
         "known ahead  nothing is named (--future-covariates)",

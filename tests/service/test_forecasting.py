@@ -323,14 +323,14 @@ class TestPanels:
         answer = ask(client, series, other, unnamed)
         words = "the series is scaled by its own history: "
         assert answer["warnings"] == [
-            f"inputs[1]: {words}training did not know this item_id",
+            f"inputs[1]: {words}this item_id was not in the training data",
             f"inputs[2]: {words}it has no item_id",
         ]
         assert answer["notices"] == [
             {
                 "code": "own_scale",
                 "input": 1,
-                "text": f"{words}training did not know this item_id",
+                "text": f"{words}this item_id was not in the training data",
             },
             {"code": "own_scale", "input": 2, "text": f"{words}it has no item_id"},
         ]

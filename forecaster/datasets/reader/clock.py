@@ -191,12 +191,12 @@ def _find_form(
         if not trained:
             raise DataError(
                 f"{table.where}, column '{column}': '{wrong}' is no date "
-                f"{FORMS[told.form].words}, as --stamps {told.form} says."
+                f"{FORMS[told.form].words}, as --stamps {told.form} requires."
             )
     elif told and not trained:
         raise DataError(
             f"{table.where}, column '{column}': '{words[0]}' is not written "
-            f"{FORMS[told.form].words}, as --stamps {told.form} says."
+            f"{FORMS[told.form].words}, as --stamps {told.form} requires."
         )
     best = max(shares.values())
     if best < 0.5:

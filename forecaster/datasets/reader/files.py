@@ -525,7 +525,7 @@ def frame_table(
     columns = {str(name): frame.iloc[:, place] for place, name in enumerate(frame.columns)}
     if len(columns) < frame.shape[1]:
         twice = next(name for name, times in Counter(frame.columns).items() if times > 1)
-        raise DataError(f"{where}: column '{twice}' stands there twice.")
+        raise DataError(f"{where}: column '{twice}' appears twice.")
     table = pa.table({name: _column(column) for name, column in columns.items()})
     return Table(where, (Frame(where, table),), reading)
 

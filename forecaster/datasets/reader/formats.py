@@ -406,7 +406,7 @@ def _cell(cell: Any) -> str:
 def _once(names: Sequence[str], where: str) -> tuple[str, ...]:
     twice = [name for name, times in Counter(names).items() if times > 1]
     if twice:
-        raise DataError(f"{where}: column '{twice[0]}' stands there twice.")
+        raise DataError(f"{where}: column '{twice[0]}' appears twice.")
     return tuple(names)
 
 

@@ -170,10 +170,9 @@ class Roles:
                     ways = [f"--time {','.join([*times, *names])} if it counts the hours of a day"]
                 if names:
                     ways.append(f"--id {','.join([*ids, *names])} makes each a series")
-                together = "together " if columns[1:] else ""
+                verb = "together distinguish" if columns[1:] else "distinguishes"
                 return (
-                    f" {quoted(columns)} {together}{'tell' if columns[1:] else 'tells'} the rows of"
-                    f" one stamp apart: {', '.join(ways)}."
+                    f" {quoted(columns)} {verb} the rows with the same stamp: {', '.join(ways)}."
                 ), bool(parts) or hours
         return "", False
 

@@ -147,7 +147,7 @@ def test_columns_in_any_order_come_back_in_the_order_asked(tmp_path):
             f"row 2, column 'date': '{STAMPS[1]}Z', but row 1 has '{STAMPS[0]}'",
         ),
         (GOOD.replace("a,b", "a,c"), "column 'b' not found. Expected 'date', 'a', 'b'; got 'date'"),
-        ("date,a,a,b\n2020-01-01,1,2,3\n", "column 'a' stands there twice"),
+        ("date,a,a,b\n2020-01-01,1,2,3\n", "column 'a' appears twice"),
         ("date,a,b\n2020-01-01 00:00,1,é\n".encode("latin-1"), "expected a number, got 'é'"),
     ],
 )

@@ -62,7 +62,7 @@ def test_a_table_is_read_again_and_again_and_numbers_its_rows(tmp_path, monkeypa
 
 def test_a_frame_names_what_it_cannot_give():
     frame = pd.DataFrame([[1, 2]], columns=["a", "a"])
-    with pytest.raises(DataError, match="here: column 'a' stands there twice"):
+    with pytest.raises(DataError, match="here: column 'a' appears twice"):
         frame_table(frame, "t", "here")
 
 

@@ -203,7 +203,9 @@ class TestRepeatedStamps:
         file = put(tmp_path, Date=HOURS.strftime("%Y-%m-%d"), Hour=HOURS.hour)
         own = read(file, Reading(policy="resample", targets=("v",)))
         assert own.freq == "D"
-        assert any("Averaging loses the time of day. 'Hour' tells" in said for said in own.said)
+        assert any(
+            "Averaging loses the time of day. 'Hour' distinguishes" in said for said in own.said
+        )
 
 
 def test_which_columns_tell_the_time_of_day():

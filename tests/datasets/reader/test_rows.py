@@ -516,7 +516,7 @@ class TestWrong:
             ("t,ä\n".encode() + b"2020-01-01,\xe9\n" * 9999, "line 2: byte 0xe9 is not UTF-8, as"),
             (b"\0\1\2\3" * 99, "the bytes are not a text"),
             (b"\xd0\xcf\x11\xe0" * 99, "save it as .xlsx"),
-            ("t,a,a\n2020-01-01,1,2\n", "column 'a' stands there twice"),
+            ("t,a,a\n2020-01-01,1,2\n", "column 'a' appears twice"),
             ("a,b\n1,2\n", "no column holds stamps such as 2016-07-01 00:00:00; name the time"),
             ("t,u,a\n2020-01-01,2020-01-01,2\n", "'t', 'u' all hold stamps"),
             ("t,a\n2020-01-01,x\n2020-01-02,y\n", "no column of numbers is left to forecast"),

@@ -125,7 +125,7 @@ def test_stamps_and_columns_may_come_in_any_order(client: TestClient, split: Tab
         ({"dataframe_split": {"columns": ["a"], "data": [[1], [2, 3]]}}, "row 2: expected 1"),
         ({"dataframe_split": {"columns": ["a"], "data": [[[1]]]}}, "row 1, column 1: expected"),
         ({"dataframe_split": {"columns": ["a"], "data": [[1]], "x": 1}}, "columns, data, index"),
-        ({"dataframe_split": {"columns": ["a", "a"], "data": [[1, 2]]}}, "stands there twice"),
+        ({"dataframe_split": {"columns": ["a", "a"], "data": [[1, 2]]}}, "appears twice"),
         ({"dataframe_split": {"columns": ["a"], "data": [[1]]}}, "not found. Expected 'time'"),
         ({"instances": [{"a": 1}], "params": {"horizon": 0}}, "params.horizon"),
         ({"instances": [{"a": 1}], "params": {"quantile_levels": [0.01]}}, "from 0.1 to 0.9"),
