@@ -418,7 +418,7 @@ def comparison() -> str:
             references = table.references(rows)
             lines = [_compared(row, [cells[document["grid"], *group, row["attn"], seed]
                              for seed in row["seeds"]], references) for row in rows]  # fmt: skip
-            parts.append("\n".join([_group(rows), *lines]))
+            parts.append("\n".join([_group(rows, document["grid"]), *lines]))
     return "\n\n".join(parts) or "No grid's figures are kept here yet."
 
 
@@ -459,15 +459,15 @@ def evidence_text() -> str:
     return evidence.write(results("comparison"), results("compare"))
 
 
-def _group(rows: list[Result]) -> str:
+def _group(rows: list[Result], grid: str) -> str:
     row = rows[0]
     path = "with" if row["linear"] else "without"
     heads = [_head(metric) for metric in shown(Cost, "tables")]
     heads += ["skill", *(f"− {name}, 95 %" for name in table.references(rows))]
     said = table.smallest(rows) or "verdicts not corrected"
     return (
-        f"**{row['data']}, T = {row['horizon']}, {row['regime']}: {row['tokens']} tokens, {path} "
-        f"the linear path.** {row['steps']} steps, {row['windows']} test windows, seeds "
+        f"**{grid}: {row['data']}, T = {row['horizon']}, {row['regime']}: {row['tokens']} tokens, "
+        f"{path} the linear path.** {row['steps']} steps, {row['windows']} test windows, seeds "
         f"{', '.join(map(str, row['seeds']))}; best floor: {row['best_floor']} "
         f"{row['floor_mse']:.4f}; {said}.\n\n"
         f"| attention | test {_labels()} | parameters | {' | '.join(heads)} |\n"

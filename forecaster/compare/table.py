@@ -30,10 +30,11 @@ MSE and MAE: every test window, scaled values, mean ± standard deviation over s
 the linear path; * not within 5 % of those with full attention. train s, ms (a forecast of one
 window): processor time of one thread. MiB: what one training step adds. skill: 1 - MSE / MSE of the
 best floor. Verdicts: the paired 95 % interval of the MSE difference (block bootstrap over windows,
-widened by the spread over seeds; one seed speaks of its models only) lies below zero (better),
-above (worse), or contains it (=); ~: borderline, an end is nearer to zero than 5 % of its width.
+widened by the spread over seeds; with one seed it holds only for those models) lies below zero
+(better), above (worse), or contains it (=); ~: borderline, an end is nearer to zero than 5 % of its
+width.
 =^: it does not contain zero, but may by chance: Holm's correction for all verdicts of a column.
-80 %: the difference that would have got a verdict with this probability.
+80 %: the difference that would have been found with this probability.
 (full): amounts to full attention at these lengths, so no verdict."""
 
 SUMMARY = (
