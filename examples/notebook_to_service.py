@@ -61,7 +61,7 @@ card["name"], card["horizon"], card["attn"]
 
 # %%
 history = demand.tail(504)
-served = client.predict(history, levels=(0.1, 0.9)).set_index("Time")
+served = client.predict(history, levels=(0.1, 0.9))
 here = model.predict(history, levels=(0.1, 0.9))
 error = (served - here).abs().to_numpy().max() / demand["Demand"].std()
 assert error < 1e-5, "the same request, the same forecast"

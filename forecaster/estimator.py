@@ -19,6 +19,7 @@ from forecaster import frames
 from forecaster.config import CALL, Loaded, load
 from forecaster.datasets.items import id_parts
 from forecaster.errors import ForecasterError, UsageError
+from forecaster.extras import told
 from forecaster.flags import Blend, Device, Features, Policy, Split, as_keywords
 from forecaster.frames import Frame
 from forecaster.lookup import did_you_mean
@@ -46,6 +47,8 @@ def _in_python(method: Callable[P, R]) -> Callable[P, R]:
         except ForecasterError as error:
             error.args = (_as_keywords(str(error)), *error.args[1:])
             raise
+        except ModuleNotFoundError as error:
+            raise told(error, f"Forecaster.{method.__name__}") or error from None
 
     return call
 
@@ -133,7 +136,10 @@ class Forecaster:
 
     @property
     def bundle(self) -> "Bundle":
-        """The whole trained model: configuration, schema, weights, figures."""
+        """The whole trained model: configuration, schema, weights, figures.
+
+        Raises UsageError before `fit` or `load`.
+        """
         return self.fitted.bundle
 
     @_in_python
@@ -185,11 +191,11 @@ class Forecaster:
         """Forecast the steps after a history, or after the fitted frame.
 
         history: a frame in the form of the fitted one, or a file; the newest rows of each series
-        are read. levels: quantiles between 0 and 1, in columns such as "load 0.1". level: central
-        intervals in percent, in columns such as "load-lo-80" and "load-hi-80". future: the
-        covariates known ahead for the steps of the horizon, if the model reads any; without it,
-        they are taken from rows after the history that have no other values. `say` gets sentences
-        about irregular and unusual values.
+        are read, as many as `repr` shows. levels: quantiles between 0 and 1, in columns such as
+        "load 0.1". level: central intervals in percent, in columns such as "load-lo-80" and
+        "load-hi-80". future: the covariates known ahead for the steps of the horizon, if the model
+        reads any; without it, they are taken from rows after the history that have no other values.
+        `say` gets sentences about irregular and unusual values of the history.
 
         Returns a frame of the same kind as the history: the time (and ids), and a column for each
         target. Raises UsageError for levels that the model does not have, DataError naming what is
@@ -207,12 +213,14 @@ class Forecaster:
         named = _named(ahead, self._targets(ahead), levels, ends)
         return back(_with_ids(named, self.fitted.schema.id, table))
 
+    @_in_python
     def evaluate(self) -> pd.DataFrame:
         """The errors on the last part of the fitted data, which training did not see.
 
         There is a row for the model, for its network alone and for each forecast that needs no
         training ("floor"). Columns are scaled errors, the model's skill against the row
-        (1 - MSE / MSE of the row), and the row's weight in the model.
+        (1 - MSE / MSE of the row), and the row's weight in the model. Raises UsageError before
+        `fit` or `load`.
         """
         from forecaster.evaluate.figures import ErrorMetric, shown
 
@@ -250,9 +258,11 @@ class Forecaster:
             problem, cutoffs, lambda at: train_anew(at, device, self._say), device, self._say,
             anew=True,
         ).to_dict()  # fmt: skip
+        zone = "UTC" if problem.schema.timezone == "UTC" else None
         rows = [
             {
-                "first": pd.Timestamp(each["first"]), "last": pd.Timestamp(each["last"]),
+                "first": pd.Timestamp(each["first"], tz=zone),
+                "last": pd.Timestamp(each["last"], tz=zone),
                 **{name: each[name] for name in ("windows", "mse", "mae")},
                 f"covered_{COVERED}": each["coverage"],
                 "best_floor": each["best_floor"],
@@ -277,8 +287,8 @@ class Forecaster:
         NAME/version).
 
         What is loaded forecasts, but does not train: `bundle.config` has its parameters. Raises
-        UnavailableError when it cannot be found, BundleError when it is damaged or does not
-        reproduce the forecasts that it was saved with.
+        UnavailableError or UsageError when it cannot be found, BundleError when it is damaged or
+        does not reproduce the forecasts that it was saved with.
         """
         ready = Predictor.load(source, device)
         config = ready.bundle.config
@@ -300,7 +310,7 @@ class Forecaster:
         If `future` is a mapping of names to frames, there is a line for each of these scenarios,
         and the differences from the first one below. `level` is the interval in percent, by default
         80, or the widest that the model has if that is less. `series` is one of a panel, by default
-        its first.
+        its first. Raises UsageError and DataError as `predict` does.
         """
         from forecaster.evaluate.display import ahead_figure
 
@@ -384,6 +394,8 @@ class Forecaster:
             raise UsageError(
                 "a loaded model does not train: make a Forecaster with the parameters that you want"
             )
+        if not isinstance(self.options, Mapping | None):
+            raise UsageError(f"options: expected values by their names, got {self.options!r}")
         given = {name: _plain(name, getattr(self, name)) for name in _FLAGS}
         flags = {_FLAGS[name]: value for name, value in given.items()} | {"data": FRAME}
         spelled = {flag: name for name, flag in _FLAGS.items()}
@@ -411,13 +423,20 @@ class Forecaster:
 
     def _ends(self, share: float) -> tuple[float, float]:
         """The quantiles at the ends of a central interval, in percent."""
-        if not 0 < share < 100:
-            raise UsageError(f"level: expected percentages between 0 and 100, got {share}")
+        if not isinstance(share, Real) or not 1 <= share < 100:
+            meant = f"; did you mean {100 * share:g}?" if isinstance(share, float) else ""
+            raise UsageError(
+                f"level: expected percentages from 1 to below 100, got {share!r}{meant}"
+            )
         low, high = round(0.5 - share / 200, 10), round(0.5 + share / 200, 10)
         try:
             self.fitted.check_levels((low, high))
         except UsageError as error:
-            raise UsageError(f"level={share:g}: {error}") from None
+            known = self.fitted.levels
+            widest = round(100 - 200 * max(known[0], 1 - known[-1]), 6) if known else 0
+            more = "; more rows calibrate wider ones" if widest > 0 else ""
+            text = f"the widest interval of this model is {widest:g} %{more} ({error})"
+            raise UsageError(f"level={share:g}: {text}") from None
         return low, high
 
     def _targets(self, ahead: pd.DataFrame) -> list[str]:

@@ -4,10 +4,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
+from pandas.api.types import is_datetime64_any_dtype, is_float_dtype
 
 from forecaster.datasets import Items, Series, future_times, reader
 from forecaster.datasets.items import id_parts
@@ -305,7 +306,9 @@ def _check_ahead(
     what = f"the future of series '{name}'" if name else "the future"
     got = 0 if place < 0 else int(items.lengths[place])
     if got != horizon:
-        raise DataError(f"{what}: expected {horizon} rows, one per step of the horizon, got {got}")
+        raise DataError(
+            f"{what}: expected {horizon} rows, one per step of the model's horizon, got {got}"
+        )
     begins = beyond.times[items.places[place]]
     if begins != first:
         raise DataError(f"{what}: expected its first row at {first}, got {begins}")
@@ -316,6 +319,58 @@ def _check_ahead(
             f"{what}, row {row + 1}, column '{beyond.columns[column]}': no value, but what is "
             "known ahead must be complete"
         )
+
+
+@dataclass(frozen=True)
+class Back:
+    """Converts an answer to the kind of frame that asked for it: `kinds` are its types by column.
+
+    Times keep their zone and unit, ids and days their type. `index` is the name of the index if it
+    holds the times, "" if it has none; `library` is that of the frame, `own` its types there.
+    """
+
+    kinds: Mapping[Any, Any]
+    index: str | None = None
+    library: Literal["pandas", "polars", "arrow"] = "pandas"
+    own: Any = None
+
+    def __call__(self, ahead: pd.DataFrame) -> Frame:
+        names = [str(name) for name in ahead]
+        stamps = [name for name in names if is_datetime64_any_dtype(ahead[name])]
+        for name in stamps:
+            kind = self.kinds.get(self.index or name)
+            if kind is not None and is_datetime64_any_dtype(kind):
+                ahead[name] = _as_stamps(ahead[name], kind)
+        if self.index is not None and len(stamps) == 1:
+            return ahead.set_index(stamps[0]).rename_axis(index=self.index or stamps[0])
+        if self.library == "pandas":
+            return ahead
+        import narwhals.stable.v2 as nw
+
+        kept = [name for name in names if name in self.own and not is_float_dtype(ahead[name])]
+        if self.library == "polars":
+            casts = [nw.col(name).cast(self.own[name]) for name in kept]
+            return (
+                nw.from_native(nw.from_native(ahead).to_polars()).with_columns(*casts).to_native()
+            )
+        table = nw.from_native(ahead).to_arrow()
+        for name in kept:
+            place = table.schema.get_field_index(name)
+            table = table.set_column(place, name, table[name].cast(self.own[name]))
+        return table
+
+
+def _as_stamps(stamps: "pd.Series[Any]", kind: Any) -> "pd.Series[Any]":
+    """The stamps of an answer with the zone and the unit of a type."""
+    if isinstance(kind, pd.DatetimeTZDtype):
+        if (
+            stamps.dt.tz is None
+        ):  # on the local clock, where an hour may be missing or be there twice
+            first = np.ones(len(stamps), dtype=bool)
+            stamps = stamps.dt.tz_localize(kind.tz, ambiguous=first, nonexistent="shift_forward")
+        stamps = stamps.dt.tz_convert(kind.tz)
+        return stamps.astype(kind)
+    return stamps if stamps.dt.tz is not None else stamps.astype(kind)
 
 
 def as_pandas(frame: Frame, file: bool = True) -> tuple[Any, Callable[[pd.DataFrame], Frame]]:
@@ -329,8 +384,11 @@ def as_pandas(frame: Frame, file: bool = True) -> tuple[Any, Callable[[pd.DataFr
     if isinstance(frame, pd.DataFrame):
         time = frame.index.name or "time"
         if isinstance(frame.index, pd.DatetimeIndex) and time not in frame.columns:
-            return frame, lambda ahead: ahead.set_index(time) if time in ahead else ahead
-        return frame, unchanged
+            kinds = {time: frame.index.dtype}
+            return frame, Back(kinds, index=str(frame.index.name or ""))
+        named = [name for name in frame.index.names if name is not None and name not in frame]
+        table = frame.reset_index(named) if named else frame
+        return table, Back(dict(table.dtypes))
     import narwhals.stable.v2 as nw
 
     try:
@@ -342,11 +400,13 @@ def as_pandas(frame: Frame, file: bool = True) -> tuple[Any, Callable[[pd.DataFr
             + type(frame).__name__
         ) from None
     table = own.to_pandas()
+    kinds = dict(table.dtypes)
     if own.implementation.is_polars():
-        return table, lambda ahead: nw.from_native(ahead).to_polars()
+        return table, Back(kinds, library="polars", own=dict(own.schema))
     if own.implementation.is_pyarrow():
-        return table, lambda ahead: nw.from_native(ahead).to_arrow()
-    return table, unchanged
+        fields = {field.name: field.type for field in own.to_native().schema}
+        return table, Back(kinds, library="arrow", own=fields)
+    return table, Back(kinds)
 
 
 def unchanged(frame: pd.DataFrame) -> pd.DataFrame:

@@ -142,7 +142,9 @@ class TestPredict:
         with serving(tmp_path / "bundle") as url:
             whole = Client(url).predict(tmp_path / "whole.csv")
             apart = Client(url + "/").predict(tmp_path / "history.csv", future=future)
-            with pytest.raises(DataError, match="expected 6 rows, one per step of the horizon"):
+            with pytest.raises(
+                DataError, match="expected 6 rows, one per step of the model's horizon"
+            ):
                 Client(url).predict(frame[:-HORIZON], future=future[1:])
         assert len(whole) == HORIZON
         pd.testing.assert_frame_equal(apart, whole)

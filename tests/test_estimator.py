@@ -1,6 +1,7 @@
 """Forecaster: fitted to frames, with the same sequence as the command."""
 
 import os
+import pickle
 import re
 
 import numpy as np
@@ -102,9 +103,41 @@ class TestFit:
         assert ahead.index.name == "ds"
         assert ahead["load"].to_numpy() == pytest.approx(model.predict()["load"].to_numpy())
 
+    @pytest.mark.parametrize("freq", ["D", "MS"])
+    def test_days_of_a_zone_with_summer_time_are_days(self, freq):
+        frame = wide()[["ds", "load"]]
+        frame["ds"] = pd.date_range("2001-01-01", periods=ROWS, freq=freq, tz="Europe/Berlin")
+        found = made(target="load", season=7).fit(frame)
+        ahead = found.predict()
+        after = pd.date_range(frame["ds"].iloc[-1], periods=HORIZON + 1, freq=freq)[1:]
+        assert list(ahead["ds"]) == list(after)
+        assert ahead["ds"].dtype == frame["ds"].dtype
+        again = found.predict(frame.tail(400).set_index("ds"))
+        assert list(again.index) == list(after)
+        assert again.index.name == "ds"
+        assert again["load"].to_numpy() == pytest.approx(ahead["load"].to_numpy(), rel=1e-5)
+
+    def test_hours_of_a_zone_come_back_in_it(self):
+        frame = wide()[["ds", "load"]]
+        frame["ds"] = pd.date_range("2024-03-01", periods=ROWS, freq="h", tz="Europe/Berlin")
+        found = made(target="load").fit(frame)
+        last = frame["ds"].iloc[-1]
+        assert list(found.predict()["ds"]) == [
+            last + pd.Timedelta(hours=hour) for hour in range(1, HORIZON + 1)
+        ]
+        checked = found.cross_validate(frame, cutoffs=1)
+        assert checked["first"].iloc[0].tz is not None
+
+    def test_is_pickled_with_what_it_was_fitted_to(self):
+        frame = pl.from_pandas(wide()[["ds", "load"]])
+        found = made(target="load").fit(frame)
+        again = pickle.loads(pickle.dumps(found))
+        assert again.predict().equals(found.predict())
+
     @pytest.mark.parametrize(
         ("changes", "error", "said"),
         [
+            ({"options": ["train.lr=1"]}, UsageError, r"options: expected values by their names"),
             ({"horizon": -1}, UsageError, r"^Forecaster\(horizon=\): .*or equal to 1, got -1"),
             ({"attention": "probe"}, UsageError, r"^Forecaster\(attention=\): .*probe"),
             ({"options": {"train.lrr": 1}}, UsageError, r"options=\{'train.lrr': \.\.\.\}.*lr"),
@@ -240,10 +273,31 @@ class TestPredict:
         with pytest.raises(UsageError, match=r"needs warmth for the 6 steps ahead"):
             warm.predict()
 
-    @pytest.mark.parametrize("level", [0, 100, -5])
+    def test_an_answer_joins_with_the_frame_that_asked(self, panel):
+        table = pl.from_pandas(long()).with_columns(
+            pl.col("unique_id").cast(pl.Enum(["north", "south"])),
+            pl.col("ds").cast(pl.Datetime("ns")),
+        )
+        ahead = panel.predict(table)
+        assert ahead.schema["unique_id"] == table.schema["unique_id"]
+        assert ahead.schema["ds"] == table.schema["ds"]
+        assert len(table.join(ahead, on=["unique_id", "ds"], how="full")) == 2 * (ROWS + HORIZON)
+        arrow = pa.Table.from_pandas(long(), preserve_index=False)
+        arrow = arrow.set_column(0, "unique_id", arrow["unique_id"].cast(pa.string()))
+        assert panel.predict(arrow).schema.field("unique_id").type == pa.string()
+
+    def test_levels_of_an_index_are_columns(self, panel):
+        indexed = panel.predict(long().set_index(["unique_id", "ds"]))
+        assert indexed.equals(panel.predict(long()))
+
+    @pytest.mark.parametrize("level", [0, 100, -5, 0.8])
     def test_a_level_is_a_percentage(self, model, level):
-        with pytest.raises(UsageError, match=r"percentages between 0 and 100"):
+        with pytest.raises(UsageError, match=r"percentages from 1 to below 100"):
             model.predict(level=level)
+        with pytest.raises(UsageError, match="did you mean 80"):
+            model.plot(level=0.8)
+        with pytest.raises(UsageError, match="level: expected"):
+            model.plot(level=[80])
 
     def test_a_level_that_no_window_backs_is_refused(self, model):
         with pytest.raises(UsageError, match=r"^level=99\.9: .*quantiles from .* got 0\.0005"):

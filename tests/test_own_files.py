@@ -441,7 +441,7 @@ def test_the_evaluation_can_be_repeated():
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda rows: rows.iloc[:4], "expected 5 rows, one per step of the horizon, got 4"),
+        (lambda rows: rows.iloc[:4], "expected 5 rows, one per step of the model's horizon, got 4"),
         (lambda rows: rows.assign(day=rows["day"] + pd.Timedelta("1D")), "its first row at 2024"),
         (lambda rows: rows.assign(promo=[1, np.nan, 1, 1, 1]), "row 2, column 'promo': no value"),
         (lambda rows: rows.drop(columns="promo"), "'promo' not found"),

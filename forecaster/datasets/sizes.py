@@ -127,7 +127,7 @@ def _too_few(steps: int, horizon: int, least: int, past: int | None, where: str)
     else:
         way_out = f"No horizon fits a look-back of {least}; give more rows"
         if past:
-            way_out += ", or let the data choose the look-back: --set window.past=auto"
+            way_out += ", or let the data choose the look-back: --lookback auto"
         elif least > 1:
             way_out += ", or a shorter --season"
         way_out += "."

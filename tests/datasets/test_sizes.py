@@ -40,7 +40,7 @@ def test_the_longest_horizon_that_fits_is_named_and_fits(past):
 
 
 def test_hopeless_lengths_get_a_plain_no():
-    with pytest.raises(DataError, match=r"No horizon fits a look-back of 50; .* window\.past=auto"):
+    with pytest.raises(DataError, match=r"No horizon fits a look-back of 50; .* --lookback auto"):
         sizes(30, 3, (1,), 50, "x.csv")
     with pytest.raises(DataError, match=r"of 24; give more rows, or a shorter --season\."):
         sizes(30, 3, (24,), None, "x.csv")

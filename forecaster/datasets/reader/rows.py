@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from forecaster.datasets.calendar import normalise_freq
 from forecaster.datasets.dataset import Dataset
-from forecaster.datasets.grid import RowSteps, Step, Steps, TimeGrid, infer_step
+from forecaster.datasets.grid import DAY, RowSteps, Step, Steps, TimeGrid, infer_step
 from forecaster.datasets.items import Items
 from forecaster.datasets.reader.attributes import Attributes
 from forecaster.datasets.reader.categories import Categories, indicators
@@ -130,6 +130,7 @@ class Reader:
             item_of, items = np.zeros(len(self.table.parts), np.int64), Items.single(survey.rows)
         else:
             grid = TimeGrid.over(step, first, last, stamps, survey.rows, self.where, self.most)
+            self._check_days(stamps, grid)
             self.several = bool(said.id) or self._files_overlap(survey, grid)
             item_of, names = self._order(ids)
             items = self._items(names, item_of, survey, grid)
@@ -397,6 +398,18 @@ class Reader:
             hint += DAYLIGHT_SAVING
         ways = f" {remedy}.{hint}" if not apart else apart if hours else f"{apart} {remedy}."
         raise DataError(f"{self.where}: {'; '.join(complaints)}.{ways}")
+
+    def _check_days(self, stamps: NDArray[np.int64], grid: TimeGrid) -> None:
+        """Raise DataError for days in UTC that begin at two times, since the clocks changed."""
+        if not (self.clock.zoned and grid.step is not None and grid.step % DAY == 0):
+            return
+        begins = np.unique(stamps % DAY)
+        if len(begins) == 2 and begins[1] - begins[0] in (DAY // 24, DAY - DAY // 24):
+            one, other = (f"{pd.Timestamp(int(each), unit='us'):%H:%M}" for each in begins)
+            raise DataError(
+                f"{self.where}: days begin at {one} and at {other} in UTC, as in a time zone with "
+                "summer time; give the stamps in local time, without a zone."
+            )
 
     def _check_known(self, known: NDArray[np.floating[Any]], items: Items, grid: Steps) -> None:
         for place, column in enumerate(self.reading.read_as(self.reading.future_covariates)):

@@ -226,7 +226,9 @@ class TestLong:
     def test_without_an_id_the_message_says_how_to_name_it(self, tmp_path):
         table = long()[["unique_id", "ds", "y"]].replace({"s0": 10, "s1": 9, "s2": 100})
         file = put(tmp_path, table.rename(columns={"unique_id": "number"}))
-        with pytest.raises(DataError, match=r"repeated stamps.*'number' tells .*--id number makes"):
+        with pytest.raises(
+            DataError, match=r"repeated stamps.*'number' distinguishes .*--id number makes"
+        ):
             read(file)
         same = [f"2020-01-01 {hour:02}:00,{hour % 3}" for hour in (*range(9), 8)]
         with pytest.raises(DataError, match=r"--policy resample.*--id names the columns"):
@@ -470,6 +472,14 @@ class TestZones:
         with pytest.raises(DataError, match=re.escape(message)) as caught:
             read(put(tmp_path, table))
         assert "daylight saving" in str(caught.value)
+
+    @pytest.mark.parametrize("name", ["sales.csv", "sales.parquet"])
+    def test_days_that_begin_at_two_times_in_utc_are_refused(self, tmp_path, name):
+        days = pd.date_range("2024-02-01", periods=72, tz="Europe/Berlin")
+        with pytest.raises(DataError, match=r"begin at 22:00 and at 23:00 .* in local time"):
+            read(put(tmp_path, wide(72).assign(when=days), name))
+        same = wide(72).assign(when=days.tz_localize(None).tz_localize("Asia/Kolkata"))
+        assert read(put(tmp_path, same, name)).timezone == "UTC"
 
     @pytest.mark.parametrize("row", [3, 50])
     def test_both_kinds_of_stamps_are_refused(self, tmp_path, row):
