@@ -411,6 +411,7 @@ def comparison() -> str:
     }
     parts = []
     for document in results("comparison"):
+        parts.append(f"## {document['grid']}")
         groups: dict[tuple[Any, ...], list[Result]] = defaultdict(list)
         for row in document["rows"]:
             groups[tuple(row[key] for key in GROUP)].append(row)
@@ -418,7 +419,7 @@ def comparison() -> str:
             references = table.references(rows)
             lines = [_compared(row, [cells[document["grid"], *group, row["attn"], seed]
                              for seed in row["seeds"]], references) for row in rows]  # fmt: skip
-            parts.append("\n".join([_group(rows, document["grid"]), *lines]))
+            parts.append("\n".join([_group(rows), *lines]))
     return "\n\n".join(parts) or "No grid's figures are kept here yet."
 
 
@@ -459,14 +460,14 @@ def evidence_text() -> str:
     return evidence.write(results("comparison"), results("compare"))
 
 
-def _group(rows: list[Result], grid: str) -> str:
+def _group(rows: list[Result]) -> str:
     row = rows[0]
     path = "with" if row["linear"] else "without"
     heads = [_head(metric) for metric in shown(Cost, "tables")]
     heads += ["skill", *(f"− {name}, 95 %" for name in table.references(rows))]
     said = table.smallest(rows) or "verdicts not corrected"
     return (
-        f"**{grid}: {row['data']}, T = {row['horizon']}, {row['regime']}: {row['tokens']} tokens, "
+        f"**{row['data']}, T = {row['horizon']}, {row['regime']}: {row['tokens']} tokens, "
         f"{path} the linear path.** {row['steps']} steps, {row['windows']} test windows, seeds "
         f"{', '.join(map(str, row['seeds']))}; best floor: {row['best_floor']} "
         f"{row['floor_mse']:.4f}; {said}.\n\n"
