@@ -295,7 +295,7 @@ class TestHistories:
                 lambda frame: frame[["time"]],
                 "The file lacks the columns 'load', 'wind', 'Zürich °C'.",
             ),
-            (lambda frame: frame.head(0), "The file is empty"),
+            (lambda frame: frame.head(0), "There are no rows below the header line"),
         ],
     )
     def test_what_does_not_fit_is_said(
@@ -309,6 +309,19 @@ class TestHistories:
         tab.paste(frame.to_csv(index=False))
         tab.wait(SHOWN)
         assert tab.run("document.querySelector('#error').hidden")
+
+    @pytest.mark.parametrize("text", ["", " \n\n", "sep=;\n"])
+    def test_a_file_or_field_without_text(self, tab: Tab, text: str, tmp_path: Path) -> None:
+        (tmp_path / "empty.csv").write_text(text, encoding="utf-8")
+        with quiet(tab):
+            for put in (lambda: tab.paste(text), lambda: tab.choose(tmp_path / "empty.csv")):
+                tab.run("document.querySelector('#error').hidden = true")
+                put()
+                tab.wait(FAILED)
+                assert tab.text("#error") == (
+                    "The file or the field is empty: give a header line, and one row for each time "
+                    "step."
+                )
 
     def test_a_long_file_is_kept_out_of_the_field(
         self, tab: Tab, plain: tuple[str, Predictor], tmp_path: Path

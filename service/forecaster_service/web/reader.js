@@ -234,11 +234,12 @@ function separatorOf(text) {
 function readCsv(text) {
   const [, written] = /^"?sep=(.)"?[ \t]*(?:\r\n|\n|\r)/i.exec(text) || [];
   const body = written ? text.replace(/^[^\r\n]*(?:\r\n|\n|\r)/, "") : text;
+  if (!body.trim()) throw new Refused("The file or the field is empty: give a header line, and one row for each time step.");
   const separator = written || separatorOf(body);
   const { data } = Papa.parse(body, { delimiter: separator });
   const lines = data.map((cells, i) => ({ cells, line: i + 1 + (written ? 1 : 0) }))
     .filter(({ cells }) => cells.some((cell) => cell.trim()));
-  if (lines.length < 2) throw new Refused("The file is empty: it needs a header line, and one row for each time step.");
+  if (lines.length < 2) throw new Refused("There are no rows below the header line: give one for each time step.");
   const columns = lines[0].cells.map((name) => name.trim());
   const twice = columns.find((name, i) => name && columns.indexOf(name) < i);
   if (twice) throw new Refused(`The header contains the column '${twice}' twice.`);
