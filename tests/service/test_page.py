@@ -284,6 +284,20 @@ class TestHistories:
                 "one row per hour, got 2026-03-01 10:00.",
             ),
             (
+                lambda frame: frame.iloc[[*range(10), *range(9, len(frame))]],
+                "Row 11 (line 12), column 'time': 2026-03-01 09:00 is repeated. Keep one row for "
+                "every hour.",
+            ),
+            (
+                lambda frame: frame.iloc[[*range(9), 10, 9, *range(11, len(frame))]],
+                "Row 11 (line 12), column 'time': the rows are out of order, 2026-03-01 09:00 "
+                "comes after 2026-03-01 10:00. Sort them by time, the oldest first.",
+            ),
+            (
+                lambda frame: frame[::-1],
+                "out of order, 2026-03-01 22:00 comes after 2026-03-01 23:00.",
+            ),
+            (
                 lambda frame: frame.assign(wind="calm"),
                 "Row 1 (line 2), column 'wind': 'calm' is not a number.",
             ),

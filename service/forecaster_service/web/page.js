@@ -97,23 +97,29 @@ function wordsOf(rows, name, among) {
   });
 }
 
-// The times of the rows, from the first that is read; they must be one step apart.
+// The times of the rows; from the first that is read, they must be one step apart.
 function timesOf(csv, rows, first, column, card) {
   const form = formOf(csv.rows.map((row) => row["=" + column]), card, column);
-  const start = rows.length ? parseTime(rows[first]["=" + column], form) : NaN;
-  return rows.map((row, i) => {
-    const text = row["=" + column];
+  const where = (i) => `${placeOf(rows[i])}, column '${column}'`;
+  const shown = (time) => stamp(time, card.freq);
+  const times = rows.map((row, i) => {
+    const text = row["=" + column].trim();
     const got = parseTime(text, form);
-    const where = `${placeOf(row)}, column '${column}'`;
-    if (Number.isNaN(got)) throw new Refused(`${where}: expected a time such as 2026-01-31 00:00, got '${text.trim().slice(0, 40)}'.`);
-    if (card.timezone === "naive" && isZoned(text, form)) throw new Refused(`${where}: '${text.trim()}' has a time zone, but the times of the model's data have none. Give the local time of the source.`);
-    if (i < first) return got;
-    const expected = later(start, i - first, card.freq);
-    if (Math.abs(got - expected) > 1) {
-      throw new Refused(`${where}: expected ${stamp(expected, card.freq)}, because the file has one row per ${between(card.freq)}, got ${stamp(got, card.freq)}. Add a row for every ${between(card.freq)}; leave missing values empty.`);
-    }
+    if (Number.isNaN(got)) throw new Refused(`${where(i)}: expected a time such as 2026-01-31 00:00, got '${text.slice(0, 40)}'.`);
+    if (card.timezone === "naive" && isZoned(text, form)) throw new Refused(`${where(i)}: '${text}' has a time zone, but the times of the model's data have none. Give the local time of the source.`);
     return got;
   });
+  const step = between(card.freq);
+  const back = times.findIndex((time, i) => i > first && time <= times[i - 1]);
+  if (back >= 0 && times[back] === times[back - 1]) throw new Refused(`${where(back)}: ${shown(times[back])} is repeated. Keep one row for every ${step}.`);
+  if (back >= 0) throw new Refused(`${where(back)}: the rows are out of order, ${shown(times[back])} comes after ${shown(times[back - 1])}. Sort them by time, the oldest first.`);
+  times.forEach((got, i) => {
+    const expected = later(times[first], i - first, card.freq);
+    if (i > first && Math.abs(got - expected) > 1) {
+      throw new Refused(`${where(i)}: expected ${shown(expected)}, because the file has one row per ${step}, got ${shown(got)}. Add a row for every ${step}; leave missing values empty.`);
+    }
+  });
+  return times;
 }
 
 // ---- The example of a model, as the CSV that a user would have.
