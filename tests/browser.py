@@ -94,7 +94,7 @@ class Tab:
     def press(self, key: str) -> None:
         for kind in ("keyDown", "keyUp"):
             text = {"text": "\r"} if key == "Enter" and kind == "keyDown" else {}
-            codes = {"Tab": 9, "Enter": 13, "ArrowRight": 39, "ArrowLeft": 37}
+            codes = {"Tab": 9, "Enter": 13, " ": 32, "ArrowRight": 39, "ArrowLeft": 37}
             self.call(
                 "Input.dispatchKeyEvent", type=kind, key=key, code=key,
                 windowsVirtualKeyCode=codes[key], **text,

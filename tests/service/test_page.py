@@ -179,6 +179,47 @@ def test_of_many_targets_some_are_drawn_and_all_are_given(tab: Tab, tmp_path: Pa
         assert tab.run("document.documentElement.scrollWidth <= innerWidth")
 
 
+@pytest.mark.parametrize("width", [1280, 375])
+def test_a_long_history_does_not_squeeze_the_forecast(tab: Tab, tmp_path: Path, width: int) -> None:
+    """Two seasons of 5 steps or three horizons of 6 are drawn, of 24 steps; all on request."""
+    bundle = make_bundle(tmp_path)
+    reading = replace(bundle.schema.reading, seasons=(5,))
+    keep(replace(bundle, schema=replace(bundle.schema, reading=reading)), tmp_path)
+    steps = (
+        "[...document.querySelectorAll('path.history')].map("
+        "(path) => path.getAttribute('d').match(/[ML]/g).length)"
+    )
+    label = "document.querySelector('#chart').getAttribute('aria-label')"
+    with serving(tmp_path) as url, quiet(tab):
+        tab.open(url, width)
+        assert tab.run(steps) == [3 * HORIZON] * 4, "in the chart and in those of the targets"
+        assert "18 steps of history and 6 of forecast" in tab.run(label)
+        tab.run("document.querySelector('#column').focus()")
+        tab.press("Tab")
+        assert tab.run("document.activeElement.labels[0].innerText.trim()") == (
+            "Draw the whole history"
+        )
+        assert complaints(tab) == []
+        assert tab.run("document.documentElement.scrollWidth <= innerWidth")
+        tab.press(" ")
+        assert tab.run(steps) == [PAST] * 4
+        assert "24 steps of history" in tab.run(label)
+        tab.run("document.querySelector('#horizon').value = 2")
+        tab.run("document.querySelector('#whole').click()")
+        tab.run("document.querySelector('#status').textContent = ''")
+        tab.run("document.querySelector('#horizon').dispatchEvent(new Event('change'))")
+        tab.wait(SHOWN)
+        assert tab.run(steps) == [12] * 4, "at least"
+
+
+def test_a_short_history_is_drawn_whole(tab: Tab, plain: tuple[str, Predictor]) -> None:
+    tab.open(plain[0])
+    assert tab.run("document.querySelector('#whole-field').hidden")
+    assert "24 steps of history" in tab.run(
+        "document.querySelector('#chart').getAttribute('aria-label')"
+    )
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [

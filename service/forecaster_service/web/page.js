@@ -332,6 +332,7 @@ function showResult() {
   $("result-title").textContent = state.shown.example ? "Forecast of the example" : "Forecast";
   fill($("column"), prediction.columns, $("column").value);
   $("column-field").hidden = prediction.columns.length < 2;
+  $("whole-field").hidden = body.inputs[0].target.length <= recent(state.shown);
   const notes = skipped ? [`the newest ${card.look_back} of ${card.look_back + skipped} rows were read`] : [];
   $("warnings").replaceChildren(...notes.map((text) => make("li", {}, sentence(text))),
     ...answer.notices.map(({ code, text }) => make("li", { class: REMARKS.has(code) ? "remark" : "done" }, sentence(text))));
@@ -401,12 +402,15 @@ function niceTicks(low, high, count) {
 
 const chosen = () => Math.max(0, state.shown.prediction.columns.indexOf($("column").value));
 
+// The steps of the history that are drawn unless all are wanted; more would squeeze the forecast.
+const recent = ({ card, body }) => Math.max(12, 2 * card.reading.seasons[0], 3 * body.parameters.prediction_length);
+
 function points(column) {
   const { body, stamps, prediction, card } = state.shown;
   const [series] = body.inputs;
   const place = series.columns.indexOf(prediction.columns[column]);
   const quantiles = prediction.quantiles || {};
-  const history = series.target.map((row, i) => ({ time: stamps[i], value: row[place], kind: "history" }));
+  const history = series.target.map((row, i) => ({ time: stamps[i], value: row[place], kind: "history" })).slice($("whole").checked ? 0 : -recent(state.shown));
   const forecast = prediction[card.forecast].map((row, i) => ({
     time: ahead(i), value: row[column], kind: "forecast",
     low: quantiles["0.1"]?.[i][column], high: quantiles["0.9"]?.[i][column],
@@ -581,6 +585,7 @@ function listen() {
   $("forecast").addEventListener("click", forecast);
   $("model").addEventListener("change", ({ target }) => choose(state.models[target.selectedIndex]).catch((error) => say("", error.message)));
   $("column").addEventListener("change", draw);
+  $("whole").addEventListener("change", () => { drawTargets(); draw(); });
   const section = $("source");
   for (const name of ["dragenter", "dragover", "dragleave", "drop"]) {
     document.addEventListener(name, (event) => {
