@@ -88,7 +88,8 @@ def serve(
             "FORECASTER_API_KEYS; forecaster serve --new-key NAME makes one."
         )
     how = f" with {workers} workers" if workers > 1 else ""
-    _tell(f"serving {os.environ['FORECASTER_MODEL']} on http://{host}:{port}{how} (docs at /docs)")
+    what = os.environ["FORECASTER_MODEL"]
+    _tell(f"starting the service of {what} on http://{host}:{port}{how} (docs at /docs)")
     try:
         if ray is not None:
             registry.close()  # each replica has its own

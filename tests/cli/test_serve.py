@@ -40,7 +40,8 @@ class TestServe:
     def test_the_model_that_is_named(self, served, port, run, registry):
         status, out, err = run("serve", "--model", "m", "--port", port, "--device", "cpu")
         assert (status, out) == (0, "")
-        assert json.loads(err)["event"] == f"serving m on http://127.0.0.1:{port} (docs at /docs)"
+        told = f"starting the service of m on http://127.0.0.1:{port} (docs at /docs)"
+        assert json.loads(err)["event"] == told
         ((app, how),) = served
         assert how["factory"]
         assert app().state.registry is registry
@@ -64,7 +65,7 @@ class TestServe:
         status, _, err = run("serve", "--model", name, "--port", port)
         assert (status, served) == (69, [])
         assert re.search(words, err)
-        assert "serving" not in err
+        assert "starting" not in err
 
     def test_a_model_that_is_looked_for_again(
         self, served, port, run, registry, monkeypatch, folder
@@ -95,7 +96,8 @@ class TestServe:
         monkeypatch.setattr("forecaster_service.supervisor.run", lambda *how: served.append(how))
         status, _, err = run("serve", "--model", "m", "--port", port, "--workers", "3")
         assert (status, served) == (0, [("127.0.0.1", port, 3, registry)])
-        told = f"serving m on http://127.0.0.1:{port} with 3 workers (docs at /docs)"
+        where = f"http://127.0.0.1:{port} with 3 workers"
+        told = f"starting the service of m on {where} (docs at /docs)"
         assert json.loads(err)["event"] == told
         more = ("--workers", "2", "--ray", "local")
         status, _, err = run("serve", "--model", "m", "--port", port, *more)
@@ -142,7 +144,7 @@ class TestServe:
 
     def test_the_model_of_the_environment(self, port, run, monkeypatch):
         monkeypatch.setenv("FORECASTER_MODEL", "from-outside")
-        assert "serving from-outside" in run("serve", "--port", port)[2]
+        assert "starting the service of from-outside" in run("serve", "--port", port)[2]
 
     def test_the_only_champion(self, port, run, monkeypatch):
         self.champions(monkeypatch, "forecaster-a")

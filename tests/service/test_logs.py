@@ -119,5 +119,5 @@ def test_a_service_writes_nothing_but_json(folder: Path, tmp_path: Path, more: l
         process.send_signal(signal.SIGTERM)
         process.wait(60)
     lines = [json.loads(line) for line in log.read_text().splitlines()]
-    assert lines[0]["event"].startswith("serving ")
+    assert lines[0]["event"].startswith("starting the service of ")
     assert {"model ready"} < {line["event"] for line in lines}
