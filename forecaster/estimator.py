@@ -312,7 +312,7 @@ class Forecaster:
         80, or the widest that the model has if that is less. `series` is one of a panel, by default
         its first. Raises UsageError and DataError as `predict` does.
         """
-        from forecaster.evaluate.display import ahead_figure
+        from forecaster.evaluate.display import ahead_figure, band_label, covered
 
         table, _ = self._asked(history)
         model, schema = self.fitted, self.fitted.schema
@@ -341,6 +341,8 @@ class Forecaster:
                 ahead = ahead[ahead[column].astype(str) == part]
             return ahead[[target + suffix for target in targets]].to_numpy()
 
+        test = model.bundle.metrics.get("test", {})
+        columns = schema.targets[:1] if schema.wide else targets
         return ahead_figure(
             times,
             past[:, [0] if schema.wide else list(schema.target_positions)],
@@ -348,7 +350,9 @@ class Forecaster:
             targets,
             schema.freq,
             [path(futures[0], f" {end}") for end in ends],
-            f"{level:g} %" if ends else "",
+            [band_label(f"{level:g}", covered(test, f"{level:g}", name)) for name in columns]
+            if ends
+            else (),
         )
 
     def __repr__(self) -> str:

@@ -216,6 +216,9 @@ def draw(
     if intervals and intervals.reach(ends):
         widths = intervals.widths(*seen_by(batch, model.task))
         band = in_units(intervals.quantiles(scaled, ends, widths), scaler, batch.item)[0]
+    figures, share = found.to_dict(), percent(SHARES[0])
+    names = problem.schema.targets
+    labels = [display.band_label(share, display.covered(figures, share, name)) for name in names]
     targets = list(problem.schema.target_positions)
     item, row, step = test.origin(number)
     before = min(test.past, max(2 * test.horizon, 2 * problem.dataset.seasons[0]))
@@ -229,14 +232,15 @@ def draw(
             problem.series.values[row - before : row, targets],
             problem.series.values[row : row + test.horizon, targets],
             forecast,
-            problem.schema.targets,
+            names,
             title,
             band,
+            labels,
         ),
         "error_by_step": display.step_figure(
             found.by_step(), found.best_floor, found.model.windows
         ),
-        "error_by_column": display.column_figure(found.to_dict()),
+        "error_by_column": display.column_figure(figures),
     }
 
 

@@ -376,7 +376,10 @@ class TestShow:
         history, ahead, _ = axis.get_lines()
         assert len(history.get_xdata()) == 2 * HORIZON
         assert list(ahead.get_ydata()) == model.predict()["load"].tolist()
-        assert [each.get_label() for each in axis.collections] == ["80 %"]
+        covered = model.bundle.metrics["test"]["intervals"]["80"]["columns"]["load"]["coverage"]
+        assert [each.get_label() for each in axis.collections] == [
+            f"80 % (covered {100 * covered:.0f} %)"
+        ]
         with pytest.raises(UsageError, match=r"expected at least one scenario"):
             model.plot(future={})
 

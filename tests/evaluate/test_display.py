@@ -75,13 +75,19 @@ def test_intervals_in_words_the_online_form_beside_them() -> None:
 def test_the_forecast_picture_shows_the_band() -> None:
     zeros, times = np.zeros((10, 2)), pd.date_range("2020-01-01", periods=15, freq="h")
     band = np.stack([zeros - (1, 2), zeros + np.array([3, 4])], axis=-1)
-    figure = display.forecast_figure(times, zeros[:5], zeros, zeros, ("a", "b"), "x", band)
+    test = {"intervals": {"80": {"columns": {"a": {"coverage": 0.756}}}, "95": None}}
+    labels = [display.band_label("80", display.covered(test, "80", name)) for name in ("a", "b")]
+    assert labels == ["80 % (covered 76 %)", "80 %"]
+    assert display.covered(test, "95", "a") is display.covered({"intervals": None}, "80", "a")
+    figure = display.forecast_figure(times, zeros[:5], zeros, zeros, ("a", "b"), "x", band, labels)
     draw(figure)
-    for axis, low, high in zip(figure.axes, (-1, -2), (3, 4), strict=True):
+    for axis, low, high, label in zip(figure.axes, (-1, -2), (3, 4), labels, strict=True):
         (filled,) = axis.collections
         heights = filled.get_paths()[0].vertices[:, 1]
         assert (heights.min(), heights.max()) == (low, high)
-        assert filled.get_label() == "80 %"
+        assert filled.get_label() == label
+        legend = axis.get_legend().get_window_extent()
+        assert legend.y0 >= axis.get_window_extent().y1, "it hides no curve"
 
 
 @pytest.mark.parametrize(("columns", "shown"), [(1, 1), (4, 4), (7, 4)])
@@ -142,9 +148,24 @@ def test_error_by_step_shows_each_floor_step_by_step_mse_and_mae_apart() -> None
             assert list(line.get_xdata()) == [1, 2, 3]
             assert list(line.get_ydata()) == list(curves[name][place])
         assert drawn["cycle mean"].get_color() != drawn["far"].get_color()
-        assert axis.get_ylim()[1] < 10, "one that errs far more does not flatten the others"
-    assert [axis.get_ylabel() for axis in figure.axes] == ["MSE (scaled)", "MAE (scaled)"]
+        low, high = axis.get_ylim()
+        assert axis.get_yscale() == "log", "one that errs far more does not flatten the others"
+        assert high > 100 > 0.5 > low
+    wanted = [f"{kind} (scaled, logarithmic)" for kind in ("MSE", "MAE")]
+    assert [axis.get_ylabel() for axis in figure.axes] == wanted
     assert "123 test windows" in figure.axes[0].get_title(loc="left")
+
+
+def test_curves_of_error_by_step_are_told_apart_and_the_legend_lies_below() -> None:
+    curves = {f"floor {i}": (np.full(3, 1 + i / 20), np.ones(3)) for i in range(20)}
+    figure = display.step_figure({"model": (np.ones(3), np.ones(3)), **curves}, "floor 0", 9)
+    draw(figure)
+    for axis in figure.axes:
+        looks = {(str(line.get_color()), line.get_linestyle()) for line in axis.lines}
+        assert len(looks) == len(axis.lines)
+        assert (axis.get_yscale(), axis.get_ylim()[0]) == ("linear", 0)
+        (legend,) = figure.legends
+        assert legend.get_window_extent().y1 <= axis.get_window_extent().y0
 
 
 @pytest.mark.parametrize(("columns", "title"), [(3, "Error by column"), (862, "worst 40 of 862")])
