@@ -216,6 +216,12 @@ class Intervals:
         own = self.levels
         return bool(own) and all(own[0] <= level <= own[-1] for level in levels)
 
+    def widest(self, share: float) -> float | None:
+        """`share`, or that of our widest interval if that is less; None without an interval."""
+        own = self.levels
+        found = min(share, round(1 - 2 * max(own[0], 1 - own[-1]), 9)) if own else 0.0
+        return found if found > 0 else None
+
     def check(self, levels: Sequence[float]) -> None:
         """Raise UsageError naming the first level outside the range of ours, and that range."""
         own = self.levels

@@ -208,17 +208,11 @@ def draw(
     test = problem.test(device)
     number = len(test) // 2
     batch = test.batch(torch.tensor([number], device=device))
-    with torch.inference_mode():
-        ahead = model.quantiles(*batch.inputs)
-    scaled, scaler = ahead.double().cpu().numpy(), problem.schema.target_scaler
-    forecast = in_units(scaled, scaler, batch.item)[0, ..., model.middle]
-    ends, band = sides(SHARES[0]), None
-    if intervals and intervals.reach(ends):
-        widths = intervals.widths(*seen_by(batch, model.task))
-        band = in_units(intervals.quantiles(scaled, ends, widths), scaler, batch.item)[0]
-    figures, share = found.to_dict(), percent(SHARES[0])
-    names = problem.schema.targets
-    labels = [display.band_label(share, display.covered(figures, share, name)) for name in names]
+    forecast, band = in_band(problem, model, intervals, batch)
+    figures, names, labels = found.to_dict(), problem.schema.targets, []
+    if band is not None and intervals is not None:
+        share = percent(intervals.widest(SHARES[0]) or 0)
+        labels = [display.band_label(share, display.covered(figures, share, own)) for own in names]
     targets = list(problem.schema.target_positions)
     item, row, step = test.origin(number)
     before = min(test.past, max(2 * test.horizon, 2 * problem.dataset.seasons[0]))
@@ -242,6 +236,25 @@ def draw(
         ),
         "error_by_column": display.column_figure(figures),
     }
+
+
+def in_band(
+    problem: Problem, model: Blend, intervals: Intervals | None, batch: Batch
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """The forecast (T, K) of the first window of a batch, and the ends of its band (T, K, 2).
+
+    Both are in units. The band is that of the first share, or the widest that there is.
+    """
+    with torch.inference_mode():
+        scaled = model.quantiles(*batch.inputs).double().cpu().numpy()
+    scaler = problem.schema.target_scaler
+    forecast = in_units(scaled, scaler, batch.item)[0, ..., model.middle]
+    share = intervals.widest(SHARES[0]) if intervals else None
+    if intervals is None or share is None:
+        return forecast, None
+    widths = intervals.widths(*seen_by(batch, model.task))
+    ends = intervals.quantiles(scaled, sides(share), widths)
+    return forecast, in_units(ends, scaler, batch.item)[0]
 
 
 def floor_metrics(floors: dict[str, dict[str, Any]]) -> dict[str, Any]:

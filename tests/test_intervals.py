@@ -210,3 +210,11 @@ class TestConditions:
         seen = np.zeros((1, 8, 2), dtype=bool)
         np.testing.assert_array_equal(told.widths(past, np.zeros((1, 3, 0)), seen), 1)
         assert (told.widths(past, np.zeros((1, 3, 0)))[..., 1] == 1).all()
+
+
+@pytest.mark.parametrize(
+    ("levels", "share"),
+    [((0.05, 0.5, 0.95), 0.8), ((0.2, 0.5, 0.9), 0.6), ((0.5, 0.9), None), ((), None)],
+)
+def test_the_widest_interval_that_there_is(levels: tuple[float, ...], share: float | None) -> None:
+    assert Intervals.uncalibrated(levels, 2, 1).widest(0.8) == share

@@ -85,13 +85,16 @@ def line_chart(
     *,
     from_zero: bool = False,
     marks: Sequence[float] = (),
+    band: tuple[Line, Line] | None = None,
 ) -> str:
     """Curves over whole numbers, the last drawn on top; `marks` are faint vertical lines.
 
-    A curve has a gap where a value is missing (nan or None).
+    A curve has a gap where a value is missing (nan or None). `band` is filled between its lower and
+    upper end, which are over the same numbers and known everywhere.
     """
+    ends = band or ()
     xs = np.concatenate([np.asarray(curve.x, float) for curve in curves])
-    ys = np.concatenate([np.asarray(curve.y, float) for curve in curves])
+    ys = np.concatenate([np.asarray(curve.y, float) for curve in (*curves, *ends)])
     across = Axis(x, float(xs.min()), float(xs.max()), steps=True)
     there = ys[~np.isnan(ys)]
     up = _roomy(y, there if len(there) else np.zeros(1), from_zero=from_zero)
@@ -100,6 +103,11 @@ def line_chart(
         if across.low <= mark <= across.high:
             place = _x(across, mark)
             _add(svg, "line", "mark", x1=place, x2=place, y1=TOP, y2=HEIGHT - BOTTOM)
+    if band is not None:
+        low, high = (list(zip(end.x, end.y, strict=True)) for end in band)
+        around = " ".join(f"{_x(across, a)},{_y(up, b)}" for a, b in [*low, *reversed(high)])
+        drawn = _add(svg, "polygon", f"band {band[0].kind}", points=around)
+        _add(drawn, "title", text=band[0].name)
     for curve in curves:
         pairs = zip(curve.x, np.asarray(curve.y, float).tolist(), strict=True)
         for missing, piece in groupby(pairs, key=lambda pair: math.isnan(pair[1])):

@@ -42,6 +42,25 @@ class Entry:
         return all(b <= a for a, b in zip(own, its, strict=True)) and own != its
 
 
+@dataclass(frozen=True)
+class Band:
+    """An interval of a window: its name, and its ends (T, K, 2) in units.
+
+    `covered` is the part of the test values of each column that such intervals held, None if not
+    measured.
+    """
+
+    name: str
+    ends: Array
+    covered: Mapping[str, float | None]
+
+    def said(self, column: str) -> str:
+        """A sentence on what it covered of a column."""
+        part = self.covered.get(column)
+        found = "was not measured" if part is None else f"is {part:.1%}"
+        return f" The coverage of the {self.name} band of {column} on the test split {found}."
+
+
 def frontier(entries: Sequence[Entry]) -> list[str]:
     """The names of the models that no other beats in speed, memory and error at once."""
     return [e.name for e in entries if not any(e.beaten_by(other) for other in entries)]
@@ -123,10 +142,16 @@ def step_chart(
 
 
 def example_chart(
-    title: str, caption: str, past: Array, truth: Array, forecast: Array, y: str
+    title: str,
+    caption: str,
+    past: Array,
+    truth: Array,
+    forecast: Array,
+    y: str,
+    band: tuple[str, Array] | None = None,
 ) -> Chart:
     """A chart of one window of one column: past (h,), truth and forecast (T,), 0 is the last known
-    step."""
+    step; `band` has a name and the ends (T, 2)."""
     before = list(range(1 - len(past), 1))
     ahead = list(range(len(truth) + 1))
     curves = [
@@ -134,17 +159,34 @@ def example_chart(
         Line("truth", ahead, [past[-1], *truth], "s1"),
         Line("forecast", ahead[1:], forecast.tolist(), "s0"),
     ]
-    svg = line_chart(curves, title, "steps from the last known one", y, marks=[0])
-    return Chart(svg, caption, [(curve.kind, curve.name) for curve in curves])
+    legend = [(curve.kind, curve.name) for curve in curves]
+    ends = None
+    if band is not None:
+        label, both = band
+        low, high = (Line(label, ahead[1:], end.tolist(), "s0") for end in both.T)
+        ends = low, high
+        legend.append(("band s0", label))
+    svg = line_chart(curves, title, "steps from the last known one", y, marks=[0], band=ends)
+    return Chart(svg, caption, legend)
 
 
 def window_chart(
-    name: str, problem: Problem, test: Windows, kind: str, example: Example, errors: Array
+    name: str,
+    problem: Problem,
+    test: Windows,
+    kind: str,
+    example: Example,
+    errors: Array,
+    column: str = "",
+    band: Band | None = None,
 ) -> Chart:
-    """A chart of a test window of the main target, in units; `errors` (n,) are of all windows."""
+    """A chart of a test window of one target, by default the main one, in units.
+
+    `errors` (n,) are of all windows.
+    """
     item, _, step = test.origin(example.number)
     scaler = problem.schema.target_scaler.at(np.array([item]), 2)
-    column = problem.dataset.main_target
+    column = column or problem.dataset.main_target
     place = problem.schema.targets.index(column)
     past, truth, forecast = (
         scaler.inverse(values.astype(float))[:, place]
@@ -152,12 +194,17 @@ def window_chart(
     )
     caption = (
         f"{name}, {kind} of {len(test)} windows: MSE {errors[example.number]:.4f} over all "
-        f"columns; forecast from {problem.series.times[step]}"
+        f"columns; forecast of {column} from {problem.series.times[step]}"
     )
     if problem.series.items is not None:
         caption += f", series {problem.series.items.names[item]}"
+    caption += "."
+    drawn = None
+    if band is not None:
+        drawn = f"{band.name} band", band.ends[:, place]
+        caption += band.said(column)
     history = min(test.past, max(test.horizon, 2 * problem.dataset.seasons[0]))
-    return example_chart(caption, caption, past[-history:], truth, forecast, column)
+    return example_chart(caption, caption, past[-history:], truth, forecast, column, drawn)
 
 
 def lag_section(
@@ -209,6 +256,8 @@ FRONTIER = (
     "The frontier ignores uncertainty: an error that is not measurably smaller does not justify a "
     "higher cost."
 )
+DRAWN = 6
+"""The most targets of a run with a chart of their own."""
 EXAMPLES = (
     "The windows with the smallest, the median and the largest error of each model, chosen among "
     "all test windows; the best one flatters the model, the worst one does not."

@@ -7,26 +7,32 @@ from itertools import combinations
 from pathlib import Path
 
 import numpy as np
+import torch
 import yaml
 
 from forecaster import shares
 from forecaster.bench.inference import TOGETHER, Inference, inference
 from forecaster.bundle import Bundle
+from forecaster.datasets import Windows
 from forecaster.evaluate import SHARES, Evaluation, Verdict, interval_text, is_borderline, percent
-from forecaster.evaluate.examples import examples
-from forecaster.evaluate.figures import Cost, IntervalMetric, measure, shown, whole
+from forecaster.evaluate.display import covered
+from forecaster.evaluate.examples import PICKED, Example, examples
+from forecaster.evaluate.figures import Cost, ErrorMetric, IntervalMetric, measure, shown, whole
 from forecaster.evaluate.lags import LagProfile, lag_profile
 from forecaster.experiment import parameters
-from forecaster.judge import forecast_with, judge
+from forecaster.judge import forecast_with, in_band, judge
 from forecaster.machine import hardware
+from forecaster.parts import Blend
 from forecaster.predict import load_bundle
 from forecaster.problem import Problem, reopen
 from forecaster.progress import Advance, Bar
 from forecaster.report.page import Chart, Page, Section, Table
 from forecaster.report.parts import (
+    DRAWN,
     EXAMPLES,
     FRONTIER,
     LAGS,
+    Band,
     Entry,
     frontier_chart,
     lag_section,
@@ -34,6 +40,9 @@ from forecaster.report.parts import (
     step_chart,
     window_chart,
 )
+
+LISTED = 40
+"""The most columns in a table of their errors."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +57,12 @@ class Judged:
     cost: Inference
     profile: LagProfile
     examples: list[Chart]
+
+    @property
+    def drawn(self) -> list[str]:
+        """The targets with a chart of a forecast, the main one first."""
+        main = self.problem.dataset.main_target
+        return [main, *(name for name in self.problem.schema.targets if name != main)][:DRAWN]
 
     @property
     def task(self) -> str:
@@ -115,6 +130,7 @@ def of_runs(sources: Sequence[str], command: str, device: str) -> Page:
             Section("verdicts", "Verdicts", verdicts, [*_pairs(together)]),
             _shares(runs),
             *_intervals(together),
+            Section("columns", "Figures by column", tables=[_columns(run) for run in runs]),
             Section(
                 "frontier",
                 "Speed, memory and error",
@@ -125,7 +141,7 @@ def of_runs(sources: Sequence[str], command: str, device: str) -> Page:
             Section(
                 "forecasts",
                 "Forecasts against truth",
-                [EXAMPLES],
+                [EXAMPLES, *filter(None, map(_targets, runs))],
                 charts=[chart for run in runs for chart in run.examples],
             ),
             lag_section(
@@ -149,11 +165,44 @@ def _judge(name: str, source: str, bundle: Bundle, device: str, advance: Advance
     advance(f"{name}, lags", 1)
     windows = problem.test(device)
     profile = lag_profile(model, windows, report=lambda step: advance(f"{name}, lags", step))
-    charts = [
-        window_chart(name, problem, windows, kind, example, evaluation.model.by_window)
-        for kind, example in examples(forecast_with(model), windows, evaluation.model).items()
+    run = Judged(name, source, bundle, problem, evaluation, cost, profile, [])
+    return replace(run, examples=_examples(run, model, windows))
+
+
+def _examples(run: Judged, model: Blend, windows: Windows) -> list[Chart]:
+    """Every example window of the main target, and the median one of the other targets drawn."""
+    intervals, errors = run.bundle.intervals, run.evaluation.model
+    share = intervals.widest(SHARES[0]) if intervals else None
+    test = {"intervals": run.evaluation.intervals}
+
+    def band(example: Example) -> Band | None:
+        if share is None:
+            return None
+        batch = windows.batch(torch.tensor([example.number], device=windows.values.device))
+        _, ends = in_band(run.problem, model, intervals, batch)
+        known = {name: covered(test, percent(share), name) for name in run.drawn}
+        return None if ends is None else Band(f"{percent(share)} %", ends, known)
+
+    found = examples(forecast_with(model), windows, errors)
+    bands = {kind: band(example) for kind, example in found.items()}
+    main, *others = run.drawn
+    wanted = [(kind, main) for kind in PICKED] + [(PICKED[1], column) for column in others]
+    return [
+        window_chart(
+            run.name, run.problem, windows, kind, found[kind], errors.by_window, column, bands[kind]
+        )
+        for kind, column in wanted
     ]
-    return Judged(name, source, bundle, problem, evaluation, cost, profile, charts)
+
+
+def _targets(run: Judged) -> str:
+    """A sentence on which targets of a run are drawn; empty if there is only one."""
+    count, (main, *others) = len(run.problem.schema.targets), run.drawn
+    if not others:
+        return ""
+    left = count - len(run.drawn)
+    rest = f"; targets not drawn: {left}" if left else ""
+    return f"{run.name}: all three windows of {main}, the median one of {', '.join(others)}{rest}."
 
 
 def _table(runs: Sequence[Judged]) -> Table:
@@ -180,6 +229,32 @@ def _table(runs: Sequence[Judged]) -> Table:
     best = min(range(len(runs)), key=lambda i: runs[i].evaluation.model.mse)
     strong = frozenset({best}) if len(runs) > 1 else frozenset()
     return Table(head, rows, runs[0].task, strong)
+
+
+def _columns(run: Judged) -> Table:
+    """The errors of each predicted column, scaled and in units, and what its intervals covered."""
+    test = run.evaluation.to_dict()
+    metrics = [metric for metric in shown(ErrorMetric) if "column" in metric.by]
+    (coverage,) = (metric for metric in shown(IntervalMetric) if metric.name == "coverage")
+    shares = [share for share in map(percent, SHARES) if (test["intervals"] or {}).get(share)]
+    units = " in units"
+    head = (
+        "column",
+        *(metric.label + units * metric.form.endswith(units) for metric in metrics),
+        *(f"{share} % band {coverage.label}" for share in shares),
+    )
+    worst = sorted(test["columns"].items(), key=lambda item: -(item[1]["mse"] or 0))
+    chosen = worst[:LISTED] if len(worst) > LISTED else list(test["columns"].items())
+    rows = [
+        (
+            name,
+            *(metric.text(own[metric.name]).removesuffix(units) for metric in metrics),
+            *(coverage.text(covered(test, share, name)) for share in shares),
+        )
+        for name, own in chosen
+    ]
+    rest = f", the worst {LISTED} of {len(worst)} columns" if len(worst) > LISTED else ""
+    return Table(head, rows, run.name + rest)
 
 
 def _shares(runs: Sequence[Judged]) -> Section:

@@ -19,7 +19,7 @@ from tests.bundles import blended
 from tests.report.reader import Reader, check_alone
 
 SECTIONS = [
-    "figures", "verdicts", "parts", "frontier", "steps", "forecasts", "lags", "commands",
+    "figures", "verdicts", "parts", "columns", "frontier", "steps", "forecasts", "lags", "commands",
 ]  # fmt: skip
 EVIL = "<b>& 'co'"
 
@@ -91,6 +91,27 @@ def test_the_figures_are_those_of_the_evaluation(read: Reader, home: Path) -> No
     assert f"MSE {test.model.by_window.max():.4f} over all columns" in read.text["forecasts"]
 
 
+def test_every_target_has_figures_and_a_chart_with_its_band(
+    read: Reader, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = load_bundle("plain")
+    test = judge(reopen(found), found.build(), "cpu", found.intervals).to_dict()
+    columns, forecasts = read.text["columns"], read.text["forecasts"]
+    for name, own in test["columns"].items():
+        share = f"{test['intervals']['80']['columns'][name]['coverage']:.1%}"
+        for text in (f"{own['mse']:.4f}", f"{own['mae_units']:.4g}", share):
+            assert text in columns, text
+        assert f"of the 80 % band of {name} on the test split is {share}." in forecasts
+    assert "plain: all three windows of b, the median one of a, c." in forecasts
+    bands = [a for tag, a in read.tags if tag == "polygon"]
+    assert len(bands) == 5, "only this run has intervals"
+    monkeypatch.setattr(runs, "DRAWN", 2)
+    monkeypatch.setattr(runs, "LISTED", 2)
+    few = check_alone(report.render(runs.of_runs(["short"], "", "cpu"))).text
+    assert "the median one of a; targets not drawn: 1." in few["forecasts"]
+    assert "short, the worst 2 of 3 columns" in few["columns"]
+
+
 def test_coverage_is_said_whatever_it_is(read: Reader, home: Path) -> None:
     found = load_bundle("plain")
     intervals = judge(reopen(found), found.build(), "cpu", found.intervals).intervals
@@ -101,6 +122,7 @@ def test_coverage_is_said_whatever_it_is(read: Reader, home: Path) -> None:
         assert f"{form['80']['coverage']:.1%}" in text
         assert f"{form['80']['width']:.3f}" in text
     assert EVIL not in text, "it has none"
+    assert "80 %" not in read.text["columns"].partition(EVIL)[2]
 
 
 def test_names_are_escaped(read: Reader, html: str) -> None:
@@ -122,7 +144,7 @@ def test_the_charts_of_each_run(read: Reader) -> None:
         for kind in ("best", "median", "worst"):
             assert f"{name}, {kind} of 7" in read.text["forecasts"]
         assert f"{name}: the peak is at lag " in read.text["lags"]
-    assert read.count("svg") == 1 + 2 * 2 + 1 + 3 * 3 + 3 * 2
+    assert read.count("svg") == 1 + 2 * 2 + 1 + 3 * 5 + 3 * 2
 
 
 def test_the_commands_repeat_it(read: Reader) -> None:
