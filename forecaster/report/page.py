@@ -28,6 +28,16 @@ class Table:
     caption: str = ""
     strong: frozenset[int] = frozenset()
 
+    @property
+    def words(self) -> frozenset[int]:
+        """The columns, from 0, whose cells are words: each begins with a letter, or is empty."""
+        columns = enumerate(zip(*self.rows, strict=True))
+        return frozenset(
+            place
+            for place, cells in columns
+            if any(cells) and all(cell[:1].isalpha() for cell in cells if cell)
+        )
+
 
 @dataclass(frozen=True)
 class Chart:

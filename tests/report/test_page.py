@@ -35,6 +35,15 @@ def test_a_row_can_stand_out() -> None:
     assert [a for tag, a in read.tags if tag == "tr"] == [{}, {"class": "strong"}]
 
 
+def test_columns_of_words_are_left_aligned() -> None:
+    rows = [("a", "9.0%", "over 96 steps", ""), ("b", "none", "", "")]
+    table = Table(("part", "weight", "chosen", "empty"), rows)
+    assert table.words == {0, 2}
+    read = check_alone(render(Page("a", "b", [Section("one", "One", tables=[table])])))
+    cells = [a.get("class") for tag, a in read.tags if tag == "td"]
+    assert cells == [None, "words", None] * 2
+
+
 def test_the_style_knows_dark_and_narrow_screens() -> None:
     read = check_alone(render(page("a")))
     assert "prefers-color-scheme: dark" in read.style

@@ -213,6 +213,8 @@ def test_a_browser_shows_it(tab: Tab, html: str, tmp_path: Path, width: int, sch
         assert tab.run("document.querySelectorAll('svg').length") > 10
     assert complaints(tab) == []
     assert tab.run("document.documentElement.scrollWidth <= innerWidth")
+    widths = "[...document.querySelectorAll('svg')].map(svg => svg.clientWidth)"
+    assert tab.run(f"Math.min(...{widths})") > (500 if width == 1280 else 330), "charts grow"
     pixels = tab.picture()
     paper = np.array([1, 1, 1] if scheme == "light" else [0x0F, 0x17, 0x2A] / np.array(255.0))
     written = np.abs(pixels - paper).max(axis=2) > 0.02
