@@ -121,12 +121,14 @@ VIEW = "attention"
 VIEWS = "mlflow.sharedViewState."
 """The prefix of an experiment's tags in which MLflow's page keeps saved views."""
 COLUMNS = {
-    "tags.`attn`": 80, "tags.`data`": 100, "tags.`horizon`": 80,
-    "metrics.`network_test_mse`": 150, "metrics.`test_mse`": 100, "metrics.`test_mae`": 100,
-    "metrics.`skill`": 100, "metrics.`coverage_80`": 110, "metrics.`train_seconds`": 120,
+    "tags.`attn`": 110, "metrics.`network_test_mse`": 150, "metrics.`test_mse`": 100,
+    "metrics.`skill`": 100, "tags.`data`": 100, "tags.`horizon`": 80,
+    "metrics.`test_mae`": 100, "metrics.`coverage_80`": 110, "metrics.`train_seconds`": 120,
     "metrics.`windows_per_second`": 160, "metrics.`peak_mib`": 100,
 }  # fmt: skip
-"""The columns of that table, and their widths."""
+"""The columns of that table, and their widths; the first fit into a narrow window."""
+DIGITS = 6
+"""The significant digits of final figures, as many as a column shows."""
 OWN_ID = "%run%"
 """A placeholder in descriptions for MLflow's id of the run, which is unknown until it is sent."""
 PICTURE, PICTURE_DPI = "picture.png", 60
@@ -220,8 +222,8 @@ class Run:
         self.note(figures, epoch)
 
     def metrics(self, values: Mapping[str, float], model: str | None = None) -> None:
-        """Log final figures, linked to the model that `log_model` returned."""
-        self.note(values, 0, model)
+        """Log final figures, rounded to DIGITS, linked to the model that `log_model` returned."""
+        self.note({key: _rounded(value) for key, value in values.items()}, 0, model)
 
     def figure(self, name: str, figure: "Figure") -> None:
         file = self._spool.file(f"{_key(name).replace('/', '_')}.png")
@@ -1202,6 +1204,11 @@ def _experiment(client: MlflowClient, uri: str, name: str) -> str:
         if key not in found.tags:
             client.set_experiment_tag(found.experiment_id, key, value)
     return str(found.experiment_id)
+
+
+def _rounded(value: float) -> float:
+    """The value with DIGITS significant digits; a whole number keeps all of its own."""
+    return value if float(value).is_integer() else float(f"{value:.{DIGITS}g}")
 
 
 def _view() -> dict[str, str]:

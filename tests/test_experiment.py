@@ -338,7 +338,7 @@ class TestTracking:
             "best_epoch": result.metrics["train"]["best_epoch"],
             "peak_mib": result.metrics["train"]["peak_mib"],
             "parameters": experiment.parameters(result.bundle.build().network),
-        })  # fmt: skip
+        }, rel=1e-5)  # fmt: skip
         assert next(iter(metrics)) == "network_test_mse", "MLflow draws what it was told first"
         losses = client.get_metric_history(result.run_id, "train_loss")
         assert [point.step for point in losses] == [1, 2]

@@ -141,6 +141,21 @@ def test_run_holds_what_it_is_given(client, forecaster):
     assert [(tag.key, tag.value) for tag in used.tags] == [("mlflow.data.context", "training")]
 
 
+def test_final_figures_are_rounded_to_what_a_column_shows(client):
+    with track.start(RunConfig(), "x", {}) as run:
+        run.report({"train_loss": 0.36719671677728562}, 1)
+        run.metrics({"test_mse": 0.36719671677728562, "skill": -1e-7 / 3, "parameters": 12345678})
+        run.metrics({"test_mae": math.nan, "mase": math.inf})
+    found = client.get_run(run.id).data.metrics
+    assert (found["test_mse"], found["skill"], found["parameters"]) == (
+        0.367197,
+        -3.33333e-8,
+        12345678,
+    )
+    assert found["train_loss"] == 0.36719671677728562, "curves keep all digits"
+    assert math.isnan(found["test_mae"])
+
+
 def test_names_and_values_are_made_to_fit(client):
     values = {f"option.{number}": "x" for number in range(230)}
     with track.start(RunConfig(), "x", {"long": "b" * 9000}) as run:
@@ -532,7 +547,8 @@ def test_the_view_that_opens_is_kept_and_brought_back(client):
         own = client.get_run(run.id).info.experiment_id
     view = json.loads(client.get_experiment(own).tags[key])
     assert (view["name"], view["createdAt"] > 0) == ("attention", True)
-    assert json.loads(view["state"])["selectedColumns"][0] == "tags.`attn`"
+    columns = json.loads(view["state"])["columnOrder"]
+    assert columns[:2] == ["tags.`attn`", "metrics.`network_test_mse`"], "seen in a narrow window"
     client.set_experiment_tag(own, key, "changed by hand")
     with track.start(RunConfig(), "x", {}):
         pass

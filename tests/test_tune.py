@@ -180,7 +180,7 @@ def test_each_trial_is_a_run_below_that_of_the_search(judged):
         (first, second), sorted(found.trials, key=lambda each: each.number), strict=True
     ):
         assert run.data.tags["mlflow.parentRunId"] == parent.info.run_id
-        assert run.data.metrics["validation_mse"] == trial.validation_mse
+        assert run.data.metrics["validation_mse"] == pytest.approx(trial.validation_mse, rel=1e-5)
         assert {key: float(run.data.params[key]) for key in SPACE} == trial.values
         assert len(run.data.params) < 16
         wanted = {"tune": "toy", "attn": "prob", "data": "small", "horizon": "5"}
