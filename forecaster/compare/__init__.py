@@ -48,8 +48,11 @@ __all__ = [
 
 GRIDS = Path("runs/grids")
 """The folder of grids, below the working directory."""
-TAGS = ("data", "horizon", "attn", "regime", "linear", "effective", "is_full")
-"""The facts of a cell that the tracker gets as tags."""
+TAGS = {
+    **{key: key for key in ("data", "horizon", "attn", "regime", "linear", "is_full")},
+    "effective": "attn.effective", "data_digest": "data.digest", "commit": "git.commit",
+}  # fmt: skip
+"""The facts of a cell that the tracker gets as tags, and their names there, as for a run."""
 
 
 @dataclass(frozen=True)
@@ -205,7 +208,7 @@ class _Tracker:
         self.run, self.say = run, say
         self.configs = {cell.name: cell.config for cell in grid.cells}
         self.called = {"grid": grid.name, "config": grid.definition.protocol.config}
-        self.chosen = grid.definition.chosen()
+        self.varied = grid.definition.varied()
         self.ui_command = run.ui_command if run else ""
 
     def add(self, cell: Finished) -> Finished:
@@ -215,13 +218,13 @@ class _Tracker:
         name, facts = cell.folder.name, cell.facts
         if self.run is None or facts["mlflow_run_id"] is not None:
             return cell
-        tags = {**self.called, **{key: str(facts[key]) for key in TAGS}}
+        tags = {**self.called, **{tag: str(facts[key]) for key, tag in TAGS.items()}}
         config = self.configs[name]
-        own = {key: str(facts[key]) for key in ("regime", "steps")}
+        own = {"blend": "none", **{key: str(facts[key]) for key in ("regime", "steps")}}
         try:
             called, above = f"{tags['grid']}-{name}", self.run.id
             with track.start(config, called, tags, parent=above, say=self.say) as run:
-                run.params({**pages.params(config, self.chosen), **own})
+                run.params({**pages.params(config, self.varied), **own})
                 run.metrics(_measured(facts))
                 run.tables(_tables(facts))
                 run.text(FACTS, json.dumps(facts, indent=1))

@@ -101,13 +101,13 @@ class Definition(Section):
         named = set(map(_known, self.attn))
         return [name for name in CATALOGUE if name in named | set(REFERENCES)]
 
-    def chosen(self) -> list[str]:
-        """The values in which cells differ or that the grid sets, named as in `--set`."""
+    def varied(self) -> list[str]:
+        """The values in which cells may differ, named as in `--set`."""
         regimes = self.protocol.regimes.values()
-        sets = [*self.protocol.set, *(text for regime in regimes for text in regime.set)]
+        named = (text.partition("=")[0].strip() for regime in regimes for text in regime.set)
         options = (f"attn.{key}" for own in self.options.values() for key in own)
-        named = (text.partition("=")[0].strip() for text in sets)
-        return [*named, *options, "attn.cross", "model.linear", "model.feed_forward"]
+        cross = ["attn.cross"] if any("cross" in regime.swap for regime in regimes) else []
+        return [*named, *options, *cross, "model.linear", "model.feed_forward"]
 
     def each_seed(self) -> list[int]:
         return list(range(self.seeds)) if isinstance(self.seeds, int) else self.seeds

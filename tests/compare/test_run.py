@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from filelock import FileLock
 
-from forecaster import cli, compare
+from forecaster import cli, compare, pages
 from forecaster.errors import StorageError, UnavailableError, UsageError
 from forecaster.track import MlflowClient  # by way of track, which silences MLflow first
 from forecaster.workers import FailedError
@@ -176,9 +176,18 @@ class TestTracking:
             assert next(iter(child.data.metrics)) == "network_test_mse"
             assert child.data.params["model.linear"] == str(cell.facts["linear"])
             assert child.data.params["regime"] == cell.facts["regime"]
-            assert len(child.data.params) < 24
-            assert child.data.tags["attn"] == cell.facts["attn"]
-            assert child.data.tags["grid"] == "toy"
+            assert child.data.params["blend"] == "none", "only the network is tested"
+            varied = {"model.linear", "model.tokens", "model.channels"}
+            assert child.data.params.keys() <= {
+                *pages.PARAMS,
+                *varied,
+                "model.feed_forward",
+                "regime",
+                "steps",
+            }
+            tags = {tag: str(cell.facts[key]) for key, tag in compare.TAGS.items()}
+            assert {**tags, "grid": "toy"}.items() <= child.data.tags.items()
+            assert {"attn", "attn.effective", "data.digest", "git.commit"} < tags.keys()
             assert "forecasts.json" in child.data.tags["mlflow.loggedArtifacts"]
         assert outcome.ui_command.startswith("mlflow ui")
 
