@@ -239,7 +239,7 @@ class _Tracker:
             if self.run is not None:
                 self.run.text("table.txt", table.text(rows))
                 self.run.tables({"verdicts": table.flat(rows)})
-                self.run.describe(table.SUMMARY, table.markdown(rows))
+                self.run.describe(table.summary(rows), table.markdown(rows))
         except UnavailableError as error:
             self._lost(error)
 

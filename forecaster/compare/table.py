@@ -19,6 +19,7 @@ from forecaster.attention import CATALOGUE
 from forecaster.compare.cell import Finished
 from forecaster.evaluate import Verdict, blocks, is_borderline, paired_interval
 from forecaster.evaluate.figures import Cost, ErrorMetric, Kind, Metric, shown, whole
+from forecaster.shares import GAP
 
 Row = dict[str, Any]
 GROUP = ("data", "horizon", "regime", "linear")
@@ -47,7 +48,7 @@ READING = (
     "verdicts; =: it contains zero; =^: it does not, but may by chance; ~: borderline; (full): "
     "amounts to full attention at these lengths, so no verdict."
 )
-"""The texts above and below the tables of `markdown`."""
+"""The texts above and below the tables of `markdown`; `summary` puts the verdicts first."""
 
 
 def rows(cells: Sequence[Finished]) -> list[Row]:
@@ -208,6 +209,22 @@ def _skill(row: Row) -> str:
     return "–" if row["skill"] is None else f"{row['skill']:+.1%}"
 
 
+def summary(rows: Sequence[Row]) -> str:
+    """A sentence for each group with its verdicts against none, and what the tables show."""
+    parts = []
+    for found in _groups(rows):
+        types: dict[str, list[str]] = {verdict: [] for verdict in Verdict}
+        for row in found:
+            if against := row["against"].get("none"):
+                types[against["verdict"]].append(row["attn"])
+        better, same, worse = (", ".join(names) or "no type" for names in types.values())
+        parts.append(
+            f"Measurably better than `none` on {_place(found[0])}: {better}; worse: {worse}; "
+            f"no measurable difference: {same}."
+        )
+    return "\n\n".join([*parts, SUMMARY])
+
+
 def markdown(rows: Sequence[Row]) -> str:
     """The errors and verdicts of all groups, a table for each, as a tracker's page shows them."""
     parts = []
@@ -218,13 +235,13 @@ def markdown(rows: Sequence[Row]) -> str:
         lines = [
             f"**{heading(found[0])}**\n",
             f"Best floor: {found[0]['best_floor']}, MSE {found[0]['floor_mse']:.4f}\n",
-            f"| {' | '.join(heads)} |",
+            f"| {GAP.join(heads)} |",
             f"| --- |{' ---: |' * (len(errors) + 1)}{' --- |' * len(names)}",
         ]
         for row in found:
             cells = [row["attn"], *(spread(row, metric) for metric in errors), _skill(row)]
             cells += [verdict(row, name) for name in names]
-            lines.append(f"| {' | '.join(cells)} |")
+            lines.append(f"| {GAP.join(cells)} |")
         parts.append("\n".join(lines))
     return "\n\n".join([*parts, READING])
 
@@ -244,10 +261,13 @@ def flat(rows: Sequence[Row]) -> list[Row]:
 
 
 def heading(row: Row) -> str:
+    return f"{_place(row)}; {row['steps']} steps, {row['windows']} test windows"
+
+
+def _place(row: Row) -> str:
     return (
         f"{row['data']}, T = {row['horizon']}, {row['regime']} ({row['tokens']} tokens), "
-        f"{'with' if row['linear'] else 'without'} the linear path; {row['steps']} steps, "
-        f"{row['windows']} test windows"
+        f"{'with' if row['linear'] else 'without'} the linear path"
     )
 
 

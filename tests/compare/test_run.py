@@ -164,8 +164,9 @@ class TestTracking:
         text = parent.data.tags["mlflow.note.content"]
         assert "Each cell is a run below this one" in text
         for row in compare.table.rows(outcome.cells):
-            assert f"| {row['attn']} | {row['mse']:.4f}" in text
-        assert "| skill | against none | against static | against full |" in text
+            assert f"| {row['attn']}&emsp; | {row['mse']:.4f}" in text
+        assert "| skill&emsp; | against none&emsp; | against static&emsp; | against full |" in text
+        assert text.startswith("Measurably better than `none` on small, T = 5, ")
         assert "verdicts.json" in parent.data.tags["mlflow.loggedArtifacts"]
         for cell in outcome.cells:
             child = found[f"toy-{cell.folder.name}"]

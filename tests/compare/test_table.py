@@ -270,13 +270,31 @@ def test_text(cells, tmp_path):
 
 def test_markdown_has_a_table_for_each_group(cells, tmp_path):
     other = finished(tmp_path / "x", [1.0] * N, attn="full", regime="many")
-    text = table.markdown(table.rows([*cells, other]))
+    text = table.markdown(table.rows([*cells, other])).replace("&emsp;", "")
     assert text.count("**small, T = 2, ") == 2
     assert text.count("| attention | MSE | MAE | skill | against none | against full |") == 2
     (own,) = (line for line in text.splitlines() if line.startswith("| lsh |"))
     assert own.endswith("| worse | worse |")
     assert "±" in own
     assert {line.count("|") for line in text.splitlines() if "|" in line} == {7}
+
+
+def test_a_summary_begins_with_the_verdicts_of_each_group(cells, tmp_path):
+    other = [
+        finished(tmp_path / "x", [1.0, 2.0] * 200, attn=attn, regime="many")
+        for attn in ("full", "none")
+    ]
+    few, many, rest = table.summary(table.rows([*cells, *other])).split("\n\n")
+    place = "on small, T = 2, {} (9 tokens), without the linear path"
+    assert few == (
+        f"Measurably better than `none` {place.format('few')}: full; worse: lsh; no measurable "
+        "difference: prob, mean."
+    )
+    assert many == (
+        f"Measurably better than `none` {place.format('many')}: no type; worse: no type; no "
+        "measurable difference: full."
+    )
+    assert rest == table.SUMMARY
 
 
 def test_flat_rows_have_columns_for_verdicts(cells):
