@@ -306,11 +306,11 @@ def test_other_freq_names_the_models(client: TestClient, flat: Body, freq: str) 
     assert "in steps of h" in refused(client, {**flat, "freq": freq})["detail"]
 
 
-def test_start_is_needed_for_the_calendar(client: TestClient, flat: Body) -> None:
+def test_start_is_needed(client: TestClient, flat: Body) -> None:
     del flat["start"]
     problem = refused(client, flat)
     assert problem["errors"][0]["loc"] == ["start"]
-    assert "calendar" in problem["detail"]
+    assert "give the time of the first row" in problem["detail"]
 
 
 @pytest.mark.parametrize(
