@@ -20,6 +20,13 @@ from hypothesis import strategies as st
 from tests.service.processes import free_port, running, wait_for
 from tests.service.toy import HORIZON, KINDS, NAME, PAST, make_bundle, start
 
+# A thread of the service or of a library may use `random` while edits are drawn. Hypothesis blames
+# the edits, and warns again as it prints their strategy, which holds long tokens.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Do not use the `random` module inside strategies"),
+    pytest.mark.filterwarnings("ignore:Generating overly large repr"),
+]
+
 JSON = {"Content-Type": "application/json"}
 TOKENS = [
     b"NaN", b"Infinity", b"-Infinity", b"1e999", b"-0.0", b"1e-400", b"9" * 20, b"9" * 400,
