@@ -338,7 +338,7 @@ class Back:
         names = [str(name) for name in ahead]
         stamps = [name for name in names if is_datetime64_any_dtype(ahead[name])]
         for name in stamps:
-            kind = self.kinds.get(self.index or name)
+            kind = self.kinds.get(name if self.index is None else self.index)
             if kind is not None and is_datetime64_any_dtype(kind):
                 ahead[name] = _as_stamps(ahead[name], kind)
         if self.index is not None and len(stamps) == 1:
@@ -363,9 +363,7 @@ class Back:
 def _as_stamps(stamps: "pd.Series[Any]", kind: Any) -> "pd.Series[Any]":
     """The stamps of an answer with the zone and the unit of a type."""
     if isinstance(kind, pd.DatetimeTZDtype):
-        if (
-            stamps.dt.tz is None
-        ):  # on the local clock, where an hour may be missing or be there twice
+        if stamps.dt.tz is None:  # the local clock, which skips an hour and repeats another
             first = np.ones(len(stamps), dtype=bool)
             stamps = stamps.dt.tz_localize(kind.tz, ambiguous=first, nonexistent="shift_forward")
         stamps = stamps.dt.tz_convert(kind.tz)
@@ -384,8 +382,8 @@ def as_pandas(frame: Frame, file: bool = True) -> tuple[Any, Callable[[pd.DataFr
     if isinstance(frame, pd.DataFrame):
         time = frame.index.name or "time"
         if isinstance(frame.index, pd.DatetimeIndex) and time not in frame.columns:
-            kinds = {time: frame.index.dtype}
-            return frame, Back(kinds, index=str(frame.index.name or ""))
+            name = str(frame.index.name or "")
+            return frame, Back({name: frame.index.dtype}, index=name)
         named = [name for name in frame.index.names if name is not None and name not in frame]
         table = frame.reset_index(named) if named else frame
         return table, Back(dict(table.dtypes))

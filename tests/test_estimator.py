@@ -125,6 +125,8 @@ class TestFit:
         assert list(found.predict()["ds"]) == [
             last + pd.Timedelta(hours=hour) for hour in range(1, HORIZON + 1)
         ]
+        unnamed = found.predict(frame.set_index("ds").rename_axis(None)).index
+        assert (unnamed.name, unnamed.dtype) == ("ds", frame["ds"].dtype)
         checked = found.cross_validate(frame, cutoffs=1)
         assert checked["first"].iloc[0].tz is not None
 
