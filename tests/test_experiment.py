@@ -383,7 +383,7 @@ class TestTracking:
         picture = f"(get-artifact?path=plots%2Fpicture.png&run_uuid={tracked.info.run_id})"
         verdict, table = text.split(f"![forecast]{picture}")
         assert result.metrics["test"]["network"]["verdict"] in verdict
-        assert "| network |" in table
+        assert "| network&emsp; |" in table
 
     def test_the_version_is_described(self, client, result):
         name = "forecaster-small-M-all-5"
