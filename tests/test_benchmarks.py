@@ -380,6 +380,32 @@ class TestTraining:
         assert not missing.file(0).exists()
 
 
+class TestIntervals:
+    """benchmarks/intervals.py, on the small data set."""
+
+    def test_the_last_rule_is_the_one_that_is_served(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        module, found = script("intervals", monkeypatch), []
+        rules = {name: self.kept(rule, found) for name, rule in module.RULES.items()}
+        monkeypatch.setattr(module, "RULES", rules)
+        with small.at_home(tmp_path):
+            row = module.measure("small.yaml", "small", 5)
+        own = [intervals.offsets for _, intervals in found]
+        np.testing.assert_array_equal(own[-1], found[-1][0].intervals().offsets)
+        assert not any(np.allclose(own[-1], other) for other in own[:-1])
+        for rule in row["rules"].values():
+            assert 0 < rule["80"]["lowest"] <= rule["80"]["coverage"] <= rule["80"]["highest"] <= 1
+        assert row["windows"] == small.TEST - small.VALIDATION - 5 + 1
+
+    def kept(self, rule: Any, found: list[Any]) -> Any:
+        def of(calibration: Any) -> Any:
+            found.append((calibration, rule(calibration)))
+            return found[-1][1]
+
+        return of
+
+
 class TestBestPart:
     """benchmarks/best_part.py, on the small data set."""
 

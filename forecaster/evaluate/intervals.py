@@ -39,11 +39,7 @@ PARTS = 24
 def calibrate(model: Quantiled, windows: Windows, levels: tuple[float, ...]) -> Intervals:
     """Intervals from the model's errors on `windows`; see Calibration."""
     found = Calibration(model, windows, levels)
-    with torch.inference_mode():
-        for places in torch.arange(len(found.chosen)).split(windows.evaluation_batch):
-            signals.check()
-            batch = windows.batch(found.chosen[places])
-            found.add(places.numpy(), batch, model.quantiles(*batch.inputs))
+    found.complete()
     return found.intervals()
 
 
@@ -67,6 +63,14 @@ class Calibration:
         self.recent = np.empty((count, targets))
         self.parts = np.empty((count, horizon), dtype=int)
         self.items: set[int] = set()
+
+    def complete(self) -> None:
+        """Forecast and add every chosen window."""
+        with torch.inference_mode():
+            for places in torch.arange(len(self.chosen)).split(self.windows.evaluation_batch):
+                signals.check()
+                batch = self.windows.batch(self.chosen[places])
+                self.add(places.numpy(), batch, self.model.quantiles(*batch.inputs))
 
     def add(self, places: np.ndarray, batch: Batch, ahead: Tensor) -> None:
         """Add the quantiles `ahead` (B, T, K, 1 or Q) of a batch, at `places` (B,) in `chosen`."""
@@ -102,10 +106,15 @@ class Calibration:
             scale = _rms(self.errors[..., self.model.middle])
             offsets = conformal_offsets(self.errors, self.levels)
             return Intervals(self.levels, offsets, scale, len(self.chosen))
+        about = self.told, self.horizons, self.levels
+        return fitted(self.errors[..., 0], self.recent, self.parts, *about)
+
+    @property
+    def horizons(self) -> float:
+        """The number of horizons that the windows span."""
         windows = self.windows
         rows = len(windows) * windows.every + (windows.horizon - 1) * len(self.items)
-        blocks = rows / windows.horizon
-        return fitted(self.errors[..., 0], self.recent, self.parts, self.told, blocks, self.levels)
+        return rows / windows.horizon
 
 
 def fitted(
@@ -113,7 +122,7 @@ def fitted(
     recent: np.ndarray,
     parts: np.ndarray,
     told: Conditions,
-    blocks: float,
+    horizons: float,
     levels: tuple[float, ...],
 ) -> Intervals:
     """Symmetric intervals about a point forecast, by the sizes of its errors (n, T, K).
@@ -125,8 +134,8 @@ def fitted(
     part of the cycle, the mean size of errors there, shrunk as by 4 further cycles of average
     errors; the root mean square, by step and column, of errors divided by these two; and, by column
     and level, an order statistic of the sizes of errors divided by these three, over all steps
-    together. The windows span only `blocks` horizons, so the last factor is widened from the normal
-    to Student's t distribution with twice as many degrees of freedom.
+    together. The windows span only so many `horizons`, so the last factor is widened from that of
+    the normal to that of Student's t distribution with twice as many degrees of freedom.
     """
     n, horizon, _ = errors.shape
     observed = (~np.isnan(errors)).sum(axis=0)
@@ -134,7 +143,7 @@ def fitted(
     told = replace(told, usual=usual)
     errors = errors / told.of_deviation(recent)[:, None].astype(errors.dtype)
     sizes = _over(np.abs(errors), _rms(errors))
-    cycles = blocks * horizon / told.season
+    cycles = horizons * horizon / told.season
     phases = told.phases.copy()
     whole = _mean(sizes.reshape(n * horizon, -1))
     for part in range(len(phases) if len(phases) > 1 else 0):
@@ -149,7 +158,7 @@ def fitted(
         number = np.ceil(np.round(abs(2 * level - 1) * (known + 1), 9)).astype(int)
         place = np.clip(number, 1, np.maximum(known, 1)) - 1
         size = np.take_along_axis(sizes, place[None], axis=0)[0]
-        wider = 1.0 if level == 0.5 else stdtrit(2 * blocks, level) / ndtri(level)
+        wider = 1.0 if level == 0.5 else stdtrit(2 * horizons, level) / ndtri(level)
         side = np.sign(level - 0.5)
         backed = min(level, 1 - level) * (observed + 1) >= 1 - 1e-9
         offsets[..., q] = np.where(backed, side * wider * scale * np.nan_to_num(size), np.inf)

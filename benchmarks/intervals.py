@@ -1,0 +1,176 @@
+"""What each factor of the prediction intervals is worth, on every test window (docs/intervals.md).
+
+    FORECASTER_DATA=... python benchmarks/intervals.py --data all
+    FORECASTER_DATA=... python benchmarks/intervals.py --data ETTh1 epf-NP --horizon 96
+
+The forecast is the blend of the closed forms with the configuration of the data set, without a
+network. The calibrating half of validation fits the intervals by every rule, from quantiles of the
+signed errors of each step and column to the rule that is served; each window is forecast once, and
+measured under all rules. A cell whose file exists is not run again. epf-* has one horizon, 24.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.special import ndtri, stdtrit  # type: ignore[import-untyped]
+from torch import Tensor
+from training import HORIZONS, MARKETS, RESULTS
+
+from forecaster.config import load
+from forecaster.evaluate import SHARES, Calibration, Coverage, percent, scores, sides
+from forecaster.evaluate.figures import IntervalMetric, shown
+from forecaster.evaluate.intervals import fitted
+from forecaster.intervals import Intervals, conformal_offsets
+from forecaster.machine import hardware
+from forecaster.parts import Blend, fit_parts, weigh
+from forecaster.problem import find_data, make_problem
+from forecaster.resources import commit
+
+LEVELS = tuple(sorted(level for share in SHARES for level in sides(share)))
+SETS = ("ETTh1", "ETTh2", "ETTm1", "ETTm2", "weather")
+
+
+def signed(found: Calibration) -> Intervals:
+    """Quantiles of the signed errors of each step and column."""
+    return bare(found, conformal_offsets(found.errors, LEVELS))
+
+
+def symmetric(found: Calibration) -> Intervals:
+    """Quantiles of the sizes of the errors of each step and column."""
+    levels = np.array(LEVELS)
+    sizes = conformal_offsets(np.abs(found.errors), np.abs(2 * levels - 1).tolist())
+    return bare(found, sizes * np.sign(levels - 0.5))
+
+
+def bare(found: Calibration, offsets: np.ndarray) -> Intervals:
+    """Intervals of the same width for every window."""
+    return Intervals(LEVELS, offsets, np.ones(offsets.shape[:-1]), len(found.chosen))
+
+
+def factors(*names: str) -> Callable[[Calibration], Intervals]:
+    """The served rule with only these of its factors "season", "deviation" and "few horizons"."""
+
+    def rule(found: Calibration) -> Intervals:
+        told, parts, recent = found.told, found.parts, found.recent
+        if "season" not in names:
+            told = replace(told, phases=np.ones((1, recent.shape[1])))
+            parts = np.zeros_like(parts)
+        if "deviation" not in names:  # no deviation is known, so every window has the usual width
+            recent = np.full_like(recent, np.nan)
+        own = fitted(found.errors[..., 0], recent, parts, told, found.horizons, LEVELS)
+        if "few horizons" in names:
+            return own
+        levels = np.array(LEVELS)
+        return replace(
+            own, offsets=own.offsets * ndtri(levels) / stdtrit(2 * found.horizons, levels)
+        )
+
+    return rule
+
+
+RULES: dict[str, Callable[[Calibration], Intervals]] = {
+    "signed errors, each step and column": signed,
+    "their sizes": symmetric,
+    "scale by step and column, size by column": factors(),
+    "and season": factors("season"),
+    "and deviation": factors("season", "deviation"),
+    "and few horizons: the rule": factors("season", "deviation", "few horizons"),
+}
+"""Each with what the one before it lacks; the last one is served."""
+
+
+class Once:
+    """A model that forecasts each batch once, however often its quantiles are taken."""
+
+    spread, middle = None, 0
+
+    def __init__(self, model: Blend) -> None:
+        self.model, self.task = model, model.task
+        self.past: Tensor | None = None
+        self.found = torch.empty(0)
+
+    def quantiles(self, *inputs: Any) -> Tensor:
+        if inputs[0] is not self.past:
+            self.past, self.found = inputs[0], self.model.quantiles(*inputs)
+        return self.found
+
+
+def measure(config: str, data: str, horizon: int) -> dict[str, Any]:
+    """The row of a cell."""
+    begun = time.monotonic()
+    loaded = load(config, [], {"data": data, "horizon": horizon})
+    problem = make_problem(*find_data(loaded, lambda text: None))
+    fold = problem.fold("cpu")
+    parts = fit_parts(fold)
+    weights, _ = weigh(parts, fold.choose)
+    model = Once(Blend(fold.task, {part.name: part for part in parts}, weights).eval())
+    found = Calibration(model, problem.calibrating("cpu"), LEVELS)
+    found.complete()
+    names, scaler = problem.schema.targets, problem.schema.target_scaler
+    rules = {
+        name: Coverage(model, rule(found), scaler, online=False) for name, rule in RULES.items()
+    }
+    test = problem.test("cpu")
+    first, *_ = scores([rule.forecast for rule in rules.values()], test)
+    return {
+        "kind": "intervals",
+        "command": f"python benchmarks/intervals.py --data {data} --horizon {horizon}",
+        "data": data,
+        "features": problem.config.data.features,
+        "past": problem.config.window.past,
+        "horizon": horizon,
+        "data_digest": problem.digest,
+        "commit": commit(),
+        "hardware": hardware("cpu"),
+        "seconds": round(time.monotonic() - begun, 1),
+        "mse": first.mse,
+        "windows": first.windows,
+        "every": test.every,
+        "calibration_windows": len(found.chosen),
+        "horizons": found.horizons,
+        "rules": {name: kept(rule.to_dict(names)) for name, rule in rules.items()},
+    }
+
+
+def kept(figures: dict[str, Any]) -> dict[str, Any]:
+    """For each share with intervals: their metrics, and the ends of their coverage by column."""
+    rows = {}
+    for share in map(percent, SHARES):
+        if (metrics := figures[share]) is None:
+            continue
+        columns = [each["coverage"] for each in metrics["columns"].values()]
+        rows[share] = {
+            **{metric.name: metrics[metric.name] for metric in shown(IntervalMetric, "tables")},
+            "lowest": min(columns),
+            "highest": max(columns),
+        }
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--data", nargs="+", default=["all"], help="cards, or all")
+    parser.add_argument("--horizon", type=int, nargs="+", default=list(HORIZONS))
+    arguments = parser.parse_args()
+    markets = [f"epf-{market}" for market in MARKETS]
+    RESULTS.mkdir(exist_ok=True)
+    for data in [*SETS, *markets] if "all" in arguments.data else arguments.data:
+        for horizon in [24] if data in markets else arguments.horizon:
+            file = RESULTS / f"intervals-{data}-{horizon}.json"
+            if not file.exists():
+                row = measure("epf" if data in markets else data, data, horizon)
+                file.write_text(json.dumps(row, indent=1) + "\n")
+                print(f"{data}, T = {horizon}: {row['seconds']} s", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
