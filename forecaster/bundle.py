@@ -41,7 +41,7 @@ from forecaster.resources import MANIFEST
 from forecaster.schema import Schema
 from forecaster.version import __version__
 
-FORMAT = 7
+FORMAT = 8
 RELEASES = {4: "0.1.0"}  # the releases that wrote an earlier format
 WEIGHTS = "model.safetensors"
 INTERVALS = "intervals.safetensors"

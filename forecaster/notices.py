@@ -25,11 +25,13 @@ class NoticeCode(StrEnum):
     """The forecast begins further from the last value than training rows change in a step."""
     UNLIKE_TRAINING = "unlike_training"
     """The history is unlike those of the training rows: its level, scale, order, or gaps."""
+    UNLIKE_COVARIATES = "unlike_covariates"
+    """A covariate known ahead is far outside its range in the training rows."""
 
 
 REMARKS = frozenset(
     {NoticeCode.SHORT_HISTORY, NoticeCode.LOST_TO_FLOOR, NoticeCode.COVERAGE,
-     NoticeCode.FIRST_STEP, NoticeCode.UNLIKE_TRAINING}
+     NoticeCode.FIRST_STEP, NoticeCode.UNLIKE_TRAINING, NoticeCode.UNLIKE_COVARIATES}
 )  # fmt: skip
 """The codes for unusual features of a finished forecast (forecaster.remarks)."""
 ShortHistory: TypeAlias = Literal["refuse", "drop"]

@@ -198,6 +198,7 @@ class Predictor:
         levels: Sequence[float],
         items: Sequence[str | None] | None = None,
         rows: Sequence[int] | None = None,
+        covariates: np.ndarray | None = None,
     ) -> list[tuple[int | None, Notice]]:
         """Notices about the result of `forecast_quantiles` for the same arguments.
 
@@ -229,6 +230,8 @@ class Predictor:
                     scaled[own, -count:], mean[own], std[own], schema.columns
                 )
                 found += [(int(own[place]), notice) for place, notice in unlike]
+        if covariates is not None and self.schema.known.low:
+            found += remarks.covariates(self.schema.known, covariates)
         return found
 
     def _shortened(self, rows: int, quantiles: bool) -> Notice:
@@ -364,7 +367,7 @@ class Predictor:
             found.extend(
                 (None if place is None else part.items[place], notice)
                 for place, notice in self.remarks(
-                    part.values, forecast, levels, part.items, part.rows
+                    part.values, forecast, levels, part.items, part.rows, part.covariates
                 )
             )
             return np.concatenate([forecast[..., None], quantiles], axis=-1)

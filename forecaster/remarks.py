@@ -1,4 +1,4 @@
-"""Unusual features of a forecast: its model's figures, its first step, the history before it.
+"""Unusual features of a forecast: its model's figures, its first step, what it was made from.
 
 The usual ranges of histories and changes are measured on the training rows and kept in the bundle;
 the figures are those of the test split.
@@ -16,7 +16,7 @@ from forecaster.intervals import TOLERANCE
 from forecaster.notices import Notice, NoticeCode
 
 if TYPE_CHECKING:
-    from forecaster.datasets import Windows
+    from forecaster.datasets import KnownInputs, Windows
 
 TRAITS = {
     "mean": "the mean of {}",
@@ -42,6 +42,8 @@ JUMP, LEAST = 3.0, 0.5
 """How far a first step may be from the last value: JUMP times the bound on 99 % of all changes, but
 at least LEAST standard deviations. On ETTh1's validation windows, the network alone jumps further
 in 0.4 % of its forecasts, a ridge regression in none."""
+BEYOND = 0.1
+"""How far outside its range in training a covariate may be, as a share of that range."""
 
 
 def traits(values: np.ndarray, season: int) -> np.ndarray:
@@ -199,6 +201,25 @@ class Ranges:
         low = [self.low[0] - width, self.low[1] / SPREAD, self.low[2:4] - CORRELATION, -endless]
         high = [self.high[0] + width, self.high[1] * SPREAD, endless, endless]
         return np.vstack(low), np.vstack([*high, self.high[4] + MISSING])
+
+
+def covariates(known: "KnownInputs", values: np.ndarray) -> Iterator[tuple[int, Notice]]:
+    """Notices about those of the `values` (B, P + T, K), in units, that leave training's range."""
+    low, high = np.array(known.low), np.array(known.high)
+    lowest, highest = values.min(axis=1), values.max(axis=1)
+    room = BEYOND * (high - low)
+    below = low - lowest > highest - high
+    outside = np.maximum(low - lowest, highest - high) > room
+    for place in np.flatnonzero(outside.any(axis=1)):
+        column = int(np.argmax(outside[place]))
+        extreme = (lowest if below[place, column] else highest)[place, column]
+        value, least, most = map(_number, (extreme, low[column], high[column]))
+        text = (
+            "the covariates are unlike those of the training rows: a value of "
+            f"'{known.columns[column]}' is {value}, in training {least} to {most}"
+            f"{_others(int(outside[place].sum()) - 1)}"
+        )
+        yield int(place), Notice(NoticeCode.UNLIKE_COVARIATES, text)
 
 
 def figures(test: Mapping[str, Any], levels: Sequence[float]) -> Iterator[Notice]:

@@ -122,6 +122,12 @@ class Schema:
                 f"expected a mean and a deviation {wanted} for {count} columns and "
                 f"{len(schema.items)} series, got {scaler.mean.shape} and {scaler.std.shape}"
             )
+        known = schema.known
+        if not len(known.low) == len(known.high) <= len(known.columns):
+            raise ValueError(
+                f"expected a range for each of {len(known.columns)} covariates, got "
+                f"{len(known.low)} and {len(known.high)} ends"
+            )
         if not reading.seasons or min(reading.seasons) < 1:
             raise ValueError(f"expected seasons of 1 step or more, got {reading.seasons}")
         if lost := [name for name in schema.targets if name not in schema.columns]:

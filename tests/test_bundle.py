@@ -182,7 +182,7 @@ class TestFormat:
         [
             (4, "train the model again .*, or use it with forecaster 0.1.0."),
             (6, "train the model again"),
-            (8, "use it with the version that made it"),
+            (9, "use it with the version that made it"),
         ],
     )
     def test_another_format_is_refused_with_what_to_do(self, found, remedy, folder):
@@ -196,7 +196,7 @@ class TestFormat:
                 if name != "parts.json"
             )
         )
-        with pytest.raises(BundleError, match=f"bundle format {found}.*reads format 7: {remedy}"):
+        with pytest.raises(BundleError, match=f"bundle format {found}.*reads format 8: {remedy}"):
             load(folder)
 
     def test_a_part_of_an_unknown_kind_is_refused(self, folder):
@@ -349,6 +349,7 @@ class TestForeign:
         [
             (lambda schema: schema["scaler"]["mean"].pop(), "a mean and a deviation (3,)"),
             (lambda schema: schema.update(items=["a"]), "a mean and a deviation (1, 3)"),
+            (lambda schema: schema["known"].update(low=[0.0]), "each of 0 covariates, got 1 and 0"),
             (lambda schema: schema.update(targets=["rain"]), "the targets ['rain'] are not col"),
             (lambda schema: schema["reading"].update(seasons=[]), "seasons of 1 step or more"),
             (lambda schema: schema["reading"].update(seasons=[4, 0]), "seasons of 1 step or more"),
@@ -386,7 +387,7 @@ class TestForeign:
     @pytest.mark.parametrize(
         ("name", "change", "words"),
         [
-            ("about.json", lambda about: {**about, "format": 1}, "format 1, .* reads format 7"),
+            ("about.json", lambda about: {**about, "format": 1}, "format 1, .* reads format 8"),
             ("about.json", lambda about: {}, "KeyError.*format"),
             ("about.json", lambda about: [1], "KeyError.*format"),
             ("schema.json", lambda schema: {**schema, "scaler": 3}, "TypeError"),

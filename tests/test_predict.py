@@ -27,7 +27,7 @@ from forecaster.notices import NoticeCode
 from forecaster.predict import Predictor, keep, load_bundle
 from forecaster.problem import find_data, make_problem
 from tests.bundles import COLUMNS, SEASON, blended, unsaved, warning
-from tests.service.toy import KINDS, make_bundle
+from tests.service.toy import AHEAD, KINDS, make_bundle
 
 CYCLE = np.array([[10.0, -3.5, 400.0], [20.0, 0.25, 300.0], [15.0, 7.0, 100.0], [5.0, 1.0, 250.0]])
 
@@ -223,6 +223,20 @@ class TestRemarks:
         assert ahead.equals(
             Predictor(unsaved(calibrated=True)).predict(history(), None, (0.1, 0.9))
         )
+
+    def test_a_covariate_far_from_training_is_said(self, tmp_path):
+        known = replace(AHEAD, low=(0.0, 10.0), high=(1.0, 30.0))
+        make_bundle(tmp_path, columns=("load",), known=known)
+        forecaster = Predictor.load(tmp_path, "cpu")
+        frame = forecaster.example
+        frame[["holiday", "target"]] = [0.0, 20.0]
+        usual, warmer = [], []
+        forecaster.predict(frame, say=usual.append)
+        frame.loc[frame.index[-1], "target"] = 33.0
+        forecaster.predict(frame, say=warmer.append)
+        (notice,) = (each for each in warmer if each not in usual)
+        assert notice.code is NoticeCode.UNLIKE_COVARIATES
+        assert notice.endswith("a value of 'target' is 33, in training 10 to 30")
 
     def test_a_bundle_that_measured_nothing_says_nothing(self, forecaster):
         said = []

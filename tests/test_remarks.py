@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from forecaster import remarks
-from forecaster.datasets import Items, Windows
+from forecaster.datasets import Items, KnownInputs, Windows
 from forecaster.errors import BundleError
 from forecaster.model import Task
 from forecaster.notices import Notice, NoticeCode
@@ -185,6 +185,38 @@ class TestFirstSteps:
         for jump, told in ((0.4, 0), (0.6, 1)):
             first = np.array([[2 * jump, 0.0]])
             assert len([*found.jumps(np.zeros((1, 2)), first, STD, COLUMNS)]) == told
+
+
+class TestCovariates:
+    KNOWN = KnownInputs(("warmth", "holiday"), None, (), (-5.0, 0.0), (35.0, 1.0))
+
+    def told(self, *values: float) -> list[tuple[int, Notice]]:
+        """For windows whose third step has these values of warmth."""
+        made = np.zeros((len(values), 6, 2))
+        made[:, 3, 0] = values
+        return [*remarks.covariates(self.KNOWN, made)]
+
+    def test_within_a_tenth_of_the_range_they_are_quiet(self) -> None:
+        assert not self.told(-5, 35, -8.9, 38.9)
+
+    def test_further_off_they_are_told(self) -> None:
+        (hot, said), (cold, also) = self.told(20, 39.1, -9.1)
+        assert (hot, cold) == (1, 2)
+        assert said.code is NoticeCode.UNLIKE_COVARIATES
+        start = "the covariates are unlike those of the training rows: a value of 'warmth' is "
+        assert said == f"{start}39.1, in training -5 to 35"
+        assert also == f"{start}-9.1, in training -5 to 35"
+
+    def test_those_of_a_window_are_told_together(self) -> None:
+        made = np.zeros((1, 6, 2))
+        made[0, 0], made[0, 5] = (99, 0), (0, 2)
+        ((_, said),) = remarks.covariates(self.KNOWN, made)
+        assert said.endswith("'warmth' is 99, in training -5 to 35 (and of 1 more column)")
+
+    def test_what_never_changed_in_training_may_not_change(self) -> None:
+        known = KnownInputs(("promotion",), None, (), (0.0,), (0.0,))
+        assert len([*remarks.covariates(known, np.ones((2, 6, 1)))]) == 2
+        assert not [*remarks.covariates(known, np.zeros((2, 6, 1)))]
 
 
 class TestRanges:

@@ -78,19 +78,28 @@ def _word(value: Any) -> str:
 @dataclass(frozen=True)
 class KnownInputs:
     """The inputs of a model that are known ahead of time, in addition to the calendar: future
-    covariates, with their scaler, and static attributes."""
+    covariates, with their scaler, and static attributes.
+
+    `low` and `high` are the least and the greatest training value of each covariate, in units.
+    """
 
     columns: tuple[str, ...] = ()
     scaler: Scaler | None = None
     attributes: tuple[Attribute, ...] = ()
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
 
     @classmethod
     def fit(cls, series: Series, rows: NDArray[np.bool_] | slice) -> Self:
         """Fit to the covariates over the training `rows` and to the attributes of all items."""
+        columns = series.known_columns
+        values = np.empty((1, 0)) if series.known is None else series.known[rows]
         return cls(
-            series.known_columns,
-            None if series.known is None else Scaler.fit(series.known[rows], series.known_columns),
-            tuple(Attribute.fit(name, values) for name, values in series.static.items()),
+            columns,
+            Scaler.fit(values, columns) if columns else None,
+            tuple(Attribute.fit(name, found) for name, found in series.static.items()),
+            tuple(values.min(axis=0).tolist()),
+            tuple(values.max(axis=0).tolist()),
         )
 
     @property
@@ -121,6 +130,8 @@ class KnownInputs:
                 {"name": a.name, "words": list(a.words), "mean": a.mean, "std": a.std}
                 for a in self.attributes
             ],
+            "low": list(self.low),
+            "high": list(self.high),
         }
 
     @classmethod
@@ -130,4 +141,6 @@ class KnownInputs:
             tuple(state["columns"]),
             Scaler.from_dict(state["scaler"]) if state["scaler"] else None,
             tuple(Attribute(**{**a, "words": tuple(a["words"])}) for a in state["attributes"]),
+            tuple(state["low"]),
+            tuple(state["high"]),
         )

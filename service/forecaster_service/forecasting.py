@@ -181,6 +181,7 @@ def remarked(job: Work, done: Done[Forecast], forecaster: Predictor) -> Work:
         job.levels,
         [each.item_id for each in job.inputs],
         [each.rows for each in job.inputs],
+        np.stack([each.known for each in job.inputs]),
     )
     notices = [
         Notice(code=notice.code, input=place if job.places else None, text=str(notice))

@@ -20,6 +20,8 @@ def test_covariates_are_scaled_by_the_training_rows():
     )
     assert known.width == 1
     assert known.scaled(np.array([[[1.0]], [[5.0]]])).tolist() == [[[-1.0]], [[3.0]]]
+    assert (known.low, known.high) == ((1.0,), (3.0,))
+    assert KnownInputs.from_dict(json.loads(json.dumps(known.to_dict()))).high == (3.0,)
 
 
 def test_words_become_one_feature_each_and_numbers_one():

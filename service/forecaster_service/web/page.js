@@ -323,7 +323,7 @@ function drawShares({ made_of: parts }) {
 }
 
 // The codes of notices that question a forecast; the others state what was done with the input.
-const REMARKS = new Set(["short_history", "lost_to_floor", "coverage", "first_step", "unlike_training"]);
+const REMARKS = new Set(["short_history", "lost_to_floor", "coverage", "first_step", "unlike_training", "unlike_covariates"]);
 
 function showResult() {
   const { card, prediction, answer, body, time, skipped } = state.shown;

@@ -13,7 +13,7 @@ from fastapi.testclient import TestClient
 
 from forecaster.predict import Predictor, keep
 from tests.bundles import blended, warning
-from tests.service.toy import COLUMNS, HORIZON, NAME, PAST, make_bundle, mean, start
+from tests.service.toy import AHEAD, COLUMNS, HORIZON, NAME, PAST, make_bundle, mean, start
 
 Body = dict[str, Any]
 
@@ -281,6 +281,18 @@ def test_what_stands_out_is_told_in_either_form(tmp_path: Path) -> None:
     assert [(each["code"], each["input"]) for each in one["notices"]] == [
         (code, None) for code in ("lost_to_floor", "coverage", "first_step", "unlike_training")
     ]
+
+
+def test_a_covariate_far_from_training_is_told(tmp_path: Path) -> None:
+    known = replace(AHEAD, low=(-9.0, 0.0), high=(9.0, 90.0))
+    make_bundle(tmp_path, columns=("load",), known=known)
+    with start(model=str(tmp_path)) as client:
+        full = client.get(f"/models/{NAME}/example").json()
+        full["inputs"] *= 2
+        full["inputs"][1] = deepcopy(full["inputs"][1])
+        full["inputs"][1]["future_covariates"]["holiday"][2] = 11.0
+        notices = client.post("/predict", json=full).json()["notices"]
+    assert [(each["code"], each["input"]) for each in notices] == [("unlike_covariates", 1)]
 
 
 def test_prediction_length(client: TestClient, flat: Body) -> None:
