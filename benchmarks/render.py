@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from math import log2
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import geometric_mean, mean, stdev
 from typing import Any, get_args
 
 import study
@@ -34,6 +34,7 @@ DOCUMENTS = (
     "docs/results.md",
     "docs/recipe.md",
     "docs/evaluation.md",
+    "docs/intervals.md",
     "docs/comparison.md",
     "docs/comparison-tables.md",
     "docs/choosing.md",
@@ -348,6 +349,68 @@ def missing() -> str:
             f"| {row['data']} | {row['horizon']} | {row['past']} | {row['removed']:.1%} "
             f"| {_metrics(complete)} | {_metrics(holed)} "
             f"| {holed['mse'] / complete['mse']:.3f} |"
+        )
+    return "\n".join(lines)
+
+
+INTERVALS = {
+    "ETTh1, ETTh2": ("ETTh1", "ETTh2"),
+    "ETTm1, ETTm2": ("ETTm1", "ETTm2"),
+    "weather": ("weather",),
+    "prices": MARKETS,
+}
+"""The data sets whose intervals are judged together."""
+
+
+def factors() -> str:
+    """The rules for intervals, by the interval score relative to that of the first one."""
+    rows = results("intervals")
+    lines = [f"| rule | {' | '.join(INTERVALS)} |", f"|{' --- |' * (len(INTERVALS) + 1)}"]
+    groups = [
+        [row["rules"] for row in rows if row["data"] in names] for names in INTERVALS.values()
+    ]
+    for rule in rows[0]["rules"]:
+        cells = []
+        for group in groups:
+            scores = [
+                geometric_mean(
+                    each[rule][share]["interval_score"] / first[share]["interval_score"]
+                    for each in group
+                    for first in [next(iter(each.values()))]
+                )
+                for share in ("80", "95")
+            ]
+            covered = [each[rule]["80"]["coverage"] for each in group]
+            cells.append(
+                f"{scores[0]:.3f}, {scores[1]:.3f} ({min(covered):.0%} to {max(covered):.0%})"
+            )
+        lines.append(f"| {rule} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def intervals() -> str:
+    """The first and the last rule for intervals, cell by cell."""
+    lines = [
+        "| data | T | P | windows | 80 %: score | covered | columns | 95 %: score | covered |",
+        f"|{' --- |' * 9}",
+    ]
+    rows = sorted(results("intervals"), key=lambda row: (row["data"], row["horizon"]))
+    for row in rows:
+        first, *_, last = row["rules"].values()
+        (score, covered), (score_95, covered_95) = (
+            (
+                f"{first[share]['interval_score']:.3f} → {last[share]['interval_score']:.3f}",
+                f"{first[share]['coverage']:.1%} → {last[share]['coverage']:.1%}",
+            )
+            for share in ("80", "95")
+        )
+        ends = [
+            f"{rule['80']['lowest']:.0%} to {rule['80']['highest']:.0%}" for rule in (first, last)
+        ]
+        columns = " → ".join(ends) if row["data"] not in MARKETS else "–"
+        lines.append(
+            f"| {row['data']} | {row['horizon']} | {row['past']} | {row['windows']} | {score} "
+            f"| {covered} | {columns} | {score_95} | {covered_95} |"
         )
     return "\n".join(lines)
 
@@ -864,6 +927,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "best_part": best_part,
     "parts": parts,
     "missing": missing,
+    "factors": factors,
+    "intervals": intervals,
     "recipe": recipe,
     "attention": attention,
     "comparison": comparison,
