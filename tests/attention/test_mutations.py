@@ -88,7 +88,8 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run_tests(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *arguments]
-    environment = {**os.environ, "PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"}
+    ours = {"PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1", "PYTEST_ADDOPTS": ""}
+    environment = {**os.environ, **ours}
     return subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, check=False
     )
