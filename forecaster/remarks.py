@@ -207,7 +207,8 @@ def covariates(known: "KnownInputs", values: np.ndarray) -> Iterator[tuple[int, 
     """Notices about those of the `values` (B, P + T, K), in units, that leave training's range."""
     low, high = np.array(known.low), np.array(known.high)
     lowest, highest = values.min(axis=1), values.max(axis=1)
-    room = BEYOND * (high - low)
+    rounding = 1e-6 * np.maximum(np.abs(low), np.abs(high))
+    room = BEYOND * (high - low) + rounding
     below = low - lowest > highest - high
     outside = np.maximum(low - lowest, highest - high) > room
     for place in np.flatnonzero(outside.any(axis=1)):

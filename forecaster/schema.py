@@ -123,7 +123,7 @@ class Schema:
                 f"{len(schema.items)} series, got {scaler.mean.shape} and {scaler.std.shape}"
             )
         known = schema.known
-        if not len(known.low) == len(known.high) <= len(known.columns):
+        if len(known.low) != len(known.high) or len(known.low) not in (0, len(known.columns)):
             raise ValueError(
                 f"expected a range for each of {len(known.columns)} covariates, got "
                 f"{len(known.low)} and {len(known.high)} ends"

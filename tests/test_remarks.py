@@ -218,6 +218,12 @@ class TestCovariates:
         assert len([*remarks.covariates(known, np.ones((2, 6, 1)))]) == 2
         assert not [*remarks.covariates(known, np.zeros((2, 6, 1)))]
 
+    def test_rounding_is_no_change(self) -> None:
+        once = float(np.float32(0.1))
+        known = KnownInputs(("price",), None, (), (once,), (once,))
+        assert not [*remarks.covariates(known, np.full((1, 6, 1), 0.1))]
+        assert len([*remarks.covariates(known, np.full((1, 6, 1), 0.1001))]) == 1
+
 
 class TestRanges:
     def test_they_survive_json(self, ranges: Ranges) -> None:
