@@ -151,6 +151,8 @@ class TestTools:
             'pytest -m "slow or data" --forbid-skips',
         ):
             assert f"step {command}" in text
+        for part in ('"${together[@]}" "${alone[@]/#/--ignore=}"', '"${alone[@]}"'):
+            assert f"\nrest {part}\n" in text, "a slow test runs in one of the two parts"
 
     def test_a_skip_can_be_forbidden(self, tmp_path):
         shutil.copy(ROOT / "tests" / "conftest.py", tmp_path)
