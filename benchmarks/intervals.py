@@ -18,9 +18,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import torch
 from scipy.special import ndtri, stdtrit  # type: ignore[import-untyped]
-from torch import Tensor
 from training import HORIZONS, MARKETS, RESULTS
 
 from forecaster.config import load
@@ -28,6 +26,7 @@ from forecaster.evaluate import SHARES, Calibration, Coverage, percent, scores, 
 from forecaster.evaluate.figures import IntervalMetric, shown
 from forecaster.evaluate.intervals import fitted
 from forecaster.intervals import Intervals, conformal_offsets
+from forecaster.judge import Shared
 from forecaster.machine import hardware
 from forecaster.parts import Blend, fit_parts, weigh
 from forecaster.problem import find_data, make_problem
@@ -86,22 +85,6 @@ RULES: dict[str, Callable[[Calibration], Intervals]] = {
 """Each with what the one before it lacks; the last one is served."""
 
 
-class Once:
-    """A model that forecasts each batch once, however often its quantiles are taken."""
-
-    spread, middle = None, 0
-
-    def __init__(self, model: Blend) -> None:
-        self.model, self.task = model, model.task
-        self.past: Tensor | None = None
-        self.found = torch.empty(0)
-
-    def quantiles(self, *inputs: Any) -> Tensor:
-        if inputs[0] is not self.past:
-            self.past, self.found = inputs[0], self.model.quantiles(*inputs)
-        return self.found
-
-
 def measure(config: str, data: str, horizon: int) -> dict[str, Any]:
     """The row of a cell."""
     begun = time.monotonic()
@@ -110,7 +93,8 @@ def measure(config: str, data: str, horizon: int) -> dict[str, Any]:
     fold = problem.fold("cpu")
     parts = fit_parts(fold)
     weights, _ = weigh(parts, fold.choose)
-    model = Once(Blend(fold.task, {part.name: part for part in parts}, weights).eval())
+    blend = Blend(fold.task, {part.name: part for part in parts}, weights).eval()
+    model = Shared(blend, parts)  # forecasts each batch once for all rules
     found = Calibration(model, problem.calibrating("cpu"), LEVELS)
     found.complete()
     names, scaler = problem.schema.targets, problem.schema.target_scaler
