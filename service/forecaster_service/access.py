@@ -30,8 +30,8 @@ WRONG_KEYS = 10
 
 
 class Access:
-    """ASGI middleware: answers 401, 403 and 429, and 503 to a request that the connection marked
-    as one too many.
+    """ASGI middleware: answers 400 to several Host headers, 401, 403 and 429, and 503 to more
+    requests at a time than can wait for the device.
 
     Puts the key's name into `request.state.key`. A request pays one token of the client's rate
     here, and `pay` takes what it costs beyond that. `buckets` makes the buckets for a rate per
@@ -50,19 +50,25 @@ class Access:
         self.keys = [(name, bytes.fromhex(digest)) for name, digest in named]
         self.rates = buckets(settings.rate) if settings.rate else None
         self.wrong = buckets(WRONG_KEYS)
+        self.running, self.enough = 0, settings.max_queue
+        self.most = settings.max_queue + (settings.max_batch or 64)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.running += 1
         try:
             if scope["type"] == "http":
                 self._admit(scope)
-        except HttpError as error:
+            await self.app(scope, receive, send)
+        except HttpError as error:  # of _admit: the app answers its own
             self.metrics.refused(error.reason)
             await http_errors.response(error)(scope, receive, send)
-        else:
-            await self.app(scope, receive, send)
+        finally:
+            self.running -= 1
 
     def _admit(self, scope: Scope) -> None:
         headers = dict(scope["headers"])
+        if sum(name == b"host" for name, _ in scope["headers"]) > 1:
+            raise HttpError(400, "expected one header Host, got several")
         if scope["method"] not in SAFE and _foreign(headers):
             raise HttpError(
                 403, "pages of other hosts may not send requests to this service", reason="origin"
@@ -70,7 +76,7 @@ class Access:
         path = scope["path"].removeprefix(scope.get("root_path", ""))
         if path in OPEN or path.startswith(OPEN_FOLDERS):
             return
-        if scope.get("state", {}).get("busy"):
+        if self.running > self.most and path != "/metrics":
             store: Store = scope["app"].state.store
             raise store.busy("too many requests are being handled", "requests")
         client = (scope.get("client") or ("",))[0]
@@ -81,6 +87,9 @@ class Access:
             if wait := self.rates.take(client):
                 raise _too_often(f"more than {self.rates.full:g} requests or series a minute", wait)
             scope.setdefault("state", {})["owe"] = partial(self.rates.take, client, owe=True)
+        if scope["method"] == "POST" and self.running > self.enough:
+            store = scope["app"].state.store
+            store.admit()  # the route asks again; here a refusal costs a third
 
     def _name(self, given: bytes, address: str) -> str:
         """The name of a key. Raises HttpError 401, or 429 after many wrong keys from one address.

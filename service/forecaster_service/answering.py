@@ -1,44 +1,66 @@
 """From a request to the forecasts that answer it: the steps that all routes share.
 
-A route defines how a request is read (the type of `body`), what job it becomes (`prepare`) and how
-its forecasts are written (`write`). Admission, queue, batches, deadline and metrics are the same
-for all routes and live in this module.
+A route turns its body into an `Order`: the model, the job for it, and how its forecasts are
+written. Admission, reading, queue, batches, deadline and metrics are the same for all routes and
+live in this module.
 """
 
-import asyncio
-from asyncio import CancelledError, ensure_future, wrap_future
+from asyncio import CancelledError, ensure_future, timeout, wrap_future
 from collections import defaultdict
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
+from dataclasses import dataclass, field
 from time import monotonic
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, Generic, TypeVar, get_type_hints
 
 from asgi_correlation_id import correlation_id
 from fastapi import Request, Response
+from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
+from starlette.concurrency import run_in_threadpool
 
 from forecaster.predict import Predictor
 from forecaster_service import forecasting
 from forecaster_service.accept import JSON
 from forecaster_service.access import pay
 from forecaster_service.batching import Done
-from forecaster_service.body import LARGE, in_thread_if, read
+from forecaster_service.body import parse
 from forecaster_service.forecasting import Forecast, Job
 from forecaster_service.http_errors import CLIENT_LEFT, HttpError, responses
 from forecaster_service.metrics import Metrics, labels
-from forecaster_service.schemas import ModelIdentity
+from forecaster_service.schemas import ARRAYS, ModelIdentity
+from forecaster_service.slots import Served
 from forecaster_service.store import Store, store_of
 
-PROBLEMS = responses(404, 413, 415, 422, 503, 504)
+PROBLEMS = responses(404, 408, 413, 415, 422, 503, 504)
 MANY = 2**13
 """An answer with at least this many numbers is written in another thread."""
 Work = TypeVar("Work", bound=Job)
 
 
+@dataclass(frozen=True)
+class Order(Generic[Work]):
+    """What a request asks for: a job for a model, and what writes its forecasts as content of the
+    type `media`. It keeps nothing of the body, whose memory is free once there is an order."""
+
+    served: Served
+    job: Work
+    write: Callable[[Work, Done[Forecast], Predictor, ModelIdentity, str], bytes]
+    media: str = JSON
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+def model_for(request: Request, name: str | None) -> Served:
+    """The model called `name`, which log and metrics then show as the one that was asked."""
+    served = store_of(request).get(name)
+    request.state.model = served.identity
+    return served
+
+
 class ForecastRoute(APIRoute):
-    """A route that calls its endpoint with the request and its JSON body, validated as the type of
-    the endpoint's parameter `body`.
+    """A route whose endpoint turns the JSON body, validated as the type of its parameter `body`,
+    and the request into an `Order`.
 
     Where there is no model or no room, it answers 503 before it reads the body. It does not resolve
     dependencies, as FastAPI's own handler does, because that costs time and these routes have none.
@@ -47,56 +69,77 @@ class ForecastRoute(APIRoute):
     rows_are_objects = False
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        endpoint = self.endpoint
+        endpoint: Callable[[Any, Request], Order[Any]] = self.endpoint
         kind: TypeAdapter[Any] = TypeAdapter(get_type_hints(endpoint, include_extras=True)["body"])
 
         async def handle(request: Request) -> Response:
             store = store_of(request)
             try:
-                store.admit(_left_of(store, request))
-                body = await read(
-                    request, kind, store.settings, rows_are_objects=self.rows_are_objects
-                )
-                response: Response = await endpoint(body, request)
+                return await _answer(await order(request, store), request, store)
             except HttpError as error:
                 store.metrics.refused(error.reason)
                 raise
-            return response
+
+        async def order(request: Request, store: Store) -> Order[Any]:
+            store.admit(_left(store, request))
+            _check_type(request)
+            until = monotonic() + _left(store, request)
+            async with store.bodies.read(request, until) as data:
+                if not data:
+                    raise HttpError(400, "the body is empty: expected JSON")
+
+                def ordered() -> Order[Any]:
+                    value = parse(data, store.settings, rows_are_objects=self.rows_are_objects)
+                    return endpoint(kind.validate_python(value, context=ARRAYS), request)
+
+                try:
+                    return await store.bodies.work(len(data), until, ordered)
+                except ValidationError as error:
+                    flaws = error.errors(include_url=False)
+                    raise RequestValidationError(
+                        [{**flaw, "loc": ("body", *flaw["loc"])} for flaw in flaws]
+                    ) from None
 
         return handle
 
 
-async def answer(
-    request: Request,
-    name: str | None,
-    prepare: Callable[[Predictor], Work],
-    write: Callable[[Work, Done[Forecast], Predictor, ModelIdentity, str], bytes],
-    media: str = JSON,
-) -> Response:
-    """The answer of the model called `name`: `prepare` turns the request into a job, and `write`
-    turns its forecasts into content of the type `media`.
+def _check_type(request: Request) -> None:
+    """Raise HttpError 415 unless the body is said to be uncompressed application/json."""
+    if request.headers.get("content-encoding", "identity").lower() != "identity":
+        raise HttpError(
+            415, "compressed bodies are not accepted: send the JSON uncompressed",
+            headers={"Accept-Encoding": "identity"},
+        )  # fmt: skip
+    given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if given != "application/json":
+        raise HttpError(
+            415, "expected the header Content-Type: application/json",
+            headers={"Accept": "application/json"},
+        )  # fmt: skip
 
-    Raises HttpError where a step does, and 504 past the deadline.
-    """
-    store = store_of(request)
-    served = store.get(name)
-    request.state.model = served.identity
-    large = len(await request.body()) >= LARGE
-    job = await in_thread_if(large, prepare, served.forecaster)
-    within = _left_of(store, request)
+
+async def _answer(order: Order[Any], request: Request, store: Store) -> Response:
+    """Forecast an order and write it. Raises HttpError where a step does, 504 past the deadline."""
+    served, job, within = order.served, order.job, _left(store, request)
+    model = labels(served.identity)
     work = store.submit(served, job, within)
     pay(request, len(job.inputs))
     done = await _result(work, request, within, store)
-    store.metrics.queue.labels(*labels(served.identity)).observe(done.queue)
+    store.metrics.queue.labels(*model).observe(done.queue)
+    request.state.done = done
     done = forecasting.at_levels(job, done, served.forecaster)
+    request_id = correlation_id.get() or ""
+
+    def written() -> tuple[Job, bytes]:
+        whole = forecasting.remarked(job, done, served.forecaster)
+        return whole, order.write(whole, done, served.forecaster, served.identity, request_id)
+
     large = sum(forecast.size + extra.size for forecast, extra in done.results) >= MANY
-    job = await in_thread_if(large, forecasting.remarked, job, done, served.forecaster)
-    _count(job, store.metrics, labels(served.identity))
-    content = await in_thread_if(
-        large, write, job, done, served.forecaster, served.identity, correlation_id.get() or ""
-    )
-    headers = {"X-Forecaster-Model": served.header}
-    return Response(content, headers=headers, media_type=media)
+    whole, content = await run_in_threadpool(written) if large else written()
+    _count(whole, store.metrics, model)
+    store.answered()
+    headers = {"X-Forecaster-Model": served.header, **order.headers}
+    return Response(content, headers=headers, media_type=order.media)
 
 
 def _count(job: Job, metrics: Metrics, model: tuple[str, ...]) -> None:
@@ -110,7 +153,7 @@ def _count(job: Job, metrics: Metrics, model: tuple[str, ...]) -> None:
         metrics.notices.labels(code, *model).inc(count)
 
 
-def _left_of(store: Store, request: Request) -> float:
+def _left(store: Store, request: Request) -> float:
     """The seconds left until the deadline of a request, which counts from its arrival."""
     arrived: float = request.state.arrived
     return arrived + store.settings.deadline_seconds - monotonic()
@@ -121,10 +164,10 @@ async def _result(
 ) -> Done[Forecast]:
     """The result of `work`, which is cancelled when its client leaves. Raises HttpError 504 when it
     takes longer than `within` seconds."""
-    result, left = wrap_future(work), ensure_future(_left(request))
+    result, left = wrap_future(work), ensure_future(_hung_up(request))
     left.add_done_callback(lambda _: result.cancel())
     try:
-        async with asyncio.timeout(within):
+        async with timeout(within):
             return await result
     except TimeoutError:
         seconds = store.settings.deadline_seconds
@@ -139,7 +182,7 @@ async def _result(
         left.cancel()
 
 
-async def _left(request: Request) -> None:
+async def _hung_up(request: Request) -> None:
     """Return when the client is gone, after its request has been read."""
     while (await request.receive())["type"] != "http.disconnect":
         pass

@@ -26,6 +26,7 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from forecaster.version import __version__
 from forecaster_service import access, http_errors
 from forecaster_service.answers import Closing, Head
+from forecaster_service.arrival import Arrival
 from forecaster_service.gauges import Gauges
 from forecaster_service.logs import Watch, new_id
 from forecaster_service.metrics import Metrics
@@ -89,7 +90,9 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[dict[str, Any]]:
     with _announced(store), _tuned_interpreter():
         connections = Connections(app.state.settings, app.state.metrics)
         app.state.metrics.registry.register(Gauges(store, connections))
+        watching = asyncio.create_task(connections.watch())
         yield {"connections": connections}
+        watching.cancel()
     store.close()
 
 
@@ -150,6 +153,7 @@ def _middleware(settings: Settings, measured: Metrics, process: Process) -> list
     }
     proxies = list(settings.trusted_proxies)
     return [
+        Middleware(Arrival, trusted=proxies),
         Middleware(Closing),
         *([Middleware(ProxyHeadersMiddleware, trusted_hosts=proxies)] if proxies else ()),
         Middleware(

@@ -16,8 +16,8 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 MARGIN = 1.5
 """The factor by which a wait may exceed its estimate."""
-
-
+COMING = 0.1
+"""Seconds for which a batch waits while further requests are being read."""
 LATEST = 60.0
 """The longest Retry-After, in seconds."""
 
@@ -73,15 +73,20 @@ class Batcher(Generic[Item, Result]):
 
     A batch starts when a thread is free and the batch is either full or its oldest item has waited
     for `max_wait` seconds; with 0 it starts at once, and the free threads share the waiting items
-    equally. A submission larger than a batch runs in several, and other submissions get their turn
-    in between as long as its deadline allows. At most `max_queue` items wait, or one larger
-    submission. A submission is refused when it would wait longer than it may, estimated by the
-    `pace` of earlier batches. While the first thread is free no other thread takes a batch, so that
-    sequential requests all run in the first.
+    equally. While `coming` says that more is on its way, a batch waits a little to be full: under
+    load a full batch costs little more than one series. A submission larger than a batch runs in
+    several, and other submissions get their turn in between as long as its deadline allows. At most
+    `max_queue` items wait, or one larger submission. A submission is refused when it would wait
+    longer than it may, estimated by the `pace` of earlier batches. While the first thread is free
+    no other thread takes a batch, so that sequential requests all run in the first.
     """
 
-    def __init__(self, max_batch: int, max_wait: float, max_queue: int, threads: int = 1) -> None:
+    def __init__(
+        self, max_batch: int, max_wait: float, max_queue: int, threads: int = 1,
+        coming: Callable[[], object] = bool,
+    ) -> None:  # fmt: skip
         self.max_batch, self.max_wait, self.max_queue = max_batch, max_wait, max_queue
+        self.coming = coming
         self._queue: dict[_Work[Item, Result], None] = {}  # in their order
         self._waiting = Counter[Hashable]()  # items in the queue, by key
         self._running: dict[int, tuple[float, float]] = {}  # by thread: since when, expected cost
@@ -212,6 +217,8 @@ class Batcher(Generic[Item, Result]):
 
     def _wake(self) -> None:
         """Wake only the threads that may take a batch."""
+        if 1 < self.waiting < self.max_batch and self.coming():
+            return  # a thread already waits for the rest of this batch
         (self._for_first if self._first_free else self._for_others).notify_all()
 
     def _run(self) -> None:
@@ -243,12 +250,14 @@ class Batcher(Generic[Item, Result]):
                     changed.wait()
                     continue
                 alike = [work for work in self._queue if work.key == first.key]
-                rest = first.submitted + self.max_wait - monotonic()
+                coming = self.coming()
+                wait = max(self.max_wait, COMING) if coming else self.max_wait
+                rest = first.submitted + wait - monotonic()
                 count = sum(len(work.items) - work.taken for work in alike)
                 if rest <= 0 or count >= self.max_batch or self._closed:
                     break
                 changed.wait(rest)
-            share = min(-(-count // self._free), self.max_batch)
+            share = min(count if coming else -(-count // self._free), self.max_batch)
             self._free -= 1
             self._first_free = self._first_free and not leads
             batch: list[tuple[_Work[Item, Result], int]] = []

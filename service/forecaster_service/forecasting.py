@@ -1,6 +1,7 @@
 """From a checked request to arrays, through the model, and back."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -439,21 +440,22 @@ def _order(given: list[str] | None, names: list[str], hint: str) -> list[int] | 
     """The place of each of the columns `names` in the request; None for the same order."""
     if given is None or given == names:
         return None
-    problems = []
-    unknown = [place for place, name in enumerate(given) if name not in names]
-    if unknown:
-        near = did_you_mean(given[unknown[0]][:64], names)
-        problems.append(f"columns[{unknown[0]}] is none of them.{near}")
-    if missing := [name for name in names if name not in given]:
+    problems, known, counts = [], set(names), Counter(given)
+    unknown = next((place for place, name in enumerate(given) if name not in known), None)
+    if unknown is not None:
+        near = did_you_mean(given[unknown][:64], names)
+        problems.append(f"columns[{unknown}] is none of them.{near}")
+    if missing := [name for name in names if name not in counts]:
         problems.append(f"missing: {_listed(missing)}.")
-    if twice := [name for name in names if given.count(name) > 1]:
+    if twice := [name for name in names if counts[name] > 1]:
         problems.append(f"given more than once: {_listed(twice)}.")
     if problems:
         message = (
             f"expected each of {_listed(names)} once, in any order{hint}; {' '.join(problems)}"
         )
         raise _RefusedError(("columns",), message, "columns")
-    return [given.index(name) for name in names]
+    places = {name: place for place, name in enumerate(given)}
+    return [places[name] for name in names]
 
 
 def _listed(names: Sequence[str]) -> str:

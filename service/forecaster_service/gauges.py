@@ -24,11 +24,14 @@ class Gauges(Collector):
         store, settings, batcher = self.store, self.store.settings, self.store.batcher
         values = {
             "ready": ("1 when /readyz answers 200.", store.is_ready),
-            "queue_series": ("Series that wait for the device.", batcher.waiting),
+            "queue_series": (
+                "Series that wait for the device, and requests that wait to be read.",
+                store.waiting,
+            ),
             "queue_limit_series": ("The most series that may wait.", settings.max_queue),
-            "expected_wait_seconds": ("Until all present work is done.", batcher.ahead()),
+            "expected_wait_seconds": ("Until all present work is done.", store.ahead()),
             "deadline_seconds": ("Time limit for an answer.", settings.deadline_seconds),
-            "connections": ("Connections of clients.", self.connections.open),
+            "connections": ("Connections of clients.", len(self.connections.all)),
             "connections_limit": ("The most connections.", self.connections.most),
             "device_threads": ("Threads that run batches.", batcher.threads),
             "device_threads_busy": ("Threads that run a batch now.", batcher.busy),

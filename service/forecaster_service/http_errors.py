@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from http import HTTPStatus
+from math import ceil
 from typing import Any, get_args, get_type_hints
 
 from asgi_correlation_id import correlation_id
@@ -93,6 +94,12 @@ def invalid(errors: Sequence[Flaw], count: int | None = None) -> HttpError:
     ).removeprefix(".")
     detail = f"{where + ': ' if where else ''}{errors[0].msg}{more}"
     return HttpError(422, detail, errors, count=count)
+
+
+def busy(detail: str, reason: str, seconds: float) -> HttpError:
+    """The error 503 for too much work; `reason` is a word for the metrics."""
+    retry = max(ceil(seconds), 1)
+    return HttpError(503, f"{detail}; try again in {retry} s", retry=retry, reason=reason)
 
 
 def response(error: HTTPException) -> JSONResponse:

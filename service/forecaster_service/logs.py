@@ -1,13 +1,16 @@
 """One line on stderr for each request and event, with the request's id: JSON, or readable text on a
 terminal."""
 
+import atexit
 import logging
+import os
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from random import getrandbits
-from time import monotonic, perf_counter
+from threading import Event, Lock, Thread
+from time import monotonic, sleep
 from typing import Any
 
 import structlog
@@ -43,7 +46,7 @@ def logger() -> FilteringBoundLogger:
     )
     json = (structlog.processors.format_exc_info, structlog.processors.JSONRenderer())
     log: FilteringBoundLogger = structlog.wrap_logger(
-        structlog.PrintLogger(sys.stderr),
+        structlog.WriteLogger(LINES),  # type: ignore[arg-type]
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
@@ -58,9 +61,69 @@ def logger() -> FilteringBoundLogger:
 def say(text: str) -> None:
     """Print a sentence of the command that serves: plain on a terminal, else as a log line."""
     if sys.stderr.isatty():
-        print(text, file=sys.stderr, flush=True)
+        LINES.write(f"{text}\n")
     else:
         logger().info(text)
+
+
+class Lines:
+    """The lines of this process on their way to stderr: a thread writes them, so that a full disk
+    or a pipe that nobody reads costs lines, which are counted in `lost`, but no time.
+
+    A stream without a file, as in tests, is written at once.
+    """
+
+    def __init__(self, most: int = 2**20, pause: float = 0.02) -> None:
+        self.most, self.pause, self.lost = most, pause, 0
+        self._lines: list[str] = []
+        self._size, self._started = 0, False
+        self._changing, self._writing, self._there = Lock(), Lock(), Event()
+
+    def write(self, text: str) -> None:
+        try:
+            sys.stderr.fileno()
+        except (OSError, AttributeError):
+            sys.stderr.write(text)
+            return
+        with self._changing:
+            if self._size + len(text) > self.most:
+                self.lost += 1
+                return
+            self._lines.append(text)
+            self._size += len(text)
+            if not self._started:
+                self._started = True
+                Thread(target=self._run, name="log", daemon=True).start()
+                atexit.register(self.drain)
+        self._there.set()
+
+    def flush(self) -> None:
+        """Do nothing: the thread writes soon."""
+
+    def drain(self, seconds: float = 1.0) -> None:
+        """Write what is there, waiting at most so long for a write that is under way."""
+        if not self._writing.acquire(timeout=seconds):
+            return
+        try:
+            with self._changing:
+                lines, self._lines, self._size = self._lines, [], 0
+            data = "".join(lines).encode(errors="backslashreplace")
+            while data:
+                data = data[os.write(sys.stderr.fileno(), data) :]
+        except (OSError, AttributeError):
+            self.lost += len(lines)
+        finally:
+            self._writing.release()
+
+    def _run(self) -> None:
+        while True:
+            self._there.wait()
+            self._there.clear()
+            sleep(self.pause)  # a write for many lines
+            self.drain()
+
+
+LINES = Lines()
 
 
 class _Others(logging.Handler):
@@ -95,6 +158,7 @@ def owning_stderr() -> Iterator[None]:
         threading.excepthook, sys.unraisablehook = hooks
         logging.captureWarnings(False)
         root.removeHandler(handler)
+        LINES.drain()
 
 
 class Watch:
@@ -114,8 +178,7 @@ class Watch:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        began, status, left = perf_counter(), 0, False
-        scope.setdefault("state", {}).setdefault("arrived", monotonic())  # under another server
+        status, left = 0, False
 
         async def hear() -> Message:
             nonlocal left
@@ -139,11 +202,14 @@ class Watch:
                 await response(error)(scope, receive, watch)
         finally:
             self.metrics.in_flight.dec()
-            self._note(scope, CLIENT_LEFT if left else status, perf_counter() - began)
+            self._note(
+                scope, CLIENT_LEFT if left else status, monotonic() - scope["state"]["arrived"]
+            )
 
     def _note(self, scope: Scope, status: int, seconds: float) -> None:
         state = scope.get("state", {})
         route, model = getattr(scope.get("route"), "path", "other"), state.get("model")
+        done = state.get("done")
         self.metrics.requests.labels(route, status, *labels(model)).inc()
         self.metrics.seconds.labels(route, *labels(model)).observe(seconds)
         if status == 200 and scope["path"] in PROBES:
@@ -152,6 +218,8 @@ class Watch:
             "client": (scope.get("client") or (None,))[0],
             "key": state.get("key"),
             "model": model and f"{model.name} {model.digest}",
+            "queue_ms": done and round(done.queue * 1e3, 2),
+            "batch": done and done.batch,
         }
         self.log.info(
             "request",

@@ -1,21 +1,27 @@
-"""HTTP for slow, silent or many clients: uvicorn's httptools protocol with deadlines.
+"""HTTP for slow, silent or many clients: a guard in front of uvicorn's protocol.
 
     uvicorn --factory forecaster_service.app:create_app --http forecaster_service.protocol:Protocol
 
-uvicorn alone waits without limit for a request, and for a client to read its answer. Naming the
-class also rules out the parser h11, which accepts requests that a proxy may interpret differently.
+uvicorn alone waits without limit for a request, and for a client to read its answer; behind nginx,
+nginx sets these limits (service/nginx/nginx.conf). The guard parses each request by the parser that
+uvicorn uses, and passes on only what is within the limits. Naming the class also rules out the
+other parser of uvicorn, h11, which accepts requests that a proxy may interpret differently.
 """
 
-from asyncio import AbstractEventLoop, TimerHandle, Transport
+import os
+from asyncio import AbstractEventLoop, Transport, get_running_loop, sleep
+from asyncio import Protocol as AsyncioProtocol
 from collections import OrderedDict
 from contextlib import suppress
+from http import HTTPStatus
 from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit, setrlimit
 from time import monotonic
 from typing import Any
 
 from asgi_correlation_id import correlation_id
+from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from forecaster_service.http_errors import HttpError, response
@@ -27,27 +33,44 @@ RATE = 2**16
 """Bytes of a request or an answer for which the client gets one more second."""
 MOST_HEAD = 2**15
 """The most bytes of a request that are not its body: its head, and the framing of chunks."""
+NEW = 1.0
+"""Seconds in which a connection is not closed to make room: its request may be on its way."""
+ENDING = 0.5
+"""Seconds after the service has stopped listening in which an idle connection may still ask."""
 
 
 class Connections:
-    """What the connections of one service share.
-
-    `idle` holds those without a complete request, the longest idle first.
-    """
+    """What the connections of one service share: all of them, and in `idle` those without a
+    complete request, the longest idle first."""
 
     def __init__(self, settings: Settings, metrics: Metrics) -> None:
         self.seconds, self.closed, self.log = settings.receive_seconds, metrics.closed, logger()
+        self.all: set[Protocol] = set()
         self.idle: OrderedDict[Protocol, None] = OrderedDict()
-        self.open = 0
-        self.most_requests = settings.max_queue + (settings.max_batch or 64)  # with one series each
-        most = settings.max_connections
-        self.most = min(most, _open_files(most * 5 // 4 + 1) * 4 // 5)
+        used, most = len(os.listdir("/proc/self/fd")), settings.max_connections
+        self.most = max(min(most, (_open_files(used + most * 5 // 4 + 1) - used) * 4 // 5), 1)
+
+    async def watch(self) -> None:
+        """Close the connections of clients that are too slow, until cancelled."""
+        pause, before = min(max(self.seconds / 10, 0.02), 1.0), monotonic()
+        while True:
+            await sleep(pause)
+            now = monotonic()
+            late, before = now - before - pause, now
+            for each in list(self.all):
+                if late > 1:  # the service, not the client, was slow
+                    each.begun += late
+                each.look(now)
+            self.make_room()
 
     def make_room(self) -> None:
-        """Close the connection that has been idle for longest, to make room for a newer one."""
-        oldest, _ = self.idle.popitem(last=False)
-        oldest.transport.abort()
-        self.closed.labels("too many").inc()
+        """Close the connections that have been idle for longest, while there are too many."""
+        while len(self.all) > self.most and self.idle:
+            oldest = next(iter(self.idle))
+            if monotonic() - oldest.begun < NEW:
+                return
+            self.closed.labels("too many").inc()
+            oldest.lose()
 
 
 def _open_files(wanted: int) -> int:
@@ -61,43 +84,52 @@ def _open_files(wanted: int) -> int:
     return wanted if soft == RLIM_INFINITY else soft
 
 
-class _Whole:
-    """The transport of one answer, which sends the head together with the first part of the body.
+class _Wire:
+    """The transport as uvicorn's protocol sees it: it sends the head of an answer together with the
+    first part of its body, because two packets wake a waiting client twice. `begun` is set once an
+    answer has begun, `paused` while the request is not read on."""
 
-    Sent separately they are two packets, which wake a waiting client twice.
-    """
+    def __init__(self, transport: Transport, loop: AbstractEventLoop) -> None:
+        self._transport, self._loop = transport, loop
+        self._first = b""
+        self.begun = self.paused = False
 
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
-        self._head: bytes | None = None  # None until there is one
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
 
     def write(self, data: bytes) -> None:
-        if self._head is None and not data.startswith(STATUS_LINE[100]):
-            self._head = data
+        self.begun = self.begun or not data.startswith(b"HTTP/1.1 100 ")
+        if self._first:
+            self._send(data)
         else:
-            self._transport.write(self._taken() + data)
+            self._first = data
+            self._loop.call_soon(self._send)
 
     def close(self) -> None:
-        if head := self._taken():
-            self._transport.write(head)
+        self._send()
         self._transport.close()
 
-    def _taken(self) -> bytes:
-        """Take the head, empty if it has been sent already."""
-        head = self._head or b""
-        self._head = self._head and b""
-        return head
+    def pause_reading(self) -> None:
+        self.paused = True
+        self._transport.pause_reading()
 
-    def is_closing(self) -> bool:
-        return self._transport.is_closing()
+    def resume_reading(self) -> None:
+        self.paused = False
+        self._transport.resume_reading()
+
+    def _send(self, more: bytes = b"") -> None:
+        first, self._first = self._first, b""
+        if first and not self._transport.is_closing():
+            self._transport.write(first + more)
 
 
-class Protocol(HttpToolsProtocol):
+class Protocol(AsyncioProtocol):
     """A connection whose client has `seconds` to send a request and `seconds` to read an answer,
     and more for large ones (see RATE).
 
     The time for a request begins with its first byte, for the first request with the connection.
-    Between requests uvicorn's limit applies (--timeout-keep-alive).
+    `pending` requests have arrived, at least their heads, and are not answered; the last head
+    `arrived` then. Requests with trailers are refused: uvicorn takes them for headers.
     """
 
     def __init__(
@@ -107,174 +139,159 @@ class Protocol(HttpToolsProtocol):
         app_state: dict[str, Any],
         _loop: AbstractEventLoop | None = None,
     ) -> None:
-        super().__init__(config, server_state, app_state, _loop)
-        self.ws_protocol_class = None  # no route uses WebSockets, and they would have no deadlines
+        config.ws_protocol_class = None  # no route uses WebSockets, and they would have no limits
         self.shared: Connections = app_state["connections"]
-        self.in_head = self.in_request = False
-        self.received = self.framing = 0
-        self.begun = 0.0
-        self.receiving: TimerHandle | None = None
-        self.sending: TimerHandle | None = None
+        self.siblings: set[Any] = server_state.connections
+        self.loop = _loop or get_running_loop()
+        self.inner = HttpToolsProtocol(
+            config, server_state, {**app_state, "connection": self}, self.loop
+        )
+        self.parser = HttpRequestParser(self)
+        self.keep_alive = config.timeout_keep_alive
+        self.in_head = self.in_request = self.asked = self.ending = False
+        self.received = self.head = self.framing = self.pending = self.unread = 0
+        self.begun = self.arrived = self.unread_since = monotonic()
+        self.flaw = 400, "this is not an HTTP request, or an ambiguous one"
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
+        self.transport, self.wire = transport, _Wire(transport, self.loop)
+        self.inner.connection_made(self.wire)  # type: ignore[arg-type]
+        self.siblings.discard(self.inner)
+        self.siblings.add(self)  # so that the server ends this one
+        self.shared.all.add(self)
         self.shared.idle[self] = None
-        self.shared.open += 1
-        self._await_request()
-        if len(self.connections) > self.shared.most:
-            self.shared.make_room()
+        self.shared.make_room()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        super().connection_lost(exc)
-        self.shared.open -= 1
+        self.inner.connection_lost(exc)
+        self.siblings.discard(self)
+        self.shared.all.discard(self)
         self.shared.idle.pop(self, None)
-        self._stop_receiving()
-        self._stop_sending()
+
+    def pause_writing(self) -> None:
+        self.inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        self.unread = 0  # the client reads
+        self.inner.resume_writing()
+
+    def shutdown(self) -> None:
+        """Answer what has been asked, and close."""
+        self.ending = True
+        if self.pending:
+            self.inner.shutdown()
+        else:
+            self.loop.call_later(ENDING, self._end)
+
+    def answered(self) -> None:
+        """Note that a request has been answered."""
+        self.pending -= 1
+        self.wire.begun = False
+        if not self.pending and self in self.shared.all:
+            self.begun = monotonic()
+            self.shared.idle[self] = None
+            if self.ending:
+                self._end()
+
+    def _end(self) -> None:
+        if not self.pending:
+            self.wire.close()
+
+    def look(self, now: float) -> None:
+        """Close the connection if its client has taken too long."""
+        unread, seconds = self.transport.get_write_buffer_size(), self.shared.seconds
+        if unread and not self.unread:
+            self.unread, self.unread_since = unread, now
+        self.unread = self.unread if unread else 0
+        if unread and now > self.unread_since + seconds + self.unread / RATE:
+            self.shared.closed.labels("unread").inc()
+            self.transport.abort()
+        elif self.transport.is_closing() or (self.pending and not self.in_request):
+            pass  # it is the client's turn to read, or ours
+        elif self.wire.paused:
+            self.begun = now
+        elif self.in_request or self.received:
+            more = self.received / RATE if self.pending else 0.0
+            if now > self.begun + seconds + more:
+                self._refuse(408, "this request took too long to arrive")
+        elif now > self.begun + (self.keep_alive if self.asked else seconds):
+            self.wire.close()
+
+    def lose(self) -> None:
+        """End the connection at once."""
+        self.shared.all.discard(self)
+        self.shared.idle.pop(self, None)
+        self.transport.abort()
 
     # What the client sends
 
     def data_received(self, data: bytes) -> None:
+        if self.asked and not self.received and not self.in_request:
+            self.begun = monotonic()
+        forwarded = self.pending
         self.received += len(data)
         self.framing += len(data)
-        super().data_received(data)
-        if self.transport.is_closing():
+        try:
+            self.parser.feed_data(data)
+        except HttpParserUpgrade:
+            pass  # it is answered as if it had not asked for one
+        except HttpParserError:
+            self.in_request = self.in_request and bool(forwarded)
+            self.pending = forwarded  # uvicorn gets nothing of this packet
+            self._refuse(*self.flaw)
             return
-        if self.in_request or (self.received and self._answered()):
-            if self.receiving is None:
-                self._await_request()
-            if self.framing > MOST_HEAD:
-                self._refuse(431, "the head of this request is too long")
-            return
-        self._stop_receiving()
-        if self._answered():  # before the whole request arrived: uvicorn then sets no timeout
-            self.timeout_keep_alive_task = self.loop.call_later(
-                self.timeout_keep_alive, self.timeout_keep_alive_handler
-            )
+        self.inner.data_received(data)
+        if self.framing > MOST_HEAD:
+            self._refuse(431, "the head of this request is too long")
 
     def on_message_begin(self) -> None:
-        super().on_message_begin()
         self.in_head = self.in_request = True
+        self.head = 0
+
+    def on_url(self, url: bytes) -> None:
+        self._count(len(url))
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self.in_head:  # ignore trailers, which come after the body
-            super().on_header(name, value)
+        if not self.in_head:
+            self.flaw = 400, "this request has headers after its body, which are not accepted"
+            raise ValueError  # stops the parser
+        self._count(len(name) + len(value))
 
     def on_headers_complete(self) -> None:
-        self.in_head = False
-        if len(self.url) + sum(len(name) + len(value) for name, value in self.headers) > MOST_HEAD:
-            self._refuse(431, "the head of this request is too long")
-            raise ValueError  # stops the parser
-        if [name for name, _ in self.headers].count(b"host") > 1:
-            self._refuse(400, "expected one header Host, got several")
-            raise ValueError
-        # decided before the request runs, so that of 10,000 at once not all are started
-        busy = len(self.tasks) >= self.shared.most_requests
-        super().on_headers_complete()
-        self.scope["state"] |= {"busy": busy, "arrived": monotonic()}
-        if self.scope["method"] != "HEAD":
-            self.cycle.transport = _Whole(self.transport)  # type: ignore[assignment]
+        self.in_head, self.asked = False, True
+        self.pending += 1
+        self.arrived = monotonic()
 
     def on_body(self, body: bytes) -> None:
         self.framing = 0
-        super().on_body(body)
 
     def on_message_complete(self) -> None:
-        super().on_message_complete()
-        self.scope["state"]["arrived"] = monotonic()  # the client has done its part
         self.in_request = False
         self.received = self.framing = 0
-        if not self.cycle.response_complete:
-            self.shared.idle.pop(self, None)
+        self.shared.idle.pop(self, None)
 
-    def send_400_response(self, msg: str) -> None:
-        self._refuse(400, "this is not an HTTP request, or an ambiguous one")
-
-    def _answered(self) -> bool:
-        """Whether every request that arrived has been answered."""
-        return self.cycle is None or self.cycle.response_complete
-
-    def _await_request(self) -> None:
-        self.begun = self.loop.time()
-        self.receiving = self.loop.call_later(self.shared.seconds, self._receive_deadline)
-
-    def _stop_receiving(self) -> None:
-        if self.receiving is not None:
-            self.receiving.cancel()
-            self.receiving = None
-
-    def _receive_deadline(self) -> None:
-        more = 0.0 if self._answered() else self.received / RATE
-        left = self.begun + self.shared.seconds + more - self.loop.time()
-        if self.flow.read_paused or left < -1:  # the service, not the client, is slow
-            self._await_request()
-        elif left > 0:
-            self.receiving = self.loop.call_later(left, self._receive_deadline)
-        elif self.received or self.in_request:
-            self._refuse(408, "this request took too long to arrive")
-        else:
-            self.transport.close()
+    def _count(self, more: int) -> None:
+        self.head += more
+        if self.head > MOST_HEAD:
+            self.flaw = 431, "the head of this request is too long"
+            raise ValueError
 
     def _refuse(self, status: int, detail: str) -> None:
-        """Answer, unless another answer has begun, and close."""
+        """Close, and answer where the client expects an answer and none has begun."""
         if self.transport.is_closing():
             return
-        waits = not self._answered()
-        if not self.pipeline and not (waits and self.cycle.response_started):
-            self.transport.write(self._error(status, detail))
-        if waits:
-            self.cycle.disconnected = True
-            self.cycle.message_event.set()
-        self.transport.close()
-        self._await_reader()
-
-    def _error(self, status: int, detail: str) -> bytes:
         token = correlation_id.set(new_id())
         try:
-            self.shared.log.info("refused", status=status, client=self.client and self.client[0])
+            client = (self.transport.get_extra_info("peername") or (None,))[0]
+            self.shared.log.info("refused", status=status, client=client)
             self.shared.closed.labels(str(status)).inc()
             headers = {"Connection": "close", "X-Request-ID": str(correlation_id.get())}
             answer = response(HttpError(status, detail, headers=headers))
         finally:
             correlation_id.reset(token)
-        head = b"".join(b"%b: %b\r\n" % header for header in answer.raw_headers)
-        return b"".join((STATUS_LINE[status], head, b"\r\n", answer.body))
-
-    # What the client reads
-
-    def on_response_complete(self) -> None:
-        idle = not self.pipeline
-        super().on_response_complete()
-        if self.transport.is_closing():
-            self._await_reader()
-        elif idle:
-            self.shared.idle[self] = None
-
-    def timeout_keep_alive_handler(self) -> None:
-        super().timeout_keep_alive_handler()
-        self._await_reader()
-
-    def shutdown(self) -> None:
-        super().shutdown()
-        self._await_reader()
-
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        self._await_reader()
-
-    def resume_writing(self) -> None:
-        super().resume_writing()
-        self._stop_sending()
-
-    def _await_reader(self) -> None:
-        size = self.transport.get_write_buffer_size()
-        if size and self.sending is None:
-            self.sending = self.loop.call_later(self.shared.seconds + size / RATE, self._unread)
-
-    def _stop_sending(self) -> None:
-        if self.sending is not None:
-            self.sending.cancel()
-            self.sending = None
-
-    def _unread(self) -> None:
-        self.shared.closed.labels("unread").inc()
-        self.transport.abort()
+        in_body = self.in_request and not self.in_head
+        if self.pending == in_body and not self.wire.begun:  # it is the only one, not answered yet
+            line = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n".encode()
+            head = b"".join(b"%b: %b\r\n" % header for header in answer.raw_headers)
+            self.wire.write(b"".join((line, head, b"\r\n", answer.body)))
+        self.wire.close()

@@ -7,6 +7,7 @@ costs little.
 
 from array import array
 from itertools import chain
+from types import NoneType
 from typing import Annotated, Any, TypeAlias
 
 import numpy as np
@@ -44,26 +45,43 @@ def _rank(target: Any) -> str:
 
 
 def _table(target: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
-    """In the context ARRAYS, a full table of finite numbers as an array (N, C), or a plain list as
-    (N,), checked and converted in one step. Anything else is left to pydantic.
+    """In the context ARRAYS, a full table of finite numbers and null as an array (N, C) with NaN,
+    or a plain list as (N,), checked and converted in one step, which needs a quarter of the memory.
+    Anything else is left to pydantic.
     """
     if info.context is not ARRAYS or not isinstance(target, list) or not target:
         return handler(target)
     plain = not isinstance(target[0], list)
-    rows, numbers = [target] if plain else target, array("d")
+    rows = [target] if plain else target
+    try:
+        width, values = len(rows[0]), _numbers(rows)
+        full = plain or (0 < width <= MOST_COLUMNS and set(map(len, rows)) == {width})
+    except (TypeError, OverflowError):
+        return handler(target)
+    if values is None or not full:
+        return handler(target)
+    return values if plain else values.reshape(-1, width)
+
+
+def _numbers(rows: list[list[Any]]) -> np.ndarray | None:
+    """The cells of all rows if they are finite numbers or null, else None. Raises TypeError and
+    OverflowError for what is neither a list nor a number."""
+    numbers = array("d")
     try:
         for row in rows:
             numbers.fromlist(row)  # accepts only numbers, but also true and false
-    except (TypeError, OverflowError):
-        return handler(target)
-    values, width = np.frombuffer(numbers), len(rows[0])
-    if not plain and not (0 < width <= MOST_COLUMNS and set(map(len, rows)) == {width}):
-        return handler(target)
+    except TypeError:
+        if not set(map(type, chain(*rows))) <= {int, float, NoneType}:
+            return None
+        values = np.array([*chain(*rows)], dtype=np.float64)
+        missing = sum(row.count(None) for row in rows)
+        return values if np.isfinite(values).sum() == values.size - missing else None
+    values = np.frombuffer(numbers)
     if not np.isfinite(values).all():
-        return handler(target)
+        return None
     if ((values == 0) | (values == 1)).any() and bool in set(map(type, chain(*rows))):
-        return handler(target)
-    return values if plain else values.reshape(-1, width)
+        return None
+    return values
 
 
 def _form(body: Any) -> str:

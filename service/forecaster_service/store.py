@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
-from math import ceil, inf
+from math import inf
 from random import uniform
 from threading import Event, Thread, Timer
 from time import monotonic, perf_counter, time
@@ -17,9 +17,10 @@ from fastapi import Request
 
 from forecaster.errors import ConfigError, DeviceLostError, ForecasterError
 from forecaster_service import forecasting
-from forecaster_service.batching import Batcher, Done, RefusedError
+from forecaster_service.batching import MARGIN, Batcher, Done, RefusedError
+from forecaster_service.body import Bodies
 from forecaster_service.forecasting import Forecast, Inputs, Job
-from forecaster_service.http_errors import HttpError
+from forecaster_service.http_errors import HttpError, busy
 from forecaster_service.logs import logger
 from forecaster_service.metrics import Metrics, labels
 from forecaster_service.process import Process
@@ -41,6 +42,8 @@ UNNAMED = (
     "no model was named: set FORECASTER_MODEL to a bundle's folder, an MLflow run id or a "
     "registered name, or use forecaster serve --model"
 )
+PACE = 0.02
+"""The weight of the last answer in the estimate of what a request costs."""
 LEAVING_SECONDS = 2.0
 """Seconds from the loss of the device to the end of the process, for the answers that report it."""
 
@@ -67,9 +70,12 @@ class Store:
         self.lost = ""
         self.slots = [Slot(source) for source in settings.models]
         threads, batch = _threads_and_batch(settings)
+        self.bodies = Bodies(settings)
         self.batcher: Batcher[Inputs, Forecast] = Batcher(
-            batch, settings.max_wait_ms / 1e3, settings.max_queue, threads
-        )
+            batch, settings.max_wait_ms / 1e3, settings.max_queue, threads,
+            lambda: self.bodies.waiting,
+        )  # fmt: skip
+        self._interval, self._answered, self._others_waited = 0.0, 0.0, False
         self._ending = Event()
 
     def open(self) -> None:
@@ -182,16 +188,33 @@ class Store:
         within = self.settings.deadline_seconds if within is None else within
         if within <= 0:
             raise self.busy("this request could not be read in time", "late")
-        if self.batcher.again(within):
-            waiting = self.batcher.waiting
-            full = waiting >= self.settings.max_queue
+        waiting = self.waiting
+        full = waiting >= self.settings.max_queue
+        if full or self.ahead() * MARGIN > within:
             raise self.busy(f"{waiting} series are waiting already", "queue" if full else "time")
         return served
+
+    @property
+    def waiting(self) -> int:
+        """How many series wait for the device, and how many requests to be read."""
+        return self.batcher.waiting + self.bodies.waiting
+
+    def ahead(self) -> float:
+        """The estimated seconds until everything that is here now has been answered."""
+        return max(self.batcher.ahead() + self.bodies.ahead(), self.waiting * self._interval)
+
+    def answered(self) -> None:
+        """Note that a request has been answered: while others wait, the time between two answers is
+        what one costs, whatever it is spent on."""
+        now = monotonic()
+        if self._others_waited:
+            self._interval += PACE * (min(now - self._answered, 1.0) - self._interval)
+        self._answered, self._others_waited = now, self.waiting > 0
 
     def busy(self, detail: str, reason: str) -> HttpError:
         """The error for a request whose body was not read."""
         again = self.batcher.again(self.settings.deadline_seconds)
-        return busy(detail, reason, self.batcher.later(again))
+        return busy(detail, reason, self.batcher.later(again, self._interval or None))
 
     def submit(self, served: Served, job: Job, within: float = inf) -> Future[Done[Forecast]]:
         """Queue a job for its model. Quantiles, if requested, are computed at the levels of the
@@ -327,12 +350,6 @@ def _threads_and_batch(settings: Settings) -> tuple[int, int]:
     cuda = settings.device == "cuda" or (settings.device == "auto" and torch.cuda.is_available())
     threads, batch = (1, 64) if cuda else (min(torch.get_num_threads(), 4), 16)
     return settings.threads or threads, settings.max_batch or batch
-
-
-def busy(detail: str, reason: str, seconds: float) -> HttpError:
-    """The error 503 for too much work; `reason` is a word for the metrics."""
-    retry = max(ceil(seconds), 1)
-    return HttpError(503, f"{detail}; try again in {retry} s", retry=retry, reason=reason)
 
 
 def _leave(status: int) -> None:

@@ -30,7 +30,8 @@ def test_one_json_line_for_a_request_and_none_for_probes(
     first, second = (json.loads(line) for line in captured.err.splitlines())
     assert captured.out == ""
     assert first["ms"] > 0
-    assert {**first, "ms": 0, "timestamp": ""} == {
+    assert first["queue_ms"] >= 0
+    assert {**first, "ms": 0, "queue_ms": 0, "timestamp": ""} == {
         "event": "request",
         "level": "info",
         "method": "POST",
@@ -40,6 +41,8 @@ def test_one_json_line_for_a_request_and_none_for_probes(
         "model": f"{NAME} {digest}",
         "status": 200,
         "ms": 0,
+        "queue_ms": 0,
+        "batch": 1,
         "timestamp": "",
         "request_id": "id-1",
     }

@@ -15,8 +15,12 @@ TARGETS = {
     "rows": ("[[1.5, -2], [3e2, 0]]", True),
     "one column": ("[[1.5], [2.5]]", True),
     "numbers": ("[1.5, -0.0, 1, 3]", True),
-    "a missing value": ("[1.5, null, 2.5]", False),
-    "a missing value in a row": ("[[1.5, null], [2.5, 3]]", False),
+    "a missing value": ("[1.5, null, 2.5]", True),
+    "a missing value in a row": ("[[1.5, null], [2.5, 3]]", True),
+    "nothing": ("[[null, null]]", True),
+    "a missing value and true": ("[[1.5, null], [2.5, true]]", False),
+    "a missing value and NaN": ("[null, NaN]", False),
+    "a missing value and a ragged row": ("[[1.5, null], [2.5]]", False),
     "a ragged row": ("[[1.5, 2], [2.5]]", False),
     "true": ("[1.5, true]", False),
     "false in a row": ("[[1.5, 2], [3, false]]", False),
@@ -51,7 +55,9 @@ def test_the_same_is_taken_and_refused(text: str, array: bool, form: str) -> Non
 
     plain, found = read(None), read(ARRAYS)
     assert isinstance(found, np.ndarray) == array
-    assert (found.tolist() if array else found) == plain
-    if array:
-        assert found.dtype == np.float64
-        assert json.loads(text) == plain
+    if not array:
+        assert found == plain
+        return
+    assert found.dtype == np.float64
+    np.testing.assert_array_equal(found, np.array(plain, dtype=np.float64))  # null is NaN
+    assert json.loads(text) == plain

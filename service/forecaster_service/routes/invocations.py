@@ -2,18 +2,17 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
-from fastapi import APIRouter, Body, Request, Response
+from fastapi import APIRouter, Body, Request
 from pydantic_core import to_json
 
 from forecaster import frames
 from forecaster.errors import ForecasterError
 from forecaster.predict import Predictor
-from forecaster_service.answering import PROBLEMS, ForecastRoute, answer
+from forecaster_service.answering import PROBLEMS, ForecastRoute, Order, model_for
 from forecaster_service.batching import Done
 from forecaster_service.forecasting import MOST_QUANTILES, Forecast, Inputs, Job
 from forecaster_service.foreign import (
@@ -51,7 +50,7 @@ router = APIRouter(tags=["mlflow"])
 
 
 @scoring.post("/invocations", operation_id="score", response_model=Predictions, responses=PROBLEMS)
-async def invocations(body: Annotated[ScoringRequest, Body()], request: Request) -> Response:
+def invocations(body: Annotated[ScoringRequest, Body()], request: Request) -> Order[Asked]:
     """The answer of `mlflow models serve` for the same model: a table in, a table out, and
     `notices` about what stands out in the forecast.
 
@@ -59,8 +58,9 @@ async def invocations(body: Annotated[ScoringRequest, Body()], request: Request)
     long panel and the model's columns; null is a missing value. For a model with covariates known
     ahead, rows for the steps of its horizon follow, without other values.
     """
-    prepare = partial(_prepare, body, store_of(request).settings)
-    return await answer(request, None, prepare, _write)
+    served = model_for(request, None)
+    job = _prepare(body, store_of(request).settings, served.forecaster)
+    return Order(served, job, _write)
 
 
 @router.get(

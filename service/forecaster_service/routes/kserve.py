@@ -1,18 +1,20 @@
 """POST /v1/timeseries/forecast, for clients of KServe."""
 
 import re
+from collections.abc import Sequence
 from functools import partial
 from time import time
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Request, Response
+from fastapi import APIRouter, Body, Request
 
 from forecaster.predict import Predictor
 from forecaster_service import forecasting
-from forecaster_service.answering import PROBLEMS, ForecastRoute, answer
+from forecaster_service.answering import PROBLEMS, ForecastRoute, Order, model_for
 from forecaster_service.batching import Done
 from forecaster_service.forecasting import Forecast, Job
 from forecaster_service.foreign import (
+    SeriesType,
     TimeSeriesForecast,
     TimeSeriesOutput,
     TimeSeriesRequest,
@@ -42,13 +44,16 @@ router = APIRouter(route_class=ForecastRoute, tags=["kserve"])
     response_model=TimeSeriesResponse,
     responses=PROBLEMS,
 )
-async def forecast(body: Annotated[TimeSeriesRequest, Body()], request: Request) -> Response:
+def forecast(body: Annotated[TimeSeriesRequest, Body()], request: Request) -> Order[Job]:
     """The forecasts of /predict, with requests in KServe's format.
 
     The columns of a series are those of the model, in its order. For a model that reads future
     covariates or static attributes use /predict.
     """
-    return await answer(request, body.model, partial(_prepare, body), partial(_write, body))
+    served = model_for(request, body.model)
+    job = _prepare(body, served.forecaster)
+    asked = [(each.type, each.name, each.frequency) for each in body.inputs]
+    return Order(served, job, partial(_write, asked))
 
 
 def _prepare(body: TimeSeriesRequest, forecaster: Predictor) -> Job:
@@ -92,7 +97,7 @@ def _prepare(body: TimeSeriesRequest, forecaster: Predictor) -> Job:
 
 
 def _write(
-    body: TimeSeriesRequest,
+    asked: Sequence[tuple[SeriesType, str, str]],
     job: Job,
     done: Done[Forecast],
     forecaster: Predictor,
@@ -100,14 +105,14 @@ def _write(
     request_id: str,
 ) -> bytes:
     outputs: list[TimeSeriesOutput] = []
-    for series, (destination, forecast, quantiles) in zip(
-        body.inputs, job.written(done), strict=True
+    for (kind, name, frequency), (destination, forecast, quantiles) in zip(
+        asked, job.written(done), strict=True
     ):
         content = TimeSeriesForecast(
-            type=series.type,
-            name=series.name,
+            type=kind,
+            name=name,
             mean_forecast=forecast,
-            frequency=series.frequency,
+            frequency=frequency,
             start_timestamp=destination.start,
             quantiles=quantiles or None,
         )

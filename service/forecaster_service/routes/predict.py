@@ -1,18 +1,17 @@
 """POST /predict."""
 
 import csv
-from functools import partial
 from io import StringIO
 from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
-from fastapi import APIRouter, Body, Request, Response
+from fastapi import APIRouter, Body, Request
 
 from forecaster.predict import Predictor
 from forecaster_service import forecasting
 from forecaster_service.accept import CSV, JSON, preferred
-from forecaster_service.answering import PROBLEMS, ForecastRoute, answer
+from forecaster_service.answering import PROBLEMS, ForecastRoute, Order, model_for
 from forecaster_service.batching import Done
 from forecaster_service.forecasting import Forecast, Job
 from forecaster_service.schemas import (
@@ -35,7 +34,7 @@ router = APIRouter(route_class=ForecastRoute, tags=["forecast"])
     "/v1/predict", operation_id="predict_v1", response_model=ForecastResponse, responses=ANSWERS
 )
 @router.post("/predict", operation_id="predict", response_model=ForecastResponse, responses=ANSWERS)
-async def predict(body: Annotated[ForecastRequest, Body()], request: Request) -> Response:
+def predict(body: Annotated[ForecastRequest, Body()], request: Request) -> Order[Job]:
     """Forecast what follows each series, in its units.
 
     The body has one of two forms: one series with everything at the top, or `inputs` with many.
@@ -47,20 +46,13 @@ async def predict(body: Annotated[ForecastRequest, Body()], request: Request) ->
     needs, and the model's example contains it. With Accept: text/csv the answer is a table.
     """
     media = preferred(",".join(request.headers.getlist("accept")), (JSON, CSV))
-    prepare = partial(forecasting.prepare, body)
-    write = _table if media == CSV else partial(_write, body)
-    response = await answer(request, body.model, prepare, write, media)
-    response.headers["Vary"] = "Accept"
-    return response
+    served = model_for(request, body.model)
+    job = forecasting.prepare(body, served.forecaster)
+    return Order(served, job, _table if media == CSV else _write, media, {"Vary": "Accept"})
 
 
 def _write(
-    body: ForecastRequest,
-    job: Job,
-    done: Done[Forecast],
-    forecaster: Predictor,
-    model: ModelIdentity,
-    request_id: str,
+    job: Job, done: Done[Forecast], forecaster: Predictor, model: ModelIdentity, request_id: str
 ) -> bytes:
     """The response as JSON."""
     schema = forecaster.schema
