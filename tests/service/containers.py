@@ -114,12 +114,17 @@ def nginx(port: int, service: int, place: str = "", **changes: str) -> Iterator[
             "/dev/stdout": f"{folder}/access",
             "listen 8080": f"listen 127.0.0.1:{port}",
             "/etc/nginx/place/": f"{folder}/place/",
+            "/etc/nginx/upstream/": f"{folder}/upstream/",
         }.items():
             assert old in text
             text = text.replace(old, new)
         (folder / "nginx.conf").write_text(text)
         (folder / "place").mkdir()
-        (folder / "place/service.conf").write_text(f"set $service http://127.0.0.1:{service};")
+        (folder / "upstream").mkdir()
+        group = (NGINX.parent / "compose.conf").read_text().partition("upstream service")[2]
+        assert "server forecaster:8000 resolve;" in group
+        group = group.replace("forecaster:8000 resolve", f"127.0.0.1:{service}")
+        (folder / "upstream/service.conf").write_text(f"upstream service{group}")
         (folder / "place/more.conf").write_text(place)
         moved = {"/etc/nginx/nginx.conf": str(folder / "nginx.conf")}
         command = Container(found["nginx"], moved, {}).command
