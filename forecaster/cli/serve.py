@@ -95,7 +95,7 @@ def serve(
             registry.close()  # each replica has its own
             import_module("forecaster_service.replicas").serve(ray, host, port, replicas, gpus)
         elif workers > 1:
-            import_module("forecaster_service.supervisor").run(host, port, workers, registry)
+            import_module("forecaster_service.workers").run(host, port, workers, registry)
         else:
             import_module("forecaster_service.server").run(host, port, registry)
     except Stopped as error:

@@ -68,7 +68,9 @@ class Access:
     def _admit(self, scope: Scope) -> None:
         headers = dict(scope["headers"])
         if sum(name == b"host" for name, _ in scope["headers"]) > 1:
-            raise HttpError(400, "expected one header Host, got several")
+            raise HttpError(
+                400, "expected one header Host, got several", headers={"Connection": "close"}
+            )
         if scope["method"] not in SAFE and _foreign(headers):
             raise HttpError(
                 403, "pages of other hosts may not send requests to this service", reason="origin"

@@ -1,4 +1,4 @@
-"""What HTTP requires of every answer, whichever route gives it."""
+"""What every answer has, whichever route gives it."""
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -26,18 +26,22 @@ class Head:
             await self.app(scope, receive, send)
 
 
-class Closing:
-    """ASGI middleware: while the service shuts down, each answer closes its connection."""
+class Last:
+    """ASGI middleware: no answer may be taken for another type than it has, and while the service
+    shuts down, each answer closes its connection."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def last(message: Message) -> None:
-            store = getattr(scope["app"].state, "store", None)
-            if message["type"] == "http.response.start" and store and store.draining:
-                kept = [each for each in message["headers"] if each[0].lower() != b"connection"]
-                message = {**message, "headers": [*kept, (b"connection", b"close")]}
+            if message["type"] == "http.response.start":
+                store = getattr(scope["app"].state, "store", None)
+                replaced = {b"x-content-type-options": b"nosniff"}
+                if store and store.draining:
+                    replaced[b"connection"] = b"close"
+                kept = [each for each in message["headers"] if each[0].lower() not in replaced]
+                message = {**message, "headers": [*kept, *replaced.items()]}
             await send(message)
 
         await self.app(scope, receive, last if scope["type"] == "http" else send)

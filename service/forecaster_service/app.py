@@ -25,7 +25,7 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from forecaster.version import __version__
 from forecaster_service import access, http_errors
-from forecaster_service.answers import Closing, Head
+from forecaster_service.answers import Head, Last
 from forecaster_service.arrival import Arrival
 from forecaster_service.gauges import Gauges
 from forecaster_service.logs import Watch, new_id
@@ -86,13 +86,15 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[dict[str, Any]]:
         app.state.settings, app.state.metrics, app.state.registry, process
     )
     store.open()
-    await process.begin(store)
+    await process.begin(lambda: store.status == "ready")
     with _announced(store), _tuned_interpreter():
         connections = Connections(app.state.settings, app.state.metrics)
-        app.state.metrics.registry.register(Gauges(store, connections))
-        watching = asyncio.create_task(connections.watch())
-        yield {"connections": connections}
-        watching.cancel()
+        gauges = Gauges(store, connections, app.state.metrics.registry)
+        watching = [connections.watch(), *([gauges.watch()] if process.number > 1 else ())]
+        tasks = [asyncio.create_task(each) for each in watching]
+        yield {"connections": connections, "gauges": gauges}
+        for task in tasks:
+            task.cancel()
     store.close()
 
 
@@ -154,7 +156,7 @@ def _middleware(settings: Settings, measured: Metrics, process: Process) -> list
     proxies = list(settings.trusted_proxies)
     return [
         Middleware(Arrival, trusted=proxies),
-        Middleware(Closing),
+        Middleware(Last),
         *([Middleware(ProxyHeadersMiddleware, trusted_hosts=proxies)] if proxies else ()),
         Middleware(
             CorrelationIdMiddleware, generator=new_id, validator=None, transformer=_request_id

@@ -12,6 +12,7 @@ from forecaster_service.schemas import (
     ModelName,
     Name,
     Notice,
+    Steps,
     Strict,
     Target,
     Values,
@@ -47,7 +48,7 @@ Records: TypeAlias = Annotated[
 class Params(Strict):
     """What to forecast."""
 
-    horizon: Annotated[int, Field(ge=1)] | None = None
+    horizon: Steps | None = None
     """Time steps; by default and at most the model's horizon."""
     quantile_levels: Levels = Field(default_factory=list)
     """Quantiles beside the forecast, in columns such as "load 0.1"."""
@@ -153,7 +154,7 @@ class TimeSeries(Strict):
 class Options(Strict):
     """What to forecast."""
 
-    horizon: Annotated[int, Field(ge=1)]
+    horizon: Steps
     """Time steps, at most the model's horizon."""
     quantiles: Levels | None = None
     """Levels, within the range that GET /models shows."""

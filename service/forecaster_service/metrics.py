@@ -1,6 +1,6 @@
 """Counters and histograms of GET /metrics, for Prometheus."""
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from forecaster_service.schemas import ModelIdentity
 
@@ -42,7 +42,7 @@ class Metrics:
         )  # fmt: skip
         self.in_flight = Gauge(
             "forecaster_requests_in_flight", "Requests that are not answered yet, including the "
-            "one for this text.", registry=self.registry,
+            "one for this text.", registry=self.registry, multiprocess_mode="livesum",
         )  # fmt: skip
         self.refusals = Counter(
             "forecaster_refusals", "Requests that were refused though they were valid, by reason.",
@@ -55,7 +55,6 @@ class Metrics:
             "forecaster_notices", "Series that were forecast with a notice, by its code.",
             ("code", *MODEL), registry=self.registry,
         )  # fmt: skip
-        ProcessCollector(registry=self.registry)
         self.reloads = Counter(
             "forecaster_model_reloads", "Models that took the place of an older one.",
             registry=self.registry,
@@ -63,6 +62,14 @@ class Metrics:
         self.failures = Counter(
             "forecaster_model_reload_failures", "Models that could not be loaded or looked up.",
             registry=self.registry,
+        )  # fmt: skip
+        self.loads = Counter(
+            "forecaster_model_loads", "Times that a model was loaded.", ("source",),
+            registry=self.registry,
+        )  # fmt: skip
+        self.load_failures = Counter(
+            "forecaster_model_load_failures", "Times that a model could not be loaded or looked "
+            "up.", ("source",), registry=self.registry,
         )  # fmt: skip
 
     def refused(self, reason: str) -> None:

@@ -1,28 +1,35 @@
 """What differs between a process that serves alone and one of several."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from prometheus_client import CollectorRegistry
 from prometheus_client.registry import Collector
 
 from forecaster_service.buckets import Buckets
 
-if TYPE_CHECKING:
-    from forecaster_service.store import Store
-
 
 class Process:
-    """A process that serves alone. `polls`: whether it looks for newer models by itself; `whole`:
-    whether all processes of the service have loaded their models; `buckets`: makes the token
-    buckets of its clients."""
+    """A process that serves alone. `whole`: whether all processes of the service have loaded their
+    models; `buckets`: makes the token buckets of its clients; `number`: how many there are."""
 
-    polls = True
     whole = True
+    number = 1
     buckets: Callable[[float], Buckets] = Buckets
 
-    async def begin(self, store: "Store") -> None:
-        """Return when connections may be accepted."""
+    def pause(self, seconds: float) -> float:
+        """The seconds between two looks for newer models, given those of the settings."""
+        return seconds
 
-    def figures(self, own: Collector) -> Collector:
-        """The metrics of the whole service, given those of this process. May wait for others."""
+    async def begin(self, loaded: Callable[[], bool]) -> None:
+        """Return when connections may be accepted; `loaded` says whether all models are there."""
+
+    def loaded(self) -> None:
+        """Note that all models are there."""
+
+    def deaths(self) -> int:
+        """How many processes of the service have died."""
+        return 0
+
+    def figures(self, own: CollectorRegistry) -> Collector | CollectorRegistry:
+        """The metrics of the whole service, given those of this process."""
         return own

@@ -13,6 +13,7 @@ from typing import Annotated, Any, TypeAlias
 import numpy as np
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Discriminator,
     Field,
@@ -29,6 +30,15 @@ MOST_ITEMS = 1000
 """The most series of a panel that a model card names."""
 ARRAYS = {"targets": "arrays"}
 """The context of validation in which targets become arrays, where possible."""
+
+
+def _whole(value: Any) -> Any:
+    """1.0 is an integer in JSON (JSON Schema, 6.1.1)."""
+    return int(value) if type(value) is float and value.is_integer() else value
+
+
+Steps: TypeAlias = Annotated[int, Field(ge=1), BeforeValidator(_whole)]
+"""A number of time steps."""
 
 
 class Strict(BaseModel):
@@ -159,7 +169,7 @@ class SeriesInput(Strict):
 class Parameters(Strict):
     """What to forecast."""
 
-    prediction_length: Annotated[int, Field(ge=1)] | None = None
+    prediction_length: Steps | None = None
     """Time steps; by default and at most the model's horizon."""
     freq: Annotated[str, Field(pattern=r"^[0-9]{0,6}[A-Za-z]{1,3}(-[A-Z]{3})?$")] | None = None
     """The time step, e.g. h, 15min or D, which must be the model's; by default it is."""

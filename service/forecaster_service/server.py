@@ -11,6 +11,7 @@ from forecaster_service.registry import Registry
 HOW: dict[str, Any] = {
     "loop": "asyncio",  # uvloop accepts about one connection a turn, and the others wait unseen
     "http": "forecaster_service.protocol:Protocol",
+    "ws": "none",
     "proxy_headers": False,  # FORECASTER_TRUSTED_PROXIES sets who may pass on client addresses
     "access_log": False,
     "log_config": None,  # its messages become lines of our log

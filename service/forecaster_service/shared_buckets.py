@@ -9,8 +9,8 @@ import os
 import struct
 from fcntl import LOCK_EX, LOCK_UN, lockf
 from hashlib import blake2b
+from pathlib import Path
 from secrets import token_bytes
-from tempfile import TemporaryFile
 from time import monotonic
 
 SETS, ENTRIES = 2**11, 8
@@ -21,23 +21,19 @@ SET, TABLE, SECRET = ENTRIES * ENTRY.size, SETS * ENTRIES * ENTRY.size, 16
 TABLES = 2
 
 
-def new_table() -> int:
-    """An open file for an empty `Table`; freed when no process has it open."""
-    if hasattr(os, "memfd_create"):
-        file = os.memfd_create("buckets")
-    else:
-        with TemporaryFile() as temporary:
-            file = os.dup(temporary.fileno())
-    os.write(file, token_bytes(SECRET))  # so that no client can choose its set
-    os.ftruncate(file, SECRET + TABLES * TABLE)
-    return file
+def new_table(path: Path) -> None:
+    """Make a file for an empty `Table`."""
+    with path.open("wb") as file:
+        file.write(token_bytes(SECRET))  # so that no client can choose its set
+        file.truncate(SECRET + TABLES * TABLE)
 
 
 class Table:
-    """The memory of an open file."""
+    """The memory of a file."""
 
-    def __init__(self, file: int) -> None:
-        self.file, self.memory = file, mmap.mmap(file, SECRET + TABLES * TABLE)
+    def __init__(self, path: Path) -> None:
+        self.file = os.open(path, os.O_RDWR)
+        self.memory = mmap.mmap(self.file, SECRET + TABLES * TABLE)
         self.secret = self.memory[:SECRET]
 
 

@@ -81,8 +81,8 @@ class Slot:
 
     `served` is None while there is no model, and `reason` then states why. `failed` is the state
     that could not be loaded, `failures` how many times in a row, and `again` when to try next, in
-    terms of monotonic(). For the metrics: `loads` and `failed_loads` count, `loaded` and `looked`
-    are when the model was last loaded and looked up, in terms of time().
+    terms of monotonic(). For the metrics: `loaded` and `looked` are when the model was last loaded
+    and looked up, in terms of time().
     """
 
     source: str
@@ -92,8 +92,6 @@ class Slot:
     failed: State | None = None
     failures: int = 0
     again: float = 0.0
-    loads: int = 0
-    failed_loads: int = 0
     loaded: float = 0.0
     looked: float = 0.0
 

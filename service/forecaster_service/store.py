@@ -110,6 +110,8 @@ class Store:
         for slot in self.slots:
             self._try(slot, None)
             slot.loading = False
+        if self.status == "ready":
+            self.process.loaded()
 
     def poll(self) -> bool:
         """Check whether the names resolve to other models now, and replace the old models by those;
@@ -135,6 +137,8 @@ class Store:
             elif slot.failed != found or monotonic() >= slot.again:
                 self._try(slot, found)
             newest = newest and slot.served is not None and slot.served.state == found
+        if self.status == "ready":
+            self.process.loaded()
         return newest
 
     def lose(self, reason: str) -> None:
@@ -261,7 +265,7 @@ class Store:
         torch.set_num_threads(1)  # so that loading leaves the other cores to requests
         self.load()
         gc.freeze()  # else the collector would go through all objects of torch every few requests
-        seconds = self.settings.poll_seconds if self.process.polls else 0
+        seconds = self.process.pause(self.settings.poll_seconds)
         while seconds and not self._ending.wait(seconds * uniform(0.8, 1.2)):
             try:
                 self.poll()
@@ -283,7 +287,8 @@ class Store:
             return
         if slot.served:
             self.metrics.reloads.inc()
-        slot.loads, slot.loaded, slot.looked = slot.loads + 1, time(), time()
+        self.metrics.loads.labels(slot.label).inc()
+        slot.loaded = slot.looked = time()
         slot.served, slot.reason, slot.failed, slot.failures = served, "", None, 0
         logger().info(
             "model ready",
@@ -297,7 +302,7 @@ class Store:
     def _failed(self, slot: Slot, error: Exception) -> None:
         """Count and log the failure; the model in the slot stays."""
         self.metrics.failures.inc()
-        slot.failed_loads += 1
+        self.metrics.load_failures.labels(slot.label).inc()
         if slot.served is None:
             slot.reason = for_clients(error)
         foreseen = isinstance(error, ForecasterError | HttpError)
@@ -315,12 +320,12 @@ class Store:
                 "the new model would not suit the clients of the old: " + "; ".join(found) + ". "
                 "Restart the service to serve it, or give it another name"
             )
-        for other in self.slots:
-            if other is not slot and other.served and served.names == other.served.names:
-                raise ConfigError(
-                    f"two models are called {served.identity.name}, so that a request cannot "
-                    "choose between them: remove one, or register them and give alias or version"
-                )
+        others = [other.served for other in self.slots if other is not slot and other.served]
+        if unreachable(served, others):
+            raise ConfigError(
+                f"two models are called {served.identity.name}, so that a request cannot "
+                "choose between them: remove one, or register them and give alias or version"
+            )
         forecaster = served.forecaster
         request = forecasting.example(forecaster)
         request["parameters"]["quantile_levels"] = list(forecaster.levels)
@@ -330,6 +335,16 @@ class Store:
             (served.identity.digest, ()), (served.identity.digest, forecaster.levels)
         )
         return served
+
+
+def unreachable(new: Served, others: Sequence[Served]) -> bool:
+    """Whether all names of one of two different models are names of the other, too."""
+    names = set(new.names)
+    return any(
+        (names <= set(other.names) or names >= set(other.names))
+        and not (new.identity.version and new.identity.digest == other.identity.digest)
+        for other in others
+    )
 
 
 def store_of(request: Request) -> Store:

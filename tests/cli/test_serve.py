@@ -93,7 +93,7 @@ class TestServe:
         assert run("serve", "--model", "m", "--port", port, "--gpus", "1")[0] == 2
 
     def test_several_processes(self, served, port, run, registry, monkeypatch):
-        monkeypatch.setattr("forecaster_service.supervisor.run", lambda *how: served.append(how))
+        monkeypatch.setattr("forecaster_service.workers.run", lambda *how: served.append(how))
         status, _, err = run("serve", "--model", "m", "--port", port, "--workers", "3")
         assert (status, served) == (0, [("127.0.0.1", port, 3, registry)])
         where = f"http://127.0.0.1:{port} with 3 workers"

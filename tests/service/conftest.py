@@ -5,8 +5,11 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
+from forecaster_service.logs import LINES
 from tests.service.processes import Server, free_port, running, wait_for
 from tests.service.toy import NAME, Registry, make_bundle, start
+
+LINES.at_once = True  # so that each line is in the output of its test
 
 
 @pytest.fixture(scope="session")

@@ -53,15 +53,19 @@ class Connection(BaseRequestHandler):
 
     def handle(self) -> None:
         self.server.begun += 1
+        with suppress(ConnectionError):
+            while request := self.read():
+                self.server.seen.append(request)
+                self.request.sendall(self.server.answer)
+
+    def read(self) -> bytes:
+        """The next request of the connection; empty once the proxy has ended it."""
         received = b""
         while not complete(received):
             received += (more := self.request.recv(65536))
             if not more:
-                return
-        self.server.seen.append(received)
-        with suppress(ConnectionError):
-            self.request.sendall(self.server.answer)
-            self.request.recv(1)  # until the proxy ends the connection; nothing more is answered
+                return b""
+        return received
 
 
 def complete(request: bytes) -> bool:
@@ -225,11 +229,22 @@ class TestRequests:
         assert whole == BODY
         assert b"".join(parts.split(b"\r\n")[1::2]) == BODY
 
-    def test_have_a_connection_each(self, port: int, seen: list[bytes]) -> None:
-        last = head("Content-Length: 15", "Connection: close") + BODY
-        received = exchange(port, [(head("Content-Length: 15") + BODY) * 2, last])
-        assert received.count(b"HTTP/1.1 200 OK\r\n") == 3
-        assert len(seen) == 3
+    def test_share_connections_to_the_service(
+        self, port: int, seen: list[bytes], upstream: Upstream
+    ) -> None:
+        before, last = upstream.begun, head("Content-Length: 15", "Connection: close") + BODY
+        for _ in range(3):  # three clients, one after the other
+            received = exchange(port, [(head("Content-Length: 15") + BODY) * 2, last])
+            assert received.count(b"HTTP/1.1 200 OK\r\n") == 3
+        assert len(seen) == 9
+        assert upstream.begun <= before + 2  # one for each of its processes, of which are two
+
+    def test_tell_when_they_arrived(self, port: int, seen: list[bytes]) -> None:
+        before = time.time()
+        forged = head("X-Request-Start: t=1", "Content-Length: 0", "Connection: close")
+        exchange(port, [forged])
+        (found,) = re.findall(rb"^X-Request-Start: t=(\d+\.\d{3})\r$", seen[-1], re.MULTILINE)
+        assert before - 1 <= float(found) <= time.time()
 
     def test_keep_the_id_of_the_client(self, port: int, logs: Path, seen: list[bytes]) -> None:
         for given, kept in (("my-id.1", True), ('x" y', False), ("a" * 65, False)):
@@ -252,7 +267,8 @@ class TestRequests:
             exchange(port, [head("Connection: close", start=start)])
         assert len(seen) == 2
         paths = [json.loads(line)["path"] for line in (logs / "access").read_text().splitlines()]
-        assert paths[-1] == "/models?x=1"
+        assert paths[-1] == "/models"
+        assert json.loads((logs / "access").read_text().splitlines()[-1])["client"] == "127.0.0.1"
         assert "/livez" not in paths
 
     def test_say_who_sent_them_by_what_nginx_saw(self, port: int, seen: list[bytes]) -> None:

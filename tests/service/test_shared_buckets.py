@@ -1,10 +1,9 @@
 """Buckets in shared memory work like those of one process, whichever process takes from them."""
 
-import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -26,14 +25,13 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 @pytest.fixture
-def file() -> Iterator[int]:
-    file = new_table()
-    yield file
-    os.close(file)
+def file(tmp_path: Path) -> Path:
+    new_table(tmp_path / "buckets")
+    return tmp_path / "buckets"
 
 
 @pytest.mark.parametrize("per_minute", [0.5, 7, 600])
-def test_the_same_as_in_one_process(per_minute: float, file: int, clock: Clock) -> None:
+def test_the_same_as_in_one_process(per_minute: float, file: Path, clock: Clock) -> None:
     both = [SharedBuckets(Table(file), 0, per_minute) for _ in range(2)]
     alone = Buckets(per_minute)
     for number in range(2000):
@@ -43,7 +41,7 @@ def test_the_same_as_in_one_process(per_minute: float, file: int, clock: Clock) 
         clock.now += 60 / per_minute * ((number * 37) % 11) / 20
 
 
-def test_two_uses_of_a_table_are_apart(file: int, clock: Clock) -> None:
+def test_two_uses_of_a_table_are_apart(file: Path, clock: Clock) -> None:
     table = Table(file)
     rates, wrong = SharedBuckets(table, 0, 1), SharedBuckets(table, 1, 1)
     assert rates.take("a") == 0
@@ -51,7 +49,7 @@ def test_two_uses_of_a_table_are_apart(file: int, clock: Clock) -> None:
     assert wrong.take("a") == 0
 
 
-def test_of_too_many_clients_the_last_ones_are_remembered(file: int, clock: Clock) -> None:
+def test_of_too_many_clients_the_last_ones_are_remembered(file: Path, clock: Clock) -> None:
     rates = SharedBuckets(Table(file), 0, 1)
     for number in range(3 * SETS * ENTRIES):
         assert rates.take(f"client {number}") == 0
@@ -62,22 +60,19 @@ def test_of_too_many_clients_the_last_ones_are_remembered(file: int, clock: Cloc
 
 TAKE = """
 import sys
-from forecaster_service.buckets import Buckets
+from pathlib import Path
 from forecaster_service.shared_buckets import SharedBuckets, Table
 
-rates = SharedBuckets(Table(int(sys.argv[1])), 0, 20_000)
+rates = SharedBuckets(Table(Path(sys.argv[1])), 0, 20_000)
 print("here", flush=True)
 sys.stdin.readline()
 print(sum(rates.take("client") == 0 for _ in range(15_000)))
 """
 
 
-def test_no_token_is_taken_twice_by_processes_at_the_same_time(file: int) -> None:
+def test_no_token_is_taken_twice_by_processes_at_the_same_time(file: Path) -> None:
     command, pipe = [sys.executable, "-c", TAKE, str(file)], subprocess.PIPE
-    processes = [
-        subprocess.Popen(command, pass_fds=[file], stdin=pipe, stdout=pipe, text=True)
-        for _ in range(3)
-    ]
+    processes = [subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) for _ in range(3)]
     for process in processes:
         assert process.stdout
         assert process.stdout.readline() == "here\n"

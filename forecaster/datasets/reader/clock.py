@@ -283,8 +283,13 @@ def _decide(table: Table, column: str, forms: list[str], trained: bool) -> tuple
     )
 
 
+_LONGEST = 100
+"""Characters of a word that are looked at and shown; the time to search grows faster than them."""
+
+
 def _complaint(word: str, clock: Clock | None = None) -> str:
     """What is wrong with a word that should be a stamp, in the form of the others if known."""
+    word = word if len(word) <= _LONGEST else f"{word[:_LONGEST]} ..."
     if re.search(r":\d\d(.*\d)?\s*([A-Za-z]{3,5}|\[?[A-Za-z]+/[A-Za-z_]+\]?)$", word):
         return (
             f"'{word}' ends in the name of a time zone; expected none, UTC, GMT, Z or an offset "

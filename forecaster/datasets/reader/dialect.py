@@ -305,7 +305,7 @@ def _header(rows: Sequence[_Line], where: str) -> tuple[int, int, tuple[str, ...
         for i in range(place - 1, -1, -1):
             row = rows[i]
             if row.comment and len(row.fields) == len(rows[place].fields):
-                first = _COMMENT.sub("", row.fields[0]).lstrip("#/ ") or row.fields[0]
+                first = row.fields[0].strip().lstrip("#/ ") or row.fields[0]
                 return i, place, (first, *row.fields[1:])
             if not row.blank and not row.comment and len(row.fields) > 1:
                 raise DataError(

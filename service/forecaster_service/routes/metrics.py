@@ -14,6 +14,7 @@ router = APIRouter(tags=["health"])
 async def metrics(request: Request) -> Response:
     """Counts and times of requests and batches, for Prometheus."""
     store = store_of(request)
+    request.state.gauges.update()
     figures = await run_in_threadpool(store.process.figures, store.metrics.registry)
     text = generate_latest(figures)
     return Response(text, media_type=CONTENT_TYPE_LATEST)

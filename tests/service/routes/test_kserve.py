@@ -73,7 +73,7 @@ def test_the_numbers_are_those_of_predict(client: TestClient, full: Body) -> Non
 
 def test_without_quantiles_there_are_none(client: TestClient, full: Body) -> None:
     body = asked(full)
-    body["options"] = {"horizon": 2}
+    body["options"] = {"horizon": 2.0}  # an integer, for JSON
     body["inputs"] *= 2
     answer = client.post(PATH, json=body).json()
     assert [output["id"][-2:] for output in answer["outputs"]] == ["-0", "-1"]

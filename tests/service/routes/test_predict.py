@@ -298,10 +298,11 @@ def test_a_covariate_far_from_training_is_told(tmp_path: Path) -> None:
 def test_prediction_length(client: TestClient, flat: Body) -> None:
     short = mean(client, {**flat, "prediction_length": 2})
     np.testing.assert_array_equal(short, mean(client, flat)[:2])
+    np.testing.assert_array_equal(short, mean(client, {**flat, "prediction_length": 2.0}))
     assert "at most 6 steps" in refused(client, {**flat, "prediction_length": 7})["detail"]
 
 
-@pytest.mark.parametrize("length", [0, -1, 10**9, 10**30, 3.0, True, "3", None])
+@pytest.mark.parametrize("length", [0, -1, 10**9, 10**30, 2.5, 0.0, 1e300, True, "3", None])
 def test_prediction_length_out_of_range(client: TestClient, flat: Body, length: Any) -> None:
     answer = client.post("/predict", json={**flat, "prediction_length": length})
     assert answer.status_code == (200 if length is None else 422)

@@ -2,10 +2,9 @@
 
 import http.client
 import json
-import os
 import re
 import signal
-import socket
+import sys
 import threading
 import time
 import urllib.request
@@ -14,16 +13,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import count, pairwise
 from pathlib import Path
-from types import SimpleNamespace
 
 import psutil
 import pytest
 
 from forecaster.bundle import digest_of
-from forecaster.errors import ForecasterError
-from forecaster_service import supervisor as module
-from forecaster_service.settings import Settings
-from forecaster_service.supervisor import Supervisor
+from forecaster.errors import UnavailableError, UsageError
+from forecaster_service import workers as module
+from forecaster_service.workers import Mirror, Poller
 from tests.service.processes import Server, free_port, running, wait_for
 from tests.service.toy import NAME, Registry, make_bundle
 
@@ -40,20 +37,19 @@ def wait_until(true: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-def workers(server: Server) -> dict[int, psutil.Process]:
-    """The processes that serve, by their number."""
-    found = {}
+def workers(server: Server) -> list[psutil.Process]:
+    """The processes that serve."""
+    found = []
     for each in psutil.Process(server.process.pid).children():
         with suppress(psutil.Error):  # it has ended meanwhile
-            command = each.cmdline()
-            if "forecaster_service.worker" in command:
-                found[int(command[command.index("forecaster_service.worker") + 1])] = each
+            if any("spawn_main" in word for word in each.cmdline()):
+                found.append(each)
     return found
 
 
 def workers_are(server: Server, gone: int) -> bool:
-    """Wait until all workers are there, none of them the process that is gone."""
-    pids = [each.pid for each in workers(server).values()]
+    """Whether all workers are there, none of them the process that is gone."""
+    pids = [each.pid for each in workers(server)]
     return len(pids) == WORKERS and gone not in pids
 
 
@@ -170,40 +166,71 @@ def body(service: tuple[Server, Path]) -> bytes:
 
 
 @pytest.fixture
-def supervisor() -> Iterator[Supervisor]:
-    """A supervisor that has started no worker."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        made = Supervisor(Settings(poll_seconds=0), listening, WORKERS, Registry())
-        yield made
-        os.close(made.table)
+def registry(folder: Path) -> Registry:
+    """One that knows a model."""
+    registry = Registry()
+    registry.put("a", folder, name="x", version="1")
+    return registry
 
 
-class TestSupervisor:
-    def test_the_registry_is_asked_once_for_all(self, supervisor: Supervisor, folder: Path) -> None:
-        registry = supervisor.registry
-        assert isinstance(registry, Registry)
-        registry.put("a", folder, version="1")
-        told = [supervisor._resolve(["a", "b"]) for _ in range(3)]
-        assert told == [[registry.models["a"][1], {"error": "no such model"}]] * 3
+class TestPoller:
+    """One process asks the registry for all, and keeps what it finds in a folder."""
+
+    def test_asks_once_for_all(self, registry: Registry, tmp_path: Path) -> None:
+        poller = Poller(registry, ("a", "b"), tmp_path, seconds=0)
+        mirrors = [Mirror(tmp_path) for _ in range(3)]
+        for number, mirror in enumerate(mirrors):
+            state, error = mirror.resolve(["a", "b"])
+            assert state == registry.models["a"][1]
+            assert isinstance(error, UsageError)
+            assert mirror.fetch("a", tmp_path / f"copy {number}") == state
+            assert digest_of(tmp_path / f"copy {number}") == digest_of(registry.models["a"][0])
+            with pytest.raises(UsageError, match="no such model"):
+                mirror.fetch("b", tmp_path / "other")
         assert registry.asked == [("a", "b")]
+        poller.close()
+        assert registry.closed
 
-    def test_where_none_can_start_it_ends(
-        self, supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+    def test_what_was_found_stays_while_the_registry_is_away(
+        self, registry: Registry, tmp_path: Path
     ) -> None:
-        class Dead:
-            begun, status, figures = time.monotonic(), "starting", ()
-            listening = ready = False
-            process = SimpleNamespace(
-                pid=1, returncode=3, poll=lambda: 3, kill=lambda: None, wait=lambda: 3
-            )
-            channel = SimpleNamespace(close=lambda: None)
+        poller, mirror = Poller(registry, ("a",), tmp_path, seconds=0), Mirror(tmp_path)
+        mirror.resolve(["a"])  # waits for the first answer
+        registry.away = True
+        poller.poll()
+        with pytest.raises(UnavailableError, match="nobody answers"):
+            mirror.resolve(["a"])  # counted as a failure, and the old model stays
+        assert mirror.fetch("a", tmp_path / "copy")["version"] == "1"  # for one that starts
+        registry.away = False
+        poller.poll()
+        assert mirror.resolve(["a"]) == [registry.models["a"][1]]
 
-        started: list[object] = []
-        monkeypatch.setattr(module, "BACKOFF", 0.0)
-        monkeypatch.setattr(module, "_Worker", lambda *how: started.append(how) or Dead())
-        with pytest.raises(ForecasterError, match=r"end as they start, the last with status 3"):
-            supervisor.run()
-        assert len(started) >= module.ATTEMPTS
+    def test_a_newer_bundle_gets_a_folder_and_the_old_one_goes(
+        self, registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        poller, mirror = Poller(registry, ("a",), tmp_path, seconds=0), Mirror(tmp_path)
+        mirror.resolve(["a"])
+        registry.put("a", registry.models["a"][0], name="x", version="2")
+        poller.poll()
+        assert mirror.fetch("a", tmp_path / "copy")["version"] == "2"
+        assert len([*tmp_path.glob("*/MANIFEST.sha256")]) == 3  # two, and the copy
+        monkeypatch.setattr(module, "OLD", -1.0)
+        poller.poll()
+        (kept,) = (each.parent.name for each in tmp_path.glob("*/MANIFEST.sha256"))
+        assert json.loads((tmp_path / "found.json").read_bytes())["a"]["folder"] == kept
+
+
+def test_where_none_can_start_it_ends(tmp_path: Path) -> None:
+    log, environment = tmp_path / "log", {"FORECASTER_DEVICE": "cpu"}
+    code = (
+        "import os; from forecaster_service import workers; from tests.service.toy import Registry;"
+        "kept = workers.from_environment();"
+        "workers.from_environment = lambda: kept; os.environ['FORECASTER_RATE'] = 'nonsense';"
+        f"workers.run('127.0.0.1', {free_port()}, 2, Registry())"
+    )
+    with running([sys.executable, "-c", code], environment, tmp_path, log) as process:
+        assert process.wait(SECONDS) == 1
+    assert "cannot start" in log.read_text()
 
 
 @pytest.mark.slow
@@ -226,8 +253,8 @@ class TestAsOneService:
         server, log = service
         seen: list[dict[str, float]] = []
         with Load(server.port, body) as load:
-            for number in range(1, WORKERS + 1):
-                asked, victim = len(load.answers), workers(server)[number]
+            for _ in range(WORKERS):
+                asked, victim = len(load.answers), workers(server)[0]
                 wait_until(lambda asked=asked: len(load.answers) > asked + 20)
                 victim.kill()
                 wait_until(lambda victim=victim: workers_are(server, victim.pid))
@@ -268,7 +295,7 @@ class TestAsOneService:
         older = [each for each in load.answers[asked:] if each != new]
         assert len(older) <= CLIENTS  # what was under way
 
-    def test_a_model_that_does_not_suit_is_tried_by_one_and_kept_out_of_all(
+    def test_a_model_that_does_not_suit_is_kept_out_of_all(
         self, service: tuple[Server, Path], place: Path
     ) -> None:
         server, log = service
@@ -278,13 +305,12 @@ class TestAsOneService:
         (place / "spare").replace(place / "link")
 
         def tried() -> list[int]:
-            """The workers that were asked, in order."""
+            """The workers that tried it, in order."""
             lines = (line for line in log.read_text().splitlines() if "would not suit" in line)
-            return [json.loads(line)["worker"] for line in lines]
+            return [json.loads(line)["pid"] for line in lines]
 
-        wait_until(lambda: len(tried()) > 1)
+        wait_until(lambda: len(set(tried())) == WORKERS)
         attempts = tried()
-        assert len(set(attempts)) == 1
         failures = counters(server)["forecaster_model_reload_failures_total"]
         assert failures >= len(attempts)
         assert json.loads(fetch(server, "/readyz")) == {"status": "ready"}
@@ -297,7 +323,7 @@ def test_terminated_all_end_and_answer_what_they_have(folder: Path, tmp_path: Pa
     settings = {"FORECASTER_DRAIN_SECONDS": "1", "FORECASTER_MAX_BATCH": "1"}
     with serving(folder, tmp_path, settings) as (server, log):
         body = json.dumps(server.get(f"/models/{NAME}/example")).encode()
-        processes = workers(server).values()
+        processes = workers(server)
         with Load(server.port, body) as load:
             wait_until(lambda: len(load.answers) > 20)
             asked, began = len(load.answers), time.monotonic()
@@ -313,7 +339,7 @@ def test_terminated_all_end_and_answer_what_they_have(folder: Path, tmp_path: Pa
 @pytest.mark.slow
 def test_without_their_parent_none_is_left(folder: Path, tmp_path: Path) -> None:
     with serving(folder, tmp_path, {}) as (server, log):
-        processes = list(workers(server).values())
+        processes = workers(server)
         server.process.kill()
         wait_until(lambda: not any(each.is_running() for each in processes))
     assert "Traceback" not in log.read_text()
