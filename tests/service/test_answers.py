@@ -67,3 +67,18 @@ def test_generated_clients_have_good_names(client: TestClient) -> None:
     assert names["get", "/models"] == "list_models"
     assert names["get", "/models/{name}"] == "get_model"
     assert names["get", "/models/{name}/example"] == "get_example"
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_no_answer_is_taken_for_another_type(client: TestClient, path: str) -> None:
+    assert client.get(path).headers.get_list("x-content-type-options") == ["nosniff"]
+    assert client.delete(path).headers.get_list("x-content-type-options") == ["nosniff"]
+
+
+@pytest.mark.parametrize(
+    ("path", "methods"),
+    [("/ping", "GET, POST"), ("/predict", "POST"), ("/livez", "GET"), (f"/models/{NAME}", "GET")],
+)
+def test_a_wrong_method_is_told_all_right_ones(client: TestClient, path: str, methods: str) -> None:
+    answer = client.delete(path)
+    assert (answer.status_code, answer.headers["allow"]) == (405, methods)

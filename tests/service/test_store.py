@@ -140,6 +140,24 @@ class TestNames:
                 404, f"there is no such model here; the models are: {NAME}; other",
             )  # fmt: skip
 
+    @pytest.mark.parametrize("order", [1, -1])
+    def test_one_that_no_request_could_reach_is_refused(
+        self, folder: Path, tmp_path: Path, registry: Registry, order: int
+    ) -> None:
+        """A version of a name, and a folder whose model has the same name."""
+        make_bundle(tmp_path / "two", model="tokens")
+        registry.put(f"{NAME}/1", folder, name=NAME, version="1")
+        sources = [f"{NAME}/1", str(tmp_path / "two")][::order]
+        with stored(*sources) as store:
+            assert store.status == "failed"
+            assert len([slot for slot in store.slots if slot.served]) == 1
+
+    def test_two_versions_of_a_name_are_served(self, folder: Path, registry: Registry) -> None:
+        for version in "12":
+            registry.put(f"{NAME}/{version}", folder, name=NAME, version=version)
+        with stored(f"{NAME}/1", f"{NAME}/2") as store:
+            assert [store.get(f"{NAME}/{each}").identity.version for each in "12"] == ["1", "2"]
+
     def test_the_same_twice_is_refused_and_the_first_answers(
         self, folder: Path, tmp_path: Path
     ) -> None:
