@@ -89,6 +89,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[dict[str, Any]]:
     await process.begin(lambda: store.status == "ready")
     with _announced(store), _tuned_interpreter():
         connections = Connections(app.state.settings, app.state.metrics)
+        asyncio.get_running_loop().set_exception_handler(connections.out_of_files)
         gauges = Gauges(store, connections, app.state.metrics.registry)
         watching = [connections.watch(), *([gauges.watch()] if process.number > 1 else ())]
         tasks = [asyncio.create_task(each) for each in watching]

@@ -13,8 +13,10 @@ from asyncio import AbstractEventLoop, Transport, get_running_loop, sleep
 from asyncio import Protocol as AsyncioProtocol
 from collections import OrderedDict
 from contextlib import suppress
+from fcntl import ioctl
 from http import HTTPStatus
 from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit, setrlimit
+from termios import FIONREAD
 from time import monotonic
 from typing import Any
 
@@ -35,6 +37,8 @@ MOST_HEAD = 2**15
 """The most bytes of a request that are not its body: its head, and the framing of chunks."""
 NEW = 1.0
 """Seconds in which a connection is not closed to make room: its request may be on its way."""
+TELLING = 10.0
+"""Seconds between two lines about connections that cannot be accepted."""
 ENDING = 0.5
 """Seconds after the service has stopped listening in which an idle connection may still ask."""
 
@@ -47,6 +51,7 @@ class Connections:
         self.seconds, self.closed, self.log = settings.receive_seconds, metrics.closed, logger()
         self.all: set[Protocol] = set()
         self.idle: OrderedDict[Protocol, None] = OrderedDict()
+        self._told = -TELLING
         used, most = len(os.listdir("/proc/self/fd")), settings.max_connections
         self.most = max(min(most, (_open_files(used + most * 5 // 4 + 1) - used) * 4 // 5), 1)
 
@@ -65,12 +70,21 @@ class Connections:
 
     def make_room(self) -> None:
         """Close the connections that have been idle for longest, while there are too many."""
-        while len(self.all) > self.most and self.idle:
-            oldest = next(iter(self.idle))
-            if monotonic() - oldest.begun < NEW:
+        for oldest in list(self.idle) if len(self.all) > self.most else ():
+            if len(self.all) <= self.most or monotonic() - oldest.begun < NEW:
                 return
-            self.closed.labels("too many").inc()
-            oldest.lose()
+            if not oldest.is_asking():
+                self.closed.labels("too many").inc()
+                oldest.lose()
+
+    def out_of_files(self, loop: AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Handle an error of the event loop: that it cannot accept, which it tries again a second
+        later, is said once in a while, not thousands of times."""
+        if not str(context.get("message")).startswith("socket.accept() out of system resource"):
+            loop.default_exception_handler(context)
+        elif monotonic() > self._told + TELLING:
+            self._told = monotonic()
+            self.log.error("no file is left for connections, which wait: raise ulimit -n")
 
 
 def _open_files(wanted: int) -> int:
@@ -216,6 +230,13 @@ class Protocol(AsyncioProtocol):
                 self._refuse(408, "this request took too long to arrive")
         elif now > self.begun + (self.keep_alive if self.asked else seconds):
             self.wire.close()
+
+    def is_asking(self) -> bool:
+        """Whether the client has sent something that has not been read yet."""
+        unread = bytearray(4)
+        with suppress(OSError):
+            ioctl(self.transport.get_extra_info("socket").fileno(), FIONREAD, unread)
+        return any(unread)
 
     def lose(self) -> None:
         """End the connection at once."""
