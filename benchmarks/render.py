@@ -593,25 +593,29 @@ def _by_alone(row: Result) -> str:
 def overload() -> str:
     """The outcome of requests at twice the sustainable rate."""
     lines = [
-        "| requests | sustainable / s | asked / s | 200 | 503, all with Retry-After | others "
-        "| answered: p50, p99, most, s | /livez: p50, most, ms | usual again after, s "
-        "| MiB before, peak, after |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| connections | requests | sustainable / s | asked / s | 200 "
+        "| 503, all with Retry-After | others | answered: p50, p99, most, s "
+        "| /livez, /readyz: most, ms | mean batch | looks that saw a wait | usual again after, s "
+        "| MiB before, peak |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
-    for row in results("overload"):
-        counts = row["statuses"]
-        refused = counts.get("503", 0)
-        assert row["with_retry_after"] == refused
-        took = (row["accepted"]["p50_ms"], row["accepted"]["p99_ms"], row["accepted_most_ms"])
-        lines.append(
-            f"| {row['requests']:,} | {row['sustainable_per_second']:.0f} "
-            f"| {row['asked_per_second']:.0f} | {counts['200']:,} | {refused:,} "
-            f"| {sum(counts.values()) - counts['200'] - refused} "
-            f"| {', '.join(f'{each / 1e3:.2f}' for each in took)} "
-            f"| {row['livez']['p50_ms']:.1f}, {row['livez_most_ms']:.1f} "
-            f"| {row['recovered_seconds']:.1f} "
-            f"| {row['mib_before']:.0f}, {row['mib_peak']:.0f}, {row['mib_after']:.0f} |"
-        )
+    for document in results("overload"):
+        for row in document["rows"]:
+            counts = row["statuses"]
+            refused = counts.get("503", 0)
+            assert row["with_retry_after"] == refused
+            took = (row["accepted"]["p50_ms"], row["accepted"]["p99_ms"], row["accepted_most_ms"])
+            lines.append(
+                f"| {row['connections']} | {document['requests']:,} "
+                f"| {document['sustainable_per_second']:.0f} "
+                f"| {row['asked_per_second']:.0f} | {counts['200']:,} | {refused:,} "
+                f"| {sum(counts.values()) - counts['200'] - refused} "
+                f"| {', '.join(f'{each / 1e3:.2f}' for each in took)} "
+                f"| {', '.join(f'{each:.0f}' for each in row['probes_most_ms'].values())} "
+                f"| {row['mean_batch']:.1f} | {row['looks_with_a_wait']} of {row['looks']} "
+                f"| {row['recovered_seconds']:.1f} "
+                f"| {document['mib_before']:.0f}, {row['mib_peak']:.0f} |"
+            )
     return "\n".join([*lines, *map(_made_by, results("overload"))])
 
 

@@ -2,7 +2,7 @@
 
     python benchmarks/serving.py --model runs/ETTh1-168-prob-s0-1f2e3d4c
     python benchmarks/serving.py --model BUNDLE --mlflow models:/NAME/1
-    python benchmarks/serving.py --model BUNDLE --overload 10000
+    python -m benchmarks.serving --model BUNDLE --overload 5000 --rate 300
     python benchmarks/serving.py --model BUNDLE --workers 2
 
 Each client sends its next request as soon as it has an answer, with one series per request. The
@@ -10,8 +10,8 @@ model alone is called in this process, one series at a time and in a loop of its
 and after each turn of a server; ratios are to the mean of both, because the speed of a machine
 changes within seconds. With --mlflow, `mlflow models serve` takes turns with the service for the
 same model. The results are medians of the rounds. With --overload, the given number of requests
-arrives at twice the rate that the service reaches with 64 clients, whether they are answered or
-not. With --workers, a service with that many processes takes turns with a single process; the
+arrives at --rate, by default twice the rate that the service reaches with 64 clients, whether they
+are answered or not: once on a new connection each, once on connections that are kept. With --workers, a service with that many processes takes turns with a single process; the
 results include the processor time of a forecast, and that of the clients. The results are kept in
 benchmarks/results/.
 """
@@ -81,11 +81,19 @@ class Server:
         took = [each.cpu_times() for each in [own, *own.children()]]
         return sum(each.user + each.system for each in took)
 
-    def forecasts(self) -> float:
-        """The number of series that it has forecast."""
+    def metrics(self) -> str:
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics") as answer:
-            found = re.findall(r"(?m)^forecaster_batch_series_sum.* (\S+)$", answer.read().decode())
-        return sum(map(float, found))
+            text: str = answer.read().decode()
+            return text
+
+    def batches(self) -> tuple[float, float]:
+        """The series that it has forecast, and in how many batches."""
+        text = self.metrics()
+        series, runs = (
+            sum(map(float, re.findall(rf"(?m)^forecaster_batch_series_{name}.* (\S+)$", text)))
+            for name in ("sum", "count")
+        )
+        return series, runs
 
 
 def main() -> None:
@@ -99,6 +107,7 @@ def main() -> None:
         "--seconds", type=float, default=1.5, help="for each measurement of a server"
     )
     parser.add_argument("--overload", type=int, default=0, help="requests")
+    parser.add_argument("--rate", type=float, default=0, help="of these, per second")
     parser.add_argument("--workers", type=int, default=0, help="processes")
     arguments = parser.parse_args()
     forecaster = Predictor.load(arguments.model)
@@ -125,7 +134,7 @@ def main() -> None:
             several = stack.enter_context(serving(command, "/readyz"))
             found: dict[str, Any] = processes(server, several, request, arguments)
         elif arguments.overload:
-            found = overload(server, request, arguments.overload)
+            found = overload(server, request, arguments)
         else:
             servers = {"service": (server, request)}
             if arguments.mlflow:
@@ -180,11 +189,11 @@ def processes(
     for _ in tqdm(range(arguments.rounds), "rounds"):
         for clients in SHARED:
             for count, server in ((1, one), (arguments.workers, several)):
-                done, busy, own = server.forecasts(), server.busy(), time.process_time()
+                done, busy, own = server.batches()[0], server.busy(), time.process_time()
                 began = time.perf_counter()
                 figure = uvloop.run(load(server.port, request, clients, arguments.seconds))
                 lasted, own = time.perf_counter() - began, time.process_time() - own
-                busy, done = server.busy() - busy, server.forecasts() - done
+                busy, done = server.busy() - busy, server.batches()[0] - done
                 figure["service_ms"], figure["client_ms"] = 1e3 * busy / done, 1e3 * own / done
                 figure["cores"], figure["client_cores"] = busy / lasted, own / lasted
                 found[count, clients].append(figure)
@@ -263,58 +272,72 @@ async def hang_up(connection: Connection) -> None:
     await connection[1].wait_closed()
 
 
-def overload(server: Server, request: bytes, count: int) -> dict[str, Any]:
-    """The outcome of `count` requests at twice the sustainable rate, and the recovery from them."""
+def overload(server: Server, request: bytes, arguments: argparse.Namespace) -> dict[str, Any]:
+    """The outcome of too many requests: on a new connection each, as a proxy without keep-alive
+    opens them, and on connections that are kept."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     sustainable = uvloop.run(load(server.port, request, 64, 10))["per_second"]
-    lone = uvloop.run(load(server.port, request, 1, 5))
-    before = server.resident()
-    found = uvloop.run(flood(server, request, count, 2 * sustainable, lone["p99_ms"] / 1e3))
+    rate = arguments.rate or 2 * sustainable
+    usual = uvloop.run(load(server.port, request, 1, 5))["p99_ms"] / 1e3
+    before, rows = server.resident(), []
+    for kept in (False, True):
+        found = uvloop.run(flood(server, request, arguments.overload, rate, usual, kept))
+        rows.append({"connections": "kept" if kept else "new", **found})
     return {
-        "requests": count,
+        "requests": arguments.overload,
         "sustainable_per_second": round(sustainable, 1),
-        "lone": lone,
         "mib_before": round(before, 1),
         "mib_after": round(server.resident(), 1),
-        **found,
+        "rows": rows,
     }
 
 
 async def flood(
-    server: Server, request: bytes, count: int, rate: float, usual: float
+    server: Server, request: bytes, count: int, rate: float, usual: float, kept: bool
 ) -> dict[str, Any]:
-    """Send `count` requests at `rate` per second, each on a free connection."""
+    """Send `count` requests at `rate` per second, each on a connection of its own, or a free one
+    of those that are `kept`, beside probes and a look at the metrics."""
     free: list[Connection] = []
     statuses: Counter[str] = Counter()
     took: list[float] = []
-    probes: list[float] = []
-    peak, ended = server.resident(), False
-    again = 0
+    again: list[int] = []
+    probes: dict[str, list[float]] = {"/livez": [], "/readyz": []}
+    waits: list[bool] = []
+    peak, batches = server.resident(), server.batches()
 
     async def connection() -> Connection:
         return free.pop() if free else await asyncio.open_connection("127.0.0.1", server.port)
 
     async def one() -> None:
-        nonlocal again
         began = time.perf_counter()
         own = await connection()
         head = await ask(own, request)
-        free.append(own)
         status = head.split(b" ", 2)[1].decode()
         statuses[status] += 1
         if status == "200":
             took.append(time.perf_counter() - began)
-        again += b"\r\nretry-after:" in head.lower()
+        if found := re.search(rb"\r\nretry-after: (\d+)", head.lower()):
+            again.append(int(found[1]))
+        if kept:
+            free.append(own)
+        else:
+            await hang_up(own)
 
     async def probe() -> None:
         nonlocal peak
-        own = await asyncio.open_connection("127.0.0.1", server.port)
-        while not ended:
-            began = time.perf_counter()
-            head = await ask(own, b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            assert head.startswith(b"HTTP/1.1 200"), head.decode()
-            probes.append(time.perf_counter() - began)
+        while True:
+            for path, times in probes.items():
+                began = time.perf_counter()
+                own = await asyncio.open_connection("127.0.0.1", server.port)
+                await ask(own, get(path))
+                times.append(time.perf_counter() - began)
+                await hang_up(own)
+            text = await asyncio.to_thread(server.metrics)
+            names = ("queue_series", "expected_wait_seconds")
+            waits.append(
+                all(re.search(rf"(?m)^forecaster_{name} (?!0\.0$)", text) for name in names)
+            )
             peak = max(peak, server.resident())
             await asyncio.sleep(0.25)
 
@@ -332,18 +355,21 @@ async def flood(
             break
     recovered = time.perf_counter() - end
     await asyncio.gather(*asked)
-    ended = True
-    await probing
+    probing.cancel()
     for each in [*free, own]:
         await hang_up(each)
+    series, runs = (now - then for now, then in zip(server.batches(), batches, strict=True))
     return {
         "asked_per_second": round(count / lasted, 1),
         "statuses": dict(statuses),
-        "with_retry_after": again,
+        "with_retry_after": len(again),
+        "retry_after_most": max(again, default=0),
         "accepted": figures(took, 1, lasted),
         "accepted_most_ms": round(max(took) * 1e3, 1),
-        "livez": figures(probes, 1, lasted),
-        "livez_most_ms": round(max(probes) * 1e3, 1),
+        "probes_most_ms": {path: round(max(times) * 1e3, 1) for path, times in probes.items()},
+        "looks": len(waits),
+        "looks_with_a_wait": sum(waits),
+        "mean_batch": round(series / runs, 1),
         "recovered_seconds": round(recovered, 2),
         "mib_peak": round(peak, 1),
     }
@@ -353,6 +379,10 @@ def figures(took: Sequence[float], each: int, seconds: float) -> Figures:
     p50, p99 = (float(value) * 1e3 for value in np.quantile(took, [0.5, 0.99]))
     rate = len(took) * each / seconds
     return {"p50_ms": round(p50, 2), "p99_ms": round(p99, 2), "per_second": round(rate, 1)}
+
+
+def get(path: str) -> bytes:
+    return f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
 
 
 def post(path: str, body: bytes) -> bytes:
