@@ -11,8 +11,9 @@ and after each turn of a server; ratios are to the mean of both, because the spe
 changes within seconds. With --mlflow, `mlflow models serve` takes turns with the service for the
 same model. The results are medians of the rounds. With --overload, the given number of requests
 arrives at --rate, by default twice the rate that the service reaches with 64 clients, whether they
-are answered or not: once on a new connection each, once on connections that are kept. With --workers, a service with that many processes takes turns with a single process; the
-results include the processor time of a forecast, and that of the clients. The results are kept in
+are answered or not: once on a new connection each, once on connections that are kept. With
+--workers, a service with that many processes takes turns with a single process; the results include
+the processor time of a forecast, and that of the clients. The results are kept in
 benchmarks/results/.
 """
 
@@ -319,7 +320,7 @@ async def flood(
             took.append(time.perf_counter() - began)
         if found := re.search(rb"\r\nretry-after: (\d+)", head.lower()):
             again.append(int(found[1]))
-        if kept:
+        if kept and b"\r\nconnection: close" not in head.lower():
             free.append(own)
         else:
             await hang_up(own)
@@ -347,16 +348,18 @@ async def flood(
         await asyncio.sleep(max(0, begun + number / rate - time.perf_counter()))
         asked.append(asyncio.create_task(one()))
     end = time.perf_counter()
-    lasted, own = end - begun, await asyncio.open_connection("127.0.0.1", server.port)
+    lasted = end - begun
     while True:  # until a single request is answered as fast as without load
+        own = await asyncio.open_connection("127.0.0.1", server.port)
         began = time.perf_counter()
         head = await ask(own, request)
+        await hang_up(own)
         if head.startswith(b"HTTP/1.1 200") and time.perf_counter() - began <= 2 * usual:
             break
     recovered = time.perf_counter() - end
     await asyncio.gather(*asked)
     probing.cancel()
-    for each in [*free, own]:
+    for each in free:
         await hang_up(each)
     series, runs = (now - then for now, then in zip(server.batches(), batches, strict=True))
     return {

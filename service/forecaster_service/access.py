@@ -50,8 +50,7 @@ class Access:
         self.keys = [(name, bytes.fromhex(digest)) for name, digest in named]
         self.rates = buckets(settings.rate) if settings.rate else None
         self.wrong = buckets(WRONG_KEYS)
-        self.running, self.enough = 0, settings.max_queue
-        self.most = settings.max_queue + (settings.max_batch or 64)
+        self.running, self.most = 0, settings.max_queue + (settings.max_batch or 64)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.running += 1
@@ -89,9 +88,6 @@ class Access:
             if wait := self.rates.take(client):
                 raise _too_often(f"more than {self.rates.full:g} requests or series a minute", wait)
             scope.setdefault("state", {})["owe"] = partial(self.rates.take, client, owe=True)
-        if scope["method"] == "POST" and self.running > self.enough:
-            store = scope["app"].state.store
-            store.admit()  # the route asks again; here a refusal costs a third
 
     def _name(self, given: bytes, address: str) -> str:
         """The name of a key. Raises HttpError 401, or 429 after many wrong keys from one address.

@@ -6,7 +6,6 @@ answers at once and /readyz once the model has forecast its example.
 
 import asyncio
 import gc
-import re
 import signal
 import sys
 import threading
@@ -28,7 +27,7 @@ from forecaster_service import access, http_errors
 from forecaster_service.answers import Head, Last
 from forecaster_service.arrival import Arrival
 from forecaster_service.gauges import Gauges
-from forecaster_service.logs import Watch, new_id
+from forecaster_service.logs import Watch, new_id, request_id
 from forecaster_service.metrics import Metrics
 from forecaster_service.process import Process
 from forecaster_service.protocol import Connections
@@ -38,7 +37,6 @@ from forecaster_service.settings import Settings, from_environment
 from forecaster_service.store import Store
 
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "[::1]")
-REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 def create_app(
@@ -88,7 +86,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[dict[str, Any]]:
     store.open()
     await process.begin(lambda: store.status == "ready")
     with _announced(store), _tuned_interpreter():
-        connections = Connections(app.state.settings, app.state.metrics)
+        connections = Connections(app.state.settings, app.state.metrics, store.full)
         asyncio.get_running_loop().set_exception_handler(connections.out_of_files)
         gauges = Gauges(store, connections, app.state.metrics.registry)
         watching = [connections.watch(), *([gauges.watch()] if process.number > 1 else ())]
@@ -160,7 +158,7 @@ def _middleware(settings: Settings, measured: Metrics, process: Process) -> list
         Middleware(Last),
         *([Middleware(ProxyHeadersMiddleware, trusted_hosts=proxies)] if proxies else ()),
         Middleware(
-            CorrelationIdMiddleware, generator=new_id, validator=None, transformer=_request_id
+            CorrelationIdMiddleware, generator=new_id, validator=None, transformer=request_id
         ),
         Middleware(Watch, metrics=measured),
         Middleware(http_errors.ErrorResponses, details=details),
@@ -169,8 +167,3 @@ def _middleware(settings: Settings, measured: Metrics, process: Process) -> list
         Middleware(RequestBodyLimitMiddleware, max_body_size=settings.max_body_bytes),
         Middleware(Head),
     ]
-
-
-def _request_id(given: str) -> str:
-    """The client's id if it has only plain characters, else a new one."""
-    return given if REQUEST_ID.fullmatch(given) else new_id()

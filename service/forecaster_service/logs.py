@@ -4,6 +4,7 @@ terminal."""
 import atexit
 import logging
 import os
+import re
 import sys
 import threading
 from collections.abc import Iterator
@@ -21,12 +22,18 @@ from structlog.typing import EventDict, FilteringBoundLogger, WrappedLogger
 from forecaster_service.http_errors import CLIENT_LEFT, HttpError, response
 from forecaster_service.metrics import Metrics, labels
 
+REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 PROBES = ("/livez", "/readyz", "/healthz", "/metrics")
 
 
 def new_id() -> str:
     """A new request id, 128 random bits; no secret, so it needs no system call."""
     return f"{getrandbits(128):032x}"
+
+
+def request_id(given: str) -> str:
+    """The client's id if it has only plain characters, else a new one."""
+    return given if REQUEST_ID.fullmatch(given) else new_id()
 
 
 ABOUT: dict[str, object] = {}

@@ -215,6 +215,14 @@ class Store:
             self._interval += PACE * (min(now - self._answered, 1.0) - self._interval)
         self._answered, self._others_waited = now, self.waiting > 0
 
+    def full(self) -> HttpError | None:
+        """The error for any further work while the queue is full."""
+        waiting = self.waiting
+        if waiting < self.settings.max_queue:
+            return None
+        self.metrics.refused("queue")
+        return self.busy(f"{waiting} series are waiting already", "queue")
+
     def busy(self, detail: str, reason: str) -> HttpError:
         """The error for a request whose body was not read."""
         again = self.batcher.again(self.settings.deadline_seconds)
