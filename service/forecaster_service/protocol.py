@@ -46,13 +46,14 @@ ENDING = 0.5
 
 class Connections:
     """What the connections of one service share: all of them, and in `idle` those without a
-    complete request, the longest idle first. While `full` gives an error, it is the answer to each
-    forecast that is asked for: here it costs a fifth of what it costs in the application."""
+    complete request, the longest idle first. `asked` requests are not answered yet. While `full`
+    gives an error for so many, it is the answer to each further one that posts: here it costs a
+    fifth of what it costs in the application."""
 
     def __init__(
-        self, settings: Settings, metrics: Metrics, full: Callable[[], HttpError | None]
+        self, settings: Settings, metrics: Metrics, full: Callable[[int], HttpError | None]
     ) -> None:
-        self.full = full
+        self.full, self.asked = full, 0
         self.seconds, self.closed, self.log = settings.receive_seconds, metrics.closed, logger()
         self.all: set[Protocol] = set()
         self.idle: OrderedDict[Protocol, None] = OrderedDict()
@@ -184,7 +185,9 @@ class Protocol(AsyncioProtocol):
         self.shared.make_room()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.inner.connection_lost(exc)
+        self.inner.connection_lost(exc)  # ends the request that runs; others never begin
+        self.shared.asked -= max(self.pending - 1, 0)
+        self.pending = min(self.pending, 1)
         self.siblings.discard(self)
         self.shared.all.discard(self)
         self.shared.idle.pop(self, None)
@@ -207,6 +210,7 @@ class Protocol(AsyncioProtocol):
     def answered(self) -> None:
         """Note that a request has been answered."""
         self.pending -= 1
+        self.shared.asked -= 1
         self.wire.begun = False
         if not self.pending and self in self.shared.all:
             self.begun = monotonic()
@@ -265,7 +269,8 @@ class Protocol(AsyncioProtocol):
             pass  # it is answered as if it had not asked for one
         except HttpParserError:
             self.in_request = self.in_request and bool(forwarded)
-            self.pending = forwarded  # uvicorn gets nothing of this packet
+            self.shared.asked -= self.pending - forwarded  # uvicorn gets nothing of this packet
+            self.pending = forwarded
             self._refuse(*self.flaw)
             return
         if self.refused:
@@ -294,11 +299,12 @@ class Protocol(AsyncioProtocol):
         self.in_head, self.asked = False, True
         self.arrived = monotonic()
         asks = self.parser.get_method() == b"POST" and not self.url.startswith(b"/ping")
-        if asks and not self.pending and (error := self.shared.full()):
+        if asks and not self.pending and (error := self.shared.full(self.shared.asked)):
             self.refused = True
             self._answer(error)
         else:
             self.pending += 1
+            self.shared.asked += 1
 
     def on_body(self, body: bytes) -> None:
         self.framing = 0

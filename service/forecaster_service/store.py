@@ -215,13 +215,12 @@ class Store:
             self._interval += PACE * (min(now - self._answered, 1.0) - self._interval)
         self._answered, self._others_waited = now, self.waiting > 0
 
-    def full(self) -> HttpError | None:
-        """The error for any further work while the queue is full."""
-        waiting = self.waiting
-        if waiting < self.settings.max_queue:
+    def full(self, requests: int) -> HttpError | None:
+        """The error for one more than so many requests, if they fill the queue and the device."""
+        if requests < self.settings.max_queue + self.batcher.threads * self.batcher.max_batch:
             return None
         self.metrics.refused("queue")
-        return self.busy(f"{waiting} series are waiting already", "queue")
+        return self.busy(f"{requests} requests are being answered already", "queue")
 
     def busy(self, detail: str, reason: str) -> HttpError:
         """The error for a request whose body was not read."""

@@ -371,7 +371,7 @@ def test_connections_are_as_many_as_files_allow(monkeypatch: pytest.MonkeyPatch)
 
     def most(wanted: int) -> int:
         settings = Settings(max_connections=wanted)
-        return Connections(settings, create_app(settings).state.metrics, lambda: None).most
+        return Connections(settings, create_app(settings).state.metrics, lambda asked: None).most
 
     monkeypatch.setattr(protocol, "setrlimit", change)
     monkeypatch.setattr(protocol.os, "listdir", lambda path: range(20))  # files that are open
