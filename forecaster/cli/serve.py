@@ -25,6 +25,7 @@ Settings, from the environment (more in docs/serving.md):
   FORECASTER_ALLOWED_HOSTS     host names that clients may use, comma-separated (*: any)
   FORECASTER_TRUSTED_PROXIES   proxies whose X-Forwarded-For is trusted, comma-separated
   FORECASTER_MAX_BODY_BYTES    longest request body (16777216)
+  FORECASTER_MAX_BODIES_BYTES  all bodies received, waiting and parsed (268435456)
   FORECASTER_MAX_SERIES        most series in a request (1000)
   FORECASTER_MAX_ROWS          most rows in a request (1000000)
   FORECASTER_MAX_BATCH         most series in a batch (64 on CUDA, 16 on a CPU)

@@ -130,7 +130,7 @@ class Bodies:
     """
 
     def __init__(self, settings: Settings) -> None:
-        self.limit = max(settings.body_memory_bytes // 2, settings.max_body_bytes)
+        self.limit = max(settings.max_bodies_bytes // 2, settings.max_body_bytes)
         self.most = settings.max_body_bytes
         self.held = 0
         self._line: list[object] = []
@@ -207,7 +207,7 @@ class Bodies:
             self._small_seconds += 0.1 * (took - self._small_seconds)
 
     def _turn_of_the_loop(self, loop: AbstractEventLoop) -> None:
-        self._spent, count = 0.0, int(SLICE / self._small_seconds) + 1
+        self._spent, count = 0.0, int(SLICE / max(self._small_seconds, 1e-6)) + 1
         while self._small and count:
             turn = self._small.popleft()
             if not turn.done():  # its client may have left

@@ -57,7 +57,7 @@ class Settings(BaseSettings):
     64 KiB of it."""
     max_body_bytes: Annotated[int, Field(ge=1)] = 16 * 2**20
     """The longest request body."""
-    body_memory_bytes: Annotated[int, Field(ge=1)] = 256 * 2**20
+    max_bodies_bytes: Annotated[int, Field(ge=1)] = 256 * 2**20
     """The most bytes of bodies that are received, wait and are parsed at the same time; beyond it
     large requests wait, and get 503 at their deadline."""
     max_series: Annotated[int, Field(ge=1)] = 1000

@@ -34,7 +34,7 @@ def test_a_trusted_proxy_says_when(form: str, unit: float) -> None:
     [
         (None, 0), ("", 0), ("t=", 0), ("nonsense", 0), ("t=nan", 0), ("t=inf", 0), ("-5", 0),
         ("1e9", 0), ("t=" + "9" * 30_000, 0), ("1_000", 0), ("t=1", LONGEST), ("0", LONGEST),
-        (f"t={time() + 1e6:.3f}", 0),
+        ("t=9999999999.999", 0),
     ],
 )  # fmt: skip
 def test_nonsense_counts_for_nothing_and_all_is_within_bounds(

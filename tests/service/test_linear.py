@@ -32,7 +32,7 @@ from forecaster_service.routes import invocations
 from forecaster_service.schemas import ARRAYS, ForecastRequest
 from forecaster_service.settings import Settings
 
-SMALL, LARGE = 2**16, 2**19
+SMALL, LARGE = 2**15, 2**18
 STEEP, NOISE = 4.0, 0.03
 """How many times steeper than linear fails, and seconds that are no measurement."""
 PIECES = [

@@ -19,7 +19,7 @@ from tests.service.processes import free_port, running, wait_for
 FOLDER = Path(__file__).resolve().parents[2] / "service" / "monitoring"
 RULES = yaml.safe_load((FOLDER / "alerts.yml").read_text())["groups"][0]["rules"]
 SEVERAL = {"forecaster_workers", "forecaster_workers_wanted", "forecaster_worker_deaths_total"}
-"""Metrics that only the parent of several processes has (test_supervisor.py)."""
+"""Metrics that only the parent of several processes has (test_workers.py)."""
 DASHBOARD = json.loads((FOLDER / "dashboard.json").read_text())
 
 
