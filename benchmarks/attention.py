@@ -10,6 +10,7 @@ benchmarks/pictures.py the curves.
 
 import argparse
 import json
+import os
 import shlex
 import sys
 from typing import Any
@@ -80,7 +81,7 @@ def at(shape: str, names: list[str], how: Conditions) -> list[dict[str, Any]]:
 
 def keep(name: str, document: dict[str, Any]) -> None:
     RESULTS.mkdir(exist_ok=True)
-    document = {"command": shlex.join(["python", *sys.argv]), **document}
+    document = {"command": shlex.join(["python", os.path.relpath(sys.argv[0]), *sys.argv[1:]]), **document}
     (RESULTS / f"{name}.json").write_text(json.dumps(document, indent=1) + "\n")
 
 
