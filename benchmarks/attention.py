@@ -81,7 +81,8 @@ def at(shape: str, names: list[str], how: Conditions) -> list[dict[str, Any]]:
 
 def keep(name: str, document: dict[str, Any]) -> None:
     RESULTS.mkdir(exist_ok=True)
-    document = {"command": shlex.join(["python", os.path.relpath(sys.argv[0]), *sys.argv[1:]]), **document}
+    command = ["python", os.path.relpath(sys.argv[0]), *sys.argv[1:]]
+    document = {"command": shlex.join(command), **document}
     (RESULTS / f"{name}.json").write_text(json.dumps(document, indent=1) + "\n")
 
 
