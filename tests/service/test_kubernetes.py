@@ -137,6 +137,7 @@ def test_the_settings_are_the_services() -> None:
     for name in given:
         if name.startswith("FORECASTER_"):
             assert name.removeprefix("FORECASTER_").lower() in Settings.model_fields
+    assert given["FORECASTER_TRUSTED_PROXIES"] == "10.0.0.0/8"  # else all its clients are one
     hosts = given["FORECASTER_ALLOWED_HOSTS"].split(",")
     settings = Settings(allowed_hosts=hosts, drain_seconds=own["FORECASTER_DRAIN_SECONDS"])
     assert settings.allowed_hosts == tuple(hosts)
