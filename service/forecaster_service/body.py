@@ -12,7 +12,8 @@ from asyncio import (
 )
 from collections import deque
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from ctypes import CDLL
 from dataclasses import dataclass
 from io import BytesIO
 from time import monotonic
@@ -163,6 +164,14 @@ class Bodies:
             yield await self._received(request, place, size, until)
         finally:
             self.held -= place.size
+            if place.size and not self.held:
+                get_running_loop().call_later(STALLED, self._give_back)
+
+    def _give_back(self) -> None:
+        """Give free memory back to the system, which glibc keeps after many large bodies."""
+        if not self.held:
+            with suppress(AttributeError):  # another C library
+                CDLL(None).malloc_trim(0)
 
     async def work(self, size: int, until: float, call: Callable[[], Result]) -> Result:
         """Call what parses a body of `size` bytes, one large body at a time in another thread.
