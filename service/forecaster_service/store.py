@@ -113,33 +113,29 @@ class Store:
         if self.status == "ready":
             self.process.loaded()
 
-    def poll(self) -> bool:
+    def poll(self) -> None:
         """Check whether the names resolve to other models now, and replace the old models by those;
         requests that were already accepted are still answered by the old ones.
 
         The old model stays if the new one is unavailable or damaged, does not reproduce its golden
         forecasts, or does not suit the clients of the old. The new one is tried again when its name
         resolves to yet another model, else after ever longer pauses; where only the queue was full,
-        at the next poll. Returns whether each name resolves to the model that is served.
+        at the next poll.
         """
         slots = [slot for slot in self.slots if not slot.fixed]
-        newest = True
         for slot, found in zip(slots, look(slots, self.registry), strict=True):
             if self.lost or self._ending.is_set():
-                return False
+                return
             if isinstance(found, ForecasterError):
                 self._failed(slot, found)
-                newest = False
                 continue
             slot.looked = time()
             if slot.served and slot.served.state == found:
                 slot.failed, slot.failures = None, 0
             elif slot.failed != found or monotonic() >= slot.again:
                 self._try(slot, found)
-            newest = newest and slot.served is not None and slot.served.state == found
         if self.status == "ready":
             self.process.loaded()
-        return newest
 
     def lose(self, reason: str) -> None:
         """From now on answer 503 with `reason`: the device is gone, and only a new process can use
