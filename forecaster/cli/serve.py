@@ -29,7 +29,6 @@ Settings, from the environment (more in docs/serving.md):
   FORECASTER_MAX_SERIES        most series in a request (1000)
   FORECASTER_MAX_ROWS          most rows in a request (1000000)
   FORECASTER_MAX_BATCH         most series in a batch (64 on CUDA, 16 on a CPU)
-  FORECASTER_THREADS           batches at once (1 on CUDA; on a CPU one per core, to 4)
   FORECASTER_MAX_WAIT_MS       how long a batch waits for more series (0)
   FORECASTER_MAX_QUEUE         most series that wait before requests get 503 (512)
   FORECASTER_DEADLINE_SECONDS  time for an answer; 503 at once if it is too short (30)

@@ -1,12 +1,11 @@
 """Batching: series that wait at the same time run together, from a bounded queue."""
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
 from dataclasses import dataclass
 from math import inf
-from threading import Condition, RLock, Thread, current_thread, get_ident
+from threading import Condition, Thread
 from time import monotonic
 from typing import Generic, TypeVar
 
@@ -45,9 +44,8 @@ class Done(Generic[Result]):
 
 
 class _Work(Future[Done[Result]], Generic[Item, Result]):
-    """A submission: `taken` items have left the queue, and `found` has the results of those that
-    have run, by their number. It has run for `inference` seconds, and additionally since `began`
-    while `threads` threads run items of it."""
+    """A submission: `taken` items have left the queue, `found` has the results of those that have
+    run, in `inference` seconds."""
 
     def __init__(
         self,
@@ -61,58 +59,45 @@ class _Work(Future[Done[Result]], Generic[Item, Result]):
         self.submitted = monotonic()
         self.until = self.submitted + within
         self.taken = 0
-        self.found: dict[int, Result] = {}
+        self.found: list[Result] = []
         self.inference = 0.0
-        self.threads = 0
-        self.began = 0.0
         self.batch = 0
 
 
 class Batcher(Generic[Item, Result]):
-    """Runs items in its threads, in batches of at most `max_batch` items with the same key.
+    """Runs items in a thread, in batches of at most `max_batch` items with the same key.
 
-    A batch starts when a thread is free and the batch is either full or its oldest item has waited
-    for `max_wait` seconds; with 0 it starts at once, and the free threads share the waiting items
-    equally. While `coming` says that more is on its way, a batch waits a little to be full: under
-    load a full batch costs little more than one series. A submission larger than a batch runs in
-    several, and other submissions get their turn in between as long as its deadline allows. At most
-    `max_queue` items wait, or one larger submission. A submission is refused when it would wait
-    longer than it may, estimated by the `pace` of earlier batches. While the first thread is free
-    no other thread takes a batch, so that sequential requests all run in the first.
+    There is one thread for the device: a batch in each of two threads takes longer than one batch
+    of both, because the threads wait for the interpreter and for each other.
+
+    A batch starts when the thread is free and the batch is either full or its oldest item has
+    waited for `max_wait` seconds; with 0 it starts at once. While `coming` says that more is on its
+    way, a batch waits a little to be full: under load a full batch costs little more than one
+    series. A submission larger than a batch runs in several, and other submissions get their turn
+    in between as long as its deadline allows. At most `max_queue` items wait, or one larger
+    submission. A submission is refused when it would wait longer than it may, estimated by the
+    `pace` of earlier batches.
     """
 
     def __init__(
-        self, max_batch: int, max_wait: float, max_queue: int, threads: int = 1,
-        coming: Callable[[], object] = bool,
-    ) -> None:  # fmt: skip
+        self, max_batch: int, max_wait: float, max_queue: int, coming: Callable[[], object] = bool
+    ) -> None:
         self.max_batch, self.max_wait, self.max_queue = max_batch, max_wait, max_queue
         self.coming = coming
         self._queue: dict[_Work[Item, Result], None] = {}  # in their order
         self._waiting = Counter[Hashable]()  # items in the queue, by key
-        self._running: dict[int, tuple[float, float]] = {}  # by thread: since when, expected cost
+        self._running: tuple[float, float] | None = None  # since when, and the expected cost
         self.pace = Pace()
         self._promised = 0.0  # until when the time is promised to refused submissions that retry
         self._closed = False
-        self._changed = RLock()
-        self._for_first, self._for_others = Condition(self._changed), Condition(self._changed)
-        self._free = 0
-        self._first_free = False
-        self._threads = [
-            Thread(target=self._run, name=f"forecast-{number}", daemon=True)
-            for number in range(threads)
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._changed = Condition()
+        self._thread = Thread(target=self._run, name="forecast", daemon=True)
+        self._thread.start()
 
     @property
-    def threads(self) -> int:
-        """How many threads there are."""
-        return len(self._threads)
-
-    @property
-    def busy(self) -> int:
-        """How many of the threads run a batch."""
-        return len(self._threads) - self._free
+    def busy(self) -> bool:
+        """Whether a batch runs."""
+        return self._running is not None
 
     @property
     def waiting(self) -> int:
@@ -122,11 +107,9 @@ class Batcher(Generic[Item, Result]):
     def ahead(self) -> float:
         """The estimated seconds until everything that runs or waits now is done."""
         with self._changed:
-            now, side = monotonic(), max(len(self._running), 1)
+            since, cost = self._running or (0.0, 0.0)
             # a batch that has overrun its estimate is assumed to need as long again as the overrun
-            rest = sum(
-                abs(cost - (now - since) / side) for since, cost in self._running.values() if cost
-            )
+            rest = abs(cost - (monotonic() - since)) if cost else 0.0
             return rest + sum(
                 self.pace.cost(key, count, self.max_batch) for key, count in self._waiting.items()
             )
@@ -159,7 +142,8 @@ class Batcher(Generic[Item, Result]):
             self._admit(key, len(items), within)
             self._queue[work] = None
             self._waiting[key] += len(items)
-            self._wake()
+            if not 1 < self.waiting < self.max_batch or not self.coming():
+                self._changed.notify()  # else the thread already waits for the rest of this batch
         work.add_done_callback(self._drop)
         return work
 
@@ -169,7 +153,7 @@ class Batcher(Generic[Item, Result]):
             raise RefusedError("the service is ending", "ending", 10)
         ahead, waiting = self.ahead(), self.waiting
         own = self.max_wait + self.pace.cost(key, count, self.max_batch)
-        if own > within and (self.pace.fresh(key) or ahead):
+        if own > within and (ahead or self.pace.fresh(key, min(count, self.max_batch))):
             these, few = (
                 (f"{count} series take", ": send fewer series")
                 if count > 1
@@ -191,7 +175,7 @@ class Batcher(Generic[Item, Result]):
         earlier refused ones have their turn first. `cost` is by default what one item cost last."""
         with self._changed:
             now = monotonic()
-            cost = self.pace.last() if cost is None else cost
+            cost = self.pace.last if cost is None else cost
             self._promised = min(max(self._promised, now + seconds) + cost, now + LATEST)
             return self._promised - now
 
@@ -199,10 +183,8 @@ class Batcher(Generic[Item, Result]):
         """Accept nothing more, and return when everything that waits has run."""
         with self._changed:
             self._closed = True
-            self._for_first.notify_all()
-            self._for_others.notify_all()
-        for thread in self._threads:
-            thread.join()
+            self._changed.notify()
+        self._thread.join()
 
     def _drop(self, work: Future[Done[Result]]) -> None:
         with self._changed:
@@ -215,55 +197,34 @@ class Batcher(Generic[Item, Result]):
         if not self._waiting[key]:
             del self._waiting[key]
 
-    def _wake(self) -> None:
-        """Wake only the threads that may take a batch."""
-        if 1 < self.waiting < self.max_batch and self.coming():
-            return  # a thread already waits for the rest of this batch
-        (self._for_first if self._first_free else self._for_others).notify_all()
-
     def _run(self) -> None:
-        while self._step():
-            pass  # the loop is in another function so that no batch stays referenced while idle
-
-    def _step(self) -> bool:
-        batch = self._take()
-        try:
+        while batch := self._take():
             self._forecast(batch)
-        finally:
-            with self._changed:
-                self._running.pop(get_ident(), None)
-        return bool(batch)
+            del batch  # so that it does not stay in memory while nothing is to do
 
-    def _take(self) -> list[tuple[_Work[Item, Result], int]]:
-        """The next batch, as submissions and item numbers; empty once the queue is closed and
+    def _take(self) -> list[tuple[_Work[Item, Result], Item]]:
+        """The next batch, each item with its submission; empty once the queue is closed and
         empty."""
-        leads = current_thread() is self._threads[0]
-        changed = self._for_first if leads else self._for_others
-        with changed:
-            self._free += 1
-            self._first_free = self._first_free or leads
+        with self._changed:
+            self._running = None
             while True:
                 first = next(iter(self._queue), None)
                 if first is None and self._closed:
-                    return []  # this thread stays counted as free
-                if first is None or (self._first_free and not leads):
-                    changed.wait()
+                    return []
+                if first is None:
+                    self._changed.wait()
                     continue
                 alike = [work for work in self._queue if work.key == first.key]
-                coming = self.coming()
-                wait = max(self.max_wait, COMING) if coming else self.max_wait
+                wait = max(self.max_wait, COMING) if self.coming() else self.max_wait
                 rest = first.submitted + wait - monotonic()
                 count = sum(len(work.items) - work.taken for work in alike)
                 if rest <= 0 or count >= self.max_batch or self._closed:
                     break
-                changed.wait(rest)
-            share = min(count if coming else -(-count // self._free), self.max_batch)
-            self._free -= 1
-            self._first_free = self._first_free and not leads
-            batch: list[tuple[_Work[Item, Result], int]] = []
+                self._changed.wait(rest)
+            batch: list[tuple[_Work[Item, Result], Item]] = []
             for work in alike:
-                end = min(work.taken + share - len(batch), len(work.items))
-                batch += [(work, number) for number in range(work.taken, end)]
+                end = min(work.taken + self.max_batch - len(batch), len(work.items))
+                batch += [(work, item) for item in work.items[work.taken : end]]
                 self._leave(work.key, end - work.taken)
                 work.taken = end
                 if end == len(work.items):
@@ -271,61 +232,37 @@ class Batcher(Generic[Item, Result]):
                 elif monotonic() + self.ahead() * MARGIN < work.until:
                     del self._queue[work]
                     self._queue[work] = None  # to the end of the queue
-                if len(batch) == share:
+                if len(batch) == self.max_batch:
                     break
-            cost = self.pace.cost(first.key, len(batch), self.max_batch)
-            self._running[get_ident()] = monotonic(), cost
-            if self._queue:
-                self._wake()
+            self._running = monotonic(), self.pace.cost(first.key, len(batch), self.max_batch)
             return batch
 
-    def _forecast(self, batch: list[tuple[_Work[Item, Result], int]]) -> None:
-        batch = [(work, number) for work, number in batch if not work.done()]
+    def _forecast(self, batch: list[tuple[_Work[Item, Result], Item]]) -> None:
+        batch = [(work, item) for work, item in batch if not work.done()]
         if not batch:
             return
-        first, results = batch[0][0], None
-        works = dict(batch)
-        began, side = monotonic(), len(self._running)
-        with self._timed(works):
-            try:
-                results = first.call([work.items[number] for work, number in batch])
-            except Exception as error:
-                if len(batch) == 1:
-                    with self._changed:  # another thread may fail with another item of this work
-                        if not first.done() and first.set_running_or_notify_cancel():
-                            first.set_exception(error)
+        first, results, began = batch[0][0], None, monotonic()
+        works = dict.fromkeys(work for work, _ in batch)
+        try:
+            results = first.call([item for _, item in batch])
+        except Exception as error:
+            if len(batch) == 1 and first.set_running_or_notify_cancel():
+                first.set_exception(error)
+        took = monotonic() - began
+        for work in works:
+            work.inference += took
         if results is None:  # outside the handler, which would keep the failed batch in memory
             middle = len(batch) // 2
             for half in (batch[:middle], batch[middle:]) if middle else ():
                 self._forecast(half)
             return
         with self._changed:
-            beside = (side + len(self._running)) / 2
-            self.pace.note(first.key, len(batch), (monotonic() - began) / beside)
-            for (work, number), result in zip(batch, results, strict=True):
-                work.found[number] = result
-            for work in works:
-                work.batch = max(work.batch, len(batch))
-            whole = [work for work in works if len(work.found) == len(work.items)]
-        for work in whole:
-            if not work.done() and work.set_running_or_notify_cancel():
+            self.pace.note(first.key, len(batch), took)
+        for (work, _), result in zip(batch, results, strict=True):
+            work.found.append(result)
+        for work in works:
+            work.batch = max(work.batch, len(batch))
+            whole = len(work.found) == len(work.items)
+            if whole and work.set_running_or_notify_cancel():
                 queue = monotonic() - work.submitted - work.inference
-                answers = [work.found[number] for number in range(len(work.items))]
-                work.set_result(Done(answers, queue, work.inference, work.batch))
-
-    @contextmanager
-    def _timed(self, works: Iterable[_Work[Item, Result]]) -> Iterator[None]:
-        """Add the elapsed time to the inference of each work, counting overlapping threads once."""
-        with self._changed:
-            for work in works:
-                work.threads += 1
-                if work.threads == 1:
-                    work.began = monotonic()
-        try:
-            yield
-        finally:
-            with self._changed:
-                for work in works:
-                    work.threads -= 1
-                    if not work.threads:
-                        work.inference += monotonic() - work.began
+                work.set_result(Done(work.found, queue, work.inference, work.batch))

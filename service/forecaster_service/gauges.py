@@ -33,10 +33,7 @@ STATE: Mapping[str, tuple[str, Rule, Callable[[Store, Connections], float]]] = {
     "body_limit_bytes": ("The most of them.", "livesum", lambda s, _: s.bodies.limit),
     "connections": ("Connections of clients.", "livesum", lambda _, c: len(c.all)),
     "connections_limit": ("The most connections.", "livesum", lambda _, c: c.most),
-    "device_threads": ("Threads that run batches.", "livesum", lambda s, _: s.batcher.threads),
-    "device_threads_busy": (
-        "Threads that run a batch now.", "livesum", lambda s, _: s.batcher.busy,
-    ),
+    "device_busy": ("1 while a batch runs.", "livesum", lambda s, _: s.batcher.busy),
     "threads": ("Threads of the interpreter.", "livesum", lambda _, __: active_count()),
     "workers": ("Processes that answer.", "livesum", lambda s, _: s.status == "ready"),
     "workers_wanted": ("How many should.", "livemax", lambda s, _: s.process.number),

@@ -1,82 +1,57 @@
 """Estimates of what batches cost a device in seconds, from what earlier ones cost."""
 
-from collections import OrderedDict
 from collections.abc import Hashable
 from time import monotonic
 
-WEIGHT = 0.85
-"""The weight of a batch relative to the next one of its kind."""
+WEIGHT = 0.3
+"""The weight of a batch in the estimate for the next one of its kind and size."""
 KINDS = 64
 """How many kinds of work are remembered: the most recent ones."""
 FRESH = 60.0
 """Seconds after a measurement during which it is a reason to refuse a request."""
 
 
-class _Line:
-    """Seconds of a batch = a + b x its series, fitted by weighted least squares."""
-
-    def __init__(self) -> None:
-        self.batches = self.series = self.squares = self.seconds = self.products = 0.0
-        self.measured = 0.0
-
-    def note(self, series: int, seconds: float) -> None:
-        values = 1.0, series, series**2, seconds, series * seconds
-        names = "batches", "series", "squares", "seconds", "products"
-        for name, value in zip(names, values, strict=True):
-            setattr(self, name, getattr(self, name) * WEIGHT + value)
-        self.measured = monotonic()
-
-    def cost(self, series: int) -> float:
-        """The cost of one batch. While all measured batches had about the same size, the cost is
-        proportional to the series, which is too much for a larger batch."""
-        spread = self.squares * self.batches - self.series**2
-        if spread > 0.01 * self.series**2:
-            slope = (self.products * self.batches - self.series * self.seconds) / spread
-            base = (self.seconds - slope * self.series) / self.batches
-            if slope >= 0 and base >= 0:
-                return base + slope * series
-            if slope < 0:
-                return self.seconds / self.batches
-        return self.products / self.squares * series
-
-
 class Pace:
-    """The costs of kinds of work, identified by a key. Not thread-safe by itself.
+    """The costs of kinds of work, identified by a key, in batches of 1, 2, 3 to 4, 5 to 8 series
+    and so on. Not thread-safe by itself.
 
-    A cost is in seconds of the whole device: two batches that run side by side for a second cost
-    half a second each.
+    A size that was not measured costs as much as the nearest that was, in proportion if it is
+    larger: never too little.
     """
 
     def __init__(self) -> None:
-        self._lines: OrderedDict[Hashable, _Line] = OrderedDict()
+        self._kinds: dict[Hashable, dict[int, tuple[float, float]]] = {}  # seconds, and when
+        self.last = 0.0
+        """The cost of one series in the batch that ran last."""
 
     def note(self, key: Hashable, series: int, seconds: float) -> None:
         """Record that a batch of that kind, of `series` series, has cost `seconds`."""
-        self._lines.setdefault(key, _Line()).note(series, seconds)
-        self._lines.move_to_end(key)
-        if len(self._lines) > KINDS:
-            self._lines.popitem(last=False)
-
-    def begin(self, key: Hashable, like: Hashable) -> None:
-        """Until a kind has been measured, assume the costs of the kind `like`."""
-        if key not in self._lines and like in self._lines:
-            line = self._lines[like]
-            self._lines[key] = _Line()
-            self._lines[key].note(round(line.series / line.batches), line.seconds / line.batches)
+        sizes = self._kinds.pop(key, {})
+        before, _ = sizes.get(_size(series), (seconds, 0.0))
+        sizes[_size(series)] = before + WEIGHT * (seconds - before), monotonic()
+        self._kinds[key] = sizes
+        if len(self._kinds) > KINDS:
+            del self._kinds[next(iter(self._kinds))]
+        self.last = seconds / series
 
     def cost(self, key: Hashable, series: int, batch: int) -> float:
         """The cost of `series` series in batches of at most `batch`; 0 for an unknown kind."""
-        line = self._lines.get(key)
-        if line is None or not series:
+        sizes = self._kinds.get(key)
+        if not sizes:
             return 0.0
+
+        def one(count: int) -> float:
+            near = min(sizes, key=lambda size: (abs(size - _size(count)), size))
+            return sizes[near][0] * max(1.0, count / (1 << near))
+
         full, rest = divmod(series, batch)
-        return (full and full * line.cost(batch)) + (rest and line.cost(rest))
+        return (full and full * one(batch)) + (rest and one(rest))
 
-    def last(self) -> float:
-        """The cost of one series of the kind that ran last."""
-        return next(reversed(self._lines.values())).cost(1) if self._lines else 0.0
+    def fresh(self, key: Hashable, series: int) -> bool:
+        """Whether batches of that kind and size were measured recently."""
+        _, measured = self._kinds.get(key, {}).get(_size(series), (0.0, -FRESH))
+        return monotonic() < measured + FRESH
 
-    def fresh(self, key: Hashable) -> bool:
-        """Whether the kind was measured recently."""
-        line = self._lines.get(key)
-        return line is not None and monotonic() - line.measured < FRESH
+
+def _size(series: int) -> int:
+    return (series - 1).bit_length()

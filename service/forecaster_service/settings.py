@@ -64,9 +64,6 @@ class Settings(BaseSettings):
     """The most series in a request."""
     max_rows: Annotated[int, Field(ge=1)] = 1_000_000
     """The most rows (lists of columns, and covariates) in a request, over all series."""
-    threads: Annotated[int, Field(ge=1, le=64)] | None = None
-    """How many batches run at the same time, each in a thread; by default one on CUDA, and on a CPU
-    one for each core up to 4."""
     max_batch: Annotated[int, Field(ge=1)] | None = None
     """The most series in a batch, which may come from several requests that wait at the same time;
     a larger request runs in several batches. By default 64 on CUDA, 16 on a CPU."""

@@ -69,12 +69,12 @@ class Store:
         self.draining = False
         self.lost = ""
         self.slots = [Slot(source) for source in settings.models]
-        threads, batch = _threads_and_batch(settings)
+        cuda = settings.device != "cpu" and torch.cuda.is_available()
+        batch = settings.max_batch or (64 if cuda else 16)  # small ones stay in a CPU's caches
         self.bodies = Bodies(settings)
         self.batcher: Batcher[Inputs, Forecast] = Batcher(
-            batch, settings.max_wait_ms / 1e3, settings.max_queue, threads,
-            lambda: self.bodies.waiting,
-        )  # fmt: skip
+            batch, settings.max_wait_ms / 1e3, settings.max_queue, lambda: self.bodies.waiting
+        )
         self._interval, self._answered, self._others_waited = 0.0, 0.0, False
         self._ending = Event()
 
@@ -213,7 +213,7 @@ class Store:
 
     def full(self, requests: int) -> HttpError | None:
         """The error for one more than so many requests, if they fill the queue and the device."""
-        if requests < self.settings.max_queue + self.batcher.threads * self.batcher.max_batch:
+        if requests < self.settings.max_queue + self.batcher.max_batch:
             return None
         self.metrics.refused("queue")
         return self.busy(f"{requests} requests are being answered already", "queue")
@@ -334,9 +334,6 @@ class Store:
         request["parameters"]["quantile_levels"] = list(forecaster.levels)
         job = forecasting.prepare(FullRequest.model_validate(request), forecaster)
         self.submit(served, job).result()
-        self.batcher.pace.begin(
-            (served.identity.digest, ()), (served.identity.digest, forecaster.levels)
-        )
         return served
 
 
@@ -357,17 +354,6 @@ def store_of(request: Request) -> Store:
     """
     store: Store = request.app.state.store
     return store
-
-
-def _threads_and_batch(settings: Settings) -> tuple[int, int]:
-    """How many batches run at the same time, and the most series in each.
-
-    On a CPU two batches of one thread each are faster than one batch of two threads, which wait for
-    each other at every operation; and small batches stay in the caches.
-    """
-    cuda = settings.device == "cuda" or (settings.device == "auto" and torch.cuda.is_available())
-    threads, batch = (1, 64) if cuda else (min(torch.get_num_threads(), 4), 16)
-    return settings.threads or threads, settings.max_batch or batch
 
 
 def _leave(status: int) -> None:

@@ -118,20 +118,9 @@ def test_requests_for_different_quantiles_share_a_batch(client: TestClient, full
             np.testing.assert_allclose(quantile, second["quantiles"][level], rtol=1e-5, atol=1e-5)
 
 
-def test_batches_side_by_side_answer_as_one_after_the_other(
-    client: TestClient, full: Body, folder: Path
-) -> None:
-    bodies = different(full, 32, missing=True)
-    expected = [mean(client, body) for body in bodies]
-    with start(model=str(folder), threads=2) as both, ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda body: mean(both, body), bodies * 4))
-    for forecast, other in zip(found, expected * 4, strict=True):
-        np.testing.assert_allclose(forecast, other, rtol=1e-5, atol=1e-5)
-
-
 def test_under_load_a_forecast_of_one_series_has_the_same_bits(full: Body, folder: Path) -> None:
     bodies = different(full, 8, missing=True)
-    with machine.threads(3), start(model=str(folder), threads=2, max_batch=1) as client:
+    with machine.threads(3), start(model=str(folder), max_batch=1) as client:
         alone = [mean(client, body) for body in bodies]
         with ThreadPoolExecutor(8) as pool:
             together = list(pool.map(lambda body: mean(client, body), bodies * 4))

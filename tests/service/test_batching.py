@@ -49,9 +49,9 @@ def make(device: Device) -> Iterator[Make]:
     made: list[Batcher[float, float]] = []
 
     def batcher(
-        max_batch: int = 4, max_wait: float = 0, max_queue: int = 1000, threads: int = 1
-    ) -> Batcher:
-        made.append(Batcher(max_batch, max_wait, max_queue, threads))
+        max_batch: int = 4, max_wait: float = 0, max_queue: int = 1000
+    ) -> Batcher[float, float]:
+        made.append(Batcher(max_batch, max_wait, max_queue))
         return made[-1]
 
     yield batcher
@@ -257,59 +257,6 @@ def test_a_poison_item_fails_alone(make: Make, device: Device) -> None:
     assert batcher.submit("a", device, [7]).result(SECONDS).results == [49]
 
 
-def test_threads_that_are_free_share_what_waits(make: Make, device: Device) -> None:
-    batcher = make(max_batch=4, threads=2)
-    large = batcher.submit("a", device, range(6))
-    device.wait_until_busy()
-    device.wait_until_busy()
-    assert batcher.waiting == 0
-    device.open.set()
-    assert large.result(SECONDS).results == [number**2 for number in range(6)]
-    shares = sorted(map(len, device.batches))  # the second thread may not have begun yet
-    assert shares in ([3, 3], [2, 4])
-
-
-def test_one_after_the_other_runs_in_the_first_thread(make: Make, device: Device) -> None:
-    device.open.set()
-    batcher = make(threads=3)
-    seen: list[str] = []
-
-    def note(items: Sequence[float]) -> list[float]:
-        seen.append(threading.current_thread().name)
-        return list(items)
-
-    for number in range(20):
-        while batcher.busy:
-            time.sleep(0.001)
-        assert batcher.submit("a", note, [number]).result(SECONDS).results == [number]
-    assert set(seen) == {"forecast-0"}
-
-
-def test_what_runs_in_two_threads_at_once_counts_once(make: Make, device: Device) -> None:
-    batcher = make(max_batch=2, threads=2)
-    large = batcher.submit("a", device, range(4))
-    device.wait_until_busy()
-    device.wait_until_busy()
-    time.sleep(0.2)
-    device.open.set()
-    done = large.result(SECONDS)
-    assert done.results == [0, 1, 4, 9]
-    assert done.inference >= 0.2
-    assert done.queue >= 0
-
-
-def test_a_submission_may_fail_in_two_threads_at_once(make: Make, device: Device) -> None:
-    batcher = make(max_batch=1, threads=2)
-    poison = batcher.submit("a", device, [math.nan, math.inf])
-    device.wait_until_busy()
-    device.wait_until_busy()
-    device.open.set()
-    with pytest.raises(ValueError, match="not finite"):
-        poison.result(SECONDS)
-    later = [batcher.submit("a", device, [number]) for number in range(2)]
-    assert results(later) == [[0], [1]]
-
-
 def test_memory_is_free_at_once(make: Make, device: Device) -> None:
     class Number(float):
         pass
@@ -342,10 +289,9 @@ def test_closing_runs_what_waits_and_takes_nothing_more(device: Device) -> None:
         batcher.submit("a", device, [1])
 
 
-@pytest.mark.parametrize("threads", [1, 3])
-def test_many_threads_get_their_own_results(make: Make, device: Device, threads: int) -> None:
+def test_many_threads_get_their_own_results(make: Make, device: Device) -> None:
     device.open.set()
-    batcher = make(max_batch=7, threads=threads)
+    batcher = make(max_batch=7)
 
     def ask(number: int) -> list[float]:
         items = [number + part / 100 for part in range(number % 11 + 1)]
@@ -359,4 +305,4 @@ def test_many_threads_get_their_own_results(make: Make, device: Device, threads:
         answered = list(pool.map(ask, range(400)))
     assert sum(bool(items) for items in answered) >= 320
     assert batcher.waiting == 0
-    assert max(map(len, device.batches)) == 7 or threads > 1
+    assert max(map(len, device.batches)) == 7

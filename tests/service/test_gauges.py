@@ -29,7 +29,7 @@ def test_the_service_tells_how_it_is(client: TestClient) -> None:
     found = {name: only(each) for name, each in figures(client).items() if len(each) == 1}
     expected = {
         "ready": 1, "queue_series": 0, "queue_limit_series": 512, "expected_wait_seconds": 0,
-        "deadline_seconds": 30, "connections": 0, "device_threads": 1, "device_threads_busy": 0,
+        "deadline_seconds": 30, "connections": 0, "device_busy": 0,
         "requests_in_flight": 1, "build_info": 1,
     }  # fmt: skip
     assert {name: found[f"forecaster_{name}"] for name in expected} == expected

@@ -279,10 +279,7 @@ def test_of_two_thousand_at_once_none_waits_in_vain(folder: Path, tmp_path: Path
     port, log, count, deadline = free_port(), tmp_path / "log", 2000, 8
     command = [sys.executable, "-m", "tests.service.slowed", "0.05", "serve"]
     command += ["--model", str(folder), "--port", str(port)]
-    settings = {
-        "FORECASTER_DEADLINE_SECONDS": str(deadline), "FORECASTER_THREADS": "2",
-        "FORECASTER_MAX_BATCH": "8",
-    }  # fmt: skip
+    settings = {"FORECASTER_DEADLINE_SECONDS": str(deadline), "FORECASTER_MAX_BATCH": "16"}
     files = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (files[1], files[1]))
     try:

@@ -80,7 +80,7 @@ def serving(model: Path, place: Path, settings: Mapping[str, str]) -> Iterator[t
     """A service of several processes that all have their model, and its log."""
     port, log = free_port(), place / "log"
     command = ["forecaster", "serve", "--model", str(model), "--port", str(port)]
-    environment = {"FORECASTER_DEVICE": "cpu", "FORECASTER_THREADS": "1", **settings}
+    environment = {"FORECASTER_DEVICE": "cpu", **settings}
     with running([*command, "--workers", str(WORKERS)], environment, place, log) as process:
         wait_for(f"http://127.0.0.1:{port}/readyz", process, log)
         yield Server(port, process), log
