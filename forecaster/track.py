@@ -7,20 +7,23 @@ state does not change. Its messages and telemetry are off unless the environment
     python -m forecaster.track download MODEL FOLDER    copy the bundle of MODEL to FOLDER and
                                                         print its origin as JSON
     python -m forecaster.track champions                registered names that have a champion
-    python -m forecaster.track answer                   answer the questions of a service
+    python -m forecaster.track watch FOLDER SECONDS MODEL...
+                                                        keep in FOLDER what names resolve to
 
-`answer` reads one JSON object per line: {"ask": "resolve", "names": [...]} or {"ask": "download",
-"name": ..., "folder": ...}. It writes one for each: {"answer": the result of that function} or
-{"error": the message, "status": the exit status of that error}; it ends with its input.
+`watch` asks every SECONDS, with 0 once, and ends with its input. found.json has for each name its
+"state", as `resolve` gives it, and the "folder" with its bundle; or the last "error" with the
+"status" of a command that ends with it, beside what was found before.
 """
 
 import ctypes
+import hashlib
 import itertools
 import json
 import logging
 import os
 import re
 import shutil
+import signal
 import socket
 import sqlite3
 import sys
@@ -40,7 +43,8 @@ from contextlib import (
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
-from queue import Queue
+from random import uniform
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Literal
 from uuid import uuid4
 
@@ -81,6 +85,7 @@ from mlflow.version import VERSION as MLFLOW
 
 from forecaster import contest, extras, signals, spools
 from forecaster.errors import ForecasterError, Stopped, StorageError, UnavailableError, UsageError
+from forecaster.files import write
 from forecaster.lookup import did_you_mean, model_reference
 from forecaster.progress import Say
 from forecaster.resources import (
@@ -153,7 +158,11 @@ runs."""
 _silent: set[str] = set()
 
 NICE = 5
-"""The niceness of a process that answers a service."""
+"""The niceness of a process that watches for a service."""
+LOOKING, LOADING = 120, 600
+"""Seconds that MLflow may take to resolve names, and to download a bundle."""
+OLD = 600.0
+"""Seconds after which the bundle of an older model is deleted; until then it may be loaded."""
 NO_NEW_PRIVILEGES = 38
 """PR_SET_NO_NEW_PRIVS of prctl(2)."""
 
@@ -1321,40 +1330,85 @@ def _cut(text: str, longest: int) -> str:
     return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
-def answer() -> None:
-    """The command `answer`; ends the process when its input ends, even in the middle of work."""
+class _LateError(BaseException):
+    """MLflow took too long; its own retries do not catch this."""
+
+
+def watch(folder: Path, seconds: float, names: Sequence[str]) -> None:
+    """The command `watch`; ends the process when its input ends, even in the middle of work."""
     with suppress(AttributeError):  # only Linux has it
         ctypes.CDLL(None).prctl(NO_NEW_PRIVILEGES, 1, 0, 0, 0)
     os.nice(NICE)
     # so that a file that replaces the database is seen at the next question
     os.environ.setdefault("MLFLOW_SQLALCHEMYSTORE_POOLCLASS", "NullPool")
-    told = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # other output is not an answer
-    questions: Queue[str] = Queue()
 
-    def work() -> None:
-        while True:
-            print(json.dumps(_answered(questions.get())), file=told, flush=True)
+    def end() -> None:
+        sys.stdin.read()
+        os._exit(0)
 
-    threading.Thread(target=work, daemon=True).start()
-    for line in sys.stdin:
-        questions.put(line)
-    os._exit(0)
+    def late(number: int, frame: FrameType | None) -> None:
+        raise _LateError
+
+    threading.Thread(target=end, daemon=True).start()
+    signal.signal(signal.SIGALRM, late)
+    found: dict[str, dict[str, Any]] = {}
+    while True:
+        found = look(names, folder, found)
+        write(folder / "found.json", json.dumps(found).encode())
+        time.sleep(seconds * uniform(0.8, 1.2) if seconds else threading.TIMEOUT_MAX)
 
 
-def _answered(line: str) -> dict[str, Any]:
+def look(
+    names: Sequence[str], folder: Path, known: Mapping[str, dict[str, Any]]
+) -> dict[str, dict[str, Any]]:
+    """What names resolve to now, given what was `known` before; new bundles are copied to folders
+    in `folder`, and those that have not been in use for a while are deleted."""
     # a kept connection may lead to a server that has ended
     request_utils._cached_get_request_session.cache_clear()
+    states = _in_time(LOOKING, lambda: resolve(names))
+    if isinstance(states, dict):  # an error, of all of them
+        states = [states] * len(names)
+    found = {}
+    for name, state in zip(names, states, strict=True):
+        entry = _kept(name, state, folder)
+        found[name] = {**known.get(name, {}), **entry} if "error" in entry else entry
+    used = [each["folder"] for each in found.values() if "folder" in each]
+    for bundle in folder.glob("*/"):
+        if bundle.name in used:
+            os.utime(bundle)
+        elif bundle.stat().st_mtime < time.time() - OLD:
+            shutil.rmtree(bundle, ignore_errors=True)
+    return found
+
+
+def _kept(name: str, state: dict[str, str], folder: Path) -> dict[str, Any]:
+    """The entry of a name in found.json. Downloads its bundle if it is not there yet."""
+    if "error" in state:
+        return {"status": UsageError.exit_code, **state}
+    key = hashlib.sha256(json.dumps([name, state], sort_keys=True).encode()).hexdigest()[:16]
+    if not (folder / key).is_dir():
+        arriving = folder / f"{key}.arriving"
+        shutil.rmtree(arriving, ignore_errors=True)
+        state = _in_time(LOADING, lambda: download(name, arriving))
+        if "error" in state:
+            return state
+        arriving.rename(folder / key)
+    return {"state": state, "folder": key}
+
+
+def _in_time(seconds: int, call: Callable[[], Any]) -> Any:
+    """The result of `call`, or its "error" and "status"."""
+    signal.alarm(seconds)
     try:
-        match json.loads(line):
-            case {"ask": "resolve", "names": names}:
-                return {"answer": resolve(names)}
-            case {"ask": "download", "name": name, "folder": folder}:
-                return {"answer": download(name, Path(folder))}
-        raise UsageError(f"expected a question, got: {line.strip()}")
+        return call()
+    except _LateError:
+        told = f"MLflow gave no answer within {seconds} s"
+        return {"error": told, "status": UnavailableError.exit_code}
     except Exception as error:
         status = error.exit_code if isinstance(error, ForecasterError) else 70
         return {"error": " ".join(str(error).split()) or repr(error), "status": status}
+    finally:
+        signal.alarm(0)
 
 
 def main(arguments: list[str]) -> int:
@@ -1366,11 +1420,12 @@ def main(arguments: list[str]) -> int:
             case ["champions"]:
                 for name in champions():
                     print(name)
-            case ["answer"]:
-                answer()
+            case ["watch", folder, seconds, *names]:
+                watch(Path(folder), float(seconds), names)
             case _:
                 raise UsageError(
-                    "usage: python -m forecaster.track download MODEL FOLDER | champions | answer"
+                    "usage: python -m forecaster.track download MODEL FOLDER | champions | "
+                    "watch FOLDER SECONDS MODEL..."
                 )
     except ForecasterError as error:
         print(" ".join(str(error).split()), file=sys.stderr)

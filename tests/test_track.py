@@ -947,44 +947,104 @@ def test_command(logged, home, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    "arguments", [[], ["download", "x"], ["answer", "x"], ["champions", "x"], ["upload"]]
+    "arguments", [[], ["download", "x"], ["watch", "x"], ["champions", "x"], ["upload"]]
 )
 def test_command_tells_its_usage(arguments, capsys):
     assert track.main(arguments) == 2
     assert capsys.readouterr().err.startswith("usage: python -m forecaster.track download")
 
 
-def test_it_answers_questions_until_its_input_ends(logged, home, uri, tmp_path):
-    questions = [
-        {"ask": "resolve", "names": [NAME, "forecaster-nobody"]},
-        {"ask": "download", "name": NAME, "folder": str(tmp_path / "bundle")},
-        {"ask": "download", "name": "forecaster-nobody", "folder": str(tmp_path / "none")},
-        {"ask": "the time"},
-        [],
-    ]
+def test_it_watches_until_its_input_ends(logged, home, uri, tmp_path):
+    names = [NAME, "forecaster-nobody"]
+    file = tmp_path / "found.json"
     with subprocess.Popen(
-        [sys.executable, "-m", "forecaster.track", "answer"],
+        [sys.executable, "-m", "forecaster.track", "watch", str(tmp_path), "0.1", *names],
         env=os.environ | {"MLFLOW_TRACKING_URI": uri},
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     ) as child:  # fmt: skip
-        told = []
-        for question in questions:
-            child.stdin.write(json.dumps(question) + "\n")
-            child.stdin.flush()
-            told.append(json.loads(child.stdout.readline()))
+        while not file.exists():
+            assert child.poll() is None
+            time.sleep(0.05)
+        first = file.stat().st_ino
+        while file.stat().st_ino == first:
+            assert child.poll() is None
+            time.sleep(0.05)
         nice = os.getpriority(os.PRIO_PROCESS, child.pid)
         status = Path(f"/proc/{child.pid}/status").read_text()
         child.stdin.close()
         assert (child.wait(60), child.stdout.read()) == (0, "")
-    (found, unknown), origin = told[0]["answer"], told[1]["answer"]
-    assert found == origin
-    assert origin.items() >= CHAMPION.items()
-    assert "no model is registered as 'forecaster-nobody'" in unknown["error"]
-    assert contents(tmp_path / "bundle") == contents(home / "some bundle")
-    assert (told[2]["status"], told[2]["error"]) == (2, unknown["error"])
-    assert [each["status"] for each in told[3:]] == [2, 2]
+    found = json.loads(file.read_bytes())
+    assert found[NAME]["state"].items() >= CHAMPION.items()
+    assert contents(tmp_path / found[NAME]["folder"]) == contents(home / "some bundle")
+    assert "no model is registered as 'forecaster-nobody'" in found["forecaster-nobody"]["error"]
+    assert found["forecaster-nobody"]["status"] == 2
     assert nice == os.getpriority(os.PRIO_PROCESS, 0) + track.NICE
     assert re.search(r"^NoNewPrivs:\s*1$", status, re.MULTILINE)
+
+
+class TestLook:
+    """What names resolve to, kept in a folder."""
+
+    @pytest.fixture
+    def store(self, monkeypatch):
+        """The version of the model, or an error of the store."""
+        store = {"version": "1"}
+
+        def answer(*asked):
+            if isinstance(store["version"], Exception):
+                raise store["version"]
+            return {"version": store["version"]}
+
+        def fetched(name, folder):
+            folder.mkdir()
+            return answer()
+
+        monkeypatch.setattr(track, "resolve", lambda names: [answer() for _ in names])
+        monkeypatch.setattr(track, "download", fetched)
+        return store
+
+    def test_what_was_found_stays_while_the_store_is_away(self, store, tmp_path):
+        first = track.look(["a"], tmp_path, {})
+        store["version"] = UnavailableError("nobody answers")
+        second = track.look(["a"], tmp_path, first)
+        assert second == {"a": {**first["a"], "error": "nobody answers", "status": 69}}
+        store["version"] = "1"
+        assert track.look(["a"], tmp_path, second) == first
+
+    def test_a_newer_bundle_gets_a_folder_and_the_old_one_goes_later(
+        self, store, tmp_path, monkeypatch
+    ):
+        first = track.look(["a"], tmp_path, {})
+        os.utime(tmp_path / first["a"]["folder"], (0, 0))
+        assert track.look(["a"], tmp_path, first) == first
+        store["version"] = "2"
+        second = track.look(["a"], tmp_path, first)
+        assert second["a"]["state"] == {"version": "2"}
+        assert len([*tmp_path.iterdir()]) == 2, "the old one was in use until now"
+        monkeypatch.setattr(track, "OLD", -1.0)
+        track.look(["a"], tmp_path, second)
+        assert [each.name for each in tmp_path.iterdir()] == [second["a"]["folder"]]
+
+    def test_a_download_that_fails_is_tried_again(self, store, tmp_path, monkeypatch):
+        with monkeypatch.context() as broken:
+            full = StorageError("no space")
+            broken.setattr(track, "download", lambda *_: (_ for _ in ()).throw(full))
+            found = track.look(["a"], tmp_path, {})
+        assert found == {"a": {"error": "no space", "status": 74}}
+        assert "folder" in track.look(["a"], tmp_path, found)["a"]
+
+    def test_an_answer_that_never_comes_is_not_waited_for(self, store, tmp_path, monkeypatch):
+        def late(number, frame):
+            raise track._LateError
+
+        before = signal.signal(signal.SIGALRM, late)
+        monkeypatch.setattr(track, "LOOKING", 1)
+        monkeypatch.setattr(track, "resolve", lambda names: time.sleep(60))
+        try:
+            found = track.look(["a"], tmp_path, {})
+        finally:
+            signal.signal(signal.SIGALRM, before)
+        assert found == {"a": {"error": "MLflow gave no answer within 1 s", "status": 69}}
 
 
 def test_command_fails_on_one_line(uri, tmp_path):

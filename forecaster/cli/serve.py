@@ -2,6 +2,7 @@
 
 import os
 import socket
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
@@ -75,13 +76,13 @@ def serve(
         os.environ["FORECASTER_DEVICE"] = device
     if ray in (None, "local"):
         _check_free(host, port)
-    # imported by name, as below: the library must not import packages above it
-    registry = import_module("forecaster_service.registry").Child()
     named = ",".join(model or ())
-    if named:
-        _check_models(named.split(","), registry)
     os.environ["FORECASTER_MODEL"] = named or os.environ.get("FORECASTER_MODEL") or _champion()
-    import_module("forecaster_service.settings").from_environment()  # so that errors come first
+    # imported by name, as below: the library must not import packages above it
+    settings = import_module("forecaster_service.settings").from_environment()
+    registry = import_module("forecaster_service.registry").Child(settings)
+    if named:
+        _check_models(settings.models, registry)
     if host not in ("localhost", "127.0.0.1", "::1") and not os.environ.get("FORECASTER_API_KEYS"):
         _tell(
             f"warning: anyone who can reach {host} can use this service. To require a key, set "
@@ -112,17 +113,16 @@ def _tell(text: str) -> None:
     import_module("forecaster_service.logs").say(text)
 
 
-def _check_models(names: list[str], registry: Any) -> None:
+def _check_models(names: Sequence[str], registry: Any) -> None:
     """Raise UnavailableError for a model that does not exist. If the tracker is away, the check is
     left to the service, which tries again; so is a model named by the environment, as for a service
     that starts before its first model exists."""
     from forecaster.resources import MANIFEST, is_bundle, tracking_uri
 
-    names = [name.strip() for name in names]
     for name in names:
         if Path(name).is_dir() and not is_bundle(Path(name)):
             raise UnavailableError(f"the folder {name} holds no bundle (no {MANIFEST})")
-    asked = [name for name in names if name and not Path(name).is_dir()]
+    asked = [name for name in names if not Path(name).is_dir()]
     try:
         found = registry.resolve(asked) if asked else []
     except ForecasterError as error:

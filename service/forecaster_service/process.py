@@ -16,10 +16,6 @@ class Process:
     number = 1
     buckets: Callable[[float], Buckets] = Buckets
 
-    def pause(self, seconds: float) -> float:
-        """The seconds between two looks for newer models, given those of the settings."""
-        return seconds
-
     async def begin(self, loaded: Callable[[], bool]) -> None:
         """Return when connections may be accepted; `loaded` says whether all models are there."""
 

@@ -1,25 +1,27 @@
-"""Resolve names to models: a child process asks MLflow, which the service never imports."""
+"""Models by name: a child process asks MLflow, which the service never imports, for all of them."""
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
-from selectors import EVENT_READ, DefaultSelector
-from threading import Lock
-from time import monotonic
+from tempfile import TemporaryDirectory
+from threading import Event, Lock, Thread
+from time import monotonic, sleep
 from typing import Any, Protocol, TypeAlias
 
-from forecaster.errors import UnavailableError, UsageError, of_status
+from forecaster.errors import ForecasterError, UnavailableError, UsageError, of_status
+from forecaster.files import write
+from forecaster_service.settings import Settings
 
-LOOKING, LOADING = 120.0, 600.0
-"""Seconds that MLflow may take to resolve names, and to download a bundle."""
+FIRST = 300.0
+"""Seconds for which a question waits for the first answer of MLflow."""
 LONGEST_PAUSE = 60.0
-"""The longest pause, in seconds, before a new child is started after one that did not answer."""
-TAIL = 4096
-"""Bytes kept from the end of a child's stderr, whose last line is the reason why it ended."""
+"""The longest pause, in seconds, before a new child is started after one that ended."""
+LINE = 4096
+"""The most bytes of the child's last line on stderr, which is the reason why it ended."""
 
 State: TypeAlias = dict[str, str]
 """What a name resolves to: equal as long as it is the same model."""
@@ -46,123 +48,115 @@ class Registry(Protocol):
         ...
 
     def close(self) -> None:
-        """Ask nothing more. Calls under way raise UnavailableError at once."""
+        """Ask nothing more."""
         ...
 
 
-class Child:
-    """The registry of MLflow, queried through `python -m forecaster.track answer`.
+class Found:
+    """The registry as `python -m forecaster.track watch` has last found it, in the folder `place`:
+    what names resolve to in found.json, and each bundle in a folder of its own."""
 
-    The child is started by the first question and stays. A child that does not answer in time is
-    killed. Where one has died, the next question starts another: at once, or, if the last question
-    got no answer, after a pause that doubles each time. The child ends when this process does,
-    however that happens, because its input ends then. It runs at low priority, gains no privileges
-    by what it runs, and gets no variable FORECASTER_* of this process.
-    """
-
-    def __init__(self) -> None:
-        self._asking, self._living = Lock(), Lock()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._closed = False
-        self._failures, self._again = 0, 0.0
-        self._reason = ""
+    def __init__(self, place: Path) -> None:
+        self.place, self.ending = place, Event()
 
     def resolve(self, names: Sequence[str]) -> list[State | UsageError]:
-        told = self._ask({"ask": "resolve", "names": [*names]}, LOOKING)
-        return [UsageError(each["error"]) if "error" in each else each for each in told]
+        found = self._read()
+        answers: list[State | UsageError] = []
+        for name in names:
+            error = _error(found[name])
+            if isinstance(error, UsageError):
+                answers.append(error)
+            elif error:
+                raise error
+            else:
+                answers.append(found[name]["state"])
+        return answers
 
     def fetch(self, name: str, folder: Path) -> State:
-        question = {"ask": "download", "name": name, "folder": str(folder.absolute())}
-        state: State = self._ask(question, LOADING)
+        found = self._read()[name]
+        if "folder" not in found and (error := _error(found)):
+            raise error
+        try:
+            shutil.copytree(self.place / found["folder"], folder, dirs_exist_ok=True)
+        except OSError:
+            raise UnavailableError(f"the bundle of {name} was replaced meanwhile") from None
+        state: State = found["state"]
         return state
 
     def close(self) -> None:
+        self.ending.set()
+
+    def _read(self) -> dict[str, dict[str, Any]]:
+        file, end = self.place / "found.json", monotonic() + FIRST
+        while not file.exists():
+            if self.ending.is_set() or monotonic() > end:
+                raise UnavailableError("MLflow has not been asked yet")
+            sleep(0.05)
+        found: dict[str, dict[str, Any]] = json.loads(file.read_bytes())
+        return found
+
+
+def _error(found: dict[str, Any]) -> ForecasterError | None:
+    return of_status(found["status"])(found["error"]) if "error" in found else None
+
+
+class Child(Found):
+    """The registry of MLflow, which a child process of its own watches for the models of the
+    settings: it takes 200 MB, so there is one, however many processes serve.
+
+    Where the child ends, another is started after a pause that doubles each time, and meanwhile its
+    last words are the error of all names. The child ends when this process does, however that
+    happens, because its input ends then. It gets no variable FORECASTER_* of this process.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._folder = TemporaryDirectory(prefix="forecaster-models-", ignore_cleanup_errors=True)
+        super().__init__(Path(self._folder.name))
+        self.names = [each for each in settings.models if not Path(each).is_dir()]
+        watch = [sys.executable, "-m", "forecaster.track", "watch"]
+        self._command = [*watch, str(self.place), str(settings.poll_seconds), *self.names]
+        self._living = Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        if self.names:
+            Thread(target=self._keep, name="registry", daemon=True).start()
+
+    def close(self) -> None:
         with self._living:
-            self._closed = True
+            self.ending.set()
             if self._process:
                 self._process.kill()
-        with self._asking:
-            self._end()
+                self._process.wait()
+        self._folder.cleanup()
 
-    def _ask(self, question: dict[str, Any], seconds: float) -> Any:
-        with self._asking:
-            if (pause := self._again - monotonic()) > 0:
-                raise UnavailableError(f"{self._reason}; it is asked again in {pause:.0f} s")
-            try:
-                told = _exchange(self._started(), question, seconds)
-            except _SilentError as error:
-                self._end()
-                self._failures += 1
-                self._again = monotonic() + min(2.0**self._failures, LONGEST_PAUSE)
-                self._reason = f"the process that asks MLflow {error}"
-                raise UnavailableError(self._reason) from None
-            self._failures = 0
-        if "error" in told:
-            raise of_status(told["status"])(told["error"])
-        return told["answer"]
-
-    def _started(self) -> "subprocess.Popen[bytes]":
-        """The running child; a new one if it is gone."""
-        if self._process and self._process.poll() is not None:
-            self._end()
-        with self._living:
-            if self._closed:
-                raise UnavailableError("the service ends")
-            if self._process is None:
-                pipe = subprocess.PIPE
-                self._process = subprocess.Popen(
-                    [sys.executable, "-m", "forecaster.track", "answer"],
-                    stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0, env=_environment(),
+    def _keep(self) -> None:
+        pause, pipe = 1.0, subprocess.PIPE
+        others = {name: each for name, each in os.environ.items() if name[:11] != "FORECASTER_"}
+        while True:
+            with self._living:
+                if self.ending.is_set():
+                    return
+                self._process = process = subprocess.Popen(
+                    self._command, stdin=pipe, stdout=subprocess.DEVNULL, stderr=pipe, env=others,
                     start_new_session=True,  # no Ctrl-C for the child: it ends with the service
                 )  # fmt: skip
-            return self._process
+            assert process.stderr
+            began, last = monotonic(), b""
+            with process:
+                while line := process.stderr.readline(LINE):
+                    last = line.strip() or last
+            if monotonic() - began > LONGEST_PAUSE:
+                pause = 1.0
+            with self._living:
+                if not self.ending.is_set():
+                    self._tell(process.returncode, last.decode(errors="replace"))
+            self.ending.wait(pause := min(2 * pause, LONGEST_PAUSE))
 
-    def _end(self) -> None:
-        """Kill the child and close its pipes."""
-        with self._living:
-            process, self._process = self._process, None
-        if process:
-            process.kill()
-            with process:  # closes the pipes and waits
-                pass
-
-
-class _SilentError(Exception):
-    """The child gave no answer; the message is the predicate of a sentence about the child."""
-
-
-def _environment() -> dict[str, str]:
-    """The child's environment: settings of MLflow, its stores and Python, but no keys of ours."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("FORECASTER_")}
-
-
-def _exchange(
-    process: "subprocess.Popen[bytes]", question: dict[str, Any], seconds: float
-) -> dict[str, Any]:
-    """The child's answer. Raises _SilentError if there is none within `seconds`."""
-    assert process.stdin
-    assert process.stdout
-    assert process.stderr
-    end, answer, errors = monotonic() + seconds, b"", b""
-    with DefaultSelector() as waiting:
-        for pipe in (process.stdout, process.stderr):
-            waiting.register(pipe, EVENT_READ)
-        with suppress(OSError):  # the child has ended, which the loop below finds out
-            process.stdin.write(json.dumps(question).encode() + b"\n")
-        while not answer.endswith(b"\n"):
-            if (left := end - monotonic()) <= 0:
-                raise _SilentError(f"gave no answer within {seconds:g} s")
-            for key, _ in waiting.select(left):
-                chunk = os.read(key.fd, 2**16)
-                if key.fileobj is process.stderr:
-                    errors = (errors + chunk)[-TAIL:]
-                else:
-                    answer += chunk
-                if not chunk:
-                    waiting.unregister(key.fileobj)
-            if not waiting.get_map():
-                last = errors.decode(errors="replace").strip().splitlines()[-1:]
-                why = f" ({last[0]})" if last else ""
-                raise _SilentError(f"ended with status {process.wait()}{why}")
-    told: dict[str, Any] = json.loads(answer)
-    return told
+    def _tell(self, status: int, words: str) -> None:
+        """Make the end of the child the error of all names."""
+        why = f" ({words})" if words else ""
+        told = f"the process that asks MLflow ended with status {status}{why}"
+        error = {"error": told, "status": UnavailableError.exit_code}
+        file = self.place / "found.json"
+        known = json.loads(file.read_bytes()) if file.exists() else {}
+        found = {name: {**known.get(name, {}), **error} for name in self.names}
+        write(file, json.dumps(found).encode())

@@ -65,7 +65,7 @@ class Store:
         process: Process | None = None,
     ) -> None:
         self.settings, self.metrics = settings, metrics
-        self.registry, self.process = registry or Child(), process or Process()
+        self.registry, self.process = registry or Child(settings), process or Process()
         self.draining = False
         self.lost = ""
         self.slots = [Slot(source) for source in settings.models]
@@ -268,7 +268,7 @@ class Store:
         torch.set_num_threads(1)  # so that loading leaves the other cores to requests
         self.load()
         gc.freeze()  # else the collector would go through all objects of torch every few requests
-        seconds = self.process.pause(self.settings.poll_seconds)
+        seconds = self.settings.poll_seconds
         while seconds and not self._ending.wait(seconds * uniform(0.8, 1.2)):
             try:
                 self.poll()

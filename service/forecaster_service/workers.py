@@ -3,33 +3,27 @@
 uvicorn starts them, and replaces those that die or hang. What they share lies in a folder that ends
 with the service; tests/service/test_workers.py shows what would be lost without it:
 
-- `models`: one poller asks the registry for all of them. A process that asks MLflow takes 200 MB,
-  and the processes would serve different models for as long as their polls differ.
+- `models`: what the one child that asks MLflow has found. It takes 200 MB, and with one for each
+  the processes would serve different models for as long as their polls differ.
 - `loaded`: a file for each process that has its models. The service is ready when all have, and a
   process that replaces another accepts no connection before: no request fails on it.
 - `buckets`: a client's rate is that of the service, not of each process.
 - `metrics`: the files of prometheus_client's multiprocess mode.
 """
 
-import json
 import os
-import shutil
 import signal
 import socket
 import sys
 from asyncio import sleep
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from hashlib import sha256
 from multiprocessing import parent_process
 from pathlib import Path
-from random import uniform
 from tempfile import TemporaryDirectory
-from threading import Event, Thread, Timer
-from time import monotonic, time
-from time import sleep as pause
+from threading import Thread, Timer
+from time import monotonic
 from types import FrameType
-from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
@@ -38,11 +32,10 @@ from prometheus_client.registry import Collector
 from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors import Multiprocess
 
-from forecaster.errors import ForecasterError, UnavailableError, UsageError, of_status
-from forecaster.files import write
+from forecaster.errors import ForecasterError, UnavailableError
 from forecaster_service import logs
 from forecaster_service.process import Process
-from forecaster_service.registry import Registry, State
+from forecaster_service.registry import Child, Found
 from forecaster_service.server import HOW
 from forecaster_service.settings import from_environment
 from forecaster_service.shared_buckets import SharedBuckets, Table, new_table
@@ -56,22 +49,16 @@ ENDING = 70.0
 """Seconds after which a process without a parent is gone, whatever holds it."""
 LONGEST = 300.0
 """Seconds that a process waits for its models before it accepts connections without them."""
-LOOKING = 1.0
-"""Seconds between two looks of a process at what the one poller has found."""
-OLD = 600.0
-"""Seconds after which the bundle of an older model is deleted; until then it may be loaded."""
-FIRST = 600.0
-"""Seconds that the one poller may take for its first answer."""
 
 
-def run(host: str, port: int, workers: int, registry: Registry) -> None:
+def run(host: str, port: int, workers: int, registry: Child) -> None:
     """Serve in `workers` processes with the settings of the environment until a signal asks for the
     end, and close the `registry`, which is asked for models on behalf of all.
 
     Raises ConfigError for a wrong setting, UnavailableError if the address cannot be listened on,
     and ForecasterError if a process cannot start.
     """
-    settings = from_environment()
+    from_environment()
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listening = socket.create_server((host, port), family=family, backlog=2048)
@@ -79,17 +66,16 @@ def run(host: str, port: int, workers: int, registry: Registry) -> None:
         raise UnavailableError(f"cannot listen on {host}, port {port}: {error.strerror}") from None
     with TemporaryDirectory(prefix="forecaster-") as name, logs.owning_stderr():
         place = Path(name)
-        for folder in ("models", "loaded", "metrics"):
+        for folder in ("loaded", "metrics"):
             (place / folder).mkdir()
+        (place / "models").symlink_to(registry.place)
         new_table(place / "buckets")
         os.environ[PLACE] = f"{workers}:{place}"
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(place / "metrics")
-        names = [each for each in settings.models if not Path(each).is_dir()]
-        poller = Poller(registry, names, place / "models", settings.poll_seconds)
         try:
             ended = _supervise(listening, workers)
         finally:
-            poller.close()
+            registry.close()
             listening.close()
     if ended is None:
         raise ForecasterError("the processes of the service cannot start; see the lines above")
@@ -124,110 +110,6 @@ def _supervise(listening: socket.socket, workers: int) -> int | None:
     return seen[0] if seen else None
 
 
-class Poller:
-    """Asks a registry what names resolve to and keeps it for other processes in a folder: what was
-    found in `found.json`, and each bundle in a folder of its own."""
-
-    def __init__(
-        self, registry: Registry, names: Sequence[str], place: Path, seconds: float
-    ) -> None:
-        self.registry, self.names, self.place, self.seconds = registry, names, place, seconds
-        self._ending, self._entries = Event(), dict[str, dict[str, Any]]()
-        if names:
-            Thread(target=self._watch, name="poll", daemon=True).start()
-
-    def close(self) -> None:
-        self._ending.set()
-        self.registry.close()
-
-    def poll(self) -> None:
-        """Ask once. What was found earlier stays beside an error, for a process that starts."""
-        found: Sequence[State | ForecasterError]
-        try:
-            found = self.registry.resolve(self.names)
-        except ForecasterError as error:
-            found = [error] * len(self.names)
-        for name, state in zip(self.names, found, strict=True):
-            self._entries[name] = self._kept(name, state)
-        write(self.place / "found.json", json.dumps(self._entries).encode())
-        used = {each.get("folder") for each in self._entries.values()}
-        for folder in self.place.glob("*/"):
-            if folder.name not in used and time() - folder.stat().st_mtime > OLD:
-                shutil.rmtree(folder, ignore_errors=True)
-
-    def _kept(self, name: str, state: State | ForecasterError) -> dict[str, Any]:
-        if isinstance(state, ForecasterError):
-            told = {"error": str(state), "status": state.exit_code}
-            return {**self._entries.get(name, {}), **told}
-        key = sha256(json.dumps([name, state], sort_keys=True).encode()).hexdigest()[:16]
-        if not (self.place / key).is_dir():
-            arriving = self.place / f"{key}.arriving"
-            shutil.rmtree(arriving, ignore_errors=True)
-            arriving.mkdir()
-            try:
-                state = self.registry.fetch(name, arriving)
-            except ForecasterError as error:
-                return self._kept(name, error)
-            arriving.rename(self.place / key)
-        return {"state": state, "folder": key}
-
-    def _watch(self) -> None:
-        while True:
-            try:
-                self.poll()
-            except Exception:
-                logs.logger().exception("poll failed")
-            if not self.seconds or self._ending.wait(self.seconds * uniform(0.8, 1.2)):
-                return
-
-
-class Mirror:
-    """The registry as the poller has found it."""
-
-    def __init__(self, place: Path) -> None:
-        self.place = place
-
-    def resolve(self, names: Sequence[str]) -> list[State | UsageError]:
-        found = self._found()
-        answers: list[State | UsageError] = []
-        for name in names:
-            error = _error(found[name])
-            if isinstance(error, UsageError):
-                answers.append(error)
-            elif error:
-                raise error
-            else:
-                answers.append(found[name]["state"])
-        return answers
-
-    def fetch(self, name: str, folder: Path) -> State:
-        found = self._found()[name]
-        if "folder" not in found and (error := _error(found)):
-            raise error
-        try:
-            shutil.copytree(self.place / found["folder"], folder, dirs_exist_ok=True)
-        except OSError:
-            raise UnavailableError(f"the bundle of {name} was replaced meanwhile") from None
-        state: State = found["state"]
-        return state
-
-    def close(self) -> None:
-        """Do nothing: the poller is in another process."""
-
-    def _found(self) -> dict[str, dict[str, Any]]:
-        file, end = self.place / "found.json", monotonic() + FIRST
-        while not file.exists():
-            if monotonic() > end:
-                raise UnavailableError("the registry has not been asked yet")
-            pause(0.05)
-        found: dict[str, dict[str, Any]] = json.loads(file.read_bytes())
-        return found
-
-
-def _error(found: Mapping[str, Any]) -> ForecasterError | None:
-    return of_status(found["status"])(found["error"]) if "error" in found else None
-
-
 class Worker(Process):
     """One of several processes."""
 
@@ -244,9 +126,6 @@ class Worker(Process):
     def buckets(self, per_minute: float) -> SharedBuckets:  # type: ignore[override]
         self._tables += 1  # every process asks for them in the same order
         return SharedBuckets(self._table, self._tables - 1, per_minute)
-
-    def pause(self, seconds: float) -> float:
-        return min(seconds, LOOKING)
 
     async def begin(self, loaded: Callable[[], bool]) -> None:
         if not self.whole:  # the service starts: /livez is to answer
@@ -301,7 +180,7 @@ def create_worker() -> FastAPI:
     ExitStack().enter_context(logs.owning_stderr())  # until the process ends
     try:
         worker = Worker(int(workers), place)
-        return create_app(from_environment(), Mirror(place / "models"), worker)
+        return create_app(from_environment(), Found(place / "models"), worker)
     except Exception:
         logs.logger().exception("the service cannot start")
         logs.LINES.drain()

@@ -26,7 +26,7 @@ class TestServe:
         registry = Registry()
         for name in ("m", "a", "b/7"):
             registry.put(name, folder, name=name)
-        monkeypatch.setattr("forecaster_service.registry.Child", lambda: registry)
+        monkeypatch.setattr("forecaster_service.registry.Child", lambda settings: registry)
         return registry
 
     @pytest.fixture

@@ -54,5 +54,5 @@ def server(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
 def registry(monkeypatch: pytest.MonkeyPatch) -> Registry:
     """The registry that the service asks in place of a tracker."""
     registry = Registry()
-    monkeypatch.setattr("forecaster_service.store.Child", lambda: registry)
+    monkeypatch.setattr("forecaster_service.store.Child", lambda settings: registry)
     return registry

@@ -1,6 +1,8 @@
-"""The child that asks MLflow: its questions and answers, and what happens when it fails."""
+"""The child that asks MLflow, and what the service reads of what it has found."""
 
+import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,160 +17,171 @@ import pytest
 
 from forecaster.errors import StorageError, UnavailableError, UsageError
 from forecaster_service import registry
-from forecaster_service.registry import Child
+from forecaster_service.registry import Child, Found
+from forecaster_service.settings import Settings
+
+PYTHON = sys.executable
+SECONDS = 120
+NAMES = "model,other"
+FOUND = """
+found = {name: {"state": {"name": name, "pid": str(os.getpid())}} for name in sys.argv[6:]}
+with open(sys.argv[4] + "/new", "w") as file:
+    json.dump(found, file)
+os.rename(file.name, sys.argv[4] + "/found.json")
+"""
 
 
 @pytest.fixture
-def child() -> Iterator[Child]:
-    with closing(Child()) as child:
-        yield child
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Run a Python script as the child."""
 
-
-@pytest.fixture
-def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
-    """Run a Python script as the child; returns the file with its process ids."""
-
-    def become(text: str) -> Path:
+    def become(text: str) -> None:
         code, file = tmp_path / "child.py", tmp_path / "python"
-        ids = tmp_path / "ids"
-        code.write_text(
-            f"import json, os, sys, time\nprint(os.getpid(), file=open({str(ids)!r}, 'a'))\n{text}"
-        )
-        file.write_text(f"#!/bin/sh\nexec {PYTHON} {code}\n")
+        code.write_text(f"import json, os, sys, time\n{text}")
+        file.write_text(f'#!/bin/sh\nexec {PYTHON} {code} "$@"\n')
         file.chmod(0o755)
         monkeypatch.setattr(sys, "executable", str(file))
-        return ids
 
     return become
 
 
-PYTHON = sys.executable
-ECHO = """
-for line in sys.stdin:
-    print("chatter", file=sys.stderr)
-    print(json.dumps({"answer": [json.loads(line)]}), flush=True)
-"""
+@pytest.fixture
+def start() -> Iterator[Callable[[], Child]]:
+    children: list[Child] = []
+
+    def child() -> Child:
+        children.append(Child(Settings(model=NAMES, poll_seconds=7)))
+        return children[-1]
+
+    yield child
+    for each in children:
+        each.close()
 
 
-def alive(pid: str) -> bool:
-    return Path("/proc", pid).exists()
-
-
-def wait_until(true: Callable[[], bool]) -> None:
-    end = time.monotonic() + 120
+def wait_until(true: Callable[[], object]) -> None:
+    end = time.monotonic() + SECONDS
     while not true():
         assert time.monotonic() < end
         time.sleep(0.02)
 
 
-def test_one_process_answers_all_questions_and_ends_with_us(
-    child: Child, script: Callable[[str], Path], tmp_path: Path
+def reason(child: Child) -> str:
+    with pytest.raises(UnavailableError) as error:
+        child.resolve(["model"])
+    return str(error.value)
+
+
+def test_one_process_watches_all_models_and_ends_with_us(
+    script: Callable[[str], None], start: Callable[[], Child]
 ) -> None:
-    ids = script(ECHO)
-    assert not ids.exists(), "it is started when it is wanted"
-    for _ in range(3):
-        assert child.resolve(["a", "b"]) == [{"ask": "resolve", "names": ["a", "b"]}]
-    asked = {"ask": "download", "name": "a", "folder": str(tmp_path)}
-    assert child.fetch("a", tmp_path) == [asked]
-    (pid,) = ids.read_text().split()
-    assert alive(pid)
+    script(FOUND + "time.sleep(600)")
+    child = start()
+    found = child.resolve(["other", "model"])
+    assert [isinstance(each, dict) and each["name"] for each in found] == ["other", "model"]
+    assert child._command[1:] == ["-m", "forecaster.track", "watch", str(child.place), "7.0",
+                                  "model", "other"]  # fmt: skip
+    process = psutil.Process(int(found[0]["pid"]))  # type: ignore[index]
     child.close()
-    assert not alive(pid)
-    with pytest.raises(UnavailableError, match="the service ends"):
-        child.resolve(["a"])
+    assert not process.is_running()
+    assert not child.place.exists()
 
 
-def test_errors_keep_their_kind_and_words(child: Child, script: Callable[[str], Path]) -> None:
-    answers = [
-        {"answer": [{"name": "a"}, {"error": "no such model"}]},
-        *({"error": "the reason", "status": status} for status in (69, 74, 2, 70)),
-    ]
-    script(f"for answer in {answers}: sys.stdin.readline(); print(json.dumps(answer), flush=True)")
-    found, missing = child.resolve(["a", "b"])
-    assert found == {"name": "a"}
-    assert (type(missing), str(missing)) == (UsageError, "no such model")
-    for kind in (UnavailableError, StorageError, UsageError):
-        with pytest.raises(kind, match=r"^the reason$"):
-            child.resolve(["a"])
+def test_where_all_models_are_folders_nobody_is_asked(folder: Path) -> None:
+    with closing(Child(Settings(model=str(folder)))) as child:
+        assert child._process is None
 
 
-def test_one_that_died_is_replaced_at_once(child: Child, script: Callable[[str], Path]) -> None:
-    ids = script(ECHO)
-    child.resolve(["a"])
-    os.kill(int(ids.read_text()), signal.SIGKILL)
-    wait_until(lambda: child._process is not None and child._process.poll() is not None)
-    child.resolve(["a"])
-    assert len(ids.read_text().split()) == 2
-
-
-def test_one_that_gives_no_answer_is_started_again_ever_more_rarely(
-    child: Child, script: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+def test_one_that_died_is_replaced_and_what_it_found_stays(
+    script: Callable[[str], None], start: Callable[[], Child], tmp_path: Path
 ) -> None:
-    ids = script("print('No module named mlflow', file=sys.stderr); sys.exit(1)")
-    now = time.monotonic()
-    monkeypatch.setattr(registry, "monotonic", lambda: now)
-    pauses = []
-    for _ in range(8):
-        with pytest.raises(
-            UnavailableError, match=r"ended with status 1 \(No module named mlflow\)"
-        ):
-            child.resolve(["a"])
-        with pytest.raises(UnavailableError, match=r"mlflow\); it is asked again in \d+ s"):
-            child.resolve(["a"])
-        pauses.append(child._again - now)
-        now = child._again
-    assert [round(pause) for pause in pauses] == [2, 4, 8, 16, 32, 60, 60, 60]
-    assert len(ids.read_text().split()) == 8
-    script(ECHO)
-    assert child.resolve(["a"])
-    assert child._failures == 0
+    script(FOUND + "time.sleep(600)")
+    child = start()
+    (first, _) = child.resolve(["model", "other"])
+    assert isinstance(first, dict)
+    os.kill(int(first["pid"]), signal.SIGKILL)
+    wait_until(lambda: "error" in (child.place / "found.json").read_text())
+    assert reason(child) == "the process that asks MLflow ended with status -9"
+    assert json.loads((child.place / "found.json").read_bytes())["model"]["state"] == first
+    wait_until(lambda: "error" not in (child.place / "found.json").read_text())
+    assert child.resolve(["model"]) != [first]
 
 
-def test_one_that_hangs_is_killed(
-    child: Child, script: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+def test_one_that_ends_says_why_and_is_started_ever_more_rarely(
+    script: Callable[[str], None], start: Callable[[], Child], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ids = script("time.sleep(600)")
-    monkeypatch.setattr(registry, "LOOKING", 0.5)
-    with pytest.raises(UnavailableError, match=r"gave no answer within 0\.5 s"):
-        child.resolve(["a"])
-    assert not ids.exists() or not alive(ids.read_text().strip())
+    pauses: list[float] = []
+
+    class Ending(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            pauses.append(timeout or 0.0)
+            return super().wait(0.0 if len(pauses) < 8 else timeout)
+
+    monkeypatch.setattr(registry, "Event", Ending)
+    script("print('No module named mlflow', file=sys.stderr); sys.exit(1)")
+    child = start()
+    assert reason(child) == (
+        "the process that asks MLflow ended with status 1 (No module named mlflow)"
+    )
+    wait_until(lambda: len(pauses) == 8)
+    assert pauses == [2, 4, 8, 16, 32, 60, 60, 60]
 
 
-def test_closing_does_not_wait_for_an_answer(child: Child, script: Callable[[str], Path]) -> None:
-    ids = script("time.sleep(600)")
-    errors: list[Exception] = []
-
-    def ask() -> None:
-        try:
-            child.resolve(["a"])
-        except UnavailableError as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=ask)
+def test_a_question_does_not_outlive_the_service(
+    script: Callable[[str], None], start: Callable[[], Child]
+) -> None:
+    script("time.sleep(600)")
+    child, reasons = start(), list[str]()
+    thread = threading.Thread(target=lambda: reasons.append(reason(child)))
     thread.start()
-    wait_until(lambda: ids.exists() and ids.read_text() != "")
     child.close()
-    thread.join(60)
-    assert len(errors) == 1
-    assert not alive(ids.read_text().strip())
+    thread.join(SECONDS)
+    assert reasons == ["MLflow has not been asked yet"]
 
 
 def test_no_setting_of_ours_is_handed_on(
-    child: Child, script: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+    script: Callable[[str], None], start: Callable[[], Child], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("FORECASTER_API_KEYS", "anna:secret")
+    monkeypatch.setenv("FORECASTER_API_KEYS", "anna:" + "0" * 64)
     monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "needed")
-    script("sys.stdin.readline(); print(json.dumps({'answer': [dict(os.environ)]}), flush=True)")
-    (environment,) = child.resolve(["a"])
+    script(FOUND.replace('"pid": str(os.getpid())', "**os.environ") + "time.sleep(600)")
+    (environment,) = start().resolve(["model"])
     assert isinstance(environment, dict)
     assert environment["MLFLOW_TRACKING_TOKEN"] == "needed"
     assert not any(name.startswith("FORECASTER_") for name in environment)
 
 
+def test_what_was_found_is_read_as_it_was_meant(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder, tmp_path / "kept")
+    state = {"name": "x", "version": "1"}
+    entries = {
+        "there": {"state": state, "folder": "kept"},
+        "unknown": {"error": "no such model", "status": 2},
+        "away": {"state": state, "folder": "kept", "error": "nobody answers", "status": 69},
+        "full": {"error": "no space", "status": 74},
+        "gone": {"state": state, "folder": "other"},
+    }
+    (tmp_path / "found.json").write_text(json.dumps(entries))
+    found = Found(tmp_path)
+    there, unknown = found.resolve(["there", "unknown"])
+    assert there == state
+    assert (type(unknown), str(unknown)) == (UsageError, "no such model")
+    for name, kind in {"away": UnavailableError, "full": StorageError}.items():
+        with pytest.raises(kind, match=entries[name]["error"]):  # type: ignore[arg-type]
+            found.resolve(["there", name])
+    for name in ("there", "away"):  # the last one is for a process that starts
+        assert found.fetch(name, tmp_path / name) == state
+        assert sorted(os.listdir(tmp_path / name)) == sorted(os.listdir(folder))
+    with pytest.raises(UsageError, match="no such model"):
+        found.fetch("unknown", tmp_path / "none")
+    with pytest.raises(UnavailableError, match="replaced meanwhile"):
+        found.fetch("gone", tmp_path / "none")
+
+
 OURS = """
-import os, sys, time
+import time
 from forecaster_service.registry import Child
-child = Child()
+from forecaster_service.settings import Settings
+child = Child(Settings(model="forecaster-nobody"))
 try:
     child.resolve(["forecaster-nobody"])
 except Exception as error:

@@ -18,11 +18,8 @@ import psutil
 import pytest
 
 from forecaster.bundle import digest_of
-from forecaster.errors import UnavailableError, UsageError
-from forecaster_service import workers as module
-from forecaster_service.workers import Mirror, Poller
 from tests.service.processes import Server, free_port, running, wait_for
-from tests.service.toy import NAME, Registry, make_bundle
+from tests.service.toy import NAME, make_bundle
 
 WORKERS, CLIENTS, RATE = 2, 4, 30
 SECONDS = 90.0
@@ -165,68 +162,12 @@ def body(service: tuple[Server, Path]) -> bytes:
     return fetch(service[0], f"/models/{NAME}/example").encode()
 
 
-@pytest.fixture
-def registry(folder: Path) -> Registry:
-    """One that knows a model."""
-    registry = Registry()
-    registry.put("a", folder, name="x", version="1")
-    return registry
-
-
-class TestPoller:
-    """One process asks the registry for all, and keeps what it finds in a folder."""
-
-    def test_asks_once_for_all(self, registry: Registry, tmp_path: Path) -> None:
-        poller = Poller(registry, ("a", "b"), tmp_path, seconds=0)
-        mirrors = [Mirror(tmp_path) for _ in range(3)]
-        for number, mirror in enumerate(mirrors):
-            state, error = mirror.resolve(["a", "b"])
-            assert state == registry.models["a"][1]
-            assert isinstance(error, UsageError)
-            assert mirror.fetch("a", tmp_path / f"copy {number}") == state
-            assert digest_of(tmp_path / f"copy {number}") == digest_of(registry.models["a"][0])
-            with pytest.raises(UsageError, match="no such model"):
-                mirror.fetch("b", tmp_path / "other")
-        assert registry.asked == [("a", "b")]
-        poller.close()
-        assert registry.closed
-
-    def test_what_was_found_stays_while_the_registry_is_away(
-        self, registry: Registry, tmp_path: Path
-    ) -> None:
-        poller, mirror = Poller(registry, ("a",), tmp_path, seconds=0), Mirror(tmp_path)
-        mirror.resolve(["a"])  # waits for the first answer
-        registry.away = True
-        poller.poll()
-        with pytest.raises(UnavailableError, match="nobody answers"):
-            mirror.resolve(["a"])  # counted as a failure, and the old model stays
-        assert mirror.fetch("a", tmp_path / "copy")["version"] == "1"  # for one that starts
-        registry.away = False
-        poller.poll()
-        assert mirror.resolve(["a"]) == [registry.models["a"][1]]
-
-    def test_a_newer_bundle_gets_a_folder_and_the_old_one_goes(
-        self, registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        poller, mirror = Poller(registry, ("a",), tmp_path, seconds=0), Mirror(tmp_path)
-        mirror.resolve(["a"])
-        registry.put("a", registry.models["a"][0], name="x", version="2")
-        poller.poll()
-        assert mirror.fetch("a", tmp_path / "copy")["version"] == "2"
-        assert len([*tmp_path.glob("*/MANIFEST.sha256")]) == 3  # two, and the copy
-        monkeypatch.setattr(module, "OLD", -1.0)
-        poller.poll()
-        (kept,) = (each.parent.name for each in tmp_path.glob("*/MANIFEST.sha256"))
-        assert json.loads((tmp_path / "found.json").read_bytes())["a"]["folder"] == kept
-
-
 def test_where_none_can_start_it_ends(tmp_path: Path) -> None:
     log, environment = tmp_path / "log", {"FORECASTER_DEVICE": "cpu"}
     code = (
-        "import os; from forecaster_service import workers; from tests.service.toy import Registry;"
-        "kept = workers.from_environment();"
+        "import os; from forecaster_service import workers; kept = workers.from_environment();"
         "workers.from_environment = lambda: kept; os.environ['FORECASTER_RATE'] = 'nonsense';"
-        f"workers.run('127.0.0.1', {free_port()}, 2, Registry())"
+        f"workers.run('127.0.0.1', {free_port()}, 2, workers.Child(kept))"
     )
     with running([sys.executable, "-c", code], environment, tmp_path, log) as process:
         assert process.wait(SECONDS) == 1
