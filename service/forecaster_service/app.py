@@ -84,7 +84,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[dict[str, Any]]:
         app.state.settings, app.state.metrics, app.state.registry, process
     )
     store.open()
-    await process.begin(lambda: store.status == "ready")
+    await process.begin(lambda: store.status == "loading")
     with _announced(store), _tuned_interpreter():
         connections = Connections(app.state.settings, app.state.metrics, store.full)
         asyncio.get_running_loop().set_exception_handler(connections.out_of_files)

@@ -15,62 +15,51 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self.requests = Counter(
-            "forecaster_requests", "Requests by route, status and the model that was asked.",
-            ("route", "status", *MODEL), registry=self.registry,
+
+        def counter(name: str, words: str, *names: str) -> Counter:
+            return Counter(f"forecaster_{name}", words, names, registry=self.registry)
+
+        def histogram(
+            name: str, words: str, *names: str, buckets: tuple[float, ...] = SECONDS
+        ) -> Histogram:
+            return Histogram(
+                f"forecaster_{name}", words, (*names, *MODEL), buckets=buckets,
+                registry=self.registry,
+            )  # fmt: skip
+
+        self.requests = counter(
+            "requests", "Requests by route, status and the model that was asked.",
+            "route", "status", *MODEL,
         )  # fmt: skip
-        self.seconds = Histogram(
-            "forecaster_request_seconds", "From a request's head to the end of its answer.",
-            ("route", *MODEL), buckets=SECONDS, registry=self.registry,
-        )  # fmt: skip
-        self.queue = Histogram(
-            "forecaster_queue_seconds", "The time that a request waited for the device.",
-            MODEL, buckets=SECONDS, registry=self.registry,
-        )  # fmt: skip
-        self.inference = Histogram(
-            "forecaster_inference_seconds", "The time that a batch took on the device.",
-            MODEL, buckets=SECONDS, registry=self.registry,
-        )  # fmt: skip
-        self.batch = Histogram(
-            "forecaster_batch_series", "Series that ran together.",
-            MODEL, buckets=SIZES, registry=self.registry,
-        )  # fmt: skip
-        self.closed = Counter(
-            "forecaster_connections_closed", "Connections closed before a request was complete or "
-            "an answer was read, by cause: a status, unread, or too many.",
-            ("reason",), registry=self.registry,
+        self.seconds = histogram(
+            "request_seconds", "From a request's head to the end of its answer.", "route"
+        )
+        self.queue = histogram("queue_seconds", "The time that a request waited for the device.")
+        self.inference = histogram("inference_seconds", "The time that a batch took on the device.")
+        self.batch = histogram("batch_series", "Series that ran together.", buckets=SIZES)
+        self.closed = counter(
+            "connections_closed", "Connections closed before a request was complete or an answer "
+            "was read, by cause: a status, unread, or too many.", "reason",
         )  # fmt: skip
         self.in_flight = Gauge(
             "forecaster_requests_in_flight", "Requests that are not answered yet, including the "
             "one for this text.", registry=self.registry, multiprocess_mode="livesum",
         )  # fmt: skip
-        self.refusals = Counter(
-            "forecaster_refusals", "Requests that were refused though they were valid, by reason.",
-            ("reason",), registry=self.registry,
-        )  # fmt: skip
-        self.forecasts = Counter(
-            "forecaster_forecasts", "Series that were forecast.", MODEL, registry=self.registry,
-        )  # fmt: skip
-        self.notices = Counter(
-            "forecaster_notices", "Series that were forecast with a notice, by its code.",
-            ("code", *MODEL), registry=self.registry,
-        )  # fmt: skip
-        self.reloads = Counter(
-            "forecaster_model_reloads", "Models that took the place of an older one.",
-            registry=self.registry,
-        )  # fmt: skip
-        self.failures = Counter(
-            "forecaster_model_reload_failures", "Models that could not be loaded or looked up.",
-            registry=self.registry,
-        )  # fmt: skip
-        self.loads = Counter(
-            "forecaster_model_loads", "Times that a model was loaded.", ("source",),
-            registry=self.registry,
-        )  # fmt: skip
-        self.load_failures = Counter(
-            "forecaster_model_load_failures", "Times that a model could not be loaded or looked "
-            "up.", ("source",), registry=self.registry,
-        )  # fmt: skip
+        self.refusals = counter(
+            "refusals", "Requests that were refused though they were valid, by reason.", "reason"
+        )
+        self.forecasts = counter("forecasts", "Series that were forecast.", *MODEL)
+        self.notices = counter(
+            "notices", "Series that were forecast with a notice, by its code.", "code", *MODEL
+        )
+        self.reloads = counter("model_reloads", "Models that took the place of an older one.")
+        self.failures = counter(
+            "model_reload_failures", "Models that could not be loaded or looked up."
+        )
+        self.loads = counter("model_loads", "Times that a model was loaded.", "source")
+        self.load_failures = counter(
+            "model_load_failures", "Times that a model could not be loaded or looked up.", "source"
+        )
 
     def refused(self, reason: str) -> None:
         """Count a refusal, unless its reason is empty."""

@@ -9,18 +9,14 @@ from forecaster_service.buckets import Buckets
 
 
 class Process:
-    """A process that serves alone. `whole`: whether all processes of the service have loaded their
-    models; `buckets`: makes the token buckets of its clients; `number`: how many there are."""
+    """A process that serves alone. `buckets`: makes the token buckets of its clients; `number`: how
+    many processes there are."""
 
-    whole = True
     number = 1
     buckets: Callable[[float], Buckets] = Buckets
 
-    async def begin(self, loaded: Callable[[], bool]) -> None:
-        """Return when connections may be accepted; `loaded` says whether all models are there."""
-
-    def loaded(self) -> None:
-        """Note that all models are there."""
+    async def begin(self, loading: Callable[[], bool]) -> None:
+        """Return when connections may be accepted; `loading` says whether models are loaded."""
 
     def deaths(self) -> int:
         """How many processes of the service have died."""

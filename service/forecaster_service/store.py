@@ -96,7 +96,7 @@ class Store:
             self.whole()
         except HttpError:
             return False
-        return self.process.whole and not self.draining
+        return not self.draining
 
     @property
     def status(self) -> Literal["loading", "ready", "failed"]:
@@ -110,8 +110,6 @@ class Store:
         for slot in self.slots:
             self._try(slot, None)
             slot.loading = False
-        if self.status == "ready":
-            self.process.loaded()
 
     def poll(self) -> None:
         """Check whether the names resolve to other models now, and replace the old models by those;
@@ -134,8 +132,6 @@ class Store:
                 slot.failed, slot.failures = None, 0
             elif slot.failed != found or monotonic() >= slot.again:
                 self._try(slot, found)
-        if self.status == "ready":
-            self.process.loaded()
 
     def lose(self, reason: str) -> None:
         """From now on answer 503 with `reason`: the device is gone, and only a new process can use
@@ -153,13 +149,9 @@ class Store:
         return self._of(self.slots[0])
 
     def whole(self) -> list[Served]:
-        """All models. Raises HttpError 503 while one is missing here or in another process of the
-        service, and where `admit` does."""
+        """All models. Raises HttpError 503 while one is missing, and where `admit` does."""
         self.admit()
-        served = [self._of(slot) for slot in self.slots]
-        if not self.process.whole:
-            raise HttpError(503, "other processes of the service are loading models", retry=2)
-        return served
+        return [self._of(slot) for slot in self.slots]
 
     def get(self, name: str | None) -> Served:
         """The model called `name`, by default the first. Raises HttpError 404 with the names that

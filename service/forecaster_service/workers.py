@@ -5,8 +5,7 @@ with the service; tests/service/test_workers.py shows what would be lost without
 
 - `models`: what the one child that asks MLflow has found. It takes 200 MB, and with one for each
   the processes would serve different models for as long as their polls differ.
-- `loaded`: a file for each process that has its models. The service is ready when all have, and a
-  process that replaces another accepts no connection before: no request fails on it.
+- `processes`: a file for each that was started, by which those that died are counted.
 - `buckets`: a client's rate is that of the service, not of each process.
 - `metrics`: the files of prometheus_client's multiprocess mode.
 """
@@ -66,7 +65,7 @@ def run(host: str, port: int, workers: int, registry: Child) -> None:
         raise UnavailableError(f"cannot listen on {host}, port {port}: {error.strerror}") from None
     with TemporaryDirectory(prefix="forecaster-") as name, logs.owning_stderr():
         place = Path(name)
-        for folder in ("loaded", "metrics"):
+        for folder in ("processes", "metrics"):
             (place / folder).mkdir()
         (place / "models").symlink_to(registry.place)
         new_table(place / "buckets")
@@ -111,44 +110,31 @@ def _supervise(listening: socket.socket, workers: int) -> int | None:
 
 
 class Worker(Process):
-    """One of several processes."""
+    """One of several processes. It accepts no connection before it has its models, so that no
+    request fails on one that replaces another."""
 
     def __init__(self, number: int, place: Path) -> None:
-        self.number, self.place, self._whole = number, place, False
+        self.number, self.place = number, place
         self._table, self._tables = Table(place / "buckets"), 0
-        (place / "loaded" / f"{os.getpid()}.starting").touch()
-
-    @property
-    def whole(self) -> bool:  # type: ignore[override]
-        self._whole = self._whole or (self.place / "whole").exists()
-        return self._whole
+        (place / "processes" / str(os.getpid())).touch()
 
     def buckets(self, per_minute: float) -> SharedBuckets:  # type: ignore[override]
         self._tables += 1  # every process asks for them in the same order
         return SharedBuckets(self._table, self._tables - 1, per_minute)
 
-    async def begin(self, loaded: Callable[[], bool]) -> None:
-        if not self.whole:  # the service starts: /livez is to answer
-            return
+    async def begin(self, loading: Callable[[], bool]) -> None:
         before = {
             number: signal.signal(number, lambda number, frame: os._exit(128 + number))
             for number in (signal.SIGTERM, signal.SIGINT)
         }
         end = monotonic() + LONGEST
-        while not loaded() and monotonic() < end:
+        while loading() and monotonic() < end:
             await sleep(0.02)
         for number, handler in before.items():
             signal.signal(number, handler)
 
-    def loaded(self) -> None:
-        (self.place / "loaded" / f"{os.getpid()}.loaded").touch()
-        loaded = [each.stem for each in (self.place / "loaded").glob("*.loaded")]
-        if sum(map(_lives, loaded)) >= self.number:
-            (self.place / "whole").touch()
-
     def deaths(self) -> int:
-        known = [each.stem for each in (self.place / "loaded").glob("*.starting")]
-        dead = [each for each in known if not _lives(each)]
+        dead = [each for each in os.listdir(self.place / "processes") if not _lives(each)]
         for each in dead:
             multiprocess.mark_process_dead(int(each))  # type: ignore[no-untyped-call]
         return len(dead)
