@@ -1,20 +1,9 @@
 """Read the body of a request: JSON in UTF-8 only, with bounded work and in bounded memory."""
 
-from asyncio import (
-    AbstractEventLoop,
-    CancelledError,
-    Future,
-    Lock,
-    Task,
-    current_task,
-    get_running_loop,
-    sleep,
-)
-from collections import deque
+from asyncio import Lock, get_running_loop, sleep, timeout
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from ctypes import CDLL
-from dataclasses import dataclass
 from io import BytesIO
 from time import monotonic
 from typing import Any, TypeVar
@@ -22,7 +11,7 @@ from typing import Any, TypeVar
 from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
 from jiter import from_json
-from starlette.requests import ClientDisconnect
+from starlette.types import Message
 
 from forecaster_service.http_errors import CLIENT_LEFT, Flaw, HttpError, busy, invalid
 from forecaster_service.schemas import MOST_COLUMNS
@@ -36,8 +25,6 @@ STALLED = 2.0
 """Seconds in which a client must send LARGE bytes when others wait for the memory that it holds."""
 WEIGHT = 0.5
 """The weight of the last large body in the estimate of what the next one costs."""
-SLICE = 0.01
-"""Seconds of each turn of the event loop for small bodies; the rest is for others, e.g. probes."""
 ROWS = ("target", "series", "past_covariates", "future_covariates")
 """The fields of a series that are lists with an entry per step, or have them by name."""
 Result = TypeVar("Result")
@@ -108,17 +95,6 @@ def _objects(body: Any) -> list[dict[str, Any]]:
     return [item for item in [body, *each] if isinstance(item, dict)]
 
 
-@dataclass(eq=False)
-class _Place:
-    """The memory of a body that is arriving: the bytes reserved, when LARGE bytes came last, and
-    the task that reads them, which ends when the place is taken back."""
-
-    size: int = 0
-    marked: float = 0.0
-    task: Task[Any] | None = None
-    taken: bool = False
-
-
 class Bodies:
     """The memory and the time that the bodies of requests may take.
 
@@ -133,18 +109,9 @@ class Bodies:
     def __init__(self, settings: Settings) -> None:
         self.limit = max(settings.max_bodies_bytes // 2, settings.max_body_bytes)
         self.most = settings.max_body_bytes
-        self.held = 0
-        self._line: list[object] = []
-        self._arriving: set[_Place] = set()
-        self._turn = Lock()
+        self.held = self.waiting = 0
+        self._for_memory, self._for_turn, self._for_thread = Lock(), Lock(), Lock()
         self._to_parse, self._seconds_a_byte = 0, 0.0
-        self._small: deque[Future[None]] = deque()
-        self._spent, self._small_seconds, self._next_turn = 0.0, 0.0, False
-
-    @property
-    def waiting(self) -> int:
-        """How many small bodies wait to be parsed."""
-        return len(self._small)
 
     def ahead(self) -> float:
         """The estimated seconds until all large bodies that are here have been parsed."""
@@ -159,13 +126,43 @@ class Bodies:
         """
         declared = request.headers.get("content-length", "")
         size = min(int(declared), self.most) if declared.isdecimal() else 0
-        place = _Place()
+        held, more = 0, True
+        body, marked = BytesIO(), 0  # it gives its bytes without a copy
         try:
-            yield await self._received(request, place, size, until)
+            if size >= LARGE:
+                held = await self._reserved(size, until)
+            since = monotonic()
+            while more:
+                message = await _message(request, STALLED if held else None)
+                if message["type"] == "http.disconnect":
+                    raise HttpError(CLIENT_LEFT, "the client left")
+                body.write(message.get("body", b""))
+                more = message.get("more_body", False)
+                if body.tell() >= LARGE and not held:  # its length was not declared
+                    held = await self._reserved(self.most, until)
+                    since = monotonic()
+                if body.tell() >= marked + LARGE:
+                    marked, since = body.tell(), monotonic()
+                elif more and self._for_memory.locked() and monotonic() > since + STALLED:
+                    detail = "this request stopped arriving while others waited for its memory"
+                    raise HttpError(408, detail, headers={"Connection": "close"})
+            yield body.getvalue()
         finally:
-            self.held -= place.size
-            if place.size and not self.held:
+            self.held -= held
+            if held and not self.held:
                 get_running_loop().call_later(STALLED, self._give_back)
+
+    async def _reserved(self, size: int, until: float) -> int:
+        """Wait for the memory of `size` bytes, in turn."""
+        try:
+            async with timeout(until - monotonic()), self._for_memory:
+                while self.held + size > self.limit:
+                    await sleep(LOOKING)
+                self.held += size
+        except TimeoutError:
+            detail = "the memory for large requests is taken"
+            raise busy(detail, "memory", self.ahead()) from None
+        return size
 
     def _give_back(self) -> None:
         """Give free memory back to the system, which glibc keeps after many large bodies."""
@@ -174,18 +171,25 @@ class Bodies:
                 CDLL(None).malloc_trim(0)
 
     async def work(self, size: int, until: float, call: Callable[[], Result]) -> Result:
-        """Call what parses a body of `size` bytes, one large body at a time in another thread.
+        """Call what parses a body of `size` bytes: small ones here, one in each round of the event
+        loop, so that others have their turns; large ones in another thread, one at a time.
 
         While the device's thread is busy, a switch of threads costs milliseconds, more than reading
         one series does. Raises HttpError 503 if the turn of this body does not come `until` then.
         """
         if size < LARGE:
-            return await self._work_here(call)
+            self.waiting += 1
+            try:
+                await self._for_turn.acquire()
+            finally:
+                self.waiting -= 1
+            get_running_loop().call_soon(self._for_turn.release)
+            return call()
         if monotonic() + self.ahead() > until:
             raise busy("large requests are being read already", "time", self.ahead())
         self._to_parse += size
         try:
-            async with self._turn:
+            async with self._for_thread:
                 if (began := monotonic()) > until:
                     raise busy("this request could not be read in time", "late", self.ahead())
                 try:
@@ -197,74 +201,11 @@ class Bodies:
         finally:
             self._to_parse -= size
 
-    async def _work_here(self, call: Callable[[], Result]) -> Result:
-        """Call in the event loop, in turn with others."""
-        loop = get_running_loop()
-        if self._small or self._spent > SLICE:
-            turn = loop.create_future()
-            self._small.append(turn)
-            await turn
-        if not self._next_turn:
-            self._next_turn = True
-            loop.call_soon(self._turn_of_the_loop, loop)
-        began = monotonic()
-        try:
-            return call()
-        finally:
-            took = monotonic() - began
-            self._spent += took
-            self._small_seconds += 0.1 * (took - self._small_seconds)
 
-    def _turn_of_the_loop(self, loop: AbstractEventLoop) -> None:
-        self._spent, count = 0.0, int(SLICE / max(self._small_seconds, 1e-6)) + 1
-        while self._small and count:
-            turn = self._small.popleft()
-            if not turn.done():  # its client may have left
-                turn.set_result(None)
-                count -= 1
-        self._next_turn = bool(self._small)
-        if self._next_turn:
-            loop.call_soon(self._turn_of_the_loop, loop)
-
-    async def _received(
-        self, request: Request, place: _Place, declared: int, until: float
-    ) -> bytes:
-        received, marked = BytesIO(), 0  # it gives its bytes without a copy
-        try:
-            if declared >= LARGE:
-                await self._reserve(place, declared, until)
-            async for chunk in request.stream():
-                received.write(chunk)
-                if received.tell() >= LARGE and not place.size:  # its length was not declared
-                    await self._reserve(place, self.most, until)
-                if received.tell() - marked >= LARGE:
-                    place.marked, marked = monotonic(), received.tell()
-        except ClientDisconnect:
-            raise HttpError(CLIENT_LEFT, "the client left") from None
-        except CancelledError:
-            if not (place.taken and place.task):  # cancelled by the server
-                raise
-            place.task.uncancel()
-            detail = "this request stopped arriving while others waited for the memory it held"
-            raise HttpError(408, detail, headers={"Connection": "close"}) from None
-        finally:
-            self._arriving.discard(place)
-        return received.getvalue()
-
-    async def _reserve(self, place: _Place, size: int, until: float) -> None:
-        self._line.append(place)
-        try:
-            while self._line[0] is not place or self.held + size > self.limit:
-                if (now := monotonic()) > until:
-                    detail = "the memory for large requests is taken"
-                    raise busy(detail, "memory", self.ahead())
-                for other in self._arriving:
-                    if other.task and now - other.marked > STALLED and not other.taken:
-                        other.taken = True
-                        other.task.cancel()
-                await sleep(LOOKING)
-        finally:
-            self._line.remove(place)
-        self.held += size
-        place.size, place.marked, place.task = size, monotonic(), current_task()
-        self._arriving.add(place)
+async def _message(request: Request, seconds: float | None) -> Message:
+    """The next part of a request; an empty one after so many seconds."""
+    try:
+        async with timeout(seconds):
+            return await request.receive()
+    except TimeoutError:
+        return {"type": "http.request", "more_body": True}

@@ -237,7 +237,8 @@ def test_clients_that_leave_are_dropped(
         return await asyncio.gather(*asked)
 
     with held(client) as store:
-        answers = asyncio.run(crowd(store))
+        assert client.portal
+        answers = client.portal.call(crowd, store)
         assert store.batcher.waiting == 0
     assert {sent[0]["status"] for sent in answers} == {499}
     assert client.post("/predict", json=full).json()["timing"]["batch_size"] == 1

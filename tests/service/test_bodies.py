@@ -1,14 +1,14 @@
 """The memory and the turns of bodies, without HTTP."""
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import Coroutine
 from time import monotonic, sleep
 from typing import Any
 
 import pytest
 
 from forecaster_service import body as module
-from forecaster_service.body import LARGE, SLICE, Bodies
+from forecaster_service.body import LARGE, Bodies
 from forecaster_service.http_errors import HttpError
 from forecaster_service.settings import Settings
 
@@ -27,10 +27,10 @@ class Sender:
         for piece in pieces:
             self.pieces.put_nowait(piece)
 
-    async def stream(self) -> AsyncIterator[bytes]:
+    async def receive(self) -> dict[str, Any]:
         self.asked = True
-        while (piece := await self.pieces.get()) is not None:
-            yield piece
+        piece = await self.pieces.get()
+        return {"type": "http.request", "body": piece or b"", "more_body": piece is not None}
 
 
 def bodies(**settings: Any) -> Bodies:
@@ -176,7 +176,7 @@ def test_small_bodies_leave_others_a_turn() -> None:
 
         def parse() -> None:
             nonlocal done
-            sleep(SLICE / 2)
+            sleep(0.005)
             done += 1
 
         waiting: list[int] = []
@@ -188,7 +188,7 @@ def test_small_bodies_leave_others_a_turn() -> None:
         await asyncio.gather(watch(), *(work() for _ in range(40)))
         assert done == 40
         assert max(waiting) > 20, "they wait where they can be counted"
-        assert sorted(gaps)[-2] < 10 * SLICE
+        assert sorted(gaps)[-2] < 0.1
         assert of.waiting == 0
 
     run(test())
