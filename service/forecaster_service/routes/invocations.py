@@ -1,4 +1,4 @@
-"""POST /invocations and /ping, for clients of `mlflow models serve`."""
+"""POST /invocations, for clients of `mlflow models serve`."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,9 +22,8 @@ from forecaster_service.foreign import (
     ScoringRequest,
     SplitScoring,
 )
-from forecaster_service.http_errors import Flaw, HttpError, Location, invalid, responses
-from forecaster_service.routes.health import readyz
-from forecaster_service.schemas import ModelIdentity, Status
+from forecaster_service.http_errors import Flaw, HttpError, Location, invalid
+from forecaster_service.schemas import ModelIdentity
 from forecaster_service.settings import Settings
 from forecaster_service.store import store_of
 
@@ -45,11 +44,10 @@ class Asked(Job):
     question: frames.Question
 
 
-scoring = APIRouter(route_class=TableRoute)
-router = APIRouter(tags=["mlflow"])
+router = APIRouter(route_class=TableRoute, tags=["mlflow"])
 
 
-@scoring.post("/invocations", operation_id="score", response_model=Predictions, responses=PROBLEMS)
+@router.post("/invocations", operation_id="score", response_model=Predictions, responses=PROBLEMS)
 def invocations(body: Annotated[ScoringRequest, Body()], request: Request) -> Order[Asked]:
     """The answer of `mlflow models serve` for the same model: a table in, a table out, and
     `notices` about what stands out in the forecast.
@@ -61,20 +59,6 @@ def invocations(body: Annotated[ScoringRequest, Body()], request: Request) -> Or
     served = model_for(request, None)
     job = _prepare(body, store_of(request).settings, served.forecaster)
     return Order(served, job, _write)
-
-
-@router.get(
-    "/ping", operation_id="ping", response_model_exclude_none=True, responses=responses(503)
-)
-@router.post(
-    "/ping", operation_id="post_ping", response_model_exclude_none=True, responses=responses(503)
-)
-async def ping(request: Request) -> Status:
-    """The same as /readyz."""
-    return await readyz(request)
-
-
-router.include_router(scoring)
 
 
 def _prepare(body: Scoring, settings: Settings, forecaster: Predictor) -> Asked:
