@@ -134,12 +134,6 @@ def install(app: FastAPI) -> None:
     """Turn every error that a route of `app` raises into such a response."""
 
     async def refused(request: Request, error: Exception) -> JSONResponse:
-        if isinstance(error, HTTPException) and error.status_code == 405:
-            # where each method has a route of its own, the router names only the first
-            path = getattr(request.scope.get("route"), "path", "")
-            methods = ", ".join(app.openapi()["paths"].get(path, ())).upper()
-            if methods:
-                error = HttpError(405, error.detail, headers={"Allow": methods})
         if isinstance(error, RequestValidationError):
             errors = error.errors()
             form = get_type_hints(request.scope["endpoint"]).get("body")

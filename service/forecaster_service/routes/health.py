@@ -26,7 +26,6 @@ async def livez() -> Status:
     return Status(status="alive")
 
 
-@router.post("/ping", operation_id="post_ping", **READINESS)
 @router.get("/ping", operation_id="ping", **READINESS)
 @router.get("/readyz", operation_id="get_readiness", **READINESS)
 async def readyz(
