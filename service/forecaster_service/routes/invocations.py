@@ -113,5 +113,5 @@ def _write(
     table = job.question.table(np.stack(values)[:, : job.steps])
     time = forecaster.schema.time
     table[time] = [stamp.isoformat() for stamp in table[time]]
-    notices = [notice.model_dump() for notice in job.notices]
-    return to_json({"predictions": table.to_dict("records"), "notices": notices})
+    answer = {"predictions": table.to_dict("records"), "notices": job.notices}
+    return to_json(answer, inf_nan_mode="null")

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import numpy as np
 import pandas as pd
 from fastapi import APIRouter, Body, Request
+from pydantic_core import to_json
 
 from forecaster.predict import Predictor
 from forecaster_service import forecasting
@@ -14,13 +15,7 @@ from forecaster_service.accept import CSV, JSON, preferred
 from forecaster_service.answering import PROBLEMS, ForecastRoute, Order, model_for
 from forecaster_service.batching import Done
 from forecaster_service.forecasting import Forecast, Job
-from forecaster_service.schemas import (
-    ForecastRequest,
-    ForecastResponse,
-    ModelIdentity,
-    Prediction,
-    Timing,
-)
+from forecaster_service.schemas import ForecastRequest, ForecastResponse, ModelIdentity
 
 ANSWERS: dict[int | str, dict[str, Any]] = {
     **PROBLEMS,
@@ -54,30 +49,26 @@ def predict(body: Annotated[ForecastRequest, Body()], request: Request) -> Order
 def _write(
     job: Job, done: Done[Forecast], forecaster: Predictor, model: ModelIdentity, request_id: str
 ) -> bytes:
-    """The response as JSON."""
-    schema = forecaster.schema
+    """The response, a `ForecastResponse`."""
     predictions = []
     for destination, forecast, quantiles in job.written(done):
-        numbers: dict[str, Any] = {forecaster.kind: forecast}
-        if quantiles:
-            numbers["quantiles"] = quantiles
-        prediction = Prediction.model_construct(  # no validation: the tests check our output
-            item_id=destination.item_id, start=destination.start, freq=schema.freq,
-            columns=list(schema.targets), **numbers,
-        )  # fmt: skip
-        predictions.append(prediction)
-    return ForecastResponse.model_construct(
-        id=request_id,
-        model=model,
-        predictions=predictions,
-        warnings=job.warnings,
-        notices=job.notices,
-        timing=Timing(
-            queue_ms=round(done.queue * 1e3, 3),
-            inference_ms=round(done.inference * 1e3, 3),
-            batch_size=done.batch,
-        ),
-    ).model_dump_json(exclude_unset=True).encode()  # fmt: skip
+        prediction = {
+            "item_id": destination.item_id,
+            "start": destination.start,
+            "freq": forecaster.schema.freq,
+            "columns": forecaster.schema.targets,
+            forecaster.kind: forecast,
+        }
+        predictions.append(prediction | ({"quantiles": quantiles} if quantiles else {}))
+    timing = {
+        "queue_ms": round(done.queue * 1e3, 3),
+        "inference_ms": round(done.inference * 1e3, 3),
+        "batch_size": done.batch,
+    }
+    return to_json({
+        "id": request_id, "model": model, "predictions": predictions, "warnings": job.warnings,
+        "notices": job.notices, "timing": timing,
+    }, inf_nan_mode="null")  # fmt: skip
 
 
 def _table(
