@@ -1,9 +1,10 @@
 """The schemas of MLflow's scoring requests and KServe's forecasts, as strict as `schemas`."""
 
+from collections.abc import Callable
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
-from pydantic import Discriminator, Field, GetCoreSchemaHandler, Tag, model_validator
-from pydantic_core import CoreSchema, PydanticCustomError
+from pydantic import Discriminator, Field, GetPydanticSchema, Tag, model_validator
+from pydantic_core import PydanticCustomError
 
 from forecaster_service.schemas import (
     MOST_COLUMNS,
@@ -22,20 +23,14 @@ from forecaster_service.schemas import (
 Whole: TypeAlias = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 
 
-class _OneError:
-    """Makes a union report one error for a value of no matching type, not one for each type."""
-
-    def __get_pydantic_core_schema__(
-        self, source: Any, handler: GetCoreSchemaHandler
-    ) -> CoreSchema:
-        message = "expected a finite number, a word, true, false or null"
-        schema = handler(source)
-        return {**schema, "custom_error_type": "cell", "custom_error_message": message}
+def _one_error(source: Any, handler: Callable[[Any], Any]) -> Any:
+    """The schema of a union that reports one error for a value, not one for each type."""
+    message = "expected a finite number, a word, true, false or null"
+    return {**handler(source), "custom_error_type": "cell", "custom_error_message": message}
 
 
-Cell: TypeAlias = (
-    Annotated[Whole | float | Word | bool, Field(union_mode="left_to_right"), _OneError()] | None
-)
+_Given: TypeAlias = Annotated[Whole | float | Word | bool, Field(union_mode="left_to_right")]
+Cell: TypeAlias = Annotated[_Given, GetPydanticSchema(_one_error)] | None
 """A number, a time, a name, or null where a value is missing."""
 Column: TypeAlias = Annotated[list[Cell], Field(fail_fast=True, min_length=1)]
 Columns: TypeAlias = Annotated[dict[Name, Column], Field(min_length=1, max_length=MOST_COLUMNS)]

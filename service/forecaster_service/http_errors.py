@@ -20,8 +20,8 @@ from forecaster_service.schemas import Answer, FlatRequest, FullRequest
 
 MEDIA_TYPE = "application/problem+json"
 MOST_ERRORS = 20
-MOST_WORDS = 1000
-"""The most characters of an error's message about a table."""
+MOST_CHARACTERS = 1000
+"""The longest message about a table, which may contain long names."""
 CLIENT_LEFT = 499
 """The status in log and metrics of a request whose client left before the answer."""
 FORMS: Mapping[Any, Any] = {"<full>": FullRequest, "<flat>": FlatRequest}
@@ -140,9 +140,7 @@ def install(app: FastAPI) -> None:
             flaws = [_flaw(item, form) for item in errors[:MOST_ERRORS]]
             error = invalid(flaws, len(errors))
         if not isinstance(error, HTTPException):
-            detail = str(error)  # may contain long names from a table
-            more = " ..." if len(detail) > MOST_WORDS else ""
-            error = HttpError(422, detail[:MOST_WORDS] + more)
+            error = HttpError(422, str(error)[:MOST_CHARACTERS])
         return response(error)
 
     for kind in (HTTPException, RequestValidationError, DataError, UsageError):

@@ -1,7 +1,7 @@
 """POST /invocations, for clients of `mlflow models serve`."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from functools import partial
 from typing import Annotated
 
 import numpy as np
@@ -16,8 +16,8 @@ from forecaster_service.answering import PROBLEMS, ForecastRoute, Order, model_f
 from forecaster_service.batching import Done
 from forecaster_service.forecasting import MOST_QUANTILES, Forecast, Inputs, Job
 from forecaster_service.foreign import Predictions, ScoringRequest, Split
-from forecaster_service.schemas import ModelIdentity
 from forecaster_service.settings import Settings
+from forecaster_service.slots import Served
 from forecaster_service.store import store_of
 
 MOST_CELLS = 2**23
@@ -28,18 +28,11 @@ class TableRoute(ForecastRoute):
     rows_are_objects = True
 
 
-@dataclass(frozen=True)
-class Asked(Job):
-    """A job, and the table that was sent with it."""
-
-    question: frames.Question
-
-
 router = APIRouter(route_class=TableRoute, tags=["mlflow"])
 
 
 @router.post("/invocations", operation_id="score", response_model=Predictions, responses=PROBLEMS)
-def invocations(body: Annotated[ScoringRequest, Body()], request: Request) -> Order[Asked]:
+def invocations(body: Annotated[ScoringRequest, Body()], request: Request) -> Order:
     """The answer of `mlflow models serve` for the same model: a table in, a table out, and
     `notices` about what stands out in the forecast.
 
@@ -48,11 +41,13 @@ def invocations(body: Annotated[ScoringRequest, Body()], request: Request) -> Or
     ahead, rows for the steps of its horizon follow, without other values.
     """
     served = model_for(request, None)
-    job = _prepare(body, store_of(request).settings, served.forecaster)
-    return Order(served, job, _write)
+    question = _ask(body, store_of(request).settings, served.forecaster)
+    inputs, levels = list(_inputs(question)), list(question.levels)
+    job = Job(inputs, [], question.steps, levels, notices=[], places=len(inputs) > 1)
+    return Order(served, job, partial(_write, question))
 
 
-def _prepare(body: ScoringRequest, settings: Settings, forecaster: Predictor) -> Asked:
+def _ask(body: ScoringRequest, settings: Settings, forecaster: Predictor) -> frames.Question:
     """Read the table. Raises DataError or UsageError if it does not fit the model or the limits."""
     levels = body.params.quantile_levels
     forecaster.check_levels(levels)
@@ -69,8 +64,7 @@ def _prepare(body: ScoringRequest, settings: Settings, forecaster: Predictor) ->
             f"expected at most {MOST_QUANTILES:,} quantiles in one answer, got {numbers:,}: ask "
             "for fewer levels, steps or series"
         )
-    inputs = list(_inputs(question))
-    return Asked(inputs, [], question.steps, list(question.levels), [], series > 1, question)
+    return question
 
 
 def _inputs(question: frames.Question) -> Iterator[Inputs]:
@@ -106,12 +100,12 @@ def _frame(body: ScoringRequest) -> pd.DataFrame:
 
 
 def _write(
-    job: Asked, done: Done[Forecast], forecaster: Predictor, model: ModelIdentity, request_id: str
+    question: frames.Question, job: Job, done: Done[Forecast], served: Served, request_id: str
 ) -> bytes:
     """The table of the forecast, in rows as MLflow writes them, and the notices."""
     values = [np.concatenate([forecast[..., None], q], axis=-1) for forecast, q in done.results]
-    table = job.question.table(np.stack(values)[:, : job.steps])
-    time = forecaster.schema.time
+    table = question.table(np.stack(values)[:, : job.steps])
+    time = served.forecaster.schema.time
     table[time] = [stamp.isoformat() for stamp in table[time]]
     answer = {"predictions": table.to_dict("records"), "notices": job.notices}
     return to_json(answer, inf_nan_mode="null")

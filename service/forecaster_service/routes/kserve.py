@@ -1,7 +1,6 @@
 """POST /v1/timeseries/forecast, for clients of KServe."""
 
 import re
-from collections.abc import Mapping, Sequence
 from functools import partial
 from time import time
 from typing import Annotated, Any
@@ -16,7 +15,8 @@ from forecaster_service.batching import Done
 from forecaster_service.forecasting import Forecast, Job
 from forecaster_service.foreign import TimeSeriesRequest, TimeSeriesResponse
 from forecaster_service.http_errors import Flaw, HttpError, invalid
-from forecaster_service.schemas import FullRequest, ModelIdentity, Parameters, SeriesInput
+from forecaster_service.schemas import FullRequest, Parameters, SeriesInput
+from forecaster_service.slots import Served
 
 STEPS = {
     "second": "s", "S": "s", "minute": "min", "T": "min", "hour": "h", "H": "h", "day": "D",
@@ -39,7 +39,7 @@ router = APIRouter(route_class=ForecastRoute, tags=["kserve"])
     response_model=TimeSeriesResponse,
     responses=PROBLEMS,
 )
-def forecast(body: Annotated[TimeSeriesRequest, Body()], request: Request) -> Order[Job]:
+def forecast(body: Annotated[TimeSeriesRequest, Body()], request: Request) -> Order:
     """The forecasts of /predict, with requests in KServe's format.
 
     The columns of a series are those of the model, in its order. For a model that reads future
@@ -86,25 +86,19 @@ def _prepare(body: TimeSeriesRequest, forecaster: Predictor) -> Job:
 
 
 def _write(
-    asked: Sequence[Mapping[str, Any]],
-    job: Job,
-    done: Done[Forecast],
-    forecaster: Predictor,
-    model: ModelIdentity,
-    request_id: str,
+    asked: list[dict[str, str]], job: Job, done: Done[Forecast], served: Served, request_id: str
 ) -> bytes:
     """The response, a `TimeSeriesResponse`."""
     outputs: list[dict[str, Any]] = []
     for series, (destination, forecast, quantiles) in zip(asked, job.written(done), strict=True):
         content = {
-            **series,
-            "mean_forecast": forecast,
-            "start_timestamp": destination.start,
+            **series, "mean_forecast": forecast, "start_timestamp": destination.start,
             "quantiles": quantiles or None,
-        }
+        }  # fmt: skip
         known = {"type": "time_series_forecast", "status": "completed", "error": None}
         outputs.append({**known, "id": f"{request_id}-{len(outputs)}", "content": [content]})
     return to_json({
         "id": request_id, "created_at": int(time()), "status": "completed", "error": None,
-        "model": model.name, "outputs": outputs, "warnings": job.warnings, "notices": job.notices,
+        "model": served.identity.name, "outputs": outputs, "warnings": job.warnings,
+        "notices": job.notices,
     }, inf_nan_mode="null")  # fmt: skip

@@ -200,7 +200,7 @@ class TestBounds:
                                      "data": [[1.0] * 99]}}  # fmt: skip
         detail = refused(client, table)["detail"]
         assert "not found. Expected 'time'" in detail
-        assert detail.endswith("ü ...")
+        assert len(detail) == 1000
 
     def test_rows_may_be_more_than_series(self, folder: Path, split: Table) -> None:
         records = [dict(zip(split["columns"], row, strict=True)) for row in split["data"]]
