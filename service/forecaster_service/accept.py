@@ -10,25 +10,19 @@ def preferred(accept: str, offered: Sequence[str]) -> str:
     """The media type of `offered` that the header Accept prefers. Among equals, the one that it
     names most specifically wins, then the first. A client that accepts none of them gets the first:
     an answer in an unexpected form is more useful than a refusal."""
-    ranges = [each.split(";") for each in accept.lower().split(",")]
+    qualities = dict(map(_quality, accept.lower().split(",")))
 
     def rank(media: str) -> tuple[float, int]:
-        whole, group = media, media.partition("/")[0] + "/*"
-        closeness = {"*/*": 1, group: 2, whole: 3}
-        found = [
-            (closeness[name.strip()], _quality(parameters))
-            for name, *parameters in ranges
-            if name.strip() in closeness
-        ]
-        near, quality = max(found, default=(0, 0.0), key=lambda each: each[0])
-        return quality, near if quality else 0
+        names = ("*/*", media.partition("/")[0] + "/*", media)
+        found = [(place, qualities[name]) for place, name in enumerate(names) if name in qualities]
+        place, quality = max(found, default=(0, 0.0))
+        return quality, place if quality else 0
 
     return max(offered, key=rank)
 
 
-def _quality(parameters: Sequence[str]) -> float:
-    for each in parameters:
-        name, _, value = each.strip().partition("=")
-        if name.strip() == "q":
-            return float(value) if fullmatch(r"[01](\.\d{0,3})?", value.strip()) else 0.0
-    return 1.0
+def _quality(media_range: str) -> tuple[str, float]:
+    """The media of one part of the header, and how much the client wants them, from 0 to 1."""
+    name, *parameters = (part.strip() for part in media_range.split(";"))
+    given = next((each[2:] for each in parameters if each.startswith("q=")), "1")
+    return name, float(given) if fullmatch(r"[01](\.\d{0,3})?", given) else 0.0

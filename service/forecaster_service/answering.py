@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import Any, Generic, TypeVar, get_type_hints
+from typing import Any, get_type_hints
 
 from asgi_correlation_id import correlation_id
 from fastapi import Request, Response
@@ -20,7 +20,6 @@ from fastapi.routing import APIRoute
 from pydantic import TypeAdapter, ValidationError
 from starlette.concurrency import run_in_threadpool
 
-from forecaster.predict import Predictor
 from forecaster_service import forecasting
 from forecaster_service.accept import JSON
 from forecaster_service.access import pay
@@ -29,24 +28,23 @@ from forecaster_service.body import parse
 from forecaster_service.forecasting import Forecast, Job
 from forecaster_service.http_errors import CLIENT_LEFT, HttpError, responses
 from forecaster_service.metrics import Metrics, labels
-from forecaster_service.schemas import ARRAYS, ModelIdentity
+from forecaster_service.schemas import ARRAYS
 from forecaster_service.slots import Served
 from forecaster_service.store import Store, store_of
 
 PROBLEMS = responses(404, 408, 413, 415, 422, 503, 504)
 MANY = 2**13
 """An answer with at least this many numbers is written in another thread."""
-Work = TypeVar("Work", bound=Job)
 
 
 @dataclass(frozen=True)
-class Order(Generic[Work]):
+class Order:
     """What a request asks for: a job for a model, and what writes its forecasts as content of the
     type `media`. It keeps nothing of the body, whose memory is free once there is an order."""
 
     served: Served
-    job: Work
-    write: Callable[[Work, Done[Forecast], Predictor, ModelIdentity, str], bytes]
+    job: Job
+    write: Callable[[Job, Done[Forecast], Served, str], bytes]
     media: str = JSON
     headers: Mapping[str, str] = field(default_factory=dict)
 
@@ -69,7 +67,7 @@ class ForecastRoute(APIRoute):
     rows_are_objects = False
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        endpoint: Callable[[Any, Request], Order[Any]] = self.endpoint
+        endpoint: Callable[[Any, Request], Order] = self.endpoint
         kind: TypeAdapter[Any] = TypeAdapter(get_type_hints(endpoint, include_extras=True)["body"])
 
         async def handle(request: Request) -> Response:
@@ -80,7 +78,7 @@ class ForecastRoute(APIRoute):
                 store.metrics.refused(error.reason)
                 raise
 
-        async def order(request: Request, store: Store) -> Order[Any]:
+        async def order(request: Request, store: Store) -> Order:
             store.admit(_left(store, request))
             _check_type(request)
             until = monotonic() + _left(store, request)
@@ -88,7 +86,7 @@ class ForecastRoute(APIRoute):
                 if not data:
                     raise HttpError(400, "the body is empty: expected JSON")
 
-                def ordered() -> Order[Any]:
+                def ordered() -> Order:
                     value = parse(data, store.settings, rows_are_objects=self.rows_are_objects)
                     return endpoint(kind.validate_python(value, context=ARRAYS), request)
 
@@ -118,7 +116,7 @@ def _check_type(request: Request) -> None:
         )  # fmt: skip
 
 
-async def _answer(order: Order[Any], request: Request, store: Store) -> Response:
+async def _answer(order: Order, request: Request, store: Store) -> Response:
     """Forecast an order and write it. Raises HttpError where a step does, 504 past the deadline."""
     served, job, within = order.served, order.job, _left(store, request)
     model = labels(served.identity)
@@ -132,7 +130,7 @@ async def _answer(order: Order[Any], request: Request, store: Store) -> Response
 
     def written() -> tuple[Job, bytes]:
         whole = forecasting.remarked(job, done, served.forecaster)
-        return whole, order.write(whole, done, served.forecaster, served.identity, request_id)
+        return whole, order.write(whole, done, served, request_id)
 
     large = sum(forecast.size + extra.size for forecast, extra in done.results) >= MANY
     whole, content = await run_in_threadpool(written) if large else written()

@@ -1,9 +1,10 @@
 """The schemas of MLflow's scoring requests and KServe's forecasts, as strict as `schemas`."""
 
-from typing import Annotated, Any, Literal, TypeAlias
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
-from pydantic import Discriminator, Field, GetCoreSchemaHandler, Tag
-from pydantic_core import CoreSchema
+from pydantic import Discriminator, Field, GetPydanticSchema, Tag, model_validator
+from pydantic_core import PydanticCustomError
 
 from forecaster_service.schemas import (
     MOST_COLUMNS,
@@ -22,26 +23,24 @@ from forecaster_service.schemas import (
 Whole: TypeAlias = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 
 
-class _OneError:
-    """Makes a union report one error for a value of no matching type, not one for each type."""
-
-    def __get_pydantic_core_schema__(
-        self, source: Any, handler: GetCoreSchemaHandler
-    ) -> CoreSchema:
-        message = "expected a finite number, a word, true, false or null"
-        schema = handler(source)
-        return {**schema, "custom_error_type": "cell", "custom_error_message": message}
+def _one_error(source: Any, handler: Callable[[Any], Any]) -> Any:
+    """The schema of a union that reports one error for a value, not one for each type."""
+    message = "expected a finite number, a word, true, false or null"
+    return {**handler(source), "custom_error_type": "cell", "custom_error_message": message}
 
 
-Cell: TypeAlias = (
-    Annotated[Whole | float | Word | bool, Field(union_mode="left_to_right"), _OneError()] | None
-)
+_Given: TypeAlias = Annotated[Whole | float | Word | bool, Field(union_mode="left_to_right")]
+Cell: TypeAlias = Annotated[_Given, GetPydanticSchema(_one_error)] | None
 """A number, a time, a name, or null where a value is missing."""
 Column: TypeAlias = Annotated[list[Cell], Field(fail_fast=True, min_length=1)]
 Columns: TypeAlias = Annotated[dict[Name, Column], Field(min_length=1, max_length=MOST_COLUMNS)]
 Records: TypeAlias = Annotated[
     list[Annotated[dict[Name, Cell], Field(max_length=MOST_COLUMNS)]],
     Field(fail_fast=True, min_length=1),
+]
+Table: TypeAlias = Annotated[
+    Annotated[Columns, Tag("<columns>")] | Annotated[Records, Tag("<records>")],
+    Discriminator(lambda table: "<records>" if isinstance(table, list) else "<columns>"),
 ]
 
 
@@ -67,61 +66,33 @@ class Split(Strict):
     """Not used: times are in their column."""
 
 
-class Scoring(Strict):
-    """The fields that all forms of a scoring request may have."""
+class ScoringRequest(Strict):
+    """A table in one of four forms, and what to forecast."""
 
+    dataframe_split: Split | None = None
+    """By its rows, with its names apart."""
+    dataframe_records: Records | None = None
+    """By its rows, each with its names."""
+    inputs: Table | None = None
+    """By its columns, or by its rows."""
+    instances: Records | None = None
+    """By its rows, each with its names."""
     params: Params = Params()
 
+    @property
+    def tables(self) -> list[Any]:
+        """The tables that were given, of which there must be one."""
+        given = (getattr(self, key) for key in TABLES)
+        return [table for table in given if table is not None]
 
-class SplitScoring(Scoring):
-    """A table by its rows, and its names apart."""
-
-    dataframe_split: Split
-
-
-class RecordsScoring(Scoring):
-    """A table by its rows, each with its names."""
-
-    dataframe_records: Records
-
-
-class InstancesScoring(Scoring):
-    """A table by its rows, each with its names."""
-
-    instances: Records
+    @model_validator(mode="after")
+    def _check_tables(self) -> Self:
+        if len(self.tables) != 1:
+            raise PydanticCustomError("tables", f"expected exactly one of {', '.join(TABLES)}")
+        return self
 
 
-class InputsScoring(Scoring):
-    """A table by its columns, or by its rows."""
-
-    inputs: Annotated[
-        Annotated[Columns, Tag("columns")] | Annotated[Records, Tag("records")],
-        Discriminator(lambda inputs: "records" if isinstance(inputs, list) else "columns"),
-    ]
-
-
-SCORING: dict[str, type[Scoring]] = {
-    "dataframe_split": SplitScoring,
-    "dataframe_records": RecordsScoring,
-    "inputs": InputsScoring,
-    "instances": InstancesScoring,
-}
-"""The forms by the key that holds the table."""
-
-
-def _form(body: Any) -> str:
-    """Which of the forms a body most likely has."""
-    found = (name for name in SCORING if isinstance(body, dict) and name in body)
-    return next(found, "dataframe_split")
-
-
-ScoringRequest: TypeAlias = Annotated[
-    Annotated[SplitScoring, Tag("dataframe_split")]
-    | Annotated[RecordsScoring, Tag("dataframe_records")]
-    | Annotated[InputsScoring, Tag("inputs")]
-    | Annotated[InstancesScoring, Tag("instances")],
-    Discriminator(_form),
-]
+TABLES = tuple(key for key in ScoringRequest.model_fields if key != "params")
 
 
 class Predictions(Answer):

@@ -1,7 +1,7 @@
 """Errors as application/problem+json (RFC 9457): short, and without quoting the request."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from math import ceil
 from typing import Any, get_args, get_type_hints
@@ -10,23 +10,32 @@ from asgi_correlation_id import correlation_id
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, ConfigDict
+from pydantic import ConfigDict
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from forecaster.errors import DataError
+from forecaster.errors import DataError, UsageError
 from forecaster.lookup import did_you_mean
-from forecaster_service.foreign import SCORING, Scoring
 from forecaster_service.schemas import Answer, FlatRequest, FullRequest
 
 MEDIA_TYPE = "application/problem+json"
 MOST_ERRORS = 20
+MOST_CHARACTERS = 1000
+"""The longest message about a table, which may contain long names."""
 CLIENT_LEFT = 499
 """The status in log and metrics of a request whose client left before the answer."""
-COVARIATES = {"past_covariates", "future_covariates", "static_covariates"}
-RANKED = {"target", "series"}
-FORMS: Mapping[Any, type[BaseModel]] = {"full": FullRequest, "flat": FlatRequest, **SCORING}
-"""The forms that a body may have, by the tag that validation errors give them."""
+FORMS: Mapping[Any, Any] = {"<full>": FullRequest, "<flat>": FlatRequest}
+"""The forms that a body of /predict may have, by their tags in pydantic's errors."""
+WORDS = {
+    "float_type": "expected a number",
+    "finite_number": "expected a finite number",
+    "string_type": "expected a string",
+    "missing": "this key is missing",
+    **dict.fromkeys(("model_type", "model_attributes_type", "dict_type"), "expected a JSON object"),
+}
+"""The messages for some types of pydantic's errors."""
+PLAIN_KEY = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
+"""The keys of a path that are told: neither other texts of the client nor the tags of unions."""
 
 Location = tuple[str | int, ...]
 
@@ -125,21 +134,16 @@ def install(app: FastAPI) -> None:
     """Turn every error that a route of `app` raises into such a response."""
 
     async def refused(request: Request, error: Exception) -> JSONResponse:
-        if isinstance(error, HTTPException) and error.status_code == 405:
-            # where each method has a route of its own, the router names only the first
-            path = getattr(request.scope.get("route"), "path", "")
-            methods = ", ".join(app.openapi()["paths"].get(path, ())).upper()
-            if methods:
-                error = HttpError(405, error.detail, headers={"Allow": methods})
         if isinstance(error, RequestValidationError):
             errors = error.errors()
-            body = get_type_hints(request.scope["endpoint"]).get("body")
-            form = body if isinstance(body, type) else None
+            form = get_type_hints(request.scope["endpoint"]).get("body")
             flaws = [_flaw(item, form) for item in errors[:MOST_ERRORS]]
             error = invalid(flaws, len(errors))
-        return response(error if isinstance(error, HTTPException) else HttpError(422, str(error)))
+        if not isinstance(error, HTTPException):
+            error = HttpError(422, str(error)[:MOST_CHARACTERS])
+        return response(error)
 
-    for kind in (HTTPException, RequestValidationError, DataError):
+    for kind in (HTTPException, RequestValidationError, DataError, UsageError):
         app.add_exception_handler(kind, refused)
 
 
@@ -191,89 +195,27 @@ class ErrorResponses:
         await self.app(scope, receive, replace)
 
 
-_OBJECTS = ("model_type", "model_attributes_type", "dict_type")
-_SAFE_KEY = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
-
-
-def _flaw(error: Mapping[str, Any], form: type[BaseModel] | None) -> Flaw:
-    """A pydantic error in the words of this service, without the input.
-
-    `form` is the type of the body; None where the error shows which of several forms was meant.
-    """
+def _flaw(error: Mapping[str, Any], form: Any) -> Flaw:
+    """A pydantic error in the words of this service, without the input. `form` is the type of the
+    body."""
     location: Location = error["loc"][1:]  # after "body"
-    if form is None:
-        form, location = FORMS.get(location[0]), location[1:]
-    words: Sequence[str] = ("row", "column")
-    place: Location = ()
-    kind, text = error["type"], error["msg"]
-    if form is not None and issubclass(form, Scoring) and kind != "extra_forbidden":
-        location, words, place = _in_table(location)
-    at = 2 if location[:1] == ("inputs",) else 0  # the place of a series' field in the path
-    field, inside = location[at : at + 1], location[at + 1 :]
-    if set(field) & RANKED:  # followed by its rank
-        place = inside[1:]
-        location = location[: at + 1] + place
-    elif set(field) & COVARIATES:  # followed by a name from the client, and the place in a list
-        numbers = [part for part in inside[1:3] if isinstance(part, int)]  # after their kind
-        words, place = ("value",), tuple(numbers[:1])
-        plain = inside and _SAFE_KEY.fullmatch(str(inside[0]))
-        location = location[: at + 1] + (inside[:1] + place if plain else ())
-    if kind == "float_type":
-        text = "expected a number"
-        if field == ("static_covariates",):
-            text = "expected a number or a word"
-        elif field == ("future_covariates",) and error["input"] is None:
-            text = "null is not allowed: future covariates must be complete"
-    elif kind == "string_type" and set(field) & COVARIATES:
-        text = "expected a word, like the other values"
-    elif kind == "finite_number":
-        text = "expected a finite number"
-    elif kind == "missing":
-        text = "this key is missing"
-        if location == ("target",):
-            text = "expected 'target' (one series) or 'inputs' (many)"
-        elif location == ("dataframe_split",):
-            text = f"expected one of the keys {', '.join(SCORING)}"
-    elif kind in _OBJECTS:
-        text = "expected a JSON object"
-    elif kind == "extra_forbidden":
-        location, text = _unknown_key(location, form)
-    if place:
-        numbered = zip(words, place, strict=False)
-        text = f"{', '.join(f'{name} {int(number) + 1}' for name, number in numbered)}: {text}"
-    return Flaw(loc=list(location), msg=text, type=kind)
+    text = WORDS.get(error["type"], error["msg"])
+    if error["type"] == "extra_forbidden":
+        known = _keys(form, location[:-1])
+        hint = did_you_mean(str(location[-1])[:64], known)
+        text = f"unknown key.{hint} Known here: {', '.join(known)}."
+    elif error["input"] is None:
+        text += ", got null"
+    told = [part for part in location if isinstance(part, int) or PLAIN_KEY.fullmatch(part)]
+    return Flaw(loc=told, msg=text, type=error["type"])
 
 
-def _in_table(location: Location) -> tuple[Location, Sequence[str], Location]:
-    """The path to a cell of a scoring request, with the client's names only where they are plain
-    words; what the numbers in the path count; and the numbers."""
-    if location[:1] == ("inputs",):
-        location = location[:1] + location[2:]  # without its rank
-    if location[:2] == ("dataframe_split", "data"):
-        return location, ("row", "column"), location[2:]
-    plain = [isinstance(part, int) or _SAFE_KEY.fullmatch(part) for part in (*location, "")]
-    location = location[: plain.index(None)]
-    numbers = tuple(part for part in location if isinstance(part, int))
-    rows = len(location) > 1 and location[1:2] == numbers
-    return location, ("row",) if rows else ("value",), numbers
-
-
-def _unknown_key(location: Location, form: type[BaseModel] | None) -> tuple[Location, str]:
-    """The path of an unknown key and the keys known there; the key itself only if it is a plain
-    word."""
-    *parents, key = location
-    for part in parents:
-        if form is not None and part in form.model_fields:
-            form = _model(form.model_fields[str(part)].annotation)
-    known: Iterable[str] = form.model_fields if form else ()
-    if not _SAFE_KEY.fullmatch(str(key)):
-        return tuple(parents), f"unknown key. Known here: {', '.join(known)}."
-    hint = did_you_mean(str(key), known)
-    return location, f"unknown key.{hint} Known here: {', '.join(known)}."
-
-
-def _model(annotation: Any) -> type[BaseModel] | None:
-    """The type of the objects that a field holds."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    return next(filter(None, map(_model, get_args(annotation))), None)
+def _keys(form: Any, location: Location) -> list[str]:
+    """The keys of the object at a place in a body of the type `form`."""
+    for part in location:
+        if part in FORMS:
+            form = FORMS[part]
+        elif isinstance(part, str):
+            kind = form.model_fields[part].annotation
+            form = next(iter(get_args(kind)), kind)  # of a list, or where it may be null
+    return list(getattr(form, "model_fields", ()))

@@ -2,7 +2,7 @@
 
 Requests are strict: no unknown keys, no numbers in strings, no NaN (a missing value is null),
 bounded lengths. Validation stops at the first bad value of a list, so that a large bad request
-costs little.
+costs little. The tags of unions are no plain words, so that `http_errors` leaves them out.
 """
 
 from array import array
@@ -51,7 +51,8 @@ class Strict(BaseModel):
 
 def _rank(target: Any) -> str:
     """Which of the two kinds of target a list most likely is."""
-    return "rows" if isinstance(target, list) and target and isinstance(target[0], list) else "list"
+    rows = isinstance(target, list) and target and isinstance(target[0], list)
+    return "<rows>" if rows else "<list>"
 
 
 def _table(target: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
@@ -97,13 +98,13 @@ def _numbers(rows: list[list[Any]]) -> np.ndarray | None:
 def _form(body: Any) -> str:
     """Which of the two forms a body most likely has."""
     full = isinstance(body, dict) and ("inputs" in body or "parameters" in body)
-    return "full" if full else "flat"
+    return "<full>" if full else "<flat>"
 
 
 def _cells(values: Any) -> str:
     """Which of the two kinds of covariate a list most likely is."""
     there = (value for value in values if value is not None) if isinstance(values, list) else ()
-    return "words" if isinstance(next(iter(there), None), str) else "numbers"
+    return "<words>" if isinstance(next(iter(there), None), str) else "<numbers>"
 
 
 Row: TypeAlias = Annotated[
@@ -112,26 +113,30 @@ Row: TypeAlias = Annotated[
 Past: TypeAlias = Annotated[list[float | None], Field(fail_fast=True, min_length=1)]
 Future: TypeAlias = Annotated[list[float], Field(fail_fast=True, min_length=1)]
 Target: TypeAlias = Annotated[
-    Annotated[Past, Tag("list")]
-    | Annotated[list[Row], Field(fail_fast=True, min_length=1), Tag("rows")],
+    Annotated[Past, Tag("<list>")]
+    | Annotated[list[Row], Field(fail_fast=True, min_length=1), Tag("<rows>")],
     Discriminator(_rank),
     WrapValidator(_table),
 ]
 Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=256)]
 Word: TypeAlias = Annotated[str, Field(max_length=256)]
 PastCovariate: TypeAlias = Annotated[
-    Annotated[Past, Tag("numbers")]
-    | Annotated[list[Word | None], Field(fail_fast=True, min_length=1), Tag("words")],
+    Annotated[Past, Tag("<numbers>")]
+    | Annotated[list[Word | None], Field(fail_fast=True, min_length=1), Tag("<words>")],
     Discriminator(_cells),
 ]
 FutureCovariate: TypeAlias = Annotated[
-    Annotated[Future, Tag("numbers")]
-    | Annotated[list[Word], Field(fail_fast=True, min_length=1), Tag("words")],
+    Annotated[Future, Tag("<numbers>")]
+    | Annotated[list[Word], Field(fail_fast=True, min_length=1), Tag("<words>")],
     Discriminator(_cells),
 ]
 Attribute: TypeAlias = Annotated[
-    Annotated[float, Tag("number")] | Annotated[Word, Tag("word")],
-    Discriminator(lambda value: "word" if isinstance(value, str) else "number"),
+    Annotated[float, Tag("<number>")] | Annotated[Word, Tag("<word>")],
+    Discriminator(
+        lambda value: {int: "<number>", float: "<number>", str: "<word>"}.get(type(value)),
+        custom_error_type="attribute",
+        custom_error_message="expected a number or a word",
+    ),
 ]
 Levels: TypeAlias = Annotated[
     list[Annotated[float, Field(gt=0, lt=1)]], Field(fail_fast=True, max_length=100)
@@ -209,7 +214,8 @@ class FlatRequest(SeriesInput, Parameters):
 
 
 ForecastRequest: TypeAlias = Annotated[
-    Annotated[FullRequest, Tag("full")] | Annotated[FlatRequest, Tag("flat")], Discriminator(_form)
+    Annotated[FullRequest, Tag("<full>")] | Annotated[FlatRequest, Tag("<flat>")],
+    Discriminator(_form),
 ]
 
 

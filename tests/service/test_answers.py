@@ -77,7 +77,7 @@ def test_no_answer_is_taken_for_another_type(client: TestClient, path: str) -> N
 
 @pytest.mark.parametrize(
     ("path", "methods"),
-    [("/ping", "GET, POST"), ("/predict", "POST"), ("/livez", "GET"), (f"/models/{NAME}", "GET")],
+    [("/ping", "GET"), ("/predict", "POST"), ("/livez", "GET"), (f"/models/{NAME}", "GET")],
 )
 def test_a_wrong_method_is_told_all_right_ones(client: TestClient, path: str, methods: str) -> None:
     answer = client.delete(path)

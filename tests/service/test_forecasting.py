@@ -187,8 +187,8 @@ class TestKnownAhead:
         [
             ("future", {"sky": ["clear"] * 5 + ["hail"]}, ["sky", 5], "value 6: .* clear, rain"),
             ("future", {"sky": [1.0] * 6}, ["sky", 0], "value 1: expected one of clear, rain"),
-            ("future", {"sky": ["rain", None] * 3}, ["sky", 1], "value 2: expected a word"),
-            ("future", {"sky": ["rain", 1] * 3}, ["sky", 1], "value 2: expected a word"),
+            ("future", {"sky": ["rain", None] * 3}, ["sky", 1], "expected a string"),
+            ("future", {"sky": ["rain", 1] * 3}, ["sky", 1], "expected a string"),
             ("future", {"holiday": ["no"] * 6}, ["holiday", 0], "value 1: expected a number"),
             ("past", {"holiday": [None] + ["no"] * 23}, ["holiday", 1], "value 2: .* a number"),
             ("past", {"mood": ["meh"] * 24}, ["mood", 0], "expected one of bad, good"),

@@ -1,9 +1,9 @@
 from typing import Any
 
 import pytest
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
-from forecaster_service.foreign import Cell, ScoringRequest, SplitScoring
+from forecaster_service.foreign import Cell, ScoringRequest
 from forecaster_service.schemas import Strict
 
 
@@ -31,14 +31,14 @@ def test_what_is_no_cell_is_one_error(value: Any) -> None:
     assert (error["type"], error["loc"]) == ("cell", ("cell",))
 
 
-def test_the_key_of_the_table_tells_the_form() -> None:
-    scoring: TypeAdapter[Any] = TypeAdapter(ScoringRequest)
-    body = {"params": {}, "dataframe_split": {"columns": ["a"], "data": [[1]], "index": [0]}}
-    assert isinstance(scoring.validate_python(body), SplitScoring)
+def test_a_request_has_one_table() -> None:
+    records, columns = [{"a": 1}, {"a": None}], {"a": [1, None]}
+    split = {"columns": ["a"], "data": [[1]], "index": [0]}
+    assert ScoringRequest(dataframe_split=split, params={}).tables[0].data == [[1]]
     for key in ("dataframe_records", "instances", "inputs"):
-        found = scoring.validate_python({key: [{"a": 1}, {"a": None}]})
-        assert getattr(found, key) == [{"a": 1}, {"a": None}]
-    assert scoring.validate_python({"inputs": {"a": [1, None]}}).inputs == {"a": [1, None]}
-    for wrong in ({"inputs": [1]}, {"inputs": {"a": 1}}, {"instances": {"a": [1]}}, {"a": 1}, []):
+        assert ScoringRequest(**{key: records}).tables == [records]
+    assert ScoringRequest(inputs=columns).tables == [columns]
+    wrong: Any
+    for wrong in ({"inputs": [1]}, {"inputs": {"a": 1}}, {"instances": columns}, {"a": 1}, {}):
         with pytest.raises(ValidationError):
-            scoring.validate_python(wrong)
+            ScoringRequest(**wrong)

@@ -174,7 +174,7 @@ def test_stamps_and_cells_of_a_table(client: TestClient, piece: bytes) -> None:
         table = {"time": times, **dict.fromkeys(forecaster.schema.columns, times)}
         return KINDS[1].validate_python({"inputs": table})
 
-    is_linear(lambda body: invocations._prepare(body, Settings(), forecaster), make)
+    is_linear(lambda body: invocations._ask(body, Settings(), forecaster), make)
 
 
 @pytest.mark.parametrize("piece", [b"a", b",", b";", b"*/*,", b"q=0.", b"a;q=1,", b"/", b"[", b":"])

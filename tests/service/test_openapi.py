@@ -27,7 +27,6 @@ INPUTS = {
 NAMES = {"GET /models/{name}": 200, "GET /models/{name}/example": 500}
 OTHERS = (
     "GET /models", "GET /livez", "GET /healthz", "GET /version", "GET /metrics", "GET /ping",
-    "POST /ping",
 )  # fmt: skip
 CASES = [
     *[(*case, GenerationMode.POSITIVE) for case in {**INPUTS, **NAMES}.items()],

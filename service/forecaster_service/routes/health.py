@@ -1,6 +1,6 @@
 """Routes that show whether the process lives, whether it can answer, and its version."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 
@@ -8,6 +8,11 @@ from forecaster.version import __version__
 from forecaster_service.http_errors import HttpError, responses
 from forecaster_service.schemas import Status, Version
 from forecaster_service.store import store_of
+
+READINESS: dict[str, Any] = {
+    "response_model_exclude_none": True,
+    "responses": responses(422, 503),
+}
 
 router = APIRouter(tags=["health"])
 
@@ -21,18 +26,15 @@ async def livez() -> Status:
     return Status(status="alive")
 
 
-@router.get(
-    "/readyz",
-    operation_id="get_readiness",
-    response_model_exclude_none=True,
-    responses=responses(422, 503),
-)
+@router.get("/ping", operation_id="ping", **READINESS)
+@router.get("/readyz", operation_id="get_readiness", **READINESS)
 async def readyz(
     request: Request,
     verbose: Annotated[str | None, Query(max_length=8, description="Name the models too.")] = None,
 ) -> Status:
     """All models are loaded and have forecast their examples, and there is room in the queue.
-    Otherwise, and shortly before the service ends, the answer is 503 with the reason."""
+    Otherwise, and shortly before the service ends, the answer is 503 with the reason. /ping is the
+    same, for clients of `mlflow models serve`."""
     store = store_of(request)
     models = store.whole()
     if store.draining:

@@ -1,8 +1,8 @@
-"""POST /invocations and /ping, for clients of `mlflow models serve`."""
+"""POST /invocations, for clients of `mlflow models serve`."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Annotated, Any
+from functools import partial
+from typing import Annotated
 
 import numpy as np
 import pandas as pd
@@ -10,47 +10,29 @@ from fastapi import APIRouter, Body, Request
 from pydantic_core import to_json
 
 from forecaster import frames
-from forecaster.errors import ForecasterError
+from forecaster.errors import DataError
 from forecaster.predict import Predictor
 from forecaster_service.answering import PROBLEMS, ForecastRoute, Order, model_for
 from forecaster_service.batching import Done
 from forecaster_service.forecasting import MOST_QUANTILES, Forecast, Inputs, Job
-from forecaster_service.foreign import (
-    SCORING,
-    Predictions,
-    Scoring,
-    ScoringRequest,
-    SplitScoring,
-)
-from forecaster_service.http_errors import Flaw, HttpError, Location, invalid, responses
-from forecaster_service.routes.health import readyz
-from forecaster_service.schemas import ModelIdentity, Status
+from forecaster_service.foreign import Predictions, ScoringRequest, Split
 from forecaster_service.settings import Settings
+from forecaster_service.slots import Served
 from forecaster_service.store import store_of
 
 MOST_CELLS = 2**23
 """The most values of a table, counting all steps between its first and its last time."""
-MOST_WORDS = 1000
-"""The most characters of an error message about a table."""
 
 
 class TableRoute(ForecastRoute):
     rows_are_objects = True
 
 
-@dataclass(frozen=True)
-class Asked(Job):
-    """A job, and the table that was sent with it."""
-
-    question: frames.Question
+router = APIRouter(route_class=TableRoute, tags=["mlflow"])
 
 
-scoring = APIRouter(route_class=TableRoute)
-router = APIRouter(tags=["mlflow"])
-
-
-@scoring.post("/invocations", operation_id="score", response_model=Predictions, responses=PROBLEMS)
-def invocations(body: Annotated[ScoringRequest, Body()], request: Request) -> Order[Asked]:
+@router.post("/invocations", operation_id="score", response_model=Predictions, responses=PROBLEMS)
+def invocations(body: Annotated[ScoringRequest, Body()], request: Request) -> Order:
     """The answer of `mlflow models serve` for the same model: a table in, a table out, and
     `notices` about what stands out in the forecast.
 
@@ -59,49 +41,30 @@ def invocations(body: Annotated[ScoringRequest, Body()], request: Request) -> Or
     ahead, rows for the steps of its horizon follow, without other values.
     """
     served = model_for(request, None)
-    job = _prepare(body, store_of(request).settings, served.forecaster)
-    return Order(served, job, _write)
+    question = _ask(body, store_of(request).settings, served.forecaster)
+    inputs, levels = list(_inputs(question)), list(question.levels)
+    job = Job(inputs, [], question.steps, levels, notices=[], places=len(inputs) > 1)
+    return Order(served, job, partial(_write, question))
 
 
-@router.get(
-    "/ping", operation_id="ping", response_model_exclude_none=True, responses=responses(503)
-)
-@router.post(
-    "/ping", operation_id="post_ping", response_model_exclude_none=True, responses=responses(503)
-)
-async def ping(request: Request) -> Status:
-    """The same as /readyz."""
-    return await readyz(request)
-
-
-router.include_router(scoring)
-
-
-def _prepare(body: Scoring, settings: Settings, forecaster: Predictor) -> Asked:
-    """Read the table. Raises HttpError 422 if it does not fit the model or the limits."""
-    horizon, levels = body.params.horizon, body.params.quantile_levels
-    try:
-        forecaster.check_levels(levels)
-        question = frames.ask(
-            forecaster.form, _frame(body), horizon, levels, None, None, "the history",
-            most=MOST_CELLS,
-        )  # fmt: skip
-        targets = len(forecaster.schema.targets)
-        series, numbers = len(question.items), question.steps * targets * len(levels)
-        if series > settings.max_series:
-            raise HttpError(422, f"expected at most {settings.max_series:,} series, got {series:,}")
-        if series * numbers > MOST_QUANTILES:
-            raise HttpError(
-                422,
-                f"expected at most {MOST_QUANTILES:,} quantiles in one answer, got "
-                f"{series * numbers:,}: ask for fewer levels, steps or series",
-            )
-        inputs = list(_inputs(question))
-    except ForecasterError as error:
-        detail = str(error)  # may contain long names from the table
-        more = " ..." if len(detail) > MOST_WORDS else ""
-        raise HttpError(422, detail[:MOST_WORDS] + more) from None
-    return Asked(inputs, [], question.steps, list(question.levels), [], series > 1, question)
+def _ask(body: ScoringRequest, settings: Settings, forecaster: Predictor) -> frames.Question:
+    """Read the table. Raises DataError or UsageError if it does not fit the model or the limits."""
+    levels = body.params.quantile_levels
+    forecaster.check_levels(levels)
+    question = frames.ask(
+        forecaster.form, _frame(body), body.params.horizon, levels, None, None, "the history",
+        most=MOST_CELLS,
+    )  # fmt: skip
+    series = len(question.items)
+    if series > settings.max_series:
+        raise DataError(f"expected at most {settings.max_series:,} series, got {series:,}")
+    numbers = series * question.steps * len(forecaster.schema.targets) * len(levels)
+    if numbers > MOST_QUANTILES:
+        raise DataError(
+            f"expected at most {MOST_QUANTILES:,} quantiles in one answer, got {numbers:,}: ask "
+            "for fewer levels, steps or series"
+        )
+    return question
 
 
 def _inputs(question: frames.Question) -> Iterator[Inputs]:
@@ -115,38 +78,34 @@ def _inputs(question: frames.Question) -> Iterator[Inputs]:
             yield Inputs(name or None, part.values[i], start, known, static, rows)
 
 
-def _frame(body: Scoring) -> pd.DataFrame:
-    """The table of a request. Raises HttpError 422 unless it is a full rectangle."""
-    if isinstance(body, SplitScoring):
-        columns, rows = body.dataframe_split.columns, body.dataframe_split.data
-        for number, row in enumerate(rows):
-            if len(row) != len(columns):
-                message = f"row {number + 1}: expected {len(columns)} values, got {len(row)}"
-                raise _ragged(("dataframe_split", "data", number), message)
-        return pd.DataFrame(rows, columns=columns)
-    table: Any = next(getattr(body, key) for key, kind in SCORING.items() if type(body) is kind)
+def _frame(body: ScoringRequest) -> pd.DataFrame:
+    """The table of a request. Raises DataError unless it is a full rectangle."""
+    (table,) = body.tables
+    if isinstance(table, Split):
+        for number, row in enumerate(table.data):
+            if len(row) != len(table.columns):
+                where = f"dataframe_split.data[{number}]"
+                raise DataError(f"{where}: expected {len(table.columns)} values, got {len(row)}")
+        return pd.DataFrame(table.data, columns=table.columns)
     if isinstance(table, dict):
         if len({len(column) for column in table.values()}) > 1:
-            raise _ragged(("inputs",), "expected the same number of values in each column")
+            raise DataError("inputs: expected the same number of values in each column")
         return pd.DataFrame(table)
     names = list(dict.fromkeys(name for row in table for name in row))
     if len(names) * len(table) > MOST_CELLS:
-        message = f"{len(names):,} names in {len(table):,} rows are more than {MOST_CELLS:,} cells"
-        raise HttpError(422, message)
+        raise DataError(
+            f"{len(names):,} names in {len(table):,} rows are more than {MOST_CELLS:,} cells"
+        )
     return pd.DataFrame(table, columns=names)
 
 
-def _ragged(location: Location, message: str) -> HttpError:
-    return invalid([Flaw(loc=list(location), msg=message, type="ragged")])
-
-
 def _write(
-    job: Asked, done: Done[Forecast], forecaster: Predictor, model: ModelIdentity, request_id: str
+    question: frames.Question, job: Job, done: Done[Forecast], served: Served, request_id: str
 ) -> bytes:
     """The table of the forecast, in rows as MLflow writes them, and the notices."""
     values = [np.concatenate([forecast[..., None], q], axis=-1) for forecast, q in done.results]
-    table = job.question.table(np.stack(values)[:, : job.steps])
-    time = forecaster.schema.time
+    table = question.table(np.stack(values)[:, : job.steps])
+    time = served.forecaster.schema.time
     table[time] = [stamp.isoformat() for stamp in table[time]]
-    notices = [notice.model_dump() for notice in job.notices]
-    return to_json({"predictions": table.to_dict("records"), "notices": notices})
+    answer = {"predictions": table.to_dict("records"), "notices": job.notices}
+    return to_json(answer, inf_nan_mode="null")

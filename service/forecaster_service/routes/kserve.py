@@ -1,27 +1,22 @@
 """POST /v1/timeseries/forecast, for clients of KServe."""
 
 import re
-from collections.abc import Sequence
 from functools import partial
 from time import time
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Request
+from pydantic_core import to_json
 
 from forecaster.predict import Predictor
 from forecaster_service import forecasting
 from forecaster_service.answering import PROBLEMS, ForecastRoute, Order, model_for
 from forecaster_service.batching import Done
 from forecaster_service.forecasting import Forecast, Job
-from forecaster_service.foreign import (
-    SeriesType,
-    TimeSeriesForecast,
-    TimeSeriesOutput,
-    TimeSeriesRequest,
-    TimeSeriesResponse,
-)
+from forecaster_service.foreign import TimeSeriesRequest, TimeSeriesResponse
 from forecaster_service.http_errors import Flaw, HttpError, invalid
-from forecaster_service.schemas import FullRequest, ModelIdentity, Parameters, SeriesInput
+from forecaster_service.schemas import FullRequest, Parameters, SeriesInput
+from forecaster_service.slots import Served
 
 STEPS = {
     "second": "s", "S": "s", "minute": "min", "T": "min", "hour": "h", "H": "h", "day": "D",
@@ -33,7 +28,7 @@ NAMES = {
     "item_id": "name", "start": "start_timestamp", "target": "series", "parameters": "options",
     "prediction_length": "horizon", "quantile_levels": "quantiles",
 }  # fmt: skip
-"""The names here of the keys of /predict."""
+"""KServe's names of the keys of /predict."""
 
 router = APIRouter(route_class=ForecastRoute, tags=["kserve"])
 
@@ -44,7 +39,7 @@ router = APIRouter(route_class=ForecastRoute, tags=["kserve"])
     response_model=TimeSeriesResponse,
     responses=PROBLEMS,
 )
-def forecast(body: Annotated[TimeSeriesRequest, Body()], request: Request) -> Order[Job]:
+def forecast(body: Annotated[TimeSeriesRequest, Body()], request: Request) -> Order:
     """The forecasts of /predict, with requests in KServe's format.
 
     The columns of a series are those of the model, in its order. For a model that reads future
@@ -52,18 +47,14 @@ def forecast(body: Annotated[TimeSeriesRequest, Body()], request: Request) -> Or
     """
     served = model_for(request, body.model)
     job = _prepare(body, served.forecaster)
-    asked = [(each.type, each.name, each.frequency) for each in body.inputs]
+    asked = [each.model_dump(include={"type", "name", "frequency"}) for each in body.inputs]
     return Order(served, job, partial(_write, asked))
 
 
 def _prepare(body: TimeSeriesRequest, forecaster: Predictor) -> Job:
-    schema, flaws = forecaster.schema, []
-    known = (*schema.known.columns, *(each.name for each in schema.known.attributes))
-    if known:
-        message = (
-            "this model also reads future covariates or static attributes, which only /predict "
-            "accepts; see GET /models"
-        )
+    schema, inputs, flaws = forecaster.schema, [], []
+    if schema.known.columns or schema.known.attributes:
+        message = "it reads future covariates or static attributes, which only /predict accepts"
         raise invalid([Flaw(loc=["model"], msg=message, type="no_covariates")])
     for number, series in enumerate(body.inputs):
         if (series.type == "multivariate_time_series") != forecasting.in_rows(series.series):
@@ -73,19 +64,17 @@ def _prepare(body: TimeSeriesRequest, forecaster: Predictor) -> Job:
         if not re.fullmatch(pattern, schema.freq):
             message = f"this model forecasts in steps of {schema.freq}"
             flaws.append(Flaw(loc=["inputs", number, "frequency"], msg=message, type="other_freq"))
-    if flaws:
-        raise invalid(flaws)
-    request = FullRequest.model_construct(
-        inputs=[
+        inputs.append(
             SeriesInput.model_construct(
                 item_id=series.name, start=series.start_timestamp, target=series.series
             )
-            for series in body.inputs
-        ],
-        parameters=Parameters.model_construct(
-            prediction_length=body.options.horizon, quantile_levels=body.options.quantiles or []
-        ),
+        )
+    if flaws:
+        raise invalid(flaws)
+    parameters = Parameters.model_construct(
+        prediction_length=body.options.horizon, quantile_levels=body.options.quantiles or []
     )
+    request = FullRequest.model_construct(inputs=inputs, parameters=parameters)
     try:
         return forecasting.prepare(request, forecaster)
     except HttpError as error:
@@ -93,36 +82,23 @@ def _prepare(body: TimeSeriesRequest, forecaster: Predictor) -> Job:
             flaw.model_copy(update={"loc": [NAMES.get(str(part), part) for part in flaw.loc]})
             for flaw in error.errors
         ]
-        raise invalid(renamed, error.count) from None
+        raise invalid(renamed) from None
 
 
 def _write(
-    asked: Sequence[tuple[SeriesType, str, str]],
-    job: Job,
-    done: Done[Forecast],
-    forecaster: Predictor,
-    model: ModelIdentity,
-    request_id: str,
+    asked: list[dict[str, str]], job: Job, done: Done[Forecast], served: Served, request_id: str
 ) -> bytes:
-    outputs: list[TimeSeriesOutput] = []
-    for (kind, name, frequency), (destination, forecast, quantiles) in zip(
-        asked, job.written(done), strict=True
-    ):
-        content = TimeSeriesForecast(
-            type=kind,
-            name=name,
-            mean_forecast=forecast,
-            frequency=frequency,
-            start_timestamp=destination.start,
-            quantiles=quantiles or None,
-        )
-        outputs.append(
-            TimeSeriesOutput(
-                type="time_series_forecast", id=f"{request_id}-{len(outputs)}", status="completed",
-                content=[content], error=None,
-            )
-        )  # fmt: skip
-    return TimeSeriesResponse(
-        id=request_id, created_at=int(time()), status="completed", error=None, model=model.name,
-        outputs=outputs, warnings=job.warnings, notices=job.notices,
-    ).model_dump_json().encode()  # fmt: skip
+    """The response, a `TimeSeriesResponse`."""
+    outputs: list[dict[str, Any]] = []
+    for series, (destination, forecast, quantiles) in zip(asked, job.written(done), strict=True):
+        content = {
+            **series, "mean_forecast": forecast, "start_timestamp": destination.start,
+            "quantiles": quantiles or None,
+        }  # fmt: skip
+        known = {"type": "time_series_forecast", "status": "completed", "error": None}
+        outputs.append({**known, "id": f"{request_id}-{len(outputs)}", "content": [content]})
+    return to_json({
+        "id": request_id, "created_at": int(time()), "status": "completed", "error": None,
+        "model": served.identity.name, "outputs": outputs, "warnings": job.warnings,
+        "notices": job.notices,
+    }, inf_nan_mode="null")  # fmt: skip

@@ -7,20 +7,15 @@ from typing import Annotated, Any
 import numpy as np
 import pandas as pd
 from fastapi import APIRouter, Body, Request
+from pydantic_core import to_json
 
-from forecaster.predict import Predictor
 from forecaster_service import forecasting
 from forecaster_service.accept import CSV, JSON, preferred
 from forecaster_service.answering import PROBLEMS, ForecastRoute, Order, model_for
 from forecaster_service.batching import Done
 from forecaster_service.forecasting import Forecast, Job
-from forecaster_service.schemas import (
-    ForecastRequest,
-    ForecastResponse,
-    ModelIdentity,
-    Prediction,
-    Timing,
-)
+from forecaster_service.schemas import ForecastRequest, ForecastResponse
+from forecaster_service.slots import Served
 
 ANSWERS: dict[int | str, dict[str, Any]] = {
     **PROBLEMS,
@@ -34,7 +29,7 @@ router = APIRouter(route_class=ForecastRoute, tags=["forecast"])
     "/v1/predict", operation_id="predict_v1", response_model=ForecastResponse, responses=ANSWERS
 )
 @router.post("/predict", operation_id="predict", response_model=ForecastResponse, responses=ANSWERS)
-def predict(body: Annotated[ForecastRequest, Body()], request: Request) -> Order[Job]:
+def predict(body: Annotated[ForecastRequest, Body()], request: Request) -> Order:
     """Forecast what follows each series, in its units.
 
     The body has one of two forms: one series with everything at the top, or `inputs` with many.
@@ -51,40 +46,32 @@ def predict(body: Annotated[ForecastRequest, Body()], request: Request) -> Order
     return Order(served, job, _table if media == CSV else _write, media, {"Vary": "Accept"})
 
 
-def _write(
-    job: Job, done: Done[Forecast], forecaster: Predictor, model: ModelIdentity, request_id: str
-) -> bytes:
-    """The response as JSON."""
-    schema = forecaster.schema
-    predictions = []
+def _write(job: Job, done: Done[Forecast], served: Served, request_id: str) -> bytes:
+    """The response, a `ForecastResponse`."""
+    forecaster, predictions = served.forecaster, []
     for destination, forecast, quantiles in job.written(done):
-        numbers: dict[str, Any] = {forecaster.kind: forecast}
-        if quantiles:
-            numbers["quantiles"] = quantiles
-        prediction = Prediction.model_construct(  # no validation: the tests check our output
-            item_id=destination.item_id, start=destination.start, freq=schema.freq,
-            columns=list(schema.targets), **numbers,
-        )  # fmt: skip
-        predictions.append(prediction)
-    return ForecastResponse.model_construct(
-        id=request_id,
-        model=model,
-        predictions=predictions,
-        warnings=job.warnings,
-        notices=job.notices,
-        timing=Timing(
-            queue_ms=round(done.queue * 1e3, 3),
-            inference_ms=round(done.inference * 1e3, 3),
-            batch_size=done.batch,
-        ),
-    ).model_dump_json(exclude_unset=True).encode()  # fmt: skip
+        prediction = {
+            "item_id": destination.item_id,
+            "start": destination.start,
+            "freq": forecaster.schema.freq,
+            "columns": forecaster.schema.targets,
+            forecaster.kind: forecast,
+        }
+        predictions.append(prediction | ({"quantiles": quantiles} if quantiles else {}))
+    timing = {
+        "queue_ms": round(done.queue * 1e3, 3),
+        "inference_ms": round(done.inference * 1e3, 3),
+        "batch_size": done.batch,
+    }
+    return to_json({
+        "id": request_id, "model": served.identity, "predictions": predictions,
+        "warnings": job.warnings, "notices": job.notices, "timing": timing,
+    }, inf_nan_mode="null")  # fmt: skip
 
 
-def _table(
-    job: Job, done: Done[Forecast], forecaster: Predictor, model: ModelIdentity, request_id: str
-) -> bytes:
+def _table(job: Job, done: Done[Forecast], served: Served, request_id: str) -> bytes:
     """The response as CSV: a row for each step of each series, in the columns of /invocations."""
-    schema, text = forecaster.schema, StringIO()
+    schema, text = served.forecaster.schema, StringIO()
     named = len(job.inputs) > 1 or job.destinations[0].item_id is not None
     suffixes = ["", *(f" {level}" for level in job.levels)]
     table = csv.writer(text, lineterminator="\n")

@@ -111,19 +111,20 @@ def test_stamps_and_columns_may_come_in_any_order(client: TestClient, split: Tab
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        ({}, "one of the keys dataframe_split, dataframe_records, inputs, instances"),
+        ({}, "exactly one of dataframe_split, dataframe_records, inputs, instances"),
+        ({"inputs": None}, "exactly one of"),
         ([], "expected a JSON object"),
         ({"inputs": {}}, "inputs"),
         ({"inputs": []}, "inputs"),
         ({"inputs": {"a": [1], "b": [1, 2]}}, "the same number of values in each column"),
-        ({"inputs": {"a": [1, "x", {}]}}, "inputs.a[2]: value 3: expected a finite number, a word"),
-        ({"inputs": {"a": [1, float("nan")]}}, "value 2"),
-        ({"dataframe_records": [{"a": 1}, {"a": [1]}]}, "dataframe_records[1].a: row 2: expected"),
-        ({"dataframe_records": [1]}, "dataframe_records[0]: row 1: expected a JSON object"),
+        ({"inputs": {"a": [1, "x", {}]}}, "inputs.a[2]: expected a finite number, a word"),
+        ({"inputs": {"a": [1, float("nan")]}}, "inputs.a[1]: expected"),
+        ({"dataframe_records": [{"a": 1}, {"a": [1]}]}, "dataframe_records[1].a: expected"),
+        ({"dataframe_records": [1]}, "dataframe_records[0]: expected a JSON object"),
         ({"instances": [{"a": 1}], "parms": {}}, "Did you mean 'params'?"),
-        ({"instances": [{"a": 1}], "inputs": [{"a": 1}]}, "unknown key"),
-        ({"dataframe_split": {"columns": ["a"], "data": [[1], [2, 3]]}}, "row 2: expected 1"),
-        ({"dataframe_split": {"columns": ["a"], "data": [[[1]]]}}, "row 1, column 1: expected"),
+        ({"instances": [{"a": 1}], "inputs": [{"a": 1}]}, "exactly one of"),
+        ({"dataframe_split": {"columns": ["a"], "data": [[1], [2, 3]]}}, "data[1]: expected 1"),
+        ({"dataframe_split": {"columns": ["a"], "data": [[[1]]]}}, "data[0][0]: expected"),
         ({"dataframe_split": {"columns": ["a"], "data": [[1]], "x": 1}}, "columns, data, index"),
         ({"dataframe_split": {"columns": ["a", "a"], "data": [[1, 2]]}}, "appears twice"),
         ({"dataframe_split": {"columns": ["a"], "data": [[1]]}}, "not found. Expected 'time'"),
@@ -199,7 +200,7 @@ class TestBounds:
                                      "data": [[1.0] * 99]}}  # fmt: skip
         detail = refused(client, table)["detail"]
         assert "not found. Expected 'time'" in detail
-        assert detail.endswith("ü ...")
+        assert len(detail) == 1000
 
     def test_rows_may_be_more_than_series(self, folder: Path, split: Table) -> None:
         records = [dict(zip(split["columns"], row, strict=True)) for row in split["data"]]
@@ -228,11 +229,10 @@ class TestBounds:
         assert "in one answer, got 36:" in refused(client, body)["detail"]
 
 
-@pytest.mark.parametrize("method", ["GET", "POST"])
-def test_ping_tells_what_readyz_does(client: TestClient, method: str) -> None:
-    answer = client.request(method, "/ping")
+def test_ping_tells_what_readyz_does(client: TestClient) -> None:
+    answer = client.get("/ping")
     assert (answer.status_code, answer.json()) == (200, {"status": "ready"})
     with start() as empty:
-        answer = empty.request(method, "/ping")
+        answer = empty.get("/ping")
         assert answer.status_code == 503
         assert answer.json()["detail"] == empty.get("/readyz").json()["detail"]

@@ -149,7 +149,7 @@ def test_the_words_for_a_time_step(tmp_path: Path, freq: str, words: list[str]) 
         ({"start_timestamp": None}, ["inputs", 0, "start_timestamp"], "the time of the first row"),
         ({"start_timestamp": "x"}, ["inputs", 0, "start_timestamp"], "ISO 8601"),
         ({"series": [[1.0] * 3]}, ["inputs", 0, "series"], "at least 24 rows"),
-        ({"series": [[1.0] * 3, [1, "2", 3]]}, ["inputs", 0, "series", 1, 1], "row 2, column 2"),
+        ({"series": [[1.0] * 3, [1, "2", 3]]}, ["inputs", 0, "series", 1, 1], "expected a number"),
         ({"series": []}, ["inputs", 0, "series"], ""),
         ({"serie": 1}, ["inputs", 0, "serie"], "Did you mean 'series'?"),
     ],
