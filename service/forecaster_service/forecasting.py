@@ -18,7 +18,7 @@ from forecaster.datasets.items import id_parts
 from forecaster.errors import DataError, UsageError
 from forecaster.intervals import between
 from forecaster.lookup import did_you_mean
-from forecaster.notices import NoticeCode, ShortHistory
+from forecaster.notices import NoticeCode
 from forecaster.predict import Predictor
 from forecaster.schema import Schema
 from forecaster_service.batching import Done
@@ -123,9 +123,7 @@ def prepare(request: FullRequest | FlatRequest, forecaster: Predictor) -> Job:
     for number, series in enumerate(request.inputs):
         place = number if full else None
         try:
-            found, destination, surprises = _series(
-                series, forecaster, parameters.short_history, place
-            )
+            found, destination, surprises = _series(series, forecaster, parameters, place)
         except _RefusedError as refused:
             flaws.append(refused.flaw(("inputs", number) if full else ()))
             continue
@@ -137,14 +135,7 @@ def prepare(request: FullRequest | FlatRequest, forecaster: Predictor) -> Job:
     if forecaster.kind == "median":
         text = "this model was trained for quantiles alone: median, not mean, is given"
         notices.append(Notice(code=NoticeCode.MEDIAN, input=None, text=text))
-    return Job(
-        inputs=inputs,
-        destinations=destinations,
-        steps=steps,
-        levels=levels,
-        notices=notices,
-        places=full,
-    )
+    return Job(inputs, destinations, steps, levels, notices, places=full)
 
 
 def run(inputs: Sequence[Inputs], forecaster: Predictor, levels: Sequence[float]) -> list[Forecast]:
@@ -238,7 +229,7 @@ def _refusals(
 
 
 def _series(
-    series: SeriesInput, forecaster: Predictor, short_history: ShortHistory, place: int | None
+    series: SeriesInput, forecaster: Predictor, parameters: Parameters, place: int | None
 ) -> tuple[Inputs, Destination, list[Notice]]:
     """What the model reads of one series, where its forecast belongs, and what may surprise."""
     schema, name, rows = forecaster.schema, series.item_id, len(series.target)
@@ -251,7 +242,7 @@ def _series(
         raise _RefusedError(("item_id",), message, "item_id")
     before = _covariates(series, "past_covariates", rows, "row of target", forecaster)
     history = _history(series, before, forecaster)
-    wanted = forecaster.least if short_history == "drop" else forecaster.needs
+    wanted = forecaster.least if parameters.short_history == "drop" else forecaster.needs
     if rows < wanted:
         message = f"expected at least {wanted} rows, got {rows}"
         if rows >= forecaster.least:
@@ -295,7 +286,8 @@ def _covariates(
     reading, ahead = schema.reading, schema.reading.read_from(schema.known.columns)
     optional = reading.read_from(schema.past_only) if role == "past_covariates" else ()
     _check_names(role, list(given), ahead, optional)
-    first, complete = max(length - forecaster.bundle.past, 0), set(ahead)
+    first = max(length - forecaster.bundle.past, 0) if role == "past_covariates" else 0
+    complete = set(ahead)
     columns: dict[str, np.ndarray] = {}
     for name, values in given.items():
         if len(values) != length:

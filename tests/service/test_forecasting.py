@@ -186,7 +186,7 @@ class TestKnownAhead:
         [
             ("future", {"sky": ["clear"] * 5 + ["hail"]}, ["sky", 5], "value 6: .* clear, rain"),
             ("future", {"sky": [1.0] * 6}, ["sky", 0], "value 1: expected one of clear, rain"),
-            ("future", {"sky": ["rain", None] * 3}, ["sky", 1], "value 2: expected a word"),
+            ("future", {"sky": ["rain", None] * 3}, ["sky", 1], "value 2: null is not allowed"),
             ("future", {"sky": ["rain", 1] * 3}, ["sky", 1], "value 2: expected a word"),
             ("future", {"holiday": ["no"] * 6}, ["holiday", 0], "value 1: expected a number"),
             ("past", {"holiday": [None] + ["no"] * 23}, ["holiday", 1], "value 2: .* a number"),
@@ -242,6 +242,7 @@ class TestKnownAhead:
             ("past", {"holiday": None}, [], ["missing: holiday"]),
             ("past", {"holiday": [0.0] * 23}, ["holiday"],
              ["expected 24 values, one per row of target", "got 23"]),
+            ("future", {"holiday": [None] + [0.0] * 5}, ["holiday", 0], ["value 1", "complete"]),
             ("past", {"holiday": [0.0] * 3 + [None] * 21}, ["holiday", 3], ["value 4", "complete"]),
             ("past", {"holiday": [0.0] * 23 + [None]}, ["holiday", 23], ["value 24"]),
             ("past", {"load": [0.0] * 24}, [], ["expected holiday, target; name 3 is unknown"]),
