@@ -254,7 +254,9 @@ def _series(
     missing = np.isnan(history[past - count :])
     empty = missing.all(axis=0)
     if empty.any():
-        (column,) = schema.reading.read_from([schema.columns[int(empty.argmax())]])
+        column = schema.columns[int(empty.argmax())]
+        if column not in series.past_covariates:
+            (column,) = schema.reading.read_from([column])
         message = f"column '{column}' has no value at all in the newest {count} rows"
         where = ("past_covariates", column) if column in series.past_covariates else ("target",)
         raise _RefusedError(where, message, "no_value")
@@ -283,8 +285,15 @@ def _covariates(
 ) -> dict[str, np.ndarray]:
     """The covariates by the model's columns, words as columns of 0 and 1, NaN where missing."""
     schema, given = forecaster.schema, getattr(series, role)
-    reading, ahead = schema.reading, schema.reading.read_from(schema.known.columns)
-    optional = reading.read_from(schema.past_only) if role == "past_covariates" else ()
+    reading = schema.reading
+
+    def names(columns: Sequence[str]) -> list[str]:
+        """Those of the covariates; a column of 0 and 1 may also be given itself."""
+        own = [name for name in columns if name in given]
+        return [*own, *reading.read_from([name for name in columns if name not in given])]
+
+    ahead = names(schema.known.columns)
+    optional = names(schema.past_only) if role == "past_covariates" else []
     _check_names(role, list(given), ahead, optional)
     first = max(length - forecaster.bundle.past, 0) if role == "past_covariates" else 0
     complete = set(ahead)

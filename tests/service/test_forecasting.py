@@ -171,6 +171,11 @@ class TestKnownAhead:
         assert series["future_covariates"]["sky"] == ["clear"] * HORIZON
         expected = forecaster.predict(forecaster.example)[["load"]]
         np.testing.assert_array_equal(means(client, series)[0], expected.to_numpy())
+        parted = deepcopy(series)
+        for role in ("past_covariates", "future_covariates"):
+            sky = parted[role].pop("sky")
+            parted[role] |= {"sky=clear": [1.0] * len(sky), "sky=rain": [0.0] * len(sky)}
+        np.testing.assert_array_equal(means(client, parted)[0], expected.to_numpy())
         other = deepcopy(series)
         other["future_covariates"]["sky"][3] = "rain"
         other["past_covariates"]["mood"][5:] = [None, "good"] * 9 + [None]
@@ -191,7 +196,7 @@ class TestKnownAhead:
             ("future", {"holiday": ["no"] * 6}, ["holiday", 0], "value 1: expected a number"),
             ("past", {"holiday": [None] + ["no"] * 23}, ["holiday", 1], "value 2: .* a number"),
             ("past", {"mood": ["meh"] * 24}, ["mood", 0], "expected one of bad, good"),
-            ("future", {"sky": None}, [], r"expected sky, holiday; missing: sky\."),
+            ("future", {"sky": None}, [], r"expected holiday, sky; missing: sky\."),
             ("future", {"skye": ["rain"] * 6}, [], "Did you mean 'sky'"),
         ],
     )
