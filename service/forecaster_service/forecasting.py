@@ -2,7 +2,8 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence, Sized
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
@@ -12,13 +13,12 @@ import numpy as np
 import pandas as pd
 from pandas.tseries.frequencies import to_offset
 
-from forecaster.datasets import Reading, normalise_freq
+from forecaster.datasets import normalise_freq
 from forecaster.datasets.items import id_parts
-from forecaster.datasets.reading import NOTHING_SAID
 from forecaster.errors import DataError, UsageError
 from forecaster.intervals import between
 from forecaster.lookup import did_you_mean
-from forecaster.notices import NoticeCode, ShortHistory
+from forecaster.notices import NoticeCode
 from forecaster.predict import Predictor
 from forecaster.schema import Schema
 from forecaster_service.batching import Done
@@ -33,6 +33,7 @@ from forecaster_service.schemas import (
 
 MOST_NAMES = 50
 PLAIN_NAME = re.compile(r"\w[\w .:@-]{0,127}")
+EXAMPLE = "GET /models/NAME/example shows a request that fits"
 MOST_QUANTILES = 5_000_000
 """The most quantiles in one answer: about 100 MB of JSON."""
 _offset: Any = cache(to_offset)
@@ -95,14 +96,15 @@ class Job:
             yield destination, forecast[kept].tolist(), levels
 
 
+@dataclass(eq=False)
 class _RefusedError(Exception):
     """One thing that is wrong: its path in the request, what to do, a word for programs."""
 
-    def __init__(self, loc: Location, msg: str, kind: str) -> None:
-        super().__init__(msg)
-        self.loc, self.msg, self.kind = loc, msg, kind
+    loc: Location
+    msg: str
+    kind: str
 
-    def flaw(self, parents: Location = ()) -> Flaw:
+    def flaw(self, parents: Location) -> Flaw:
         return Flaw(loc=[*parents, *self.loc], msg=self.msg, type=self.kind)
 
 
@@ -111,40 +113,29 @@ Work = TypeVar("Work", bound=Job)
 
 def prepare(request: FullRequest | FlatRequest, forecaster: Predictor) -> Job:
     """Fit a request to the model. Raises HttpError 422 with everything that does not fit."""
-    full = isinstance(request, FullRequest)
-    steps = request.parameters.prediction_length or forecaster.bundle.horizon
-    levels = sorted(set(request.parameters.quantile_levels))
+    full, parameters = isinstance(request, FullRequest), request.parameters
+    steps = parameters.prediction_length or forecaster.bundle.horizon
+    levels = sorted(set(parameters.quantile_levels))
     numbers = len(request.inputs) * steps * len(forecaster.schema.targets) * len(levels)
-    flaws = [
-        refused.flaw(("parameters",) if full else ())
-        for refused in _refusals(request.parameters, forecaster, numbers)
-    ]
+    parents: Location = ("parameters",) if full else ()
+    flaws = [each.flaw(parents) for each in _refusals(parameters, forecaster, numbers)]
     inputs, destinations, notices = [], [], []
     for number, series in enumerate(request.inputs):
+        place = number if full else None
         try:
-            found, destination, surprises = _series(
-                series, forecaster, request.parameters.short_history
-            )
+            found, destination, surprises = _series(series, forecaster, parameters, place)
         except _RefusedError as refused:
             flaws.append(refused.flaw(("inputs", number) if full else ()))
             continue
         inputs.append(found)
         destinations.append(destination)
-        where = number if full else None
-        notices += [Notice(code=code, input=where, text=text) for code, text in surprises]
+        notices += surprises
     if flaws:
         raise invalid(flaws)
     if forecaster.kind == "median":
         text = "this model was trained for quantiles alone: median, not mean, is given"
         notices.append(Notice(code=NoticeCode.MEDIAN, input=None, text=text))
-    return Job(
-        inputs=inputs,
-        destinations=destinations,
-        steps=steps,
-        levels=levels,
-        notices=notices,
-        places=full,
-    )
+    return Job(inputs, destinations, steps, levels, notices, places=full)
 
 
 def run(inputs: Sequence[Inputs], forecaster: Predictor, levels: Sequence[float]) -> list[Forecast]:
@@ -210,40 +201,38 @@ def example(forecaster: Predictor) -> dict[str, Any]:
     return {"inputs": [series], "parameters": parameters}
 
 
-def _refusals(parameters: Parameters, forecaster: Predictor, quantiles: int) -> list[_RefusedError]:
+def _refusals(
+    parameters: Parameters, forecaster: Predictor, quantiles: int
+) -> Iterator[_RefusedError]:
     """What is wrong with the parameters; `quantiles` is the number of quantiles they ask for."""
-    refusals = []
     horizon, freq = forecaster.bundle.horizon, forecaster.schema.freq
     if (parameters.prediction_length or 1) > horizon:
         message = f"this model forecasts at most {horizon} steps"
-        refusals.append(_RefusedError(("prediction_length",), message, "beyond_horizon"))
-    if parameters.freq is not None:
-        try:
-            same = normalise_freq(parameters.freq) == normalise_freq(freq)
-        except DataError:
-            same = False
-        if not same:
-            message = f"this model forecasts in steps of {freq}"
-            refusals.append(_RefusedError(("freq",), message, "other_freq"))
+        yield _RefusedError(("prediction_length",), message, "beyond_horizon")
+    try:
+        same = normalise_freq(parameters.freq or freq) == normalise_freq(freq)
+    except DataError:
+        same = False
+    if not same:
+        message = f"this model forecasts in steps of {freq}"
+        yield _RefusedError(("freq",), message, "other_freq")
     try:
         forecaster.check_levels(parameters.quantile_levels)
     except UsageError as error:
-        refusals.append(_RefusedError(("quantile_levels",), str(error), "no_quantiles"))
-    else:
-        if quantiles > MOST_QUANTILES:
-            message = (
-                f"expected at most {MOST_QUANTILES:,} quantiles in one answer, over all series, "
-                f"steps and columns, got {quantiles:,}: ask for fewer levels, steps or series"
-            )
-            refusals.append(_RefusedError(("quantile_levels",), message, "too_many"))
-    return refusals
+        yield _RefusedError(("quantile_levels",), str(error), "no_quantiles")
+    if quantiles > MOST_QUANTILES:
+        message = (
+            f"expected at most {MOST_QUANTILES:,} quantiles in one answer, over all series, "
+            f"steps and columns, got {quantiles:,}: ask for fewer levels, steps or series"
+        )
+        yield _RefusedError(("quantile_levels",), message, "too_many")
 
 
 def _series(
-    series: SeriesInput, forecaster: Predictor, short_history: ShortHistory
-) -> tuple[Inputs, Destination, list[tuple[NoticeCode, str]]]:
+    series: SeriesInput, forecaster: Predictor, parameters: Parameters, place: int | None
+) -> tuple[Inputs, Destination, list[Notice]]:
     """What the model reads of one series, where its forecast belongs, and what may surprise."""
-    schema, past, name = forecaster.schema, forecaster.bundle.past, series.item_id
+    schema, name, rows = forecaster.schema, series.item_id, len(series.target)
     parts = [] if name is None or name in forecaster.places else id_parts(name, len(schema.id))
     if not all(PLAIN_NAME.fullmatch(part) for part in parts):
         message = (
@@ -251,211 +240,165 @@ def _series(
             "or a digit"
         )
         raise _RefusedError(("item_id",), message, "item_id")
-    series = _without_words(series, schema)
-    rows, known = _history(series, forecaster, short_history), _known(series, forecaster)
-    static = _static(series, schema)
-    start, first = _times(series, len(rows), forecaster)
-    surprises = []
-    if len(rows) > past:
-        text = f"the newest {past} of {len(rows)} rows were used"
-        surprises.append((NoticeCode.HISTORY_CUT, text))
-    rows = rows[-past:]
-    missing = np.isnan(rows)
-    empty = missing.all(axis=0)
-    if empty.any():
-        column = schema.columns[int(empty.argmax())]
-        message = f"column '{column}' has no value at all in the newest {len(rows)} rows"
-        place = ("past_covariates", column) if column in series.past_covariates else ("target",)
-        raise _RefusedError(place, message, "no_value")
-    if missing.any():
-        count = int(missing.sum())
-        were = "value of {} was" if count == 1 else "values of {} were"
-        text = f"{count} missing {were.format(missing.size)} masked"
-        surprises.append((NoticeCode.MISSING_MASKED, text))
-    if schema.items and name not in forecaster.places:
-        why = "it has no item_id" if name is None else "this item_id was not in the training data"
-        text = f"the series is scaled by its own history: {why}"
-        surprises.append((NoticeCode.OWN_SCALE, text))
-    padded = np.full((past, rows.shape[1]), np.nan)
-    padded[past - len(rows) :] = rows
-    inputs = Inputs(name, padded, start, known, static, len(rows))
-    return inputs, Destination(name, first, not in_rows(series.target)), surprises
-
-
-def in_rows(target: Any) -> bool:
-    """Whether each step has a list of columns, not a number."""
-    return target.ndim == 2 if isinstance(target, np.ndarray) else isinstance(target[0], list)
-
-
-def _without_words(series: SeriesInput, schema: Schema) -> SeriesInput:
-    """The series with each text covariate as the columns of 0 and 1 that the model reads."""
-    reading, changed, needed = schema.reading, {}, schema.needs
-    for role in ("past_covariates", "future_covariates"):
-        given: dict[str, list[Any]] = getattr(series, role)
-        numbers: dict[str, list[Any]] = {}
-        for name, values in given.items():
-            words = reading.categories.get(name)
-            for row, value in enumerate(values if words or name in needed else ()):
-                if value is not None and (value not in words if words else type(value) is str):
-                    wanted = f"one of {_listed(words)}" if words else "a number"
-                    message = f"value {row + 1}: expected {wanted}"
-                    raise _RefusedError((role, name, row), message, "category")
-            if words is None:
-                numbers[name] = values
-                continue
-            for word, part in zip(words, reading.read_as([name]), strict=True):
-                numbers[part] = [None if each is None else float(each == word) for each in values]
-        changed[role] = numbers
-    return series.model_copy(update=changed) if reading.categories else series
-
-
-def _check_rows(rows: int, forecaster: Predictor, short_history: ShortHistory) -> None:
-    """Raise _RefusedError unless there is enough history."""
-    wanted = forecaster.least if short_history == "drop" else forecaster.needs
+    before = _covariates(series, "past_covariates", rows, "row of target", forecaster)
+    history = _history(series, before, forecaster)
+    wanted = forecaster.least if parameters.short_history == "drop" else forecaster.needs
     if rows < wanted:
         message = f"expected at least {wanted} rows, got {rows}"
         if rows >= forecaster.least:
             message += "; short_history=drop forecasts from them with fewer parts of the model"
         raise _RefusedError(("target",), message, "too_short")
+    known, static = _known(series, before, forecaster), _static(series, schema)
+    start, first = _times(series.start, rows, forecaster)
+    past, count = len(history), min(rows, len(history))
+    missing = np.isnan(history[past - count :])
+    empty = missing.all(axis=0)
+    if empty.any():
+        column = schema.columns[int(empty.argmax())]
+        if column not in series.past_covariates:
+            (column,) = schema.reading.read_from([column])
+        message = f"column '{column}' has no value at all in the newest {count} rows"
+        where = ("past_covariates", column) if column in series.past_covariates else ("target",)
+        raise _RefusedError(where, message, "no_value")
+    surprises = []
+    if rows > past:
+        text = f"the newest {past} of {rows} rows were used"
+        surprises.append(Notice(code=NoticeCode.HISTORY_CUT, input=place, text=text))
+    if masked := int(missing.sum()):
+        were = "value of {} was" if masked == 1 else "values of {} were"
+        text = f"{masked} missing {were.format(missing.size)} masked"
+        surprises.append(Notice(code=NoticeCode.MISSING_MASKED, input=place, text=text))
+    if schema.items and name not in forecaster.places:
+        text = "the series is scaled by its own history: no series in training had its item_id"
+        surprises.append(Notice(code=NoticeCode.OWN_SCALE, input=place, text=text))
+    inputs = Inputs(name, history, start, known, static, count)
+    return inputs, Destination(name, first, not in_rows(series.target)), surprises
 
 
-def _history(series: SeriesInput, forecaster: Predictor, short_history: ShortHistory) -> np.ndarray:
-    """All rows (N, C) in the model's order of columns, NaN where missing."""
-    schema, given = forecaster.schema, series.past_covariates
-    rows: Any = series.target  # an array, or lists
-    _check_names(
-        "past_covariates", given, schema.known.columns, "one value per row of target",
-        optional=schema.past_only, reading=schema.reading,
-    )  # fmt: skip
-    apart = [name for name in schema.past_only if name in given]
-    names = [name for name in schema.columns if name not in apart]
-    hint = ""
-    if schema.wide:
-        hint = "; send each series of this model as a separate input, identified by its item_id"
-    elif others := [name for name in schema.past_only if name not in apart]:
-        hint = f"; past_covariates may contain {_listed(others)} instead"
-    order = _order(series.columns, names, hint)
-    if in_rows(rows):
-        lengths = rows.shape[1:] if isinstance(rows, np.ndarray) else list(map(len, rows))
-        row = next((i for i, length in enumerate(lengths) if length != len(names)), None)
-        if row is not None:
-            message = (
-                f"expected {len(names)} columns in every row ({_listed(names)}), got "
-                f"{lengths[row]} in row {row + 1}{hint}"
-            )
-            raise _RefusedError(("target", row), message, "column_count")
-    elif len(names) != 1:
-        message = (
-            f"expected {len(names)} columns ({_listed(names)}): a list of {len(names)} numbers "
-            f"per time step, got one number per time step{hint}"
-        )
-        raise _RefusedError(("target",), message, "column_count")
-    _check_rows(len(rows), forecaster, short_history)
-    _check_lengths("past_covariates", given, len(rows), "one per row of target")
-    values = np.asarray(rows, dtype=np.float64).reshape(len(rows), len(names))
-    if order is None and not apart:
-        return values
-    whole = np.empty((len(rows), len(schema.columns)))
-    places = [schema.columns.index(name) for name in names]
-    whole[:, places] = values if order is None else values[:, order]
-    for name in apart:
-        whole[:, schema.columns.index(name)] = given[name]
-    return whole
+def in_rows(target: Any) -> bool:
+    """Whether each step has a list of columns, not a number."""
+    return isinstance(target[0], list | np.ndarray)
 
 
-def _known(series: SeriesInput, forecaster: Predictor) -> np.ndarray:
-    """The future covariates over the newest look-back and the horizon, (P + T, K)."""
-    bundle, ahead = forecaster.bundle, series.future_covariates
-    names, past, horizon = bundle.schema.known.columns, bundle.past, bundle.horizon
-    what = "one per step of the model's horizon, however short the prediction_length"
-    reading = bundle.schema.reading
-    _check_names("future_covariates", ahead, names, f"{horizon} values each, {what}", (), reading)
-    _check_lengths("future_covariates", ahead, horizon, what)
-    known = np.empty((past + horizon, len(names)))
-    for column, name in enumerate(names):
-        before = series.past_covariates[name]
-        newest = before[-past:]
-        if None in newest:
-            row = len(before) - len(newest) + newest.index(None)
+def _covariates(
+    series: SeriesInput, role: str, length: int, step: str, forecaster: Predictor
+) -> dict[str, np.ndarray]:
+    """The covariates by the model's columns, words as columns of 0 and 1, NaN where missing."""
+    schema, given = forecaster.schema, getattr(series, role)
+    reading = schema.reading
+
+    def names(columns: Sequence[str]) -> list[str]:
+        """Those of the covariates; a column of 0 and 1 may also be given itself."""
+        own = [name for name in columns if name in given]
+        return [*own, *reading.read_from([name for name in columns if name not in given])]
+
+    ahead = names(schema.known.columns)
+    optional = names(schema.past_only) if role == "past_covariates" else []
+    _check_names(role, list(given), ahead, optional)
+    first = max(length - forecaster.bundle.past, 0) if role == "past_covariates" else 0
+    complete = set(ahead)
+    columns: dict[str, np.ndarray] = {}
+    for name, values in given.items():
+        if len(values) != length:
+            message = f"expected {length} values, one per {step}, got {len(values)}"
+            raise _RefusedError((role, name), message, "length")
+        words = reading.categories.get(name)
+        for row, value in enumerate(values):
+            if value is not None and (value not in words if words else type(value) is str):
+                message = f"value {row + 1}: expected {_wanted(words)}"
+                raise _RefusedError((role, name, row), message, "category")
+        if name in complete and None in values[first:]:
+            row = values.index(None, first)
             message = f"value {row + 1}: null is not allowed: future covariates must be complete"
-            raise _RefusedError(("past_covariates", name, row), message, "incomplete")
-        known[:, column] = newest[:1] * (past - len(newest)) + newest + ahead[name]
+            raise _RefusedError((role, name, row), message, "incomplete")
+        if words:
+            values = [[None if each is None else each == word for word in words] for each in values]
+        parts = reading.read_as([name])
+        table = np.array(values, dtype=np.float64).reshape(length, len(parts))
+        columns.update(zip(parts, table.T, strict=True))
+    return columns
+
+
+def _history(
+    series: SeriesInput, before: Mapping[str, np.ndarray], forecaster: Predictor
+) -> np.ndarray:
+    """The newest rows (P, C) in the model's order of columns, NaN where missing and before them."""
+    schema, past = forecaster.schema, forecaster.bundle.past
+    target: Any = series.target  # an array, or lists
+    names = [name for name in schema.columns if name not in before]
+    given = names if series.columns is None else series.columns
+    _check_names("columns", given, names)
+    widths: Sequence[int] = [1]
+    if in_rows(target):
+        widths = target.shape[1:] if isinstance(target, np.ndarray) else list(map(len, target))
+    for row, width in enumerate(widths):
+        if width != len(names):
+            message = f"expected {len(names)} columns in every row ({_listed(names)}), got {width} "
+            message += f"in row {row + 1}. {EXAMPLE}"
+            raise _RefusedError(("target", row), message, "column_count")
+    values = np.asarray(target[-past:], dtype=np.float64).reshape(-1, len(names))
+    places = {name: place for place, name in enumerate(schema.columns)}
+    history = np.full((past, len(places)), np.nan)
+    history[past - len(values) :, [places[name] for name in given]] = values
+    for name in before.keys() & places:
+        history[past - len(values) :, places[name]] = before[name][-past:]
+    return history
+
+
+def _known(
+    series: SeriesInput, before: Mapping[str, np.ndarray], forecaster: Predictor
+) -> np.ndarray:
+    """The future covariates over the newest look-back and the horizon, (P + T, K)."""
+    past, horizon = forecaster.bundle.past, forecaster.bundle.horizon
+    step = "step of the model's horizon, however short the prediction_length"
+    ahead = _covariates(series, "future_covariates", horizon, step, forecaster)
+    columns = forecaster.schema.known.columns
+    known = np.empty((past + horizon, len(columns)))
+    first = max(past - len(series.target), 0)
+    for place, name in enumerate(columns):
+        known[first:past, place] = before[name][-past:]
+        known[past:, place] = ahead[name]
+    known[:first] = known[first]
     return known
 
 
 def _static(series: SeriesInput, schema: Schema) -> dict[str, float | str]:
     """The static attributes, by name."""
     given, attributes = series.static_covariates, schema.known.attributes
-    names = [attribute.name for attribute in attributes]
-    _check_names("static_covariates", given, names, "a number or a word each")
-    for attribute in attributes:
-        value = given[attribute.name]
-        if attribute.words and value not in attribute.words:
-            message = f"expected one of {_listed(attribute.words)}"
-        elif not attribute.words and isinstance(value, str):
-            message = "expected a number"
-        else:
-            continue
-        raise _RefusedError(("static_covariates", attribute.name), message, "attribute")
+    _check_names("static_covariates", list(given), [each.name for each in attributes])
+    for each in attributes:
+        value = given[each.name]
+        if value not in each.words if each.words else isinstance(value, str):
+            message = f"expected {_wanted(each.words)}"
+            raise _RefusedError(("static_covariates", each.name), message, "attribute")
     return given
 
 
+def _wanted(words: Sequence[str] | None) -> str:
+    return f"one of {_listed(words)}" if words else "a number"
+
+
 def _check_names(
-    role: str, given: Mapping[str, Any], needed: Sequence[str], what: str,
-    optional: Sequence[str] = (), reading: Reading = NOTHING_SAID,
-) -> None:  # fmt: skip
-    """Raise _RefusedError unless everything needed is given, and nothing unknown.
-
-    For columns of a `reading`, messages give the names of the covariates that they come from.
-    """
-    known = (*needed, *optional)
-    if given and not known:
-        message = f"this model takes no {role.replace('_', ' ')}"
-        raise _RefusedError((role,), message, "no_covariates")
-    absent = reading.read_from([name for name in needed if name not in given])
-    problems = []
-    unknown = next((name for name in given if name not in known), None)
-    if unknown is not None:
-        hint = did_you_mean(unknown[:64], reading.read_from(known))
-        problems.append(f"there is an unknown name.{hint}")
-    if absent:
-        problems.append(f"missing: {_listed(absent)}.")
-    if problems:
-        needed, optional = reading.read_from(needed), reading.read_from(optional)
-        names = [_listed(needed)] if needed else []
-        names += [f"{_listed(optional)} unless target has them"] if optional else []
-        message = f"expected {' and '.join(names)} ({what}); {' '.join(problems)}"
-        raise _RefusedError((role,), message, "covariates")
-
-
-def _check_lengths(role: str, given: Mapping[str, Sized], length: int, what: str) -> None:
-    """Raise _RefusedError for covariates that do not have `length` values."""
-    for name, values in given.items():
-        if len(values) != length:
-            message = f"expected {length} values, {what}, got {len(values)}"
-            raise _RefusedError((role, name), message, "length")
-
-
-def _order(given: list[str] | None, names: list[str], hint: str) -> list[int] | None:
-    """The place of each of the columns `names` in the request; None for the same order."""
-    if given is None or given == names:
-        return None
-    problems, known, counts = [], set(names), Counter(given)
+    where: str, given: Sequence[str], needed: Sequence[str], optional: Sequence[str] = ()
+) -> None:
+    """Raise _RefusedError unless each needed name is given once, and nothing unknown."""
+    if len(given) == len(needed) and set(given) == set(needed):
+        return
+    counts, problems = Counter(given), []
+    known = dict.fromkeys([*needed, *optional])
     unknown = next((place for place, name in enumerate(given) if name not in known), None)
     if unknown is not None:
-        near = did_you_mean(given[unknown][:64], names)
-        problems.append(f"columns[{unknown}] is none of them.{near}")
-    if missing := [name for name in names if name not in counts]:
+        hint = did_you_mean(given[unknown][:64], known)
+        problems.append(f"name {unknown + 1} is unknown.{hint}")
+    if missing := [name for name in needed if name not in counts]:
         problems.append(f"missing: {_listed(missing)}.")
-    if twice := [name for name in names if counts[name] > 1]:
+    if twice := [name for name in needed if counts[name] > 1]:
         problems.append(f"given more than once: {_listed(twice)}.")
     if problems:
-        message = (
-            f"expected each of {_listed(names)} once, in any order{hint}; {' '.join(problems)}"
-        )
-        raise _RefusedError(("columns",), message, "columns")
-    places = {name: place for place, name in enumerate(given)}
-    return [places[name] for name in names]
+        expected = [_listed(needed)] if needed else []
+        expected += [f"{_listed(optional)} unless target has them"] if optional else []
+        message = f"expected {' and '.join(expected) or 'none'}; {' '.join(problems)} {EXAMPLE}"
+        raise _RefusedError((where,), message, "names")
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -465,42 +408,23 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:MOST_NAMES]) + more
 
 
-def _times(series: SeriesInput, rows: int, forecaster: Predictor) -> tuple[pd.Timestamp, str]:
+def _times(text: str | None, rows: int, forecaster: Predictor) -> tuple[pd.Timestamp, str]:
     """The times of the first row of the look-back and, in ISO 8601, of the first forecast step."""
     schema, past, horizon = forecaster.schema, forecaster.bundle.past, forecaster.bundle.horizon
-    begin = _start(series.start, schema.timezone)
-    offset = _offset(schema.freq)
-    if not offset.is_on_offset(begin):
-        message = f"this time is not on the time grid of a series with steps of {schema.freq}"
-        raise _RefusedError(("start",), message, "start")
-    try:
+    utc, offset = schema.timezone == "UTC", _offset(schema.freq)
+    with suppress(ValueError, OverflowError):  # pandas' OutOfBoundsDatetime is a ValueError
+        time = datetime.fromisoformat(text or "")
+        if utc and time.tzinfo is not None:
+            time = time.astimezone(UTC).replace(tzinfo=None)
+        begin = pd.Timestamp(time).as_unit("us")
         start = begin + (rows - past) * offset if rows != past else begin
         first = start + past * offset
-        beyond = (first + (horizon - 1) * offset).year > 9999
-    except (OverflowError, ValueError):  # pandas' OutOfBoundsDatetime is a ValueError
-        beyond = True
-    if beyond:
-        raise _RefusedError(("start",), "the forecast would lie beyond the year 9999", "start")
-    zone = "+00:00" if schema.timezone == "UTC" else ""
-    return start, first.isoformat() + zone
-
-
-def _start(text: str | None, timezone: str) -> pd.Timestamp:
-    """The time of the first row, without a zone: UTC, or the local time of the model's data."""
-    if text is None:
-        message = "give the time of the first row, such as 2018-06-26T00:00:00"
-        raise _RefusedError(("start",), message, "missing")
-    try:
-        time = datetime.fromisoformat(text)
-        if time.tzinfo is not None and timezone == "UTC":
-            time = time.astimezone(UTC).replace(tzinfo=None)
-    except (ValueError, OverflowError):
-        message = "expected a time in ISO 8601, such as 2018-06-26T00:00:00"
-        raise _RefusedError(("start",), message, "start") from None
-    if time.tzinfo is not None:
-        message = (
-            "this model's data has no time zone: give the local time of its source, without an "
-            "offset"
-        )
-        raise _RefusedError(("start",), message, "start")
-    return pd.Timestamp(time).as_unit("us")
+        last = first + (horizon - 1) * offset
+        if time.tzinfo is None and offset.is_on_offset(begin) and last.year <= 9999:
+            return start, first.isoformat() + ("+00:00" if utc else "")
+    zone = "in UTC or with an offset" if utc else "in the source's time without an offset"
+    message = (
+        f"expected the time of the first row in ISO 8601, such as 2018-06-26T00:00:00, {zone}, on "
+        f"the grid of steps of {schema.freq}, and no forecast beyond the year 9999"
+    )
+    raise _RefusedError(("start",), message, "start")

@@ -6,7 +6,6 @@ request to a replica that has room, replaces replicas that die, and checks the h
 
 import asyncio
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,18 +46,13 @@ def serve(address: str, host: str, port: int, replicas: int, gpus: float = 0.0) 
         except (RuntimeError, ray.exceptions.RayError) as error:
             found = engine.status().applications.get(NAME)
             told = [each.message for each in found.deployments.values()] if found else []
+            reason = "\n".join([str(error), *told]).strip().splitlines()[-1]
             raise UnavailableError(
-                f"Ray Serve at {address} cannot serve: {_reason(error, told)}. See the log of "
-                "Ray Serve on the head of the cluster."
+                f"Ray Serve at {address} cannot serve; its log on the head of the cluster tells "
+                f"more: {reason}"
             ) from None
         finally:
             engine.delete(NAME, _blocking=False)
-
-
-def _reason(error: Exception, told: Sequence[str]) -> str:
-    """The last line of the tracebacks that Ray reports for replicas, else the error."""
-    lines = "\n".join([str(error), *told]).strip().splitlines()
-    return lines[-1].strip().removeprefix("RuntimeError: ").rstrip(".")
 
 
 def application(settings: Settings, replicas: int, gpus: float) -> Any:

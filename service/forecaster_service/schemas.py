@@ -110,24 +110,18 @@ def _cells(values: Any) -> str:
 Row: TypeAlias = Annotated[
     list[float | None], Field(fail_fast=True, min_length=1, max_length=MOST_COLUMNS)
 ]
-Past: TypeAlias = Annotated[list[float | None], Field(fail_fast=True, min_length=1)]
-Future: TypeAlias = Annotated[list[float], Field(fail_fast=True, min_length=1)]
+Numbers: TypeAlias = Annotated[list[float | None], Field(fail_fast=True, min_length=1)]
 Target: TypeAlias = Annotated[
-    Annotated[Past, Tag("<list>")]
+    Annotated[Numbers, Tag("<list>")]
     | Annotated[list[Row], Field(fail_fast=True, min_length=1), Tag("<rows>")],
     Discriminator(_rank),
     WrapValidator(_table),
 ]
 Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=256)]
 Word: TypeAlias = Annotated[str, Field(max_length=256)]
-PastCovariate: TypeAlias = Annotated[
-    Annotated[Past, Tag("<numbers>")]
+Covariate: TypeAlias = Annotated[
+    Annotated[Numbers, Tag("<numbers>")]
     | Annotated[list[Word | None], Field(fail_fast=True, min_length=1), Tag("<words>")],
-    Discriminator(_cells),
-]
-FutureCovariate: TypeAlias = Annotated[
-    Annotated[Future, Tag("<numbers>")]
-    | Annotated[list[Word], Field(fail_fast=True, min_length=1), Tag("<words>")],
     Discriminator(_cells),
 ]
 Attribute: TypeAlias = Annotated[
@@ -159,11 +153,11 @@ class SeriesInput(Strict):
     columns: Annotated[list[Name], Field(fail_fast=True, max_length=MOST_COLUMNS)] | None = None
     """The names of the columns of `target`, in any order; by default the model's, in its order,
     without those in `past_covariates`."""
-    past_covariates: Annotated[dict[Name, PastCovariate], Field(max_length=MOST_COLUMNS)] = {}
+    past_covariates: Annotated[dict[Name, Covariate], Field(max_length=MOST_COLUMNS)] = {}
     """By name, one value per row of `target`: all future covariates, complete in the look-back;
     and past covariates that are not columns of `target`, null where missing. The values of a text
     covariate must be words that the model knows."""
-    future_covariates: Annotated[dict[Name, FutureCovariate], Field(max_length=MOST_COLUMNS)] = {}
+    future_covariates: Annotated[dict[Name, Covariate], Field(max_length=MOST_COLUMNS)] = {}
     """By name, all future covariates, complete: one value per step of the model's horizon, even
     where fewer steps are requested."""
     static_covariates: Annotated[dict[Name, Attribute], Field(max_length=MOST_COLUMNS)] = {}

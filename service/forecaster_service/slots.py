@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -21,20 +22,14 @@ from forecaster.errors import (
 from forecaster.lookup import model_names
 from forecaster.parts import GROUP as PARTS
 from forecaster.predict import Predictor, load_bundle
-from forecaster.schema import Schema
 from forecaster_service.registry import Registry, State
-from forecaster_service.schemas import (
-    MOST_ITEMS,
-    Band,
-    ModelCard,
-    ModelIdentity,
-    PartOfModel,
-    StaticAttribute,
-)
+from forecaster_service.schemas import MOST_ITEMS, ModelCard, ModelIdentity
 from forecaster_service.settings import Settings
 
 FIGURES = ("mse", "mae", "windows", "network", "floors", "best_floor", "verdict")
 """The entries of the test split's metrics that GET /models shows."""
+SAME = ("time", "wide", "columns", "targets", "freq", "timezone")
+"""What the card takes from the schema as it is, and what stays the same for clients."""
 RARELY = 3600.0
 """The most seconds between two attempts to load a model that could not be loaded."""
 
@@ -117,12 +112,11 @@ class Slot:
 def look(slots: Sequence[Slot], registry: Registry) -> list[State | ForecasterError]:
     """What the name of each slot resolves to now, or an error. Reads no weights."""
     asked = [slot.source for slot in slots if not slot.local]
-    answers: list[State | ForecasterError]
+    resolved: Iterator[State | ForecasterError]
     try:
-        answers = [*registry.resolve(asked)] if asked else []
+        resolved = iter(registry.resolve(asked) if asked else ())
     except ForecasterError as error:
-        answers = [error] * len(asked)
-    resolved = iter(answers)
+        resolved = repeat(error)
     return [_digest(slot) if slot.local else next(resolved) for slot in slots]
 
 
@@ -158,108 +152,106 @@ def load(source: str, settings: Settings, registry: Registry) -> Served:
 
 def differences(old: Predictor, new: Predictor) -> list[str]:
     """Why requests to `old` or readers of its answers would not suit `new`; empty if all do."""
-    before, after = old.schema, new.schema
-    facts = ("time", "id", "wide", "columns", "targets", "freq", "timezone")
-    pairs: list[tuple[str, Any, Any]]
-    pairs = [(name, getattr(before, name), getattr(after, name)) for name in facts]
-    pairs += [
-        ("future covariates", before.known.columns, after.known.columns),
-        ("static attributes", _kinds(before), _kinds(after)),
-        ("what is forecast", old.kind, new.kind),
-    ]
-    found = [f"{name}: {had!r} became {has!r}" for name, had, has in pairs if had != has]
-    words = {each.name: set(each.words) for each in after.known.attributes}
-    found += [
-        f"static attribute {each.name}: some words are unknown now"
-        for each in before.known.attributes
-        if not words.get(each.name, set()).issuperset(each.words)
-    ]
-    if lost := set(before.items) - set(after.items):
-        found.append(f"{len(lost)} of {len(before.items)} series are unknown")
-    if new.needs > old.needs:
-        found.append(f"rows of history that are needed: {old.needs} became {new.needs}")
-    shorter = new.bundle.horizon < old.bundle.horizon
-    if shorter or (before.known.columns and new.bundle.horizon != old.bundle.horizon):
-        found.append(f"horizon: {old.bundle.horizon} became {new.bundle.horizon}")
-    if old.levels and not (
+    before, after = _facts(old), _facts(new)
+    changes = [(name, had, after[name], had != after[name]) for name, had in before.items()]
+    horizon, ahead = old.bundle.horizon, new.bundle.horizon
+    shorter = ahead < horizon or (old.schema.known.columns and ahead != horizon)
+    narrower = old.levels and not (
         new.levels and new.levels[0] <= old.levels[0] and old.levels[-1] <= new.levels[-1]
-    ):
-        found.append(f"quantile levels: {old.levels} became {new.levels}")
-    return found
+    )
+    changes += [
+        ("rows of history that are needed", old.needs, new.needs, new.needs > old.needs),
+        ("horizon", horizon, ahead, shorter),
+        ("quantile levels", old.levels, new.levels, narrower),
+    ]
+    known = _names(new)
+    lost = {name: had - known.get(name, set()) for name, had in _names(old).items()}
+    return [f"{name}: {had!r} became {has!r}" for name, had, has, worse in changes if worse] + [
+        f"{name}: {len(names)} are unknown now" for name, names in lost.items() if names
+    ]
+
+
+def _facts(forecaster: Predictor) -> dict[str, Any]:
+    """What clients of a model rely on."""
+    schema = forecaster.schema
+    attributes = schema.known.attributes
+    return {
+        **{name: getattr(schema, name) for name in (*SAME, "id")},
+        "future covariates": schema.known.columns,
+        "static attributes": {a.name: "a word" if a.words else "a number" for a in attributes},
+        "what is forecast": forecaster.kind,
+    }
+
+
+def _names(forecaster: Predictor) -> dict[str, set[str]]:
+    """The names and words that requests may contain."""
+    schema = forecaster.schema
+    words = {f"words of {each.name}": set(each.words) for each in schema.known.attributes}
+    return {"series": set(schema.items), **words}
 
 
 def for_clients(error: Exception) -> str:
     """Why there is no model, without the folders and addresses that the log contains."""
-    match error:
-        case ConfigError() | UnfitError():
-            return str(error)
-        case BundleError():
-            reason = "the model's bundle is damaged or incomplete"
-        case UsageError() | UnavailableError():
-            reason = "the model could not be found"
-        case _:
-            reason = "the model could not be loaded"
-    return f"{reason}; see the log of the service"
+    if isinstance(error, ConfigError | UnfitError):
+        return str(error)
+    reason = "could not be loaded"
+    if isinstance(error, BundleError):
+        reason = "is damaged or incomplete"
+    elif isinstance(error, UsageError | UnavailableError):
+        reason = "could not be found"
+    return f"the model {reason}; see the log of the service"
 
 
-def _kinds(schema: Schema) -> dict[str, str]:
-    return {each.name: "a word" if each.words else "a number" for each in schema.known.attributes}
-
-
-def _bands(intervals: Mapping[str, Any]) -> Iterator[Band]:
+def _bands(intervals: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The coverage of the intervals of a test split, whose keys are their shares in percent."""
-    shares = [key for key, found in intervals.items() if key[:1].isdigit() and found]
-    for key in sorted(shares, key=float):
-        found = intervals[key]
-        columns = {name: own["coverage"] for name, own in found.get("columns", {}).items()}
-        yield Band(share=float(key) / 100, coverage=found["coverage"], columns=columns)
+    found = [
+        {
+            "share": float(key) / 100,
+            "coverage": band["coverage"],
+            "columns": {name: own["coverage"] for name, own in band.get("columns", {}).items()},
+        }
+        for key, band in intervals.items()
+        if key[:1].isdigit() and band
+    ]
+    return sorted(found, key=lambda band: band["share"])
 
 
 def _describe(forecaster: Predictor) -> tuple[ModelIdentity, ModelCard]:
     bundle, schema = forecaster.bundle, forecaster.schema
-    identity: dict[str, Any] = {
+    about, reading, test = bundle.about, schema.reading, bundle.metrics.get("test", {})
+    facts = {
+        **{key: getattr(schema, key) for key in SAME},
         "name": bundle.origin.get("name", bundle.name),
         "version": bundle.origin.get("version"),
         "alias": bundle.origin.get("alias"),
-        "run_id": bundle.about.get("run_id"),
+        "run_id": about.get("run_id"),
         "attn": bundle.config.attn.name,
         "attn_weight": shares.attention_weight(bundle),
         "digest": bundle.digest,
-    }
-    test = bundle.metrics.get("test", {})
-    card = ModelCard(
-        **identity,
-        made_of=[PartOfModel(**part.to_dict()) for part in shares.made_of(bundle)],
-        refit=bool(bundle.about.get("refit")),
-        effective=bundle.about.get("attn_effective", ""),
-        device=forecaster.device,
-        graphs=forecaster.runner.graphs,
-        columns=list(schema.columns),
-        time=schema.time,
-        id=MARK.join(schema.id) or None,
-        id_columns=list(schema.id),
-        wide=schema.wide,
-        targets=list(schema.targets),
-        past_covariates=list(schema.reading.read_from(schema.past_only)),
-        future_covariates=list(schema.reading.read_from(schema.known.columns)),
-        static_covariates=[
-            StaticAttribute(name=each.name, words=list(each.words) or None)
-            for each in schema.known.attributes
+        "made_of": [part.to_dict() for part in shares.made_of(bundle)],
+        "refit": bool(about.get("refit")),
+        "effective": about.get("attn_effective", ""),
+        "device": forecaster.device,
+        "graphs": forecaster.runner.graphs,
+        "id": MARK.join(schema.id) or None,
+        "id_columns": schema.id,
+        "past_covariates": reading.read_from(schema.past_only),
+        "future_covariates": reading.read_from(schema.known.columns),
+        "static_covariates": [
+            {"name": each.name, "words": each.words or None} for each in schema.known.attributes
         ],
-        items=len(schema.items),
-        item_names=list(schema.items[:MOST_ITEMS]),
-        freq=schema.freq,
-        timezone=schema.timezone,
-        policy=schema.reading.policy,
-        reading={k: v for k, v in schema.reading.to_dict().items() if k != "targets"},
-        look_back=bundle.past,
-        needs=forecaster.needs,
-        least=forecaster.least,
-        horizon=bundle.horizon,
-        forecast=forecaster.kind,
-        quantile_levels=list(forecaster.levels),
-        intervals=str(bundle.about["intervals"]),
-        bands=list(_bands(test.get("intervals") or {})),
-        test={key: test[key] for key in FIGURES if key in test},
-    )
-    return ModelIdentity(**identity), card
+        "items": len(schema.items),
+        "item_names": schema.items[:MOST_ITEMS],
+        "policy": reading.policy,
+        "reading": {key: value for key, value in reading.to_dict().items() if key != "targets"},
+        "look_back": bundle.past,
+        "needs": forecaster.needs,
+        "least": forecaster.least,
+        "horizon": bundle.horizon,
+        "forecast": forecaster.kind,
+        "quantile_levels": forecaster.levels,
+        "intervals": str(about["intervals"]),
+        "bands": _bands(test.get("intervals") or {}),
+        "test": {key: test[key] for key in FIGURES if key in test},
+    }
+    return ModelIdentity.model_validate(facts), ModelCard.model_validate(facts)

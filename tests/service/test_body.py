@@ -73,16 +73,12 @@ def test_what_is_not_json_is_400(client: TestClient, content: bytes) -> None:
         ('{"target": [1], "past_covariates": {"target": [true]}}', ["past_covariates.target[0]"]),
         ('{"target": [1], "past_covariates": {"": [1]}}', ["past_covariates: "]),
         ('{"target": [1], "past_covariates": [1]}', ["past_covariates: expected a JSON object"]),
-        (
-            '{"target": [1], "future_covariates": {"a": [1, null]}}',
-            ["a[1]: expected a number, got null"],
-        ),
         ('{"target": [1], "future_covariates": {"a": []}}', ["future_covariates.a"]),
         ('{"target": [1], "static_covariates": {"a": null}}', ["a: expected a number or a word"]),
         ('{"target": [1], "static_covariates": {"a": Infinity}}', ["a: expected a finite number"]),
         (
             '{"inputs": [{"target": [1], "past_covariates": {"b": ["x"]}}]}',
-            ["inputs[0].past_covariates: this model takes no past covariates"],
+            ["inputs[0].past_covariates: expected none"],
         ),
         ('{"target": [1, [2]]}', ["target[1]: expected a number"]),
         ('{"target": [[1], 2]}', ["target[1]: "]),
@@ -209,7 +205,7 @@ def test_large_and_wrong_is_cheap(client: TestClient, content: bytes, words: str
 def test_brackets_in_names_are_no_rows(client: TestClient, flat: Body) -> None:
     flat["columns"] = ['a[{"', "b\\", 'c":"']
     _, problem = post(client, json.dumps(flat))
-    assert "columns[0] is none of them" in problem["detail"]
+    assert "name 1 is unknown" in problem["detail"]
 
 
 @pytest.mark.parametrize("coding", ["gzip", "deflate", "br", "zstd", "gzip, identity"])

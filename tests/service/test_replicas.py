@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from forecaster.client import Client
-from forecaster_service.replicas import _reason, check
+from forecaster_service.replicas import check
 from tests.service.processes import free_port, running, wait_for
 from tests.service.toy import COLUMNS, HORIZON, PAST
 
@@ -82,13 +82,6 @@ def test_a_replica_that_is_killed_under_load_costs_no_request(folder: Path, tmp_
     for answer in answers:
         assert len(answer) == HORIZON
         pd.testing.assert_frame_equal(answer, answers[0])
-
-
-def test_a_service_that_cannot_start_says_why_in_a_sentence() -> None:
-    error = RuntimeError("Deploying application forecaster failed: replicas are unhealthy.")
-    assert _reason(error, []) == str(error).rstrip(".")
-    told = "It failed 3 times:\n  File app.py, line 1\nRuntimeError: no such model\n"
-    assert _reason(error, ["", told]) == "no such model"
 
 
 class TestHealth:

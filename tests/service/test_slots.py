@@ -62,13 +62,13 @@ def unbuilt(bundle: Bundle) -> Predictor:
         ({"columns": ("load",)}, KINDS["ahead"], r"future covariates: \(\) became"),
         (KINDS["ahead"], {"columns": ("load",)}, r"future covariates: .* became \(\)"),
         (KINDS["panel"], KINDS["attributes"], "static attributes: {} became"),
-        (KINDS["panel"], {"columns": ("load",)}, r"id: \('town',\) became \(\); 3 of 3 series"),
-        (KINDS["panel"], {**KINDS["panel"], "items": ITEMS[:1]}, "2 of 3 series are unknown"),
+        (KINDS["panel"], {"columns": ("load",)}, r"id: \('town',\) became \(\); series: 3 are"),
+        (KINDS["panel"], {**KINDS["panel"], "items": ITEMS[:1]}, "series: 2 are unknown now"),
         (
             KINDS["attributes"],
             {**KINDS["attributes"], "known": KnownInputs(attributes=(
                 Attribute("size"), Attribute("kind", ("in", "at", "by"))))},
-            "static attribute kind: some words are unknown now",
+            "words of kind: 1 are unknown now",
         ),
         (
             KINDS["attributes"],

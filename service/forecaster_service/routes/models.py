@@ -9,6 +9,8 @@ from forecaster_service.http_errors import responses
 from forecaster_service.schemas import FullRequest, ModelCard, Models
 from forecaster_service.store import store_of
 
+Name = Annotated[str, Path(description="A name that GET /models lists.")]
+
 router = APIRouter(prefix="/models", tags=["models"])
 
 
@@ -25,16 +27,12 @@ async def models(request: Request) -> Models:
     response_model=FullRequest,
     responses=responses(404, 422, 503),
 )
-async def example(
-    request: Request, name: Annotated[str, Path(description="A name that GET /models lists.")]
-) -> dict[str, Any]:
+async def example(request: Request, name: Name) -> dict[str, Any]:
     """A request that this model accepts, ready to be posted to /predict."""
     return forecasting.example(store_of(request).get(name).forecaster)
 
 
 @router.get("/{name:path}", operation_id="get_model", responses=responses(404, 422, 503))
-async def model(
-    request: Request, name: Annotated[str, Path(description="A name that GET /models lists.")]
-) -> ModelCard:
+async def model(request: Request, name: Name) -> ModelCard:
     """One of the models that answer now."""
     return store_of(request).get(name).card

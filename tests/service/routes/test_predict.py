@@ -110,10 +110,10 @@ def test_columns_by_name_in_any_order(client: TestClient, flat: Body) -> None:
 @pytest.mark.parametrize(
     ("columns", "words"),
     [
-        (["load", "wind", "Zurich °C"], ["columns[2]", "Did you mean 'Zürich °C'?", "missing"]),
+        (["load", "wind", "Zurich °C"], ["name 3", "Did you mean 'Zürich °C'?", "missing"]),
         (["load", "wind"], ["missing: Zürich °C"]),
         (["load", "wind", "wind"], ["missing: Zürich °C", "more than once: wind"]),
-        ([*COLUMNS, "rain"], ["columns[3] is none of them"]),
+        ([*COLUMNS, "rain"], ["name 4 is unknown"]),
         ([], ["missing: load, wind, Zürich °C"]),
     ],
 )
@@ -135,7 +135,7 @@ def test_wrong_width(client: TestClient, flat: Body, width: int) -> None:
 
 def test_flat_list_for_many_columns(client: TestClient, flat: Body) -> None:
     problem = refused(client, {**flat, "target": [1.0] * PAST})
-    assert "a list of 3 numbers per time step" in problem["detail"]
+    assert "expected 3 columns in every row" in problem["detail"]
 
 
 def test_too_short_is_refused(client: TestClient, flat: Body) -> None:
@@ -323,7 +323,7 @@ def test_start_is_needed(client: TestClient, flat: Body) -> None:
     del flat["start"]
     problem = refused(client, flat)
     assert problem["errors"][0]["loc"] == ["start"]
-    assert "give the time of the first row" in problem["detail"]
+    assert "the time of the first row" in problem["detail"]
 
 
 @pytest.mark.parametrize(
