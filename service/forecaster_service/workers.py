@@ -41,11 +41,11 @@ from uvicorn.supervisors import Multiprocess
 from forecaster.errors import ForecasterError, UnavailableError, UsageError, of_status
 from forecaster.files import write
 from forecaster_service import logs
+from forecaster_service.buckets import Buckets
 from forecaster_service.process import Process
 from forecaster_service.registry import Registry, State
 from forecaster_service.server import HOW
 from forecaster_service.settings import from_environment
-from forecaster_service.shared_buckets import SharedBuckets, Table, new_table
 
 PLACE = "FORECASTER_WORKERS_PLACE"
 """The variable with the folder and the number of the processes."""
@@ -81,7 +81,6 @@ def run(host: str, port: int, workers: int, registry: Registry) -> None:
         place = Path(name)
         for folder in ("models", "loaded", "metrics"):
             (place / folder).mkdir()
-        new_table(place / "buckets")
         os.environ[PLACE] = f"{workers}:{place}"
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(place / "metrics")
         names = [each for each in settings.models if not Path(each).is_dir()]
@@ -233,7 +232,6 @@ class Worker(Process):
 
     def __init__(self, number: int, place: Path) -> None:
         self.number, self.place, self._whole = number, place, False
-        self._table, self._tables = Table(place / "buckets"), 0
         (place / "loaded" / f"{os.getpid()}.starting").touch()
 
     @property
@@ -241,9 +239,8 @@ class Worker(Process):
         self._whole = self._whole or (self.place / "whole").exists()
         return self._whole
 
-    def buckets(self, per_minute: float) -> SharedBuckets:  # type: ignore[override]
-        self._tables += 1  # every process asks for them in the same order
-        return SharedBuckets(self._table, self._tables - 1, per_minute)
+    def buckets(self, per_minute: float) -> Buckets:
+        return Buckets(per_minute, self.place / "buckets")
 
     def pause(self, seconds: float) -> float:
         return min(seconds, LOOKING)
