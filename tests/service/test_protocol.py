@@ -334,7 +334,9 @@ def test_a_head_leaves_with_its_body() -> None:
 def test_a_head_alone_is_sent(service: Service) -> None:
     with service.client() as connection:
         connection.sendall(GET.replace(b"GET", b"HEAD"))
-        assert connection.recv(2**16).startswith(b"HTTP/1.1 ")
+        answer = connection.recv(2**16)
+        assert answer.startswith(b"HTTP/1.1 200")
+        assert answer.endswith(b"\r\n\r\n")
 
 
 def test_the_leave_to_go_on_is_given_at_once(service: Service) -> None:
