@@ -16,7 +16,6 @@ from forecaster_service.buckets import Buckets
 from forecaster_service.http_errors import HttpError
 from forecaster_service.metrics import Metrics
 from forecaster_service.settings import Settings
-from forecaster_service.store import Store
 
 OPEN = frozenset(
     ("/", "/livez", "/readyz", "/healthz", "/ping", "/version", "/openapi.json", "/docs",
@@ -25,13 +24,10 @@ OPEN = frozenset(
 OPEN_FOLDERS = ("/page/", "/static-offline-docs/")
 """Answered without a key and without a rate limit: probes, the page and the docs."""
 SAFE = ("GET", "HEAD", "OPTIONS")
-WRONG_KEYS = 10
-"""Wrong keys allowed per minute from one address."""
 
 
 class Access:
-    """ASGI middleware: answers 400 to several Host headers, 401, 403 and 429, and 503 to more
-    requests at a time than can wait for the device.
+    """ASGI middleware: answers 400 to several Host headers, 401, 403 and 429.
 
     Puts the key's name into `request.state.key`. A request pays one token of the client's rate
     here, and `pay` takes what it costs beyond that. `buckets` makes the buckets for a rate per
@@ -43,17 +39,14 @@ class Access:
         app: ASGIApp,
         settings: Settings,
         metrics: Metrics,
-        buckets: Callable[[float], Buckets] = Buckets,
+        buckets: Callable[[float], Buckets],
     ) -> None:
         self.app, self.metrics = app, metrics
         named = (entry.split(":") for entry in settings.api_keys)
         self.keys = [(name, bytes.fromhex(digest)) for name, digest in named]
         self.rates = buckets(settings.rate) if settings.rate else None
-        self.wrong = buckets(WRONG_KEYS)
-        self.running, self.most = 0, settings.max_queue + (settings.max_batch or 64)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self.running += 1
         try:
             if scope["type"] == "http":
                 self._admit(scope)
@@ -61,8 +54,6 @@ class Access:
         except HttpError as error:  # of _admit: the app answers its own
             self.metrics.refused(error.reason)
             await http_errors.response(error)(scope, receive, send)
-        finally:
-            self.running -= 1
 
     def _admit(self, scope: Scope) -> None:
         headers = dict(scope["headers"])
@@ -77,51 +68,38 @@ class Access:
         path = scope["path"].removeprefix(scope.get("root_path", ""))
         if path in OPEN or path.startswith(OPEN_FOLDERS):
             return
-        if self.running > self.most and path != "/metrics":
-            store: Store = scope["app"].state.store
-            raise store.busy("too many requests are being handled", "requests")
         client = (scope.get("client") or ("",))[0]
+        state = scope.setdefault("state", {})
         if self.keys:
-            client = self._name(headers.get(b"authorization", b""), client)
-            scope.setdefault("state", {})["key"] = client
+            client = state["key"] = self._name(headers.get(b"authorization", b""))
         if self.rates is not None:
-            if wait := self.rates.take(client):
-                raise _too_often(f"more than {self.rates.full:g} requests or series a minute", wait)
-            scope.setdefault("state", {})["owe"] = partial(self.rates.take, client, owe=True)
+            if wait := ceil(self.rates.take(client)):
+                raise HttpError(
+                    429, f"more than {self.rates.full:g} requests or series a minute; "
+                    f"try again in {wait} s", retry=wait, reason="rate",
+                )  # fmt: skip
+            state["owe"] = partial(self.rates.take, client, owe=True)
 
-    def _name(self, given: bytes, address: str) -> str:
-        """The name of a key. Raises HttpError 401, or 429 after many wrong keys from one address.
-
-        A valid key is accepted even then: keys are too long to be guessed, and one client must not
-        lock out another at the same address.
-        """
+    def _name(self, given: bytes) -> str:
+        """The name of a key. Raises HttpError 401."""
         scheme, _, key = given.partition(b" ")
-        if scheme.lower() != b"bearer" or not key:
-            raise _unauthorized("expected the header Authorization: Bearer KEY", "")
         digest = sha256(key.strip()).digest()
         # compare all keys, each in constant time, so that the duration reveals nothing
         found = [name for name, known in self.keys if compare_digest(known, digest)]
-        if found:
+        if scheme.lower() != b"bearer":
+            detail, error = "expected the header Authorization: Bearer KEY", ""
+        elif found:
             return found[0]
-        if wait := self.wrong.take(address):
-            raise _too_often("too many wrong keys", wait)
-        raise _unauthorized("this key is not known here", ', error="invalid_token"')
+        else:
+            detail, error = "this key is not known here", ', error="invalid_token"'
+        headers = {"WWW-Authenticate": f'Bearer realm="forecaster"{error}'}
+        raise HttpError(401, detail, headers=headers, reason="key")
 
 
 def pay(request: Request, series: int) -> None:
     """Take a token for each series of a request but its first, which the request has paid for."""
     if series > 1 and (owe := getattr(request.state, "owe", None)):
         owe(series - 1)
-
-
-def _unauthorized(detail: str, error: str) -> HttpError:
-    headers = {"WWW-Authenticate": f'Bearer realm="forecaster"{error}'}
-    return HttpError(401, detail, headers=headers, reason="key")
-
-
-def _too_often(detail: str, wait: float) -> HttpError:
-    seconds = ceil(wait)
-    return HttpError(429, f"{detail}; try again in {seconds} s", retry=seconds, reason="rate")
 
 
 def _foreign(headers: Mapping[bytes, bytes]) -> bool:
@@ -143,13 +121,11 @@ def _hostname(url: bytes) -> str | None:
 
 def describe(schema: dict[str, Any], settings: Settings) -> None:
     """Describe keys and rate limits in /openapi.json, where there are any."""
-    statuses = [401] * bool(settings.api_keys)
-    statuses += [429] * bool(settings.api_keys or settings.rate)
+    statuses = [401] * bool(settings.api_keys) + [429] * bool(settings.rate)
+    responses = {str(status): told for status, told in http_errors.responses(*statuses).items()}
     for path, operations in schema["paths"].items():
         for operation in operations.values() if path not in OPEN else ():
-            operation["responses"] |= {
-                str(status): told for status, told in http_errors.responses(*statuses).items()
-            }
+            operation["responses"] |= responses
             if settings.api_keys:
                 operation["security"] = [{"key": []}]
     if settings.api_keys:

@@ -9,8 +9,8 @@ import gc
 import signal
 import sys
 import threading
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from types import FrameType
 from typing import Any
 
@@ -24,10 +24,9 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from forecaster.version import __version__
 from forecaster_service import access, http_errors
-from forecaster_service.answers import Head, Last
-from forecaster_service.arrival import Arrival
+from forecaster_service.answers import Watch
 from forecaster_service.gauges import Gauges
-from forecaster_service.logs import Watch, new_id, request_id
+from forecaster_service.logs import new_id, request_id
 from forecaster_service.metrics import Metrics
 from forecaster_service.process import Process
 from forecaster_service.protocol import Connections
@@ -47,8 +46,7 @@ def create_app(
     """The service with `settings`, by default those of the environment. It asks the `registry` for
     models, by default a new `Child`, and closes it at the end. `process` is what it shares with
     other processes of the service, by default nothing."""
-    settings = from_environment() if settings is None else settings
-    process = Process() if process is None else process
+    settings, process = settings or from_environment(), process or Process()
     measured = Metrics()
     app: FastAPI = FastAPIOffline(
         title="forecaster",
@@ -85,51 +83,42 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[dict[str, Any]]:
     )
     store.open()
     await process.begin(lambda: store.status == "loading")
-    with _announced(store), _tuned_interpreter():
-        connections = Connections(app.state.settings, app.state.metrics, store.full)
-        asyncio.get_running_loop().set_exception_handler(connections.out_of_files)
-        gauges = Gauges(store, connections, app.state.metrics.registry)
-        watching = [connections.watch(), *([gauges.watch()] if process.number > 1 else ())]
-        tasks = [asyncio.create_task(each) for each in watching]
-        yield {"connections": connections, "gauges": gauges}
-        for task in tasks:
-            task.cancel()
+    _announce_end(store)
+    _tune_interpreter()
+    connections = Connections(app.state.settings, app.state.metrics, store.full)
+    asyncio.get_running_loop().set_exception_handler(connections.out_of_files)
+    gauges = Gauges(store, connections, app.state.metrics.registry)
+    watching = [connections.watch(), *([gauges.watch()] if process.number > 1 else ())]
+    tasks = [asyncio.create_task(each) for each in watching]
+    yield {"connections": connections, "gauges": gauges}
+    for task in tasks:
+        task.cancel()
     store.close()
 
 
-@contextmanager
-def _tuned_interpreter() -> Iterator[None]:
+def _tune_interpreter() -> None:
     """Switch threads more often, and run the garbage collector less often.
 
     The device's thread needs the interpreter again for each of hundreds of operations. By default
     the thread that reads requests may hold it for 5 ms each time: a forecast beside it then took
     two to four times as long as with the 0.5 ms set here. And the rows of a single body are enough
-    new objects to trigger the collector by default, though they contain no cycles: with these
-    thresholds it runs after about twenty requests, not within each.
+    new objects to trigger the collector by default, though they contain no cycles: with this
+    threshold it runs after about twenty requests, not within each.
     """
-    interval, thresholds = sys.getswitchinterval(), gc.get_threshold()
     sys.setswitchinterval(5e-4)
-    gc.set_threshold(20_000, *thresholds[1:])
-    try:
-        yield
-    finally:
-        sys.setswitchinterval(interval)
-        gc.set_threshold(*thresholds)
+    gc.set_threshold(20_000)
 
 
-@contextmanager
-def _announced(store: Store) -> Iterator[None]:
+def _announce_end(store: Store) -> None:
     """On SIGTERM, let /readyz announce the end for a while before the server stops listening.
 
-    A second SIGTERM stops it at once. The server's own handler does the stopping.
+    A second SIGTERM stops it at once. The handler of the server, which it puts back at the end,
+    does the stopping.
     """
-    stop, main = signal.getsignal(signal.SIGTERM), threading.main_thread()
-    if threading.current_thread() is not main or not callable(stop):
-        yield  # no server whose handler could be replaced
-        return
-    loop = asyncio.get_running_loop()
+    stop, loop = signal.getsignal(signal.SIGTERM), asyncio.get_running_loop()
 
     def announce(number: int, frame: FrameType | None) -> None:
+        assert callable(stop)
         if store.draining:
             stop(number, frame)
         else:
@@ -137,11 +126,8 @@ def _announced(store: Store) -> Iterator[None]:
             seconds = store.settings.drain_seconds
             loop.call_soon_threadsafe(loop.call_later, seconds, stop, number, frame)
 
-    signal.signal(signal.SIGTERM, announce)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, stop)
+    if callable(stop) and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, announce)
 
 
 def _middleware(settings: Settings, measured: Metrics, process: Process) -> list[Middleware]:
@@ -154,8 +140,6 @@ def _middleware(settings: Settings, measured: Metrics, process: Process) -> list
     }
     proxies = list(settings.trusted_proxies)
     return [
-        Middleware(Arrival, trusted=proxies),
-        Middleware(Last),
         *([Middleware(ProxyHeadersMiddleware, trusted_hosts=proxies)] if proxies else ()),
         Middleware(
             CorrelationIdMiddleware, generator=new_id, validator=None, transformer=request_id
@@ -165,5 +149,4 @@ def _middleware(settings: Settings, measured: Metrics, process: Process) -> list
         Middleware(TrustedHostMiddleware, allowed_hosts=hosts, www_redirect=False),
         Middleware(access.Access, settings=settings, metrics=measured, buckets=process.buckets),
         Middleware(RequestBodyLimitMiddleware, max_body_size=settings.max_body_bytes),
-        Middleware(Head),
     ]

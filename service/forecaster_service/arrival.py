@@ -1,59 +1,30 @@
 """When a request arrived: by the proxy in front if it is trusted, else when its head was read."""
 
 import re
-from collections.abc import Sequence
-from contextlib import suppress
-from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from time import monotonic, time
 from typing import Any
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Scope
 
 LONGEST = 60.0
 """The most seconds before its head was read that a request may have arrived."""
 SAID = re.compile(rb"(t=)?\d{1,16}(\.\d{1,9})?")
 
 
-class Arrival:
-    """ASGI middleware: `request.state.arrived` is when the request arrived, by time.monotonic().
+def arrived(scope: Scope) -> float:
+    """When a request arrived, by time.monotonic().
 
-    A proxy in `trusted` may say when in X-Request-Start: the seconds since 1970 as nginx writes
-    them (t=1767225600.123), or milliseconds or microseconds. It tells the connection when the
-    request has been answered.
+    A trusted proxy that passes on the client's address may say when in X-Request-Start: the seconds
+    since 1970 as nginx writes them (t=1767225600.123), or milliseconds or microseconds. uvicorn's
+    ProxyHeadersMiddleware, which comes before, gives the client of such a request port 0, which no
+    connection has.
     """
-
-    def __init__(self, app: ASGIApp, trusted: Sequence[str]) -> None:
-        self.app, self.trusted = app, frozenset(trusted)
-        self.networks: list[IPv4Network | IPv6Network] = []
-        for each in trusted:
-            with suppress(ValueError):  # a name, as of a Unix socket
-                self.networks.append(ip_network(each, strict=False))
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-        state = scope.setdefault("state", {})
-        connection: Any = state.get("connection")  # a Protocol; none under another server
-        arrived: float = connection.arrived if connection else monotonic()
-        if self.trusted and self._trusts((scope.get("client") or ("",))[0]):
-            said = next((v for name, v in scope["headers"] if name == b"x-request-start"), b"")
-            arrived -= _age(said, monotonic() - arrived)
-        state["arrived"] = arrived
-        try:
-            await self.app(scope, receive, send)
-        finally:
-            if connection:
-                connection.answered()
-
-    def _trusts(self, client: str) -> bool:
-        if "*" in self.trusted or client in self.trusted:
-            return True
-        try:
-            address = ip_address(client)
-        except ValueError:
-            return False
-        return any(address in network for network in self.networks)
+    connection: Any = scope["state"].get("connection")  # a Protocol; none under another server
+    read: float = connection.arrived if connection else monotonic()
+    if (scope.get("client") or ("", None))[1] != 0:
+        return read
+    said = next((value for name, value in scope["headers"] if name == b"x-request-start"), b"")
+    return read - _age(said, monotonic() - read)
 
 
 def _age(said: bytes, known: float) -> float:

@@ -11,19 +11,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from random import getrandbits
 from threading import Event, Lock, Thread
-from time import monotonic, sleep
+from time import sleep
 from typing import Any
 
 import structlog
 from asgi_correlation_id import correlation_id
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from structlog.typing import EventDict, FilteringBoundLogger, WrappedLogger
 
-from forecaster_service.http_errors import CLIENT_LEFT, HttpError, response
-from forecaster_service.metrics import Metrics, labels
-
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
-PROBES = ("/livez", "/readyz", "/healthz", "/metrics")
 
 
 def new_id() -> str:
@@ -165,74 +160,3 @@ def owning_stderr() -> Iterator[None]:
         logging.captureWarnings(False)
         root.removeHandler(handler)
         LINES.drain()
-
-
-class Watch:
-    """ASGI middleware: counts and times every request, and logs all but successful probes.
-
-    An unexpected exception becomes a plain 500; the traceback goes only to the log. Of a request's
-    headers, body and query only its id is logged.
-
-    A route that knows which model was asked puts its identity into `request.state.model`.
-    """
-
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
-        self.app, self.metrics = app, metrics
-        self.log = logger().bind()  # binding once is cheaper than for each line
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-        status, left = 0, False
-
-        async def hear() -> Message:
-            nonlocal left
-            message = await receive()
-            left = left or (message["type"] == "http.disconnect" and not status)
-            return message
-
-        async def watch(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-            await send(message)
-
-        self.metrics.in_flight.inc()
-        try:
-            await self.app(scope, hear, watch)
-        except Exception:
-            self.log.exception("request failed")
-            if not status:
-                error = HttpError(500, "an error of the service; see its log")
-                await response(error)(scope, receive, watch)
-        finally:
-            self.metrics.in_flight.dec()
-            self._note(
-                scope, CLIENT_LEFT if left else status, monotonic() - scope["state"]["arrived"]
-            )
-
-    def _note(self, scope: Scope, status: int, seconds: float) -> None:
-        state = scope.get("state", {})
-        route, model = getattr(scope.get("route"), "path", "other"), state.get("model")
-        done = state.get("done")
-        self.metrics.requests.labels(route, status, *labels(model)).inc()
-        self.metrics.seconds.labels(route, *labels(model)).observe(seconds)
-        if status == 200 and scope["path"] in PROBES:
-            return
-        facts = {
-            "client": (scope.get("client") or (None,))[0],
-            "key": state.get("key"),
-            "model": model and f"{model.name} {model.digest}",
-            "queue_ms": done and round(done.queue * 1e3, 2),
-            "batch": done and done.batch,
-        }
-        self.log.info(
-            "request",
-            method=scope["method"],
-            path=scope["path"][:200],
-            route=route,
-            status=status,
-            ms=round(seconds * 1e3, 2),
-            **{name: fact for name, fact in facts.items() if fact},
-        )

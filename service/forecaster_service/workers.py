@@ -33,11 +33,11 @@ from uvicorn.supervisors import Multiprocess
 
 from forecaster.errors import ForecasterError, UnavailableError
 from forecaster_service import logs
+from forecaster_service.buckets import Buckets
 from forecaster_service.process import Process
 from forecaster_service.registry import Child, Found
 from forecaster_service.server import HOW
 from forecaster_service.settings import from_environment
-from forecaster_service.shared_buckets import SharedBuckets, Table, new_table
 
 PLACE = "FORECASTER_WORKERS_PLACE"
 """The variable with the folder and the number of the processes."""
@@ -68,7 +68,6 @@ def run(host: str, port: int, workers: int, registry: Child) -> None:
         for folder in ("processes", "metrics"):
             (place / folder).mkdir()
         (place / "models").symlink_to(registry.place)
-        new_table(place / "buckets")
         os.environ[PLACE] = f"{workers}:{place}"
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(place / "metrics")
         try:
@@ -115,12 +114,10 @@ class Worker(Process):
 
     def __init__(self, number: int, place: Path) -> None:
         self.number, self.place = number, place
-        self._table, self._tables = Table(place / "buckets"), 0
         (place / "processes" / str(os.getpid())).touch()
 
-    def buckets(self, per_minute: float) -> SharedBuckets:  # type: ignore[override]
-        self._tables += 1  # every process asks for them in the same order
-        return SharedBuckets(self._table, self._tables - 1, per_minute)
+    def buckets(self, per_minute: float) -> Buckets:
+        return Buckets(per_minute, self.place / "buckets")
 
     async def begin(self, loading: Callable[[], bool]) -> None:
         before = {

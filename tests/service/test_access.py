@@ -1,4 +1,3 @@
-import asyncio
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,12 +7,8 @@ from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
-from starlette.types import Message, Receive, Scope, Send
 
 from forecaster_service import access, buckets
-from forecaster_service.access import WRONG_KEYS
-from forecaster_service.metrics import Metrics
-from forecaster_service.settings import Settings
 from tests.service.toy import NAME, start
 
 KEY, OTHER = "s3cret-of-anna", "s3cret-of-bob"
@@ -46,28 +41,6 @@ def limited(**settings: Any) -> Iterator[TestClient]:
     """A client of a service without a model."""
     with start(**settings) as client:
         yield client
-
-
-async def ask(*keys: str) -> list[int]:
-    """The statuses of requests with these keys from one address."""
-    statuses = []
-
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-
-    async def receive() -> Message:
-        return {"type": "http.request"}
-
-    async def send(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            statuses.append(message["status"])
-
-    guarded = access.Access(app, Settings(api_keys=KEYS), Metrics())
-    for key in keys:
-        headers = [(b"authorization", f"Bearer {key}".encode())]
-        about = {"method": "GET", "path": "/models", "client": ("10.0.0.1", 1)}
-        await guarded({"type": "http", "headers": headers, **about}, receive, send)
-    return statuses
 
 
 class TestKeys:
@@ -103,9 +76,8 @@ class TestKeys:
         assert keyed.get("/models", headers={"Authorization": header}).status_code == 401
 
     @pytest.mark.parametrize("key", [KEY[:-1], KEY + "x", KEY.upper(), KEYS[0], "x" * 10_000, "é"])
-    def test_a_wrong_one(self, folder: Path, key: str) -> None:
-        with limited(api_keys=KEYS) as client:
-            answer = client.get("/models", headers={"Authorization": f"Bearer {key}".encode()})
+    def test_a_wrong_one(self, keyed: TestClient, key: str) -> None:
+        answer = keyed.get("/models", headers={"Authorization": f"Bearer {key}".encode()})
         assert answer.status_code == 401
         assert 'error="invalid_token"' in answer.headers["www-authenticate"]
 
@@ -123,19 +95,6 @@ class TestKeys:
         for key in (KEY, OTHER, "wrong"):
             keyed.get("/models", headers=bearer(key))
         assert len(compared) == 6
-
-    def test_guesses_are_throttled_and_nobody_else_is(self, clock: list[float]) -> None:
-        statuses = asyncio.run(ask(*(f"guess-{number}" for number in range(10_000)), KEY))
-        assert statuses == [401] * WRONG_KEYS + [429] * (10_000 - WRONG_KEYS) + [200]
-
-    def test_who_guessed_may_try_again_later(self, clock: list[float]) -> None:
-        with limited(api_keys=KEYS) as client:
-            for _ in range(WRONG_KEYS + 1):
-                answer = client.get("/models", headers=bearer("wrong"))
-            assert (answer.status_code, answer.headers["content-type"]) == (429, PROBLEM)
-            assert int(answer.headers["retry-after"]) == 60 / WRONG_KEYS
-            clock[0] += 60 / WRONG_KEYS
-            assert client.get("/models", headers=bearer("wrong")).status_code == 401
 
     def test_no_key_is_ever_told(self, capsys: pytest.CaptureFixture[str]) -> None:
         with limited(api_keys=KEYS) as client:
@@ -162,7 +121,7 @@ class TestKeys:
             for operation in operations.values():
                 wanted = path not in access.OPEN
                 assert ("security" in operation) == wanted
-                assert ({"401", "429"} <= set(operation["responses"])) == wanted
+                assert ("401" in operation["responses"]) == wanted
         assert "/predict" in schema["paths"]
         assert "security" not in client.get("/openapi.json").text
 

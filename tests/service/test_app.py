@@ -63,18 +63,11 @@ class Links(HTMLParser):
         self.found += [value for name, value in attrs if name in ("src", "href") and value]
 
 
-def test_the_device_soon_has_the_interpreter_back(folder: Path) -> None:
-    sys.setswitchinterval(before := 0.005)
-    with start(model=str(folder)):
-        assert sys.getswitchinterval() < 0.001
-    assert sys.getswitchinterval() == before
-
-
-def test_cycles_are_looked_for_rarely(folder: Path) -> None:
-    before = gc.get_threshold()
-    with start(model=str(folder)):
-        assert gc.get_threshold()[0] > 10_000
-    assert gc.get_threshold() == before
+def test_the_device_soon_has_the_interpreter_back_and_cycles_are_looked_for_rarely(
+    client: TestClient,
+) -> None:
+    assert sys.getswitchinterval() < 0.001
+    assert gc.get_threshold()[0] > 10_000
 
 
 def test_docs_load_nothing_from_elsewhere(client: TestClient) -> None:

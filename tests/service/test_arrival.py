@@ -5,8 +5,9 @@ from typing import Any
 
 import anyio
 import pytest
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
-from forecaster_service.arrival import LONGEST, Arrival
+from forecaster_service.arrival import LONGEST, arrived
 
 
 def age(said: str | None, trusted: tuple[str, ...] = ("10.0.0.0/8",), client: Any = None) -> float:
@@ -14,11 +15,12 @@ def age(said: str | None, trusted: tuple[str, ...] = ("10.0.0.0/8",), client: An
     found: list[float] = []
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
-        found.append(monotonic() - scope["state"]["arrived"])
+        found.append(monotonic() - arrived(scope))
 
-    headers = [] if said is None else [(b"x-request-start", said.encode())]
-    scope = {"type": "http", "headers": headers, "client": client or ("10.1.2.3", 1)}
-    anyio.run(Arrival(app, trusted), scope, None, None)
+    headers = [(b"x-forwarded-for", b"192.0.2.1")]
+    headers += [] if said is None else [(b"x-request-start", said.encode())]
+    scope = {"type": "http", "headers": headers, "client": client or ("10.1.2.3", 1), "state": {}}
+    anyio.run(ProxyHeadersMiddleware(app, list(trusted)), scope, None, None)  # type: ignore[arg-type]
     return found[0]
 
 
@@ -51,7 +53,8 @@ def test_nonsense_counts_for_nothing_and_all_is_within_bounds(
         (("1.2.0.0/16", "name"), ("1.2.3.4", 1), True),
         (("name",), ("name", 1), True),
         (("::1",), ("::1", 1), True),
-        ((), ("1.2.3.4", 1), False),
+        (("0.0.0.0",), ("1.2.3.4", 1), False),
+        (("0.0.0.0",), None, False),
         (("1.2.3.5",), ("1.2.3.4", 1), False),
         (("10.0.0.0/8",), ("name", 1), False),
     ],
@@ -63,11 +66,12 @@ def test_only_a_trusted_proxy(trusted: tuple[str, ...], client: Any, believed: b
 def test_a_deadline_counts_from_there(folder: Any, flat: dict[str, Any]) -> None:
     from tests.service.toy import start
 
-    late = {"X-Request-Start": f"t={time() - 40:.3f}"}
+    by_proxy = {"X-Forwarded-For": "192.0.2.1"}
+    late = {**by_proxy, "X-Request-Start": f"t={time() - 40:.3f}"}
     for trusted, status in ((("testclient",), 503), ((), 200)):
         with start(model=str(folder), trusted_proxies=trusted) as client:
             answer = client.post("/predict", json=flat, headers=late)
             assert answer.status_code == status
     with start(model=str(folder), trusted_proxies=("testclient",)) as client:
-        late = {"X-Request-Start": f"t={time() - 20:.3f}"}
+        late = {**by_proxy, "X-Request-Start": f"t={time() - 20:.3f}"}
         assert client.post("/predict", json=flat, headers=late).status_code == 200

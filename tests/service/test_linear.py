@@ -24,7 +24,7 @@ from forecaster.datasets.reader import clock, dialect
 from forecaster.errors import ForecasterError
 from forecaster_service import accept, arrival
 from forecaster_service.access import _foreign
-from forecaster_service.app import _tuned_interpreter
+from forecaster_service.app import _tune_interpreter
 from forecaster_service.body import parse
 from forecaster_service.foreign import ScoringRequest, TimeSeriesRequest
 from forecaster_service.http_errors import HttpError
@@ -67,8 +67,8 @@ KINDS: list[TypeAdapter[Any]] = [
 def tuned() -> Iterator[None]:
     """The garbage collector as in a service, which leaves alone what is older."""
     gc.freeze()
-    with _tuned_interpreter():
-        yield
+    _tune_interpreter()
+    yield
     gc.unfreeze()
 
 
