@@ -1,11 +1,11 @@
 """Access control: API keys, rate limits, and no requests from pages of other sites."""
 
 from collections.abc import Callable, Mapping
+from fnmatch import fnmatchcase
 from functools import partial
 from hashlib import sha256
 from hmac import compare_digest
 from math import ceil
-from typing import Any
 from urllib.parse import urlsplit
 
 from starlette.requests import Request
@@ -23,11 +23,12 @@ OPEN = frozenset(
 )  # fmt: skip
 OPEN_FOLDERS = ("/page/", "/static-offline-docs/")
 """Answered without a key and without a rate limit: probes, the page and the docs."""
+LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 SAFE = ("GET", "HEAD", "OPTIONS")
 
 
 class Access:
-    """ASGI middleware: answers 400 to several Host headers, 401, 403 and 429.
+    """ASGI middleware: answers 400 to requests for other hosts, 401, 403, 413 and 429.
 
     Puts the key's name into `request.state.key`. A request pays one token of the client's rate
     here, and `pay` takes what it costs beyond that. `buckets` makes the buckets for a rate per
@@ -45,6 +46,8 @@ class Access:
         named = (entry.split(":") for entry in settings.api_keys)
         self.keys = [(name, bytes.fromhex(digest)) for name, digest in named]
         self.rates = buckets(settings.rate) if settings.rate else None
+        self.hosts = (*LOCAL_HOSTS, *map(str.lower, settings.allowed_hosts))
+        self.most = settings.max_body_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -57,14 +60,20 @@ class Access:
 
     def _admit(self, scope: Scope) -> None:
         headers = dict(scope["headers"])
-        if sum(name == b"host" for name, _ in scope["headers"]) > 1:
+        host = _hostname(b"//" + headers.get(b"host", b"")) or ""
+        several = sum(name == b"host" for name, _ in scope["headers"]) > 1
+        if several or not any(fnmatchcase(host, each) for each in self.hosts):
             raise HttpError(
-                400, "expected one header Host, got several", headers={"Connection": "close"}
-            )
+                400, "expected one header Host, with a name that this service answers for; "
+                "FORECASTER_ALLOWED_HOSTS can add more", headers={"Connection": "close"},
+            )  # fmt: skip
         if scope["method"] not in SAFE and _foreign(headers):
             raise HttpError(
                 403, "pages of other hosts may not send requests to this service", reason="origin"
             )
+        length = headers.get(b"content-length", b"")
+        if length.isdigit() and int(length[:20]) > self.most:
+            raise http_errors.too_long(self.most)
         path = scope["path"].removeprefix(scope.get("root_path", ""))
         if path in OPEN or path.startswith(OPEN_FOLDERS):
             return
@@ -117,17 +126,3 @@ def _hostname(url: bytes) -> str | None:
         return urlsplit(url.decode("latin-1")).hostname
     except ValueError:  # not a valid URL, e.g. http://[
         return ""
-
-
-def describe(schema: dict[str, Any], settings: Settings) -> None:
-    """Describe keys and rate limits in /openapi.json, where there are any."""
-    statuses = [401] * bool(settings.api_keys) + [429] * bool(settings.rate)
-    responses = {str(status): told for status, told in http_errors.responses(*statuses).items()}
-    for path, operations in schema["paths"].items():
-        for operation in operations.values() if path not in OPEN else ():
-            operation["responses"] |= responses
-            if settings.api_keys:
-                operation["security"] = [{"key": []}]
-    if settings.api_keys:
-        scheme = {"type": "http", "scheme": "bearer"}
-        schema["components"]["securitySchemes"] = {"key": scheme}

@@ -15,11 +15,10 @@ from types import FrameType
 from typing import Any
 
 from asgi_correlation_id import CorrelationIdMiddleware
-from fastapi import FastAPI
+from fastapi import FastAPI, Security
+from fastapi.security import HTTPBearer
 from fastapi_offline import FastAPIOffline
 from starlette.middleware import Middleware
-from starlette.middleware.body_limit import RequestBodyLimitMiddleware
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from forecaster.version import __version__
@@ -34,8 +33,6 @@ from forecaster_service.registry import Registry
 from forecaster_service.routes import health, invocations, kserve, metrics, models, page, predict
 from forecaster_service.settings import Settings, from_environment
 from forecaster_service.store import Store
-
-LOCAL_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 
 
 def create_app(
@@ -61,14 +58,19 @@ def create_app(
     app.state.settings, app.state.metrics = settings, measured
     app.state.registry, app.state.process = registry, process
     http_errors.install(app)
-    for routes in (predict, invocations, kserve, models, health, metrics):
-        app.include_router(routes.router, responses=http_errors.responses(400))
+    guarded = [*([401] if settings.api_keys else ()), *([429] if settings.rate else ())]
+    keys = [Security(HTTPBearer(scheme_name="key", auto_error=False))]  # for /openapi.json
+    for routes in (predict, invocations, kserve, models, metrics):
+        app.include_router(
+            routes.router, responses=http_errors.responses(400, *guarded),
+            dependencies=keys if settings.api_keys else None,
+        )  # fmt: skip
+    app.include_router(health.router, responses=http_errors.responses(400))
     app.include_router(page.router)
 
     def openapi() -> dict[str, Any]:
         schema = FastAPI.openapi(app)
         http_errors.describe(schema)
-        access.describe(schema, settings)
         return schema
 
     app.openapi = openapi  # type: ignore[method-assign]
@@ -132,12 +134,6 @@ def _announce_end(store: Store) -> None:
 
 def _middleware(settings: Settings, measured: Metrics, process: Process) -> list[Middleware]:
     """The middleware, outermost first."""
-    hosts = [*LOCAL_HOSTS, *settings.allowed_hosts]
-    details = {
-        400: "the header Host names no host that this service answers for; "
-        "FORECASTER_ALLOWED_HOSTS can add more",
-        413: f"the body is longer than {settings.max_body_bytes:,} bytes",
-    }
     proxies = list(settings.trusted_proxies)
     return [
         *([Middleware(ProxyHeadersMiddleware, trusted_hosts=proxies)] if proxies else ()),
@@ -145,8 +141,5 @@ def _middleware(settings: Settings, measured: Metrics, process: Process) -> list
             CorrelationIdMiddleware, generator=new_id, validator=None, transformer=request_id
         ),
         Middleware(Watch, metrics=measured),
-        Middleware(http_errors.ErrorResponses, details=details),
-        Middleware(TrustedHostMiddleware, allowed_hosts=hosts, www_redirect=False),
         Middleware(access.Access, settings=settings, metrics=measured, buckets=process.buckets),
-        Middleware(RequestBodyLimitMiddleware, max_body_size=settings.max_body_bytes),
     ]

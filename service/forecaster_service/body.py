@@ -13,7 +13,7 @@ from fastapi.concurrency import run_in_threadpool
 from jiter import from_json
 from starlette.types import Message
 
-from forecaster_service.http_errors import CLIENT_LEFT, Flaw, HttpError, busy, invalid
+from forecaster_service.http_errors import CLIENT_LEFT, Flaw, HttpError, busy, invalid, too_long
 from forecaster_service.schemas import MOST_COLUMNS
 from forecaster_service.settings import Settings
 
@@ -137,6 +137,8 @@ class Bodies:
                 if message["type"] == "http.disconnect":
                     raise HttpError(CLIENT_LEFT, "the client left")
                 body.write(message.get("body", b""))
+                if body.tell() > self.most:
+                    raise too_long(self.most)
                 more = message.get("more_body", False)
                 if body.tell() >= LARGE and not held:  # its length was not declared
                     held = await self._reserved(self.most, until)

@@ -16,7 +16,6 @@ from forecaster_service.schemas import (
     Steps,
     Strict,
     Target,
-    Values,
     Word,
 )
 
@@ -140,46 +139,3 @@ class TimeSeriesRequest(Strict):
     options: Options
     metadata: dict[str, Any] | None = None
     """Anything; not used."""
-
-
-class TimeSeriesForecast(Answer):
-    """The forecast of one series."""
-
-    type: SeriesType
-    name: str
-    mean_forecast: Values
-    """In units; the median from a model that was trained for quantiles alone, as `warnings` then
-    states."""
-    frequency: str
-    """As in the request."""
-    start_timestamp: str
-    """The time of the first forecast step, ISO 8601."""
-    quantiles: dict[str, Values] | None
-    """By level, e.g. "0.1", where levels were asked for."""
-
-
-class TimeSeriesOutput(Answer):
-    type: Literal["time_series_forecast"]
-    id: str
-    status: Literal["completed"]
-    content: list[TimeSeriesForecast]
-    """One forecast."""
-    error: None
-    """Always null: requests that fail are answered with problem+json instead."""
-
-
-class TimeSeriesResponse(Answer):
-    """The forecasts, in the order of the request's series."""
-
-    id: str
-    """The request's id, as in the header X-Request-ID."""
-    created_at: int
-    """Seconds since 1970."""
-    status: Literal["completed"]
-    error: None
-    model: str
-    outputs: list[TimeSeriesOutput]
-    warnings: list[str]
-    """The notices in words, for people."""
-    notices: list[Notice]
-    """What was done with the input that may surprise, for programs."""

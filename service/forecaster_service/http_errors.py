@@ -12,7 +12,6 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import ConfigDict
 from starlette.exceptions import HTTPException
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from forecaster.errors import DataError, UsageError
 from forecaster.lookup import did_you_mean
@@ -111,6 +110,13 @@ def busy(detail: str, reason: str, seconds: float) -> HttpError:
     return HttpError(503, f"{detail}; try again in {retry} s", retry=retry, reason=reason)
 
 
+def too_long(most: int) -> HttpError:
+    """The error 413, which closes the connection, because the rest of the body is not read."""
+    return HttpError(
+        413, f"the body is longer than {most:,} bytes", headers={"Connection": "close"}
+    )
+
+
 def response(error: HTTPException) -> JSONResponse:
     """The error as a response."""
     errors = list(getattr(error, "errors", ()))
@@ -161,38 +167,6 @@ def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
         status: {"description": HTTPStatus(status).phrase, "content": content}
         for status in statuses
     }
-
-
-class ErrorResponses:
-    """ASGI middleware: turns errors that are not problem+json yet into it, e.g. those that other
-    middleware answers in plain text.
-
-    `details` has the sentences for some statuses. After a 413 the connection is closed, because the
-    rest of the body is not read.
-    """
-
-    def __init__(self, app: ASGIApp, details: Mapping[int, str]) -> None:
-        self.app = app
-        self.details = details
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        replaced = False
-
-        async def replace(message: Message) -> None:
-            nonlocal replaced
-            if message["type"] == "http.response.start":
-                headers = {key.lower(): value for key, value in message["headers"]}
-                kind = headers.get(b"content-type", b"").decode("latin-1")
-                status = message["status"]
-                replaced = status == 413 or (status >= 400 and kind != MEDIA_TYPE)
-                if replaced:
-                    detail = self.details.get(status, _phrase(status))
-                    close = {"Connection": "close"} if status == 413 else None
-                    await response(HttpError(status, detail, headers=close))(scope, receive, send)
-            if not replaced:
-                await send(message)
-
-        await self.app(scope, receive, replace)
 
 
 def _flaw(error: Mapping[str, Any], form: Any) -> Flaw:

@@ -91,12 +91,10 @@ class Store:
 
     @property
     def is_ready(self) -> bool:
-        """Whether all models answer, more work would be accepted, and the service is not ending."""
-        try:
-            self.whole()
-        except HttpError:
-            return False
-        return not self.draining
+        """Whether `whole` raises nothing."""
+        with suppress(HttpError):
+            return bool(self.whole())
+        return False
 
     @property
     def status(self) -> Literal["loading", "ready", "failed"]:
@@ -149,8 +147,11 @@ class Store:
         return self._of(self.slots[0])
 
     def whole(self) -> list[Served]:
-        """All models. Raises HttpError 503 while one is missing, and where `admit` does."""
+        """All models. Raises HttpError 503 while one is missing, where `admit` does, and when the
+        service is about to end."""
         self.admit()
+        if self.draining:
+            raise HttpError(503, "the service is ending", retry=10)
         return [self._of(slot) for slot in self.slots]
 
     def get(self, name: str | None) -> Served:

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 
 from forecaster.version import __version__
-from forecaster_service.http_errors import HttpError, responses
+from forecaster_service.http_errors import responses
 from forecaster_service.schemas import Status, Version
 from forecaster_service.store import store_of
 
@@ -35,10 +35,7 @@ async def readyz(
     """All models are loaded and have forecast their examples, and there is room in the queue.
     Otherwise, and shortly before the service ends, the answer is 503 with the reason. /ping is the
     same, for clients of `mlflow models serve`."""
-    store = store_of(request)
-    models = store.whole()
-    if store.draining:
-        raise HttpError(503, "the service is ending", retry=10)
+    models = store_of(request).whole()
     if verbose is None:
         return Status(status="ready")
     names = (

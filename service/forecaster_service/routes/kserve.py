@@ -13,7 +13,7 @@ from forecaster_service import forecasting
 from forecaster_service.answering import PROBLEMS, ForecastRoute, Order, model_for
 from forecaster_service.batching import Done
 from forecaster_service.forecasting import Forecast, Job
-from forecaster_service.foreign import TimeSeriesRequest, TimeSeriesResponse
+from forecaster_service.foreign import TimeSeriesRequest
 from forecaster_service.http_errors import Flaw, HttpError, invalid
 from forecaster_service.schemas import FullRequest, Parameters, SeriesInput
 from forecaster_service.slots import Served
@@ -36,11 +36,12 @@ router = APIRouter(route_class=ForecastRoute, tags=["kserve"])
 @router.post(
     "/v1/timeseries/forecast",
     operation_id="forecast_timeseries",
-    response_model=TimeSeriesResponse,
+    response_model=dict[str, Any],
     responses=PROBLEMS,
 )
 def forecast(body: Annotated[TimeSeriesRequest, Body()], request: Request) -> Order:
-    """The forecasts of /predict, with requests in KServe's format.
+    """The forecasts of /predict, with requests and answers in KServe's format (Time Series Forecast
+    API), and `warnings` and `notices` as in the answer of /predict.
 
     The columns of a series are those of the model, in its order. For a model that reads future
     covariates or static attributes use /predict.
@@ -88,7 +89,7 @@ def _prepare(body: TimeSeriesRequest, forecaster: Predictor) -> Job:
 def _write(
     asked: list[dict[str, str]], job: Job, done: Done[Forecast], served: Served, request_id: str
 ) -> bytes:
-    """The response, a `TimeSeriesResponse`."""
+    """The response."""
     outputs: list[dict[str, Any]] = []
     for series, (destination, forecast, quantiles) in zip(asked, job.written(done), strict=True):
         content = {
