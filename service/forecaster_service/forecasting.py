@@ -45,19 +45,11 @@ Rows: TypeAlias = list[Any]
 
 
 @dataclass(frozen=True)
-class Destination:
-    """Where a forecast belongs: its series' name, its first step, and the rank of its target."""
-
-    item_id: str | None
-    start: str
-    one_dimensional: bool
-
-
-@dataclass(frozen=True)
 class Inputs:
     """What the model reads of one series: its name, the newest rows (P, C) in units, NaN where
     missing, the time of the first row, the future covariates (P + T, K), its static attributes, and
-    how many rows were given: the rows before them are padding."""
+    how many rows were given: the rows before them are padding. For the answer: the time of its
+    `first` step in ISO 8601, and whether it has one number for each step (`flat`)."""
 
     item_id: str | None
     history: np.ndarray
@@ -65,15 +57,16 @@ class Inputs:
     known: np.ndarray
     static: Mapping[str, float | str]
     rows: int
+    first: str = ""
+    flat: bool = False
 
 
 @dataclass(frozen=True)
 class Job:
-    """What the model has to forecast, where the forecasts belong, and whether notices give the
-    place of the input that they are about."""
+    """What the model has to forecast, and whether notices give the place of the input that they are
+    about."""
 
     inputs: list[Inputs]
-    destinations: list[Destination]
     steps: int
     levels: list[float]
     notices: list[Notice]
@@ -87,13 +80,13 @@ class Job:
             for each in self.notices
         ]
 
-    def written(self, done: Done[Forecast]) -> Iterator[tuple[Destination, Rows, dict[str, Rows]]]:
-        """For each series its destination, its forecast, and its quantiles by level."""
-        for destination, (forecast, quantiles) in zip(self.destinations, done.results, strict=True):
-            kept = (slice(self.steps), 0) if destination.one_dimensional else slice(self.steps)
+    def written(self, done: Done[Forecast]) -> Iterator[tuple[Inputs, Rows, dict[str, Rows]]]:
+        """Each series with its forecast, and its quantiles by level."""
+        for series, (forecast, quantiles) in zip(self.inputs, done.results, strict=True):
+            kept = (slice(self.steps), 0) if series.flat else slice(self.steps)
             found = quantiles[kept]
             levels = {str(level): found[..., i].tolist() for i, level in enumerate(self.levels)}
-            yield destination, forecast[kept].tolist(), levels
+            yield series, forecast[kept].tolist(), levels
 
 
 @dataclass(eq=False)
@@ -119,23 +112,22 @@ def prepare(request: FullRequest | FlatRequest, forecaster: Predictor) -> Job:
     numbers = len(request.inputs) * steps * len(forecaster.schema.targets) * len(levels)
     parents: Location = ("parameters",) if full else ()
     flaws = [each.flaw(parents) for each in _refusals(parameters, forecaster, numbers)]
-    inputs, destinations, notices = [], [], []
+    inputs, notices = [], []
     for number, series in enumerate(request.inputs):
         place = number if full else None
         try:
-            found, destination, surprises = _series(series, forecaster, parameters, place)
+            found, surprises = _series(series, forecaster, parameters, place)
         except _RefusedError as refused:
             flaws.append(refused.flaw(("inputs", number) if full else ()))
             continue
         inputs.append(found)
-        destinations.append(destination)
         notices += surprises
     if flaws:
         raise invalid(flaws)
     if forecaster.kind == "median":
         text = "this model was trained for quantiles alone: median, not mean, is given"
         notices.append(Notice(code=NoticeCode.MEDIAN, input=None, text=text))
-    return Job(inputs, destinations, steps, levels, notices, places=full)
+    return Job(inputs, steps, levels, notices, places=full)
 
 
 def run(inputs: Sequence[Inputs], forecaster: Predictor, levels: Sequence[float]) -> list[Forecast]:
@@ -230,8 +222,8 @@ def _refusals(
 
 def _series(
     series: SeriesInput, forecaster: Predictor, parameters: Parameters, place: int | None
-) -> tuple[Inputs, Destination, list[Notice]]:
-    """What the model reads of one series, where its forecast belongs, and what may surprise."""
+) -> tuple[Inputs, list[Notice]]:
+    """What the model reads of one series, and what may surprise."""
     schema, name, rows = forecaster.schema, series.item_id, len(series.target)
     parts = [] if name is None or name in forecaster.places else id_parts(name, len(schema.id))
     if not all(PLAIN_NAME.fullmatch(part) for part in parts):
@@ -271,8 +263,8 @@ def _series(
     if schema.items and name not in forecaster.places:
         text = "the series is scaled by its own history: no series in training had its item_id"
         surprises.append(Notice(code=NoticeCode.OWN_SCALE, input=place, text=text))
-    inputs = Inputs(name, history, start, known, static, count)
-    return inputs, Destination(name, first, not in_rows(series.target)), surprises
+    flat = not in_rows(series.target)
+    return Inputs(name, history, start, known, static, count, first, flat), surprises
 
 
 def in_rows(target: Any) -> bool:

@@ -162,6 +162,9 @@ def stand_ins() -> None:
         call("docker", "import", "/tmp/debian.tar", "stand-in/debian:latest")
     for file in (PROJECT / "tests/containers/standins").iterdir():
         shutil.copy(file, MACHINE)
+    # Debian's nginx is too old for names that are resolved again
+    group = "upstream service {\n    server forecaster:8000;\n    keepalive 64;\n}\n"
+    Path(os.environ["NGINX_UPSTREAM"]).write_text(group)
     for name, kind in STAND_INS.items():
         file = f"--file={MACHINE / kind}.Dockerfile"
         call("docker", "build", f"--tag={name}", file, str(MACHINE))
@@ -289,6 +292,7 @@ def main(group: str) -> None:
         "FORECASTER_MODEL": MODEL,
         "FORECASTER_DATA": "/work/given",
         "COMPOSE_PROJECT_NAME": "forecaster-tried",
+        "NGINX_UPSTREAM": str(MACHINE / "upstream.conf"),
     }
     with engine(group):
         tell(call("docker", "version", "--format=engine {{.Server.Version}}").strip())

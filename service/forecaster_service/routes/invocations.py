@@ -43,7 +43,7 @@ def invocations(body: Annotated[ScoringRequest, Body()], request: Request) -> Or
     served = model_for(request, None)
     question = _ask(body, store_of(request).settings, served.forecaster)
     inputs, levels = list(_inputs(question)), list(question.levels)
-    job = Job(inputs, [], question.steps, levels, notices=[], places=len(inputs) > 1)
+    job = Job(inputs, question.steps, levels, notices=[], places=len(inputs) > 1)
     return Order(served, job, partial(_write, question))
 
 

@@ -91,9 +91,9 @@ def _write(
 ) -> bytes:
     """The response."""
     outputs: list[dict[str, Any]] = []
-    for series, (destination, forecast, quantiles) in zip(asked, job.written(done), strict=True):
+    for given, (series, forecast, quantiles) in zip(asked, job.written(done), strict=True):
         content = {
-            **series, "mean_forecast": forecast, "start_timestamp": destination.start,
+            **given, "mean_forecast": forecast, "start_timestamp": series.first,
             "quantiles": quantiles or None,
         }  # fmt: skip
         known = {"type": "time_series_forecast", "status": "completed", "error": None}

@@ -49,10 +49,10 @@ def predict(body: Annotated[ForecastRequest, Body()], request: Request) -> Order
 def _write(job: Job, done: Done[Forecast], served: Served, request_id: str) -> bytes:
     """The response, a `ForecastResponse`."""
     forecaster, predictions = served.forecaster, []
-    for destination, forecast, quantiles in job.written(done):
+    for series, forecast, quantiles in job.written(done):
         prediction = {
-            "item_id": destination.item_id,
-            "start": destination.start,
+            "item_id": series.item_id,
+            "start": series.first,
             "freq": forecaster.schema.freq,
             "columns": forecaster.schema.targets,
             forecaster.kind: forecast,
@@ -72,16 +72,16 @@ def _write(job: Job, done: Done[Forecast], served: Served, request_id: str) -> b
 def _table(job: Job, done: Done[Forecast], served: Served, request_id: str) -> bytes:
     """The response as CSV: a row for each step of each series, in the columns of /invocations."""
     schema, text = served.forecaster.schema, StringIO()
-    named = len(job.inputs) > 1 or job.destinations[0].item_id is not None
+    named = len(job.inputs) > 1 or job.inputs[0].item_id is not None
     suffixes = ["", *(f" {level}" for level in job.levels)]
     table = csv.writer(text, lineterminator="\n")
     names = [name + suffix for name in schema.targets for suffix in suffixes]
     table.writerow([*["item_id"] * named, schema.time, *names])
-    for place, (destination, (forecast, quantiles)) in enumerate(
-        zip(job.destinations, done.results, strict=True)
+    for place, (series, (forecast, quantiles)) in enumerate(
+        zip(job.inputs, done.results, strict=True)
     ):
-        item = str(place) if destination.item_id is None else destination.item_id
-        times = pd.date_range(destination.start, periods=job.steps, freq=schema.freq)
+        item = str(place) if series.item_id is None else series.item_id
+        times = pd.date_range(series.first, periods=job.steps, freq=schema.freq)
         values = np.concatenate([forecast[..., None], quantiles], axis=-1)[: job.steps]
         for time, row in zip(times, values.reshape(job.steps, -1).tolist(), strict=True):
             table.writerow([*[item] * named, time.isoformat(), *row])
