@@ -1,16 +1,20 @@
 """What every request and its answer have, whichever route there is."""
 
-from time import monotonic
+import re
+from time import monotonic, time
+from typing import Any
 
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from forecaster_service.arrival import arrived
 from forecaster_service.http_errors import CLIENT_LEFT, HttpError, response
 from forecaster_service.logs import logger
 from forecaster_service.metrics import Metrics, labels
 
 PROBES = ("/livez", "/readyz", "/healthz", "/metrics")
+LONGEST = 60.0
+"""The most seconds before its head was read that a request may have arrived."""
+SAID = re.compile(rb"(t=)?\d{1,16}(\.\d{1,9})?")
 
 
 class Watch:
@@ -35,6 +39,7 @@ class Watch:
             return
         state, status, left = scope.setdefault("state", {}), 0, False
         state["arrived"] = arrived(scope)
+        connection: Any = state.get("connection")  # a Protocol; none under another server
         inner = {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope
 
         async def hear() -> Message:
@@ -47,6 +52,8 @@ class Watch:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
+                if connection:
+                    connection.answers = True
                 headers = MutableHeaders(scope=message)
                 headers["X-Content-Type-Options"] = "nosniff"
                 if scope["app"].state.store.draining:
@@ -62,7 +69,7 @@ class Watch:
                 error = HttpError(500, "an error of the service; see its log")
                 await response(error)(scope, receive, watch)
         finally:
-            if connection := state.get("connection"):  # a Protocol; none under another server
+            if connection:
                 connection.answered()
             self.metrics.in_flight.dec()
             self._note(inner, scope["method"], CLIENT_LEFT if left else status)
@@ -92,3 +99,29 @@ class Watch:
             ms=round(seconds * 1e3, 2),
             **{name: fact for name, fact in facts.items() if fact},
         )
+
+
+def arrived(scope: Scope) -> float:
+    """When a request arrived, by time.monotonic().
+
+    A trusted proxy that passes on the client's address may say when in X-Request-Start: the seconds
+    since 1970 as nginx writes them (t=1767225600.123), or milliseconds or microseconds. uvicorn's
+    ProxyHeadersMiddleware, which comes before, gives the client of such a request port 0, which no
+    connection has.
+    """
+    connection = scope["state"].get("connection")
+    read: float = connection.arrived if connection else monotonic()
+    if (scope.get("client") or ("", None))[1] != 0:
+        return read
+    said = next((value for name, value in scope["headers"] if name == b"x-request-start"), b"")
+    return read - _age(said, monotonic() - read)
+
+
+def _age(said: bytes, known: float) -> float:
+    """The seconds between X-Request-Start and the reading of the head, `known` seconds ago."""
+    if not SAID.fullmatch(said):
+        return 0.0
+    moment = float(said.removeprefix(b"t="))
+    while moment > 1e11:  # a finer unit
+        moment /= 1e3
+    return min(max(time() - known - moment, 0.0), LONGEST)

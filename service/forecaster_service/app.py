@@ -29,7 +29,7 @@ from forecaster_service.logs import new_id, request_id
 from forecaster_service.metrics import Metrics
 from forecaster_service.process import Process
 from forecaster_service.protocol import Connections
-from forecaster_service.registry import Registry
+from forecaster_service.registry import Found
 from forecaster_service.routes import health, invocations, kserve, metrics, models, page, predict
 from forecaster_service.settings import Settings, from_environment
 from forecaster_service.store import Store
@@ -37,7 +37,7 @@ from forecaster_service.store import Store
 
 def create_app(
     settings: Settings | None = None,
-    registry: Registry | None = None,
+    registry: Found | None = None,
     process: Process | None = None,
 ) -> FastAPI:
     """The service with `settings`, by default those of the environment. It asks the `registry` for

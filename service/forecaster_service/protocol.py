@@ -100,43 +100,14 @@ class Connections:
             self.log.error("no file is left for connections, which wait: raise ulimit -n")
 
 
-class _Wire:
-    """The transport as uvicorn's protocol sees it: it sends the head of an answer together with the
-    first part of its body, because two packets wake a waiting client twice. `begun` is set once an
-    answer has begun."""
-
-    def __init__(self, transport: Transport, loop: AbstractEventLoop) -> None:
-        self._transport, self._loop = transport, loop
-        self._first, self.begun = b"", False
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
-
-    def write(self, data: bytes) -> None:
-        self.begun = self.begun or not data.startswith(b"HTTP/1.1 100 ")
-        if self._first:
-            self._send(data)
-        else:
-            self._first = data
-            self._loop.call_soon(self._send)
-
-    def close(self) -> None:
-        self._send()
-        self._transport.close()
-
-    def _send(self, more: bytes = b"") -> None:
-        first, self._first = self._first, b""
-        if first and not self._transport.is_closing():
-            self._transport.write(first + more)
-
-
 class Protocol(AsyncioProtocol):
     """A connection whose client has `seconds` to send a request and `seconds` to read an answer,
     and more for large ones (see RATE).
 
     The time for a request begins with its first byte. `part` is the one that arrives, head or body;
     `pending` requests have arrived, at least their heads, and are not answered; the last head
-    `arrived` then. Requests with trailers are refused: uvicorn takes them for headers.
+    `arrived` then; `answers` says whether an answer has begun. Requests with trailers are refused:
+    uvicorn takes them for headers.
     """
 
     def __init__(
@@ -155,13 +126,13 @@ class Protocol(AsyncioProtocol):
         )
         self.parser = HttpRequestParser(self)
         self.keep_alive = config.timeout_keep_alive
-        self.part, self.given_id, self.refused = "", "", False
+        self.part, self.given_id, self.refused, self.answers = "", "", False, False
         self.received = self.framing = self.heads = self.pending = 0
         self.begun, self.arrived, self.unread_until = monotonic(), 0.0, inf
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
-        self.transport, self.wire = transport, _Wire(transport, self.loop)
-        self.inner.connection_made(self.wire)  # type: ignore[arg-type]
+        self.transport = transport
+        self.inner.connection_made(transport)
         self.shared.all.discard(self.inner)
         self.shared.all.add(self)
         self.shared.idle[self] = None
@@ -190,7 +161,7 @@ class Protocol(AsyncioProtocol):
         if self.pending:
             self.pending -= 1
             self.shared.asked -= 1
-            self.wire.begun = False
+            self.answers = False
             if not self.pending:
                 self.begun = monotonic()
                 self.shared.idle[self] = None
@@ -219,7 +190,7 @@ class Protocol(AsyncioProtocol):
             if now > self.begun + seconds + more:
                 self._refuse(408, "this request took too long to arrive")
         elif now > self.begun + (self.keep_alive if self.arrived else seconds):
-            self.wire.close()
+            self.transport.close()
 
     # What the client sends
 
@@ -275,16 +246,17 @@ class Protocol(AsyncioProtocol):
     def on_message_complete(self) -> None:
         self.part, self.received, self.framing = "", 0, 0
         if self.refused:
-            self.wire.close()
+            self.transport.close()
 
     def _refuse(self, status: int, detail: str) -> None:
         """Close, and answer where the client expects an answer and none has begun."""
-        if not self.works and not self.wire.begun:
+        if not self.works and not self.answers:
             self._answer(HttpError(status, detail))
-        self.wire.close()
+        self.transport.close()
 
     def _answer(self, error: HttpError) -> None:
         """Answer in place of the application; the connection is closed afterwards."""
+        self.answers = True
         correlation_id.set(request_id(self.given_id))
         client = (self.transport.get_extra_info("peername") or (None,))[0]
         self.shared.log.info("refused", status=error.status_code, client=client)
@@ -294,4 +266,4 @@ class Protocol(AsyncioProtocol):
         answer.headers["X-Request-ID"] = correlation_id.get() or ""
         line = f"HTTP/1.1 {error.status_code} {HTTPStatus(error.status_code).phrase}\r\n".encode()
         head = b"".join(b"%b: %b\r\n" % header for header in answer.raw_headers)
-        self.wire.write(b"".join((line, head, b"\r\n", bytes(answer.body))))
+        self.transport.write(b"".join((line, head, b"\r\n", bytes(answer.body))))

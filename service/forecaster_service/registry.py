@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Event, Lock, Thread
 from time import monotonic, sleep
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from forecaster.errors import ForecasterError, UnavailableError, UsageError, of_status
 from forecaster.files import write
@@ -27,8 +27,13 @@ State: TypeAlias = dict[str, str]
 """What a name resolves to: equal as long as it is the same model."""
 
 
-class Registry(Protocol):
-    """The source of models that are not folders. Calls may come from any thread."""
+class Found:
+    """The source of models that are not folders: the registry as `python -m forecaster.track watch`
+    has last found it, in the folder `place`: what names resolve to in found.json, and each bundle
+    in a folder of its own. Calls may come from any thread."""
+
+    def __init__(self, place: Path) -> None:
+        self.place, self.ending = place, Event()
 
     def resolve(self, names: Sequence[str]) -> list[State | UsageError]:
         """What each name resolves to now, or an error that states why there is no such model, and
@@ -38,28 +43,6 @@ class Registry(Protocol):
         state of a run is empty. Raises UnavailableError, or another ForecasterError, if the
         registry cannot answer.
         """
-        ...
-
-    def fetch(self, name: str, folder: Path) -> State:
-        """Copy the bundle behind a name to a folder, which is created if need be; return its state.
-
-        Raises UsageError if there is none, else as `resolve` does.
-        """
-        ...
-
-    def close(self) -> None:
-        """Ask nothing more."""
-        ...
-
-
-class Found:
-    """The registry as `python -m forecaster.track watch` has last found it, in the folder `place`:
-    what names resolve to in found.json, and each bundle in a folder of its own."""
-
-    def __init__(self, place: Path) -> None:
-        self.place, self.ending = place, Event()
-
-    def resolve(self, names: Sequence[str]) -> list[State | UsageError]:
         found = self._read()
         answers: list[State | UsageError] = []
         for name in names:
@@ -73,6 +56,10 @@ class Found:
         return answers
 
     def fetch(self, name: str, folder: Path) -> State:
+        """Copy the bundle behind a name to a folder, which is created if need be; return its state.
+
+        Raises UsageError if there is none, else as `resolve` does.
+        """
         found = self._read()[name]
         if "folder" not in found and (error := _error(found)):
             raise error
@@ -84,6 +71,7 @@ class Found:
         return state
 
     def close(self) -> None:
+        """Wait for nothing more."""
         self.ending.set()
 
     def _read(self) -> dict[str, dict[str, Any]]:

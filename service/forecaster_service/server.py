@@ -6,7 +6,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from forecaster_service.logs import owning_stderr
-from forecaster_service.registry import Registry
+from forecaster_service.registry import Found
 
 HOW: dict[str, Any] = {
     "loop": "asyncio",  # uvloop accepts about one connection a turn, and the others wait unseen
@@ -22,7 +22,7 @@ HOW: dict[str, Any] = {
 """Options of uvicorn, for one process and for each of several."""
 
 
-def run(host: str, port: int, registry: Registry | None = None) -> None:
+def run(host: str, port: int, registry: Found | None = None) -> None:
     """Serve with the settings of the environment until a signal asks for the end.
 
     `registry` is the one that is asked for models, as `create_app` takes it.

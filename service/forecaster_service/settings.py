@@ -1,20 +1,11 @@
 """The settings of the service: environment variables FORECASTER_*, read once at start."""
 
-import re
 from typing import Annotated, Literal
 
-from pydantic import Field, ValidationError, ValidationInfo, field_validator
+from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from forecaster.errors import ConfigError
-
-FORMS = {
-    "digests": (r"sha256:[0-9a-f]{64}", "sha256: and 64 hexadecimal digits, as GET /models shows"),
-    "api_keys": (
-        r"[A-Za-z0-9._-]{1,64}:[0-9a-f]{64}",
-        "NAME:SHA256 as forecaster serve --new-key NAME prints it",
-    ),
-}
 
 
 class Settings(BaseSettings):
@@ -33,7 +24,9 @@ class Settings(BaseSettings):
     poll_seconds: Annotated[float, Field(ge=0, le=86_400)] = 10
     """Seconds between two checks whether a name or a folder has another model, which is then
     served; 0 for never."""
-    digests: Annotated[tuple[str, ...], NoDecode] = ()
+    digests: Annotated[
+        tuple[Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")], ...], NoDecode
+    ] = ()
     """Digests, separated by commas, of the only models that may be served; any if empty."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where the models run; auto takes CUDA where there is one."""
@@ -43,7 +36,9 @@ class Settings(BaseSettings):
     trusted_proxies: Annotated[tuple[str, ...], NoDecode] = ()
     """Addresses or networks, separated by commas, of proxies that pass on the client's address in
     X-Forwarded-For; * stands for any."""
-    api_keys: Annotated[tuple[str, ...], NoDecode] = ()
+    api_keys: Annotated[
+        tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}:[0-9a-f]{64}$")], ...], NoDecode
+    ] = ()
     """NAME:SHA256 of each key that clients may use, separated by commas, as `forecaster serve
     --new-key NAME` prints them; if empty, no key is needed."""
     rate: Annotated[float, Field(ge=0, le=1e9)] = 0
@@ -90,14 +85,6 @@ class Settings(BaseSettings):
     def _split(cls, value: object) -> object:
         return _names(value) if isinstance(value, str) else value
 
-    @field_validator(*FORMS)
-    @classmethod
-    def _well_formed(cls, given: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
-        form, words = FORMS[str(info.field_name)]
-        if not all(re.fullmatch(form, each) for each in given):
-            raise ValueError(f"expected {words}")
-        return given
-
     @property
     def models(self) -> tuple[str, ...]:
         """The names of the models."""
@@ -116,5 +103,6 @@ def from_environment() -> Settings:
         problem = error.errors(include_url=False)[0]
         name = f"FORECASTER_{problem['loc'][0]}".upper()
         if name == "FORECASTER_API_KEYS":  # may contain a key by mistake, which must not be shown
-            raise ConfigError(f"${name}: {problem['msg']}") from None
+            wanted = "expected NAME:SHA256 as forecaster serve --new-key NAME prints it"
+            raise ConfigError(f"${name}: {wanted}") from None
         raise ConfigError(f"${name}: {problem['msg'].lower()}, got {problem['input']!r}") from None

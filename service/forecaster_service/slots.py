@@ -22,7 +22,7 @@ from forecaster.errors import (
 from forecaster.lookup import model_names
 from forecaster.parts import GROUP as PARTS
 from forecaster.predict import Predictor, load_bundle
-from forecaster_service.registry import Registry, State
+from forecaster_service.registry import Found, State
 from forecaster_service.schemas import MOST_ITEMS, ModelCard, ModelIdentity
 from forecaster_service.settings import Settings
 
@@ -109,7 +109,7 @@ class Slot:
         return not self.served.state or self.source.endswith(f"/{self.served.state['version']}")
 
 
-def look(slots: Sequence[Slot], registry: Registry) -> list[State | ForecasterError]:
+def look(slots: Sequence[Slot], registry: Found) -> list[State | ForecasterError]:
     """What the name of each slot resolves to now, or an error. Reads no weights."""
     asked = [slot.source for slot in slots if not slot.local]
     resolved: Iterator[State | ForecasterError]
@@ -127,7 +127,7 @@ def _digest(slot: Slot) -> State | ForecasterError:
         return error
 
 
-def load(source: str, settings: Settings, registry: Registry) -> Served:
+def load(source: str, settings: Settings, registry: Found) -> Served:
     """The model behind a name, on its device. Unless the name is a folder, the registry fetches it.
 
     Raises UnfitError for a model whose digest is not in the settings and for one that does not

@@ -24,7 +24,7 @@ from forecaster_service.http_errors import HttpError, busy
 from forecaster_service.logs import logger
 from forecaster_service.metrics import Metrics, labels
 from forecaster_service.process import Process
-from forecaster_service.registry import Child, Registry, State
+from forecaster_service.registry import Child, Found, State
 from forecaster_service.schemas import FullRequest
 from forecaster_service.settings import Settings
 from forecaster_service.slots import (
@@ -61,7 +61,7 @@ class Store:
         self,
         settings: Settings,
         metrics: Metrics,
-        registry: Registry | None = None,
+        registry: Found | None = None,
         process: Process | None = None,
     ) -> None:
         self.settings, self.metrics = settings, metrics

@@ -7,7 +7,7 @@ import anyio
 import pytest
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
-from forecaster_service.arrival import LONGEST, arrived
+from forecaster_service.answers import LONGEST, arrived
 
 
 def age(said: str | None, trusted: tuple[str, ...] = ("10.0.0.0/8",), client: Any = None) -> float:

@@ -22,7 +22,7 @@ import forecaster.datasets
 import forecaster_service
 from forecaster.datasets.reader import clock, dialect
 from forecaster.errors import ForecasterError
-from forecaster_service import accept, arrival
+from forecaster_service import accept, answers
 from forecaster_service.access import _foreign
 from forecaster_service.app import _tune_interpreter
 from forecaster_service.body import parse
@@ -184,7 +184,7 @@ def test_headers(piece: bytes) -> None:
         lambda text: accept.preferred(text, ("application/json", "text/csv")),
         lambda n: piece.decode() * (n // len(piece)),
     )
-    is_linear(lambda said: arrival._age(said, 0.0), lambda n: b"t=" + piece * (n // len(piece)))
+    is_linear(lambda said: answers._age(said, 0.0), lambda n: b"t=" + piece * (n // len(piece)))
     is_linear(
         lambda origin: _foreign({b"origin": origin, b"host": b"localhost"}),
         lambda n: piece * (n // len(piece)),

@@ -21,6 +21,7 @@ from forecaster.intervals import Intervals
 from forecaster.predict import keep
 from forecaster.schema import Schema
 from forecaster_service.app import create_app
+from forecaster_service.registry import Found
 from forecaster_service.settings import Settings
 
 NOTHING_KNOWN = KnownInputs()
@@ -131,7 +132,7 @@ def rename(bundle: Bundle, folder: Path, name: str) -> Bundle:
     return replace(bundle, about={**bundle.about, "name": name}).save(folder)
 
 
-class Registry:
+class Registry(Found):
     """Stands in for the registry of a service: models by their names there.
 
     `asked` are the names that were resolved, call by call; nobody answers while it is `away`, or
@@ -139,6 +140,7 @@ class Registry:
     """
 
     def __init__(self) -> None:
+        super().__init__(Path())
         self.models: dict[str, tuple[Path, dict[str, str]]] = {}
         self.asked: list[tuple[str, ...]] = []
         self.away = self.closed = False
