@@ -21,7 +21,6 @@ import psutil
 import pytest
 
 from forecaster_service.batching import LATEST
-from forecaster_service.registry import LOOKING
 from tests.service.processes import Server, free_port, running, wait_for
 from tests.service.toy import NAME
 
@@ -216,7 +215,7 @@ def test_a_registry_that_hangs_delays_neither_probes_nor_the_end(tmp_path: Path)
                 Server(port, process).get("/readyz")
             caught.value.close()
             process.send_signal(signal.SIGTERM)
-            process.wait(LOOKING / 4)  # long on a busy machine, short beside a registry's time
+            process.wait(30)  # much less than MLflow may take
     assert "Traceback" not in (tmp_path / "log").read_text()
 
 
