@@ -9,6 +9,7 @@ from threading import Condition, Thread
 from time import monotonic
 from typing import Generic, TypeVar
 
+from forecaster_service.http_errors import busy
 from forecaster_service.pace import Pace
 
 Item = TypeVar("Item")
@@ -19,14 +20,6 @@ COMING = 0.1
 """Seconds for which a batch waits while further requests are being read."""
 LATEST = 60.0
 """The longest Retry-After, in seconds."""
-
-
-class RefusedError(Exception):
-    """A submission is refused: why, a word for the metrics, and in how many seconds to retry."""
-
-    def __init__(self, detail: str, reason: str, seconds: float) -> None:
-        super().__init__(detail)
-        self.reason, self.seconds = reason, seconds
 
 
 @dataclass(frozen=True)
@@ -133,7 +126,7 @@ class Batcher(Generic[Item, Result]):
         `call` also gets items of other submissions with an equal key, and must be the same for all
         of them. Where it raises, the batch runs again in halves, so that the error reaches only the
         submissions whose items caused it. Cancelling the future removes the items that have not run
-        from the queue. Raises RefusedError when there is no room, and when the work would take
+        from the queue. Raises HttpError 503 when there is no room, and when the work would take
         longer than `within` seconds; a submission with nothing ahead of it runs regardless if its
         kind has not been measured lately.
         """
@@ -148,9 +141,9 @@ class Batcher(Generic[Item, Result]):
         return work
 
     def _admit(self, key: Hashable, count: int, within: float) -> None:
-        """Raise RefusedError unless `count` items can be taken."""
+        """Raise HttpError 503 unless `count` items can be taken."""
         if self._closed:
-            raise RefusedError("the service is ending", "ending", 10)
+            raise busy("the service is ending", "ending", 10)
         ahead, waiting = self.ahead(), self.waiting
         own = self.max_wait + self.pace.cost(key, count, self.max_batch)
         if own > within and (ahead or self.pace.fresh(key, min(count, self.max_batch))):
@@ -160,15 +153,15 @@ class Batcher(Generic[Item, Result]):
                 else ("a series takes", "")
             )
             detail = f"{these} about {own:.2g} s here, but {max(within, 0):.2g} s are left{few}"
-            raise RefusedError(detail, "size", LATEST)
+            raise busy(detail, "size", LATEST)
         over, late = waiting + count - self.max_queue, (ahead + own) * MARGIN - within
         if waiting and over > 0:
             seconds = self.later(ahead * min(over / waiting, 1), own)
-            raise RefusedError(f"{waiting} series are waiting already", "queue", seconds)
+            raise busy(f"{waiting} series are waiting already", "queue", seconds)
         if ahead and late > 0:
             seconds = self.later(min(late / MARGIN, ahead), own)
             detail = f"{waiting} series are waiting already, about {ahead:.2g} s of work"
-            raise RefusedError(detail, "time", seconds)
+            raise busy(detail, "time", seconds)
 
     def later(self, seconds: float, cost: float | None = None) -> float:
         """In how many seconds a refused submission should be sent again: `seconds`, or more where

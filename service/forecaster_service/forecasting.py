@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -101,9 +101,6 @@ class _RefusedError(Exception):
         return Flaw(loc=[*parents, *self.loc], msg=self.msg, type=self.kind)
 
 
-Work = TypeVar("Work", bound=Job)
-
-
 def prepare(request: FullRequest | FlatRequest, forecaster: Predictor) -> Job:
     """Fit a request to the model. Raises HttpError 422 with everything that does not fit."""
     full, parameters = isinstance(request, FullRequest), request.parameters
@@ -157,7 +154,7 @@ def at_levels(job: Job, done: Done[Forecast], forecaster: Predictor) -> Done[For
     return replace(done, results=results)
 
 
-def remarked(job: Work, done: Done[Forecast], forecaster: Predictor) -> Work:
+def remarked(job: Job, done: Done[Forecast], forecaster: Predictor) -> Job:
     """The job with notices about what stands out in its forecasts."""
     found = forecaster.remarks(
         np.stack([each.history for each in job.inputs]),

@@ -17,7 +17,7 @@ from fastapi import Request
 
 from forecaster.errors import ConfigError, DeviceLostError, ForecasterError
 from forecaster_service import forecasting
-from forecaster_service.batching import MARGIN, Batcher, Done, RefusedError
+from forecaster_service.batching import MARGIN, Batcher, Done
 from forecaster_service.body import Bodies
 from forecaster_service.forecasting import Forecast, Inputs, Job
 from forecaster_service.http_errors import HttpError, busy
@@ -222,10 +222,7 @@ class Store:
         no room, or if the job would take longer than `within` seconds."""
         levels = served.forecaster.levels if job.levels else ()
         key, call = (served.identity.digest, levels), partial(self._run, served, levels)
-        try:
-            return self.batcher.submit(key, call, job.inputs, within)
-        except RefusedError as error:
-            raise busy(str(error), error.reason, error.seconds) from None
+        return self.batcher.submit(key, call, job.inputs, within)
 
     def _run(
         self, served: Served, levels: Sequence[float], inputs: Sequence[Inputs]

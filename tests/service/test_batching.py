@@ -8,7 +8,8 @@ from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 
 import pytest
 
-from forecaster_service.batching import LATEST, MARGIN, Batcher, Done, RefusedError
+from forecaster_service.batching import LATEST, MARGIN, Batcher, Done
+from forecaster_service.http_errors import HttpError
 from forecaster_service.pace import FRESH
 
 SECONDS = 60  # the most that something immediate may take
@@ -58,6 +59,10 @@ def make(device: Device) -> Iterator[Make]:
     device.open.set()
     for each in made:
         each.close()
+
+
+def retry(error: HttpError) -> int:
+    return int((error.headers or {})["Retry-After"])
 
 
 def results(futures: Sequence[Future[Done[float]]]) -> list[list[float]]:
@@ -130,10 +135,10 @@ def test_a_full_queue_refuses(make: Make, device: Device) -> None:
     futures = [batcher.submit("a", device, [0])]
     device.wait_until_busy()
     futures += [batcher.submit("a", device, [1, 2])]
-    with pytest.raises(RefusedError, match="2 series are waiting"):
+    with pytest.raises(HttpError, match="2 series are waiting"):
         batcher.submit("a", device, [3, 4])
     futures += [batcher.submit("a", device, [3])]
-    with pytest.raises(RefusedError, match="3 series are waiting"):
+    with pytest.raises(HttpError, match="3 series are waiting"):
         batcher.submit("b", device, [4])
     device.open.set()
     assert results(futures) == [[0], [1, 4], [9]]
@@ -149,19 +154,19 @@ def test_what_would_not_be_done_in_time_is_refused(make: Make, device: Device) -
     futures = [batcher.submit("a", device, range(4), within=3.1)]  # alone it may take all its time
     device.wait_until_busy()
     with pytest.raises(
-        RefusedError, match=r"8 series take about 6 s here, but 5 s .*: send fewer"
+        HttpError, match=r"8 series take about 6 s here, but 5 s .*: send fewer"
     ) as few:
         batcher.submit("a", device, range(8), within=5)
-    assert (few.value.reason, few.value.seconds) == ("size", LATEST)
+    assert (few.value.reason, retry(few.value)) == ("size", LATEST)
     with pytest.raises(
-        RefusedError, match=r"0 series are waiting already, about .* s of work"
+        HttpError, match=r"0 series are waiting already, about .* s of work"
     ) as late:
         batcher.submit("a", device, range(4), within=6)
     assert late.value.reason == "time"
-    assert 3 < late.value.seconds <= 6, "when nothing runs, and it has run"
-    with pytest.raises(RefusedError) as later:
+    assert 3 < retry(late.value) <= 6, "when nothing runs, and it has run"
+    with pytest.raises(HttpError) as later:
         batcher.submit("a", device, range(4), within=6)
-    assert 6 < later.value.seconds <= 9, "when the one before it has had its turn"
+    assert 6 < retry(later.value) <= 9, "when the one before it has had its turn"
     futures += [batcher.submit("a", device, range(4), within=3 * 6)]
     assert 5 < batcher.ahead() <= 6
     assert batcher.again(within=6) == pytest.approx(batcher.ahead() - 6 / MARGIN, abs=0.5)
@@ -179,7 +184,7 @@ def test_what_runs_too_long_is_expected_to_go_on(make: Make, device: Device) -> 
     device.wait_until_busy()
     time.sleep(0.5)
     assert batcher.ahead() > 0.4
-    with pytest.raises(RefusedError, match="0 series are waiting already"):
+    with pytest.raises(HttpError, match="0 series are waiting already"):
         batcher.submit("a", device, [1], within=0.4)
     device.open.set()
     assert results([running]) == [[1]]
@@ -191,7 +196,7 @@ def test_what_was_too_slow_once_is_tried_again(
     device.open.set()
     batcher = make()
     batcher.pace.note("a", 1, 40)
-    with pytest.raises(RefusedError, match=r"a series takes about 40 s here, but 30 s are left$"):
+    with pytest.raises(HttpError, match=r"a series takes about 40 s here, but 30 s are left;"):
         batcher.submit("a", device, [2], within=30)
     later = time.monotonic() + FRESH
     monkeypatch.setattr("forecaster_service.pace.monotonic", lambda: later)
@@ -220,7 +225,7 @@ def test_the_cancelled_leave_the_queue_and_never_run(make: Make, device: Device)
     first = batcher.submit("a", device, [0])
     device.wait_until_busy()
     gone = [batcher.submit("a", device, [1]) for _ in range(1000)]
-    with pytest.raises(RefusedError):
+    with pytest.raises(HttpError):
         batcher.submit("a", device, [2])
     assert all(future.cancel() for future in gone)
     assert batcher.waiting == 0
@@ -285,7 +290,7 @@ def test_closing_runs_what_waits_and_takes_nothing_more(device: Device) -> None:
     futures = [batcher.submit(key, device, [n]) for n, key in enumerate("abcab")]
     batcher.close()
     assert results(futures) == [[0], [1], [4], [9], [16]]
-    with pytest.raises(RefusedError, match="ending"):
+    with pytest.raises(HttpError, match="ending"):
         batcher.submit("a", device, [1])
 
 

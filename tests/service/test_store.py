@@ -20,8 +20,7 @@ from forecaster.bundle import MANIFEST, WEIGHTS, digest_of, load
 from forecaster.errors import UnavailableError
 from forecaster.predict import Predictor
 from forecaster_service import forecasting
-from forecaster_service.batching import RefusedError
-from forecaster_service.http_errors import HttpError
+from forecaster_service.http_errors import HttpError, busy
 from forecaster_service.metrics import Metrics
 from forecaster_service.schemas import FullRequest
 from forecaster_service.settings import Settings
@@ -331,7 +330,7 @@ class TestReplacing:
         new = make_bundle(folder, columns=("load", "wind"), model="tokens")
 
         def refuse(*args: object) -> None:
-            raise RefusedError("the queue is full", "queue", 1)
+            raise busy("the queue is full", "queue", 1)
 
         with monkeypatch.context() as patch:
             patch.setattr(store.batcher, "submit", refuse)
