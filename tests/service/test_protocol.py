@@ -79,14 +79,14 @@ def rest(connection: socket.socket) -> bytes:
     return received
 
 
-def alive(connection: socket.socket) -> bool:
-    """Receive the answer of /livez, which may come in two parts."""
+def whole(connection: socket.socket) -> bytes:
+    """Receive an answer in JSON, which may come in two parts."""
     received = b""
     while not received.endswith(b"}"):
         chunk = connection.recv(2**16)
         assert chunk
         received += chunk
-    return received.startswith(b"HTTP/1.1 200")
+    return received
 
 
 def drip(connection: socket.socket, piece: bytes) -> bytes:
@@ -181,7 +181,7 @@ def test_an_answer_before_the_end_of_a_request_ends_nothing(service: Service) ->
     with service.client() as connection:
         for _ in range(6):
             connection.sendall(CHUNKED.replace(b"json", b"text"))
-            assert connection.recv(2**16).startswith(b"HTTP/1.1 415")
+            assert whole(connection).startswith(b"HTTP/1.1 415")
             connection.sendall(b"0\r\n\r\n")
             time.sleep(0.25)
         assert rest(connection) == b""
@@ -251,7 +251,7 @@ def test_a_forecast_may_take_longer_than_its_request(folder: Path) -> None:
     with Service(model=str(folder), **slow).running() as service, service.client() as connection:
         path = f"/models/{NAME}/example".encode()
         connection.sendall(GET.replace(b"/livez", path))
-        body = connection.recv(2**16).partition(b"\r\n\r\n")[2]
+        body = whole(connection).partition(b"\r\n\r\n")[2]
         connection.sendall(POST + b"Content-Length: %d\r\n\r\n" % len(body) + body + b"\r\n")
         assert connection.recv(2**16).startswith(b"HTTP/1.1 200")
 
@@ -334,13 +334,13 @@ def test_the_oldest_idle_connection_makes_room() -> None:
     with Service(max_connections=3).running() as service:
         with service.client() as first, service.client() as second, service.client() as third:
             first.sendall(GET)
-            assert alive(first)  # and is the newest again
+            assert whole(first).startswith(b"HTTP/1.1 200")  # and is the newest again
             until(lambda: service.connections == 3)
             time.sleep(protocol.NEW)  # until then its request may be on its way
             with service.client() as fourth:
                 for connection in (fourth, first, third):
                     connection.sendall(GET)
-                    assert alive(connection)
+                    assert whole(connection).startswith(b"HTTP/1.1 200")
             assert rest(second) == b""
         assert service.closed("too many") == 1
 

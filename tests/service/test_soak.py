@@ -92,7 +92,7 @@ class Soak:
         self.ask(session, 200, "/models", method="HEAD")
 
     def scoring(self, session: requests.Session) -> None:
-        self.ask(session, 200, "/ping")
+        self.ask(session, 200, "/ping", method="GET")
 
     def wrong(self, session: requests.Session) -> None:
         self.ask(session, 400, "/predict", data="{", headers=JSON)
