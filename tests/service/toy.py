@@ -177,8 +177,8 @@ def wait_until_loaded(client: TestClient) -> None:
 
 @contextmanager
 def start(**settings: Any) -> Iterator[TestClient]:
-    """A client of a service in this process that runs one batch at a time."""
-    app = create_app(Settings(**{"threads": 1, "max_batch": 64, **settings}))
+    """A client of a service in this process."""
+    app = create_app(Settings(**{"max_batch": 64, **settings}))
     with TestClient(app, base_url="http://localhost") as client:
         wait_until_loaded(client)
         yield client
