@@ -1355,7 +1355,10 @@ def watch(folder: Path, seconds: float, names: Sequence[str]) -> None:
     while True:
         found = look(names, folder, found)
         write(folder / "found.json", json.dumps(found).encode())
-        time.sleep(seconds * uniform(0.8, 1.2) if seconds else threading.TIMEOUT_MAX)
+        if seconds:
+            time.sleep(seconds * uniform(0.8, 1.2))
+        else:
+            signal.pause()  # until the input ends
 
 
 def look(

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 from forecaster.errors import ForecasterError, UnavailableError, UsageError, of_status
 from forecaster.files import write
+from forecaster_service.logs import logger
 from forecaster_service.settings import Settings
 
 FIRST = 300.0
@@ -117,34 +118,43 @@ class Child(Found):
         self._folder.cleanup()
 
     def _keep(self) -> None:
-        pause, pipe = 1.0, subprocess.PIPE
-        others = {name: each for name, each in os.environ.items() if name[:11] != "FORECASTER_"}
-        while True:
-            with self._living:
-                if self.ending.is_set():
-                    return
-                self._process = process = subprocess.Popen(
-                    self._command, stdin=pipe, stdout=subprocess.DEVNULL, stderr=pipe, env=others,
-                    start_new_session=True,  # no Ctrl-C for the child: it ends with the service
-                )  # fmt: skip
-            assert process.stderr
-            began, last = monotonic(), b""
-            with process:
-                while line := process.stderr.readline(LINE):
-                    last = line.strip() or last
+        pause = 1.0
+        while not self.ending.is_set():
+            began = monotonic()
+            try:
+                self._tell(self._run())
+            except (OSError, ForecasterError):  # no process, or no room for a file
+                logger().exception("the registry cannot be watched")
             if monotonic() - began > LONGEST_PAUSE:
                 pause = 1.0
-            with self._living:
-                if not self.ending.is_set():
-                    self._tell(process.returncode, last.decode(errors="replace"))
             self.ending.wait(pause := min(2 * pause, LONGEST_PAUSE))
 
-    def _tell(self, status: int, words: str) -> None:
+    def _run(self) -> str:
+        """Run a child until it ends; returns how it did."""
+        others = {name: v for name, v in os.environ.items() if not name.startswith("FORECASTER_")}
+        with self._living:
+            if self.ending.is_set():
+                return ""
+            self._process = subprocess.Popen(
+                self._command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE, env=others,
+                start_new_session=True,  # no Ctrl-C for the child: it ends with the service
+            )  # fmt: skip
+        last = b""
+        with self._process as process:
+            assert process.stderr
+            while line := process.stderr.readline(LINE):
+                last = line.strip() or last
+        why = f" ({last.decode(errors='replace')})" if last else ""
+        return f"the process that asks MLflow ended with status {process.returncode}{why}"
+
+    def _tell(self, words: str) -> None:
         """Make the end of the child the error of all names."""
-        why = f" ({words})" if words else ""
-        told = f"the process that asks MLflow ended with status {status}{why}"
-        error = {"error": told, "status": UnavailableError.exit_code}
-        file = self.place / "found.json"
-        known = json.loads(file.read_bytes()) if file.exists() else {}
-        found = {name: {**known.get(name, {}), **error} for name in self.names}
-        write(file, json.dumps(found).encode())
+        with self._living:
+            if self.ending.is_set():
+                return
+            error = {"error": words, "status": UnavailableError.exit_code}
+            file = self.place / "found.json"
+            known = json.loads(file.read_bytes()) if file.exists() else {}
+            found = {name: {**known.get(name, {}), **error} for name in self.names}
+            write(file, json.dumps(found).encode())

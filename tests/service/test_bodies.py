@@ -1,7 +1,8 @@
 """The memory and the turns of bodies, without HTTP."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
 from time import monotonic, sleep
 from typing import Any
 
@@ -44,6 +45,19 @@ async def read(of: Bodies, sender: Sender, seconds: float = 60) -> int:
         return len(data)
 
 
+@asynccontextmanager
+async def full() -> AsyncIterator[Bodies]:
+    """Bodies whose memory is taken by two that do not arrive."""
+    of = bodies()
+    tasks = [asyncio.create_task(read(of, Sender(MIB))) for _ in range(2)]
+    await asyncio.sleep(0.1)
+    yield of
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert of.held == 0
+
+
 def run(test: Coroutine[Any, Any, None]) -> None:
     asyncio.run(asyncio.wait_for(test, 60))
 
@@ -67,32 +81,21 @@ def test_a_body_waits_for_memory_and_none_of_it_is_read_before() -> None:
 
 def test_without_memory_until_the_deadline_it_is_refused() -> None:
     async def test() -> None:
-        of = bodies()
-        tasks = [asyncio.create_task(read(of, Sender(MIB))) for _ in range(2)]
-        await asyncio.sleep(0.1)
-        with pytest.raises(HttpError) as caught:
-            await read(of, Sender(MIB), seconds=0.2)
+        async with full() as of:
+            with pytest.raises(HttpError) as caught:
+                await read(of, Sender(MIB), seconds=0.2)
         assert (caught.value.status_code, caught.value.reason) == (503, "memory")
         assert int((caught.value.headers or {})["Retry-After"]) >= 1
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        assert of.held == 0
 
     run(test())
 
 
 def test_small_bodies_need_no_place() -> None:
     async def test() -> None:
-        of = bodies()
-        tasks = [asyncio.create_task(read(of, Sender(MIB))) for _ in range(2)]
-        await asyncio.sleep(0.1)
         small = Sender(LARGE - 1)
         small.send(b"x" * (LARGE - 1), None)
-        assert await read(of, small) == LARGE - 1
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        async with full() as of:
+            assert await read(of, small) == LARGE - 1
 
     run(test())
 

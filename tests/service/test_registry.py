@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -124,6 +125,23 @@ def test_one_that_ends_says_why_and_is_started_ever_more_rarely(
     )
     wait_until(lambda: len(pauses) == 8)
     assert pauses == [2, 4, 8, 16, 32, 60, 60, 60]
+
+
+def test_where_no_process_can_be_started_it_is_tried_again(
+    script: Callable[[str], None], start: Callable[[], Child], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script(FOUND + "time.sleep(600)")
+    starts, real = list[Any](), subprocess.Popen
+
+    def popen(*arguments: Any, **how: Any) -> Any:
+        starts.append(arguments)
+        if len(starts) == 1:
+            raise OSError("no more processes")
+        return real(*arguments, **how)
+
+    monkeypatch.setattr(subprocess, "Popen", popen)
+    assert start().resolve(["model"])
+    assert len(starts) == 2
 
 
 def test_a_question_does_not_outlive_the_service(
