@@ -10,9 +10,9 @@ state does not change. Its messages and telemetry are off unless the environment
     python -m forecaster.track watch FOLDER SECONDS MODEL...
                                                         keep in FOLDER what names resolve to
 
-`watch` asks every SECONDS, with 0 once, and ends with its input. found.json has for each name its
-"state", as `resolve` gives it, and the "folder" with its bundle; or the last "error" with the
-"status" of a command that ends with it, beside what was found before.
+`watch` asks every SECONDS, with 0 once, and ends with its input, as does FOLDER. found.json has for
+each name its "state", as `resolve` gives it, and the "folder" with its bundle; or the last "error"
+with the "status" of a command that ends with it, beside what was found before.
 """
 
 import ctypes
@@ -1335,7 +1335,8 @@ class _LateError(BaseException):
 
 
 def watch(folder: Path, seconds: float, names: Sequence[str]) -> None:
-    """The command `watch`; ends the process when its input ends, even in the middle of work."""
+    """The command `watch`; when its input ends, it deletes the folder and ends the process, even in
+    the middle of work."""
     with suppress(AttributeError):  # only Linux has it
         ctypes.CDLL(None).prctl(NO_NEW_PRIVILEGES, 1, 0, 0, 0)
     os.nice(NICE)
@@ -1344,6 +1345,7 @@ def watch(folder: Path, seconds: float, names: Sequence[str]) -> None:
 
     def end() -> None:
         sys.stdin.read()
+        shutil.rmtree(folder, ignore_errors=True)
         os._exit(0)
 
     def late(number: int, frame: FrameType | None) -> None:

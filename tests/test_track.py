@@ -971,11 +971,12 @@ def test_it_watches_until_its_input_ends(logged, home, uri, tmp_path):
             time.sleep(0.05)
         nice = os.getpriority(os.PRIO_PROCESS, child.pid)
         status = Path(f"/proc/{child.pid}/status").read_text()
+        found = json.loads(file.read_bytes())
+        assert contents(tmp_path / found[NAME]["folder"]) == contents(home / "some bundle")
         child.stdin.close()
         assert (child.wait(60), child.stdout.read()) == (0, "")
-    found = json.loads(file.read_bytes())
+    assert not tmp_path.exists()
     assert found[NAME]["state"].items() >= CHAMPION.items()
-    assert contents(tmp_path / found[NAME]["folder"]) == contents(home / "some bundle")
     assert "no model is registered as 'forecaster-nobody'" in found["forecaster-nobody"]["error"]
     assert found["forecaster-nobody"]["status"] == 2
     assert nice == os.getpriority(os.PRIO_PROCESS, 0) + track.NICE

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import mkdtemp
 from threading import Event, Lock, Thread
 from time import monotonic, sleep
 from typing import Any, TypeAlias
@@ -95,13 +95,13 @@ class Child(Found):
 
     Where the child ends, another is started after a pause that doubles each time, and meanwhile its
     last words are the error of all names. The child ends when this process does, however that
-    happens, because its input ends then. It gets no variable FORECASTER_* of this process.
+    happens, because its input ends then, and deletes the folder. It gets no variable FORECASTER_*
+    of this process.
     """
 
     def __init__(self, settings: Settings) -> None:
-        self._folder = TemporaryDirectory(prefix="forecaster-models-", ignore_cleanup_errors=True)
-        super().__init__(Path(self._folder.name))
         self.names = [each for each in settings.models if not Path(each).is_dir()]
+        super().__init__(Path(mkdtemp(prefix="forecaster-models-") if self.names else os.devnull))
         watch = [sys.executable, "-m", "forecaster.track", "watch"]
         self._command = [*watch, str(self.place), str(settings.poll_seconds), *self.names]
         self._living = Lock()
@@ -115,7 +115,8 @@ class Child(Found):
             if self._process:
                 self._process.kill()
                 self._process.wait()
-        self._folder.cleanup()
+        if self.names:
+            shutil.rmtree(self.place, ignore_errors=True)
 
     def _keep(self) -> None:
         pause = 1.0

@@ -203,7 +203,7 @@ child = Child(Settings(model="forecaster-nobody"))
 try:
     child.resolve(["forecaster-nobody"])
 except Exception as error:
-    print(child._process.pid, error, flush=True)
+    print(child._process.pid, child.place, error, flush=True)
 time.sleep(600)
 """
 
@@ -220,9 +220,10 @@ def test_it_outlives_the_absence_of_mlflow_and_not_its_parent(tmp_path: Path) ->
         text=True,
     ) as parent:
         assert parent.stdout is not None
-        pid, _, words = parent.stdout.readline().partition(" ")
+        pid, place, words = parent.stdout.readline().split(" ", 2)
         assert words.startswith("MLflow cannot use http://127.0.0.1:9")
         found = psutil.Process(int(pid))
         assert found.is_running()
         parent.kill()
     found.wait(60)
+    assert not Path(place).exists()
