@@ -25,8 +25,6 @@ STALLED = 2.0
 """Seconds in which a client must send LARGE bytes when others wait for the memory that it holds."""
 WEIGHT = 0.5
 """The weight of the last large body in the estimate of what the next one costs."""
-ROWS = ("target", "series", "past_covariates", "future_covariates")
-"""The fields of a series that are lists with an entry per step, or have them by name."""
 Result = TypeVar("Result")
 
 
@@ -59,9 +57,10 @@ def parse(data: bytes, settings: Settings, *, rows_are_objects: bool = False) ->
     if rows_are_objects:
         return value
     inputs = value.get("inputs") if isinstance(value, dict) else None
-    if isinstance(inputs, list) and len(inputs) > settings.max_series:
+    series = inputs if isinstance(inputs, list) else []
+    if len(series) > settings.max_series:
         raise _too_many("series", settings.max_series)
-    if _rows(value) > settings.max_rows:
+    if _entries(value) + sum(map(_entries, series)) > settings.max_rows:
         raise _too_many("rows", settings.max_rows)
     return value
 
@@ -79,20 +78,11 @@ def _keys(value: Any, depth: int = 4) -> int:
     return own + sum(_keys(each, depth - 1) for each in inner if type(each) in (dict, list))
 
 
-def _rows(body: Any) -> int:
-    """The rows of all series, and of each of their covariates."""
-    given = [item[field] for item in _objects(body) for field in ROWS if field in item]
-    lists = [each for one in given for each in (one.values() if isinstance(one, dict) else [one])]
-    return sum(len(each) for each in lists if isinstance(each, list))
-
-
-def _objects(body: Any) -> list[dict[str, Any]]:
-    """A body and its inputs."""
-    if not isinstance(body, dict):
-        return []
-    inputs = body.get("inputs")
-    each = inputs if isinstance(inputs, list) else []
-    return [item for item in [body, *each] if isinstance(item, dict)]
+def _entries(value: Any) -> int:
+    """The entries of the lists in an object, such as the rows of a series and its covariates."""
+    if isinstance(value, dict):
+        return sum(map(_entries, value.values()))
+    return len(value) if isinstance(value, list) else 0
 
 
 class Bodies:

@@ -160,7 +160,7 @@ def million(item: bytes) -> bytes:
         (b'{"target": [' + b",".join([b'"x"'] * 100_000) + b"]}", "target[0]: "),
         (b'{"target": [' + b",".join([b"[null,null]"] * 50_000) + b"]}", "got 2 in row 1"),
         (b'{"target": [' + b",".join([b"[true,null]"] * 50_000) + b"]}", "target[0][0]: "),
-        (b'{"target": [1], "quantile_levels": [' + million(b"0.5") + b"]}", "quantile_levels"),
+        (b'{"target": [1], "quantile_levels": [' + b"0.5," * 100_000 + b"1]}", "quantile_levels"),
         (b'{"target": [1], "columns": [' + million(b'"c"') + b',""]}', "at most 1,000,000 strings"),
         (b'{"target": [1], "columns": [' + b'"c",' * 10_000 + b'"c"]}', "columns"),
         (
