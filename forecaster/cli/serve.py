@@ -22,7 +22,6 @@ Settings, from the environment (more in docs/serving.md):
   FORECASTER_DIGESTS           digests of the only models to serve, comma-separated
   FORECASTER_DEVICE            auto, cpu or cuda, as --device
   FORECASTER_API_KEYS          NAME:SHA256 of each key, comma-separated (--new-key)
-  FORECASTER_RATE              requests or series a minute for a key or address (0: any)
   FORECASTER_ALLOWED_HOSTS     host names that clients may use, comma-separated (*: any)
   FORECASTER_TRUSTED_PROXIES   proxies whose X-Forwarded-For is trusted, comma-separated
   FORECASTER_MAX_BODY_BYTES    longest request body (16777216)
@@ -30,7 +29,6 @@ Settings, from the environment (more in docs/serving.md):
   FORECASTER_MAX_SERIES        most series in a request (1000)
   FORECASTER_MAX_ROWS          most rows in a request (1000000)
   FORECASTER_MAX_BATCH         most series in a batch (64 on CUDA, 16 on a CPU)
-  FORECASTER_MAX_WAIT_MS       how long a batch waits for more series (0)
   FORECASTER_MAX_QUEUE         most series that wait before requests get 503 (512)
   FORECASTER_DEADLINE_SECONDS  time for an answer; 503 at once if it is too short (30)
   FORECASTER_DRAIN_SECONDS     from SIGTERM until the service stops listening (1)
@@ -50,7 +48,7 @@ def serve(
     port: Annotated[int, typer.Option(help="Port to listen on.", min=1, max=65535)] = 8000,
     device: Device = None,
     workers: Annotated[
-        int, typer.Option(help="Processes that share port, keys and rates.", min=1, max=64)
+        int, typer.Option(help="Processes that share port and keys.", min=1, max=64)
     ] = 1,
     ray: Ray = None,
     replicas: Annotated[int, typer.Option(help="With --ray: processes.", min=1)] = 2,
@@ -124,15 +122,14 @@ def _check_models(names: Sequence[str], registry: Any) -> None:
             raise UnavailableError(f"the folder {name} holds no bundle (no {MANIFEST})")
     asked = [name for name in names if not Path(name).is_dir()]
     try:
-        found = registry.resolve(asked) if asked else []
+        for name in asked:
+            registry.state(name)
+    except UsageError as error:
+        raise UnavailableError(str(error)) from None
     except ForecasterError as error:
         if tracking_uri().startswith("sqlite:"):
             raise
         _tell(f"warning: {error}. The service keeps looking for {', '.join(asked)}.")
-        return
-    for state in found:
-        if isinstance(state, UsageError):
-            raise UnavailableError(str(state))
 
 
 def _check_free(host: str, port: int) -> None:

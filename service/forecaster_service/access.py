@@ -1,18 +1,17 @@
-"""Access control: API keys, rate limits, and no requests from pages of other sites."""
+"""Access control: hosts, API keys, and no requests from pages of other sites.
 
-from collections.abc import Callable, Mapping
+How often a client may ask, nginx limits: service/nginx/nginx.conf.
+"""
+
+from collections.abc import Mapping
 from fnmatch import fnmatchcase
-from functools import partial
 from hashlib import sha256
 from hmac import compare_digest
-from math import ceil
 from urllib.parse import urlsplit
 
-from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from forecaster_service import http_errors
-from forecaster_service.buckets import Buckets
 from forecaster_service.http_errors import HttpError
 from forecaster_service.metrics import Metrics
 from forecaster_service.settings import Settings
@@ -22,30 +21,19 @@ OPEN = frozenset(
      "/docs/oauth2-redirect")
 )  # fmt: skip
 OPEN_FOLDERS = ("/page/", "/static-offline-docs/")
-"""Answered without a key and without a rate limit: probes, the page and the docs."""
+"""Answered without a key: probes, the page and the docs."""
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 SAFE = ("GET", "HEAD", "OPTIONS")
 
 
 class Access:
-    """ASGI middleware: answers 400 to requests for other hosts, 401, 403, 413 and 429.
+    """ASGI middleware: answers 400 to requests for other hosts, 401, 403 and
+    413. Puts the key's name into `request.state.key`."""
 
-    Puts the key's name into `request.state.key`. A request pays one token of the client's rate
-    here, and `pay` takes what it costs beyond that. `buckets` makes the buckets for a rate per
-    minute.
-    """
-
-    def __init__(
-        self,
-        app: ASGIApp,
-        settings: Settings,
-        metrics: Metrics,
-        buckets: Callable[[float], Buckets],
-    ) -> None:
+    def __init__(self, app: ASGIApp, settings: Settings, metrics: Metrics) -> None:
         self.app, self.metrics = app, metrics
         named = (entry.split(":") for entry in settings.api_keys)
         self.keys = [(name, bytes.fromhex(digest)) for name, digest in named]
-        self.rates = buckets(settings.rate) if settings.rate else None
         self.hosts = (*LOCAL_HOSTS, *map(str.lower, settings.allowed_hosts))
         self.most = settings.max_body_bytes
 
@@ -75,19 +63,9 @@ class Access:
         if length.isdigit() and int(length[:20]) > self.most:
             raise http_errors.too_long(self.most)
         path = scope["path"].removeprefix(scope.get("root_path", ""))
-        if path in OPEN or path.startswith(OPEN_FOLDERS):
-            return
-        client = (scope.get("client") or ("",))[0]
-        state = scope.setdefault("state", {})
-        if self.keys:
-            client = state["key"] = self._name(headers.get(b"authorization", b""))
-        if self.rates is not None:
-            if wait := ceil(self.rates.take(client)):
-                raise HttpError(
-                    429, f"more than {self.rates.full:g} requests or series a minute; "
-                    f"try again in {wait} s", retry=wait, reason="rate",
-                )  # fmt: skip
-            state["owe"] = partial(self.rates.take, client, owe=True)
+        if self.keys and path not in OPEN and not path.startswith(OPEN_FOLDERS):
+            state = scope.setdefault("state", {})
+            state["key"] = self._name(headers.get(b"authorization", b""))
 
     def _name(self, given: bytes) -> str:
         """The name of a key. Raises HttpError 401."""
@@ -103,12 +81,6 @@ class Access:
             detail, error = "this key is not known here", ', error="invalid_token"'
         headers = {"WWW-Authenticate": f'Bearer realm="forecaster"{error}'}
         raise HttpError(401, detail, headers=headers, reason="key")
-
-
-def pay(request: Request, series: int) -> None:
-    """Take a token for each series of a request but its first, which the request has paid for."""
-    if series > 1 and (owe := getattr(request.state, "owe", None)):
-        owe(series - 1)
 
 
 def _foreign(headers: Mapping[bytes, bytes]) -> bool:

@@ -21,8 +21,6 @@ from pydantic import TypeAdapter, ValidationError
 from starlette.concurrency import run_in_threadpool
 
 from forecaster_service import forecasting
-from forecaster_service.accept import JSON
-from forecaster_service.access import pay
 from forecaster_service.batching import Done
 from forecaster_service.body import parse
 from forecaster_service.forecasting import Forecast, Job
@@ -33,6 +31,7 @@ from forecaster_service.slots import Served
 from forecaster_service.store import Store, store_of
 
 PROBLEMS = responses(404, 408, 413, 415, 422, 503, 504)
+JSON = "application/json"
 MANY = 2**13
 """An answer with at least this many numbers is written in another thread."""
 
@@ -109,10 +108,10 @@ def _check_type(request: Request) -> None:
             headers={"Accept-Encoding": "identity"},
         )  # fmt: skip
     given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if given != "application/json":
+    if given != JSON:
         raise HttpError(
             415, "expected the header Content-Type: application/json",
-            headers={"Accept": "application/json"},
+            headers={"Accept": JSON},
         )  # fmt: skip
 
 
@@ -121,7 +120,6 @@ async def _answer(order: Order, request: Request, store: Store) -> Response:
     served, job, within = order.served, order.job, _left(store, request)
     model = labels(served.identity)
     work = store.submit(served, job, within)
-    pay(request, len(job.inputs))
     done = await _result(work, request, within, store)
     store.metrics.queue.labels(*model).observe(done.queue)
     request.state.done = done

@@ -52,19 +52,17 @@ def create_app(
         redoc_url=None,
         # else Swagger UI would send this service's description to a public validator
         swagger_ui_parameters={"validatorUrl": None},
-        middleware=_middleware(settings, measured, process),
+        middleware=_middleware(settings, measured),
         lifespan=_lifespan,
     )
     app.state.settings, app.state.metrics = settings, measured
     app.state.registry, app.state.process = registry, process
     http_errors.install(app)
-    guarded = [*([401] if settings.api_keys else ()), *([429] if settings.rate else ())]
-    keys = [Security(HTTPBearer(scheme_name="key", auto_error=False))]  # for /openapi.json
+    keys = [Security(HTTPBearer(scheme_name="key", auto_error=False))]
+    guarded = {"dependencies": keys, "responses": http_errors.responses(400, 401)}
     for routes in (predict, invocations, kserve, models, metrics):
-        app.include_router(
-            routes.router, responses=http_errors.responses(400, *guarded),
-            dependencies=keys if settings.api_keys else None,
-        )  # fmt: skip
+        shown = guarded if settings.api_keys else {"responses": http_errors.responses(400)}
+        app.include_router(routes.router, **shown)
     app.include_router(health.router, responses=http_errors.responses(400))
     app.include_router(page.router)
 
@@ -132,7 +130,7 @@ def _announce_end(store: Store) -> None:
         signal.signal(signal.SIGTERM, announce)
 
 
-def _middleware(settings: Settings, measured: Metrics, process: Process) -> list[Middleware]:
+def _middleware(settings: Settings, measured: Metrics) -> list[Middleware]:
     """The middleware, outermost first."""
     proxies = list(settings.trusted_proxies)
     return [
@@ -141,5 +139,5 @@ def _middleware(settings: Settings, measured: Metrics, process: Process) -> list
             CorrelationIdMiddleware, generator=new_id, validator=None, transformer=request_id
         ),
         Middleware(Watch, metrics=measured),
-        Middleware(access.Access, settings=settings, metrics=measured, buckets=process.buckets),
+        Middleware(access.Access, settings=settings, metrics=measured),
     ]

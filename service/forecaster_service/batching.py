@@ -63,20 +63,15 @@ class Batcher(Generic[Item, Result]):
     There is one thread for the device: a batch in each of two threads takes longer than one batch
     of both, because the threads wait for the interpreter and for each other.
 
-    A batch starts when the thread is free and the batch is either full or its oldest item has
-    waited for `max_wait` seconds; with 0 it starts at once. While `coming` says that more is on its
-    way, a batch waits a little to be full: under load a full batch costs little more than one
-    series. A submission larger than a batch runs in several, and other submissions get their turn
-    in between as long as its deadline allows. At most `max_queue` items wait, or one larger
-    submission. A submission is refused when it would wait longer than it may, estimated by the
-    `pace` of earlier batches.
+    A batch starts when the thread is free. While `coming` says that more is on its way, it waits a
+    little to be full: under load a full batch costs little more than one series. A submission
+    larger than a batch runs in several, and other submissions get their turn in between as long as
+    its deadline allows. At most `max_queue` items wait, or one larger submission. A submission is
+    refused when it would wait longer than it may, estimated by the `pace` of earlier batches.
     """
 
-    def __init__(
-        self, max_batch: int, max_wait: float, max_queue: int, coming: Callable[[], object] = bool
-    ) -> None:
-        self.max_batch, self.max_wait, self.max_queue = max_batch, max_wait, max_queue
-        self.coming = coming
+    def __init__(self, max_batch: int, max_queue: int, coming: Callable[[], object] = bool) -> None:
+        self.max_batch, self.max_queue, self.coming = max_batch, max_queue, coming
         self._queue: dict[_Work[Item, Result], None] = {}  # in their order
         self._waiting = Counter[Hashable]()  # items in the queue, by key
         self._running: tuple[float, float] | None = None  # since when, and the expected cost
@@ -145,7 +140,7 @@ class Batcher(Generic[Item, Result]):
         if self._closed:
             raise busy("the service is ending", "ending", 10)
         ahead, waiting = self.ahead(), self.waiting
-        own = self.max_wait + self.pace.cost(key, count, self.max_batch)
+        own = self.pace.cost(key, count, self.max_batch)
         if own > within and (ahead or self.pace.fresh(key, min(count, self.max_batch))):
             these, few = (
                 (f"{count} series take", ": send fewer series")
@@ -208,8 +203,7 @@ class Batcher(Generic[Item, Result]):
                     self._changed.wait()
                     continue
                 alike = [work for work in self._queue if work.key == first.key]
-                wait = max(self.max_wait, COMING) if self.coming() else self.max_wait
-                rest = first.submitted + wait - monotonic()
+                rest = first.submitted + COMING - monotonic() if self.coming() else 0.0
                 count = sum(len(work.items) - work.taken for work in alike)
                 if rest <= 0 or count >= self.max_batch or self._closed:
                     break

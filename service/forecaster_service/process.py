@@ -5,15 +5,11 @@ from collections.abc import Callable
 from prometheus_client import CollectorRegistry
 from prometheus_client.registry import Collector
 
-from forecaster_service.buckets import Buckets
-
 
 class Process:
-    """A process that serves alone. `buckets`: makes the token buckets of its clients; `number`: how
-    many processes there are."""
+    """A process that serves alone. `number`: how many processes there are."""
 
     number = 1
-    buckets: Callable[[float], Buckets] = Buckets
 
     async def begin(self, loading: Callable[[], bool]) -> None:
         """Return when connections may be accepted; `loading` says whether models are loaded."""

@@ -5,14 +5,13 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from tempfile import mkdtemp
 from threading import Event, Lock, Thread
 from time import monotonic, sleep
 from typing import Any, TypeAlias
 
-from forecaster.errors import ForecasterError, UnavailableError, UsageError, of_status
+from forecaster.errors import ForecasterError, UnavailableError, of_status
 from forecaster.files import write
 from forecaster_service.logs import logger
 from forecaster_service.settings import Settings
@@ -36,34 +35,24 @@ class Found:
     def __init__(self, place: Path) -> None:
         self.place, self.ending = place, Event()
 
-    def resolve(self, names: Sequence[str]) -> list[State | UsageError]:
-        """What each name resolves to now, or an error that states why there is no such model, and
-        which models there are.
+    def state(self, name: str) -> State:
+        """What a name resolves to now: "name", "version" and "source", and "alias" where an alias
+        was resolved; the state of a run is empty.
 
-        A state has "name", "version" and "source", and "alias" where an alias was resolved; the
-        state of a run is empty. Raises UnavailableError, or another ForecasterError, if the
-        registry cannot answer.
+        Raises UsageError that states which models there are if there is no such model, and
+        UnavailableError, or another ForecasterError, if the registry cannot answer.
         """
-        found = self._read()
-        answers: list[State | UsageError] = []
-        for name in names:
-            error = _error(found[name])
-            if isinstance(error, UsageError):
-                answers.append(error)
-            elif error:
-                raise error
-            else:
-                answers.append(found[name]["state"])
-        return answers
+        found = self._read(name)
+        _check(found)
+        state: State = found["state"]
+        return state
 
     def fetch(self, name: str, folder: Path) -> State:
         """Copy the bundle behind a name to a folder, which is created if need be; return its state.
-
-        Raises UsageError if there is none, else as `resolve` does.
-        """
-        found = self._read()[name]
-        if "folder" not in found and (error := _error(found)):
-            raise error
+        While the registry cannot answer, it is the last one. Raises as `state` does."""
+        found = self._read(name)
+        if "folder" not in found:
+            _check(found)
         try:
             shutil.copytree(self.place / found["folder"], folder, dirs_exist_ok=True)
         except OSError:
@@ -75,18 +64,19 @@ class Found:
         """Wait for nothing more."""
         self.ending.set()
 
-    def _read(self) -> dict[str, dict[str, Any]]:
+    def _read(self, name: str) -> dict[str, Any]:
         file, end = self.place / "found.json", monotonic() + FIRST
         while not file.exists():
             if self.ending.is_set() or monotonic() > end:
                 raise UnavailableError("MLflow has not been asked yet")
             sleep(0.05)
-        found: dict[str, dict[str, Any]] = json.loads(file.read_bytes())
+        found: dict[str, Any] = json.loads(file.read_bytes())[name]
         return found
 
 
-def _error(found: dict[str, Any]) -> ForecasterError | None:
-    return of_status(found["status"])(found["error"]) if "error" in found else None
+def _check(found: dict[str, Any]) -> None:
+    if "error" in found:
+        raise of_status(found["status"])(found["error"])
 
 
 class Child(Found):

@@ -1,5 +1,6 @@
 """The settings of the service: environment variables FORECASTER_*, read once at start."""
 
+import os
 from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError, field_validator
@@ -41,9 +42,6 @@ class Settings(BaseSettings):
     ] = ()
     """NAME:SHA256 of each key that clients may use, separated by commas, as `forecaster serve
     --new-key NAME` prints them; if empty, no key is needed."""
-    rate: Annotated[float, Field(ge=0, le=1e9)] = 0
-    """The most requests per minute for a key, or for a client's address where there are no keys;
-    each series counts as one. 0 for any number."""
     max_connections: Annotated[int, Field(ge=1)] = 2**14
     """The most connections, as far as the system's limit of open files allows; beyond it, the
     connection that has been without a complete request for longest is closed."""
@@ -62,8 +60,6 @@ class Settings(BaseSettings):
     max_batch: Annotated[int, Field(ge=1)] | None = None
     """The most series in a batch, which may come from several requests that wait at the same time;
     a larger request runs in several batches. By default 64 on CUDA, 16 on a CPU."""
-    max_wait_ms: Annotated[float, Field(ge=0, le=10_000)] = 0
-    """How long a batch waits for more series; 0 takes those that are there."""
     max_queue: Annotated[int, Field(ge=1)] = 512
     """The most series that wait for the device; more are refused with 503. A single larger request
     is accepted when nothing waits."""
@@ -97,6 +93,11 @@ def _names(text: str) -> tuple[str, ...]:
 
 def from_environment() -> Settings:
     """The settings of the environment. Raises ConfigError naming the variable that is wrong."""
+    if os.environ.get("FORECASTER_RATE", "0") not in ("", "0"):  # a protection that 0.2 had
+        raise ConfigError(
+            "$FORECASTER_RATE is gone: nginx limits how often a client may ask, see limit_req in "
+            "service/nginx/nginx.conf; unset it"
+        )
     try:
         return Settings()
     except ValidationError as error:

@@ -1,9 +1,8 @@
 """From the name of a model to a model that may be served, and the state of both."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import repeat
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -15,7 +14,6 @@ from forecaster.datasets.items import MARK
 from forecaster.errors import (
     BundleError,
     ConfigError,
-    ForecasterError,
     UnavailableError,
     UsageError,
 )
@@ -65,7 +63,7 @@ class Served:
 
     @property
     def state(self) -> State:
-        """What `look` finds as long as the name resolves to this model."""
+        """What `current` finds as long as the name resolves to this model."""
         bundle = self.forecaster.bundle
         return {"digest": bundle.digest} if self.local else bundle.origin
 
@@ -109,22 +107,9 @@ class Slot:
         return not self.served.state or self.source.endswith(f"/{self.served.state['version']}")
 
 
-def look(slots: Sequence[Slot], registry: Found) -> list[State | ForecasterError]:
-    """What the name of each slot resolves to now, or an error. Reads no weights."""
-    asked = [slot.source for slot in slots if not slot.local]
-    resolved: Iterator[State | ForecasterError]
-    try:
-        resolved = iter(registry.resolve(asked) if asked else ())
-    except ForecasterError as error:
-        resolved = repeat(error)
-    return [_digest(slot) if slot.local else next(resolved) for slot in slots]
-
-
-def _digest(slot: Slot) -> State | ForecasterError:
-    try:
-        return {"digest": digest_of(Path(slot.source))}
-    except ForecasterError as error:
-        return error
+def current(slot: Slot, registry: Found) -> State:
+    """What the name of a slot resolves to now. Reads no weights. Raises ForecasterError."""
+    return {"digest": digest_of(Path(slot.source))} if slot.local else registry.state(slot.source)
 
 
 def load(source: str, settings: Settings, registry: Found) -> Served:

@@ -32,10 +32,10 @@ from forecaster_service.slots import (
     Served,
     Slot,
     UnfitError,
+    current,
     differences,
     for_clients,
     load,
-    look,
 )
 
 UNNAMED = (
@@ -73,7 +73,7 @@ class Store:
         batch = settings.max_batch or (64 if cuda else 16)  # small ones stay in a CPU's caches
         self.bodies = Bodies(settings)
         self.batcher: Batcher[Inputs, Forecast] = Batcher(
-            batch, settings.max_wait_ms / 1e3, settings.max_queue, lambda: self.bodies.waiting
+            batch, settings.max_queue, lambda: self.bodies.waiting
         )
         self._interval, self._answered, self._others_waited = 0.0, 0.0, False
         self._ending = Event()
@@ -118,12 +118,13 @@ class Store:
         resolves to yet another model, else after ever longer pauses; where only the queue was full,
         at the next poll.
         """
-        slots = [slot for slot in self.slots if not slot.fixed]
-        for slot, found in zip(slots, look(slots, self.registry), strict=True):
+        for slot in (slot for slot in self.slots if not slot.fixed):
             if self.lost or self._ending.is_set():
                 return
-            if isinstance(found, ForecasterError):
-                self._failed(slot, found)
+            try:
+                found = current(slot, self.registry)
+            except ForecasterError as error:
+                self._failed(slot, error)
                 continue
             slot.looked = time()
             if slot.served and slot.served.state == found:
@@ -267,7 +268,7 @@ class Store:
                 logger().exception("poll failed")
 
     def _try(self, slot: Slot, state: State | None) -> None:
-        """Load the model of a slot into it; `state` is what `look` has found."""
+        """Load the model of a slot into it; `state` is what `current` has found."""
         began = perf_counter()
         try:
             served = self._load(slot)

@@ -6,7 +6,6 @@ with the service; tests/service/test_workers.py shows what would be lost without
 - `models`: what the one child that asks MLflow has found. It takes 200 MB, and with one for each
   the processes would serve different models for as long as their polls differ.
 - `processes`: a file for each that was started, by which those that died are counted.
-- `buckets`: a client's rate is that of the service, not of each process.
 - `metrics`: the files of prometheus_client's multiprocess mode.
 """
 
@@ -33,7 +32,6 @@ from uvicorn.supervisors import Multiprocess
 
 from forecaster.errors import ForecasterError, UnavailableError
 from forecaster_service import logs
-from forecaster_service.buckets import Buckets
 from forecaster_service.process import Process
 from forecaster_service.registry import Child, Found
 from forecaster_service.server import HOW
@@ -115,9 +113,6 @@ class Worker(Process):
     def __init__(self, number: int, place: Path) -> None:
         self.number, self.place = number, place
         (place / "processes" / str(os.getpid())).touch()
-
-    def buckets(self, per_minute: float) -> Buckets:
-        return Buckets(per_minute, self.place / "buckets")
 
     async def begin(self, loading: Callable[[], bool]) -> None:
         before = {

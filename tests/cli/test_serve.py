@@ -119,10 +119,10 @@ class TestServe:
     def test_a_wrong_setting_is_named_before_anything_is_served(
         self, port, run, monkeypatch, served
     ):
-        monkeypatch.setenv("FORECASTER_RATE", "x")
+        monkeypatch.setenv("FORECASTER_MAX_QUEUE", "x")
         status, _, err = run("serve", "--model", "m", "--port", port)
         assert (status, served) == (78, [])
-        assert err.startswith("error: $FORECASTER_RATE: ")
+        assert err.startswith("error: $FORECASTER_MAX_QUEUE: ")
 
     def test_a_new_key_fits_its_setting(self, run, served, monkeypatch):
         status, out, err = run("serve", "--new-key", "anna")

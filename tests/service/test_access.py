@@ -1,6 +1,5 @@
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from forecaster_service import access, buckets
+from forecaster_service import access
 from tests.service.toy import NAME, start
 
 KEY, OTHER = "s3cret-of-anna", "s3cret-of-bob"
@@ -25,21 +24,6 @@ def bearer(key: str) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def keyed(folder: Path) -> Iterator[TestClient]:
     with start(model=str(folder), api_keys=KEYS) as client:
-        yield client
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The time that the rate limits use, which a test can set."""
-    now = [1000.0]
-    monkeypatch.setattr(buckets, "monotonic", lambda: now[0])
-    return now
-
-
-@contextmanager
-def limited(**settings: Any) -> Iterator[TestClient]:
-    """A client of a service without a model."""
-    with start(**settings) as client:
         yield client
 
 
@@ -97,7 +81,7 @@ class TestKeys:
         assert len(compared) == 6
 
     def test_no_key_is_ever_told(self, capsys: pytest.CaptureFixture[str]) -> None:
-        with limited(api_keys=KEYS) as client:
+        with start(api_keys=KEYS) as client:
             texts = [
                 client.get("/models", headers=bearer(key)).text + client.get(f"/x?key={key}").text
                 for key in (KEY, OTHER, "wrong-s3cret")
@@ -124,51 +108,6 @@ class TestKeys:
                 assert ("401" in operation["responses"]) == wanted
         assert "/predict" in schema["paths"]
         assert "security" not in client.get("/openapi.json").text
-
-
-class TestRates:
-    def test_by_key(self, clock: list[float]) -> None:
-        with limited(api_keys=KEYS, rate=3) as client:
-            for key in (KEY, OTHER):
-                statuses = [client.get("/models", headers=bearer(key)) for _ in range(4)]
-                assert [each.status_code for each in statuses] == [200, 200, 200, 429]
-            problem = statuses[-1].json()
-            assert statuses[-1].headers["retry-after"] == "20"
-            assert problem["detail"] == "more than 3 requests or series a minute; try again in 20 s"
-            for path in ("/livez", "/", "/docs"):
-                assert client.get(path).status_code == 200
-            clock[0] += 20
-            assert client.get("/models", headers=bearer(KEY)).status_code == 200
-
-    def test_each_series_counts(self, folder: Path, clock: list[float]) -> None:
-        with start(model=str(folder), api_keys=KEYS, rate=6) as client:
-            one = client.get(f"/models/{NAME}/example", headers=bearer(KEY)).json()  # 5 are left
-            many = {"inputs": one["inputs"] * 15}
-
-            def ask(body: Any, key: str = KEY) -> int:
-                return client.post("/predict", json=body, headers=bearer(key)).status_code
-
-            assert ask(many) == 200, "more than there are: the rest is owed"
-            refused = client.post("/predict", json=one, headers=bearer(KEY))
-            assert (refused.status_code, refused.headers["retry-after"]) == (429, "110")
-            assert [ask(one, OTHER) for _ in range(7)] == [200] * 6 + [429]
-            clock[0] += 109
-            assert ask(one) == 429
-            clock[0] += 1
-            assert [ask(one), ask(one)] == [200, 429]
-
-    def test_by_address_that_only_a_trusted_proxy_may_tell(self, clock: list[float]) -> None:
-        def ask(client: TestClient, address: str) -> int:
-            return client.get("/models", headers={"X-Forwarded-For": address}).status_code
-
-        with limited(rate=1) as client:
-            assert [ask(client, "10.0.0.1"), ask(client, "10.0.0.2")] == [200, 429]
-        with limited(rate=1, trusted_proxies=("testclient", "10.1.0.0/16")) as client:
-            assert [ask(client, "10.0.0.1"), ask(client, "10.0.0.2")] == [200, 200]
-            assert ask(client, "1.2.3.4, 10.0.0.1, 10.1.7.7") == 429
-            text = client.get("/openapi.json").json()["paths"]["/models"]["get"]
-        assert "429" in text["responses"]
-        assert "security" not in text
 
 
 @pytest.mark.parametrize(

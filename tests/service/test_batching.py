@@ -8,6 +8,7 @@ from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 
 import pytest
 
+from forecaster_service import batching
 from forecaster_service.batching import LATEST, MARGIN, Batcher, Done
 from forecaster_service.http_errors import HttpError
 from forecaster_service.pace import FRESH
@@ -50,9 +51,9 @@ def make(device: Device) -> Iterator[Make]:
     made: list[Batcher[float, float]] = []
 
     def batcher(
-        max_batch: int = 4, max_wait: float = 0, max_queue: int = 1000
+        max_batch: int = 4, max_queue: int = 1000, coming: Callable[[], object] = bool
     ) -> Batcher[float, float]:
-        made.append(Batcher(max_batch, max_wait, max_queue))
+        made.append(Batcher(max_batch, max_queue, coming))
         return made[-1]
 
     yield batcher
@@ -119,11 +120,12 @@ def test_times_are_those_of_waiting_and_running(make: Make, device: Device) -> N
 
 
 @pytest.mark.parametrize("count", [1, 4])
-def test_a_batch_starts_when_it_is_full_or_its_oldest_waited(
-    make: Make, device: Device, count: int
+def test_while_more_is_coming_a_batch_waits_to_be_full_but_not_for_long(
+    make: Make, device: Device, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
+    monkeypatch.setattr(batching, "COMING", 0.2 if count == 1 else 100)
     device.open.set()
-    batcher = make(max_batch=4, max_wait=0.2 if count == 1 else 100)
+    batcher = make(max_batch=4, coming=lambda: True)
     began = time.monotonic()
     results([batcher.submit("a", device, [number]) for number in range(count)])
     assert device.batches == [list(range(count))]
@@ -285,7 +287,7 @@ def test_memory_is_free_at_once(make: Make, device: Device) -> None:
 
 
 def test_closing_runs_what_waits_and_takes_nothing_more(device: Device) -> None:
-    batcher: Batcher[float, float] = Batcher(2, 100, 1000)
+    batcher: Batcher[float, float] = Batcher(2, 1000)
     device.open.set()
     futures = [batcher.submit(key, device, [n]) for n, key in enumerate("abcab")]
     batcher.close()

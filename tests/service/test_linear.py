@@ -22,7 +22,7 @@ import forecaster.datasets
 import forecaster_service
 from forecaster.datasets.reader import clock, dialect
 from forecaster.errors import ForecasterError
-from forecaster_service import accept, answers
+from forecaster_service import answers
 from forecaster_service.access import _foreign
 from forecaster_service.app import _tune_interpreter
 from forecaster_service.body import parse
@@ -180,10 +180,6 @@ def test_stamps_and_cells_of_a_table(client: TestClient, piece: bytes) -> None:
 @pytest.mark.parametrize("piece", [b"a", b",", b";", b"*/*,", b"q=0.", b"a;q=1,", b"/", b"[", b":"])
 def test_headers(piece: bytes) -> None:
     """They have 32 KiB at most; here they have more."""
-    is_linear(
-        lambda text: accept.preferred(text, ("application/json", "text/csv")),
-        lambda n: piece.decode() * (n // len(piece)),
-    )
     is_linear(lambda said: answers._age(said, 0.0), lambda n: b"t=" + piece * (n // len(piece)))
     is_linear(
         lambda origin: _foreign({b"origin": origin, b"host": b"localhost"}),

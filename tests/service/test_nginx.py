@@ -340,8 +340,8 @@ class TestOneClient:
 
     def test_cannot_ask_without_end(self, upstream: Upstream, seen: list[bytes]) -> None:
         slow = {
-            "limit_req_zone": "$binary_remote_addr zone=rate:1m rate=1r/m",
-            "limit_req": "zone=rate burst=2 nodelay",
+            "limit_req_zone $binary_remote_addr": "zone=rate:1m rate=1r/m",
+            "limit_req zone=rate": "burst=2 nodelay",
         }
         with nginx(other := free_port(), upstream.port, **slow):
             answers = [exchange(other, [WHOLE])[9:12] for _ in range(3)]
@@ -349,8 +349,24 @@ class TestOneClient:
             other_one = exchange(other, [WHOLE], source="127.0.0.2")
         assert answers == [b"200"] * 3
         assert (status, headers["Retry-After"]) == (429, "1")
-        assert detail == "more than 200 requests per second from one address; send fewer"
+        assert detail == "more than 200 requests per second from one address or key; send fewer"
         assert other_one.startswith(b"HTTP/1.1 200 ")
+
+    def test_cannot_ask_without_end_by_moving(self, upstream: Upstream, seen: list[bytes]) -> None:
+        slow = {
+            "limit_req_zone $http_authorization": "zone=of_key:1m rate=1r/m",
+            "limit_req zone=of_key": "burst=2 nodelay",
+        }
+        with nginx(other := free_port(), upstream.port, **slow):
+
+            def ask(place: int, *key: str) -> bytes:
+                asked = head("Content-Length: 0", "Connection: close", *key)
+                return exchange(other, [asked], source=f"127.0.0.{place}")[9:12]
+
+            anna = [ask(place, "Authorization: Bearer anna") for place in range(2, 6)]
+            others = [ask(2, "Authorization: Bearer bob"), *(ask(2) for _ in range(4))]
+        assert anna == [b"200"] * 3 + [b"429"]
+        assert others == [b"200"] * 5
 
 
 def test_an_outer_proxy_is_believed_when_it_is_known(upstream: Upstream, seen: list[bytes]) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import uvicorn
 
-from forecaster_service import protocol
+from forecaster_service import forecasting, protocol
 from forecaster_service.app import create_app
 from forecaster_service.protocol import MOST_HEAD, Connections
 from forecaster_service.server import HOW
@@ -246,9 +246,13 @@ def test_who_reads_slowly_gets_it_all() -> None:
 
 
 @pytest.mark.slow
-def test_a_forecast_may_take_longer_than_its_request(folder: Path) -> None:
-    slow = {"max_wait_ms": 1500, "receive_seconds": 0.3}
-    with Service(model=str(folder), **slow).running() as service, service.client() as connection:
+def test_a_forecast_may_take_longer_than_its_request(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = forecasting.run
+    monkeypatch.setattr(forecasting, "run", lambda *given: (time.sleep(1.5), run(*given))[1])
+    served = Service(model=str(folder), receive_seconds=0.3)
+    with served.running() as service, service.client() as connection:
         path = f"/models/{NAME}/example".encode()
         connection.sendall(GET.replace(b"/livez", path))
         body = whole(connection).partition(b"\r\n\r\n")[2]

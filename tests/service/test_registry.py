@@ -68,7 +68,7 @@ def wait_until(true: Callable[[], object]) -> None:
 
 def reason(child: Child) -> str:
     with pytest.raises(UnavailableError) as error:
-        child.resolve(["model"])
+        child.state("model")
     return str(error.value)
 
 
@@ -77,11 +77,11 @@ def test_one_process_watches_all_models_and_ends_with_us(
 ) -> None:
     script(FOUND + "time.sleep(600)")
     child = start()
-    found = child.resolve(["other", "model"])
-    assert [isinstance(each, dict) and each["name"] for each in found] == ["other", "model"]
+    found = [child.state(name) for name in ("other", "model")]
+    assert [each["name"] for each in found] == ["other", "model"]
     assert child._command[1:] == ["-m", "forecaster.track", "watch", str(child.place), "7.0",
                                   "model", "other"]  # fmt: skip
-    process = psutil.Process(int(found[0]["pid"]))  # type: ignore[index]
+    process = psutil.Process(int(found[0]["pid"]))
     child.close()
     assert not process.is_running()
     assert not child.place.exists()
@@ -97,14 +97,13 @@ def test_one_that_died_is_replaced_and_what_it_found_stays(
 ) -> None:
     script(FOUND + "time.sleep(600)")
     child = start()
-    (first, _) = child.resolve(["model", "other"])
-    assert isinstance(first, dict)
+    first = child.state("model")
     os.kill(int(first["pid"]), signal.SIGKILL)
     wait_until(lambda: "error" in (child.place / "found.json").read_text())
     assert reason(child) == "the process that asks MLflow ended with status -9"
     assert json.loads((child.place / "found.json").read_bytes())["model"]["state"] == first
     wait_until(lambda: "error" not in (child.place / "found.json").read_text())
-    assert child.resolve(["model"]) != [first]
+    assert child.state("model") != first
 
 
 def test_one_that_ends_says_why_and_is_started_ever_more_rarely(
@@ -140,7 +139,7 @@ def test_where_no_process_can_be_started_it_is_tried_again(
         return real(*arguments, **how)
 
     monkeypatch.setattr(subprocess, "Popen", popen)
-    assert start().resolve(["model"])
+    assert start().state("model")
     assert len(starts) == 2
 
 
@@ -162,8 +161,7 @@ def test_no_setting_of_ours_is_handed_on(
     monkeypatch.setenv("FORECASTER_API_KEYS", "anna:" + "0" * 64)
     monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "needed")
     script(FOUND.replace('"pid": str(os.getpid())', "**os.environ") + "time.sleep(600)")
-    (environment,) = start().resolve(["model"])
-    assert isinstance(environment, dict)
+    environment = start().state("model")
     assert environment["MLFLOW_TRACKING_TOKEN"] == "needed"
     assert not any(name.startswith("FORECASTER_") for name in environment)
 
@@ -180,12 +178,11 @@ def test_what_was_found_is_read_as_it_was_meant(folder: Path, tmp_path: Path) ->
     }
     (tmp_path / "found.json").write_text(json.dumps(entries))
     found = Found(tmp_path)
-    there, unknown = found.resolve(["there", "unknown"])
-    assert there == state
-    assert (type(unknown), str(unknown)) == (UsageError, "no such model")
-    for name, kind in {"away": UnavailableError, "full": StorageError}.items():
+    assert found.state("there") == state
+    kinds = {"unknown": UsageError, "away": UnavailableError, "full": StorageError}
+    for name, kind in kinds.items():
         with pytest.raises(kind, match=entries[name]["error"]):  # type: ignore[arg-type]
-            found.resolve(["there", name])
+            found.state(name)
     for name in ("there", "away"):  # the last one is for a process that starts
         assert found.fetch(name, tmp_path / name) == state
         assert sorted(os.listdir(tmp_path / name)) == sorted(os.listdir(folder))
@@ -201,7 +198,7 @@ from forecaster_service.registry import Child
 from forecaster_service.settings import Settings
 child = Child(Settings(model="forecaster-nobody"))
 try:
-    child.resolve(["forecaster-nobody"])
+    child.state("forecaster-nobody")
 except Exception as error:
     print(child._process.pid, child.place, error, flush=True)
 time.sleep(600)

@@ -11,9 +11,9 @@ def test_defaults() -> None:
     assert (settings.model, settings.device) == (None, "auto")
     assert settings.max_body_bytes == 16 * 2**20
     assert settings.max_series == 1000
-    assert (settings.max_batch, settings.max_wait_ms, settings.max_queue) == (None, 0, 512)
+    assert (settings.max_batch, settings.max_queue) == (None, 512)
     assert (settings.deadline_seconds, settings.drain_seconds) == (30, 1)
-    assert (settings.api_keys, settings.rate, settings.trusted_proxies) == ((), 0, ())
+    assert (settings.api_keys, settings.trusted_proxies) == ((), ())
     assert (settings.max_connections, settings.receive_seconds) == (2**14, 10)
 
 
@@ -53,13 +53,11 @@ def test_variables_of_others_are_ignored(monkeypatch: pytest.MonkeyPatch) -> Non
         ("DEVICE", "tpu"),
         ("MAX_SERIES", "0"),
         ("MAX_BODY_BYTES", "-1"),
-        ("MAX_WAIT_MS", "-1"),
         ("MAX_QUEUE", "0"),
         ("DEADLINE_SECONDS", "0"),
         ("DRAIN_SECONDS", "inf"),
         ("POLL_SECONDS", "-1"),
-        ("RATE", "-1"),
-        ("RATE", "nan"),
+        ("RECEIVE_SECONDS", "nan"),
         ("MAX_CONNECTIONS", "0"),
         ("RECEIVE_SECONDS", "0"),
         ("API_KEYS", "anna"),
@@ -69,6 +67,15 @@ def test_wrong_values(monkeypatch: pytest.MonkeyPatch, name: str, value: str) ->
     monkeypatch.setenv(f"FORECASTER_{name}", value)
     with pytest.raises(ValidationError, match=name.lower()):
         Settings()
+
+
+def test_a_protection_that_is_gone_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    for value in ("", "0"):
+        monkeypatch.setenv("FORECASTER_RATE", value)
+        create_app()
+    monkeypatch.setenv("FORECASTER_RATE", "60")
+    with pytest.raises(ConfigError, match=r"\$FORECASTER_RATE is gone: nginx limits"):
+        create_app()
 
 
 def test_a_wrong_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

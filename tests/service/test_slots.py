@@ -16,7 +16,6 @@ from forecaster.datasets.known import Attribute
 from forecaster.errors import (
     BundleError,
     ConfigError,
-    ForecasterError,
     StorageError,
     UnavailableError,
     UsageError,
@@ -27,10 +26,10 @@ from forecaster_service.settings import Settings
 from forecaster_service.slots import (
     Slot,
     UnfitError,
+    current,
     differences,
     for_clients,
     load,
-    look,
 )
 from tests.bundles import blended
 from tests.service.toy import AHEAD, ITEMS, KINDS, Registry, make_bundle, rename
@@ -160,31 +159,34 @@ def test_which_names_may_move(
     assert not slot.fixed
     slot.served = load(reference, Settings(), registry)
     assert slot.fixed == fixed
-    assert look([slot], registry) == [slot.served.state]
+    assert current(slot, registry) == slot.served.state
 
 
-def test_folders_and_names_are_looked_for_together(tmp_path: Path, registry: Registry) -> None:
+def test_what_folders_and_names_resolve_to(tmp_path: Path, registry: Registry) -> None:
     make_bundle(tmp_path / "one")
     digest = load(str(tmp_path / "one"), Settings(), Registry()).identity.digest
     registry.put("a", tmp_path / "one", name="a", version="1")
     (tmp_path / "empty").mkdir()
-    sources = ["a", str(tmp_path / "one"), "b", str(tmp_path / "empty")]
-    first, second, third, fourth = look([Slot(source) for source in sources], registry)
-    assert first == {"name": "a", "version": "1", "source": str(tmp_path / "one")}
-    assert second == {"digest": digest}
-    assert (type(third), str(third)) == (UsageError, "no such model")
-    assert isinstance(fourth, BundleError)
-    assert registry.asked == [("a", "b")]
+    named, local = Slot("a"), Slot(str(tmp_path / "one"))
+    there = {"name": "a", "version": "1", "source": str(tmp_path / "one")}
+    assert current(named, registry) == there
+    with pytest.raises(UsageError, match="no such model"):
+        current(Slot("b"), registry)
+    with pytest.raises(BundleError):
+        current(Slot(str(tmp_path / "empty")), registry)
+    assert registry.asked == ["a", "b"]
     registry.away = True
-    found = look([Slot(source) for source in sources], registry)
-    assert [isinstance(each, ForecasterError) for each in found] == [True, False, True, True]
+    assert current(local, registry) == {"digest": digest}
+    with pytest.raises(UnavailableError):
+        current(named, registry)
 
 
 def test_a_folder_stays_one_when_it_is_gone(tmp_path: Path, registry: Registry) -> None:
     make_bundle(tmp_path / "one")
     slot = Slot(str(tmp_path / "one"), load(str(tmp_path / "one"), Settings(), Registry()))
     (tmp_path / "one").rename(tmp_path / "two")
-    assert isinstance(look([slot], registry)[0], BundleError)
+    with pytest.raises(BundleError):
+        current(slot, registry)
     assert registry.asked == []
 
 

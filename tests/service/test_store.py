@@ -361,7 +361,7 @@ class TestReplacing:
             first, fixed = store.whole()
             store.poll()
             assert store.whole() == [first, fixed]
-            assert registry.asked == [("a@champion",)], "a version stays what it is"
+            assert registry.asked == ["a@champion"], "a version stays what it is"
             registry.put("a@champion", other, name="a", version="2", alias="champion")
             store.poll()
             assert store.get(None).identity.digest == new.digest
@@ -395,7 +395,7 @@ def test_it_polls_by_itself_until_it_ends(folder: Path, monkeypatch: pytest.Monk
     store.open()
     wait_until(lambda: store.status == "ready")
     with monkeypatch.context() as patch:  # an unexpected error ends no thread
-        patch.setattr("forecaster_service.store.look", lambda *asked: 1 / 0)
+        patch.setattr("forecaster_service.store.current", lambda *asked: 1 / 0)
         wait_until(lambda: store.metrics.failures._value.get() > 1)
     new = make_bundle(folder, columns=("load", "wind"), model="tokens")
     wait_until(lambda: store.get(None).identity.digest == new.digest)

@@ -11,7 +11,7 @@ import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from itertools import count, pairwise
+from itertools import pairwise
 from pathlib import Path
 
 import psutil
@@ -21,10 +21,9 @@ from forecaster.bundle import digest_of
 from tests.service.processes import Server, free_port, running, wait_for
 from tests.service.toy import NAME, make_bundle
 
-WORKERS, CLIENTS, RATE = 2, 4, 30
+WORKERS, CLIENTS = 2, 4
 SECONDS = 90.0
 """The most that anything here may take on a busy machine."""
-ADDRESSES = count()
 
 
 def wait_until(true: Callable[[], bool]) -> None:
@@ -51,11 +50,8 @@ def workers_are(server: Server, gone: int) -> bool:
 
 
 def fetch(server: Server, path: str) -> str:
-    """The content of a path, for a client that has not asked before."""
-    number = next(ADDRESSES)
-    address = {"X-Forwarded-For": f"10.255.{number // 250}.{number % 250}"}
-    request = urllib.request.Request(f"http://127.0.0.1:{server.port}{path}", headers=address)
-    with urllib.request.urlopen(request, timeout=30) as answer:
+    """The content of a path."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{server.port}{path}", timeout=30) as answer:
         text: str = answer.read().decode()
         return text
 
@@ -96,9 +92,7 @@ class Load:
 
     def __enter__(self) -> "Load":
         self._ended = threading.Event()
-        self._threads = [
-            threading.Thread(target=self._ask, args=(number,)) for number in range(CLIENTS)
-        ]
+        self._threads = [threading.Thread(target=self._ask) for _ in range(CLIENTS)]
         for thread in self._threads:
             thread.start()
         return self
@@ -108,14 +102,9 @@ class Load:
         for thread in self._threads:
             thread.join()
 
-    def _ask(self, number: int) -> None:
-        asked, connection = 0, self._connection()
+    def _ask(self) -> None:
+        connection, headers = self._connection(), {"Content-Type": "application/json"}
         while not self._ended.is_set():
-            asked += 1
-            headers = {
-                "Content-Type": "application/json",
-                "X-Forwarded-For": f"10.{number}.{asked // 250}.{asked % 250}",
-            }
             for attempt in range(2):
                 try:
                     connection.request("POST", "/predict", self.body, headers)
@@ -149,10 +138,7 @@ def service(place: Path) -> Iterator[tuple[Server, Path]]:
     for kind in ("informer", "tokens"):
         make_bundle(place / kind, model=kind)
     (place / "link").symlink_to("informer")
-    settings = {
-        "FORECASTER_RATE": str(RATE), "FORECASTER_TRUSTED_PROXIES": "127.0.0.1",
-        "FORECASTER_POLL_SECONDS": "1",
-    }  # fmt: skip
+    settings = {"FORECASTER_POLL_SECONDS": "1"}
     with serving(place / "link", place, settings) as both:
         yield both
 
@@ -166,7 +152,7 @@ def test_where_none_can_start_it_ends(tmp_path: Path) -> None:
     log, environment = tmp_path / "log", {"FORECASTER_DEVICE": "cpu"}
     code = (
         "import os; from forecaster_service import workers; kept = workers.from_environment();"
-        "workers.from_environment = lambda: kept; os.environ['FORECASTER_RATE'] = 'nonsense';"
+        "workers.from_environment = lambda: kept; os.environ['FORECASTER_DEVICE'] = 'nonsense';"
         f"workers.run('127.0.0.1', {free_port()}, 2, workers.Child(kept))"
     )
     with running([sys.executable, "-c", code], environment, tmp_path, log) as process:
@@ -176,18 +162,6 @@ def test_where_none_can_start_it_ends(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 class TestAsOneService:
-    def test_the_rate_is_that_of_one(self, service: tuple[Server, Path]) -> None:
-        server, _ = service
-        began, statuses = time.monotonic(), []
-        for _ in range(4 * RATE):  # each on a connection of its own, so that all are asked
-            connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=SECONDS)
-            connection.request("GET", "/models", headers={"X-Forwarded-For": "192.0.2.1"})
-            statuses.append(connection.getresponse().status)
-            connection.close()
-        lasted = time.monotonic() - began
-        assert set(statuses) == {200, 429}
-        assert RATE <= statuses.count(200) <= RATE + lasted * RATE / 60 + 1
-
     def test_one_that_is_killed_costs_what_it_was_doing_and_comes_back(
         self, service: tuple[Server, Path], body: bytes
     ) -> None:

@@ -2,7 +2,7 @@
 
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -135,25 +135,26 @@ def rename(bundle: Bundle, folder: Path, name: str) -> Bundle:
 class Registry(Found):
     """Stands in for the registry of a service: models by their names there.
 
-    `asked` are the names that were resolved, call by call; nobody answers while it is `away`, or
+    `asked` are the names that were resolved; nobody answers while it is `away`, or
     asks once it is `closed`.
     """
 
     def __init__(self) -> None:
         super().__init__(Path())
         self.models: dict[str, tuple[Path, dict[str, str]]] = {}
-        self.asked: list[tuple[str, ...]] = []
+        self.asked: list[str] = []
         self.away = self.closed = False
 
     def put(self, reference: str, folder: Path, **origin: str) -> None:
         """Let a reference resolve to the bundle in a folder."""
         self.models[reference] = folder, {**origin, "source": str(folder)}
 
-    def resolve(self, names: Sequence[str]) -> list[dict[str, str] | UsageError]:
+    def state(self, name: str) -> dict[str, str]:
         self._check()
-        self.asked.append(tuple(names))
-        missing = (Path(), UsageError("no such model"))
-        return [self.models.get(name, missing)[1] for name in names]
+        self.asked.append(name)
+        if name not in self.models:
+            raise UsageError("no such model")
+        return self.models[name][1]
 
     def fetch(self, name: str, folder: Path) -> dict[str, str]:
         self._check()

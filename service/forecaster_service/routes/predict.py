@@ -10,13 +10,13 @@ from fastapi import APIRouter, Body, Request
 from pydantic_core import to_json
 
 from forecaster_service import forecasting
-from forecaster_service.accept import CSV, JSON, preferred
-from forecaster_service.answering import PROBLEMS, ForecastRoute, Order, model_for
+from forecaster_service.answering import JSON, PROBLEMS, ForecastRoute, Order, model_for
 from forecaster_service.batching import Done
 from forecaster_service.forecasting import Forecast, Job
 from forecaster_service.schemas import ForecastRequest, ForecastResponse
 from forecaster_service.slots import Served
 
+CSV = "text/csv"
 ANSWERS: dict[int | str, dict[str, Any]] = {
     **PROBLEMS,
     200: {"content": {CSV: {"schema": {"type": "string"}}}},
@@ -40,7 +40,8 @@ def predict(body: Annotated[ForecastRequest, Body()], request: Request) -> Order
     missing value: it is masked, and `warnings` counts it. GET /models shows what else a model
     needs, and the model's example contains it. With Accept: text/csv the answer is a table.
     """
-    media = preferred(",".join(request.headers.getlist("accept")), (JSON, CSV))
+    first, _, _ = request.headers.get("accept", "").partition(",")
+    media = CSV if first.partition(";")[0].strip().lower() == CSV else JSON
     served = model_for(request, body.model)
     job = forecasting.prepare(body, served.forecaster)
     return Order(served, job, _table if media == CSV else _write, media, {"Vary": "Accept"})
