@@ -85,7 +85,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[dict[str, Any]]:
     await process.begin(lambda: store.status == "loading")
     _announce_end(store)
     _tune_interpreter()
-    connections = Connections(app.state.settings, app.state.metrics, store.full)
+    connections = Connections(app.state.settings, app.state.metrics)
     asyncio.get_running_loop().set_exception_handler(connections.out_of_files)
     gauges = Gauges(store, connections, app.state.metrics.registry)
     watching = [connections.watch(), *([gauges.watch()] if process.number > 1 else ())]

@@ -11,7 +11,6 @@ other parser of uvicorn, h11, which accepts requests that a proxy may interpret 
 import os
 from asyncio import AbstractEventLoop, Transport, get_running_loop, sleep
 from asyncio import Protocol as AsyncioProtocol
-from collections.abc import Callable
 from contextlib import suppress
 from fcntl import ioctl
 from http import HTTPStatus
@@ -45,14 +44,9 @@ ENDING = 0.5
 
 class Connections:
     """What the connections of one service share: all of them, and in `idle` those without a
-    complete request, the longest idle first. `asked` requests are not answered yet. While `full`
-    gives an error for so many, it is the answer to each further one that posts: here it costs a
-    fifth of what it costs in the application."""
+    complete request, the longest idle first."""
 
-    def __init__(
-        self, settings: Settings, metrics: Metrics, full: Callable[[int], HttpError | None]
-    ) -> None:
-        self.full, self.asked = full, 0
+    def __init__(self, settings: Settings, metrics: Metrics) -> None:
         self.seconds, self.closed, self.log = settings.receive_seconds, metrics.closed, logger()
         self.all: set[Any] = set()
         self.idle: dict[Protocol, None] = {}
@@ -126,7 +120,7 @@ class Protocol(AsyncioProtocol):
         )
         self.parser = HttpRequestParser(self)
         self.keep_alive = config.timeout_keep_alive
-        self.part, self.given_id, self.refused, self.answers = "", "", False, False
+        self.part, self.given_id, self.answers = "", "", False
         self.received = self.framing = self.heads = self.pending = 0
         self.begun, self.arrived, self.unread_until = monotonic(), 0.0, inf
 
@@ -140,7 +134,6 @@ class Protocol(AsyncioProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.inner.connection_lost(exc)
-        self.shared.asked -= self.pending  # one may still run, others never begin
         self.pending = 0
         self.shared.all.discard(self)
         self.shared.idle.pop(self, None)
@@ -160,7 +153,6 @@ class Protocol(AsyncioProtocol):
         """Note that a request has been answered."""
         if self.pending:
             self.pending -= 1
-            self.shared.asked -= 1
             self.answers = False
             if not self.pending:
                 self.begun = monotonic()
@@ -213,10 +205,7 @@ class Protocol(AsyncioProtocol):
         except HttpParserError:  # uvicorn gets nothing of these data
             self._refuse(400, "this is no HTTP request, an ambiguous one, or one with trailers")
             return
-        if self.refused:
-            return  # the rest of the body, until it is complete
         self.pending += self.heads
-        self.shared.asked += self.heads
         if self.works:
             self.shared.idle.pop(self, None)
         self.inner.data_received(data)
@@ -232,21 +221,13 @@ class Protocol(AsyncioProtocol):
 
     def on_headers_complete(self) -> None:
         self.part, self.framing, self.arrived = "body", 0, monotonic()
-        alone = not (self.pending or self.heads)
-        asks = alone and self.parser.get_method() == b"POST"
-        if asks and (error := self.shared.full(self.shared.asked)):
-            self.refused = True
-            self._answer(error)
-        else:
-            self.heads += 1
+        self.heads += 1
 
     def on_body(self, body: bytes) -> None:
         self.framing = 0
 
     def on_message_complete(self) -> None:
         self.part, self.received, self.framing = "", 0, 0
-        if self.refused:
-            self.transport.close()
 
     def _refuse(self, status: int, detail: str) -> None:
         """Close, and answer where the client expects an answer and none has begun."""

@@ -205,13 +205,6 @@ class Store:
             self._interval += PACE * (min(now - self._answered, 1.0) - self._interval)
         self._answered, self._others_waited = now, self.waiting > 0
 
-    def full(self, requests: int) -> HttpError | None:
-        """The error for one more than so many requests, if they fill the queue and the device."""
-        if requests < self.settings.max_queue + self.batcher.max_batch:
-            return None
-        self.metrics.refused("queue")
-        return self.busy(f"{requests} requests are being answered already", "queue")
-
     def busy(self, detail: str, reason: str) -> HttpError:
         """The error for a request whose body was not read."""
         again = self.batcher.again(self.settings.deadline_seconds)

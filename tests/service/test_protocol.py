@@ -360,7 +360,7 @@ def test_connections_are_as_many_as_files_allow(monkeypatch: pytest.MonkeyPatch)
 
     def most(wanted: int) -> int:
         settings = Settings(max_connections=wanted)
-        return Connections(settings, create_app(settings).state.metrics, lambda asked: None).most
+        return Connections(settings, create_app(settings).state.metrics).most
 
     monkeypatch.setattr(protocol, "setrlimit", change)
     monkeypatch.setattr(protocol.os, "listdir", lambda path: range(20))  # files that are open
@@ -370,16 +370,3 @@ def test_connections_are_as_many_as_files_allow(monkeypatch: pytest.MonkeyPatch)
     assert (most(900), limits) == (160, [220, 4000])
     limits[:] = [resource.RLIM_INFINITY] * 2
     assert most(10**6) == 10**6
-
-
-def test_what_uvicorn_refuses_itself_is_not_counted_for_ever(service: Service) -> None:
-    """So many as fill the queue would else stop the service."""
-    with service.client() as connection:
-        connection.sendall(GET.replace(b"/livez", b"http://["))
-        assert rest(connection).startswith(b"HTTP/1.1 400")
-    until(lambda: service.connections == 0)
-    with service.client() as connection:
-        connection.sendall(GET)
-        assert connection.recv(2**16).startswith(b"HTTP/1.1 200")
-        (guard,) = service.server.server_state.connections
-        until(lambda: guard.shared.asked == 0)  # type: ignore[attr-defined]
