@@ -7,8 +7,9 @@ import os
 import re
 import sys
 import threading
+from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from random import getrandbits
 from threading import Event, Lock, Thread
 from time import sleep
@@ -76,27 +77,24 @@ class Lines:
 
     at_once = False
 
-    def __init__(self, most: int = 2**20, pause: float = 0.02) -> None:
+    def __init__(self, most: int = 4096, pause: float = 0.02) -> None:
         self.most, self.pause, self.lost = most, pause, 0
-        self._lines: list[str] = []
-        self._size, self._started = 0, False
-        self._changing, self._writing, self._there = Lock(), Lock(), Event()
+        self._lines = deque[str]()
+        self._writing, self._there = Lock(), Event()
+        self._thread = Thread(target=self._run, name="log", daemon=True)
 
     def write(self, text: str) -> None:
         if self.at_once:
             sys.stderr.write(text)
-            return
-        with self._changing:
-            if self._size + len(text) > self.most:
-                self.lost += 1
-                return
+        elif len(self._lines) >= self.most:
+            self.lost += 1
+        else:
             self._lines.append(text)
-            self._size += len(text)
-            if not self._started:
-                self._started = True
-                Thread(target=self._run, name="log", daemon=True).start()
-                atexit.register(self.drain)
-        self._there.set()
+            self._there.set()
+            if not self._thread.ident:
+                with suppress(RuntimeError):  # another thread has just started it
+                    self._thread.start()
+                    atexit.register(self.drain)
 
     def flush(self) -> None:
         """Do nothing: the thread writes soon."""
@@ -105,9 +103,8 @@ class Lines:
         """Write what is there, waiting at most so long for a write that is under way."""
         if not self._writing.acquire(timeout=seconds):
             return
+        lines = [self._lines.popleft() for _ in range(len(self._lines))]
         try:
-            with self._changing:
-                lines, self._lines, self._size = self._lines, [], 0
             data = "".join(lines).encode(errors="backslashreplace")
             while data:
                 data = data[os.write(sys.stderr.fileno(), data) :]

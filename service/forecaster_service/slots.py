@@ -28,8 +28,8 @@ FIGURES = ("mse", "mae", "windows", "network", "floors", "best_floor", "verdict"
 """The entries of the test split's metrics that GET /models shows."""
 SAME = ("time", "wide", "columns", "targets", "freq", "timezone")
 """What the card takes from the schema as it is, and what stays the same for clients."""
-RARELY = 3600.0
-"""The most seconds between two attempts to load a model that could not be loaded."""
+AGAIN = 60.0
+"""Seconds until a model that could not be loaded is tried again."""
 
 
 class UnfitError(BundleError):
@@ -73,9 +73,8 @@ class Slot:
     """The place of one model; `source` is its name in the settings.
 
     `served` is None while there is no model, and `reason` then states why. `failed` is the state
-    that could not be loaded, `failures` how many times in a row, and `again` when to try next, in
-    terms of monotonic(). For the metrics: `loaded` and `looked` are when the model was last loaded
-    and looked up, in terms of time().
+    that could not be loaded, and `again` when to try it next, in terms of monotonic(). For the
+    metrics: `loaded` and `looked` are when the model was last loaded and looked up, by time().
     """
 
     source: str
@@ -83,7 +82,6 @@ class Slot:
     loading: bool = True
     reason: str = "the model is being loaded"
     failed: State | None = None
-    failures: int = 0
     again: float = 0.0
     loaded: float = 0.0
     looked: float = 0.0

@@ -28,7 +28,7 @@ from forecaster_service.registry import Child, Found, State
 from forecaster_service.schemas import FullRequest
 from forecaster_service.settings import Settings
 from forecaster_service.slots import (
-    RARELY,
+    AGAIN,
     Served,
     Slot,
     UnfitError,
@@ -115,8 +115,8 @@ class Store:
 
         The old model stays if the new one is unavailable or damaged, does not reproduce its golden
         forecasts, or does not suit the clients of the old. The new one is tried again when its name
-        resolves to yet another model, else after ever longer pauses; where only the queue was full,
-        at the next poll.
+        resolves to yet another model, else after a minute; where only the queue was full, at the
+        next poll.
         """
         for slot in (slot for slot in self.slots if not slot.fixed):
             if self.lost or self._ending.is_set():
@@ -128,7 +128,7 @@ class Store:
                 continue
             slot.looked = time()
             if slot.served and slot.served.state == found:
-                slot.failed, slot.failures = None, 0
+                slot.failed = None
             elif slot.failed != found or monotonic() >= slot.again:
                 self._try(slot, found)
 
@@ -267,16 +267,14 @@ class Store:
             served = self._load(slot)
         except Exception as error:
             slot.failed = None if isinstance(error, HttpError) else state
-            slot.failures += 1
-            pause = self.settings.poll_seconds * 2.0 ** min(slot.failures, 30)
-            slot.again = monotonic() + min(pause, RARELY)
+            slot.again = monotonic() + AGAIN
             self._failed(slot, error)
             return
         if slot.served:
             self.metrics.reloads.inc()
         self.metrics.loads.labels(slot.label).inc()
         slot.loaded = slot.looked = time()
-        slot.served, slot.reason, slot.failed, slot.failures = served, "", None, 0
+        slot.served, slot.reason, slot.failed = served, "", None
         logger().info(
             "model ready",
             model=served.identity.name,
