@@ -7,9 +7,9 @@ live in this module.
 
 from asyncio import CancelledError, ensure_future, timeout, wrap_future
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from time import monotonic
 from typing import Any, get_type_hints
 
@@ -45,7 +45,6 @@ class Order:
     job: Job
     write: Callable[[Job, Done[Forecast], Served, str], bytes]
     media: str = JSON
-    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 def model_for(request: Request, name: str | None) -> Served:
@@ -134,7 +133,7 @@ async def _answer(order: Order, request: Request, store: Store) -> Response:
     whole, content = await run_in_threadpool(written) if large else written()
     _count(whole, store.metrics, model)
     store.answered()
-    headers = {"X-Forecaster-Model": served.header, **order.headers}
+    headers = {"X-Forecaster-Model": served.header, "Vary": "Accept"}
     return Response(content, headers=headers, media_type=order.media)
 
 

@@ -25,7 +25,7 @@ from forecaster.version import __version__
 from forecaster_service import access, http_errors
 from forecaster_service.answers import Watch
 from forecaster_service.gauges import Gauges
-from forecaster_service.logs import new_id, request_id
+from forecaster_service.logs import request_id
 from forecaster_service.metrics import Metrics
 from forecaster_service.process import Process
 from forecaster_service.protocol import Connections
@@ -44,7 +44,7 @@ def create_app(
     models, by default a new `Child`, and closes it at the end. `process` is what it shares with
     other processes of the service, by default nothing."""
     settings, process = settings or from_environment(), process or Process()
-    measured = Metrics()
+    measured, proxies = Metrics(), list(settings.trusted_proxies)
     app: FastAPI = FastAPIOffline(
         title="forecaster",
         summary="Forecasts of long time series by a trained model",
@@ -52,7 +52,12 @@ def create_app(
         redoc_url=None,
         # else Swagger UI would send this service's description to a public validator
         swagger_ui_parameters={"validatorUrl": None},
-        middleware=_middleware(settings, measured),
+        middleware=[  # the outermost first
+            *([Middleware(ProxyHeadersMiddleware, trusted_hosts=proxies)] if proxies else ()),
+            Middleware(CorrelationIdMiddleware, validator=None, transformer=request_id),
+            Middleware(Watch, metrics=measured),
+            Middleware(access.Access, settings=settings, metrics=measured),
+        ],
         lifespan=_lifespan,
     )
     app.state.settings, app.state.metrics = settings, measured
@@ -128,16 +133,3 @@ def _announce_end(store: Store) -> None:
 
     if callable(stop) and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, announce)
-
-
-def _middleware(settings: Settings, measured: Metrics) -> list[Middleware]:
-    """The middleware, outermost first."""
-    proxies = list(settings.trusted_proxies)
-    return [
-        *([Middleware(ProxyHeadersMiddleware, trusted_hosts=proxies)] if proxies else ()),
-        Middleware(
-            CorrelationIdMiddleware, generator=new_id, validator=None, transformer=request_id
-        ),
-        Middleware(Watch, metrics=measured),
-        Middleware(access.Access, settings=settings, metrics=measured),
-    ]

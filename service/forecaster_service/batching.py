@@ -102,13 +102,6 @@ class Batcher(Generic[Item, Result]):
                 self.pace.cost(key, count, self.max_batch) for key, count in self._waiting.items()
             )
 
-    def again(self, within: float) -> float:
-        """In how many seconds a submission with the deadline `within`, in seconds, would be
-        accepted; 0 for now."""
-        full = self.waiting >= self.max_queue
-        ahead = self.ahead()
-        return max(ahead - within / MARGIN, ahead / self.max_queue if full else 0.0, 1e-3 * full)
-
     def submit(
         self,
         key: Hashable,
@@ -142,12 +135,9 @@ class Batcher(Generic[Item, Result]):
         ahead, waiting = self.ahead(), self.waiting
         own = self.pace.cost(key, count, self.max_batch)
         if own > within and (ahead or self.pace.fresh(key, min(count, self.max_batch))):
-            these, few = (
-                (f"{count} series take", ": send fewer series")
-                if count > 1
-                else ("a series takes", "")
-            )
-            detail = f"{these} about {own:.2g} s here, but {max(within, 0):.2g} s are left{few}"
+            fewer = ": send fewer series" if count > 1 else ""
+            left = f"{max(within, 0):.2g} s are left"
+            detail = f"this request takes about {own:.2g} s here, but {left}{fewer}"
             raise busy(detail, "size", LATEST)
         over, late = waiting + count - self.max_queue, (ahead + own) * MARGIN - within
         if waiting and over > 0:

@@ -81,7 +81,8 @@ def _keys(value: Any, depth: int = 4) -> int:
 def _entries(value: Any) -> int:
     """The entries of the lists in an object, such as the rows of a series and its covariates."""
     if isinstance(value, dict):
-        return sum(map(_entries, value.values()))
+        others = ("inputs", "columns")
+        return sum(_entries(each) for name, each in value.items() if name not in others)
     return len(value) if isinstance(value, list) else 0
 
 

@@ -102,13 +102,15 @@ class _RefusedError(Exception):
 
 
 def prepare(request: FullRequest | FlatRequest, forecaster: Predictor) -> Job:
-    """Fit a request to the model. Raises HttpError 422 with everything that does not fit."""
+    """Fit a request to the model. Raises HttpError 422 with everything that does not fit, or
+    UsageError for an answer that would be too large."""
     full, parameters = isinstance(request, FullRequest), request.parameters
     steps = parameters.prediction_length or forecaster.bundle.horizon
     levels = sorted(set(parameters.quantile_levels))
     numbers = len(request.inputs) * steps * len(forecaster.schema.targets) * len(levels)
     parents: Location = ("parameters",) if full else ()
-    flaws = [each.flaw(parents) for each in _refusals(parameters, forecaster, numbers)]
+    check_quantiles(numbers)
+    flaws = [each.flaw(parents) for each in _refusals(parameters, forecaster)]
     inputs, notices = [], []
     for number, series in enumerate(request.inputs):
         place = number if full else None
@@ -190,10 +192,8 @@ def example(forecaster: Predictor) -> dict[str, Any]:
     return {"inputs": [series], "parameters": parameters}
 
 
-def _refusals(
-    parameters: Parameters, forecaster: Predictor, quantiles: int
-) -> Iterator[_RefusedError]:
-    """What is wrong with the parameters; `quantiles` is the number of quantiles they ask for."""
+def _refusals(parameters: Parameters, forecaster: Predictor) -> Iterator[_RefusedError]:
+    """What is wrong with the parameters."""
     horizon, freq = forecaster.bundle.horizon, forecaster.schema.freq
     if (parameters.prediction_length or 1) > horizon:
         message = f"this model forecasts at most {horizon} steps"
@@ -209,12 +209,15 @@ def _refusals(
         forecaster.check_levels(parameters.quantile_levels)
     except UsageError as error:
         yield _RefusedError(("quantile_levels",), str(error), "no_quantiles")
-    if quantiles > MOST_QUANTILES:
-        message = (
+
+
+def check_quantiles(count: int) -> None:
+    """Raise UsageError for an answer with too many quantiles."""
+    if count > MOST_QUANTILES:
+        raise UsageError(
             f"expected at most {MOST_QUANTILES:,} quantiles in one answer, over all series, "
-            f"steps and columns, got {quantiles:,}: ask for fewer levels, steps or series"
+            f"steps and columns, got {count:,}: ask for fewer levels, steps or series"
         )
-        yield _RefusedError(("quantile_levels",), message, "too_many")
 
 
 def _series(

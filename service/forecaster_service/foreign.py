@@ -81,8 +81,7 @@ class ScoringRequest(Strict):
     @property
     def tables(self) -> list[Any]:
         """The tables that were given, of which there must be one."""
-        given = (getattr(self, key) for key in TABLES)
-        return [table for table in given if table is not None]
+        return [table for key in TABLES if (table := getattr(self, key)) is not None]
 
     @model_validator(mode="after")
     def _check_tables(self) -> Self:

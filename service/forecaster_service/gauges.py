@@ -100,7 +100,7 @@ class Gauges:
             for sample in each.samples:
                 self.process[sample.name].set(sample.value)
         for slot in self.store.slots:
-            for counter in (self.store.metrics.loads, self.store.metrics.load_failures):
+            for counter in (self.store.metrics.loads, self.store.metrics.failures):
                 counter.labels(slot.label)  # 0 until there is one
             if served := slot.served:
                 shown = (slot.label, *labels(served.identity), served.forecaster.device)

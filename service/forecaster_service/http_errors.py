@@ -39,10 +39,6 @@ PLAIN_KEY = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
 Location = tuple[str | int, ...]
 
 
-def _phrase(status: int) -> str:
-    return "Client Closed Request" if status == CLIENT_LEFT else HTTPStatus(status).phrase
-
-
 class Flaw(Answer):
     """One thing that is wrong with a request."""
 
@@ -119,9 +115,9 @@ def too_long(most: int) -> HttpError:
 
 def response(error: HTTPException) -> JSONResponse:
     """The error as a response."""
-    errors = list(getattr(error, "errors", ()))
+    errors, left = list(getattr(error, "errors", ())), error.status_code == CLIENT_LEFT
     details = ProblemDetails(
-        title=_phrase(error.status_code),
+        title="Client Closed Request" if left else HTTPStatus(error.status_code).phrase,
         status=error.status_code,
         detail=error.detail,
         instance=f"urn:x-request-id:{correlation_id.get()}",

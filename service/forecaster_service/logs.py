@@ -10,10 +10,10 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from random import getrandbits
 from threading import Event, Lock, Thread
 from time import sleep
 from typing import Any
+from uuid import uuid4
 
 import structlog
 from asgi_correlation_id import correlation_id
@@ -22,14 +22,9 @@ from structlog.typing import EventDict, FilteringBoundLogger, WrappedLogger
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
-def new_id() -> str:
-    """A new request id, 128 random bits; no secret, so it needs no system call."""
-    return f"{getrandbits(128):032x}"
-
-
 def request_id(given: str) -> str:
     """The client's id if it has only plain characters, else a new one."""
-    return given if REQUEST_ID.fullmatch(given) else new_id()
+    return given if REQUEST_ID.fullmatch(given) else uuid4().hex
 
 
 ABOUT: dict[str, object] = {}

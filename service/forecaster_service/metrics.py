@@ -1,5 +1,7 @@
 """Counters and histograms of GET /metrics, for Prometheus."""
 
+from functools import partial
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from forecaster_service.schemas import ModelIdentity
@@ -16,49 +18,42 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
 
-        def counter(name: str, words: str, *names: str) -> Counter:
-            return Counter(f"forecaster_{name}", words, names, registry=self.registry)
-
-        def histogram(
-            name: str, words: str, *names: str, buckets: tuple[float, ...] = SECONDS
-        ) -> Histogram:
-            return Histogram(
-                f"forecaster_{name}", words, (*names, *MODEL), buckets=buckets,
-                registry=self.registry,
-            )  # fmt: skip
-
+        counter = partial(Counter, namespace="forecaster", registry=self.registry)
+        histogram = partial(
+            Histogram, namespace="forecaster", registry=self.registry, buckets=SECONDS
+        )
         self.requests = counter(
             "requests", "Requests by route, status and the model that was asked.",
-            "route", "status", *MODEL,
+            ("route", "status", *MODEL),
         )  # fmt: skip
         self.seconds = histogram(
-            "request_seconds", "From a request's head to the end of its answer.", "route"
+            "request_seconds", "From a request's head to the end of its answer.", ("route", *MODEL)
         )
-        self.queue = histogram("queue_seconds", "The time that a request waited for the device.")
-        self.inference = histogram("inference_seconds", "The time that a batch took on the device.")
-        self.batch = histogram("batch_series", "Series that ran together.", buckets=SIZES)
+        self.queue = histogram(
+            "queue_seconds", "The time that a request waited for the device.", MODEL
+        )
+        self.inference = histogram(
+            "inference_seconds", "The time that a batch took on the device.", MODEL
+        )
+        self.batch = histogram("batch_series", "Series that ran together.", MODEL, buckets=SIZES)
         self.closed = counter(
             "connections_closed", "Connections closed before a request was complete or an answer "
-            "was read, by cause: a status, unread, or too many.", "reason",
+            "was read, by cause: a status, unread, or too many.", ("reason",),
         )  # fmt: skip
         self.in_flight = Gauge(
             "forecaster_requests_in_flight", "Requests that are not answered yet, including the "
             "one for this text.", registry=self.registry, multiprocess_mode="livesum",
         )  # fmt: skip
         self.refusals = counter(
-            "refusals", "Requests that were refused though they were valid, by reason.", "reason"
+            "refusals", "Requests that were refused though they were valid, by reason.", ("reason",)
         )
-        self.forecasts = counter("forecasts", "Series that were forecast.", *MODEL)
+        self.forecasts = counter("forecasts", "Series that were forecast.", MODEL)
         self.notices = counter(
-            "notices", "Series that were forecast with a notice, by its code.", "code", *MODEL
+            "notices", "Series that were forecast with a notice, by its code.", ("code", *MODEL)
         )
-        self.reloads = counter("model_reloads", "Models that took the place of an older one.")
+        self.loads = counter("model_loads", "Times that a model was loaded.", ("source",))
         self.failures = counter(
-            "model_reload_failures", "Models that could not be loaded or looked up."
-        )
-        self.loads = counter("model_loads", "Times that a model was loaded.", "source")
-        self.load_failures = counter(
-            "model_load_failures", "Times that a model could not be loaded or looked up.", "source"
+            "model_reload_failures", "Times that it could not be loaded or looked up.", ("source",)
         )
 
     def refused(self, reason: str) -> None:

@@ -5,8 +5,6 @@ from time import monotonic
 
 WEIGHT = 0.3
 """The weight of a batch in the estimate for the next one of its kind and size."""
-KINDS = 64
-"""How many kinds of work are remembered: the most recent ones."""
 FRESH = 60.0
 """Seconds after a measurement during which it is a reason to refuse a request."""
 
@@ -26,12 +24,9 @@ class Pace:
 
     def note(self, key: Hashable, series: int, seconds: float) -> None:
         """Record that a batch of that kind, of `series` series, has cost `seconds`."""
-        sizes = self._kinds.pop(key, {})
+        sizes = self._kinds.setdefault(key, {})
         before, _ = sizes.get(_size(series), (seconds, 0.0))
         sizes[_size(series)] = before + WEIGHT * (seconds - before), monotonic()
-        self._kinds[key] = sizes
-        if len(self._kinds) > KINDS:
-            del self._kinds[next(iter(self._kinds))]
         self.last = seconds / series
 
     def cost(self, key: Hashable, series: int, batch: int) -> float:

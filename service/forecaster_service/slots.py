@@ -10,7 +10,6 @@ from urllib.parse import quote
 from forecaster import shares
 from forecaster.attention.plugins import allowing
 from forecaster.bundle import digest_of
-from forecaster.datasets.items import MARK
 from forecaster.errors import (
     BundleError,
     ConfigError,
@@ -89,8 +88,8 @@ class Slot:
     @property
     def label(self) -> str:
         """Its name in metrics, without the path of a folder."""
-        folder = self.local or self.source.startswith(("/", "."))
-        return Path(self.source).name if folder else self.source
+        local = self.local or self.source.startswith(("/", "."))
+        return Path(self.source).name if local else self.source
 
     @property
     def local(self) -> bool:
@@ -216,7 +215,6 @@ def _describe(forecaster: Predictor) -> tuple[ModelIdentity, ModelCard]:
         "effective": about.get("attn_effective", ""),
         "device": forecaster.device,
         "graphs": forecaster.runner.graphs,
-        "id": MARK.join(schema.id) or None,
         "id_columns": schema.id,
         "past_covariates": reading.read_from(schema.past_only),
         "future_covariates": reading.read_from(schema.known.columns),
@@ -225,7 +223,6 @@ def _describe(forecaster: Predictor) -> tuple[ModelIdentity, ModelCard]:
         ],
         "items": len(schema.items),
         "item_names": schema.items[:MOST_ITEMS],
-        "policy": reading.policy,
         "reading": {key: value for key, value in reading.to_dict().items() if key != "targets"},
         "look_back": bundle.past,
         "needs": forecaster.needs,

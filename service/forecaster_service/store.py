@@ -45,7 +45,8 @@ UNNAMED = (
 PACE = 0.02
 """The weight of the last answer in the estimate of what a request costs."""
 LEAVING_SECONDS = 2.0
-"""Seconds from the loss of the device to the end of the process, for the answers that report it."""
+"""Seconds from the loss of the device to the end of the process, for the answers that report it;
+then a supervisor restarts it."""
 
 
 class Store:
@@ -123,7 +124,7 @@ class Store:
                 return
             try:
                 found = current(slot, self.registry)
-            except ForecasterError as error:
+            except Exception as error:
                 self._failed(slot, error)
                 continue
             slot.looked = time()
@@ -207,7 +208,7 @@ class Store:
 
     def busy(self, detail: str, reason: str) -> HttpError:
         """The error for a request whose body was not read."""
-        again = self.batcher.again(self.settings.deadline_seconds)
+        again = max(self.ahead() - self.settings.deadline_seconds / MARGIN, 0.0)
         return busy(detail, reason, self.batcher.later(again, self._interval or None))
 
     def submit(self, served: Served, job: Job, within: float = inf) -> Future[Done[Forecast]]:
@@ -230,7 +231,8 @@ class Store:
                 forecasts = forecasting.run(inputs, served.forecaster, levels)
         except DeviceLostError as error:
             self.lose(str(error))
-            _leave(error.exit_code)
+            # without cleaning up, which torch would do on a device that no longer answers
+            Timer(LEAVING_SECONDS, os._exit, (error.exit_code,)).start()
             raise HttpError(503, self.lost, retry=60, reason="device") from None
         if forecasts is None:  # outside the handler, which would keep the failed batch in memory
             # the batcher catches it and tries again in halves; the client of one series gets it
@@ -254,11 +256,7 @@ class Store:
         gc.freeze()  # else the collector would go through all objects of torch every few requests
         seconds = self.settings.poll_seconds
         while seconds and not self._ending.wait(seconds * uniform(0.8, 1.2)):
-            try:
-                self.poll()
-            except Exception:
-                self.metrics.failures.inc()
-                logger().exception("poll failed")
+            self.poll()
 
     def _try(self, slot: Slot, state: State | None) -> None:
         """Load the model of a slot into it; `state` is what `current` has found."""
@@ -270,8 +268,6 @@ class Store:
             slot.again = monotonic() + AGAIN
             self._failed(slot, error)
             return
-        if slot.served:
-            self.metrics.reloads.inc()
         self.metrics.loads.labels(slot.label).inc()
         slot.loaded = slot.looked = time()
         slot.served, slot.reason, slot.failed = served, "", None
@@ -286,8 +282,7 @@ class Store:
 
     def _failed(self, slot: Slot, error: Exception) -> None:
         """Count and log the failure; the model in the slot stays."""
-        self.metrics.failures.inc()
-        self.metrics.load_failures.labels(slot.label).inc()
+        self.metrics.failures.labels(slot.label).inc()
         if slot.served is None:
             slot.reason = for_clients(error)
         foreseen = isinstance(error, ForecasterError | HttpError)
@@ -336,13 +331,3 @@ def store_of(request: Request) -> Store:
     """
     store: Store = request.app.state.store
     return store
-
-
-def _leave(status: int) -> None:
-    """End the process in a moment, after the last answers, so that a supervisor restarts it.
-
-    It ends without cleaning up, because torch would clean up on a device that no longer answers.
-    """
-    timer = Timer(LEAVING_SECONDS, os._exit, (status,))
-    timer.daemon = True
-    timer.start()

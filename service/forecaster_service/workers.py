@@ -15,7 +15,7 @@ import socket
 import sys
 from asyncio import sleep
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from multiprocessing import parent_process
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -91,10 +91,8 @@ def _supervise(listening: socket.socket, workers: int) -> int | None:
     def note(number: int, frame: FrameType | None) -> None:
         seen.append(number)
         supervisor.signal_queue.append(number)
-        if len(seen) > 1:
-            for process in supervisor.processes:
-                with suppress(ProcessLookupError):
-                    os.kill(process.pid or 0, number)
+        for process in supervisor.processes if len(seen) > 1 else ():
+            process.kill()
 
     for number in before:
         signal.signal(number, note)

@@ -68,7 +68,7 @@ def test_models_their_loads_and_failures(tmp_path: Path) -> None:
         assert found["forecaster_model_info"] == {frozenset(info.items()): 1}
         here, none = (frozenset({("source", each)}) for each in ("here", "none"))
         assert found["forecaster_model_loads_total"] == {here: 1, none: 0}
-        assert found["forecaster_model_load_failures_total"] == {here: 0, none: 1}
+        assert found["forecaster_model_reload_failures_total"] == {here: 0, none: 1}
         loaded = found["forecaster_model_loaded_timestamp_seconds"]
         assert began <= loaded[here] <= time.time()
         assert loaded[none] == 0
@@ -77,7 +77,7 @@ def test_models_their_loads_and_failures(tmp_path: Path) -> None:
         found = figures(client)
         assert found["forecaster_model_looked_timestamp_seconds"][here] > loaded[here]
         assert found["forecaster_model_looked_timestamp_seconds"][none] == 0
-        assert found["forecaster_model_load_failures_total"] == {here: 0, none: 2}
+        assert found["forecaster_model_reload_failures_total"] == {here: 0, none: 2}
 
 
 @pytest.mark.parametrize(("count", "bad"), [(1, 1), (3, 2)])

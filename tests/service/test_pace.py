@@ -1,6 +1,6 @@
 import pytest
 
-from forecaster_service.pace import FRESH, KINDS, Pace
+from forecaster_service.pace import FRESH, Pace
 
 
 def test_nobody_knows_what_was_never_measured() -> None:
@@ -47,11 +47,3 @@ def test_what_was_measured_is_believed_for_a_while(monkeypatch: pytest.MonkeyPat
     assert not pace.fresh("a", 2), "another size"
     clock += FRESH
     assert not pace.fresh("a", 1)
-
-
-def test_old_kinds_are_forgotten() -> None:
-    pace = Pace()
-    for kind in range(KINDS + 1):
-        pace.note(kind, 1, 1.0)
-        pace.note(0, 1, 1.0)
-    assert (pace.cost(0, 1, 1), pace.cost(1, 1, 1), pace.cost(2, 1, 1)) == (1, 0, 1)

@@ -226,7 +226,8 @@ class TestAsOneService:
 
         wait_until(lambda: len(set(tried())) == WORKERS)
         attempts = tried()
-        failures = counters(server)["forecaster_model_reload_failures_total"]
+        failed = 'forecaster_model_reload_failures_total{source="link"}'
+        failures = counters(server)[failed]
         assert failures >= len(attempts)
         assert json.loads(fetch(server, "/readyz")) == {"status": "ready"}
         for _ in range(10):

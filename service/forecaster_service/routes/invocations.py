@@ -12,9 +12,10 @@ from pydantic_core import to_json
 from forecaster import frames
 from forecaster.errors import DataError
 from forecaster.predict import Predictor
+from forecaster_service import forecasting
 from forecaster_service.answering import PROBLEMS, ForecastRoute, Order, model_for
 from forecaster_service.batching import Done
-from forecaster_service.forecasting import MOST_QUANTILES, Forecast, Inputs, Job
+from forecaster_service.forecasting import Forecast, Inputs, Job
 from forecaster_service.foreign import Predictions, ScoringRequest, Split
 from forecaster_service.settings import Settings
 from forecaster_service.slots import Served
@@ -58,12 +59,9 @@ def _ask(body: ScoringRequest, settings: Settings, forecaster: Predictor) -> fra
     series = len(question.items)
     if series > settings.max_series:
         raise DataError(f"expected at most {settings.max_series:,} series, got {series:,}")
-    numbers = series * question.steps * len(forecaster.schema.targets) * len(levels)
-    if numbers > MOST_QUANTILES:
-        raise DataError(
-            f"expected at most {MOST_QUANTILES:,} quantiles in one answer, got {numbers:,}: ask "
-            "for fewer levels, steps or series"
-        )
+    forecasting.check_quantiles(
+        series * question.steps * len(forecaster.schema.targets) * len(levels)
+    )
     return question
 
 

@@ -10,6 +10,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from forecaster.predict import Predictor
+from forecaster_service import forecasting
 from forecaster_service.routes import invocations
 from tests.bundles import warning
 from tests.service.toy import COLUMNS, HORIZON, KINDS, NAME, PAST, make_bundle, start
@@ -222,11 +223,11 @@ class TestBounds:
             assert "at most 3 series, got 4" in answer.json()["detail"]
 
     def test_quantiles(self, client: TestClient, split: Table, monkeypatch: Any) -> None:
-        monkeypatch.setattr(invocations, "MOST_QUANTILES", len(COLUMNS) * HORIZON)
+        monkeypatch.setattr(forecasting, "MOST_QUANTILES", len(COLUMNS) * HORIZON)
         body = {"dataframe_split": split, "params": {"quantile_levels": [0.1]}}
         assert client.post("/invocations", json=body).status_code == 200
         body["params"] = {"quantile_levels": [0.1, 0.9]}
-        assert "in one answer, got 36:" in refused(client, body)["detail"]
+        assert "steps and columns, got 36:" in refused(client, body)["detail"]
 
 
 def test_ping_tells_what_readyz_does(client: TestClient) -> None:

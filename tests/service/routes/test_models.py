@@ -52,7 +52,6 @@ def test_card_tells_what_a_client_needs(client: TestClient, folder: Path) -> Non
         "graphs": False,
         "columns": list(COLUMNS),
         "time": "time",
-        "id": None,
         "id_columns": [],
         "wide": False,
         "targets": list(COLUMNS),
@@ -63,7 +62,6 @@ def test_card_tells_what_a_client_needs(client: TestClient, folder: Path) -> Non
         "item_names": [],
         "freq": "h",
         "timezone": "naive",
-        "policy": "error",
         "look_back": PAST,
         "needs": PAST,
         "least": PAST,
@@ -131,7 +129,7 @@ def test_card_tells_covariates_attributes_and_series(tmp_path: Path) -> None:
         {"name": "kind", "words": ["in", "out"]},
     ]
     assert (card["items"], card["item_names"]) == (3, list(ITEMS))
-    assert (card["time"], card["id"], card["wide"]) == ("time", "town", False)
+    assert (card["time"], card["wide"]) == ("time", False)
     assert card["id_columns"] == ["town"]
 
 

@@ -408,7 +408,6 @@ def test_an_answer_has_a_largest_number_of_quantiles(
     assert client.post("/predict", json=full).status_code == 200
     full["parameters"]["quantile_levels"] = [0.1, 0.5, 0.9]
     problem = refused(client, full)
-    assert problem["errors"][0]["loc"] == ["parameters", "quantile_levels"]
     assert "steps and columns, got 108:" in problem["detail"]
     full["parameters"]["prediction_length"] = 4
     assert client.post("/predict", json=full).status_code == 200
