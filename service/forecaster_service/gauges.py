@@ -2,7 +2,6 @@
 
 from asyncio import sleep
 from collections.abc import Callable, Mapping
-from threading import active_count
 from time import time
 from typing import Literal, TypeAlias
 
@@ -34,7 +33,6 @@ STATE: Mapping[str, tuple[str, Rule, Callable[[Store, Connections], float]]] = {
     "connections": ("Connections of clients.", "livesum", lambda _, c: len(c.all)),
     "connections_limit": ("The most connections.", "livesum", lambda _, c: c.most),
     "device_busy": ("1 while a batch runs.", "livesum", lambda s, _: s.batcher.busy),
-    "threads": ("Threads of the interpreter.", "livesum", lambda _, __: active_count()),
     "workers": ("Processes that answer.", "livesum", lambda s, _: s.status == "ready"),
     "workers_wanted": ("How many should.", "livemax", lambda s, _: s.process.number),
     "worker_deaths_total": ("Those that ended.", "livemax", lambda s, _: s.process.deaths()),

@@ -118,7 +118,7 @@ class Protocol(AsyncioProtocol):
         self.inner = HttpToolsProtocol(
             config, server_state, {**app_state, "connection": self}, self.loop
         )
-        self.parser = HttpRequestParser(self)
+        self.parser, self.keep_alive = HttpRequestParser(self), config.timeout_keep_alive
         self.part, self.given_id, self.answers = "", "", False
         self.received = self.framing = self.heads = self.pending = 0
         self.begun, self.arrived, self.unread_until = monotonic(), 0.0, inf
@@ -180,8 +180,8 @@ class Protocol(AsyncioProtocol):
             more = self.received / RATE if self.pending else 0.0
             if now > self.begun + seconds + more:
                 self._refuse(408, "this request took too long to arrive")
-        elif not self.arrived and now > self.begun + seconds:
-            self.transport.close()  # later ones uvicorn closes by itself
+        elif now > self.begun + (self.keep_alive if self.arrived else seconds):
+            self.transport.close()
 
     # What the client sends
 
