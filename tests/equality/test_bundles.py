@@ -1,0 +1,65 @@
+"""Bundles of release 0.2.0 load, forecast and serve as they did with it."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from fastapi.testclient import TestClient
+
+from forecaster import Forecaster
+from forecaster_service.logs import LINES
+from tests.equality import cases
+from tests.equality.cases import KINDS
+from tests.equality.kept import WRITTEN, assert_close, assert_same_table, kept
+from tests.service.toy import start
+
+LINES.at_once = True  # so that each line is in the output of its test
+every = pytest.mark.parametrize("name", KINDS)
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with every bundle, and the question of each as a file."""
+    folder = tmp_path_factory.mktemp("home")
+    with cases.at(folder, theirs=True):
+        for name in KINDS:
+            cases.unpack(name, folder)
+            (folder / f"{name}.csv").write_text(kept(name, "input.csv"))
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def service(home: Path) -> Iterator[TestClient]:
+    """One service of all of them."""
+    models = ",".join(str(home / name) for name in KINDS)
+    with start(model=models, device="cpu", poll_seconds=0, parts=("repeated",)) as client:
+        yield client
+
+
+@every
+def test_the_library_forecasts_the_same(name: str, home: Path) -> None:
+    model = Forecaster.load(home / name, device="cpu")
+    ahead = model.predict(home / f"{name}.csv", levels=cases.LEVELS)
+    assert_same_table(pd.DataFrame(ahead), name)
+
+
+@every
+def test_the_service_answers_the_same(name: str, service: TestClient) -> None:
+    found = cases.answer(service, json.loads(kept(name, "request.json")))
+    expected = json.loads(kept(name, "answer.json"))
+    for mine, theirs in zip(found["predictions"], expected["predictions"], strict=True):
+        std = [WRITTEN["std"][name][column] for column in theirs["columns"]]
+        for level, values in theirs.pop("quantiles").items():
+            assert_close(mine["quantiles"].pop(level), values, std, level)
+        assert mine.pop("quantiles") == {}
+        middle = "mean" if "mean" in theirs else "median"
+        assert_close(mine.pop(middle), theirs.pop(middle), std, middle)
+    assert found == expected
+
+
+@every
+def test_a_client_is_told_the_same(name: str, home: Path, service: TestClient) -> None:
+    ahead, _ = cases.told(service, WRITTEN["models"][name], home / f"{name}.csv")
+    assert_same_table(ahead, name)
