@@ -1,0 +1,70 @@
+"""Short trainings on one thread give the weights that release 0.2.0 gave.
+
+They are equal bit for bit on a machine on which they were recorded, and close to those elsewhere.
+"""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from forecaster import Forecaster
+from tests import conftest
+from tests.equality import cases
+
+FOLDER = cases.RECORDS / "trainings"
+FAR = 2e-3
+"""How far a weight may be on another machine; where a gradient is nearly zero, the optimiser still
+moves a weight by the rate of 1e-3 in the direction of its sign."""
+TINY = {"model.width": 4, "model.feed_forward": 4}
+INFORMER = {"model.name": "informer", "model.width": 8, "model.heads": 2, "model.feed_forward": 8}
+TRAININGS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "lookback": (cases.transformer, {"attention": "prob", "lookback": 96, "options": TINY}),
+    "panel": (cases.panel, {"attention": "full", "id": "shop", "static": "size", "options": TINY}),
+    "informer": (cases.two, {"attention": "logsparse", "blend": "none", "options": INFORMER}),
+    "ETTh1": (
+        lambda rows: pd.read_csv(next(Path(str(conftest.DATA)).rglob("ETTh1.csv"))),
+        {"attention": "prob", "lookback": 96, "options": {**TINY, "train.stride": 16}},
+    ),
+}  # fmt: skip
+
+
+def train(name: str, folder: Path) -> dict[str, Tensor]:
+    """The tensors of the bundle, by the part that has learned them."""
+    data, settings = TRAININGS[name]
+    given = {"horizon": cases.HORIZON, "lookback": 48, "epochs": 1, "device": "cpu", **settings}
+    Forecaster(**given).fit(data(cases.ROWS)).save(folder)
+    parts, found = json.loads((folder / "parts.json").read_text()), {}
+    for file in ("model", "parts", "intervals"):
+        for key, tensor in load_file(folder / f"{file}.safetensors").items():
+            place, slash, inner = key.partition("/")
+            owner = f"{parts[int(place)]['name']}: {inner}" if slash else f"{file}: {key}"
+            found[owner] = tensor
+    return found
+
+
+def digest(tensor: Tensor) -> str:
+    sizes = f"{tensor.dtype} {[*tensor.shape]} ".encode()
+    return hashlib.sha256(sizes + tensor.contiguous().numpy().tobytes()).hexdigest()
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.data] * (name == "ETTh1")) for name in TRAININGS]
+)
+def test_it_ends_with_the_same_weights(name: str, tmp_path: Path) -> None:
+    found = train(name, tmp_path)
+    digests = {key: digest(tensor) for key, tensor in found.items()}
+    expected = json.loads((FOLDER / f"{name}.json").read_text())
+    for recorded in expected:
+        if recorded["machine"] == cases.machine():
+            assert digests == recorded["digests"]
+            return
+    assert digests.keys() == expected[0]["digests"].keys()
+    for key, tensor in load_file(FOLDER / f"{name}.safetensors").items():
+        torch.testing.assert_close(found[key], tensor, atol=FAR, rtol=FAR, msg=key)
