@@ -1,0 +1,128 @@
+"""Commands take the parameters and end with the statuses of release 0.2.0; routes are as recorded.
+
+What differs on purpose is named in `CHANGED`, or recorded anew with the change (CONTRIBUTING.md).
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from forecaster import cli
+from forecaster_service.app import create_app
+from forecaster_service.settings import Settings
+from tests.equality import cases
+from tests.equality.cases import RECORDS
+
+CHANGED: dict[str, dict[str, Any]] = {}
+"""What a parameter is now, by command and name, such as {"train --attn": {...}}; {} is gone."""
+SAID = ("description", "title", "summary", "example", "examples")
+LINES = """
+train --atn prob; train prob; train --horizon x; train --attn porb; train --data nothing.csv
+train --data text.csv; train --data short.csv; train --config wrong.yaml; train --set seed
+train --set seed=-1; train --resume nothing; train --data own.csv --target x --horizon 9
+evaluate; evaluate --model no/where; evaluate --model .; evaluate --model damaged
+evaluate --model bundle --cutoffs 0; evaluate --model name
+reproduce; reproduce no/where; reproduce damaged
+tune --space nothing --horizon 9 --data own.csv; tune --trials 0; tune --config wrong.yaml
+sync nothing; sync
+promote; promote name/1; promote .; promote damaged
+predict; predict --model bundle --url http://x; predict --url http://x; predict --model damaged
+predict --model bundle --input own.csv; predict --model bundle --input short.csv
+predict --model bundle --input text.csv; predict --model bundle --input nothing.csv
+predict --model bundle --input own.csv --levels 2
+predict --model bundle --input own.csv --horizon 99
+predict --model bundle --input own.csv --output f.txt
+predict --url http://127.0.0.1:9 --input own.csv
+export; export --model bundle --format x; export --model no/where --format onnx
+export --model damaged --format onnx
+serve --port 0; serve --port x; serve --workers 0; serve --model no/where; serve --gpus 1
+serve --new-key a/b; serve --new-key a
+compare --grid nothing; compare --attn porb --data vic_elec; compare --seeds 0
+compare --data nothing
+report; report no/where; report --grid nothing; report damaged
+advise --data nothing.csv; advise --data text.csv; advise --horizon x; advise --budget x
+attentions; attentions porb; attentions --names; attentions prob --json
+config; config --attn porb; config --epochs 0; config --config nothing; config --config wrong.yaml
+doctor --x; doctor x
+data; data list; data x; data show; data show vic-elek; data show ETTh1
+data fetch; data fetch nothing
+data check; data check own.csv; data check own.csv --horizon 12; data check text.csv
+data check nothing.csv; data check ETTh9
+bench; bench attention --attn fulll; bench attention --attn none; bench attention --length 9:3
+bench attention --width 7; bench attention --limit 0
+--version; --help; nothing; --nothing
+"""
+
+
+def commands() -> dict[str, dict[str, Any]]:
+    """Every parameter of every command, by command and name, without its help."""
+    found: dict[str, dict[str, Any]] = {}
+
+    def walk(command: Any, words: tuple[str, ...]) -> None:
+        found[" ".join(words)] = {}
+        for each in command.params:
+            told = {
+                name: getattr(each, name) for name in ("required", "multiple", "nargs", "envvar")
+            }
+            told |= {name: getattr(each, name, None) for name in ("min", "max", "is_flag")}
+            kind = each.type_descriptor.annotation
+            told |= {"names": [*each.opts, *each.secondary_opts], "default": each.default}
+            told |= {"type": kind.__name__ if isinstance(kind, type) else str(kind)}
+            found[" ".join((*words, each.opts[0]))] = told
+        for name, inner in getattr(command, "commands", {}).items():
+            walk(inner, (*words, name))
+
+    walk(typer.main.get_command(cli.app), ())
+    return json.loads(json.dumps(found, default=str))
+
+
+def statuses(folder: Path) -> dict[str, int]:
+    """How each of LINES ends in a folder with a bundle and some files."""
+    cases.unpack("own", folder).rename(folder / "bundle")
+    cases.unpack("own", folder).rename(folder / "damaged")
+    (folder / "damaged" / "config.json").write_text("{}")
+    text = (RECORDS / "bundles" / "own" / "input.csv").read_text()
+    (folder / "own.csv").write_text(text)
+    (folder / "short.csv").write_text("".join(text.splitlines(keepends=True)[:6]))
+    (folder / "text.csv").write_text("a poem\nof two lines\n")
+    (folder / "wrong.yaml").write_text("train: {epocs: 3}")
+    lines = [line.strip() for line in LINES.replace("\n", ";").split(";") if line.strip()]
+    with cases.at(folder):
+        return {line: cases.status(*line.split()) for line in lines}
+
+
+def routes() -> dict[str, Any]:
+    """/openapi.json without its sentences."""
+
+    def bare(node: Any) -> Any:
+        if isinstance(node, dict):
+            return {
+                key: bare(each)
+                for key, each in node.items()
+                if key not in SAID or (isinstance(each, dict) and key in ("title", "description"))
+            }
+        return [bare(each) for each in node] if isinstance(node, list) else node
+
+    described = create_app(Settings()).openapi()
+    return {name: bare(described[name]) for name in ("paths", "components")}
+
+
+def recorded(name: str) -> Any:
+    return json.loads((RECORDS / f"{name}.json").read_text())
+
+
+def test_commands_take_the_same_parameters() -> None:
+    expected = {**recorded("commands"), **CHANGED}
+    assert commands() == {
+        name: each for name, each in expected.items() if each or name not in CHANGED
+    }
+
+
+def test_commands_end_with_the_same_statuses(tmp_path: Path) -> None:
+    assert statuses(tmp_path) == recorded("statuses")
+
+
+def test_routes_are_the_same() -> None:
+    assert routes() == recorded("routes")
