@@ -19,9 +19,9 @@ from tests import conftest
 from tests.equality import cases
 
 FOLDER = cases.RECORDS / "trainings"
-FAR = 2e-3
-"""How far a weight may be on another machine; where a gradient is nearly zero, the optimiser still
-moves a weight by the rate of 1e-3 in the direction of its sign."""
+FAR, FEW = 1e-4, 0.01
+"""On another machine this share of the weights may be further away: where a gradient is nearly
+zero, the optimiser moves a weight by the sign of a rounding error."""
 TINY = {"model.width": 4, "model.feed_forward": 4}
 INFORMER = {"model.name": "informer", "model.width": 8, "model.heads": 2, "model.feed_forward": 8}
 TRAININGS: dict[str, tuple[Any, dict[str, Any]]] = {
@@ -66,5 +66,7 @@ def test_it_ends_with_the_same_weights(name: str, tmp_path: Path) -> None:
             assert digests == recorded["digests"]
             return
     assert digests.keys() == expected[0]["digests"].keys()
-    for key, tensor in load_file(FOLDER / f"{name}.safetensors").items():
-        torch.testing.assert_close(found[key], tensor, atol=FAR, rtol=FAR, msg=key)
+    kept = load_file(FOLDER / f"{name}.safetensors")
+    mine, theirs = (torch.cat([x[key].flatten().double() for key in kept]) for x in (found, kept))
+    away = ~torch.isclose(mine, theirs, atol=FAR, rtol=FAR)
+    assert away.double().mean() <= FEW
