@@ -33,6 +33,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture(scope="module")
 def service(home: Path) -> Iterator[TestClient]:
     """One service of all of them."""
+    for name in KINDS:
+        Forecaster.load(home / name, device="cpu")  # a service would wait for one that is refused
     models = ",".join(str(home / name) for name in KINDS)
     with start(model=models, device="cpu", poll_seconds=0, parts=("repeated",)) as client:
         yield client
