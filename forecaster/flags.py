@@ -51,7 +51,7 @@ def names(text: str) -> list[str]:
 
 def steps(text: str) -> int | str:
     """Steps as a number; "21 cycles" stays text."""
-    return int(text) if text.isdigit() else text
+    return int(text) if text.isdecimal() else text
 
 
 def seconds(text: str) -> float:

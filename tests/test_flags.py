@@ -34,7 +34,12 @@ def test_names_have_commas_between():
 
 
 def test_steps_are_a_number_cycles_are_not():
-    assert [steps(text) for text in ("504", "21 cycles", "-5")] == [504, "21 cycles", "-5"]
+    assert [steps(text) for text in ("504", "21 cycles", "-5", "²")] == [
+        504,
+        "21 cycles",
+        "-5",
+        "²",
+    ]
 
 
 def test_a_time_has_a_unit_or_is_in_seconds():
