@@ -148,7 +148,7 @@ def parts(wanted: str, output: Path) -> list[Part]:
     if not root.is_dir():
         root = Path(*_literal(root))
     files = sorted(Path(each) for each in glob.glob(pattern, recursive=True))
-    files = [each for each in files if each.is_file() and each.name.endswith(TABLES)]
+    files = [each for each in files if each.is_file() and each.name.lower().endswith(TABLES)]
     files = [each for each in files if output.resolve() not in each.resolve().parents]
     if not files:
         raise UnavailableError(f"{wanted} matches no data file ({', '.join(TABLES)})")
@@ -176,7 +176,7 @@ def _literal(pattern: Path) -> Iterator[str]:
 def _name(file: Path) -> str:
     """The name of the output: that of the input, with Parquet for Parquet and Arrow, else CSV."""
     ending = next(
-        each for each in sorted(TABLES, key=len, reverse=True) if str(file).endswith(each)
+        each for each in sorted(TABLES, key=len, reverse=True) if file.name.lower().endswith(each)
     )
     plain = ending.startswith((".csv", ".tsv"))
     return str(file)[: -len(ending)] + (".csv" if plain else ".parquet")

@@ -70,6 +70,11 @@ class TestParts:
         assert parts("in/**/d.csv", OUT)[0] == Part(Path("in/year=2026/d.csv"), "year=2026/d.csv")
         assert parts("in/b.parquet", OUT)[0].name == "b.parquet"
 
+    def test_an_ending_may_have_capitals(self):
+        panel(Path("in/D.csv"), "d").rename("in/D.CSV")
+        assert parts("in/*.CSV", OUT) == [Part(Path("in/D.CSV"), "D.csv")]
+        assert run() == Done(written=4, kept=0, rows=7)
+
     def test_an_output_inside_the_input_is_no_input(self):
         files = parts("in", Path("in/out"))
         assert run(files=files, output="in/out").written == 3
