@@ -434,7 +434,8 @@ def open_table(path: str, reading: Reading = NOTHING_SAID) -> Table:
     elif place.is_file():
         sources = _in_file(place)
     else:
-        files = [Path(file) for file in sorted(glob.glob(str(place))) if Path(file).is_file()]
+        names = sorted(glob.glob(str(place)), key=_natural)
+        files = [Path(name) for name in names if Path(name).is_file()]
         if not files:
             what = "matches no file" if glob.has_magic(str(place)) else "does not exist"
             raise UnavailableError(f"the data file {place} {what}.")
@@ -453,7 +454,7 @@ def _in_folder(folder: Path, keys: Mapping[str, str | None] = {}) -> list[Source
     inside = sorted(folder.iterdir(), key=lambda path: _natural(path.name))
     names = data_files([path.name for path in inside if path.is_file()])
     if names:
-        return [source for name in sorted(names) for source in _in_file(folder / name, keys)]
+        return [source for name in names for source in _in_file(folder / name, keys)]
     return [
         source
         for path in inside
@@ -477,10 +478,10 @@ def _keys(*folders: str) -> dict[str, str | None]:
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
-    """A sort key for names by which 10 comes after 9."""
-    return [
-        (int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)
-    ]
+    """A sort key for names by which 10 comes after 9; no two names have the same."""
+    parts = re.split(r"(\d+)", name)
+    key = [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
+    return [*key, (-1, name)]
 
 
 def _in_file(path: Path, keys: Mapping[str, str | None] = {}) -> list[Source]:

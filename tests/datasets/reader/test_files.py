@@ -99,6 +99,14 @@ class TestFolder:
         (tmp_path / "sales.dat").touch()
         assert names_a_file("sales.dat")
 
+    @pytest.mark.parametrize("pattern", ["", "part*.csv"])
+    def test_the_tenth_comes_after_the_ninth(self, tmp_path, pattern):
+        numbers = ("01", "1", "1b", "2", "10")
+        for number in reversed(numbers):
+            TABLE.to_csv(tmp_path / f"part{number}.csv", index=False)
+        names = [part.name for part in open_table(str(tmp_path / pattern)).parts]
+        assert names == [str(tmp_path / f"part{number}.csv") for number in numbers]
+
     def test_a_folder_without_data_says_what_is_wanted(self, tmp_path):
         (tmp_path / "year").mkdir()
         with pytest.raises(UnavailableError, match=r"holds no data file; .*\.xlsx.* year=2024"):
