@@ -69,8 +69,38 @@ def threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+MEMBERSHIP, GROUPS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
+"""Where Linux keeps the control groups of this process, and their limits."""
+
+
 def cores() -> int:
-    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    """How many cores this process may use, at least one.
+
+    Those that it may run on or, if that is less, the quota of a control group, such as a container.
+    """
+    if sys.platform != "linux":
+        return os.cpu_count() or 1
+    return min([len(os.sched_getaffinity(0)), *_quotas()])
+
+
+def _quotas() -> Iterator[int]:
+    """The cores that each control group may use, a part of one counted whole."""
+    for folder in _groups("cpu"):
+        for names in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):
+            files = [folder / name for name in names]
+            if all(file.exists() for file in files):
+                quota, period = " ".join(file.read_text() for file in files).split()
+                if quota not in ("max", "-1"):
+                    yield max(1, math.ceil(int(quota) / int(period)))
+
+
+def _groups(controller: str) -> Iterator[Path]:
+    """The folders of the control groups of this process, for versions 2 and 1, the inner first."""
+    for line in MEMBERSHIP.read_text().splitlines() if MEMBERSHIP.exists() else []:
+        _, controllers, own = line.split(":", 2)
+        if controllers == "" or controller in controllers.split(","):
+            place = GROUPS / controllers / own.lstrip("/")
+            yield from (each for each in (place, *place.parents) if GROUPS in (each, *each.parents))
 
 
 MULTIPLICATIONS, PRODUCTS_SECONDS = 2**24, 0.005
@@ -172,32 +202,24 @@ def memory_left(device: str) -> int | None:
         return None
     lines = Path("/proc/meminfo").read_text().splitlines()
     free = 1024 * next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
-    return min([free, *_left_in_groups(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))])
+    return min([free, *_left_in_groups()])
 
 
-def _left_in_groups(membership: Path, root: Path) -> Iterator[int]:
-    """The memory that the control groups of this process have left, for versions 2 and 1."""
-    for line in membership.read_text().splitlines() if membership.exists() else []:
-        _, controllers, own = line.split(":", 2)
-        if controllers in ("", "memory"):
-            place = root / controllers / own.lstrip("/")
-            for folder in [place, *place.parents]:
-                if folder == root.parent:
-                    break
-                for most, used in (
-                    ("memory.max", "memory.current"),
-                    ("memory.limit_in_bytes", "memory.usage_in_bytes"),
-                ):
-                    if (folder / most).exists() and (
-                        text := (folder / most).read_text()
-                    ) != "max\n":
-                        cache = re.search(
-                            r"^(?:total_)?inactive_file (\d+)",
-                            (folder / "memory.stat").read_text(),
-                            re.MULTILINE,
-                        )
-                        taken = int((folder / used).read_text()) - int(cache[1] if cache else 0)
-                        yield max(0, int(text) - taken)
+def _left_in_groups() -> Iterator[int]:
+    """The memory that the control groups of this process have left."""
+    for folder in _groups("memory"):
+        for most, used in (
+            ("memory.max", "memory.current"),
+            ("memory.limit_in_bytes", "memory.usage_in_bytes"),
+        ):
+            if (folder / most).exists() and (text := (folder / most).read_text()) != "max\n":
+                cache = re.search(
+                    r"^(?:total_)?inactive_file (\d+)",
+                    (folder / "memory.stat").read_text(),
+                    re.MULTILINE,
+                )
+                taken = int((folder / used).read_text()) - int(cache[1] if cache else 0)
+                yield max(0, int(text) - taken)
 
 
 @contextmanager

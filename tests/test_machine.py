@@ -18,6 +18,28 @@ def test_cores_are_those_of_this_process() -> None:
     assert 1 <= machine.cores() <= torch.multiprocessing.cpu_count()
 
 
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize(("quota", "cores"), [(50, 1), (200, 2), (250, 3), (None, 64)])
+def test_a_container_may_have_less_than_a_core_or_some(
+    version: int, quota: int | None, cores: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, own = tmp_path / "cgroup", tmp_path / "own"
+    folder = root / ("cpu,cpuacct/a" if version == 1 else "a")
+    (folder / "b").mkdir(parents=True)
+    if version == 1:
+        own.write_text("5:memory:/x\n4:cpu,cpuacct:/a/b\n3:cpuset:/x\n")
+        (folder / "cpu.cfs_quota_us").write_text(f"{quota or -1}\n")
+        (folder / "cpu.cfs_period_us").write_text("100\n")
+    else:
+        own.write_text("0::/a/b\n")
+        (folder / "cpu.max").write_text(f"{quota or 'max'} 100\n")
+    monkeypatch.setattr(machine.sys, "platform", "linux")
+    monkeypatch.setattr(machine.os, "sched_getaffinity", lambda process: range(64), raising=False)
+    monkeypatch.setattr(machine, "MEMBERSHIP", own)
+    monkeypatch.setattr(machine, "GROUPS", root)
+    assert machine.cores() == cores
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
 def test_memory_that_a_call_takes_and_gives_back() -> None:
     size = 2**24
@@ -79,7 +101,9 @@ class TestMemoryLeft:
         assert 0 < own <= 1.01 * peak * 2**20  # the system counts pages in batches
 
     @pytest.mark.parametrize("version", [1, 2])
-    def test_of_a_container(self, version: int, tmp_path: Path) -> None:
+    def test_of_a_container(
+        self, version: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         root, own = tmp_path / "cgroup", tmp_path / "own"
         folder = root / ("memory/a/b" if version == 1 else "a/b")
         folder.mkdir(parents=True)
@@ -91,10 +115,13 @@ class TestMemoryLeft:
         (folder / names[0]).write_text("5000\n")
         (folder / names[1]).write_text("3000\n")
         (folder / "memory.stat").write_text(f"anon 7\n{names[2]} 1000\n")
-        assert list(machine._left_in_groups(own, root)) == [3000]
+        monkeypatch.setattr(machine, "MEMBERSHIP", own)
+        monkeypatch.setattr(machine, "GROUPS", root)
+        assert list(machine._left_in_groups()) == [3000]
         (folder / names[0]).write_text("max\n" if version == 2 else f"{2**63}\n")
-        assert all(left > 2**60 for left in machine._left_in_groups(own, root))
-        assert list(machine._left_in_groups(tmp_path / "none", root)) == []
+        assert all(left > 2**60 for left in machine._left_in_groups())
+        own.unlink()
+        assert list(machine._left_in_groups()) == []
 
 
 def test_elsewhere_no_memory_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
