@@ -16,7 +16,12 @@ if TYPE_CHECKING:
 def newest(
     config: "RunConfig", digest: str, cutoffs: int | None = None
 ) -> tuple[Path, Bundle] | None:
-    """The last run with this configuration, data, number of cut-offs and code, if any."""
+    """The last run with this configuration, data, number of cut-offs and code, if any.
+
+    None if the code has uncommitted changes: nobody knows whether it had the same ones then.
+    """
+    if resources.commit().endswith(resources.DIRTY):
+        return None
     folders = [folder for folder in unfinished.RUNS.glob("*") if is_bundle(folder)]
     for folder in sorted(folders, key=_ended, reverse=True):
         if _alike(folder, config, digest, cutoffs):

@@ -12,6 +12,8 @@ PACKAGE = Path(__file__).resolve().parent
 CHECKOUT = PACKAGE.parent
 CODE = ":!benchmarks/results"
 """The paths that git is asked about: all except the figures, which benchmarks replace."""
+DIRTY = "-dirty"
+"""What follows the commit of code with uncommitted changes."""
 MANIFEST = "MANIFEST.sha256"
 """The file that makes a folder a bundle; it holds the digest of each other file."""
 TRACKING = "sqlite:///mlflow.db"
@@ -85,7 +87,7 @@ def ui(uri: str, page: str = "") -> str:
 
 
 def commit() -> str:
-    """The commit of a checkout, "-dirty" when its code has changes; "unknown" in a wheel."""
+    """The commit of a checkout, with DIRTY if its code has changes; "unknown" in a wheel."""
     if not (CHECKOUT / ".git").exists():
         return "unknown"
     git = ["git", "-C", str(CHECKOUT)]
@@ -96,4 +98,4 @@ def commit() -> str:
         )
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
-    return head.strip() + ("-dirty" if state.strip() else "")
+    return head.strip() + (DIRTY if state.strip() else "")

@@ -248,6 +248,10 @@ class TestResume:
 class TestTheSameAgain:
     """Without `force`, as the command line has it."""
 
+    @pytest.fixture(autouse=True)
+    def _committed(self, monkeypatch):
+        monkeypatch.setattr(resources, "commit", lambda: "c")
+
     @staticmethod
     def again(*sets, cutoffs=None, **flags):
         said, shown = [], []

@@ -53,6 +53,12 @@ def test_one_of_other_versions_is_another(monkeypatch):
     assert newest(config) is None
 
 
+def test_changes_that_are_not_committed_make_each_one_another(monkeypatch):
+    config = save("one", commit="c-dirty")
+    monkeypatch.setattr(resources, "commit", lambda: "c-dirty")
+    assert newest(config) is None, "they may be others by now"
+
+
 def test_one_whose_end_is_missing_is_none():
     config = save("one")
     unfinished.folder_of(Path("runs/one")).mkdir()

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from forecaster import bundle, experiment
+from forecaster import bundle, experiment, resources
 from forecaster.track import MlflowClient  # by way of track, which silences MLflow first
 from tests import small
 
@@ -77,6 +77,7 @@ class TestResume:
 class TestReproduce:
     def test_a_run_is_trained_again_and_compared(self, run, tmp_path, monkeypatch):
         config = small.install(tmp_path, monkeypatch)
+        monkeypatch.setattr(resources, "commit", lambda: "c")
         flags = ("--config", config, "--no-register", "--epochs", "1")
         assert run("train", *flags)[0] == 0
         (folder,) = Path("runs").iterdir()
