@@ -199,8 +199,9 @@ _known_floors: dict[tuple[Any, ...], dict[str, dict[str, Any]]] = {}
 
 
 def _floors(problem: Problem, train: Windows, test: Windows) -> dict[str, dict[str, Any]]:
-    """The metrics of each floor on the test windows, computed once for the same windows."""
-    key = (problem.digest, problem.config.window.lengths(), problem.schema.targets)
+    """The metrics of each floor on the test windows, computed once for the same problem."""
+    config = problem.config.model_dump_json(include={"data", "window", "intervals"})
+    key = (problem.digest, problem.borders, config)
     if key not in _known_floors:
         parts = fit_parts(problem.fold(str(test.values.device)))
         found = scores([forecast_with(part) for part in parts], test)

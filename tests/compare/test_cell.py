@@ -9,6 +9,7 @@ from safetensors.torch import load_file as load_weights
 
 from forecaster.compare import table
 from forecaster.compare.cell import ARRAYS, FACTS, WEIGHTS, Finished, Shared, read, train
+from forecaster.config import load_dict
 from forecaster.errors import StorageError, UsageError
 from forecaster.judge import judge
 from forecaster.parts import Blend, Network
@@ -53,6 +54,19 @@ def test_facts(done, grid):
         assert facts[key] > 0
     assert facts["peak_mib"] >= 0
     assert "1 threads" in facts["hardware"]
+
+
+@pytest.mark.parametrize(("holidays", "split"), [("DE", {}), (None, {"split": None})])
+def test_the_floors_are_those_of_its_own_problem(done, grid, shared, holidays, split):
+    cell = cell_named(grid, "full-5-few-linear-s0")
+    data = {"small": replace(grid.data["small"], **split)}
+    config = cell.config.to_dict()
+    config["data"]["holidays"] = holidays
+    other = replace(cell, name="other", steps=7, config=load_dict(config, "a test"))
+    found = train(replace(shared, data=data), other).facts["floors"]
+    assert found.keys() == done.facts["floors"].keys()
+    assert found != done.facts["floors"]
+    assert train(shared, replace(cell, name="again")).facts["floors"] == done.facts["floors"]
 
 
 def test_it_is_what_the_evaluation_says(done, grid):
