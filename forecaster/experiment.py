@@ -124,7 +124,10 @@ def run(
             )
         )  # fmt: skip
         stack.enter_context(signals.orderly())
-        stack.push(partial(_offer, own, say))
+        if data is None:
+            stack.push(partial(_offer, own, say))
+        else:
+            stack.callback(own.remove)  # what was given is in no file, so nothing can resume it
         if again not in (None, tracked.id):
             say(f"the tracker does not know run {again}; this is a new one, {tracked.id}")
             own.note(run_id=tracked.id)

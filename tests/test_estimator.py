@@ -95,6 +95,18 @@ class TestFit:
         assert tracked.bundle.about["run_id"]
         assert (tmp_path / "mlflow.db").exists()
 
+    def test_nothing_is_left_or_offered_that_could_not_be_resumed(
+        self, tmp_path, monkeypatch, capfd
+    ):
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(experiment, "judge", lambda *arguments: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            made(target="load", features="S", verbose=True).fit(wide(), track=True)
+        out, err = capfd.readouterr()
+        assert "kept the weights after" in out + err
+        assert "--resume" not in out + err
+        assert list((tmp_path / "runs").glob("*.unfinished")) == []
+
     def test_an_index_of_stamps_is_the_time(self, model):
         frame = wide().set_index("ds")
         found = made(target="load", features="S").fit(frame)
