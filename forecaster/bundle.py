@@ -20,7 +20,7 @@ import json
 import os
 import re
 import shutil
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -191,21 +191,29 @@ class Bundle:
         golden = {} if self.golden is None else vars(self.golden)
         contents[GOLDEN] = save({name: torch.from_numpy(each) for name, each in golden.items()})
         contents[MANIFEST] = b"".join(_line(name, data) for name, data in contents.items())
-        beside = folder / f".new.{os.getpid()}"
+        new, old = (folder / f".{age}.{os.getpid()}" for age in ("new", "old"))
         try:
-            beside.mkdir(parents=True, exist_ok=True)
+            for each in (new, old):
+                each.mkdir(parents=True, exist_ok=True)
             for name, data in contents.items():
-                write(beside / name, data)
-            (folder / MANIFEST).unlink(missing_ok=True)  # until all is there, it is no bundle
-            for name in contents:
-                (beside / name).replace(folder / name)
-            beside.rmdir()
-            sync(folder)
+                write(new / name, data)
+            # the folder itself stays: it may hold other files, be mounted, or be a link
+            there = [name for name in reversed(contents) if (folder / name).exists()]
+            with ExitStack() as undo:  # and has no manifest on the way, so it is no bundle
+                for names, origin, target in ((there, folder, old), (contents, new, folder)):
+                    for name in names:
+                        (origin / name).replace(target / name)
+                        undo.callback((target / name).replace, origin / name)
+                sync(folder)
+                undo.pop_all()
         except (OSError, StorageError) as error:
-            shutil.rmtree(beside, ignore_errors=True)
+            shutil.rmtree(new, ignore_errors=True)
             with suppress(OSError):
+                old.rmdir()
                 folder.rmdir()  # where it has nothing else
             raise StorageError(f"the bundle could not be written to {folder}: {error}") from error
+        for each in (new, old):
+            shutil.rmtree(each, ignore_errors=True)
         return load(folder)
 
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -444,7 +445,7 @@ class TestWriting:
             unsaved().save(tmp_path / "bundle")
         assert caught.value.exit_code == 74
 
-    @pytest.mark.parametrize("number", range(len(FILES) + 1))
+    @pytest.mark.parametrize("number", range(len(FILES) + 2))
     def test_a_full_disk_leaves_nothing_that_looks_whole(self, number, tmp_path, monkeypatch):
         sync, synced = os.fsync, []
 
@@ -464,6 +465,35 @@ class TestWriting:
         assert load(tmp_path / "bundle").digest == before.digest, "it is the one from before"
         assert len(list((tmp_path / "bundle").iterdir())) == 1 + len(FILES)
         assert not (tmp_path / "new").exists()
+
+    def test_a_file_that_cannot_be_replaced_leaves_the_bundle_from_before(
+        self, tmp_path, monkeypatch
+    ):
+        before, new = unsaved().save(tmp_path), replace(unsaved(), metrics={"new": 1})
+        (tmp_path / "notes.txt").write_text("of another")
+        names, rename, moves = {each.name for each in tmp_path.iterdir()}, Path.replace, []
+
+        def move(source, target):
+            if tmp_path in (source.parent, target.parent):
+                moves.append(source)
+                if len(moves) == failing:
+                    raise PermissionError("another process uses it")
+            return rename(source, target)
+
+        monkeypatch.setattr(Path, "replace", move)
+        for number in range(1, 2 * len(names) - 1):  # each is moved away, and one takes its place
+            moves.clear()
+            failing = number
+            with pytest.raises(StorageError, match="another process uses it"):
+                new.save(tmp_path)
+            assert load(tmp_path).digest == before.digest
+            assert {each.name for each in tmp_path.iterdir()} == names
+        moves.clear()
+        failing = 0
+        new.save(tmp_path)
+        assert len(moves) == 2 * len(names) - 2
+        assert load(tmp_path).metrics == {"new": 1}
+        assert {each.name for each in tmp_path.iterdir()} == names
 
     def test_a_figure_that_is_not_a_number_is_refused_before_anything_is_written(self, tmp_path):
         with pytest.raises(ValueError, match="not JSON compliant"):
