@@ -23,6 +23,13 @@ def test_schedules(schedule: str, factors: list[float]) -> None:
     assert [SCHEDULES[schedule](epoch, 4) for epoch in range(4)] == pytest.approx(factors)
 
 
+def test_metrics_of_others_are_those_that_lightning_knows() -> None:
+    import torchmetrics
+    from lightning.pytorch.core.module import Metric
+
+    assert torchmetrics.Metric is Metric, "else a module of a user could not log a metric"
+
+
 def test_losses() -> None:
     forecast, target = torch.tensor([0.0, 0.0]), torch.tensor([0.5, 3.0])
     losses = {name: float(loss(forecast, target)) for name, loss in LOSSES.items()}
