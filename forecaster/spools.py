@@ -38,6 +38,8 @@ AT_ONCE = 1000
 
 LOOKS = 0.2
 """Seconds between two checks for a signal."""
+GLANCE = 1.0
+"""Seconds, far more than `waiting` of another process holds a folder to see whether it can."""
 RETRIES = 1.0, 30.0
 """Seconds from a failure to the next try: the first and the longest pause; pauses double."""
 
@@ -154,19 +156,19 @@ def begin(about: Mapping[str, Any]) -> Spool:
     folder = RUNS / f"{name if name.endswith(letters) else f'{name}-{letters}'}{SUFFIX}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _write(folder / ABOUT, document)
+        lock = _lock(folder, GLANCE)
+    except Timeout:
+        raise StorageError(f"another process is using {folder.resolve()}") from None
     except OSError as error:
         raise StorageError(f"cannot create {folder.resolve()} for the tracker: {error}") from error
-    lock = _hold(folder)
-    if lock is None:
-        raise StorageError(f"another process is using {folder.resolve()}")
+    _write(folder / ABOUT, document)  # now others find it
     return Spool(folder, document, lock)
 
 
 def take_up(id: str) -> Spool | None:
     """Take over what is left of the run with that id; None if nothing is left."""
     for folder in _folders():
-        if _about(folder)["id"] == id and (lock := _hold(folder)):
+        if _about(folder)["id"] == id and (lock := _hold(folder, GLANCE)):
             document = {**_about(folder), "again": True, "process": process()}
             _write(folder / ABOUT, document)
             spool = Spool(folder, document, lock)
@@ -368,13 +370,17 @@ def _about(folder: Path) -> dict[str, Any]:
     return about
 
 
-def _hold(folder: Path) -> FileLock | None:
+def _hold(folder: Path, patience: float = 0.0) -> FileLock | None:
     """The lock of a folder; None if another process holds it."""
-    lock = FileLock(folder / "lock", timeout=0, thread_local=False)  # the sender releases it
     try:
-        lock.acquire()
-    except (Timeout, OSError):
+        return _lock(folder, patience)
+    except OSError:
         return None
+
+
+def _lock(folder: Path, patience: float) -> FileLock:
+    lock = FileLock(folder / "lock", timeout=patience, thread_local=False)  # the sender releases it
+    lock.acquire()
     return lock
 
 

@@ -167,6 +167,35 @@ def test_what_another_version_wrote_is_refused():
         list(spools.find([]))
 
 
+def test_a_process_that_looks_at_it_meanwhile_stops_no_beginning(monkeypatch):
+    write, looking = spools._write, []
+
+    def seen(file, document):
+        write(file, document)
+        looking.append(spools._hold(file.parent))  # as `waiting` and `sync` of another process do
+
+    monkeypatch.setattr(spools, "_write", seen)
+    begin().append("metrics", number=1)
+    assert looking == [None], "from the moment that it can be found it is held"
+
+
+def test_nor_a_run_that_goes_on():
+    spool = begin()
+    spool.append("metrics", number=1)
+    spool.release()
+    looking = spools._hold(spool.folder)
+    threading.Timer(0.2, looking.release).start()
+    assert numbers(spools.take_up("0123456789")) == [1]
+
+
+def test_one_that_another_process_holds_is_refused_and_stays_as_it_is():
+    spool = begin()
+    before = (spool.folder / "run.json").read_text()
+    with pytest.raises(StorageError, match="another process is using"):
+        begin(uri="another")
+    assert (spool.folder / "run.json").read_text() == before
+
+
 def test_no_folder_for_it():
     Path("runs").write_text("a file")
     with pytest.raises(StorageError, match=r"cannot create .*runs"):
