@@ -168,8 +168,11 @@ def begin(about: Mapping[str, Any]) -> Spool:
 def take_up(id: str) -> Spool | None:
     """Take over what is left of the run with that id; None if nothing is left."""
     for folder in _folders():
-        if _about(folder)["id"] == id and (lock := _hold(folder, GLANCE)):
-            document = {**_about(folder), "again": True, "process": process()}
+        about = _about(folder)
+        if isinstance(about, StorageError):
+            continue
+        if about["id"] == id and (lock := _hold(folder, GLANCE)):
+            document = {**_read(folder / ABOUT), "again": True, "process": process()}
             _write(folder / ABOUT, document)
             spool = Spool(folder, document, lock)
             spool.reopen()
@@ -177,17 +180,18 @@ def take_up(id: str) -> Spool | None:
     return None
 
 
-def find(names: list[str]) -> Iterator[tuple[str, Spool | None]]:
-    """What is left of the runs with these names or ids, or of all; None for a run in progress.
+def find(names: list[str]) -> Iterator[tuple[str, Spool | StorageError | None]]:
+    """What is left of the runs with these names or ids, or of all; None for a run in progress, an
+    error for one that cannot be read.
 
     A name is that of the run, which its bundle has, or of the folder itself. Raises UsageError for
     a name with nothing left, unless it is a folder in `runs`.
     """
     found = {folder: _about(folder) for folder in _folders()}
-    called = {
-        folder: {folder.name, folder.stem, about["id"], about["name"]}
-        for folder, about in found.items()
-    }
+    called = {folder: {folder.name, folder.stem} for folder in found}
+    for folder, about in found.items():
+        if not isinstance(about, StorageError):
+            called[folder] |= {about["id"], about["name"]}
     for name in names:
         own = Path(name).name
         if not any(own in each for each in called.values()) and not (RUNS / own).is_dir():
@@ -196,8 +200,7 @@ def find(names: list[str]) -> Iterator[tuple[str, Spool | None]]:
     wanted = {Path(name).name for name in names}
     for folder, about in found.items():
         if not wanted or wanted & called[folder]:
-            lock = _hold(folder)
-            yield folder.stem, None if lock is None else Spool(folder, about, lock)
+            yield folder.stem, about if isinstance(about, StorageError) else _take(folder, about)
 
 
 def waiting() -> int:
@@ -363,11 +366,26 @@ def _folders() -> list[Path]:
     return sorted(file.parent for file in RUNS.glob(f"*{SUFFIX}/{ABOUT}"))
 
 
-def _about(folder: Path) -> dict[str, Any]:
-    about = _read(folder / ABOUT)
+def _about(folder: Path) -> dict[str, Any] | StorageError:
+    """What is known about a run, or why that cannot be read."""
+    try:
+        about = _read(folder / ABOUT)
+    except StorageError as error:
+        return error
     if about.get("format") != FORMAT:
-        raise StorageError(f"{folder} was written by another version of forecaster")
+        return StorageError(f"{folder} was written by another version of forecaster")
     return about
+
+
+def _take(folder: Path, about: dict[str, Any]) -> Spool | StorageError | None:
+    lock = _hold(folder)
+    if lock is None:
+        return None
+    try:
+        return Spool(folder, about, lock)
+    except StorageError as error:
+        lock.release()
+        return error
 
 
 def _hold(folder: Path, patience: float = 0.0) -> FileLock | None:

@@ -528,6 +528,9 @@ def sync(names: list[str]) -> Iterator[Synced]:
         if spool is None:
             yield Synced(name, "", "", under_way=True)
             continue
+        if isinstance(spool, StorageError):
+            yield Synced(name, "", str(spool))
+            continue
         told, error = _kinds(spool), None
         spool.close_for("KILLED")
         address = tracking_uri()

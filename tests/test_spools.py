@@ -1,5 +1,5 @@
-import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -158,13 +158,24 @@ def test_a_name_that_ends_with_letters_of_the_id_is_that_of_the_folder():
     spool.release()
 
 
-def test_what_another_version_wrote_is_refused():
-    spool = begin()
-    spool.release()
-    file = spool.folder / "run.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), "format": 0}))
-    with pytest.raises(StorageError, match="another version of forecaster"):
-        list(spools.find([]))
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("run.json", '{"format": 0}', "another version of forecaster"),
+        ("run.json", "", r"run\.json cannot be read"),
+        ("state.json", "", r"state\.json cannot be read"),
+    ],
+)
+def test_one_that_cannot_be_read_is_told_and_stops_no_other(name, text, told):
+    for id in ("0123456789", "abcdefghij"):
+        begin(id).release()
+    Path("runs/toy-01234567.spool", name).write_text(text)
+    for names in ([], ["toy-01234567", "toy-abcdefgh"]):
+        found = dict(spools.find(names))
+        assert re.search(told, str(found["toy-01234567"]))
+        found["toy-abcdefgh"].release()
+    spools.take_up("abcdefghij").release()
+    assert spools.waiting() == 2
 
 
 def test_a_process_that_looks_at_it_meanwhile_stops_no_beginning(monkeypatch):

@@ -3,6 +3,7 @@ import json
 import math
 import os
 import re
+import shutil
 import signal
 import socket
 import sqlite3
@@ -244,7 +245,12 @@ def test_a_store_that_refuses_fails_no_run(client, error, monkeypatch, tmp_path)
     assert str(folder) in said[0]
     id = json.loads((folder / "run.json").read_text())["id"]
     client.restore_run(id)
-    (synced,) = track.sync([])
+    damaged = Path("runs/a.spool/run.json")
+    damaged.parent.mkdir()
+    damaged.touch()
+    other, synced = track.sync([])
+    assert other.left.startswith(f"{damaged} cannot be read")
+    shutil.rmtree(damaged.parent)
     assert (synced.left, synced.told) == ("", "2 reports of metrics")
     assert points(client, id, "loss") == [(1, 1.0), (2, 2.0)]
     assert client.get_run(id).info.status == ("FAILED" if error else "FINISHED")
