@@ -2,7 +2,7 @@
 
 The store is `track.uri` of the configuration, else $MLFLOW_TRACKING_URI, else sqlite:///mlflow.db
 in the working directory. Everything goes through a client with that address, so MLflow's global
-state does not change. Its messages and telemetry are off unless the environment sets them.
+state does not change, nor does the environment: our settings hold in our calls alone (`_settings`).
 
     python -m forecaster.track download MODEL FOLDER    copy the bundle of MODEL to FOLDER and
                                                         print its origin as JSON
@@ -40,48 +40,16 @@ from contextlib import (
     nullcontext,
     suppress,
 )
+from contextvars import ContextVar
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from random import uniform
-from types import FrameType
+from types import FrameType, MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 from uuid import uuid4
 
-# MLflow reads these when it is imported; values set by the user stay
-os.environ |= {
-    "MLFLOW_DISABLE_TELEMETRY": "true",
-    "DO_NOT_TRACK": "true",
-    "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false",
-    "MLFLOW_LOGGING_LEVEL": "CRITICAL",
-    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
-    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
-} | os.environ
-
 from filelock import FileLock
-from mlflow import MlflowClient
-from mlflow.artifacts import download_artifacts, list_artifacts
-from mlflow.entities import Dataset, DatasetInput, InputTag, LoggedModelOutput, Metric, Param
-from mlflow.environment_variables import MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL
-from mlflow.exceptions import MlflowException
-from mlflow.models import ModelSignature
-from mlflow.system_metrics.metrics.base_metrics_monitor import BaseMetricsMonitor
-from mlflow.system_metrics.metrics.cpu_monitor import CPUMonitor
-from mlflow.system_metrics.metrics.disk_monitor import DiskMonitor
-from mlflow.system_metrics.metrics.gpu_monitor import GPUMonitor
-from mlflow.system_metrics.metrics.network_monitor import NetworkMonitor
-from mlflow.system_metrics.metrics.rocm_monitor import ROCMMonitor
-from mlflow.tracking.context.registry import resolve_tags
-from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema
-from mlflow.types.schema import AnyType
-from mlflow.utils import request_utils
-from mlflow.utils.mlflow_tags import (
-    MLFLOW_DATASET_CONTEXT,
-    MLFLOW_LOGGED_ARTIFACTS,
-    MLFLOW_PARENT_RUN_ID,
-    MLFLOW_RUN_NOTE,
-)
-from mlflow.version import VERSION as MLFLOW
 
 from forecaster import contest, extras, signals, spools
 from forecaster.errors import ForecasterError, Stopped, StorageError, UnavailableError, UsageError
@@ -103,6 +71,44 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from forecaster.config import RunConfig
+
+
+@contextmanager
+def _environment(values: Mapping[str, str]) -> Iterator[None]:
+    """In this block, the environment has these values; those of the user stay."""
+    own = {name: value for name, value in values.items() if name not in os.environ}
+    os.environ |= own
+    try:
+        yield
+    finally:
+        for name in own:
+            del os.environ[name]
+
+
+with _environment({"MLFLOW_DISABLE_TELEMETRY": "true"}):
+    from mlflow import MlflowClient, environment_variables
+    from mlflow.artifacts import download_artifacts, list_artifacts
+    from mlflow.entities import Dataset, DatasetInput, InputTag, LoggedModelOutput, Metric, Param
+    from mlflow.exceptions import MlflowException
+    from mlflow.models import ModelSignature
+    from mlflow.system_metrics.metrics.base_metrics_monitor import BaseMetricsMonitor
+    from mlflow.system_metrics.metrics.cpu_monitor import CPUMonitor
+    from mlflow.system_metrics.metrics.disk_monitor import DiskMonitor
+    from mlflow.system_metrics.metrics.gpu_monitor import GPUMonitor
+    from mlflow.system_metrics.metrics.network_monitor import NetworkMonitor
+    from mlflow.system_metrics.metrics.rocm_monitor import ROCMMonitor
+    from mlflow.tracking.context.registry import resolve_tags
+    from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema
+    from mlflow.types.schema import AnyType
+    from mlflow.utils import request_utils
+    from mlflow.utils.logging_utils import suppress_logs_in_thread
+    from mlflow.utils.mlflow_tags import (
+        MLFLOW_DATASET_CONTEXT,
+        MLFLOW_LOGGED_ARTIFACTS,
+        MLFLOW_PARENT_RUN_ID,
+        MLFLOW_RUN_NOTE,
+    )
+    from mlflow.version import VERSION as MLFLOW
 
 PREFIX = "forecaster-"
 """The prefix of forecaster's registered names."""
@@ -167,16 +173,47 @@ NO_NEW_PRIVILEGES = 38
 """PR_SET_NO_NEW_PRIVS of prctl(2)."""
 
 PATIENCE = {
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": ("0", "2"),
-    "MLFLOW_HTTP_REQUEST_TIMEOUT": ("5", "30"),
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": (0, 2),
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": (5, 30),
 }
 """MLflow's settings for a server, at the first contact and later. Values set by the user stay."""
+SILENT = {
+    "MLFLOW_DISABLE_TELEMETRY": True,
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": True,
+    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": False,
+}
 FIRST_CONTACT = {name: first for name, (first, _) in PATIENCE.items() if name not in os.environ}
 AFTERWARDS = {name: later for name, (_, later) in PATIENCE.items() if name not in os.environ}
-TELLING = {name: "0" for name in AFTERWARDS if name.endswith("RETRIES")}
+TELLING = {name: 0 if name.endswith("RETRIES") else later for name, later in AFTERWARDS.items()}
 """The settings while a run is sent: the sender itself retries, after asking what has arrived."""
-os.environ |= AFTERWARDS
-logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)  # it warns at each retry
+_current: ContextVar[Mapping[str, int]] = ContextVar(
+    "settings of MLflow", default=MappingProxyType({})
+)
+
+
+@contextmanager
+def _settings(patience: Mapping[str, int] = AFTERWARDS) -> Iterator[None]:
+    """In this block, and in this thread alone, MLflow is silent and has this patience."""
+    silent = {name: value for name, value in SILENT.items() if name not in os.environ}
+    before = _current.set({**silent, **patience})
+    try:
+        with suppress_logs_in_thread():
+            yield
+    finally:
+        _current.reset(before)
+
+
+def _look_here_first(variable: Any) -> None:
+    """Let a variable of MLflow's environment have the value of `_settings`, if it has one."""
+    plain = variable.get
+    variable.get = lambda: plain() if (own := _current.get().get(variable.name)) is None else own
+
+
+for _name in (*SILENT, *PATIENCE):
+    _look_here_first(getattr(environment_variables, _name))
+_RETRYING = "urllib3.connectionpool"
+"""The logger that warns at each retry."""
+logging.getLogger(_RETRYING).addFilter(lambda record: not _current.get())
 
 
 @dataclass(frozen=True)
@@ -293,6 +330,7 @@ class Run:
             _written(path),
             tempfile.TemporaryDirectory(prefix="forecaster-") as temporary,
             warnings.catch_warnings(),
+            _settings(),
         ):
             warnings.simplefilter("ignore")  # MLflow's warnings about its own type hints and pandas
             from mlflow.pyfunc import save_model
@@ -479,10 +517,12 @@ def _begin(
         spool = earlier
     else:
         key = again or key or uuid4().hex
+        with _settings():
+            tags = resolve_tags(_tags(tags))
         about = {
             "id": key, "key": key, "name": name, "again": again is not None, "parent": parent,
             "uri": without_password(_absolute(uri)), "experiment": config.track.experiment,
-            "tags": resolve_tags(_tags(tags)), "begun": _now(),
+            "tags": tags, "begun": _now(),
         }  # fmt: skip
         spool = spools.begin(about)
     teller = _Teller(spool, uri, training=True)
@@ -584,12 +624,12 @@ class _Teller:
         """Send some lines; returns whether there were any."""
         if self._client is None:
             self._client = _client(self.uri)
-            os.environ |= TELLING
         try:
-            if not self._entered:
-                self._enter(self._client)
-                return True
-            return self._some(self._client, advance)
+            with _settings(TELLING):
+                if not self._entered:
+                    self._enter(self._client)
+                    return True
+                return self._some(self._client, advance)
         except Exception:
             self._doubt, self._there = True, None
             raise
@@ -719,18 +759,20 @@ class _Gauges(threading.Thread):
     def __init__(self, run: Run) -> None:
         super().__init__(name="forecaster-gauges", daemon=True)
         self._tracked = run
-        self._every = MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL.get() or SAMPLING_SECONDS
+        self._every = (
+            environment_variables.MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL.get() or SAMPLING_SECONDS
+        )
         self._first = int((_now() - run.begun) / 1000 / self._every)  # continued runs count on
         self._over = threading.Event()
         self._monitors: list[BaseMetricsMonitor] = [CPUMonitor(), DiskMonitor(), NetworkMonitor()]
         for kind in (GPUMonitor, ROCMMonitor):
-            with suppress(Exception):  # the machine has no such device
+            with suppress(Exception), _settings():  # the machine has no such device
                 self._monitors.append(kind())
                 break
         self.start()
 
     def run(self) -> None:
-        with suppress(ForecasterError):  # training reports a full disk, too
+        with suppress(ForecasterError), _settings():  # training reports a full disk, too
             for step in itertools.count(self._first):
                 for monitor in self._monitors:
                     monitor.collect_metrics()
@@ -1093,10 +1135,9 @@ def _client(uri: str, existing: bool = False) -> MlflowClient:
     if _database(uri) or _database(_registry(uri)):
         unlike = "unlike a server that MLFLOW_TRACKING_URI names,"
         extras.check("sqlalchemy", f"a store in a file ({without_password(uri)}), {unlike}")
-    os.environ |= FIRST_CONTACT
     try:
         # two processes that find no database would both try to create its tables
-        with _locked(uri), warnings.catch_warnings():
+        with _settings(FIRST_CONTACT), _locked(uri), warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # MLflow's use of SQLAlchemy
             for store in (uri, _registry(uri)):
                 _try(_database(store))
@@ -1113,8 +1154,6 @@ def _client(uri: str, existing: bool = False) -> MlflowClient:
         raise (StorageError if full else UnavailableError)(
             f"MLflow cannot use {without_password(uri)}: {reason}. {advice}"
         ) from error
-    finally:
-        os.environ |= AFTERWARDS
     return client
 
 
@@ -1157,7 +1196,8 @@ def _written(file: Path) -> Iterator[None]:
 @contextmanager
 def _explained(uri: str) -> Iterator[None]:
     try:
-        yield
+        with _settings():
+            yield
     except MlflowException as error:
         raise UnavailableError(
             f"MLflow at {without_password(uri)} failed: {_reason(error)}"
@@ -1442,4 +1482,8 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
+    for _name, _value in (SILENT | AFTERWARDS).items():  # for threads that MLflow starts
+        os.environ.setdefault(_name, str(_value))
+    for _name in ("mlflow", _RETRYING):
+        logging.getLogger(_name).setLevel(logging.CRITICAL)
     sys.exit(main(sys.argv[1:]))

@@ -9,6 +9,7 @@ import socket
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from contextlib import nullcontext
 from pathlib import Path
@@ -25,7 +26,7 @@ from forecaster import signals, spools, track
 from forecaster.config import RunConfig, load_dict
 from forecaster.errors import Stopped, StorageError, UnavailableError, UsageError
 from forecaster.predict import Predictor
-from forecaster.track import MlflowClient  # by way of track, which silences MLflow first
+from forecaster.track import MlflowClient, environment_variables
 from tests.lacking import SKINNY_LACKS, lacking
 from tests.service.toy import HORIZON, make_bundle
 
@@ -357,7 +358,6 @@ def test_global_state_of_mlflow_is_left_alone(logged, home):
 
     assert mlflow.active_run() is None
     assert mlflow.last_active_run() is None
-    assert os.environ["MLFLOW_ALLOW_PICKLE_DESERIALIZATION"] == "false"
     assert [path.name for path in (home / "work").rglob("*")] == ["runs"]
 
 
@@ -391,14 +391,60 @@ assert run.ui_command.startswith("mlflow ui --backend-store-uri sqlite:///mlflow
 
 
 def test_settings_of_the_user_stay():
-    names = ("MLFLOW_HTTP_REQUEST_TIMEOUT", "MLFLOW_HTTP_REQUEST_MAX_RETRIES", "DO_NOT_TRACK")
-    script = f"""
-import os
+    script = """
 from forecaster import track
-print(*[os.environ[name] for name in {names}], track.FIRST_CONTACT)
+from mlflow.environment_variables import *
+print(track.FIRST_CONTACT)
+with track._settings(track.FIRST_CONTACT):
+    print(MLFLOW_HTTP_REQUEST_TIMEOUT.get(), MLFLOW_HTTP_REQUEST_MAX_RETRIES.get())
 """
-    done = command("-c", script, MLFLOW_HTTP_REQUEST_TIMEOUT="7", DO_NOT_TRACK="false")
-    assert done.stdout == "7 2 false {'MLFLOW_HTTP_REQUEST_MAX_RETRIES': '0'}\n"
+    done = command("-c", script, MLFLOW_HTTP_REQUEST_TIMEOUT="7")
+    assert done.stdout == "{'MLFLOW_HTTP_REQUEST_MAX_RETRIES': 0}\n7 0\n"
+
+
+def test_what_the_process_does_with_mlflow_itself_is_as_before(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    script = """
+import logging, os
+from forecaster import track
+from forecaster.config import RunConfig
+from mlflow.environment_variables import *
+def check():
+    assert not any(name.startswith(("MLFLOW_", "DO_NOT_TRACK")) for name in os.environ)
+    assert MLFLOW_HTTP_REQUEST_TIMEOUT.get() == 120
+    assert MLFLOW_ALLOW_PICKLE_DESERIALIZATION.get()
+    assert logging.getLogger("mlflow").getEffectiveLevel() == logging.INFO
+    assert logging.getLogger("urllib3.connectionpool").isEnabledFor(logging.WARNING)
+check()
+with track.start(RunConfig(), "x", {}) as run:
+    check()
+check()
+assert track.champions() == []
+check()
+"""
+    done = command("-c", script)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_another_run_does_not_change_how_long_this_one_waits(client, monkeypatch):
+    begun, on, seen = threading.Event(), threading.Event(), []
+    log = MlflowClient.log_batch
+
+    def slow(*arguments, **options):
+        begun.set()
+        on.wait(60)
+        names = ("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "MLFLOW_HTTP_REQUEST_TIMEOUT")
+        seen.append([getattr(environment_variables, name).get() for name in names])
+        return log(*arguments, **options)
+
+    monkeypatch.setattr(MlflowClient, "log_batch", slow)
+    with track.start(RunConfig(), "x", {}) as run:
+        run.report({"loss": 1.0}, 1)
+        assert begun.wait(60)
+        track.champions()
+        on.set()
+        assert run.settle()
+    assert seen == [[0, 30]]
 
 
 def test_a_server_that_is_not_there_is_named(monkeypatch):
@@ -429,7 +475,7 @@ def test_nobody_listens_yet_where_the_cause_says_so(error, absent):
 
 
 def test_a_server_that_never_answers_is_named(monkeypatch):
-    monkeypatch.setitem(track.FIRST_CONTACT, "MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
+    monkeypatch.setitem(track.FIRST_CONTACT, "MLFLOW_HTTP_REQUEST_TIMEOUT", 1)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"http://127.0.0.1:{silent.getsockname()[1]}"
         monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
@@ -437,7 +483,6 @@ def test_a_server_that_never_answers_is_named(monkeypatch):
         with pytest.raises(UnavailableError, match=f"{address}: timed out"):
             track.champions()
     assert time.monotonic() - before < 4
-    assert os.environ["MLFLOW_HTTP_REQUEST_TIMEOUT"] == "30"
 
 
 def test_a_database_that_is_none_is_named(tmp_path, monkeypatch):

@@ -161,7 +161,7 @@ def _here(tmp_path, monkeypatch):
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     # as many tries as a run makes in hours, in a test's time
     monkeypatch.setattr(spools, "RETRIES", (0.2, 0.5))
-    monkeypatch.setattr(track, "TELLING", {**track.TELLING, "MLFLOW_HTTP_REQUEST_TIMEOUT": "4"})
+    monkeypatch.setattr(track, "TELLING", {**track.TELLING, "MLFLOW_HTTP_REQUEST_TIMEOUT": 4})
 
 
 def at(address):
