@@ -22,7 +22,7 @@ from scipy.special import ndtri, stdtrit  # type: ignore[import-untyped]
 from training import HORIZONS, MARKETS, RESULTS
 
 from forecaster.config import load
-from forecaster.evaluate import SHARES, Calibration, Coverage, percent, scores, sides
+from forecaster.evaluate import SHARES, Calibration, Coverage, scores, sides
 from forecaster.evaluate.figures import IntervalMetric, shown
 from forecaster.evaluate.intervals import fitted
 from forecaster.intervals import Intervals, conformal_offsets
@@ -30,6 +30,7 @@ from forecaster.judge import Shared
 from forecaster.machine import hardware
 from forecaster.parts import Blend, fit_parts, weigh
 from forecaster.problem import find_data, make_problem
+from forecaster.record import IntervalScores
 from forecaster.resources import commit
 
 LEVELS = tuple(sorted(level for share in SHARES for level in sides(share)))
@@ -119,19 +120,17 @@ def measure(config: str, data: str, horizon: int) -> dict[str, Any]:
         "every": test.every,
         "calibration_windows": len(found.chosen),
         "horizons": found.horizons,
-        "rules": {name: kept(rule.to_dict(names)) for name, rule in rules.items()},
+        "rules": {name: kept(rule.record(names)) for name, rule in rules.items()},
     }
 
 
-def kept(figures: dict[str, Any]) -> dict[str, Any]:
+def kept(found: IntervalScores) -> dict[str, Any]:
     """For each share with intervals: their metrics, and the ends of their coverage by column."""
     rows = {}
-    for share in map(percent, SHARES):
-        if (metrics := figures[share]) is None:
-            continue
-        columns = [each["coverage"] for each in metrics["columns"].values()]
+    for share, band in found.bands.items():
+        columns = [own["coverage"] or 0.0 for own in band.columns.values()]
         rows[share] = {
-            **{metric.name: metrics[metric.name] for metric in shown(IntervalMetric, "tables")},
+            **{metric.name: band[metric.name] for metric in shown(IntervalMetric, "tables")},
             "lowest": min(columns),
             "highest": max(columns),
         }

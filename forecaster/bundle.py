@@ -37,6 +37,7 @@ from forecaster.golden import Golden
 from forecaster.intervals import Conditions, Intervals
 from forecaster.model import ForecastModel, Task
 from forecaster.parts import NETWORK, Blend, Network, Part, kind_of
+from forecaster.record import Record
 from forecaster.resources import MANIFEST
 from forecaster.schema import Schema
 from forecaster.version import __version__
@@ -51,8 +52,7 @@ UNSAID: dict[str, Any] = {
     "data_digest": "unknown", "intervals": "unknown", "refit": False, "commit": "unknown",
     "versions": {},
 }  # fmt: skip
-SECTIONS = ("train", "test", "parts")
-"""What about.json may leave out, and what is an object in metrics.json where it is there."""
+"""What about.json may leave out."""
 FORECAST_THREADS = 1
 """Of a CPU, for a forecast: a second one gains little, and other batches gain more by it."""
 PARTS = "parts.safetensors"
@@ -93,7 +93,7 @@ class Bundle:
     config: RunConfig
     schema: Schema
     weights: dict[str, Any]
-    metrics: dict[str, Any]
+    record: Record
     about: dict[str, Any]
     intervals: Intervals | None = None
     parts: tuple[Share, ...] = ()
@@ -178,7 +178,7 @@ class Bundle:
         parts = [
             {"name": each.name, "kind": each.kind, "settings": each.settings} for each in self.parts
         ]
-        plain = (self.config.to_dict(), self.schema.to_dict(), self.metrics, about, parts)
+        plain = (self.config.to_dict(), self.schema.to_dict(), self.record.to_dict(), about, parts)
         contents = {
             name: (json.dumps(content, indent=1, allow_nan=False) + "\n").encode()
             for name, content in zip(JSON_FILES, plain, strict=True)
@@ -252,17 +252,11 @@ def load(folder: Path) -> Bundle:
         config, schema, metrics, about, parts = (json.loads(files[name]) for name in JSON_FILES)
         if missing := [key for key in ("format", "name") if key not in about]:
             raise KeyError(*missing)
-        if not all(isinstance(metrics.get(key, {}), dict) for key in SECTIONS):
-            raise TypeError(f"expected an object for each of {', '.join(SECTIONS)}")
-        named = [*metrics.get("parts", {}).values(), metrics.get("test", {}).get("floors", {})]
-        named += [*named[-1].values(), metrics.get("test", {}).get("network") or {}]
-        if not all(isinstance(each, dict) for each in named):
-            raise TypeError("expected an object for each part, each floor and the network")
         bundle = Bundle(
             config=load_dict(config, str(folder / "config.json")),
             schema=Schema.from_dict(schema),
             weights=load_tensors(files[WEIGHTS]),
-            metrics=metrics,
+            record=Record.read(metrics),
             about={**UNSAID, **about},
             parts=_shares(parts, load_tensors(files[PARTS])),
             intervals=_intervals(load_tensors(files[INTERVALS])),

@@ -22,6 +22,15 @@ from forecaster.judge import find_intervals, judge, parts_of
 from forecaster.parts import Blend, Part
 from forecaster.problem import Problem, reopen
 from forecaster.progress import Say
+from forecaster.record import (
+    AtCutoff,
+    Cutoffs,
+    FloorSpreads,
+    MeanErrors,
+    Spread,
+    Spreads,
+    Value,
+)
 from forecaster.schema import Schema
 
 Make = Callable[[Problem], tuple[Sequence[Part], Blend]]
@@ -157,70 +166,76 @@ class Rolling:
             f"{self.better(best)} of them."
         )
 
-    def to_dict(self) -> dict[str, Any]:
-        """The report in plain JSON types; errors are scaled by the training rows of the whole.
+    @cached_property
+    def record(self) -> Cutoffs:
+        """What was found; errors are scaled by the training rows of the whole.
 
         `mean` and `sd` weigh all cut-offs equally, however many windows each has; None where there
         are none.
         """
-        best, network = self.whole.best_floor, [each.network for each in self.found]
+        best, networks = self.whole.best_floor, [each.network for each in self.found]
         low, high = self.whole.paired[best]
-        each = [self._at(number) for number in range(len(self.found))]
-        return {
-            "count": len(each),
-            "anew": self.anew,
-            "each": each,
+        each = tuple(self._at(number) for number in range(len(self.found)))
+        return Cutoffs(
+            count=len(each),
+            anew=self.anew,
+            each=each,
             **_spreads([e.model for e in self.found]),
-            "coverage": _spread([own["coverage"] for own in each]),
-            "network": _spreads([s for s in network if s]) if all(network) else None,
-            "floors": {
-                name: {
-                    **_spreads([e.floors[name] for e in self.found]), "better_in": self.better(name)
-                }
+            coverage=_spread([own.coverage for own in each]),
+            network=Spreads(**_spreads([s for s in networks if s])) if all(networks) else None,
+            floors={
+                name: FloorSpreads(
+                    **_spreads([e.floors[name] for e in self.found]), better_in=self.better(name)
+                )
                 for name in self.whole.floors
             },
-            "best_floor": best,
-            "better_in": self.better(best),
-            "paired_low": plain(low),
-            "paired_high": plain(high),
-            "verdict": self.verdict(),
-        }  # fmt: skip
+            best_floor=best,
+            better_in=self.better(best),
+            paired_low=plain(low),
+            paired_high=plain(high),
+            verdict=self.verdict(),
+        )
 
-    def _at(self, number: int) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
+        """The record as plain JSON types."""
+        return self.record.to_dict()
+
+    def _at(self, number: int) -> AtCutoff:
         at, found = self.cuts[number], self.found[number]
         times, borders = at.series.times, at.borders
-        covered = (found.intervals or {}).get(COVERED)
-        return {
-            "first": times[borders.validation].isoformat(),
-            "last": times[borders.test - 1].isoformat(),
-            "steps": [borders.validation, borders.test],
-            "trained": borders.train,
-            "windows": found.model.windows,
-            **_errors(found.model),
-            "coverage": covered and covered["coverage"],
-            "intervals": self.calibrated[number],
-            "network": found.network and _errors(found.network),
-            "floors": {name: _errors(floor) for name, floor in found.floors.items()},
-            "best_floor": found.best_floor,
-            "weights": dict(found.weights),
-        }
+        covered = found.intervals and found.intervals.band(COVERED)
+        return AtCutoff(
+            first=times[borders.validation].isoformat(),
+            last=times[borders.test - 1].isoformat(),
+            steps=(borders.validation, borders.test),
+            trained=borders.train,
+            windows=found.model.windows,
+            mse=plain(found.model.mse),
+            mae=plain(found.model.mae),
+            coverage=covered["coverage"] if covered else None,
+            intervals=self.calibrated[number],
+            network=_errors(found.network) if found.network else None,
+            floors={name: _errors(floor) for name, floor in found.floors.items()},
+            best_floor=found.best_floor,
+            weights=dict(found.weights),
+        )
 
 
-def _errors(score: Score) -> dict[str, Any]:
-    return {"mse": plain(score.mse), "mae": plain(score.mae)}
+def _errors(score: Score) -> MeanErrors:
+    return MeanErrors(mse=plain(score.mse), mae=plain(score.mae))
 
 
-def _spreads(scores: Sequence[Score]) -> dict[str, Any]:
+def _spreads(scores: Sequence[Score]) -> dict[str, Spread]:
     return {"mse": _spread([s.mse for s in scores]), "mae": _spread([s.mae for s in scores])}
 
 
-def _spread(values: Sequence[float | None]) -> dict[str, Any]:
+def _spread(values: Sequence[float | None]) -> Spread:
     """Mean and sample standard deviation of the values that are not None."""
     known = [value for value in values if value is not None]
-    return {
-        "mean": float(np.mean(known)) if known else None,
-        "sd": float(np.std(known, ddof=1)) if len(known) > 1 else None,
-    }
+    return Spread(
+        mean=float(np.mean(known)) if known else None,
+        sd=float(np.std(known, ddof=1)) if len(known) > 1 else None,
+    )
 
 
 def roll(whole: Problem, count: int, make: Make, device: str, say: Say, *, anew: bool) -> Rolling:
@@ -247,25 +262,26 @@ def rejudge(bundle: Bundle, count: int, make: Make | None, device: str, say: Say
     return roll(whole, count, lambda at: made, device, say, anew=False)
 
 
-def flat(report: dict[str, Any] | None) -> dict[str, float]:
+def flat(report: Cutoffs | None) -> dict[str, float]:
     """The figures of a report by their names in the tracker."""
     if report is None:
         return {}
-    found = {"count": report["count"], "better_in": report["better_in"]}
-    own = {"": report, "network_": report["network"] or {}}
-    own["best_floor_"] = report["floors"][report["best_floor"]]
-    for prefix, errors in own.items():
-        for name in ("mse", "mae", "coverage"):
-            for kind, value in errors.get(name, {}).items():
-                found[f"{prefix}{name}_{kind}"] = value
+    found: dict[str, Value] = {"count": report.count, "better_in": report.better_in}
+    spreads = {"": report, "best_floor_": report.floors[report.best_floor]}
+    if report.network:
+        spreads["network_"] = report.network
+    named = {f"{prefix}{name}": getattr(own, name)
+             for prefix, own in spreads.items() for name in ("mse", "mae")}  # fmt: skip
+    for name, spread in {**named, "coverage": report.coverage}.items():
+        found |= {f"{name}_mean": spread.mean, f"{name}_sd": spread.sd}
     return {f"cutoffs/{name}": float(v) for name, v in found.items() if v is not None}
 
 
-def text(report: dict[str, Any]) -> str:
+def text(report: Cutoffs) -> str:
     """The report for the terminal: the cut-offs, mean and spread over them, the verdict."""
-    count, each = report["count"], report["each"]
-    how = "trained anew at each" if report["anew"] else "one model, calibrated anew at each"
-    spans = [[own[end][:16].replace("T", " ") for end in ("first", "last")] for own in each]
+    count = report.count
+    how = "trained anew at each" if report.anew else "one model, calibrated anew at each"
+    spans = [[end[:16].replace("T", " ") for end in (own.first, own.last)] for own in report.each]
     if all(end.endswith(" 00:00") for span in spans for end in span):
         spans = [[end[:10] for end in span] for span in spans]
     room = 2 + max(len(end) for span in spans for end in span)
@@ -275,26 +291,27 @@ def text(report: dict[str, Any]) -> str:
         f"{'from':<{room}}{'to':<{room}}{'windows':>7}{'MSE':>9}{'MAE':>9}{'network':>9}"
         f"{'covered':>9}  best floor",
     ]
-    for (first, last), own in zip(spans, each, strict=True):
-        covered, best = own["coverage"], own["best_floor"]
+    for (first, last), own in zip(spans, report.each, strict=True):
         lines.append(
-            f"{first:<{room}}{last:<{room}}{own['windows']:>7}{_cell(own['mse'])}"
-            f"{_cell(own['mae'])}{_cell((own['network'] or {}).get('mse'))}"
-            f"{'–' if covered is None else f'{covered:.1%}':>9}"
-            f"{_cell(own['floors'][best]['mse'])} {best}"
+            f"{first:<{room}}{last:<{room}}{own.windows:>7}{_cell(own.mse)}"
+            f"{_cell(own.mae)}{_cell(own.network.mse if own.network else None)}"
+            f"{'–' if own.coverage is None else f'{own.coverage:.1%}':>9}"
+            f"{_cell(own.floors[own.best_floor].mse)} {own.best_floor}"
         )
     lines.append(f"{'over cut-offs':<23}{'MSE':>8} ± sd    {'MAE':>8} ± sd       better in")
-    rows = {"model": report, **({"network": report["network"]} if report["network"] else {})}
-    for name, own in {**rows, **report["floors"]}.items():
-        errors = "   ".join(f"{_cell(own[m]['mean'])} ±{_cell(own[m]['sd'])[2:]}"
-                            for m in ("mse", "mae"))  # fmt: skip
-        better = f"{own['better_in']} of {count}" if name in report["floors"] else ""
+    rows: dict[str, Spreads] = {"model": report}
+    if report.network:
+        rows["network"] = report.network
+    for name, spreads in {**rows, **report.floors}.items():
+        errors = "   ".join(f"{_cell(each.mean)} ±{_cell(each.sd)[2:]}"
+                            for each in (spreads.mse, spreads.mae))  # fmt: skip
+        better = f"{spreads.better_in} of {count}" if isinstance(spreads, FloorSpreads) else ""
         lines.append(f"{name:<22}{errors}   {better}".rstrip())
-    covered = report["coverage"]
-    if covered["mean"] is not None:
-        spread = "" if covered["sd"] is None else f" ± {covered['sd']:.1%}"
-        lines.append(f"The {COVERED} % intervals cover {covered['mean']:.1%}{spread}.")
-    return "\n".join([*lines, report["verdict"]])
+    covered = report.coverage
+    if covered.mean is not None:
+        spread = "" if covered.sd is None else f" ± {covered.sd:.1%}"
+        lines.append(f"The {COVERED} % intervals cover {covered.mean:.1%}{spread}.")
+    return "\n".join([*lines, report.verdict])
 
 
 def _cell(value: float | None) -> str:

@@ -25,6 +25,7 @@ from forecaster.frames import Frame
 from forecaster.lookup import did_you_mean
 from forecaster.notices import ShortHistory
 from forecaster.predict import Predictor, keep
+from forecaster.record import Backtest, FloorScores
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -224,17 +225,16 @@ class Forecaster:
         """
         from forecaster.evaluate.figures import ErrorMetric, shown
 
-        test = self.bundle.metrics["test"]
+        test = self.bundle.record.test
+        assert test  # every run is judged
         kinds = shown(ErrorMetric, "terminal")
-        own = {"model": test, "network": test["network"], **test["floors"]}
         rows = {
             name: {
-                **{kind.name: each[kind.name] for kind in kinds},
-                "skill": each.get("skill"),  # undefined against an error of 0
-                "weight": 1.0 if name == "model" else each.get("weight"),
+                **{kind.name: own[kind.name] for kind in kinds},
+                "skill": own.skill if isinstance(own, FloorScores) else None,
+                "weight": 1.0 if isinstance(own, Backtest) else own.weight,
             }
-            for name, each in own.items()
-            if each is not None
+            for name, own in test.rows.items()
         }
         return pd.DataFrame.from_dict(rows, orient="index").astype(float)
 
@@ -257,18 +257,20 @@ class Forecaster:
         found = roll(
             problem, cutoffs, lambda at: train_anew(at, device, self._say), device, self._say,
             anew=True,
-        ).to_dict()  # fmt: skip
+        ).record  # fmt: skip
         zone = "UTC" if problem.schema.timezone == "UTC" else None
         rows = [
             {
-                "first": pd.Timestamp(each["first"], tz=zone),
-                "last": pd.Timestamp(each["last"], tz=zone),
-                **{name: each[name] for name in ("windows", "mse", "mae")},
-                f"covered_{COVERED}": each["coverage"],
-                "best_floor": each["best_floor"],
-                "best_floor_mse": each["floors"][each["best_floor"]]["mse"],
+                "first": pd.Timestamp(each.first, tz=zone),
+                "last": pd.Timestamp(each.last, tz=zone),
+                "windows": each.windows,
+                "mse": each.mse,
+                "mae": each.mae,
+                f"covered_{COVERED}": each.coverage,
+                "best_floor": each.best_floor,
+                "best_floor_mse": each.floors[each.best_floor].mse,
             }
-            for each in found["each"]
+            for each in found.each
         ]  # fmt: skip
         return pd.DataFrame(rows, index=pd.RangeIndex(1, len(rows) + 1, name="cutoff"))
 
@@ -312,7 +314,7 @@ class Forecaster:
         80, or the widest that the model has if that is less. `series` is one of a panel, by default
         its first. Raises UsageError and DataError as `predict` does.
         """
-        from forecaster.evaluate.display import ahead_figure, band_label, covered
+        from forecaster.evaluate.display import ahead_figure, band_label
 
         table, _ = self._asked(history)
         model, schema = self.fitted, self.fitted.schema
@@ -341,7 +343,7 @@ class Forecaster:
                 ahead = ahead[ahead[column].astype(str) == part]
             return ahead[[target + suffix for target in targets]].to_numpy()
 
-        test = model.bundle.metrics.get("test", {})
+        test = model.bundle.record.test
         columns = schema.targets[:1] if schema.wide else targets
         return ahead_figure(
             times,
@@ -350,7 +352,10 @@ class Forecaster:
             targets,
             schema.freq,
             [path(futures[0], f" {end}") for end in ends],
-            [band_label(f"{level:g}", covered(test, f"{level:g}", name)) for name in columns]
+            [
+                band_label(f"{level:g}", test.covered(f"{level:g}", name) if test else None)
+                for name in columns
+            ]
             if ends
             else (),
         )
@@ -364,7 +369,7 @@ class Forecaster:
         text = f"{type(self).__name__}({own})"
         if self._ready is None:
             return text
-        bundle, test = self.bundle, self.bundle.metrics.get("test", {})
+        bundle, test = self.bundle, self.bundle.record.test
         columns = len(bundle.schema.targets)
         what = (
             f"{len(bundle.schema.items)} series"
@@ -378,12 +383,12 @@ class Forecaster:
             f"  attention {bundle.config.attn.name}: {bundle.about['attn_effective']}",
         ]
         if test:
-            skill, floor = test["floors"][test["best_floor"]]["skill"], test["best_floor"]
+            skill, floor = test.bar.skill, test.best_floor
             worth = f"the best floor, {floor}, makes no error"
             if skill is not None:
                 worth = f"skill {skill:+.1%} against the best floor, {floor}"
             lines += [
-                f"  on {test['windows']} test windows: MSE {test['mse']:.4f}, MAE "
+                f"  on {test.windows} test windows: MSE {test['mse']:.4f}, MAE "
                 f"{test['mae']:.4f} (scaled)",
                 f"  {worth}",
             ]

@@ -31,6 +31,7 @@ from forecaster.predict import Predictor, keep
 from forecaster.problem import Problem, find_data, make_problem
 from forecaster.progress import Say
 from forecaster.ranks import ALONE, Team
+from forecaster.record import Backtest, Record, Training, Weighed
 from forecaster.remarks import Ranges
 from forecaster.unfinished import Unfinished
 
@@ -50,7 +51,11 @@ class Result:
     folder: Path
     registered: str
     ui_command: str
-    metrics: dict[str, Any]
+
+    @property
+    def record(self) -> Record:
+        """What the run found."""
+        return self.bundle.record
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -63,14 +68,14 @@ class Result:
             "ui": self.ui_command,
             "config": self.bundle.config.to_dict(),
             "about": self.bundle.about,
-            **self.metrics,
+            **self.record.to_dict(),
         }
 
 
 def run(
     loaded: Loaded,
     say: Say,
-    show: Callable[[dict[str, Any]], None],
+    show: Callable[[Backtest], None],
     cutoffs: int | None = None,
     resume: str | None = None,
     force: bool = True,
@@ -145,7 +150,7 @@ def run(
             raise
         signals.check()
         folder, about = own.bundle, {**made.bundle.about, "run_id": tracked.id}
-        bundle, metrics = keep(replace(made.bundle, about=about), folder), made.bundle.metrics
+        bundle = keep(replace(made.bundle, about=about), folder)
         say(f"bundle written to {folder}")
         for title, figure in made.figures.items():
             tracked.figure(title, figure)
@@ -155,10 +160,10 @@ def run(
         logged = tracked.log_model(
             folder, name, ahead.example, ahead.predict(ahead.example), bundle.horizon, tags
         )
-        figures = {**pages.headline(metrics), "parameters": parameters(ready.model)}
+        figures = {**pages.headline(bundle.record), "parameters": parameters(ready.model)}
         tracked.metrics(figures, logged)
         tracked.tables(pages.tables(bundle, loaded.origins))
-        tracked.text("metrics.json", json.dumps(metrics, indent=1))
+        tracked.text("metrics.json", json.dumps(bundle.record.to_dict(), indent=1))
         registered = ""
         if config.track.register_model:
             task = {
@@ -169,7 +174,7 @@ def run(
             made_of = tracked.register(logged, bundle.name, made.errors, task, *about_it)
             registered = made_of.sentence
         own.remove()
-        return Result(name, tracked.id, bundle, folder, registered, tracked.ui_command, metrics)
+        return Result(name, tracked.id, bundle, folder, registered, tracked.ui_command)
 
 
 @dataclass(frozen=True)
@@ -224,7 +229,7 @@ def prepare(problem: Problem, say: Say, team: Team = ALONE) -> Ready:
 def make(
     ready: Ready,
     say: Say,
-    show: Callable[[dict[str, Any]], None],
+    show: Callable[[Backtest], None],
     cutoffs: int | None = None,
     report: "Report" = lambda figures, epoch: None,
     checkpoints: "Callable[[str], Checkpoints | None]" = lambda stage: None,
@@ -248,20 +253,16 @@ def make(
     tried, served, weighed = make_blend(problem, model, device, say)
     validation, (intervals, about["intervals"]) = validate(problem, served, device)
     errors, windows = contested(problem, validation, served, device)
-    metrics = {
-        **_training(fitted, ready.train, say, _memory(ready.expected, device)),
-        **weighed,
-        **_validation(problem, validation, device, say),
-    }
+    trained = _training(fitted, ready, say)
+    validated = _validation(problem, validation, device, say)
     say(f"intervals: {about['intervals']}")
     signals.check()
     judged = judge(problem, served, device, intervals, tried)
-    metrics["test"] = judged.to_dict()
-    show(metrics["test"])
+    show(judged.record)
+    made, rolling = (tried, served), None
     if cutoffs:
-        made = tried, served
-        rolling = roll(problem, cutoffs, lambda at: made, device, say, anew=False)
-        metrics["cutoffs"] = rolling.to_dict()
+        rolling = roll(problem, cutoffs, lambda at: made, device, say, anew=False).record
+    record = Record(train=trained, parts=weighed, test=judged.record, cutoffs=rolling, **validated)
     signals.check()
     figures = draw(problem, served, intervals, judged, device)
     later = checkpoints("refit")
@@ -271,21 +272,20 @@ def make(
     network = served.network
     weights = {} if network is None else dict(network.state_dict())
     parts = Share.of(served)
-    bundle = Bundle(config, final.schema, weights, metrics, about, intervals, parts)
+    bundle = Bundle(config, final.schema, weights, record, about, intervals, parts)
     return Made(bundle, figures, errors, windows)
 
 
-def _show_again(
-    folder: Path, bundle: Bundle, say: Say, show: Callable[[dict[str, Any]], None]
-) -> Result:
+def _show_again(folder: Path, bundle: Bundle, say: Say, show: Callable[[Backtest], None]) -> Result:
     """Show a finished run as if it had just ended."""
     say(
         f"{folder} has the same configuration, data and code, and is shown instead; "
         "--force trains anew"
     )
-    show(bundle.metrics["test"])
+    assert bundle.record.test  # every run is judged
+    show(bundle.record.test)
     where = resources.ui(bundle.config.track.uri or resources.tracking_uri())
-    return Result(folder.name, bundle.about["run_id"], bundle, folder, "", where, bundle.metrics)
+    return Result(folder.name, bundle.about["run_id"], bundle, folder, "", where)
 
 
 def _begun(resume: str, config: RunConfig, digest: str, say: Say) -> Unfinished | None:
@@ -364,12 +364,7 @@ def _notes(loaded: Loaded, ready: Ready) -> tuple[dict[str, str], dict[str, str]
     return params, {key: value for key, value in tags.items() if value}
 
 
-def _memory(expected: int, device: str) -> dict[str, Any]:
-    """The peak of memory so far and the expected peak, in MiB."""
-    return {"peak_mib": machine.peak_mib(device), "expected_mib": expected / 2**20}
-
-
-def _training(fitted: "Fit", train: Windows, say: Say, memory: dict[str, Any]) -> dict[str, Any]:
+def _training(fitted: "Fit", ready: Ready, say: Say) -> Training:
     say(
         f"trained {fitted.epochs} epochs in {fitted.seconds:.0f} s "
         f"({fitted.windows_per_second:.0f} windows/s); kept the weights after "
@@ -377,9 +372,17 @@ def _training(fitted: "Fit", train: Windows, say: Say, memory: dict[str, Any]) -
     )
     for sentence in fitted.sentences:
         say(sentence)
-    kept = ("epochs", "seconds", "best_epoch", "steps", "windows_per_second", "still_falling")
-    found = {key: getattr(fitted, key) for key in kept}
-    return {"train": {"windows": len(train), **memory, **found}}
+    return Training(
+        windows=len(ready.train),
+        peak_mib=machine.peak_mib(ready.device),
+        expected_mib=ready.expected / 2**20,
+        epochs=fitted.epochs,
+        seconds=fitted.seconds,
+        best_epoch=fitted.best_epoch,
+        steps=fitted.steps,
+        windows_per_second=fitted.windows_per_second,
+        still_falling=fitted.still_falling,
+    )
 
 
 _READY = b"ready"
@@ -439,14 +442,13 @@ def train_anew(problem: Problem, device: str, say: Say) -> tuple[list[Part], Ble
 
 def make_blend(
     problem: Problem, model: ForecastModel, device: str, say: Say
-) -> tuple[list[Part], Blend, dict[str, Any]]:
+) -> tuple[list[Part], Blend, dict[str, Weighed]]:
     """Fit the closed forms and weigh them with the network, on the windows that stop training.
 
     If those are few, closed forms are also chosen and weighed on later training rows.
 
-    Returns all tried parts, the model that is served, and the weight and error of each part in
-    plain types. A part without any weight is not served. With `blend: none`, the network is the
-    whole forecast.
+    Returns all tried parts, the model that is served, and the weight and error of each part. A part
+    without any weight is not served. With `blend: none`, the network is the whole forecast.
     """
     network = Network(model.to(device).eval())
     begun = time.monotonic()
@@ -467,14 +469,12 @@ def make_blend(
     )
     served = Blend(tried[-1].task, {tried[i].name: tried[i] for i in kept}, weights[kept])
     parts = {
-        part.name: {
-            "weight": float(weights[i].mean()),
-            "validation_mse": float(errors[i]),
-            "chosen": part.chosen,
-        }
+        part.name: Weighed(
+            weight=float(weights[i].mean()), validation_mse=float(errors[i]), chosen=part.chosen
+        )
         for i, part in enumerate(tried)
     }
-    return tried, served.to(device).eval(), {"parts": parts}
+    return tried, served.to(device).eval(), parts
 
 
 def _validation(problem: Problem, found: Score, device: str, say: Say) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -31,6 +31,7 @@ from forecaster.intervals import Intervals
 from forecaster.parts import NETWORK, Blend, Network, Once, Part, fit_parts
 from forecaster.parts.blend import mixed
 from forecaster.problem import Problem, reopen
+from forecaster.record import QuantileScores, Record, Scores, Value
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -132,7 +133,7 @@ def judge(
         network=shared.of(networks[0]) if networks else None,
         rest=shared.rest if NETWORK in model.names and len(model.names) > 1 else None,
     )
-    return replace(evaluation, intervals=None if coverage is None else coverage.to_dict(names))
+    return replace(evaluation, intervals=None if coverage is None else coverage.record(names))
 
 
 def parts_of(problem: Problem, model: Blend, device: str) -> list[Part]:
@@ -209,10 +210,10 @@ def draw(
     number = len(test) // 2
     batch = test.batch(torch.tensor([number], device=device))
     forecast, band = in_band(problem, model, intervals, batch)
-    figures, names, labels = found.to_dict(), problem.schema.targets, []
+    names, labels = problem.schema.targets, []
     if band is not None and intervals is not None:
         share = percent(intervals.widest(SHARES[0]) or 0)
-        labels = [display.band_label(share, display.covered(figures, share, own)) for own in names]
+        labels = [display.band_label(share, found.record.covered(share, own)) for own in names]
     targets = list(problem.schema.target_positions)
     item, row, step = test.origin(number)
     before = min(test.past, max(2 * test.horizon, 2 * problem.dataset.seasons[0]))
@@ -234,7 +235,7 @@ def draw(
         "error_by_step": display.step_figure(
             found.by_step(), found.best_floor, found.model.windows
         ),
-        "error_by_column": display.column_figure(figures),
+        "error_by_column": display.column_figure(found.record),
     }
 
 
@@ -257,68 +258,54 @@ def in_band(
     return forecast, in_units(ends, scaler, batch.item)[0]
 
 
-def floor_metrics(floors: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """The metrics of the floors by their names in the tracker."""
-    kept = [metric.name for metric in shown(ErrorMetric, "tracker")]
-    return {
-        f"floor/{tracked_name(floor)}/{name}": own[name]
-        for floor, own in floors.items()
-        for name in kept
-        if name in own
-    }
-
-
-def network_metrics(network: dict[str, Any] | None) -> dict[str, Any]:
-    """The metrics of the network alone, and its share in the served model."""
-    if network is None:
-        return {}
-    kept = [metric.name for metric in shown(ErrorMetric, "tracker") if metric.name in network]
-    found = {f"network_test_{name}": network[name] for name in kept}
-    return {**found, "network_weight": network["weight"]}
-
-
 def tracked_name(floor: str) -> str:
     return floor.replace(", ", "_").replace(" ", "_")
 
 
-def flat_metrics(metrics: dict[str, Any]) -> dict[str, float]:
-    """The metrics of a run by their names in the tracker."""
-    test, train = metrics["test"], metrics["train"]
-    kept = [metric.name for metric in shown(ErrorMetric, "tracker")]
-    flat = {
-        "validation_mse_best": metrics["validation_mse"],
-        "validation_windows": metrics["validation_windows"],
-        "test_windows": test["windows"],
-        "train_windows": train["windows"],
-        "train_seconds": train["seconds"],
-        "train_windows_per_second": train["windows_per_second"],
-        "train_peak_mib": train.get("peak_mib"),
-        "best_epoch": train["best_epoch"],
-        **{f"test_{name}": test[name] for name in kept if name in test},
-        **floor_metrics(test["floors"]),
-        **network_metrics(test["network"]),
+def flat_metrics(record: Record) -> dict[str, float]:
+    """The figures of a run by their names in the tracker."""
+    test, train = record.test, record.train
+    assert test  # every run is judged
+    assert train
+    kept = shown(ErrorMetric, "tracker")
+
+    def scores(prefix: str, own: Scores) -> dict[str, Value]:
+        names = [metric.name for metric in kept if metric.name in own.measured]
+        return {f"{prefix}{name}": own[name] for name in names}
+
+    found: dict[str, Value] = {
+        "validation_mse_best": record.validation_mse,
+        "validation_windows": record.validation_windows,
+        "test_windows": test.windows,
+        "train_windows": train.windows,
+        "train_seconds": train.seconds,
+        "train_windows_per_second": train.windows_per_second,
+        "train_peak_mib": train.peak_mib,
+        "best_epoch": train.best_epoch,
+        **scores("test_", test),
     }
-    for name, floor in test["floors"].items():
-        flat[f"skill/{tracked_name(name)}"] = floor["skill"]
-    for column, own in test["columns"].items():
-        flat |= {f"column/{column}/{name}": own[name] for name in kept if name in own}
-    if fixed := test["intervals"]:
-        flat |= _flat_intervals("intervals", fixed)
-        flat |= _flat_intervals("online", fixed["online"]) if fixed["online"] else {}
-    return {key: float(value) for key, value in flat.items() if value is not None}
+    if test.network:
+        found |= {**scores("network_test_", test.network), "network_weight": test.network.weight}
+    for name, floor in test.floors.items():
+        found |= scores(f"floor/{tracked_name(name)}/", floor)
+        found[f"skill/{tracked_name(name)}"] = floor.skill
+    for column, own in test.columns.items():
+        found |= scores(f"column/{column}/", own)
+    if fixed := test.intervals:
+        found |= _flat_quantiles("intervals", fixed)
+        found |= _flat_quantiles("online", fixed.online) if fixed.online else {}
+    return {key: float(value) for key, value in found.items() if value is not None}
 
 
-def _flat_intervals(prefix: str, form: dict[str, Any]) -> dict[str, Any]:
-    """The metrics of one form of the intervals; by target, only those of the first share."""
+def _flat_quantiles(prefix: str, form: QuantileScores) -> dict[str, Value]:
+    """The figures of one form of the intervals; by target, only those of the first share."""
     kept = [metric.name for metric in shown(IntervalMetric, "tracker")]
-    first, *_ = shares = [percent(share) for share in SHARES]
-    return {
-        **{f"{prefix}/{metric.name}": form[metric.name]
-           for metric in shown(QuantileMetric, "tracker")},
-        **{f"{prefix}/{share}/{name}": form[share][name]
-           for share in shares if form[share]
-           for name in kept if name in form[share]},
-        **{f"column/{column}/{prefix}_{first}_{name}": own[name]
-           for column, own in (form[first] or {"columns": {}})["columns"].items()
-           for name in kept},
-    }  # fmt: skip
+    first, whole = percent(SHARES[0]), shown(QuantileMetric, "tracker")
+    found = {f"{prefix}/{metric.name}": form[metric.name] for metric in whole}
+    for share, band in form.bands.items():
+        own = {name: band[name] for name in kept if name in band.measured}
+        found |= {f"{prefix}/{share}/{name}": value for name, value in own.items()}
+    if main := form.band(first):
+        for column, scores in main.columns.items():
+            found |= {f"column/{column}/{prefix}_{first}_{name}": scores[name] for name in kept}
+    return found

@@ -10,6 +10,7 @@ from forecaster import resources, shares
 from forecaster.cutoffs import COVERED, flat
 from forecaster.evaluate.figures import ErrorMetric, shown
 from forecaster.judge import flat_metrics
+from forecaster.record import Backtest, FloorScores, Record, Steps
 
 if TYPE_CHECKING:
     from forecaster.bundle import Bundle
@@ -62,23 +63,23 @@ def chosen(loaded: "Loaded") -> list[str]:
     return [key for key, origin in loaded.origins.items() if not origin.startswith(shipped)]
 
 
-def headline(metrics: Mapping[str, Any]) -> dict[str, float]:
+def headline(record: Record) -> dict[str, float]:
     """The figures by which runs are compared; errors are of scaled values on the test split."""
-    test, train = metrics["test"], metrics["train"]
-    network = test["network"] or {}
-    covered = (test["intervals"] or {}).get(COVERED) or {}
-    rolling = flat(metrics.get("cutoffs"))
+    test, train = record.test, record.train
+    assert test  # every run is judged
+    assert train
+    network, covered, rolling = test.network, test.band(COVERED), flat(record.cutoffs)
     found = {
-        FIRST: network.get("mse"),
-        "network_test_mae": network.get("mae"),
-        "network_weight": network.get("weight"),
+        FIRST: network["mse"] if network else None,
+        "network_test_mae": network["mae"] if network else None,
+        "network_weight": network.weight if network else None,
         "test_mse": test["mse"],
         "test_mae": test["mae"],
-        "skill": test["floors"][test["best_floor"]]["skill"],
-        f"coverage_{COVERED}": covered.get("coverage"),
-        "train_seconds": train["seconds"],
-        "best_epoch": train["best_epoch"],
-        "peak_mib": train.get("peak_mib"),
+        "skill": test.bar.skill,
+        f"coverage_{COVERED}": covered["coverage"] if covered else None,
+        "train_seconds": train.seconds,
+        "best_epoch": train.best_epoch,
+        "peak_mib": train.peak_mib,
         **{name: rolling.get(name) for name in ("cutoffs/mse_mean", "cutoffs/mse_sd")},
     }
     return {key: float(value) for key, value in found.items() if value is not None}
@@ -89,32 +90,33 @@ def tables(bundle: "Bundle", origins: Mapping[str, str]) -> dict[str, list[Row]]
 
     The table `metrics` has every figure of the run by name.
     """
-    metrics = bundle.metrics
-    test, fixed = metrics["test"], metrics["test"]["intervals"] or {}
-    every = {**flat_metrics(metrics), **flat(metrics.get("cutoffs"))}
-    covered = fixed.get(COVERED) or {"columns": {}, "by_step": {}}
-    found = {
-        "parts": _parts(metrics),
+    record = bundle.record
+    test, cutoffs = record.test, record.cutoffs
+    assert test  # every run is judged
+    every = {**flat_metrics(record), **flat(cutoffs)}
+    covered = test.band(COVERED)
+
+    def named(own: Mapping[str, Any]) -> dict[str, Any]:
+        return {f"{name}_{COVERED}": value for name, value in own.items()}
+
+    forms = {"fixed": test.intervals, "online": test.intervals and test.intervals.online}
+    found: dict[str, list[Row]] = {
+        "parts": _parts(record, test),
         "columns": [
             {
                 "column": column,
-                **own,
-                **{f"{name}_{COVERED}": value
-                   for name, value in covered["columns"].get(column, {}).items()},
+                **own.measured,
+                **(named(covered.columns[column].measured) if covered else {}),
             }
-            for column, own in test["columns"].items()
+            for column, own in test.columns.items()
         ],
-        "steps": _steps({
-            **test["by_step"],
-            **{f"{name}_{COVERED}": values for name, values in covered["by_step"].items()},
-        }),
+        "steps": _steps({**test.by_step, **(named(covered.by_step) if covered else {})}),
         "intervals": [
-            {"form": form, "share": share, **_scalars(own)}
-            for form, shares in (("fixed", fixed), ("online", fixed.get("online") or {}))
-            for share, own in shares.items()
-            if share.isdecimal() and own
+            {"form": form, "share": share, **band.measured}
+            for form, own in forms.items() if own
+            for share, band in own.bands.items()
         ],
-        "cutoffs": [_scalars(each) for each in (metrics.get("cutoffs") or {"each": []})["each"]],
+        "cutoffs": [_scalars(each.to_dict()) for each in (cutoffs.each if cutoffs else ())],
         "metrics": [{"metric": name, "value": value} for name, value in every.items()],
         "config": [
             {"key": key, "value": value, "from": origins.get(key, "")}
@@ -126,7 +128,8 @@ def tables(bundle: "Bundle", origins: Mapping[str, str]) -> dict[str, list[Row]]
 
 def describe(bundle: "Bundle") -> tuple[str, str]:
     """A description in Markdown: the verdicts in words, and a table of all parts tried."""
-    return shares.verdicts(bundle), shares.in_markdown(bundle)
+    test = bundle.record.test
+    return test.verdicts if test else "", shares.in_markdown(bundle)
 
 
 def describe_model(bundle: "Bundle") -> str:
@@ -142,26 +145,35 @@ def describe_model(bundle: "Bundle") -> str:
 
 def describe_version(bundle: "Bundle", run: str) -> str:
     """A description in Markdown of what distinguishes a version from others."""
-    config, metrics = bundle.config, headline(bundle.metrics)
+    config, metrics = bundle.config, headline(bundle.record)
     figures = ", ".join(f"{key} {metrics[key]:.4g}" for key in VERSION if key in metrics)
     return (
         f"Attention {config.attn.name}, looks back {bundle.past} steps; run {run}.\n\n"
-        f"{figures}\n\n{shares.verdicts(bundle)}"
+        f"{figures}\n\n{describe(bundle)[0]}"
     )
 
 
-def _parts(metrics: Mapping[str, Any]) -> list[Row]:
+def _parts(record: Record, test: Backtest) -> list[Row]:
     """The model, its network and the floors, each judged alone."""
-    test, weighed = metrics["test"], metrics.get("parts", {})
-    model = {**test, "weight": 1.0, "validation_mse": metrics["validation_mse"]}
-    judged = {"model": model, shares.NETWORK: test["network"], **test["floors"]}
-    errors = [metric.name for metric in shown(ErrorMetric, "terminal") if metric.name in test]
-    columns = ("weight", "validation_mse", *errors, "skill", "paired_low", "paired_high", "chosen")
-    rows = {name: {**weighed.get(name, {}), **own} for name, own in judged.items() if own}
-    return [{"part": name, **{key: own.get(key) for key in columns}} for name, own in rows.items()]
+    errors = [metric.name for metric in shown(ErrorMetric, "terminal")]
+    rows = []
+    for name, own in test.rows.items():
+        weighed, floor = record.parts.get(name), own if isinstance(own, FloorScores) else None
+        rows.append({
+            "part": name,
+            "weight": 1.0 if isinstance(own, Backtest) else own.weight,
+            "validation_mse": record.validation_mse if own is test
+            else weighed and weighed.validation_mse,
+            **{metric: own[metric] for metric in errors},
+            "skill": floor and floor.skill,
+            "paired_low": floor and floor.paired_low,
+            "paired_high": floor and floor.paired_high,
+            "chosen": floor.chosen if floor else weighed and weighed.chosen,
+        })  # fmt: skip
+    return rows
 
 
-def _steps(columns: Mapping[str, list[float | None]]) -> list[Row]:
+def _steps(columns: Mapping[str, Steps]) -> list[Row]:
     count = max((len(values) for values in columns.values()), default=0)
     return [
         {"step": step + 1, **{name: values[step] for name, values in columns.items()}}

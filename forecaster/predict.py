@@ -205,8 +205,7 @@ class Predictor:
         Each comes with the position of its history (from 0), or None if it concerns all.
         """
         found: list[tuple[int | None, Notice]] = [
-            (None, notice)
-            for notice in remarks.figures(self.bundle.metrics.get("test", {}), levels)
+            (None, notice) for notice in remarks.figures(self.bundle.record.test, levels)
         ]
         counts = np.array([self.bundle.past] * len(history) if rows is None else rows)
         found += [

@@ -14,6 +14,7 @@ import numpy as np
 from forecaster.errors import BundleError
 from forecaster.intervals import TOLERANCE
 from forecaster.notices import Notice, NoticeCode
+from forecaster.record import Backtest
 
 if TYPE_CHECKING:
     from forecaster.datasets import KnownInputs, Windows
@@ -223,13 +224,13 @@ def covariates(known: "KnownInputs", values: np.ndarray) -> Iterator[tuple[int, 
         yield int(place), Notice(NoticeCode.UNLIKE_COVARIATES, text)
 
 
-def figures(test: Mapping[str, Any], levels: Sequence[float]) -> Iterator[Notice]:
+def figures(test: Backtest | None, levels: Sequence[float]) -> Iterator[Notice]:
     """Notices from the metrics of the test split about a forecast with quantiles at `levels`."""
-    name = test.get("best_floor")
-    floor = test.get("floors", {}).get(name, {})
-    mine, bar = test.get("mse"), floor.get("mse")
+    if test is None:
+        return
+    mine, bar = test["mse"], test.bar["mse"]
     if mine is not None and bar is not None and mine > bar:
-        low = floor.get("paired_low")
+        low = test.bar.paired_low
         measured = (
             "the windows are too few to measure it"
             if low is None
@@ -239,18 +240,19 @@ def figures(test: Mapping[str, Any], levels: Sequence[float]) -> Iterator[Notice
         )
         yield Notice(
             NoticeCode.LOST_TO_FLOOR,
-            f"on the test split the model was worse than its best floor, {name}: MSE {mine:.4f} "
-            f"against {bar:.4f}, {measured}",
+            f"on the test split the model was worse than its best floor, {test.best_floor}: MSE "
+            f"{mine:.4f} against {bar:.4f}, {measured}",
         )
     known = {round(level, 9) for level in levels}
     for level in sorted(level for level in known if level < 0.5 and round(1 - level, 9) in known):
         share = 1 - 2 * level
-        found = (test.get("intervals") or {}).get(f"{100 * share:g}")
-        if found and abs(found["coverage"] - share) > TOLERANCE:
-            which = "narrower" if found["coverage"] < share else "wider"
+        band = test.band(f"{100 * share:g}")
+        covered = band["coverage"] if band else None
+        if covered is not None and abs(covered - share) > TOLERANCE:
+            which = "narrower" if covered < share else "wider"
             yield Notice(
                 NoticeCode.COVERAGE,
-                f"the {100 * share:g} % band covered {found['coverage']:.1%} of the test values: "
+                f"the {100 * share:g} % band covered {covered:.1%} of the test values: "
                 f"it is {which} than it should be",
             )
 

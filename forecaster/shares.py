@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from forecaster.record import Scores
+
 if TYPE_CHECKING:
     from forecaster.bundle import Bundle
 
@@ -46,33 +48,28 @@ def made_of(bundle: "Bundle") -> list[PartFigures]:
 
 def tried(bundle: "Bundle") -> list[PartFigures]:
     """The parts of `made_of`, then those that were weighed or judged without getting a share."""
-    served = made_of(bundle)
-    weighed, floors = (
-        bundle.metrics.get("parts", {}),
-        bundle.metrics.get("test", {}).get("floors", {}),
-    )
-    others = dict.fromkeys([*weighed, *floors])
+    served, test = made_of(bundle), bundle.record.test
+    others = dict.fromkeys([*bundle.record.parts, *(test.floors if test else ())])
     for part in served:
         others.pop(part.name, None)
     return served + [_part(bundle, name, "", 0.0) for name in others]
 
 
 def _part(bundle: "Bundle", name: str, kind: str, weight: float) -> PartFigures:
-    test = bundle.metrics.get("test", {})
-    weighed = bundle.metrics.get("parts", {}).get(name, {})
-    network = name == NETWORK
-    own = (test.get("network") if network else test.get("floors", {}).get(name)) or {}
-    if network and not bundle.parts:  # the network is the whole model
-        own = test
+    record = bundle.record
+    test, weighed = record.test, record.parts.get(name)
+    floor = test.floors.get(name) if test else None
+    own: Scores | None = floor
+    if name == NETWORK and test:  # which may be the whole model
+        own = test.network if bundle.parts else test
+    chosen = next((each.chosen for each in (weighed, floor) if each and each.chosen), "")
     return PartFigures(
         name=name,
         kind=kind,
         weight=weight,
-        validation_mse=weighed.get("validation_mse"),
-        test_mse=own.get("mse"),
-        chosen=f"attention {bundle.config.attn.name}"
-        if network
-        else {**own, **weighed}.get("chosen", ""),
+        validation_mse=weighed.validation_mse if weighed else None,
+        test_mse=own["mse"] if own else None,
+        chosen=f"attention {bundle.config.attn.name}" if name == NETWORK else chosen,
     )
 
 
@@ -94,18 +91,6 @@ def in_words(parts: Sequence[Mapping[str, Any]]) -> str:
     if others:
         found.append((sum(part["weight"] for part in others), f"{len(others)} others"))
     return " + ".join(f"{100 * weight:.0f} % {name}" for weight, name in found)
-
-
-def network_verdict(bundle: "Bundle") -> str:
-    """A sentence on what the network adds to the forecast; empty if not measured."""
-    network = bundle.metrics.get("test", {}).get("network") or {}
-    return str(network.get("verdict", ""))
-
-
-def verdicts(bundle: "Bundle") -> str:
-    """Sentences on whether the model beats the best floor, and what the network adds."""
-    found = (bundle.metrics.get("test", {}).get("verdict", ""), network_verdict(bundle))
-    return "\n\n".join(verdict for verdict in found if verdict)
 
 
 def in_markdown(bundle: "Bundle") -> str:

@@ -13,6 +13,7 @@ from forecaster.config import load_dict
 from forecaster.datasets import Reading, Scaler
 from forecaster.intervals import Intervals
 from forecaster.parts import Blend, CycleMean, LastValue, Network, Part
+from forecaster.record import Backtest, Record, Weighed
 from forecaster.schema import Schema
 
 COLUMNS = ("load", "wind", "Zürich °C")
@@ -68,8 +69,38 @@ def unsaved(
         "refit": False,
         "intervals": "none: nobody calibrated it",
     }
-    metrics = {"test": {"mse": 0.1 + 0.2, "mae": None, "windows": 3}}
-    return Bundle(config, schema, dict(built.state_dict()), metrics, about, intervals)
+    record = Record(test=judged(mse=0.1 + 0.2, mae=None, windows=3))
+    return Bundle(config, schema, dict(built.state_dict()), record, about, intervals)
+
+
+FLOOR = {"skill": None, "paired_low": None, "paired_high": None, "chosen": "", "weight": 0.0}
+
+
+def judged(**given: Any) -> Backtest:
+    """What was found on a test split, with neutral values for all that is not given."""
+    floors = {name: FLOOR | own for name, own in given.pop("floors", {"last value": {}}).items()}
+    if network := given.get("network"):
+        given["network"] = {"weight": 0.0, "adds": None, "verdict": ""} | network
+    if intervals := given.get("intervals"):
+        bands = {
+            key: {"by_step": {}, "columns": {}} | own if own and key[0].isdigit() else own
+            for key, own in intervals.items()
+        }
+        unknown = {"levels": (), "calibration_windows": 0, "online": None, "pinball": {}}
+        given["intervals"] = {**unknown, "verdict": "", **bands}
+    blank = {
+        "windows": 3, "every": 1, "columns": {}, "by_step": {}, "items": None, "network": None,
+        "floors": floors, "best_floor": next(iter(floors)), "lost_to": (), "verdict": "",
+        "intervals": None,
+    }  # fmt: skip
+    return Backtest.read({**blank, **given})
+
+
+def rejudged(bundle: Bundle, **given: Any) -> Bundle:
+    """The same model, of which something else was found on the test split."""
+    assert bundle.record.test
+    test = judged(**{**bundle.record.test.to_dict(), **given})
+    return replace(bundle, record=bundle.record.model_copy(update={"test": test}))
 
 
 def blended(bundle: Bundle, **weights: float) -> Bundle:
@@ -84,18 +115,20 @@ def blended(bundle: Bundle, **weights: float) -> Bundle:
     shares = torch.tensor([[each] * task.horizon for each in weights.values()])
     blend = Blend(task, {parts[name].name: parts[name] for name in weights}, shares)
     tried = {
-        part.name: {
-            "weight": weights.get(name, 0.0), "validation_mse": 0.125, "chosen": part.chosen,
-        }
+        part.name: Weighed(weight=weights.get(name, 0.0), validation_mse=0.125, chosen=part.chosen)
         for name, part in parts.items()
-    }  # fmt: skip
+    }
     network = weights.get("network", 0.0)
     found = {"mse": 0.5, "weight": network, "verdict": f"The network is {network:.0%} of it."}
-    test = {"floors": {}, **bundle.metrics["test"], "network": found}
-    floors = {**test["floors"], "cycle mean": {"mse": 0.75, "mae": 0.7, "skill": 0.5}}
-    metrics = {**bundle.metrics, "parts": tried, "test": {**test, "floors": floors}}
+    assert bundle.record.test
+    floors = {
+        **bundle.record.test.to_dict()["floors"],
+        "cycle mean": {"mse": 0.75, "mae": 0.7, "skill": 0.5},
+    }
+    found_too = rejudged(bundle, network=found, floors=floors)
+    record = found_too.record.model_copy(update={"parts": tried})
     kept = bundle.weights if network else {}
-    return replace(bundle, parts=Share.of(blend), weights=kept, metrics=metrics)
+    return replace(bundle, parts=Share.of(blend), weights=kept, record=record)
 
 
 def warning(bundle: Bundle, past: float = 0.0) -> Bundle:
@@ -107,14 +140,12 @@ def warning(bundle: Bundle, past: float = 0.0) -> Bundle:
     columns, targets = len(bundle.schema.columns), len(bundle.schema.targets)
     range_ = [[past] * columns, [0.0] * columns, [None] * columns, [None] * columns, [0] * columns]
     ranges = {"season": SEASON, "low": range_, "high": range_, "change": [0.0] * targets}
-    test = {
-        **bundle.metrics["test"],
-        "best_floor": "last value",
-        "floors": {"last value": {"mse": 0.2, "mae": 0.2, "skill": -1.0, "paired_low": 0.1}},
-        "intervals": {"80": {"coverage": 0.44}},
-    }
-    metrics = {**bundle.metrics, "test": test}
-    return replace(bundle, about={**bundle.about, "ranges": ranges}, metrics=metrics)
+    found = rejudged(
+        bundle,
+        floors={"last value": {"mse": 0.2, "mae": 0.2, "skill": -1.0, "paired_low": 0.1}},
+        intervals={"80": {"coverage": 0.44}},
+    )
+    return replace(found, about={**bundle.about, "ranges": ranges})
 
 
 def sign(folder: Path) -> None:

@@ -14,6 +14,7 @@ from forecaster.errors import UsageError
 from forecaster.experiment import make_blend, train_anew
 from forecaster.judge import find_intervals, judge
 from forecaster.problem import Problem, find_data, make_problem
+from forecaster.record import Spread
 from tests import small
 from tests.test_experiment_traps import TEST, TRAIN, VALIDATION, problem, values
 from tests.test_own_files import SMALL, long
@@ -241,7 +242,7 @@ class TestTraps:
 class TestShown:
     def test_the_terminal_has_every_cut_off_and_forecast(self, rolling):
         report = rolling.to_dict()
-        said = text(report)
+        said = text(rolling.record)
         assert said.splitlines()[0].startswith("5 cut-offs of the test split, one model, calibr")
         assert "2020-01-14 08:00  2020-01-14 23:00        3" in said
         assert said.splitlines()[-1] == report["verdict"]
@@ -262,15 +263,15 @@ class TestShown:
         alone = type(served)(
             served.task, {served.names[i]: served.members[i] for i in kept}, weights
         )
-        report = roll(no, 2, lambda at: (tried, alone), "cpu", nothing, anew=False).to_dict()
-        assert report["network"] is None
-        assert report["coverage"] == {"mean": None, "sd": None}
+        report = roll(no, 2, lambda at: (tried, alone), "cpu", nothing, anew=False).record
+        assert report.network is None
+        assert report.coverage == Spread(mean=None, sd=None)
         assert "intervals cover" not in text(report)
         assert not any("network" in name or "coverage" in name for name in flat(report))
 
     def test_the_tracker_gets_mean_and_spread(self, rolling):
         report = rolling.to_dict()
-        found = flat(report)
+        found = flat(rolling.record)
         assert found["cutoffs/count"] == 5
         assert found["cutoffs/mse_sd"] == report["mse"]["sd"]
         assert found["cutoffs/network_mae_mean"] == report["network"]["mae"]["mean"]

@@ -329,7 +329,7 @@ def ahead_of(warmer: float) -> pd.DataFrame:
 
 class TestJudge:
     def test_evaluate_has_the_figures_of_the_test_split(self, model):
-        found, test = model.evaluate(), model.bundle.metrics["test"]
+        found, test = model.evaluate(), model.bundle.record.to_dict()["test"]
         assert [*found.index[:2]] == ["model", "network"]
         assert found.loc["model", "mse"] == test["mse"]
         floor = test["best_floor"]
@@ -347,7 +347,7 @@ class TestJudge:
 
     def test_cutoffs_of_a_fit_stand_in_its_metrics(self):
         found = made(target="load", features="S").fit(wide(), cutoffs=2)
-        assert found.bundle.metrics["cutoffs"]["count"] == 2
+        assert found.bundle.record.to_dict()["cutoffs"]["count"] == 2
 
 
 class TestKeep:
@@ -390,7 +390,9 @@ class TestShow:
         history, ahead, _ = axis.get_lines()
         assert len(history.get_xdata()) == 2 * HORIZON
         assert list(ahead.get_ydata()) == model.predict()["load"].tolist()
-        covered = model.bundle.metrics["test"]["intervals"]["80"]["columns"]["load"]["coverage"]
+        covered = model.bundle.record.to_dict()["test"]["intervals"]["80"]["columns"]["load"][
+            "coverage"
+        ]
         assert [each.get_label() for each in axis.collections] == [
             f"80 % (covered {100 * covered:.0f} %)"
         ]

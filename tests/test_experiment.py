@@ -77,11 +77,11 @@ class TestRun:
         assert lines[1].startswith("attention prob amounts to: ")
         assert "kept the weights after" in said
         assert f"bundle written to {result.folder}" in said
-        assert result.metrics["train"]["still_falling"] is True, "two epochs are few"
+        assert result.record.to_dict()["train"]["still_falling"] is True, "two epochs are few"
         assert "validation was still falling at the end: give it more epochs, --epochs 4" in lines
 
     def test_every_test_window_is_scored_beside_the_floors(self, result):
-        test = result.metrics["test"]
+        test = result.record.to_dict()["test"]
         assert test["windows"] == WINDOWS
         assert list(test["floors"]) == [
             "training mean", "last value", "seasonal naive, 12", "seasonal naive, 24", "cycle mean",
@@ -95,7 +95,7 @@ class TestRun:
     def test_the_bundle_holds_the_run(self, result, home):
         found = bundle.load(home / result.folder)
         assert found.digest == result.bundle.digest
-        assert found.metrics == result.metrics
+        assert found.record == result.record
         assert found.config.window.past == 36
         assert found.about["run_id"] == result.run_id
         assert found.about["name"] == "forecaster-small-M-all-5"
@@ -110,9 +110,9 @@ class TestRun:
 
     def test_what_has_no_weight_is_in_the_run_alone(self, trained, home):
         result, said = trained
-        tried, served = result.metrics["parts"], bundle.load(home / result.folder).build()
+        tried, served = result.record.to_dict()["parts"], bundle.load(home / result.folder).build()
         assert list(tried)[-1] == "network"
-        assert set(tried) == {*result.metrics["test"]["floors"], "network"}
+        assert set(tried) == {*result.record.to_dict()["test"]["floors"], "network"}
         assert sum(own["weight"] for own in tried.values()) == pytest.approx(1, abs=1e-5)
         weighty = {name: own["weight"] for name, own in tried.items() if own["weight"]}
         assert served.shares == pytest.approx(weighty)
@@ -134,7 +134,7 @@ class TestRun:
     def test_half_of_validation_stops_and_half_calibrates(self, trained, result):
         assert "on all 56 windows; training stopped by 26" in trained[1]
         assert f"intervals: {result.bundle.about['intervals']}" in trained[1]
-        metrics = result.metrics
+        metrics = result.record.to_dict()
         assert (metrics["validation_windows"], metrics["stopping_windows"]) == (56, 26)
         intervals = metrics["test"]["intervals"]
         assert intervals["calibration_windows"] == 26
@@ -149,7 +149,7 @@ class TestRun:
 
     def test_the_same_again_is_bit_equal(self, result):
         again, _ = run("track.register_model=false")
-        assert again.metrics["test"] == result.metrics["test"]
+        assert again.record.to_dict()["test"] == result.record.to_dict()["test"]
         for name, weight in result.bundle.weights.items():
             assert torch.equal(again.bundle.weights[name], weight)
         assert again.registered == ""
@@ -157,7 +157,7 @@ class TestRun:
 
     def test_another_seed_is_another_model(self, result):
         other, _ = run("track.register_model=false", seed=1)
-        assert other.metrics["test"]["mse"] != result.metrics["test"]["mse"]
+        assert other.record.to_dict()["test"]["mse"] != result.record.to_dict()["test"]["mse"]
         assert other.name.startswith("small-5-prob-s1-")
 
     def test_a_training_that_diverges_ends_as_failed(self, client, tracked):
@@ -192,7 +192,7 @@ class TestResume:
         again, said = self.go_on("auto", seed=0)
         assert f"resuming {name} at the end of its training" in said
         assert again.folder == Path("runs", name)
-        assert again.metrics["test"] == result.metrics["test"]
+        assert again.record.to_dict()["test"] == result.record.to_dict()["test"]
         for key, weight in result.bundle.weights.items():
             assert torch.equal(again.bundle.weights[key], weight)
         assert list(Path("runs").glob("*.unfinished")) == []
@@ -218,7 +218,7 @@ class TestResume:
             "--resume auto: no unfinished run has this configuration and these data; starts anew"
             in said
         )
-        assert again.metrics["test"] == result.metrics["test"]
+        assert again.record.to_dict()["test"] == result.record.to_dict()["test"]
 
     def test_another_configuration_goes_on_with_nothing(self, monkeypatch):
         name = self.end_early(monkeypatch, "make_blend")
@@ -268,7 +268,7 @@ class TestTheSameAgain:
             "mlflow ui --backend-store-uri sqlite:///mlflow.db\n"
             "http://127.0.0.1:5000/#/experiments?workflowType=machine_learning"
         )
-        assert shown == [first.metrics["test"]]
+        assert shown == [first.record.test]
         assert said[-1].startswith(f"{first.folder} has the same configuration, ")
         assert not any("epoch" in line or "parameters" in line for line in said)
 
@@ -327,7 +327,7 @@ class TestTracking:
         assert "data.instead_of" not in tags
 
     def test_some_ten_figures_the_first_is_the_networks_own(self, tracked, client, result):
-        metrics, test = tracked.data.metrics, result.metrics["test"]
+        metrics, test = tracked.data.metrics, result.record.to_dict()["test"]
         curves = {"train_loss", "validation_mse", "learning_rate", "windows_per_second"}
         assert metrics == pytest.approx({
             **{key: metrics[key] for key in curves},
@@ -338,9 +338,9 @@ class TestTracking:
             "test_mae": test["mae"],
             "skill": test["floors"][test["best_floor"]]["skill"],
             "coverage_80": test["intervals"]["80"]["coverage"],
-            "train_seconds": result.metrics["train"]["seconds"],
-            "best_epoch": result.metrics["train"]["best_epoch"],
-            "peak_mib": result.metrics["train"]["peak_mib"],
+            "train_seconds": result.record.to_dict()["train"]["seconds"],
+            "best_epoch": result.record.to_dict()["train"]["best_epoch"],
+            "peak_mib": result.record.to_dict()["train"]["peak_mib"],
             "parameters": experiment.parameters(result.bundle.build().network),
         }, rel=1e-5)  # fmt: skip
         assert next(iter(metrics)) == "network_test_mse", "MLflow draws what it was told first"
@@ -354,7 +354,7 @@ class TestTracking:
         marked = json.loads(tracked.data.tags["mlflow.loggedArtifacts"])
         assert {each["path"] for each in marked} == {f"tables/{name}.json" for name in tables}
         assert all(each["type"] == "table" for each in marked)
-        test = result.metrics["test"]
+        test = result.record.to_dict()["test"]
         parts = tables["parts"].set_index("part")
         assert list(parts.index) == ["model", "network", *test["floors"]]
         assert parts.loc["network", "mse"] == pytest.approx(test["network"]["mse"])
@@ -368,11 +368,11 @@ class TestTracking:
         steps = tables["steps"].set_index("step")
         assert steps["mse"].to_list() == pytest.approx(test["by_step"]["mse"])
         figures = tables["metrics"].set_index("metric")["value"]
-        assert figures.to_dict() == pytest.approx(flat_metrics(result.metrics))
+        assert figures.to_dict() == pytest.approx(flat_metrics(result.record))
         config = tables["config"].set_index("key")["value"].astype(str)
         assert config["attn.factor"] == "1"
         assert list(config.index) == list(result.bundle.config.flat())
-        assert json.loads((folder / "metrics.json").read_text()) == result.metrics
+        assert json.loads((folder / "metrics.json").read_text()) == result.record.to_dict()
 
     def test_artifacts(self, client, result, tmp_path):
         folder = Path(client.download_artifacts(result.run_id, "", str(tmp_path)))
@@ -383,18 +383,18 @@ class TestTracking:
 
     def test_the_description_has_the_verdict_and_the_picture(self, tracked, result):
         text = tracked.data.tags["mlflow.note.content"]
-        assert text.startswith(result.metrics["test"]["verdict"])
+        assert text.startswith(result.record.to_dict()["test"]["verdict"])
         picture = f"(get-artifact?path=plots%2Fpicture.png&run_uuid={tracked.info.run_id})"
         verdict, table = text.split(f"![forecast]{picture}")
-        assert result.metrics["test"]["network"]["verdict"] in verdict
+        assert result.record.to_dict()["test"]["network"]["verdict"] in verdict
         assert "| network&emsp; |" in table
 
     def test_the_version_is_described(self, client, result):
         name = "forecaster-small-M-all-5"
         version = client.get_model_version_by_alias(name, "champion")
         assert f"Attention prob, looks back 36 steps; run {result.name}." in version.description
-        assert f"test_mse {result.metrics['test']['mse']:.4g}" in version.description
-        assert result.metrics["test"]["verdict"] in version.description
+        assert f"test_mse {result.record.to_dict()['test']['mse']:.4g}" in version.description
+        assert result.record.to_dict()["test"]["verdict"] in version.description
         about = client.get_registered_model(name).description
         assert about.startswith("Forecasts of small (a, b, c), 5 steps of h ahead.")
         (made,) = client.get_run(result.run_id).outputs.model_outputs
@@ -426,7 +426,7 @@ class TestIntervals:
         assert plain.bundle.intervals is None
         assert plain.bundle.about["intervals"] == "none: intervals.calibrate is false"
         assert "on all 56 windows; training stopped by 56" in said
-        assert plain.metrics["test"]["intervals"] is None
+        assert plain.record.to_dict()["test"]["intervals"] is None
         for name, weight in model.state_dict().items():
             assert torch.equal(plain.bundle.weights[name], weight)
 
@@ -438,7 +438,11 @@ class TestIntervals:
         )
         assert f"intervals will not be calibrated: {sentence}" in said
         assert result.bundle.about["intervals"] == f"none: {sentence}"
-        assert result.metrics["stopping_windows"] == result.metrics["validation_windows"] == 30
+        assert (
+            result.record.to_dict()["stopping_windows"]
+            == result.record.to_dict()["validation_windows"]
+            == 30
+        )
 
     @pytest.mark.parametrize("calibrate", ["true", "false"])
     def test_a_quantile_head_is_trained_judged_and_kept(self, calibrate, home):
@@ -452,20 +456,20 @@ class TestIntervals:
         calibrated = calibrate == "true"
         words = "calibrated on" if calibrated else "the model's own, not calibrated: intervals.cal"
         assert f"intervals: {words}" in said
-        intervals = result.metrics["test"]["intervals"]
+        intervals = result.record.to_dict()["test"]["intervals"]
         assert intervals["calibration_windows"] == 26 * calibrated
         assert (intervals["95"] is None) == calibrated, "26 windows do not back 95 %"
-        assert rejudge(found, "cpu").to_dict() == result.metrics["test"]
+        assert rejudge(found, "cpu").to_dict() == result.record.to_dict()["test"]
 
     def test_the_online_form_has_a_column_of_its_own(self):
         result, _ = run("track.register_model=false", "intervals.online=true")
         words = "the online form is only judged: a requested forecast comes without"
         assert words in result.bundle.about["intervals"]
-        fixed = result.metrics["test"]["intervals"]
+        fixed = result.record.to_dict()["test"]["intervals"]
         online = fixed["online"]
         assert online["80"]["coverage"] != fixed["80"]["coverage"]
         assert "online intervals cover" in online["verdict"]
-        assert rejudge(result.bundle, "cpu").to_dict() == result.metrics["test"]
+        assert rejudge(result.bundle, "cpu").to_dict() == result.record.to_dict()["test"]
 
 
 @pytest.fixture(scope="module")
@@ -483,7 +487,7 @@ class TestRefit:
 
     def test_the_figures_are_those_from_before(self, refitted, result):
         again, said = refitted
-        assert again.metrics["test"] == result.metrics["test"]
+        assert again.record.to_dict()["test"] == result.record.to_dict()["test"]
         assert "refit on all 400 rows for" in said
 
     def test_the_weights_and_the_scaler_are_new(self, refitted, result):
@@ -508,7 +512,7 @@ class TestRefit:
 class TestRejudge:
     def test_it_repeats_the_evaluation(self, result):
         again = rejudge(bundle.load(result.folder), "cpu").to_dict()
-        assert again == result.metrics["test"]
+        assert again == result.record.to_dict()["test"]
 
     def test_other_data_are_refused(self, result):
         about = {**result.bundle.about, "data_digest": "sha256:other"}
@@ -550,17 +554,17 @@ class TestCommand:
         status, out, err = call(*train, "--force")
         document = json.loads(out)
         assert status == 0
-        assert document["test"] == result.metrics["test"]
+        assert document["test"] == result.record.to_dict()["test"]
         assert document["config"]["attn"]["name"] == "prob"
         assert "attention prob amounts to: " in err
         status, out, err = call("evaluate", "--model", document["run_id"], "--json")
         assert (status, err) == (0, "")
-        assert json.loads(out) == result.metrics["test"]
+        assert json.loads(out) == result.record.to_dict()["test"]
 
     def test_evaluate_for_people(self, call, result):
         status, out, err = call("evaluate", "--model", str(result.folder))
         assert (status, err) == (0, "")
-        assert result.metrics["test"]["verdict"] in out
+        assert result.record.to_dict()["test"]["verdict"] in out
         assert "MASE" in out
 
 

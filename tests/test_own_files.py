@@ -15,6 +15,7 @@ from forecaster.evaluate import score
 from forecaster.model import ForecastModel
 from forecaster.predict import Predictor
 from forecaster.problem import Problem, find_data, make_problem
+from forecaster.record import Record
 from forecaster.train import Fit, fit
 from tests import shapes, small
 
@@ -69,7 +70,9 @@ def trained(name: str, *sets: str, **flags) -> tuple[Problem, Predictor]:
     about = {
         "name": problem.name, "intervals": words, "refit": False, "data_digest": problem.digest,
     }  # fmt: skip
-    made = Bundle(problem.config, problem.schema, dict(model.state_dict()), {}, about, intervals)
+    made = Bundle(
+        problem.config, problem.schema, dict(model.state_dict()), Record(), about, intervals
+    )
     return problem, Predictor(made.save(Path("bundle")), "cpu")
 
 

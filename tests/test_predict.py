@@ -26,6 +26,7 @@ from forecaster.intervals import Conditions, Intervals
 from forecaster.notices import NoticeCode
 from forecaster.predict import Predictor, keep, load_bundle
 from forecaster.problem import find_data, make_problem
+from forecaster.record import Record
 from tests.bundles import COLUMNS, SEASON, blended, unsaved, warning
 from tests.service.toy import AHEAD, KINDS, make_bundle
 
@@ -483,7 +484,7 @@ class TestCards:
         )
         weights = dict(problem.build_model().state_dict())
         about = {"name": problem.name, "refit": False, "intervals": "none"}
-        bundle = Bundle(problem.config, problem.schema, weights, {}, about)
+        bundle = Bundle(problem.config, problem.schema, weights, Record(), about)
         return Predictor(bundle.save(folder / "bundle"), "cpu")
 
     def check(self, name, file, forecaster, folder, header=True):

@@ -13,6 +13,7 @@ from forecaster.model import Task
 from forecaster.notices import Notice, NoticeCode
 from forecaster.parts import Fold, Ridge
 from forecaster.remarks import TRAITS, Ranges, figures, traits
+from tests.bundles import judged
 
 ROWS, PAST, HORIZON, SEASON = 3000, 96, 24, 24
 BORDER = 2000
@@ -265,7 +266,12 @@ class TestRanges:
 
 
 FLOORS = {"cycle mean": {"mse": 0.39, "paired_low": 0.001, "paired_high": 0.02}}
-TEST = {"mse": 0.41, "best_floor": "cycle mean", "floors": FLOORS, "intervals": None}
+TEST: dict[str, Any] = {
+    "mse": 0.41,
+    "best_floor": "cycle mean",
+    "floors": FLOORS,
+    "intervals": None,
+}
 
 
 def interval(coverage: float) -> dict[str, Any]:
@@ -283,16 +289,17 @@ class TestFigures:
     )
     def test_a_model_that_lost(self, low: float | None, words: str) -> None:
         floors = {"cycle mean": {**FLOORS["cycle mean"], "paired_low": low}}
-        (notice,) = figures({**TEST, "floors": floors}, ())
+        (notice,) = figures(judged(**{**TEST, "floors": floors}), ())
         assert notice.code is NoticeCode.LOST_TO_FLOOR
         assert notice == (
             "on the test split the model was worse than its best floor, cycle mean: MSE 0.4100 "
             f"against 0.3900, {words}"
         )
 
-    @pytest.mark.parametrize("test", [{}, {"mse": 0.3}, {**TEST, "mse": 0.39}, {**TEST, "mse": 0}])
-    def test_one_that_did_not(self, test: dict[str, Any]) -> None:
-        assert not [*figures(test, (0.1, 0.9))]
+    @pytest.mark.parametrize("test", [None, {"mse": 0.3}, {"mse": 0.39}, {"mse": 0}])
+    def test_one_that_did_not(self, test: dict[str, Any] | None) -> None:
+        found = None if test is None else judged(**{**TEST, **test})
+        assert not [*figures(found, (0.1, 0.9))]
 
     @pytest.mark.parametrize(
         ("coverage", "levels", "words"),
@@ -310,7 +317,7 @@ class TestFigures:
     def test_a_band_that_was_asked_for(
         self, coverage: float, levels: tuple[float, ...], words: str | None
     ) -> None:
-        test = {**TEST, "mse": 0.3, "intervals": interval(coverage)}
+        test = judged(**{**TEST, "mse": 0.3, "intervals": interval(coverage)})
         found = [*figures(test, levels)]
         assert found == ([] if words is None else [words])
         assert all(notice.code is NoticeCode.COVERAGE for notice in found)

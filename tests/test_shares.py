@@ -1,6 +1,7 @@
 from dataclasses import replace
 
 from forecaster import shares
+from forecaster.record import Weighed
 from tests.bundles import blended, unsaved
 
 
@@ -8,10 +9,9 @@ def test_the_network_alone_is_the_whole() -> None:
     (part,) = shares.made_of(unsaved("informer"))
     assert part.to_dict() == {
         "name": "network", "kind": "network", "weight": 1.0, "validation_mse": None,
-        "test_mse": unsaved().metrics["test"]["mse"], "chosen": "attention prob",
+        "test_mse": 0.1 + 0.2, "chosen": "attention prob",
     }  # fmt: skip
     assert shares.attention_weight(unsaved()) == 1
-    assert shares.network_verdict(unsaved()) == ""
 
 
 def test_parts_stand_by_their_weight() -> None:
@@ -39,10 +39,9 @@ def test_a_network_without_a_share_was_tried() -> None:
 
 def test_the_description_is_markdown() -> None:
     found = blended(unsaved("informer"), network=0.25, cycle=0.75)
-    test = {**found.metrics["test"], "verdict": "It wins."}
-    parts = {**found.metrics["parts"], "a | b": {"validation_mse": 2.0}}
-    found = replace(found, metrics={"parts": parts, "test": test})
-    assert shares.verdicts(found) == "It wins.\n\nThe network is 25% of it."
+    other = Weighed(weight=0, validation_mse=2.0, chosen="")
+    parts = {**found.record.parts, "a | b": other}
+    found = replace(found, record=found.record.model_copy(update={"parts": parts}))
     assert shares.in_markdown(found).replace("&emsp;", "").splitlines() == [
         "| part | weight | validation MSE | test MSE | chosen |",
         "| --- | ---: | ---: | ---: | --- |",

@@ -10,6 +10,7 @@ from forecaster.bench.cells import PATIENCE
 from forecaster.bundle import Bundle
 from forecaster.errors import ForecasterError
 from forecaster.machine import memory_rise
+from forecaster.record import Record
 from forecaster.workers import FailedError, Worker
 
 CALLS = 21
@@ -28,7 +29,9 @@ class Inference:
 def inference(bundle: Bundle) -> Inference:
     """Measure a model on windows of noise. Raises ForecasterError if the process fails."""
     weights = {name: weight.numpy() for name, weight in bundle.weights.items()}
-    with Worker(_measure).ask(Bundle(bundle.config, bundle.schema, weights, {}, {})) as worker:
+    with Worker(_measure).ask(
+        Bundle(bundle.config, bundle.schema, weights, Record(), {})
+    ) as worker:
         try:
             found: Inference = worker.receive(PATIENCE)
         except FailedError as failure:

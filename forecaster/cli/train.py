@@ -6,7 +6,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -24,6 +24,7 @@ from forecaster.errors import DataError, UsageError
 from forecaster.flags import FLAGS, parse, seconds
 
 if TYPE_CHECKING:
+    from forecaster import record
     from forecaster.bundle import Bundle
     from forecaster.config import Loaded
 
@@ -103,8 +104,8 @@ def train(
     if as_json:
         print_json(result.to_dict())
         return
-    if "cutoffs" in result.metrics:
-        _show_cutoffs(result.metrics["cutoffs"])
+    if result.record.cutoffs:
+        _show_cutoffs(result.record.cutoffs)
     print(f"\nrun      {result.name}, {result.run_id}")
     print(f"bundle   {result.folder}")
     if result.registered:
@@ -136,27 +137,26 @@ def evaluate(
     from forecaster.predict import load_bundle
 
     bundle, where = load_bundle(model), machine.device(device or "auto")
-    found = _at_cutoffs(bundle, cutoffs, refit, where) if cutoffs else _once(bundle, where)
-    if as_json:
-        print_json(found)
-    elif cutoffs:
-        _show_cutoffs(found)
-    else:
-        _show(found)
+    if cutoffs:
+        rolling = _at_cutoffs(bundle, cutoffs, refit, where)
+        print_json(rolling.to_dict()) if as_json else _show_cutoffs(rolling)
+        return
+    found = _once(bundle, where)
+    print_json(found.to_dict()) if as_json else _show(found)
 
 
-def _once(bundle: "Bundle", device: str) -> dict[str, Any]:
+def _once(bundle: "Bundle", device: str) -> "record.Backtest":
     from forecaster.judge import rejudge
 
-    return rejudge(bundle, device).to_dict()
+    return rejudge(bundle, device).record
 
 
-def _at_cutoffs(bundle: "Bundle", count: int, anew: bool, device: str) -> dict[str, Any]:
+def _at_cutoffs(bundle: "Bundle", count: int, anew: bool, device: str) -> "record.Cutoffs":
     from forecaster.cutoffs import rejudge
     from forecaster.experiment import train_anew
 
     make = partial(train_anew, device=device, say=say) if anew else None
-    return rejudge(bundle, count, make, device, say).to_dict()
+    return rejudge(bundle, count, make, device, say).record
 
 
 SEARCHED = tuple(name for name in FLAGS if name not in ("time_limit", "refit", "register", "blend"))
@@ -266,13 +266,13 @@ def config(asked: Asked, as_json: AsJson = False) -> None:
         print(f"{line:<38}  # {origin}" if origin else line)
 
 
-def _show_cutoffs(report: dict[str, Any]) -> None:
+def _show_cutoffs(report: "record.Cutoffs") -> None:
     from forecaster.cutoffs import text
 
     print(f"\n{text(report)}")
 
 
-def _show(test: dict[str, Any]) -> None:
+def _show(test: "record.Backtest") -> None:
     from forecaster.evaluate.display import text
 
     print(f"\n{text(test)}")

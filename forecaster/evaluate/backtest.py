@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,15 @@ from forecaster.evaluate.metrics import (
     interval_text,
     is_borderline,
     scores,
+)
+from forecaster.record import (
+    Backtest,
+    Difference,
+    FloorScores,
+    IntervalScores,
+    ItemScores,
+    NetworkScores,
+    Scores,
 )
 
 NETWORK = "network"
@@ -41,8 +51,8 @@ class Evaluation:
     items: Sequence[str] | None = None
     every: int = 1
     """1 if all windows were judged, n if every n-th was."""
-    intervals: dict[str, Any] | None = None
-    """The figures of the model's quantiles, as in Coverage.to_dict, if it has any."""
+    intervals: IntervalScores | None = None
+    """The figures of the model's quantiles, if it has any."""
     weights: Mapping[str, float] = field(default_factory=dict)
     """The share of each part in the model, by its name; a part is a floor or the network."""
     network: Score | None = None
@@ -96,55 +106,62 @@ class Evaluation:
         scores = {"model": self.model, **network, **self.floors}
         return {name: score.by_step for name, score in scores.items()}
 
-    def to_dict(self) -> dict[str, Any]:
+    @cached_property
+    def record(self) -> Backtest:
+        """What was found, in plain types."""
         model = self.errors(self.model)
         by_column = measure(model, "column")
-        return {
-            "windows": self.model.windows,
-            "every": self.every,
-            **measure(model),
-            "columns": {
-                column: {name: values[i] for name, values in by_column.items()}
+        return Backtest(
+            windows=self.model.windows,
+            every=self.every,
+            columns={
+                column: Scores(**{name: values[i] for name, values in by_column.items()})
                 for i, column in enumerate(self.targets)
             },
-            "by_step": measure(model, "step"),
-            "items": self._items(measure(model, "item")),
-            "network": self._network(),
-            "floors": {
-                name: {
-                    **measure(self.errors(floor), "all", "terminal"),
-                    "skill": plain(self.skill(name)),
-                    "paired_low": plain(self.paired[name][0]),
-                    "paired_high": plain(self.paired[name][1]),
-                    "chosen": self.chosen[name],
-                    "weight": self.weights.get(name, 0.0),
-                }
-                for name, floor in self.floors.items()
-            },
-            "best_floor": self.best_floor,
-            "lost_to": self.lost_to(),
-            "verdict": self.verdict(),
-            "intervals": self.intervals,
-        }
+            by_step=measure(model, "step"),
+            items=self._items(measure(model, "item")),
+            network=self._network(),
+            floors={name: self._floor(name) for name in self.floors},
+            best_floor=self.best_floor,
+            lost_to=tuple(self.lost_to()),
+            verdict=self.verdict(),
+            intervals=self.intervals,
+            **measure(model),
+        )
 
-    def _network(self) -> dict[str, Any] | None:
+    def to_dict(self) -> dict[str, Any]:
+        """The record as plain JSON types."""
+        return self.record.to_dict()
+
+    def _floor(self, name: str) -> FloorScores:
+        low, high = self.paired[name]
+        return FloorScores(
+            skill=plain(self.skill(name)),
+            paired_low=plain(low),
+            paired_high=plain(high),
+            chosen=self.chosen[name],
+            weight=self.weights.get(name, 0.0),
+            **measure(self.errors(self.floors[name]), "all", "terminal"),
+        )
+
+    def _network(self) -> NetworkScores | None:
         """The errors of the network alone, its weight, and what it adds to the model."""
         if self.network is None:
             return None
-        found: dict[str, Any] = {
-            **measure(self.errors(self.network), "all", "terminal"),
-            "weight": self.weights.get(NETWORK, 0.0),
-            "adds": None,
-            "verdict": self.network_verdict(),
-        }
+        adds = None
         if self.rest is not None:
             low, high = self.model.against(self.rest)
-            found["adds"] = {
-                "mse": plain(self.model.mse - self.rest.mse),
-                "paired_low": plain(low),
-                "paired_high": plain(high),
-            }
-        return found
+            adds = Difference(
+                mse=plain(self.model.mse - self.rest.mse),
+                paired_low=plain(low),
+                paired_high=plain(high),
+            )
+        return NetworkScores(
+            weight=self.weights.get(NETWORK, 0.0),
+            adds=adds,
+            verdict=self.network_verdict(),
+            **measure(self.errors(self.network), "all", "terminal"),
+        )
 
     def network_verdict(self) -> str:
         """A sentence on what the network adds to the model."""
@@ -169,7 +186,7 @@ class Evaluation:
             f"{interval_text(low, high)}."
         )
 
-    def _items(self, metrics: dict[str, list[float | None]]) -> dict[str, Any] | None:
+    def _items(self, metrics: dict[str, list[float | None]]) -> ItemScores | None:
         """The metrics of the series of a panel by name, the best first."""
         if self.items is None or self.model.by_item is None:
             return None
@@ -177,15 +194,15 @@ class Evaluation:
         order = np.argsort(mse)[: np.count_nonzero(~np.isnan(mse))]
         half = SHOWN_ITEMS // 2
         shown = order if len(order) <= SHOWN_ITEMS else np.r_[order[:half], order[-half:]]
-        return {
-            "count": len(self.items),
-            "tested": len(order),
-            "shown": "all tested" if shown is order else f"the best {half} and the worst {half}",
-            "errors": {
-                str(self.items[i]): {name: values[i] for name, values in metrics.items()}
+        return ItemScores(
+            count=len(self.items),
+            tested=len(order),
+            shown="all tested" if shown is order else f"the best {half} and the worst {half}",
+            errors={
+                str(self.items[i]): Scores(**{name: values[i] for name, values in metrics.items()})
                 for i in shown
             },
-        }
+        )
 
 
 def evaluate(

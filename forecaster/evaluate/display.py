@@ -9,6 +9,7 @@ from forecaster.datasets import future_times
 from forecaster.evaluate.backtest import NETWORK
 from forecaster.evaluate.figures import ErrorMetric, IntervalMetric, QuantileMetric, shown
 from forecaster.evaluate.intervals import SHARES, percent
+from forecaster.record import Backtest, IntervalScores, QuantileScores, Scores
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,58 +23,59 @@ SPAN = 4
 """The ratio of the largest and the smallest mean error from which their axis is logarithmic."""
 
 
-def text(test: dict[str, Any]) -> str:
-    """The text for the terminal of `test`, the result of Evaluation.to_dict."""
-    which = "all of them" if test["every"] == 1 else f"every {test['every']}th of them"
-    lines = [f"test split, {test['windows']} windows ({which}), values scaled by training rows"]
+def text(test: Backtest) -> str:
+    """The text for the terminal."""
+    which = "all of them" if test.every == 1 else f"every {test.every}th of them"
+    lines = [f"test split, {test.windows} windows ({which}), values scaled by training rows"]
     head, *rows = table(test)
     for name, *figures, remark in [("", *head[1:-1], ""), *rows]:
         lines.append(f"{name:<23}{''.join(f'{each:>9}' for each in figures)}  {remark}".rstrip())
-    lines.append(test["verdict"])
-    if test["network"] is not None:
-        lines.append(test["network"]["verdict"])
-    lines += interval_lines(test["intervals"])
+    lines.append(test.verdict)
+    if test.network is not None:
+        lines.append(test.network.verdict)
+    lines += interval_lines(test.intervals)
     metrics = shown(ErrorMetric, "columns")
-    for name, own in test["columns"].items():
+    for name, own in test.columns.items():
         said = [f"{metric.label} {metric.text(own[metric.name])}" for metric in metrics]
         lines.append(f"  {name:<22}{', '.join(said)}")
     return "\n".join(lines)
 
 
-def table(test: dict[str, Any]) -> list[tuple[str, ...]]:
+def table(test: Backtest) -> list[tuple[str, ...]]:
     """Rows for the head, the model, the network alone and the floors.
 
     A row has the name, its metrics, the skill of the model against it, its weight in the model, and
     a remark.
     """
     metrics = shown(ErrorMetric, "terminal")
-    network = test["network"]
 
-    def row(name: str, own: dict[str, Any], skill: str, remark: str) -> tuple[str, ...]:
-        weight = f"{own['weight']:.0%}" if own.get("weight") else ""
-        return name, *(metric.text(own[metric.name]) for metric in metrics), skill, weight, remark
+    def row(
+        name: str, own: Scores, skill: str = "", weight: float = 0.0, remark: str = ""
+    ) -> tuple[str, ...]:
+        share = f"{weight:.0%}" if weight else ""
+        return name, *(metric.text(own[metric.name]) for metric in metrics), skill, share, remark
 
     return [
         ("forecast", *(metric.label for metric in metrics), "skill", "weight", "chosen"),
-        row("model", test, "", ""),
-        *([] if network is None else [row("network", network, "", "")]),
+        row("model", test),
+        *([row("network", own, weight=own.weight)] if (own := test.network) else []),
         *(
-            row(name, own, "" if own["skill"] is None else f"{own['skill']:+.1%}", own["chosen"])
-            for name, own in test["floors"].items()
+            row(name, own, "" if own.skill is None else f"{own.skill:+.1%}", own.weight, own.chosen)
+            for name, own in test.floors.items()
         ),
     ]
 
 
-def interval_lines(fixed: dict[str, Any] | None) -> list[str]:
+def interval_lines(fixed: IntervalScores | None) -> list[str]:
     """The metrics of intervals and quantiles, with those of the online form in separate columns."""
     if fixed is None:
         return []
-    forms = [form for form in (fixed, fixed["online"]) if form is not None]
+    forms: list[QuantileScores] = [fixed, *([fixed.online] if fixed.online else [])]
     metrics, room = shown(IntervalMetric, "terminal"), 9
     head = "".join(f"{metric.label:>{room}}" for metric in metrics)
     lines = [f"{'intervals':<23}{head}" + f"   online:{head}" * (len(forms) - 1)]
     for share in map(percent, SHARES):
-        found = [form[share] for form in forms if form[share] is not None]
+        found = [band for form in forms if (band := form.band(share))]
         cells = (
             "".join(f"{metric.text(own[metric.name]):>{room}}" for metric in metrics)
             for own in found
@@ -83,17 +85,7 @@ def interval_lines(fixed: dict[str, Any] | None) -> list[str]:
     for metric in shown(QuantileMetric, "terminal"):
         cells = (f"{metric.text(form[metric.name]):>{len(head)}}" for form in forms)
         lines.append(f"{metric.label:<23}{(' ' * 10).join(cells)}")
-    return [*lines, *(form["verdict"] for form in forms)]
-
-
-def covered(test: dict[str, Any], share: str, column: str) -> float | None:
-    """What the intervals of a `share` such as "80" covered of a column, if `test` says so.
-
-    `test` is the result of Evaluation.to_dict.
-    """
-    found = (test.get("intervals") or {}).get(share) or {"columns": {}}
-    known: float | None = found["columns"].get(column, {}).get("coverage")
-    return known
+    return [*lines, *(form.verdict for form in forms)]
 
 
 def band_label(share: str, part: float | None) -> str:
@@ -243,19 +235,23 @@ def _legend_above(axis: "Axes") -> None:
     axis.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=4, frameon=False, borderaxespad=0.1)
 
 
-def column_figure(metrics: dict[str, Any]) -> "Figure":
+def column_figure(test: Backtest) -> "Figure":
     """A figure of MSE and MAE by predicted column, scaled; up to 40 columns, the worst first."""
-    known = [(name, own) for name, own in metrics["columns"].items() if own["mse"] is not None]
-    columns = sorted(known, key=lambda item: -item[1]["mse"])[:40]
+    known = [
+        (mse, own["mae"] or 0.0, name)
+        for name, own in test.columns.items()
+        if (mse := own["mse"]) is not None
+    ]
+    columns = sorted(known, key=lambda own: -own[0])[:40]
     figure = _figure(8, 0.32 * len(columns) + 1.6)
     axis = figure.subplots()
     place = np.arange(len(columns))
-    axis.barh(place - 0.2, [c["mse"] for _, c in columns], 0.38, color=FORECAST, label="MSE")
-    axis.barh(place + 0.2, [c["mae"] for _, c in columns], 0.38, color=TRUTH, label="MAE")
-    axis.set_yticks(place, [name for name, _ in columns])
+    axis.barh(place - 0.2, [mse for mse, _, _ in columns], 0.38, color=FORECAST, label="MSE")
+    axis.barh(place + 0.2, [mae for _, mae, _ in columns], 0.38, color=TRUTH, label="MAE")
+    axis.set_yticks(place, [name for _, _, name in columns])
     axis.invert_yaxis()
     axis.set(xlabel="error (scaled)")
-    rest = f", the worst 40 of {len(metrics['columns'])}" if len(metrics["columns"]) > 40 else ""
+    rest = f", the worst 40 of {len(test.columns)}" if len(test.columns) > 40 else ""
     axis.set_title(f"Error by column{rest}", loc="left")
     axis.legend(frameon=False)
     return figure

@@ -8,7 +8,7 @@ import torch
 from scipy.special import ndtri, stdtrit  # type: ignore[import-untyped]
 from torch import Tensor
 
-from forecaster import signals
+from forecaster import record, signals
 from forecaster.datasets import Batch, Scaler, Windows
 from forecaster.errors import UsageError
 from forecaster.evaluate.figures import By, Ends, IntervalMetric, QuantileMetric, plain, shown
@@ -230,14 +230,16 @@ class Coverage:
             self.moving.add(moved, *found)
         return ahead[..., self.model.middle]
 
-    def to_dict(self, names: tuple[str, ...]) -> dict[str, Any]:
-        """The figures in plain JSON types; `names` are those of the columns."""
-        return {
-            "levels": list(self.intervals.levels),
-            "calibration_windows": self.intervals.windows,
-            **self.fixed.to_dict(names, ""),
-            "online": self.moving.to_dict(names, " online") if self.online else None,
-        }
+    def record(self, names: tuple[str, ...]) -> record.IntervalScores:
+        """What was found; `names` are those of the columns."""
+        return record.IntervalScores(
+            levels=self.intervals.levels,
+            calibration_windows=self.intervals.windows,
+            online=record.QuantileScores(**self.moving.found(names, " online"))
+            if self.online
+            else None,
+            **self.fixed.found(names, ""),
+        )
 
 
 class Online:
@@ -335,8 +337,8 @@ class Tally:
             for metric in self.metrics:
                 sums[metric.name] += total(metric.of(found))
 
-    def to_dict(self, names: tuple[str, ...], which: str) -> dict[str, Any]:
-        """The metrics of the intervals and of all quantiles; the pinball losses are scaled."""
+    def found(self, names: tuple[str, ...], which: str) -> dict[str, Any]:
+        """The fields of `record.QuantileScores`; the pinball losses are scaled."""
 
         def means(sums: dict[str, np.ndarray], by: By) -> dict[str, Any]:
             """Means over observed values; None if there are none."""
@@ -350,40 +352,40 @@ class Tally:
                 }
 
         pinball = self.pinball.sum(axis=1) / self.observed.sum()
-        found: dict[str, Any] = dict.fromkeys(map(percent, SHARES))
+        bands: dict[str, record.BandScores | None] = dict.fromkeys(map(percent, SHARES))
         for share, sums in self.sums.items():
             by_column = means(sums, "column")
-            found[percent(share)] = {
-                **means(sums, "all"),
-                "by_step": means(sums, "step"),
-                "columns": {
-                    column: {name: values[i] for name, values in by_column.items()}
+            bands[percent(share)] = record.BandScores(
+                by_step=means(sums, "step"),
+                columns={
+                    column: record.Scores(**{name: own[i] for name, own in by_column.items()})
                     for i, column in enumerate(names)
                 },
-            }
+                **means(sums, "all"),
+            )
         return {
-            **found,
+            **bands,
             "pinball": dict(zip(map(str, self.levels.tolist()), pinball.tolist(), strict=True)),
             **{metric.name: metric.of(self.levels, pinball) for metric in shown(QuantileMetric)},
-            "verdict": verdict(found[percent(SHARES[0])], which),
+            "verdict": verdict(bands[percent(SHARES[0])], which),
         }
 
 
-def verdict(found: dict[str, Any] | None, which: str) -> str:
+def verdict(found: record.BandScores | None, which: str) -> str:
     """A sentence on whether the intervals of the first share cover what they should."""
     name = f"{percent(SHARES[0])} %{which} intervals"
     if found is None:
         return f"Too few calibrating windows for {name}."
-    covered, wanted = found["coverage"], SHARES[0]
+    covered, wanted = found["coverage"] or 0.0, SHARES[0]
     text = f"The {name} cover {covered:.1%} of the test values"
     if covered < wanted - TOLERANCE:
         text += ": they are TOO NARROW here"
-    elif covered > wanted + TOLERANCE and found.get("width") != 0:
+    elif covered > wanted + TOLERANCE and found["width"] != 0:
         text += ": they are WIDER than they should be"
     columns = sorted(
-        (own["coverage"], column)
-        for column, own in found["columns"].items()
-        if own["coverage"] is not None
+        (own, column)
+        for column, scores in found.columns.items()
+        if (own := scores["coverage"]) is not None
     )
     if len(columns) > 1:
         (low, least), (high, most) = columns[0], columns[-1]

@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 from forecaster.datasets import calendar_names
 from forecaster.errors import BundleError, StorageError, UnavailableError
 from forecaster.intervals import Intervals
+from forecaster.record import Record
 from forecaster.schema import Schema
 
 Format = Literal["onnx", "torch-export"]
@@ -23,7 +24,7 @@ class Description:
 
     `model` is the name of the model and `bundle` the digest of its bundle; `past`, `horizon` and
     `needs` are steps; `levels` those of the intervals, () without any; `kind` is mean or median;
-    `made_of` are its parts. `about` and `metrics` are the bundle's, as far as remarks about
+    `made_of` are its parts. `about` and `record` are the bundle's, as far as remarks about
     forecasts need them. `parity` is the largest distance from the bundle's forecasts, in standard
     deviations of the series, and `sha256` is that of the model's file.
     """
@@ -38,7 +39,7 @@ class Description:
     kind: Literal["mean", "median"]
     schema: Schema
     about: dict[str, Any]
-    metrics: dict[str, Any]
+    record: Record
     made_of: list[dict[str, Any]] = field(default_factory=list)
     parity: float = 0.0
     sha256: str = ""
@@ -106,8 +107,13 @@ class Description:
             "inputs": self.inputs,
             "outputs": self.outputs,
             "included": self.included,
-            **{each.name: getattr(self, each.name) for each in fields(self)},
+            **{
+                each.name: getattr(self, each.name)
+                for each in fields(self)
+                if each.name != "record"
+            },
             "schema": self.schema.to_dict(),
+            "metrics": self.record.to_dict(),
         }
 
     def save(self, folder: Path, model: bytes) -> "Description":
@@ -137,6 +143,7 @@ def read(folder: Path, wanted: Format) -> tuple[Description, bytes]:
         for name in ("file", "inputs", "outputs", "included"):
             del state[name]
         state["schema"], state["levels"] = Schema.from_dict(state["schema"]), tuple(state["levels"])
+        state["record"] = Record.read(state.pop("metrics"))
         description = Description(**state)
         model = (folder / FILES[wanted]).read_bytes()
     except FileNotFoundError as error:

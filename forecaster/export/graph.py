@@ -25,6 +25,7 @@ from forecaster.export.runtime import Exported, Run, session
 from forecaster.extras import check
 from forecaster.intervals import LEAST, Intervals
 from forecaster.predict import Predictor
+from forecaster.record import Record
 from forecaster.shapes import Float
 from forecaster.shares import made_of
 
@@ -170,7 +171,7 @@ def export(
         kind=forecaster.kind,
         schema=bundle.schema,
         about={key: bundle.about[key] for key in ("intervals", "ranges") if key in bundle.about},
-        metrics={"test": bundle.metrics.get("test", {})},
+        record=Record(test=bundle.record.test),
         made_of=[part.to_dict() for part in made_of(bundle)],
     )
     needed(form)

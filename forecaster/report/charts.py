@@ -29,7 +29,7 @@ class Line:
 
     name: str
     x: Sequence[float]
-    y: Sequence[float]
+    y: Sequence[float | None]
     kind: str
 
 
@@ -104,8 +104,8 @@ def line_chart(
             place = _x(across, mark)
             _add(svg, "line", "mark", x1=place, x2=place, y1=TOP, y2=HEIGHT - BOTTOM)
     if band is not None:
-        low, high = (list(zip(end.x, end.y, strict=True)) for end in band)
-        around = " ".join(f"{_x(across, a)},{_y(up, b)}" for a, b in [*low, *reversed(high)])
+        low, high = (zip(end.x, np.asarray(end.y, float).tolist(), strict=True) for end in band)
+        around = " ".join(f"{_x(across, a)},{_y(up, b)}" for a, b in [*low, *reversed([*high])])
         drawn = _add(svg, "polygon", f"band {band[0].kind}", points=around)
         _add(drawn, "title", text=band[0].name)
     for curve in curves:

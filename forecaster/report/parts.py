@@ -118,8 +118,8 @@ def share_section(runs: Sequence[tuple[str, Bundle]], notes: Sequence[str]) -> S
 
 def step_chart(
     title: str,
-    models: Mapping[str, Sequence[float]],
-    floor: tuple[str, Sequence[float]] | None,
+    models: Mapping[str, Sequence[float | None]],
+    floor: tuple[str, Sequence[float | None]] | None,
     bold: Sequence[str],
     y: str = "MSE (scaled)",
 ) -> Chart:

@@ -10,12 +10,10 @@ import numpy as np
 import torch
 import yaml
 
-from forecaster import shares
 from forecaster.bench.inference import TOGETHER, Inference, inference
 from forecaster.bundle import Bundle
 from forecaster.datasets import Windows
 from forecaster.evaluate import SHARES, Evaluation, Verdict, interval_text, is_borderline, percent
-from forecaster.evaluate.display import covered
 from forecaster.evaluate.examples import PICKED, Example, examples
 from forecaster.evaluate.figures import Cost, ErrorMetric, IntervalMetric, measure, shown, whole
 from forecaster.evaluate.lags import LagProfile, lag_profile
@@ -34,6 +32,7 @@ from forecaster.report.parts import (
     LAGS,
     Band,
     Entry,
+    figure,
     frontier_chart,
     lag_section,
     share_section,
@@ -75,10 +74,10 @@ class Judged:
     @property
     def costs(self) -> dict[str, float | None]:
         """The costs by the names of metrics; the memory is that of forecasts."""
-        train = self.bundle.metrics["train"]
+        train = self.bundle.record.train
         return {
-            "train_seconds": train["seconds"],
-            "windows_per_second": train["windows_per_second"],
+            "train_seconds": train.seconds if train else None,
+            "windows_per_second": train.windows_per_second if train else None,
             "inference_ms": self.cost.milliseconds,
             "peak_mib": self.cost.mib,
         }
@@ -173,14 +172,14 @@ def _examples(run: Judged, model: Blend, windows: Windows) -> list[Chart]:
     """Every example window of the main target, and the median one of the other targets drawn."""
     intervals, errors = run.bundle.intervals, run.evaluation.model
     share = intervals.widest(SHARES[0]) if intervals else None
-    test = {"intervals": run.evaluation.intervals}
+    test = run.evaluation.record
 
     def band(example: Example) -> Band | None:
         if share is None:
             return None
         batch = windows.batch(torch.tensor([example.number], device=windows.values.device))
         _, ends = in_band(run.problem, model, intervals, batch)
-        known = {name: covered(test, percent(share), name) for name in run.drawn}
+        known = {name: test.covered(percent(share), name) for name in run.drawn}
         return None if ends is None else Band(f"{percent(share)} %", ends, known)
 
     found = examples(forecast_with(model), windows, errors)
@@ -221,7 +220,7 @@ def _table(runs: Sequence[Judged]) -> Table:
         rows.append((
             run.name, *(metric.text(measured[metric.name]) for metric in errors), floor,
             f"{test.floors[floor].mse:.4f}", f"{test.skill(floor):+.1%}", interval_text(low, high),
-            f"{run.bundle.metrics['validation_mse']:.4f}", config.attn.name,
+            figure(run.bundle.record.validation_mse, ".4f"), config.attn.name,
             f"{parameters(run.bundle.build()):,}",
             *(metric.text(run.costs.get(metric.name)) for metric in costs), str(config.seed),
             str(run.bundle.past), str(run.bundle.horizon), str(test.model.windows),
@@ -233,23 +232,23 @@ def _table(runs: Sequence[Judged]) -> Table:
 
 def _columns(run: Judged) -> Table:
     """The errors of each predicted column, scaled and in units, and what its intervals covered."""
-    test = run.evaluation.to_dict()
+    test = run.evaluation.record
     metrics = [metric for metric in shown(ErrorMetric) if "column" in metric.by]
     (coverage,) = (metric for metric in shown(IntervalMetric) if metric.name == "coverage")
-    shares = [share for share in map(percent, SHARES) if (test["intervals"] or {}).get(share)]
+    shares = [share for share in map(percent, SHARES) if test.band(share)]
     units = " in units"
     head = (
         "column",
         *(metric.label + units * metric.form.endswith(units) for metric in metrics),
         *(f"{share} % band {coverage.label}" for share in shares),
     )
-    worst = sorted(test["columns"].items(), key=lambda item: -(item[1]["mse"] or 0))
-    chosen = worst[:LISTED] if len(worst) > LISTED else list(test["columns"].items())
+    worst = sorted(test.columns.items(), key=lambda item: -(item[1]["mse"] or 0))
+    chosen = worst[:LISTED] if len(worst) > LISTED else list(test.columns.items())
     rows = [
         (
             name,
             *(metric.text(own[metric.name]).removesuffix(units) for metric in metrics),
-            *(coverage.text(covered(test, share, name)) for share in shares),
+            *(coverage.text(test.covered(share, name)) for share in shares),
         )
         for name, own in chosen
     ]
@@ -259,17 +258,14 @@ def _columns(run: Judged) -> Table:
 
 def _shares(runs: Sequence[Judged]) -> Section:
     """The parts of the models, with the errors that were just measured."""
-    tests = [run.evaluation.to_dict() for run in runs]
-    bundles = [
-        replace(run.bundle, metrics={**run.bundle.metrics, "test": test})
-        for run, test in zip(runs, tests, strict=True)
-    ]
-    notes = [
-        f"{run.name}: {shares.network_verdict(bundle)}"
-        for run, bundle in zip(runs, bundles, strict=True)
-        if shares.network_verdict(bundle)
-    ]
-    return share_section([(run.name, b) for run, b in zip(runs, bundles, strict=True)], notes)
+    found, notes = [], []
+    for run in runs:
+        test = run.evaluation.record
+        record = run.bundle.record.model_copy(update={"test": test})
+        found.append((run.name, replace(run.bundle, record=record)))
+        if test.network:
+            notes.append(f"{run.name}: {test.network.verdict}")
+    return share_section(found, notes)
 
 
 def _pairs(groups: Sequence[Sequence[Judged]]) -> Iterator[Table]:
@@ -300,16 +296,15 @@ def _intervals(groups: Sequence[Sequence[Judged]]) -> Iterator[Section]:
             fixed = run.evaluation.intervals
             if fixed is None:
                 continue
-            for form, which in ((fixed, "calibrated once"), (fixed["online"], "online")):
+            for form, which in ((fixed, "calibrated once"), (fixed.online, "online")):
                 if form is None:
                     continue
-                notes.append(f"{run.name}: {form['verdict']}")
-                for share in map(percent, SHARES):
-                    if own := form[share]:
-                        figures = (metric.text(own[metric.name]) for metric in metrics)
-                        rows.append((run.name, f"{share} %", which, *figures))
-            if own := fixed[percent(SHARES[0])]:
-                curves[run.name] = own["by_step"]["coverage"]
+                notes.append(f"{run.name}: {form.verdict}")
+                for share, band in form.bands.items():
+                    figures = (metric.text(band[metric.name]) for metric in metrics)
+                    rows.append((run.name, f"{share} %", which, *figures))
+            if first := fixed.band(percent(SHARES[0])):
+                curves[run.name] = first.by_step["coverage"]
         if curves:
             wanted = (f"{SHARES[0]:.0%}", [SHARES[0]] * group[0].bundle.horizon)
             charts.append(step_chart(group[0].task, curves, wanted, list(curves), "share covered"))

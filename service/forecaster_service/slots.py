@@ -1,6 +1,5 @@
 """From the name of a model to a model that may be served, and the state of both."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,11 +18,12 @@ from forecaster.errors import (
 from forecaster.lookup import model_names
 from forecaster.parts import GROUP as PARTS
 from forecaster.predict import Predictor, load_bundle
+from forecaster.record import Backtest
 from forecaster_service.registry import Found, State
 from forecaster_service.schemas import MOST_ITEMS, ModelCard, ModelIdentity
 from forecaster_service.settings import Settings
 
-FIGURES = ("mse", "mae", "windows", "network", "floors", "best_floor", "verdict")
+FIGURES = {"mse", "mae", "windows", "network", "floors", "best_floor", "verdict"}
 """The entries of the test split's metrics that GET /models shows."""
 SAME = ("time", "wide", "columns", "targets", "freq", "timezone")
 """What the card takes from the schema as it is, and what stays the same for clients."""
@@ -184,23 +184,22 @@ def for_clients(error: Exception) -> str:
     return f"the model {reason}; see the log of the service"
 
 
-def _bands(intervals: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The coverage of the intervals of a test split, whose keys are their shares in percent."""
+def _bands(test: Backtest | None) -> list[dict[str, Any]]:
+    """The coverage of the intervals of a test split."""
     found = [
         {
-            "share": float(key) / 100,
+            "share": float(share) / 100,
             "coverage": band["coverage"],
-            "columns": {name: own["coverage"] for name, own in band.get("columns", {}).items()},
+            "columns": {name: own["coverage"] for name, own in band.columns.items()},
         }
-        for key, band in intervals.items()
-        if key[:1].isdigit() and band
+        for share, band in (test.intervals.bands if test and test.intervals else {}).items()
     ]
     return sorted(found, key=lambda band: band["share"])
 
 
 def _describe(forecaster: Predictor) -> tuple[ModelIdentity, ModelCard]:
     bundle, schema = forecaster.bundle, forecaster.schema
-    about, reading, test = bundle.about, schema.reading, bundle.metrics.get("test", {})
+    about, reading, test = bundle.about, schema.reading, bundle.record.test
     facts = {
         **{key: getattr(schema, key) for key in SAME},
         "name": bundle.origin.get("name", bundle.name),
@@ -231,7 +230,7 @@ def _describe(forecaster: Predictor) -> tuple[ModelIdentity, ModelCard]:
         "forecast": forecaster.kind,
         "quantile_levels": forecaster.levels,
         "intervals": str(about["intervals"]),
-        "bands": _bands(test.get("intervals") or {}),
-        "test": {key: test[key] for key in FIGURES if key in test},
+        "bands": _bands(test),
+        "test": test.model_dump(mode="json", include=FIGURES) if test else {},
     }
     return ModelIdentity.model_validate(facts), ModelCard.model_validate(facts)

@@ -11,6 +11,7 @@ from forecaster.bundle import Bundle
 from forecaster.config import load
 from forecaster.datasets import future_times
 from forecaster.problem import find_data, make_problem
+from forecaster.record import Record
 from tests.bundles import COLUMNS, blended, unsaved, warning
 from tests.datasets.reader import test_clock, test_parts
 from tests.service.toy import KINDS, make_bundle
@@ -167,7 +168,7 @@ class TestStretches:
         problem = make_problem(*find_data(load(None, sets, flags, {}), lambda text: None))
         weights = dict(problem.build_model().state_dict())
         about = {"name": problem.name, "refit": False, "intervals": "none"}
-        Bundle(problem.config, problem.schema, weights, {}, about).save(Path("bundle"))
+        Bundle(problem.config, problem.schema, weights, Record(), about).save(Path("bundle"))
         for first in (0, 3, len(times) - self.PAST):
             table[first : first + self.PAST].to_csv("part.csv", index=False)
             status, out, err = run("predict", "--model", "bundle", "--input", "part.csv")

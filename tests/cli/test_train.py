@@ -108,7 +108,7 @@ class TestCutoffs:
         status, out, err = run("train", "--config", config, "--no-register", "--cutoffs", "4")
         assert status == 0, err
         (folder,) = Path("runs").iterdir()
-        kept = bundle.load(folder).metrics["cutoffs"]
+        kept = bundle.load(folder).record.to_dict()["cutoffs"]
         assert kept["verdict"] in out
         assert "better in" in kept["verdict"]
         assert "4 cut-offs of the test split, one model, calibrated anew at each" in out

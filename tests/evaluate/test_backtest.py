@@ -201,7 +201,7 @@ def test_a_panel_is_measured_item_by_item(monkeypatch: pytest.MonkeyPatch) -> No
         in replace(got, paired=dict.fromkeys(got.paired, (-np.inf, np.inf))).verdict()
     )
     monkeypatch.setattr(backtest, "SHOWN_ITEMS", 2)
-    fewer = got.to_dict()["items"]
+    fewer = replace(got).to_dict()["items"]
     assert fewer["shown"] == "the best 1 and the worst 1"
     names = list(found["errors"])
     assert list(fewer["errors"]) == [names[0], names[-1]]
@@ -243,14 +243,14 @@ def test_the_report_is_plain_json(got: Evaluation) -> None:
     report = got.to_dict()
     assert plain(report)
     assert json.loads(json.dumps(report, allow_nan=False)) == report
-    assert [row[0] for row in table(report)] == ["forecast", "model", "zero", "half"]
+    assert [row[0] for row in table(got.record)] == ["forecast", "model", "zero", "half"]
 
 
 def test_what_is_undefined_is_left_out() -> None:
-    report = judged(half, scale=0.0).to_dict()
-    assert report["floors"]["zero"]["mse"] == 0
-    assert report["floors"]["zero"]["skill"] is None
-    assert table(report)[2][3] == ""
+    found = judged(half, scale=0.0).record
+    assert found.floors["zero"]["mse"] == 0
+    assert found.floors["zero"].skill is None
+    assert table(found)[2][3] == ""
     report = judged(better, naive=(np.nan, 1.0)).to_dict()
     assert report["columns"]["OT"]["mase"] is None
     assert report["mase"] == report["columns"]["load"]["mase"]

@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 
 from forecaster.evaluate import display
+from tests.bundles import judged
 
 
 def metrics(columns: int = 3) -> dict[str, Any]:
@@ -34,14 +35,14 @@ def draw(figure: Any) -> None:
 
 
 def test_the_table_has_the_model_first() -> None:
-    assert display.table(metrics()) == [
+    assert display.table(judged(**metrics())) == [
         ("forecast", "MSE", "MAE", "skill", "weight", "chosen"),
         ("model", "1.0000", "0.5000", "", "", ""),
         ("network", "1.2500", "0.7500", "", "75%", ""),
         ("cycle mean", "1.5000", "1.2500", "+33.3%", "25%", "k = 2 cycles"),
         ("perfect", "0.0000", "1.2500", "", "", "k = 2 cycles"),
     ]
-    assert len(display.table({**metrics(), "network": None})) == 4
+    assert len(display.table(judged(**{**metrics(), "network": None}))) == 4
 
 
 def test_intervals_in_words_the_online_form_beside_them() -> None:
@@ -51,7 +52,8 @@ def test_intervals_in_words_the_online_form_beside_them() -> None:
         "95": {"coverage": 0.9, "width": 2.5, "interval_score": 4},
         "crps": 0.3456, "verdict": "Too narrow.", "online": None,
     }  # fmt: skip
-    assert display.interval_lines(fixed) == [
+    found = judged(intervals=fixed).intervals
+    assert display.interval_lines(found) == [
         "intervals                covered    width    score",
         "80 %                       75.1%    1.250    2.000",
         "95 %                       90.0%    2.500    4.000",
@@ -62,7 +64,12 @@ def test_intervals_in_words_the_online_form_beside_them() -> None:
         "80": {"coverage": 0.8, "width": 1.5, "interval_score": 3}, "95": None,
         "crps": 0.25, "verdict": "Good.",
     }  # fmt: skip
-    lines = display.interval_lines({**fixed, "95": None, "online": moving})
+    bands = {
+        key: own | {"by_step": {}, "columns": {}} for key, own in moving.items() if key == "80"
+    }
+    online = {**moving, **bands, "pinball": {}}
+    both = judged(intervals={**fixed, "95": None, "online": online}).intervals
+    lines = display.interval_lines(both)
     assert lines == [
         "intervals                covered    width    score   online:  covered    width    score",
         "80 %                       75.1%    1.250    2.000              80.0%    1.500    3.000",
@@ -75,10 +82,10 @@ def test_intervals_in_words_the_online_form_beside_them() -> None:
 def test_the_forecast_picture_shows_the_band() -> None:
     zeros, times = np.zeros((10, 2)), pd.date_range("2020-01-01", periods=15, freq="h")
     band = np.stack([zeros - (1, 2), zeros + np.array([3, 4])], axis=-1)
-    test = {"intervals": {"80": {"columns": {"a": {"coverage": 0.756}}}, "95": None}}
-    labels = [display.band_label("80", display.covered(test, "80", name)) for name in ("a", "b")]
+    test = judged(intervals={"80": {"columns": {"a": {"coverage": 0.756}}}, "95": None})
+    labels = [display.band_label("80", test.covered("80", name)) for name in ("a", "b")]
     assert labels == ["80 % (covered 76 %)", "80 %"]
-    assert display.covered(test, "95", "a") is display.covered({"intervals": None}, "80", "a")
+    assert test.covered("95", "a") is judged().covered("80", "a") is None
     figure = display.forecast_figure(times, zeros[:5], zeros, zeros, ("a", "b"), "x", band, labels)
     draw(figure)
     for axis, low, high, label in zip(figure.axes, (-1, -2), (3, 4), labels, strict=True):
@@ -123,7 +130,7 @@ def test_what_is_missing_leaves_gaps() -> None:
     figure = display.step_figure({"model": (GAP, GAP)}, "", 1)
     draw(figure)
     np.testing.assert_array_equal(figure.axes[0].lines[0].get_ydata(), GAP)
-    figure = display.column_figure(found)
+    figure = display.column_figure(judged(**found))
     draw(figure)
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["c1", "c0"]
 
@@ -170,7 +177,7 @@ def test_curves_of_error_by_step_are_told_apart_and_the_legend_lies_below() -> N
 
 @pytest.mark.parametrize(("columns", "title"), [(3, "Error by column"), (862, "worst 40 of 862")])
 def test_error_by_column_starts_with_the_worst(columns: int, title: str) -> None:
-    figure = display.column_figure(metrics(columns))
+    figure = display.column_figure(judged(**metrics(columns)))
     draw(figure)
     (axis,) = figure.axes
     labels = [label.get_text() for label in axis.get_yticklabels()]

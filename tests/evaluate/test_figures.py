@@ -19,6 +19,7 @@ from forecaster.evaluate.figures import METRICS, ErrorMetric, Metric
 from forecaster.judge import find_intervals, flat_metrics, judge
 from forecaster.parts import Blend, Network
 from forecaster.problem import find_data, make_problem
+from forecaster.record import Record, Training
 from forecaster.report import grid, runs
 from tests import small
 from tests.compare.grids import small_grid
@@ -45,18 +46,22 @@ def test_a_new_metric_of_a_run_is_shown_everywhere() -> None:
     network = problem.build_model().eval()
     model = Blend.alone(Network(network))
     intervals, _ = find_intervals(problem, model, "cpu")
-    test = judge(problem, model, "cpu", intervals).to_dict()
-    mse = test["mse"]
-    head, model_line, network_line, floor_line, *_ = display.text(test).splitlines()[1:]
+    found = judge(problem, model, "cpu", intervals)
+    test, mse = found.to_dict(), found.model.mse
+    said = display.text(found.record)
+    head, model_line, network_line, floor_line, *_ = said.splitlines()[1:]
     assert head.split() == ["MSE", "MAE", "LARGEST", "skill", "weight"]
     assert f"<{mse + 123:.7f}>" in model_line
     assert network_line.split()[:-1] == ["network", *model_line.split()[1:]]
     assert "training mean" in floor_line
     assert f"<{test['floors']['training mean']['mse'] + 123:.7f}>" in floor_line
-    assert f", LARGEST <{test['columns']['a']['mse'] + 123:.7f}>" in display.text(test)
-    fitted = dict.fromkeys(("windows", "seconds", "windows_per_second", "best_epoch"), 1)
-    metrics = {"validation_mse": 1.0, "validation_windows": 1, "train": fitted, "test": test}
-    tracked = flat_metrics(metrics)
+    assert f", LARGEST <{test['columns']['a']['mse'] + 123:.7f}>" in said
+    fitted = Training(
+        windows=1, peak_mib=None, expected_mib=1, epochs=1, seconds=1, best_epoch=1, steps=1,
+        windows_per_second=1, still_falling=False,
+    )  # fmt: skip
+    record = Record(validation_mse=1.0, validation_windows=1, train=fitted, test=found.record)
+    tracked = flat_metrics(record)
     for name in (
         "test_largest", "network_test_largest", "floor/training_mean/largest", "column/a/largest"
     ):  # fmt: skip
@@ -69,7 +74,7 @@ def test_a_new_metric_of_a_run_is_shown_everywhere() -> None:
         "attn_effective": "prob",
     }  # fmt: skip
     weights = dict(network.state_dict())
-    Bundle(problem.config, problem.schema, weights, metrics, about).save(Path("it"))
+    Bundle(problem.config, problem.schema, weights, record, about).save(Path("it"))
     page = report.render(runs.of_runs(["it"], "the command", "cpu"))
     assert "test LARGEST" in page
     assert f"&lt;{mse + 123:.7f}&gt;" in page

@@ -15,6 +15,7 @@ from forecaster.evaluate import intervals as module
 from forecaster.evaluate.intervals import RATE, Online, fitted, verdict
 from forecaster.intervals import LEAST, Conditions, Intervals, deviation
 from forecaster.model import ForecastModel, QuantileSpread, Task
+from forecaster.record import BandScores
 
 LEVELS = (0.025, 0.1, 0.25, 0.5, 0.75, 0.9, 0.975)
 PAST, HORIZON, SCALER = 4, 3, Scaler((1.0, -2.0), (10.0, 0.5))
@@ -43,7 +44,7 @@ def windows(first: int, last: int, values: Tensor | None = None) -> Windows:
 
 def counted(model: ForecastModel, intervals: Intervals, test: Windows, online: bool = False) -> Any:
     coverage = Coverage(model.eval(), intervals, SCALER, online=online)
-    return score(coverage.forecast, test), coverage.to_dict(("OT", "load"))
+    return score(coverage.forecast, test), coverage.record(("OT", "load")).to_dict()
 
 
 def test_offsets_about_a_head_are_those_of_each_step_and_column() -> None:
@@ -227,7 +228,7 @@ def test_the_crps_of_normal_quantiles() -> None:
     seen = np.ones((20_000, 1, 1), dtype=bool)
     quantiles, point = np.broadcast_to(normal, (20_000, 1, 1, 99)), np.zeros((20_000, 1, 1))
     tally.add(quantiles, point, truth, seen, np.ones(1))
-    crps = tally.to_dict(("x",), "")["crps"]
+    crps = tally.found(("x",), "")["crps"]
     assert crps == pytest.approx(np.pi**-0.5, rel=0.02)
 
 
@@ -243,19 +244,23 @@ def test_intervals_that_too_few_windows_back_are_not_reported() -> None:
     assert got["verdict"] == "Too few calibrating windows for 80 % intervals."
 
 
+def band(**given: Any) -> BandScores:
+    return BandScores.read({"by_step": {}, **given})
+
+
 @pytest.mark.parametrize(
     ("coverage", "words"),
     [(0.769, "TOO NARROW"), (0.771, "values;"), (0.829, "values;"), (0.831, "WIDER than")],
 )
 def test_a_coverage_that_is_off_is_said_in_words(coverage: float, words: str) -> None:
     columns = {"a": {"coverage": 0.993}, "b": {"coverage": 0.54}, "c": {"coverage": 0.8}}
-    said = verdict({"coverage": coverage, "columns": columns}, " online")
+    said = verdict(band(coverage=coverage, columns=columns), " online")
     assert said.startswith(f"The 80 % online intervals cover {coverage:.1%} of the test values")
     assert words in said
     assert said.endswith("; by column from 54% (b) to 99% (a).")
-    alone = verdict({"coverage": 0.8, "columns": {"a": {"coverage": 0.8}}}, "")
+    alone = verdict(band(coverage=0.8, columns={"a": {"coverage": 0.8}}), "")
     assert alone == "The 80 % intervals cover 80.0% of the test values."
-    flat = verdict({"coverage": 1.0, "width": 0.0, "columns": {}}, "")
+    flat = verdict(band(coverage=1.0, width=0.0, columns={}), "")
     assert flat == "The 80 % intervals cover 100.0% of the test values.", "nothing is narrower"
 
 
@@ -339,7 +344,7 @@ def test_coverage_counts_what_is_observed(panel: bool) -> None:
     own = calibrate(model, windows(100, 600), LEVELS)
     coverage = Coverage(model, own, Scaler(np.zeros_like(std), std), online=False)
     score(coverage.forecast, test)
-    got = coverage.to_dict(("OT", "load"))
+    got = coverage.record(("OT", "load")).to_dict()
     inside, width, units = ([[], []] for _ in range(3))
     for number in range(len(test)):
         batch = test.batch(torch.tensor([number]))

@@ -111,13 +111,13 @@ def test_it_is_weighed_judged_saved_and_served(
 ) -> None:
     loaded = load("small.yaml", ["track.register_model=false"], {"refit": False}, {})
     result = experiment.run(loaded, lambda said: None, lambda metrics: None)
-    own: dict[str, Any] = result.metrics["parts"]["shifted"]
+    own: dict[str, Any] = result.record.to_dict()["parts"]["shifted"]
     assert own["weight"] > 0
     assert own["chosen"] == "the only one"
-    assert result.metrics["test"]["floors"]["shifted"]["weight"] == own["weight"]
+    assert result.record.to_dict()["test"]["floors"]["shifted"]["weight"] == own["weight"]
 
     found = bundle.load(home / result.folder)
-    assert rejudge(found, "cpu").to_dict() == result.metrics["test"]
+    assert rejudge(found, "cpu").to_dict() == result.record.to_dict()["test"]
     forecaster = Predictor(found, "cpu")
     before = forecaster.predict(forecaster.example)
     assert found.golden is not None

@@ -12,10 +12,11 @@ from forecaster.errors import UsageError
 from forecaster.judge import find_intervals, judge
 from forecaster.predict import load_bundle
 from forecaster.problem import find_data, make_problem, reopen
+from forecaster.record import Record, Training
 from forecaster.report import runs
 from tests import small
 from tests.browser import READY, Tab, complaints, quiet, wants_chromium
-from tests.bundles import blended
+from tests.bundles import blended, judged
 from tests.report.reader import Reader, check_alone
 
 SECTIONS = [
@@ -29,16 +30,19 @@ def bundle(
 ) -> Bundle:
     """An untrained bundle."""
     problem = make_problem(*find_data(load("small.yaml", sets, {"seed": seed}, {}), print))
-    train = {"seconds": 61.4, "windows_per_second": 5678.2}
+    train = Training(
+        windows=1, peak_mib=None, expected_mib=1, epochs=1, seconds=61.4, best_epoch=1, steps=1,
+        windows_per_second=5678.2, still_falling=False,
+    )  # fmt: skip
     about = {
         "name": problem.name, "data_digest": problem.digest, "refit": refit, "commit": "abc",
         "attn_effective": "encoder.0: prob: 4 of 9 queries active",
     }  # fmt: skip
-    metrics = {"validation_mse": 0.12345, "train": train}
+    record = Record(validation_mse=0.12345, train=train)
     model = problem.build_model().eval()
     intervals = find_intervals(problem, model, "cpu")[0] if calibrated else None
     weights = dict(model.state_dict())
-    built = Bundle(problem.config, problem.schema, weights, metrics, about, intervals)
+    built = Bundle(problem.config, problem.schema, weights, record, about, intervals)
     return built.save(Path(name))
 
 
@@ -117,10 +121,11 @@ def test_coverage_is_said_whatever_it_is(read: Reader, home: Path) -> None:
     intervals = judge(reopen(found), found.build(), "cpu", found.intervals).intervals
     assert intervals is not None
     text = read.text["intervals"]
-    for form in (intervals, intervals["online"]):
-        assert f"plain: {form['verdict']}" in text
-        assert f"{form['80']['coverage']:.1%}" in text
-        assert f"{form['80']['width']:.3f}" in text
+    for form in (intervals, intervals.online):
+        assert form is not None
+        assert f"plain: {form.verdict}" in text
+        assert f"{form.bands['80']['coverage']:.1%}" in text
+        assert f"{form.bands['80']['width']:.3f}" in text
     assert EVIL not in text, "it has none"
     assert "80 %" not in read.text["columns"].partition(EVIL)[2]
 
@@ -179,8 +184,8 @@ def test_one_run_gives_its_name(home: Path) -> None:
 
 def test_a_model_whose_network_has_no_share(home: Path) -> None:
     found = load_bundle("short")
-    metrics = {**found.metrics, "test": {}}
-    blended(replace(found, metrics=metrics), cycle=0.25, last=0.75).save(Path("closed"))
+    record = found.record.model_copy(update={"test": judged()})
+    blended(replace(found, record=record), cycle=0.25, last=0.75).save(Path("closed"))
     page = runs.of_runs(["closed"], "", "cpu")
     read = check_alone(report.render(page))
     assert "last value75.0%" in read.text["parts"].replace("\n", "")

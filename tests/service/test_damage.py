@@ -28,6 +28,7 @@ from forecaster.errors import BundleError, ForecasterError
 from forecaster.intervals import Conditions, Intervals
 from forecaster.parts import KINDS, Blend, Fold, Network, Part
 from forecaster.predict import Predictor, keep
+from forecaster.record import Record
 from forecaster.resources import configs
 from forecaster.schema import Schema
 from forecaster_service.metrics import Metrics
@@ -131,7 +132,7 @@ def made(recipe: str, attention: str = "prob") -> Bundle:
         for name, tensor in model.state_dict().items()
     }
     about = {"name": f"forecaster-{recipe}", "run_id": "0" * 32, "intervals": "made up"}
-    return Bundle(config, schema, weights, {"test": {}}, about)
+    return Bundle(config, schema, weights, Record(), about)
 
 
 def validation(schema: Schema) -> dict[str, Any]:
@@ -343,7 +344,7 @@ def test_so_it_is_on_load_and_on_swap(tmp_path: Path) -> None:
             damaged.save(served)
             store.poll()
             assert store.get(None).identity.digest == whole.digest
-        again = replace(whole, metrics={"test": {"mse": 0.5}}).save(served)
+        again = replace(whole, record=Record(validation_mse=0.5)).save(served)
         store.poll()
         assert store.get(None).identity.digest == again.digest
     finally:

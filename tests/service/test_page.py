@@ -24,7 +24,7 @@ from forecaster.errors import DataError
 from forecaster.notices import Notice
 from forecaster.predict import Predictor, keep
 from tests.browser import FAILED, SHOWN, TEXT, Tab, complaints, quiet, wants_chromium
-from tests.bundles import blended, warning
+from tests.bundles import blended, rejudged, warning
 from tests.service.toy import COLUMNS, HORIZON, KINDS, NAME, PAST, Registry, make_bundle
 from tests.test_client import history, serving
 
@@ -143,8 +143,7 @@ def test_what_a_band_covered_stands_beside_it(tab: Tab, tmp_path: Path) -> None:
     bundle = make_bundle(tmp_path)
     columns = dict(zip(COLUMNS, ({"coverage": each} for each in (0.71, 0.66, None)), strict=True))
     found = {"80": {"coverage": 0.74, "columns": columns}, "95": {"coverage": 0.91}}
-    test = {**bundle.metrics["test"], "intervals": found}
-    replace(bundle, metrics={**bundle.metrics, "test": test}).save(tmp_path)
+    rejudged(bundle, intervals=found).save(tmp_path)
     with serving(tmp_path) as url, quiet(tab):
         tab.open(url)
         assert tab.text("#legend-band") == (

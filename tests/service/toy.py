@@ -19,10 +19,12 @@ from forecaster.datasets.known import Attribute
 from forecaster.errors import UnavailableError, UsageError
 from forecaster.intervals import Intervals
 from forecaster.predict import keep
+from forecaster.record import Record
 from forecaster.schema import Schema
 from forecaster_service.app import create_app
 from forecaster_service.registry import Found
 from forecaster_service.settings import Settings
+from tests.bundles import judged
 
 NOTHING_KNOWN = KnownInputs()
 NAME = "forecaster-toy-M-all-6"
@@ -123,8 +125,8 @@ def make_bundle(
     torch.manual_seed(0)
     built = config.build_model(schema.task(PAST, 12, HORIZON))
     about = {"name": NAME, "run_id": "0" * 32, "attn_effective": "sparse", "intervals": "made up"}
-    metrics = {"test": {**METRICS, "by_step": {"mse": [0.5] * HORIZON}}}
-    return keep(Bundle(config, schema, dict(built.state_dict()), metrics, about, intervals), folder)
+    record = Record(test=judged(**METRICS, by_step={"mse": [0.5] * HORIZON}))
+    return keep(Bundle(config, schema, dict(built.state_dict()), record, about, intervals), folder)
 
 
 def rename(bundle: Bundle, folder: Path, name: str) -> Bundle:

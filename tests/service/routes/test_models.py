@@ -1,4 +1,3 @@
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -7,6 +6,7 @@ from fastapi.testclient import TestClient
 
 from forecaster.datasets import Reading
 from forecaster.predict import Predictor
+from tests.bundles import rejudged
 from tests.service.toy import (
     COLUMNS,
     HORIZON,
@@ -24,6 +24,8 @@ from tests.service.toy import (
 def test_card_tells_what_a_client_needs(client: TestClient, folder: Path) -> None:
     (card,) = client.get("/models").json()["models"]
     bundle = Predictor.load(folder).bundle
+    test = bundle.record.test
+    assert test
     reading = {**bundle.schema.reading.to_dict(), "targets": card["targets"]}
     answered = card.pop("reading")
     told = Reading.from_dict({**answered, "targets": card["targets"]})
@@ -70,7 +72,7 @@ def test_card_tells_what_a_client_needs(client: TestClient, folder: Path) -> Non
         "quantile_levels": [0.1, 0.5, 0.9],
         "intervals": "made up",
         "bands": [],
-        "test": METRICS,
+        "test": test.model_dump(mode="json", include=set(METRICS) | {"network"}),
         "refit": False,
     }
 
@@ -82,8 +84,7 @@ def test_card_tells_what_the_bands_cover(tmp_path: Path) -> None:
         "95": {"coverage": 0.9, "columns": {}}, "80": {"coverage": 0.74, "columns": columns},
         "50": None, "verdict": "as they should",
     }  # fmt: skip
-    test = {**bundle.metrics["test"], "intervals": found}
-    replace(bundle, metrics={**bundle.metrics, "test": test}).save(tmp_path)
+    rejudged(bundle, intervals=found).save(tmp_path)
     with start(model=str(tmp_path)) as client:
         (card,) = client.get("/models").json()["models"]
     assert card["bands"] == [
