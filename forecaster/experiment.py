@@ -150,7 +150,8 @@ def run(
             raise
         signals.check()
         folder, about = own.bundle, {**made.bundle.about, "run_id": tracked.id}
-        bundle = keep(replace(made.bundle, about=about), folder)
+        record = made.bundle.record.model_copy(update={"origins": loaded.origins})
+        bundle = keep(replace(made.bundle, about=about, record=record), folder)
         say(f"bundle written to {folder}")
         for title, figure in made.figures.items():
             tracked.figure(title, figure)
@@ -160,18 +161,17 @@ def run(
         logged = tracked.log_model(
             folder, name, ahead.example, ahead.predict(ahead.example), bundle.horizon, tags
         )
-        figures = {**pages.headline(bundle.record), "parameters": parameters(ready.model)}
-        tracked.metrics(figures, logged)
-        tracked.tables(pages.tables(bundle, loaded.origins))
+        tracked.metrics(pages.headline(bundle.record), logged)
+        tracked.tables(pages.tables(bundle))
         tracked.text("metrics.json", json.dumps(bundle.record.to_dict(), indent=1))
         registered = ""
-        if config.track.register_model:
+        if config.track.register_model and (contest := bundle.record.contest):
             task = {
                 "data.digest": problem.digest, "borders": str(about["borders"]),
-                "windows": made.windows,
+                "windows": contest.windows,
             }  # fmt: skip
             about_it = pages.describe_model(bundle), pages.describe_version(bundle, name)
-            made_of = tracked.register(logged, bundle.name, made.errors, task, *about_it)
+            made_of = tracked.register(logged, bundle.name, contest.errors, task, *about_it)
             registered = made_of.sentence
         own.remove()
         return Result(name, tracked.id, bundle, folder, registered, tracked.ui_command)
@@ -195,15 +195,10 @@ class Ready:
 
 @dataclass(frozen=True)
 class Made:
-    """A model that has been trained and judged; its bundle is only in memory.
-
-    `errors` and `windows` serve to compare it with the champion (`contested`).
-    """
+    """A model that has been trained and judged; its bundle is only in memory."""
 
     bundle: Bundle
     figures: "dict[str, Figure]"
-    errors: list[float]
-    windows: str
 
 
 def prepare(problem: Problem, say: Say, team: Team = ALONE) -> Ready:
@@ -252,7 +247,7 @@ def make(
     )  # fmt: skip
     tried, served, weighed = make_blend(problem, model, device, say)
     validation, (intervals, about["intervals"]) = validate(problem, served, device)
-    errors, windows = contested(problem, validation, served, device)
+    contest = contested(problem, validation, served, device)
     trained = _training(fitted, ready, say)
     validated = _validation(problem, validation, device, say)
     say(f"intervals: {about['intervals']}")
@@ -262,7 +257,15 @@ def make(
     made, rolling = (tried, served), None
     if cutoffs:
         rolling = roll(problem, cutoffs, lambda at: made, device, say, anew=False).record
-    record = Record(train=trained, parts=weighed, test=judged.record, cutoffs=rolling, **validated)
+    record = Record(
+        parameters=parameters(model),
+        train=trained,
+        parts=weighed,
+        contest=contest,
+        test=judged.record,
+        cutoffs=rolling,
+        **validated,
+    )
     signals.check()
     figures = draw(problem, served, intervals, judged, device)
     later = checkpoints("refit")
@@ -273,7 +276,7 @@ def make(
     weights = {} if network is None else dict(network.state_dict())
     parts = Share.of(served)
     bundle = Bundle(config, final.schema, weights, record, about, intervals, parts)
-    return Made(bundle, figures, errors, windows)
+    return Made(bundle, figures)
 
 
 def _show_again(folder: Path, bundle: Bundle, say: Say, show: Callable[[Backtest], None]) -> Result:

@@ -31,7 +31,7 @@ from forecaster.intervals import Intervals
 from forecaster.parts import NETWORK, Blend, Network, Once, Part, fit_parts
 from forecaster.parts.blend import mixed
 from forecaster.problem import Problem, reopen
-from forecaster.record import QuantileScores, Record, Scores, Value
+from forecaster.record import Contest, QuantileScores, Record, Scores, Value
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -59,8 +59,8 @@ def validate(
     return score(forecast_with(model), whole), find_intervals(problem, model, device)
 
 
-def contested(problem: Problem, found: Score, model: Blend, device: str) -> tuple[list[float], str]:
-    """The errors that compare a model with the champion, by stretch, and a text naming the windows.
+def contested(problem: Problem, found: Score, model: Blend, device: str) -> Contest:
+    """The errors that compare a model with the champion, by stretch.
 
     The windows are the calibrating ones, which chose nothing in the model; if nothing is
     calibrated, all of validation. `found` is the score on all of validation.
@@ -69,7 +69,8 @@ def contested(problem: Problem, found: Score, model: Blend, device: str) -> tupl
     if windows.items is not None and not problem.uncalibrated:
         found = score(forecast_with(model), windows)
     each, steps = found.by_window[-len(windows) :], found.steps
-    return stretches(each, windows.horizon, steps), f"{len(windows)} of steps {windows.span}"
+    errors = tuple(stretches(each, windows.horizon, steps))
+    return Contest(errors=errors, windows=f"{len(windows)} of steps {windows.span}")
 
 
 def find_intervals(

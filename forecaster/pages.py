@@ -80,12 +80,13 @@ def headline(record: Record) -> dict[str, float]:
         "train_seconds": train.seconds,
         "best_epoch": train.best_epoch,
         "peak_mib": train.peak_mib,
+        "parameters": record.parameters,
         **{name: rolling.get(name) for name in ("cutoffs/mse_mean", "cutoffs/mse_sd")},
     }
     return {key: float(value) for key, value in found.items() if value is not None}
 
 
-def tables(bundle: "Bundle", origins: Mapping[str, str]) -> dict[str, list[Row]]:
+def tables(bundle: "Bundle") -> dict[str, list[Row]]:
     """The other facts in rows: figures by part, column, step and interval, and the configuration.
 
     The table `metrics` has every figure of the run by name.
@@ -119,7 +120,7 @@ def tables(bundle: "Bundle", origins: Mapping[str, str]) -> dict[str, list[Row]]
         "cutoffs": [_scalars(each.to_dict()) for each in (cutoffs.each if cutoffs else ())],
         "metrics": [{"metric": name, "value": value} for name, value in every.items()],
         "config": [
-            {"key": key, "value": value, "from": origins.get(key, "")}
+            {"key": key, "value": value, "from": record.origins.get(key, "")}
             for key, value in bundle.config.flat().items()
         ],
     }  # fmt: skip

@@ -257,9 +257,22 @@ class Cutoffs(Spreads):
     verdict: str
 
 
-class Record(Document):
-    """What a run found."""
+class Contest(Document):
+    """What compares the model with the champion of its task (`contest.stretches`)."""
 
+    errors: tuple[float, ...]
+    windows: str
+    """Those that the errors are of: equal texts, equal windows."""
+
+
+class Record(Document):
+    """What a run found. What 0.2.0 did not write has a default."""
+
+    origins: dict[str, str] = {}
+    """Where the values of the configuration come from, by their dotted names; defaults are left
+    out."""
+    parameters: int | None = None
+    """The number of weights of the network."""
     train: Training | None = None
     parts: dict[str, Weighed] = {}
     """All that were tried, by name; the network among them."""
@@ -267,5 +280,6 @@ class Record(Document):
     validation_windows: int = 0
     validation_every: int = 1
     stopping_windows: int = 0
+    contest: Contest | None = None
     test: Backtest | None = None
     cutoffs: Cutoffs | None = None

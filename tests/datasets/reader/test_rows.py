@@ -651,6 +651,8 @@ class TestHistory:
 def test_generated_frames(tmp_path_factory, freq, rows, zone, kind, gone, seed):
     """Step, stamps, gaps and values are found; long rows in any order equal the wide panel."""
     random = np.random.default_rng(seed)
+    if freq == "B" and rows < 24:
+        gone = []  # among so few days, gaps may look like weekends
     times = pd.date_range("2021-02-03", periods=rows, freq=freq)
     table = pd.DataFrame({c: random.integers(0, 99, rows) for c in "ab"}).astype(kind)
     table.insert(0, "ds", times)
