@@ -50,18 +50,20 @@ from forecaster.bundle import Bundle, Share
 from forecaster.judge import validate
 from forecaster.predict import keep
 from forecaster.problem import find_data, make_problem
+from forecaster.record import Record
 from forecaster.remarks import Ranges
 loaded = config.load(None, [], {"data": "ETTh1", "horizon": 336})
 problem = make_problem(*find_data(loaded, print), print)
 model = problem.build_model()
 model.prepare(problem.training("cpu").rows())
-tried, served, metrics = experiment.make_blend(problem, model, "cpu", print)
+tried, served, weighed = experiment.make_blend(problem, model, "cpu", print)
 _, (intervals, words) = validate(problem, served, "cpu")
 ranges = Ranges.fit(problem.training("cpu"), problem.dataset.seasons[0]).to_dict()
 about = {"name": problem.name, "intervals": words, "ranges": ranges, "run_id": "0" * 32}
 weights = {} if served.network is None else dict(served.network.state_dict())
 parts = Share.of(served)
-bundle = Bundle(problem.config, problem.schema, weights, metrics, about, intervals, parts)
+found = Record(parts=weighed)
+bundle = Bundle(problem.config, problem.schema, weights, found, about, intervals, parts)
 keep(bundle, Path(sys.argv[1]))
 """
 IMPORTS = ("forecaster.cli", "forecaster.train", "forecaster.predict", "forecaster.track")

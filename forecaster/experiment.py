@@ -27,7 +27,7 @@ from forecaster.intervals import Intervals
 from forecaster.judge import contested, draw, judge, validate
 from forecaster.model import ForecastModel
 from forecaster.parts import Blend, Network, Part, fit_and_weigh
-from forecaster.predict import Predictor, keep
+from forecaster.predict import keep
 from forecaster.problem import Problem, find_data, make_problem
 from forecaster.progress import Say
 from forecaster.ranks import ALONE, Team
@@ -153,26 +153,7 @@ def run(
         record = made.bundle.record.model_copy(update={"origins": loaded.origins})
         bundle = keep(replace(made.bundle, about=about, record=record), folder)
         say(f"bundle written to {folder}")
-        for title, figure in made.figures.items():
-            tracked.figure(title, figure)
-        tracked.describe(*pages.describe(bundle), made.figures["forecast"])
-        signals.check()
-        ahead = Predictor(bundle, "cpu")
-        logged = tracked.log_model(
-            folder, name, ahead.example, ahead.predict(ahead.example), bundle.horizon, tags
-        )
-        tracked.metrics(pages.headline(bundle.record), logged)
-        tracked.tables(pages.tables(bundle))
-        tracked.text("metrics.json", json.dumps(bundle.record.to_dict(), indent=1))
-        registered = ""
-        if config.track.register_model and (contest := bundle.record.contest):
-            task = {
-                "data.digest": problem.digest, "borders": str(about["borders"]),
-                "windows": contest.windows,
-            }  # fmt: skip
-            about_it = pages.describe_model(bundle), pages.describe_version(bundle, name)
-            made_of = tracked.register(logged, bundle.name, contest.errors, task, *about_it)
-            registered = made_of.sentence
+        registered = pages.tell(tracked, bundle, folder, made.figures, tags)
         own.remove()
         return Result(name, tracked.id, bundle, folder, registered, tracked.ui_command)
 

@@ -1,20 +1,27 @@
-"""What MLflow's pages show of a run: about ten figures, a dozen parameters, tables, a description.
+"""What MLflow is told of a run, and what its pages show of it: about ten figures, a dozen
+parameters, tables, a description.
 
 All other facts about a run are in the tables and files among its artefacts.
 """
 
+import json
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from forecaster import resources, shares
+from forecaster import resources, shares, signals
 from forecaster.cutoffs import COVERED, flat
 from forecaster.evaluate.figures import ErrorMetric, shown
 from forecaster.judge import flat_metrics
+from forecaster.predict import Predictor
 from forecaster.record import Backtest, FloorScores, Record, Steps
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from forecaster.bundle import Bundle
     from forecaster.config import Loaded, RunConfig
+    from forecaster.track import Run
 
 Row = dict[str, Any]
 
@@ -125,6 +132,39 @@ def tables(bundle: "Bundle") -> dict[str, list[Row]]:
         ],
     }  # fmt: skip
     return {name: rows for name, rows in found.items() if rows}
+
+
+def tell(
+    run: "Run",
+    bundle: "Bundle",
+    folder: Path,
+    figures: Mapping[str, "Figure"],
+    tags: Mapping[str, str],
+) -> str:
+    """Tell MLflow of a run that has trained and kept its bundle in a folder, which has its name.
+
+    Returns a sentence on which version it became; empty if it is not to be registered.
+    """
+    record, about, name = bundle.record, bundle.about, folder.name
+    for title, figure in figures.items():
+        run.figure(title, figure)
+    run.describe(*describe(bundle), figures["forecast"])
+    signals.check()
+    ahead = Predictor(bundle, "cpu")
+    forecast = ahead.predict(ahead.example)
+    logged = run.log_model(folder, name, ahead.example, forecast, bundle.horizon, tags)
+    run.metrics(headline(record), logged)
+    run.tables(tables(bundle))
+    run.text("metrics.json", json.dumps(record.to_dict(), indent=1))
+    contest = record.contest
+    if not bundle.config.track.register_model or contest is None:
+        return ""
+    task = {
+        "data.digest": about["data_digest"], "borders": str(about["borders"]),
+        "windows": contest.windows,
+    }  # fmt: skip
+    texts = describe_model(bundle), describe_version(bundle, name)
+    return run.register(logged, bundle.name, contest.errors, task, *texts).sentence
 
 
 def describe(bundle: "Bundle") -> tuple[str, str]:

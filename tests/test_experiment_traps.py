@@ -103,7 +103,8 @@ def blended(posed: Problem) -> tuple[list[Part], Blend, list[bytes]]:
         device="cpu", seed=posed.config.seed,
     )  # fmt: skip
     tried, served, found = make_blend(posed, model, "cpu", lambda said: None)
-    kept = [json.dumps([part.settings for part in tried] + [found, served.names]).encode()]
+    weighed = {name: own.to_dict() for name, own in found.items()}
+    kept = [json.dumps([part.settings for part in tried] + [weighed, served.names]).encode()]
     for part in [*tried, served]:
         kept += [value.numpy().tobytes() for value in part.state_dict().values()]
     return tried, served, [*kept, served.weights.numpy().tobytes()]

@@ -346,6 +346,8 @@ class ModelCard(ModelIdentity):
     """The columns that it reads, in its order."""
     time: str
     """The name of the time column in its data."""
+    id: str | None
+    """`id_columns` joined by " / "; null if there are none."""
     id_columns: list[str]
     """The names of the columns that identify the series of a long panel; an item_id joins their
     values by " / "."""
@@ -366,6 +368,7 @@ class ModelCard(ModelIdentity):
     freq: str
     timezone: str
     """UTC, or naive: the local time of the data's source."""
+    policy: str
     reading: dict[str, Any]
     """What was done with gaps, repeated and unsorted times in its data: error, sort or resample."""
     look_back: int

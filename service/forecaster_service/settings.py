@@ -94,10 +94,7 @@ def _names(text: str) -> tuple[str, ...]:
 def from_environment() -> Settings:
     """The settings of the environment. Raises ConfigError naming the variable that is wrong."""
     if os.environ.get("FORECASTER_RATE", "0") not in ("", "0"):  # a protection that 0.2 had
-        raise ConfigError(
-            "$FORECASTER_RATE is gone: nginx limits how often a client may ask, see limit_req in "
-            "service/nginx/nginx.conf; unset it"
-        )
+        raise ConfigError("$FORECASTER_RATE is gone: see limit_req in service/nginx/nginx.conf")
     try:
         return Settings()
     except ValidationError as error:

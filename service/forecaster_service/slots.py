@@ -9,6 +9,7 @@ from urllib.parse import quote
 from forecaster import shares
 from forecaster.attention.plugins import allowing
 from forecaster.bundle import digest_of
+from forecaster.datasets.items import MARK
 from forecaster.errors import (
     BundleError,
     ConfigError,
@@ -185,8 +186,8 @@ def for_clients(error: Exception) -> str:
 
 
 def _bands(test: Backtest | None) -> list[dict[str, Any]]:
-    """The coverage of the intervals of a test split."""
-    found = [
+    """The coverage of the intervals of a test split, the narrowest first."""
+    return [
         {
             "share": float(share) / 100,
             "coverage": band["coverage"],
@@ -194,7 +195,6 @@ def _bands(test: Backtest | None) -> list[dict[str, Any]]:
         }
         for share, band in (test.intervals.bands if test and test.intervals else {}).items()
     ]
-    return sorted(found, key=lambda band: band["share"])
 
 
 def _describe(forecaster: Predictor) -> tuple[ModelIdentity, ModelCard]:
@@ -214,6 +214,7 @@ def _describe(forecaster: Predictor) -> tuple[ModelIdentity, ModelCard]:
         "effective": about.get("attn_effective", ""),
         "device": forecaster.device,
         "graphs": forecaster.runner.graphs,
+        "id": MARK.join(schema.id) or None,
         "id_columns": schema.id,
         "past_covariates": reading.read_from(schema.past_only),
         "future_covariates": reading.read_from(schema.known.columns),
@@ -222,6 +223,7 @@ def _describe(forecaster: Predictor) -> tuple[ModelIdentity, ModelCard]:
         ],
         "items": len(schema.items),
         "item_names": schema.items[:MOST_ITEMS],
+        "policy": reading.policy,
         "reading": {key: value for key, value in reading.to_dict().items() if key != "targets"},
         "look_back": bundle.past,
         "needs": forecaster.needs,

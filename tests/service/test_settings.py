@@ -74,7 +74,7 @@ def test_a_protection_that_is_gone_is_refused(monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setenv("FORECASTER_RATE", value)
         create_app()
     monkeypatch.setenv("FORECASTER_RATE", "60")
-    with pytest.raises(ConfigError, match=r"\$FORECASTER_RATE is gone: nginx limits"):
+    with pytest.raises(ConfigError, match=r"\$FORECASTER_RATE is gone: see limit_req"):
         create_app()
 
 

@@ -1,9 +1,9 @@
 """A rolling upgrade: FORECASTER_OLD is a folder with the sources of the release before. Its service
-and this one share an nginx, for a bundle that the old release has written. `.ci/long` runs it."""
+and this one share an nginx, for bundles that release 0.2.0 has written. `.ci/long` runs it."""
 
 import json
+import math
 import os
-import subprocess
 import sys
 import urllib.error
 import urllib.request
@@ -12,14 +12,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from tests.equality.cases import unpack
 from tests.service.containers import nginx
 from tests.service.processes import free_port, running, wait_for
-from tests.service.toy import NAME
 
 OLD = Path(os.environ["FORECASTER_OLD"]).resolve()
 NEW = Path(__file__).resolve().parents[2]
-WRITE = "import sys, pathlib; from tests.service.toy import make_bundle, KINDS; make_bundle("
-WRITE += "pathlib.Path(sys.argv[1]), **KINDS[sys.argv[2]])"
 
 
 def paths(code: Path) -> dict[str, str]:
@@ -44,12 +42,18 @@ def ask(port: int, path: str, body: Any = None) -> tuple[int, Any]:
     return status, "refused" if status == 422 else found
 
 
+def alike(a: Any, b: Any) -> bool:
+    """Whether two answers are equal but for the last digits, which the size of a batch moves."""
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(alike(a[key], b[key]) for key in a)
+    if isinstance(a, list | tuple) and isinstance(b, list | tuple):
+        return len(a) == len(b) and all(map(alike, a, b))
+    return math.isclose(a, b, rel_tol=1e-5) if isinstance(a, float) else bool(a == b)
+
+
 def test_old_and_new_answer_alike_behind_one_nginx(tmp_path: Path) -> None:
-    for kind in ("plain", "ahead", "panel"):
-        folder = tmp_path / kind.replace(" ", "")
-        environment = {**os.environ, **paths(OLD)}
-        command = [sys.executable, "-c", WRITE, str(folder), kind]
-        subprocess.run(command, env=environment, cwd=OLD, check=True)
+    for kind in ("own", "known", "panel"):
+        folder = unpack(kind, tmp_path)
         with ExitStack() as stack:
             ports = []
             for code in (OLD, NEW):
@@ -63,7 +67,8 @@ def test_old_and_new_answer_alike_behind_one_nginx(tmp_path: Path) -> None:
             group = f"{ports[0]}; server 127.0.0.1:{ports[1]}"  # in place of one port
             both = free_port()
             stack.enter_context(nginx(both, group))  # type: ignore[arg-type]
-            example = ask(ports[0], f"/models/{NAME}/example")[1]
+            name = ask(ports[0], "/models")[1]["models"][0]["name"]
+            example = ask(ports[0], f"/models/{name}/example")[1]
             series = example["inputs"][0]
             bodies = [
                 example, {**series, **example["parameters"]}, {"inputs": [series] * 20},
@@ -72,10 +77,9 @@ def test_old_and_new_answer_alike_behind_one_nginx(tmp_path: Path) -> None:
             ]  # fmt: skip
             for body in bodies:
                 first, second = (ask(port, "/predict", body) for port in ports)
-                assert first == second
-                answers = [ask(both, "/predict", body) for _ in range(6)]
-                assert answers == [first] * 6
-            for path in ("/models", "/readyz", "/livez", f"/models/{NAME}", "/models/none"):
+                assert alike(first, second)
+                assert all(alike(first, ask(both, "/predict", body)) for _ in range(6))
+            for path in ("/models", "/readyz", "/livez", f"/models/{name}", "/models/none"):
                 assert ask(ports[0], path) == ask(ports[1], path)
             texts = Counter(len(Path(tmp_path / f"{folder.name}{i}").read_text()) for i in (0, 1))
             assert min(texts) > 1000, "both were asked"

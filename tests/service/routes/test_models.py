@@ -54,6 +54,7 @@ def test_card_tells_what_a_client_needs(client: TestClient, folder: Path) -> Non
         "graphs": False,
         "columns": list(COLUMNS),
         "time": "time",
+        "id": None,
         "id_columns": [],
         "wide": False,
         "targets": list(COLUMNS),
@@ -64,6 +65,7 @@ def test_card_tells_what_a_client_needs(client: TestClient, folder: Path) -> Non
         "item_names": [],
         "freq": "h",
         "timezone": "naive",
+        "policy": "error",
         "look_back": PAST,
         "needs": PAST,
         "least": PAST,
@@ -81,7 +83,7 @@ def test_card_tells_what_the_bands_cover(tmp_path: Path) -> None:
     bundle = make_bundle(tmp_path, ("load", "wind"))
     columns = {"load": {"coverage": 0.7}, "wind": {"coverage": None}}
     found = {
-        "95": {"coverage": 0.9, "columns": {}}, "80": {"coverage": 0.74, "columns": columns},
+        "80": {"coverage": 0.74, "columns": columns}, "95": {"coverage": 0.9, "columns": {}},
         "50": None, "verdict": "as they should",
     }  # fmt: skip
     rejudged(bundle, intervals=found).save(tmp_path)
@@ -130,7 +132,7 @@ def test_card_tells_covariates_attributes_and_series(tmp_path: Path) -> None:
         {"name": "kind", "words": ["in", "out"]},
     ]
     assert (card["items"], card["item_names"]) == (3, list(ITEMS))
-    assert (card["time"], card["wide"]) == ("time", False)
+    assert (card["time"], card["id"], card["wide"]) == ("time", "town", False)
     assert card["id_columns"] == ["town"]
 
 
