@@ -6,8 +6,11 @@ import socket
 
 import pytest
 
+from forecaster_service.logs import LINES
 from forecaster_service.settings import Settings
 from tests.service.toy import Registry
+
+LINES.at_once = True  # so that each line is in the output of its test
 
 
 class TestServe:
