@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+import requests
 import uvicorn
 from pytest_httpserver import HTTPServer
 from werkzeug import Response
@@ -112,6 +113,11 @@ def test_the_answer_has_the_form_of_the_frame(tmp_path: Path) -> None:
     assert polar["load"].to_list() == answer["load"].to_list()
 
 
+def test_what_is_no_url_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"expected a URL such as http://\S*, got 127.0.0.1:8000"):
+        Client("127.0.0.1:8000")
+
+
 def test_with_a_key(tmp_path: Path) -> None:
     make_bundle(tmp_path)
     with serving(tmp_path, api_keys=(f"anna:{sha256(b'abc').hexdigest()}",)) as url:
@@ -185,7 +191,16 @@ class TestPredict:
             assert sentence.code == "own_scale"
 
     @pytest.mark.parametrize("kind", ["plain", "ahead", "all"])
-    def test_a_short_history_is_the_service_s_to_forecast(self, tmp_path: Path, kind: str) -> None:
+    def test_a_short_history_is_the_service_s_to_forecast(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+    ) -> None:
+        real, starts = requests.request, set()
+
+        def request(*where: str, **options: Any) -> Any:
+            starts.update(each["start"] for each in options.get("json", {}).get("inputs", ()))
+            return real(*where, **options)
+
+        monkeypatch.setattr(requests, "request", request)
         bundle = blended(make_bundle(tmp_path, **KINDS[kind]), network=0.5, cycle=0.25, last=0.25)
         forecaster = Predictor(keep(bundle, tmp_path))
         frame = history(bundle)
@@ -202,6 +217,7 @@ class TestPredict:
         pd.testing.assert_frame_equal(answer, wanted, rtol=1e-6, atol=1e-5)
         assert said == expected
         assert [each.code for each in said if isinstance(each, Notice)] == ["short_history"]
+        assert starts == {frame[bundle.schema.time].iloc[0].isoformat()}
 
     def test_it_says_what_stands_out(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "SERIES", 2)  # in several requests

@@ -123,6 +123,7 @@ def test_growth_is_chosen_where_there_is_growth(kind: type[Drift] | type[DampedT
     ("past", "seasons", "names"),
     [
         (24, (6,), ["drift", "damped trend"]),
+        (12, (6,), ["drift", "damped trend"]),  # two cycles are enough
         (8, (6,), ["drift", "damped trend"]),  # less than two cycles: without a season
         (24, (1,), ["drift", "damped trend"]),
         (2, (6,), ["drift", "damped trend"]),
@@ -136,6 +137,8 @@ def test_short_look_backs(past: int, seasons: tuple[int, ...], names: list[str])
     assert all(math.isfinite(folds.error(part, fold.choose)) for part in parts)
     if past < 12:
         assert {part.season for part in parts} <= {1}
+    else:
+        assert parts[-1].season == seasons[0]
 
 
 def test_what_makes_no_sense_is_refused() -> None:

@@ -36,7 +36,7 @@ def test_a_row_can_stand_out() -> None:
 
 
 def test_columns_of_words_are_left_aligned() -> None:
-    rows = [("a", "9.0%", "over 96 steps", ""), ("b", "none", "", "")]
+    rows = [("a", "9.0%", "over 96 steps", ""), ("b2", "none", "", "")]
     table = Table(("part", "weight", "chosen", "empty"), rows)
     assert table.words == {0, 2}
     read = check_alone(render(Page("a", "b", [Section("one", "One", tables=[table])])))

@@ -48,6 +48,12 @@ def test_the_order_is_a_function_of_seed_and_epoch_alone() -> None:
         assert not torch.equal(torch.cat(other)[:20], torch.cat(first)[:20])
 
 
+def test_the_order_stays_what_it_was() -> None:
+    """Otherwise a bundle would be reproduced differently, and a training resumed differently."""
+    batches = epoch(EpochOrder(8, 4, 1, seed=5), 2)
+    assert [batch.tolist() for batch in batches] == [[5, 2, 3, 6], [1, 0, 7, 4]]
+
+
 @pytest.mark.parametrize(("stride", "count"), [(1, 121), (4, 31), (500, 1)])
 def test_checks_take_windows_in_order(stride: int, count: int) -> None:
     order = InOrder(121, 16, stride)

@@ -17,6 +17,7 @@ def test_the_kinds_of_columns():
             "time": pd.date_range("2020", periods=3),
             "quarter": ["1998 Q1", "1998 Q2", None],
             "clock": ["05:00", "6:00 PM", None],
+            "half": ["05:00", "noon", None],
             "text": ["a", "b", "1"],
             "empty": ["", "NA", None],
             "other": [[1], [2], [3]],
@@ -25,5 +26,5 @@ def test_the_kinds_of_columns():
     found = kinds(frame_table(frame, "time", "here"))
     assert [*found.values()] == [
         "number", "number", "number", "flag", "flag", "stamp", "stamp", "stamp", "stamp", "clock",
-        "text", "empty", "other",
+        "clock", "text", "empty", "other",
     ]  # fmt: skip
