@@ -1,0 +1,116 @@
+"""Plant the mutants of mutants.json one by one in a copy of the tree, and run tests in it:
+
+    python -m tests.mutants.run [--record] [NAME ...]
+
+A NAME is that of a room, or a part of a mutant's name. The status is 1 if a mutant that was killed
+is alive now, or has no place; `--record` also writes down what was found.
+"""
+
+import argparse
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from time import monotonic
+
+from tests.mutants.plant import ROOT, CannotPlantError, Mutant, load, plant, save, short
+from tests.mutants.rooms import ROOMS
+
+LIMIT = 300  # seconds; a test that hangs has noticed
+LEFT_OUT = ".git", "__pycache__", ".*_cache", ".hypothesis", ".venv", "build", "raw", "*runs"
+
+
+def run_tests(folder: Path, tests: list[str]) -> tuple[bool, str]:
+    """Whether they pass; if not, the first that fails."""
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("FORECASTER_", "PYTEST_"))}
+    ours = {"PYTHONPATH": f"{folder}:{folder}/service", "OMP_NUM_THREADS": "1"}
+    done = subprocess.Popen(
+        [*command, "--hypothesis-seed=0", *tests], cwd=folder, env={**kept, **ours}, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
+    )  # fmt: skip
+    try:
+        said, _ = done.communicate(timeout=LIMIT)
+    except subprocess.TimeoutExpired:
+        os.killpg(done.pid, signal.SIGKILL)
+        done.communicate()
+        return False, f"none ended within {LIMIT} s"
+    if done.returncode == 5:
+        raise SystemExit(f"no tests in {tests}")
+    failed = re.search(r"^(?:FAILED|ERROR) (\S+)", said, re.M)
+    return done.returncode == 0, failed[1] if failed else f"pytest ended with {done.returncode}"
+
+
+def files_of(folder: Path, name: str) -> list[str]:
+    pattern = Path("tests", name).with_name(f"test_{Path(name).name}.py")
+    return [str(path.relative_to(folder)) for path in sorted(folder.glob(str(pattern)))]
+
+
+def tests_of(folder: Path, room: str, files: list[str]) -> list[str]:
+    """The tests that mirror these files, and those of the room."""
+    names = [*map(short, files), *ROOMS[room][1].split()]
+    return list(dict.fromkeys(test for name in names for test in files_of(folder, name)))
+
+
+def measure(folder: Path, mutant: Mutant) -> tuple[str, str]:
+    path, changed = plant(mutant, folder)
+    right = path.read_text()
+    path.write_text(changed)
+    try:
+        tests = tests_of(folder, mutant.room, [path.relative_to(folder).as_posix()])
+        passed, failed = run_tests(folder, tests)
+    finally:
+        path.write_text(right)
+    return ("alive", "") if passed else ("killed", failed)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--record", action="store_true")
+    asked = parser.parse_args()
+    all = load()
+    chosen = [
+        each
+        for each in all
+        if not asked.names or any(n == each.room or n in each.name for n in asked.names)
+    ]
+    bad = not chosen
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary, "tree")
+        shutil.copytree(ROOT, folder, ignore=shutil.ignore_patterns(*LEFT_OUT))
+        for room in {each.room: None for each in chosen}:
+            mutants = [each for each in chosen if each.room == room]
+            begun = monotonic()
+            passed, failed = run_tests(folder, tests_of(folder, room, [m.file for m in mutants]))
+            print(f"{room}: {monotonic() - begun:.0f} s without a mutant", flush=True)
+            if not passed:
+                print(f"{room}: {failed} fails without a mutant")
+                bad = True
+                continue
+            for mutant in mutants:
+                begun = monotonic()
+                try:
+                    if mutant.state == "equivalent":
+                        plant(mutant, folder)
+                        continue
+                    state, why = measure(folder, mutant)
+                except CannotPlantError as error:
+                    state, why = "without a place", str(error)
+                spent = f"{monotonic() - begun:.0f} s"
+                worse = state == "without a place" or (mutant.state, state) == ("killed", "alive")
+                print(f"{'! ' * worse}{mutant.name}: {state}, {spent} {why}", flush=True)
+                bad = bad or worse
+                if asked.record and state != "without a place":
+                    if (state, mutant.state) != ("alive", "alive"):
+                        mutant.state, mutant.why = state, why
+                    save(all)
+    return int(bad)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
