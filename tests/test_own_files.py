@@ -639,7 +639,7 @@ def test_what_is_served_of_a_small_file_is_about_the_best_part(shape, most):
         loaded = load(None, ["track.register_model=false", "train.updates=200"],
                       {"data": "own.csv", "horizon": horizon}, {})  # fmt: skip
         result = experiment.run(loaded, lambda said: None, lambda metrics: None)
-        test = result.metrics["test"]
+        test = result.record.to_dict()["test"]
         parts = [test["network"], *test["floors"].values()]
         ratios.append(test["mse"] / min(part["mse"] for part in parts))
     assert np.exp(np.log(ratios).mean()) <= most
