@@ -55,7 +55,7 @@ def evaluated(problem: Problem, served: Blend, parts: Sequence[Part]) -> dict[st
     begun = time.process_time()
     _, (intervals, _) = validate(problem, served, "cpu")
     validated = time.process_time()
-    judge(problem, served, "cpu", intervals, parts).to_dict()
+    _ = judge(problem, served, "cpu", intervals, parts).record
     return {"validation_s": validated - begun, "test_s": time.process_time() - validated}
 
 

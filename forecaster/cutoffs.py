@@ -196,10 +196,6 @@ class Rolling:
             verdict=self.verdict(),
         )
 
-    def to_dict(self) -> dict[str, Any]:
-        """The record as plain JSON types."""
-        return self.record.to_dict()
-
     def _at(self, number: int) -> AtCutoff:
         at, found = self.cuts[number], self.found[number]
         times, borders = at.series.times, at.borders

@@ -225,8 +225,7 @@ class Forecaster:
         """
         from forecaster.evaluate.figures import ErrorMetric, shown
 
-        test = self.bundle.record.test
-        assert test  # every run is judged
+        test = self.bundle.record.judged
         kinds = shown(ErrorMetric, "terminal")
         rows = {
             name: {

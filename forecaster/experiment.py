@@ -266,8 +266,7 @@ def _show_again(folder: Path, bundle: Bundle, say: Say, show: Callable[[Backtest
         f"{folder} has the same configuration, data and code, and is shown instead; "
         "--force trains anew"
     )
-    assert bundle.record.test  # every run is judged
-    show(bundle.record.test)
+    show(bundle.record.judged)
     where = resources.ui(bundle.config.track.uri or resources.tracking_uri())
     return Result(folder.name, bundle.about["run_id"], bundle, folder, "", where)
 

@@ -72,8 +72,7 @@ def chosen(loaded: "Loaded") -> list[str]:
 
 def headline(record: Record) -> dict[str, float]:
     """The figures by which runs are compared; errors are of scaled values on the test split."""
-    test, train = record.test, record.train
-    assert test  # every run is judged
+    test, train = record.judged, record.train
     assert train
     network, covered, rolling = test.network, test.band(COVERED), flat(record.cutoffs)
     found = {
@@ -99,8 +98,7 @@ def tables(bundle: "Bundle") -> dict[str, list[Row]]:
     The table `metrics` has every figure of the run by name.
     """
     record = bundle.record
-    test, cutoffs = record.test, record.cutoffs
-    assert test  # every run is judged
+    test, cutoffs = record.judged, record.cutoffs
     every = {**flat_metrics(record), **flat(cutoffs)}
     covered = test.band(COVERED)
 

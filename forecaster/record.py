@@ -283,3 +283,10 @@ class Record(Document):
     contest: Contest | None = None
     test: Backtest | None = None
     cutoffs: Cutoffs | None = None
+
+    @property
+    def judged(self) -> Backtest:
+        """The model on the test split, which every run has; only a model that is being made has
+        none."""
+        assert self.test
+        return self.test

@@ -110,8 +110,8 @@ class TestRoll:
     def test_one_cut_off_is_the_plain_evaluation(self, posed):
         tried, served = untrained(posed)
         intervals, words = find_intervals(posed, served, "cpu")
-        plain = judge(posed, served, "cpu", intervals, tried).to_dict()
-        report = rolled(posed, 1).to_dict()
+        plain = judge(posed, served, "cpu", intervals, tried).record.to_dict()
+        report = rolled(posed, 1).record.to_dict()
         (only,) = report["each"]
         assert (only["mse"], only["mae"], only["windows"]) == (
             plain["mse"], plain["mae"], plain["windows"]
@@ -138,7 +138,7 @@ class TestRoll:
             assert found.model.mse == pytest.approx(found.model.by_window.mean())
 
     def test_mean_and_spread_over_cut_offs(self, rolling):
-        report = rolling.to_dict()
+        report = rolling.record.to_dict()
         mse = [own["mse"] for own in report["each"]]
         assert report["mse"]["mean"] == pytest.approx(np.mean(mse))
         assert report["mse"]["sd"] == pytest.approx(np.std(mse, ddof=1))
@@ -179,7 +179,7 @@ class TestRoll:
         with pytest.raises(UsageError, match=r"9 cut-offs are too many: .*; 8 fit"):
             cut(posed, 9, anew=False)
         rolling = rolled(posed, 2)
-        report = rolling.to_dict()
+        report = rolling.record.to_dict()
         json.dumps(report, allow_nan=False)
         assert [own["windows"] for own in report["each"]] == [
             len(at.test("cpu")) for at in rolling.cuts
@@ -203,7 +203,7 @@ class TestTraps:
             offsets.append(find_intervals(at, served, "cpu")[0].offsets.tobytes())
             return tried, served
 
-        report = roll(posed, 3, make, "cpu", nothing, anew=anew).to_dict()
+        report = roll(posed, 3, make, "cpu", nothing, anew=anew).record.to_dict()
         return weights, offsets, report["each"]
 
     @pytest.mark.parametrize("anew", [False, True])
@@ -241,7 +241,7 @@ class TestTraps:
 
 class TestShown:
     def test_the_terminal_has_every_cut_off_and_forecast(self, rolling):
-        report = rolling.to_dict()
+        report = rolling.record.to_dict()
         said = text(rolling.record)
         assert said.splitlines()[0].startswith("5 cut-offs of the test split, one model, calibr")
         assert "2020-01-14 08:00  2020-01-14 23:00        3" in said
@@ -270,7 +270,7 @@ class TestShown:
         assert not any("network" in name or "coverage" in name for name in flat(report))
 
     def test_the_tracker_gets_mean_and_spread(self, rolling):
-        report = rolling.to_dict()
+        report = rolling.record.to_dict()
         found = flat(rolling.record)
         assert found["cutoffs/count"] == 5
         assert found["cutoffs/mse_sd"] == report["mse"]["sd"]

@@ -77,7 +77,7 @@ class TestRun:
         assert lines[1].startswith("attention prob amounts to: ")
         assert "kept the weights after" in said
         assert f"bundle written to {result.folder}" in said
-        assert result.record.to_dict()["train"]["still_falling"] is True, "two epochs are few"
+        assert result.record.train.still_falling is True, "two epochs are few"
         assert "validation was still falling at the end: give it more epochs, --epochs 4" in lines
 
     def test_every_test_window_is_scored_beside_the_floors(self, result):
@@ -110,11 +110,11 @@ class TestRun:
 
     def test_what_has_no_weight_is_in_the_run_alone(self, trained, home):
         result, said = trained
-        tried, served = result.record.to_dict()["parts"], bundle.load(home / result.folder).build()
+        tried, served = result.record.parts, bundle.load(home / result.folder).build()
         assert list(tried)[-1] == "network"
-        assert set(tried) == {*result.record.to_dict()["test"]["floors"], "network"}
-        assert sum(own["weight"] for own in tried.values()) == pytest.approx(1, abs=1e-5)
-        weighty = {name: own["weight"] for name, own in tried.items() if own["weight"]}
+        assert set(tried) == {*result.record.test.floors, "network"}
+        assert sum(own.weight for own in tried.values()) == pytest.approx(1, abs=1e-5)
+        weighty = {name: own.weight for name, own in tried.items() if own.weight}
         assert served.shares == pytest.approx(weighty)
         assert "training mean" not in served.names
         line = next(line for line in said.splitlines() if "is made of" in line)
@@ -149,7 +149,7 @@ class TestRun:
 
     def test_the_same_again_is_bit_equal(self, result):
         again, _ = run("track.register_model=false")
-        assert again.record.to_dict()["test"] == result.record.to_dict()["test"]
+        assert again.record.test == result.record.test
         for name, weight in result.bundle.weights.items():
             assert torch.equal(again.bundle.weights[name], weight)
         assert again.registered == ""
@@ -157,7 +157,7 @@ class TestRun:
 
     def test_another_seed_is_another_model(self, result):
         other, _ = run("track.register_model=false", seed=1)
-        assert other.record.to_dict()["test"]["mse"] != result.record.to_dict()["test"]["mse"]
+        assert other.record.test["mse"] != result.record.test["mse"]
         assert other.name.startswith("small-5-prob-s1-")
 
     def test_a_training_that_diverges_ends_as_failed(self, client, tracked):
@@ -192,7 +192,7 @@ class TestResume:
         again, said = self.go_on("auto", seed=0)
         assert f"resuming {name} at the end of its training" in said
         assert again.folder == Path("runs", name)
-        assert again.record.to_dict()["test"] == result.record.to_dict()["test"]
+        assert again.record.test == result.record.test
         for key, weight in result.bundle.weights.items():
             assert torch.equal(again.bundle.weights[key], weight)
         assert list(Path("runs").glob("*.unfinished")) == []
@@ -218,7 +218,7 @@ class TestResume:
             "--resume auto: no unfinished run has this configuration and these data; starts anew"
             in said
         )
-        assert again.record.to_dict()["test"] == result.record.to_dict()["test"]
+        assert again.record.test == result.record.test
 
     def test_another_configuration_goes_on_with_nothing(self, monkeypatch):
         name = self.end_early(monkeypatch, "make_blend")
@@ -338,9 +338,9 @@ class TestTracking:
             "test_mae": test["mae"],
             "skill": test["floors"][test["best_floor"]]["skill"],
             "coverage_80": test["intervals"]["80"]["coverage"],
-            "train_seconds": result.record.to_dict()["train"]["seconds"],
-            "best_epoch": result.record.to_dict()["train"]["best_epoch"],
-            "peak_mib": result.record.to_dict()["train"]["peak_mib"],
+            "train_seconds": result.record.train.seconds,
+            "best_epoch": result.record.train.best_epoch,
+            "peak_mib": result.record.train.peak_mib,
             "parameters": experiment.parameters(result.bundle.build().network),
         }, rel=1e-5)  # fmt: skip
         assert next(iter(metrics)) == "network_test_mse", "MLflow draws what it was told first"
@@ -383,18 +383,18 @@ class TestTracking:
 
     def test_the_description_has_the_verdict_and_the_picture(self, tracked, result):
         text = tracked.data.tags["mlflow.note.content"]
-        assert text.startswith(result.record.to_dict()["test"]["verdict"])
+        assert text.startswith(result.record.test.verdict)
         picture = f"(get-artifact?path=plots%2Fpicture.png&run_uuid={tracked.info.run_id})"
         verdict, table = text.split(f"![forecast]{picture}")
-        assert result.record.to_dict()["test"]["network"]["verdict"] in verdict
+        assert result.record.test.network.verdict in verdict
         assert "| network&emsp; |" in table
 
     def test_the_version_is_described(self, client, result):
         name = "forecaster-small-M-all-5"
         version = client.get_model_version_by_alias(name, "champion")
         assert f"Attention prob, looks back 36 steps; run {result.name}." in version.description
-        assert f"test_mse {result.record.to_dict()['test']['mse']:.4g}" in version.description
-        assert result.record.to_dict()["test"]["verdict"] in version.description
+        assert f"test_mse {result.record.test['mse']:.4g}" in version.description
+        assert result.record.test.verdict in version.description
         about = client.get_registered_model(name).description
         assert about.startswith("Forecasts of small (a, b, c), 5 steps of h ahead.")
         (made,) = client.get_run(result.run_id).outputs.model_outputs
@@ -426,7 +426,7 @@ class TestIntervals:
         assert plain.bundle.intervals is None
         assert plain.bundle.about["intervals"] == "none: intervals.calibrate is false"
         assert "on all 56 windows; training stopped by 56" in said
-        assert plain.record.to_dict()["test"]["intervals"] is None
+        assert plain.record.test.intervals is None
         for name, weight in model.state_dict().items():
             assert torch.equal(plain.bundle.weights[name], weight)
 
@@ -438,11 +438,7 @@ class TestIntervals:
         )
         assert f"intervals will not be calibrated: {sentence}" in said
         assert result.bundle.about["intervals"] == f"none: {sentence}"
-        assert (
-            result.record.to_dict()["stopping_windows"]
-            == result.record.to_dict()["validation_windows"]
-            == 30
-        )
+        assert result.record.stopping_windows == result.record.validation_windows == 30
 
     @pytest.mark.parametrize("calibrate", ["true", "false"])
     def test_a_quantile_head_is_trained_judged_and_kept(self, calibrate, home):
@@ -459,7 +455,7 @@ class TestIntervals:
         intervals = result.record.to_dict()["test"]["intervals"]
         assert intervals["calibration_windows"] == 26 * calibrated
         assert (intervals["95"] is None) == calibrated, "26 windows do not back 95 %"
-        assert rejudge(found, "cpu").to_dict() == result.record.to_dict()["test"]
+        assert rejudge(found, "cpu").record == result.record.test
 
     def test_the_online_form_has_a_column_of_its_own(self):
         result, _ = run("track.register_model=false", "intervals.online=true")
@@ -469,7 +465,7 @@ class TestIntervals:
         online = fixed["online"]
         assert online["80"]["coverage"] != fixed["80"]["coverage"]
         assert "online intervals cover" in online["verdict"]
-        assert rejudge(result.bundle, "cpu").to_dict() == result.record.to_dict()["test"]
+        assert rejudge(result.bundle, "cpu").record == result.record.test
 
 
 @pytest.fixture(scope="module")
@@ -487,7 +483,7 @@ class TestRefit:
 
     def test_the_figures_are_those_from_before(self, refitted, result):
         again, said = refitted
-        assert again.record.to_dict()["test"] == result.record.to_dict()["test"]
+        assert again.record.test == result.record.test
         assert "refit on all 400 rows for" in said
 
     def test_the_weights_and_the_scaler_are_new(self, refitted, result):
@@ -511,8 +507,7 @@ class TestRefit:
 
 class TestRejudge:
     def test_it_repeats_the_evaluation(self, result):
-        again = rejudge(bundle.load(result.folder), "cpu").to_dict()
-        assert again == result.record.to_dict()["test"]
+        assert rejudge(bundle.load(result.folder), "cpu").record == result.record.test
 
     def test_other_data_are_refused(self, result):
         about = {**result.bundle.about, "data_digest": "sha256:other"}
@@ -564,7 +559,7 @@ class TestCommand:
     def test_evaluate_for_people(self, call, result):
         status, out, err = call("evaluate", "--model", str(result.folder))
         assert (status, err) == (0, "")
-        assert result.record.to_dict()["test"]["verdict"] in out
+        assert result.record.test.verdict in out
         assert "MASE" in out
 
 

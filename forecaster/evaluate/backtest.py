@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -128,10 +127,6 @@ class Evaluation:
             intervals=self.intervals,
             **measure(model),
         )
-
-    def to_dict(self) -> dict[str, Any]:
-        """The record as plain JSON types."""
-        return self.record.to_dict()
 
     def _floor(self, name: str) -> FloorScores:
         low, high = self.paired[name]

@@ -60,7 +60,7 @@ def test_errors_by_step_are_those_of_the_model_and_of_each_floor() -> None:
 
 def test_figures_are_plain_means() -> None:
     got = judged(better)
-    report = got.to_dict()
+    report = got.record.to_dict()
     squared, absolute = got.model.squared, got.model.absolute
     assert report["windows"] == 300 - BORDER - HORIZON + 1
     assert report["mse"] == pytest.approx(got.model.by_window.mean())
@@ -137,7 +137,7 @@ def test_a_verdict_that_hangs_on_little_says_so(ends: tuple[float, float], words
 )  # fmt: skip
 def test_what_the_network_adds_is_said(model: Any, rest: Any, weight: float, words: str) -> None:
     weights = {"network": weight, "zero": 1 - weight}
-    found = judged(model, weights=weights, network=half, rest=rest).to_dict()["network"]
+    found = judged(model, weights=weights, network=half, rest=rest).record.to_dict()["network"]
     assert re.fullmatch(words, found["verdict"])
     assert found["weight"] == weight
     assert (found["adds"] is None) == (rest is None)
@@ -157,7 +157,7 @@ def test_too_few_windows_are_told() -> None:
         r"measure it\.",
         got.verdict(),
     )
-    assert got.to_dict()["floors"]["zero"]["paired_low"] is None
+    assert got.record.to_dict()["floors"]["zero"]["paired_low"] is None
 
 
 def test_a_panel_is_measured_item_by_item(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,7 +170,7 @@ def test_a_panel_is_measured_item_by_item(monkeypatch: pytest.MonkeyPatch) -> No
     naive = np.array([[0.5, 0.25], [1.0, np.nan], [2.0, 1.0], [1.0, 1.0]])
     floors = {"zero": (zero, ""), "half": (half, "")}
     got = evaluate(better, floors, test, ("OT", "load"), Scaler(np.zeros_like(std), std), naive)
-    report = got.to_dict()
+    report = got.record.to_dict()
     errors: dict[tuple[int, int], list[float]] = {(i, k): [] for i in range(4) for k in range(2)}
     for number in range(len(test)):
         item, row, _ = test.origin(number)
@@ -201,7 +201,7 @@ def test_a_panel_is_measured_item_by_item(monkeypatch: pytest.MonkeyPatch) -> No
         in replace(got, paired=dict.fromkeys(got.paired, (-np.inf, np.inf))).verdict()
     )
     monkeypatch.setattr(backtest, "SHOWN_ITEMS", 2)
-    fewer = replace(got).to_dict()["items"]
+    fewer = replace(got).record.to_dict()["items"]
     assert fewer["shown"] == "the best 1 and the worst 1"
     names = list(found["errors"])
     assert list(fewer["errors"]) == [names[0], names[-1]]
@@ -212,7 +212,9 @@ def test_a_column_without_values_is_left_out() -> None:
     values[40:, 1] = torch.nan
     test = Windows(values, torch.zeros(60, 1), 8, HORIZON, 42, 60, (0, 1))
     scaler = Scaler((0.0, 1.0), (10.0, 3.0))
-    report = evaluate(better, {"zero": (zero, "")}, test, ("a", "b"), scaler, np.ones(2)).to_dict()
+    report = evaluate(
+        better, {"zero": (zero, "")}, test, ("a", "b"), scaler, np.ones(2)
+    ).record.to_dict()
     assert set(report["columns"]["b"].values()) == {None}
     assert report["mse"] == pytest.approx(report["columns"]["a"]["mse"])
     assert report["mase"] == report["columns"]["a"]["mase"]
@@ -240,7 +242,7 @@ def plain(value: Any) -> bool:
     ids=["usual", "perfect floors", "constant column", "constant columns", "one window"],
 )
 def test_the_report_is_plain_json(got: Evaluation) -> None:
-    report = got.to_dict()
+    report = got.record.to_dict()
     assert plain(report)
     assert json.loads(json.dumps(report, allow_nan=False)) == report
     assert [row[0] for row in table(got.record)] == ["forecast", "model", "zero", "half"]
@@ -251,10 +253,10 @@ def test_what_is_undefined_is_left_out() -> None:
     assert found.floors["zero"]["mse"] == 0
     assert found.floors["zero"].skill is None
     assert table(found)[2][3] == ""
-    report = judged(better, naive=(np.nan, 1.0)).to_dict()
+    report = judged(better, naive=(np.nan, 1.0)).record.to_dict()
     assert report["columns"]["OT"]["mase"] is None
     assert report["mase"] == report["columns"]["load"]["mase"]
-    assert judged(better, naive=(np.nan, np.nan)).to_dict()["mase"] is None
+    assert judged(better, naive=(np.nan, np.nan)).record.to_dict()["mase"] is None
 
 
 def test_a_model_that_forecasts_nan_is_not_judged() -> None:

@@ -47,7 +47,7 @@ def test_a_new_metric_of_a_run_is_shown_everywhere() -> None:
     model = Blend.alone(Network(network))
     intervals, _ = find_intervals(problem, model, "cpu")
     found = judge(problem, model, "cpu", intervals)
-    test, mse = found.to_dict(), found.model.mse
+    test, mse = found.record.to_dict(), found.model.mse
     said = display.text(found.record)
     head, model_line, network_line, floor_line, *_ = said.splitlines()[1:]
     assert head.split() == ["MSE", "MAE", "LARGEST", "skill", "weight"]

@@ -1,9 +1,9 @@
 """A part from a small package by another author, installed beside ours."""
 
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,42 +16,7 @@ from forecaster.predict import Predictor
 from tests import small
 from tests.parts import folds
 
-MODULE = '''
-import torch
-from forecaster.parts import Part
-
-
-class Shifted(Part):
-    """The last `cycle` values, moved by what they were wrong by in training."""
-
-    kind = "shifted"
-
-    def __init__(self, task, name, past, chosen="", *, cycle):
-        super().__init__(task, name, past, chosen)
-        self.cycle = cycle
-        self.register_buffer("bias", torch.zeros(task.horizon, len(task.targets)))
-
-    @property
-    def settings(self):
-        return {**super().settings, "cycle": self.cycle}
-
-    @classmethod
-    def fit(cls, fold):
-        part = cls(fold.task, "shifted", fold.seasons[0], "the only one", cycle=fold.seasons[0])
-        return [part.refit(fold)]
-
-    def refit(self, fold):
-        part = type(self)(fold.task, **self.settings)
-        batch = fold.train.batch(torch.arange(len(fold.train)))
-        part.bias.copy_((batch.target - part(*batch.inputs)).mean(dim=0))
-        return part
-
-    def forward(self, past, past_known, future_known, observed=None):
-        values, _ = self.own(past, observed)
-        repeats = -(-self.task.horizon // self.cycle)
-        ahead = values.repeat(1, 1, repeats)[..., : self.task.horizon]
-        return ahead.transpose(1, 2) + self.bias
-'''
+MODULE = Path(__file__).parents[1] / "equality" / "theirs" / "repeated_part.py"
 
 
 @pytest.fixture
@@ -59,14 +24,16 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     place = tmp_path / "site"
     about = place / "theirs-1.0.dist-info"
     about.mkdir(parents=True)
-    (place / "their_parts.py").write_text(MODULE)
+    shutil.copy(MODULE, place / "repeated_part.py")
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
-    entries = "[forecaster.parts]\nshifted = their_parts:Shifted\nridge = their_parts:Shifted\n"
+    entries = (
+        "[forecaster.parts]\nrepeated = repeated_part:Repeated\nridge = repeated_part:Repeated\n"
+    )
     (about / "entry_points.txt").write_text(entries)
     monkeypatch.syspath_prepend(place)
     yield place
     monkeypatch.undo()
-    sys.modules.pop("their_parts", None)
+    sys.modules.pop("repeated_part", None)
 
 
 @pytest.fixture
@@ -82,10 +49,10 @@ def test_it_is_fitted_beside_ours_and_replaces_none() -> None:
     fold = folds.fold(folds.series())
     found = parts.fit_parts(fold)
     names = [part.name for part in found]
-    assert names.count("shifted") == 1
+    assert names.count("repeated") == 1
     assert parts.kind_of("ridge") is parts.Ridge
     weights, errors = parts.weigh(found, fold.choose)
-    place = names.index("shifted")
+    place = names.index("repeated")
     assert weights[place].min() > 0, "a family of its own"
     assert float(errors[place]) == pytest.approx(folds.error(found[place], fold.choose), rel=1e-4)
 
@@ -93,17 +60,17 @@ def test_it_is_fitted_beside_ours_and_replaces_none() -> None:
 @pytest.mark.usefixtures("package")
 def test_a_service_imports_only_what_its_settings_name() -> None:
     with allowing(["other"], parts.GROUP):
-        with pytest.raises(BundleError, match="allow it with FORECASTER_PARTS=shifted"):
-            parts.kind_of("shifted")
-        with pytest.raises(BundleError, match=r"here are training-mean, .*, shifted; install"):
+        with pytest.raises(BundleError, match="allow it with FORECASTER_PARTS=repeated"):
+            parts.kind_of("repeated")
+        with pytest.raises(BundleError, match=r"here are training-mean, .*, repeated; install"):
             parts.kind_of("oracle")
-        assert "their_parts" not in sys.modules, "what is kept out is not imported"
+        assert "repeated_part" not in sys.modules, "what is kept out is not imported"
         assert parts.kind_of("ridge") is parts.Ridge
-        with allowing(["shifted"]), pytest.raises(BundleError, match="allow it"):
-            parts.kind_of("shifted")  # an attention may have that name
-        with allowing(["shifted"], parts.GROUP):
-            assert parts.kind_of("shifted").kind == "shifted"
-    assert parts.kind_of("shifted").kind == "shifted"
+        with allowing(["repeated"]), pytest.raises(BundleError, match="allow it"):
+            parts.kind_of("repeated")  # an attention may have that name
+        with allowing(["repeated"], parts.GROUP):
+            assert parts.kind_of("repeated").kind == "repeated"
+    assert parts.kind_of("repeated").kind == "repeated"
 
 
 def test_it_is_weighed_judged_saved_and_served(
@@ -111,19 +78,19 @@ def test_it_is_weighed_judged_saved_and_served(
 ) -> None:
     loaded = load("small.yaml", ["track.register_model=false"], {"refit": False}, {})
     result = experiment.run(loaded, lambda said: None, lambda metrics: None)
-    own: dict[str, Any] = result.record.to_dict()["parts"]["shifted"]
-    assert own["weight"] > 0
-    assert own["chosen"] == "the only one"
-    assert result.record.to_dict()["test"]["floors"]["shifted"]["weight"] == own["weight"]
+    own = result.record.parts["repeated"]
+    assert own.weight > 0
+    assert own.chosen == "the only one"
+    assert result.record.judged.floors["repeated"].weight == own.weight
 
     found = bundle.load(home / result.folder)
-    assert rejudge(found, "cpu").to_dict() == result.record.to_dict()["test"]
+    assert rejudge(found, "cpu").record == result.record.test
     forecaster = Predictor(found, "cpu")
     before = forecaster.predict(forecaster.example)
     assert found.golden is not None
-    assert "shifted" in found.build().names
+    assert "repeated" in found.build().names
     assert before.equals(Predictor(result.bundle, "cpu").predict(forecaster.example))
 
     monkeypatch.setattr(sys, "path", [each for each in sys.path if each != str(package)])
-    with pytest.raises(BundleError, match=r"kind 'shifted', but the kinds .*install the package"):
+    with pytest.raises(BundleError, match=r"kind 'repeated', but the kinds .*install the package"):
         bundle.load(home / result.folder)
