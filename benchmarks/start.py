@@ -66,7 +66,7 @@ found = Record(parts=weighed)
 bundle = Bundle(problem.config, problem.schema, weights, found, about, intervals, parts)
 keep(bundle, Path(sys.argv[1]))
 """
-IMPORTS = ("forecaster.cli", "forecaster.train", "forecaster.predict", "forecaster.track")
+IMPORTS = ("forecaster.cli", "forecaster.train", "forecaster.predict", "forecaster.tracking.run")
 
 
 @dataclass(frozen=True)

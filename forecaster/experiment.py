@@ -15,7 +15,7 @@ import torch
 import yaml
 from torch import nn
 
-from forecaster import finished, machine, pages, resources, signals, unfinished
+from forecaster import finished, machine, resources, signals, unfinished
 from forecaster.bundle import Bundle, Share
 from forecaster.config import Loaded, RunConfig
 from forecaster.cutoffs import cut, roll
@@ -33,6 +33,7 @@ from forecaster.progress import Say
 from forecaster.ranks import ALONE, Team
 from forecaster.record import Backtest, Record, Training, Weighed
 from forecaster.remarks import Ranges
+from forecaster.tracking import pages
 from forecaster.unfinished import Unfinished
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def run(
     code is shown again instead. Rank 0 of a `team` calls this function, while the others call
     `assist`. The configuration names the data unless they are given as `data`.
     """
-    from forecaster import track
+    from forecaster.tracking.run import start
 
     problem = make_problem(*(data or find_data(loaded, say)), say)
     begun = None if resume is None else _begun(resume, problem.config, problem.digest, say)
@@ -118,9 +119,7 @@ def run(
         unfinished.make_folder()
     with ExitStack() as stack:
         again = None if begun is None else begun.facts["run_id"]
-        tracked = stack.enter_context(
-            track.start(config, name, tags, key=key, again=again, say=say)
-        )
+        tracked = stack.enter_context(start(config, name, tags, key=key, again=again, say=say))
         own = stack.enter_context(
             begun
             or unfinished.begin(
@@ -136,7 +135,7 @@ def run(
         if again not in (None, tracked.id):
             say(f"the tracker does not know run {again}; this is a new one, {tracked.id}")
             own.note(run_id=tracked.id)
-        tracked.note({pages.FIRST: math.nan}, -1)  # unknown yet, but this figure comes first
+        tracked.report({pages.FIRST: math.nan}, -1)  # unknown yet, but this figure comes first
         tracked.params(params)
         tracked.text("config.yaml", yaml.safe_dump(config.to_dict(), sort_keys=False))
         tracked.dataset(config.data.label, problem.digest, problem.series.source)

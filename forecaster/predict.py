@@ -526,12 +526,12 @@ def _download(name: str, folder: Path) -> dict[str, str]:
 
 
 def ask_tracker(*arguments: str) -> str:
-    """The output of `python -m forecaster.track ARGUMENTS`; its error is raised here.
+    """The output of `python -m forecaster.tracking ARGUMENTS`; its error is raised here.
 
     It runs in a child process, so that this one never imports mlflow.
     """
     extras.check("mlflow", "a model of MLflow")
-    command = [sys.executable, "-m", "forecaster.track", *arguments]
+    command = [sys.executable, "-m", "forecaster.tracking", *arguments]
     child = subprocess.run(command, capture_output=True, text=True, check=False)
     if child.returncode:
         silence = f"{' '.join(command)} ended with status {child.returncode}"

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import yaml
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
-from forecaster import files, pages, resources
+from forecaster import files, resources
 from forecaster.config import (
     Loaded,
     RunConfig,
@@ -40,12 +40,13 @@ from forecaster.errors import (
 from forecaster.extras import needed
 from forecaster.problem import find_data, make_problem
 from forecaster.progress import Bar, Say
+from forecaster.tracking import pages
 from forecaster.workers import FailedError, Worker
 
 if TYPE_CHECKING:
     import optuna
 
-    from forecaster.track import Run
+    from forecaster.tracking.run import Run
 
 TUNES = Path("runs/tunes")
 """The folder of searches, below the working directory."""
@@ -272,20 +273,20 @@ class _Tracker:
         if not tracked:
             yield cls(name, None, say)
             return
-        from forecaster import track
+        from forecaster.tracking.run import start
 
-        with track.start(loaded.config, name, {"tune": name}, say=say) as run:
+        with start(loaded.config, name, {"tune": name}, say=say) as run:
             yield cls(name, run, say)
 
     def add(self, config: RunConfig, trial: Trial) -> None:
-        from forecaster import track
+        from forecaster.tracking.run import start
 
         if self.run is None or trial.validation_mse is None:
             return
         try:
             own = f"{self.name}-{trial.number}"
             tags, above = {"tune": self.name, **pages.tags(config)}, self.run.id
-            with track.start(config, own, tags, parent=above, say=self.say) as run:
+            with start(config, own, tags, parent=above, say=self.say) as run:
                 run.params(pages.params(config, trial.values))
                 run.metrics({"validation_mse": trial.validation_mse, "seconds": trial.seconds})
         except UnavailableError as error:

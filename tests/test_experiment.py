@@ -22,7 +22,7 @@ from forecaster.errors import DataError, DivergedError, UsageError
 from forecaster.judge import flat_metrics, rejudge
 from forecaster.predict import Predictor
 from forecaster.problem import find_data, make_problem
-from forecaster.track import MlflowClient  # by way of track, which silences MLflow first
+from forecaster.tracking.store import MlflowClient  # which silences MLflow first
 from forecaster.train import fit
 from tests import small
 

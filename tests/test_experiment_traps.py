@@ -154,7 +154,7 @@ def test_without_a_blend_the_network_is_the_forecast_bit_for_bit() -> None:
     batch = posed.test("cpu").batch(torch.arange(9))
     with torch.inference_mode():
         assert torch.equal(network(*batch.inputs), tried[-1](*batch.inputs))
-    judged = [judge(each, model, "cpu", parts=parts).to_dict() for each, model, parts in
+    judged = [judge(each, model, "cpu", parts=parts).record.to_dict() for each, model, parts in
               ((posed, served, tried), (alone, network, same))]  # fmt: skip
     assert judged[1]["mse"] == judged[1]["network"]["mse"] == judged[0]["network"]["mse"]
     assert judged[1]["mse"] != judged[0]["mse"]
@@ -176,7 +176,7 @@ def test_every_test_window_is_scored_at_any_batch_size(
     for got in scores:
         assert got.mse == pytest.approx(scores[0].mse, abs=1e-6)
         assert got.mae == pytest.approx(scores[0].mae, abs=1e-6)
-    judged = judge(posed, Blend.alone(Network(network)), "cpu").to_dict()
+    judged = judge(posed, Blend.alone(Network(network)), "cpu").record.to_dict()
     assert judged["windows"] == TEST - VALIDATION - 14 + 1
     assert judged["mse"] == pytest.approx(scores[0].mse, abs=1e-6)
     assert list(judged["columns"]) == (list(COLUMNS) if features == "M" else ["b"])
@@ -190,7 +190,7 @@ def test_columns_that_never_change_are_no_trouble(model: dict[str, Any]) -> None
     network, fitted = trained(posed)
     assert fitted.validation_mse is not None
     assert math.isfinite(fitted.validation_mse)
-    report = judge(posed, Blend.alone(Network(network)), "cpu").to_dict()
+    report = judge(posed, Blend.alone(Network(network)), "cpu").record.to_dict()
     json.dumps(report, allow_nan=False)
     assert report["columns"]["a"]["mase"] is None
     assert report["columns"]["b"]["mase"] > 0
@@ -199,7 +199,7 @@ def test_columns_that_never_change_are_no_trouble(model: dict[str, Any]) -> None
 def test_all_columns_constant_are_no_trouble() -> None:
     posed = problem(np.full((ROWS, 3), 7.0))
     network, _ = trained(posed)
-    report = judge(posed, Blend.alone(Network(network)), "cpu").to_dict()
+    report = judge(posed, Blend.alone(Network(network)), "cpu").record.to_dict()
     json.dumps(report, allow_nan=False)
     assert report["mse"] == pytest.approx(0, abs=1e-6)
 

@@ -109,7 +109,9 @@ def test_the_base_forecasts(tmp_path):
 
 
 def test_a_store_of_its_own_wants_the_whole_of_mlflow(tmp_path):
-    program = "import sys; from forecaster import track; sys.exit(track.main(['champions']))"
+    program = (
+        "import sys; from forecaster.tracking.__main__ import main; sys.exit(main(['champions']))"
+    )
     (tmp_path / "mlflow.db").touch()
     done = lacking(program, without=SKINNY_LACKS, cwd=tmp_path)
     assert done.returncode == 69, done.stderr

@@ -144,7 +144,7 @@ def test_series_of_one_row_without_values_and_without_change_are_no_trouble():
     problem, forecaster = trained("shops.csv", target="sold", id="shop")
     report = judge.judge(problem, forecaster.model, "cpu", forecaster.bundle.intervals)
     assert np.isfinite(report.model.mse)
-    errors = report.to_dict()["items"]["errors"]
+    errors = report.record.to_dict()["items"]["errors"]
     assert {*errors} == {"a", "b", "flat"}  # columns with values in the test part
     assert errors["flat"]["mase"] is None
     ahead = forecaster.predict(pd.concat([table, flat]))
@@ -372,7 +372,7 @@ def test_series_of_different_years_are_cut_by_their_own_lengths():
     _, forecaster = trained("farms.csv", id="farm")
     assert bundle.load(Path("bundle")).config.data.split == "series"
     first = judge.judge(problem, forecaster.model, "cpu", forecaster.bundle.intervals)
-    assert judge.rejudge(bundle.load(Path("bundle")), "cpu").to_dict() == first.to_dict()
+    assert judge.rejudge(bundle.load(Path("bundle")), "cpu").record == first.record
     assert len(forecaster.predict("farms.csv")) == 4 * HORIZON
 
 
@@ -438,7 +438,7 @@ def test_the_evaluation_can_be_repeated():
         "shops.csv", target="sold", id="shop", future_covariates=["promo"]
     )
     first = judge.judge(problem, forecaster.model, "cpu", forecaster.bundle.intervals)
-    assert judge.rejudge(bundle.load(Path("bundle")), "cpu").to_dict() == first.to_dict()
+    assert judge.rejudge(bundle.load(Path("bundle")), "cpu").record == first.record
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from forecaster import track
 from forecaster.config import load_dict
 from forecaster.predict import Predictor
+from forecaster.tracking import run as tracked
 from tests.service.toy import HORIZON, KINDS, make_bundle, start
 
 
@@ -29,7 +29,7 @@ def forecaster(request, tmp_path_factory):
 def log(ready, folder, home):
     """The folder of the logged model of a forecaster."""
     config = load_dict({"track": {"uri": f"sqlite:///{home}/mlflow.db"}}, "the test")
-    with track.start(config, "toy", {}) as run:
+    with tracked.start(config, "toy", {}) as run:
         forecast = ready.predict(ready.example)
         run.log_model(folder, "toy", ready.example, forecast, HORIZON, {})
     (description,) = home.rglob("MLmodel")

@@ -20,7 +20,7 @@ import pandas as pd
 import psutil
 import pytest
 
-from forecaster.track import MlflowClient  # by way of track, which silences MLflow first
+from forecaster.tracking.store import MlflowClient  # which silences MLflow first
 
 from .forked import Forked, Job, forked
 

@@ -9,7 +9,7 @@ import yaml
 from forecaster import tune
 from forecaster.config import load
 from forecaster.errors import ConfigError, ForecasterError, UnavailableError, UsageError
-from forecaster.track import MlflowClient  # by way of track, which silences MLflow first
+from forecaster.tracking.store import MlflowClient  # which silences MLflow first
 from forecaster.tune import Range, read_space
 from forecaster.workers import FailedError
 from tests import small

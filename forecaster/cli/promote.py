@@ -21,10 +21,10 @@ def promote(model: Version) -> None:
 
     Example: forecaster promote forecaster-ETTh1-M-all-336/3
     """
-    from forecaster import track
+    from forecaster.tracking.registry import promote as chosen
 
     if Path(model).is_dir():
         from forecaster.predict import load_bundle
 
         model = str(load_bundle(model).about.get("run_id"))
-    print(track.promote(model))
+    print(chosen(model))

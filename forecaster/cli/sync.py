@@ -26,10 +26,10 @@ def sync(runs: Runs = None, as_json: AsJson = False) -> None:
 
     Example: forecaster sync
     """
-    from forecaster import track
+    from forecaster.tracking.publish import sync as publish
 
     found = []
-    for each in track.sync(runs or []):
+    for each in publish(runs or []):
         found.append(each)
         if each.under_way:
             say(f"{each.name}: in progress, its own process uploads it")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 
-from forecaster import cluster, pages
+from forecaster import cluster
 from forecaster.compare import table
 from forecaster.compare.cell import (
     FACTS,
@@ -36,10 +36,11 @@ from forecaster.errors import ForecasterError, StorageError, UnavailableError, U
 from forecaster.evaluate.figures import Cost, ErrorMetric, shown
 from forecaster.progress import Bar, Say
 from forecaster.resources import commit
+from forecaster.tracking import pages
 from forecaster.workers import FailedError, each
 
 if TYPE_CHECKING:
-    from forecaster.track import Run
+    from forecaster.tracking.run import Run
 
 __all__ = [
     "Cell", "Definition", "Finished", "Grid", "Outcome", "define", "finished", "read_grid",
@@ -213,7 +214,7 @@ class _Tracker:
 
     def add(self, cell: Finished) -> Finished:
         """Track a cell that is not tracked yet; returns it with the id of its run."""
-        from forecaster import track
+        from forecaster.tracking.run import start
 
         name, facts = cell.folder.name, cell.facts
         if self.run is None or facts["mlflow_run_id"] is not None:
@@ -223,7 +224,7 @@ class _Tracker:
         own = {"blend": "none", **{key: str(facts[key]) for key in ("regime", "steps")}}
         try:
             called, above = f"{tags['grid']}-{name}", self.run.id
-            with track.start(config, called, tags, parent=above, say=self.say) as run:
+            with start(config, called, tags, parent=above, say=self.say) as run:
                 run.params({**pages.params(config, self.varied), **own})
                 run.metrics(_measured(facts))
                 run.tables(_tables(facts))
@@ -279,11 +280,11 @@ def _tracker(
     if not tracked:
         yield _Tracker(grid, None, say)
         return
-    from forecaster import track
+    from forecaster.tracking.run import start
 
     protocol = grid.definition.protocol
     tags = {"grid": grid.name, "cells": str(len(grid.cells)), "steps": str(protocol.steps)}
-    with track.start(grid.cells[0].config, grid.name, tags, again=parent, say=say) as run:
+    with start(grid.cells[0].config, grid.name, tags, again=parent, say=say) as run:
         document = json.loads(json.dumps(grid.to_dict()))
         if run.id != parent:
             run.text("grid.json", json.dumps(document, indent=1))

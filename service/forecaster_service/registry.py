@@ -28,9 +28,9 @@ State: TypeAlias = dict[str, str]
 
 
 class Found:
-    """The source of models that are not folders: the registry as `python -m forecaster.track watch`
-    has last found it, in the folder `place`: what names resolve to in found.json, and each bundle
-    in a folder of its own. Calls may come from any thread."""
+    """The source of models that are not folders: the registry as `python -m forecaster.tracking
+    watch` has last found it, in the folder `place`: what names resolve to in found.json, and each
+    bundle in a folder of its own. Calls may come from any thread."""
 
     def __init__(self, place: Path) -> None:
         self.place, self.ending = place, Event()
@@ -92,7 +92,7 @@ class Child(Found):
     def __init__(self, settings: Settings) -> None:
         self.names = [each for each in settings.models if not Path(each).is_dir()]
         super().__init__(Path(mkdtemp(prefix="forecaster-models-") if self.names else os.devnull))
-        watch = [sys.executable, "-m", "forecaster.track", "watch"]
+        watch = [sys.executable, "-m", "forecaster.tracking", "watch"]
         self._command = [*watch, str(self.place), str(settings.poll_seconds), *self.names]
         self._living = Lock()
         self._process: subprocess.Popen[bytes] | None = None

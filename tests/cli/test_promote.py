@@ -1,15 +1,15 @@
-from forecaster import track
 from forecaster.predict import load_bundle
+from forecaster.tracking import registry
 from tests.service.toy import make_bundle
 
 
 def test_it_says_what_was_done(run, monkeypatch):
-    monkeypatch.setattr(track, "promote", lambda reference: f"{reference} is the champion")
+    monkeypatch.setattr(registry, "promote", lambda reference: f"{reference} is the champion")
     assert run("promote", "forecaster-x/3") == (0, "forecaster-x/3 is the champion\n", "")
 
 
 def test_the_folder_of_a_run(run, monkeypatch, tmp_path):
-    monkeypatch.setattr(track, "promote", lambda reference: reference)
+    monkeypatch.setattr(registry, "promote", lambda reference: reference)
     make_bundle(tmp_path / "bundle")
     expected = str(load_bundle(tmp_path / "bundle").about.get("run_id"))
     assert run("promote", str(tmp_path / "bundle")) == (0, f"{expected}\n", "")

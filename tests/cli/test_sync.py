@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from forecaster import track
-from forecaster.track import Synced
+from forecaster.tracking import publish
+from forecaster.tracking.publish import Synced
 
 DONE = Synced("toy-1", "2 reports of metrics; forecaster-toy version 1 is the champion", "")
 LEFT = Synced("toy-2", "", "http://host: Connection refused")
@@ -20,7 +20,7 @@ def synced(monkeypatch):
         asked.append(names)
         yield from found
 
-    monkeypatch.setattr(track, "sync", sync)
+    monkeypatch.setattr(publish, "sync", sync)
     return asked, found
 
 

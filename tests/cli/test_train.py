@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from forecaster import bundle, experiment, resources
-from forecaster.track import MlflowClient  # by way of track, which silences MLflow first
+from forecaster.tracking.store import MlflowClient  # which silences MLflow first
 from tests import small
 
 

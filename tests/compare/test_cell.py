@@ -75,7 +75,7 @@ def test_it_is_what_the_evaluation_says(done, grid):
     problem = make_problem(cell.config, grid.data["small"])
     model = problem.build_model()
     model.load_state_dict(load_weights(done.folder / WEIGHTS))
-    judged = judge(problem, Blend.alone(Network(model)), "cpu").to_dict()
+    judged = judge(problem, Blend.alone(Network(model)), "cpu").record.to_dict()
     for key in ("mse", "mae", "windows", "by_step"):
         assert done.facts[key] == judged[key]
     for name, floor in judged["floors"].items():

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from filelock import FileLock
 
-from forecaster import cli, compare, pages
+from forecaster import cli, compare
 from forecaster.errors import StorageError, UnavailableError, UsageError
-from forecaster.track import MlflowClient  # by way of track, which silences MLflow first
+from forecaster.tracking import pages
+from forecaster.tracking.store import MlflowClient  # which silences MLflow first
 from forecaster.workers import FailedError
 from tests.compare.grids import finished, small_grid, values
 
@@ -207,12 +208,12 @@ class TestTracking:
         assert runs()["toy"].info.run_id == first["toy"].info.run_id, "the same run goes on"
 
     def test_a_tracker_that_is_lost_does_not_stop_the_grid(self, runs, monkeypatch):
-        from forecaster import track
+        from forecaster.tracking.run import Run
 
         def lost(self, values):
             raise UnavailableError("MLflow at x failed: gone")
 
-        monkeypatch.setattr(track.Run, "params", lost)
+        monkeypatch.setattr(Run, "params", lost)
         outcome, said = run(small_grid(), tracked=True)
         assert len(outcome.cells) == CELLS
         assert said.count("MLflow at x failed: gone\nThe grid continues untracked") == 1

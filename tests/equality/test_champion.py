@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from forecaster import Forecaster
-from forecaster.track import MlflowClient  # by way of track, which silences MLflow first
+from forecaster.tracking.store import MlflowClient  # which silences MLflow first
 from tests.equality import cases
 from tests.equality.kept import WRITTEN, assert_same_table, kept
 

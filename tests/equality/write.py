@@ -93,7 +93,7 @@ def ask(name: str, home: Path, service: Any, model: str) -> dict[str, float]:
 
 def tags(model: str) -> dict[str, Any]:
     """What the registry knows of the first version of a model, by which it is compared."""
-    from forecaster.track import MlflowClient
+    from forecaster.tracking.store import MlflowClient
 
     made = MlflowClient(os.environ["MLFLOW_TRACKING_URI"]).get_model_version(model, "1")
     return {"name": model, "aliases": made.aliases, "tags": made.tags}

@@ -21,7 +21,7 @@ ROOMS = {
     ),
     "compare": ("forecaster/(compare|advise|bench)/", "advise/* bench/* compare/*"),
     "report": ("forecaster/report/", "report/*"),
-    "track": ("forecaster/(track|spools|contest|pages)", "contest pages spools track"),
+    "tracking": ("forecaster/(tracking/|contest)", "contest tracking/*"),
     "client": ("forecaster/client", "client"),
     "experiment": (
         "forecaster/(experiment|problem|config|reproduce|unfinished|finished|resources|estimator"

@@ -82,7 +82,7 @@ def test_the_figures_are_those_of_the_evaluation(read: Reader, home: Path) -> No
     figures = read.text["figures"]
     floor = test.best_floor
     for text in (
-        "test MASE", f"{test.to_dict()['mase']:.3f}", f"{test.model.mse:.4f}",
+        "test MASE", f"{test.record.to_dict()['mase']:.3f}", f"{test.model.mse:.4f}",
         f"{test.model.mae:.4f}", f"{test.floors[floor].mse:.4f}", floor,
         "0.1235", "61", "5678", "1.25", "3.5", "4 of 9 queries active",
         str(len(test.model.by_window)), "small (M, a, b, c), T = 5", "small (M, a, b, c), T = 3",
@@ -99,7 +99,7 @@ def test_every_target_has_figures_and_a_chart_with_its_band(
     read: Reader, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = load_bundle("plain")
-    test = judge(reopen(found), found.build(), "cpu", found.intervals).to_dict()
+    test = judge(reopen(found), found.build(), "cpu", found.intervals).record.to_dict()
     columns, forecasts = read.text["columns"], read.text["forecasts"]
     for name, own in test["columns"].items():
         share = f"{test['intervals']['80']['columns'][name]['coverage']:.1%}"

@@ -79,7 +79,7 @@ def test_one_process_watches_all_models_and_ends_with_us(
     child = start()
     found = [child.state(name) for name in ("other", "model")]
     assert [each["name"] for each in found] == ["other", "model"]
-    assert child._command[1:] == ["-m", "forecaster.track", "watch", str(child.place), "7.0",
+    assert child._command[1:] == ["-m", "forecaster.tracking", "watch", str(child.place), "7.0",
                                   "model", "other"]  # fmt: skip
     process = psutil.Process(int(found[0]["pid"]))
     child.close()

@@ -37,7 +37,7 @@ with start(model=sys.argv[1]) as client:
     body = client.get(f"/models/{NAME}/example").json()
     assert client.post("/predict", json=body).status_code == 200
 roots = {name.partition(".")[0] for name in sys.modules}
-ours = {"forecaster.train", "forecaster.experiment", "forecaster.judge", "forecaster.track"}
+ours = {"forecaster.train", "forecaster.experiment", "forecaster.judge", "forecaster.tracking.run"}
 print(sorted(roots & {"lightning", "pytorch_lightning", "mlflow"}), sorted(ours & set(sys.modules)))
 """
 

@@ -19,10 +19,10 @@ import requests
 import uvicorn
 from fastapi import FastAPI
 
-from forecaster import track
 from forecaster.bundle import Bundle
 from forecaster.config import RunConfig
 from forecaster.predict import Predictor
+from forecaster.tracking.run import start
 from forecaster_service.app import create_app
 from forecaster_service.settings import Settings
 from tests.service.processes import Server, free_port, running, wait_for
@@ -150,10 +150,10 @@ def register(folder: Path, score: float) -> None:
     """Register a bundle as the next version of "swapped", whose champion has the lowest score."""
     forecaster = Predictor.load(folder, "cpu")
     example = forecaster.example
-    with track.start(RunConfig(), "toy", {}) as run:
+    with start(RunConfig(), "toy", {}) as run:
         ahead = forecaster.predict(example)
-        model = run.log_model(folder, "toy", example, ahead, HORIZON, {})
-        run.register(model, "swapped", [score] * 4, {})
+        run.log_model(folder, "toy", example, ahead, HORIZON, {})
+        run.register("swapped", [score] * 4, {})
 
 
 @pytest.mark.timeout(900)

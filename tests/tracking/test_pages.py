@@ -2,8 +2,8 @@
 
 import yaml
 
-from forecaster import pages
 from forecaster.config import CALL, load
+from forecaster.tracking import pages
 
 
 class TestParams:

@@ -20,10 +20,15 @@ from urllib.request import urlopen
 
 import pytest
 
-from forecaster import cli, spools, track
+from forecaster import cli
 from forecaster.config import load_dict
 from forecaster.predict import Predictor
-from forecaster.track import MlflowClient  # by way of track, which silences MLflow first
+from forecaster.tracking import notes, store
+from forecaster.tracking import run as tracked
+from forecaster.tracking.publish import publish, sync
+from forecaster.tracking.registry import download
+from forecaster.tracking.run import start
+from forecaster.tracking.store import MlflowClient
 from tests import small
 from tests.service.toy import HORIZON, make_bundle
 
@@ -160,8 +165,8 @@ def _here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     # as many tries as a run makes in hours, in a test's time
-    monkeypatch.setattr(spools, "RETRIES", (0.2, 0.5))
-    monkeypatch.setattr(track, "TELLING", {**track.TELLING, "MLFLOW_HTTP_REQUEST_TIMEOUT": 4})
+    monkeypatch.setattr(tracked, "PAUSES", (0.2, 0.5))
+    monkeypatch.setattr(store, "TIMEOUT", 4)
 
 
 def at(address):
@@ -197,7 +202,7 @@ def only_model(client, run):
 def until_left_alone():
     """Wait until a hanging thread of this process has released the run."""
     deadline = time.monotonic() + 60
-    while not spools.waiting():
+    while not notes.waiting():
         assert time.monotonic() < deadline
         time.sleep(0.1)
 
@@ -212,8 +217,8 @@ def only_run(client, name):
 def test_a_fault_on_the_way(fault, server, between, client, monkeypatch):
     """The fault begins during the run, and ends before the run does."""
     name = f"on-the-way-{fault}"
-    monkeypatch.setattr(track, "LIMITS", ((60, 60, 99), (60, 120, 99), (60, 60, 99)))
-    with track.start(at(between.address), name, {}) as run:
+    monkeypatch.setattr(tracked, "LIMITS", ((60, 60, 99), (60, 120, 99), (60, 60, 99)))
+    with start(at(between.address), name, {}) as run:
         epoch = Epochs(run)
         epoch(3)
         between.way = fault
@@ -235,18 +240,18 @@ def test_a_fault_on_the_way(fault, server, between, client, monkeypatch):
 def test_a_fault_from_the_start_to_the_end(fault, between, client, monkeypatch, tmp_path):
     """Training begins, ends, reports what is left; then the rest is uploaded, with the model."""
     name = f"all-the-time-{fault}"
-    monkeypatch.setattr(track, "LIMITS", ((2, 2, 2), (3, 6, 2), (2, 2, 2)))
+    monkeypatch.setattr(tracked, "LIMITS", ((2, 2, 2), (3, 6, 2), (2, 2, 2)))
     forecaster = Predictor(make_bundle(tmp_path / "bundle"), "cpu")
     example = forecaster.example
     between.way, said, before = fault, [], time.monotonic()
-    with track.start(at(between.address), name, {}, say=said.append) as run:
+    with start(at(between.address), name, {}, say=said.append) as run:
         assert time.monotonic() - before < 5
         epoch = Epochs(run)
         epoch(5)
         ahead = forecaster.predict(example)
-        model = run.log_model(tmp_path / "bundle", name, example, ahead, HORIZON, {"a": "b"})
-        run.metrics({"test_mse": 0.5}, model)
-        made = run.register(model, f"forecaster-{name}", [0.5] * 4, {})
+        run.log_model(tmp_path / "bundle", name, example, ahead, HORIZON, {"a": "b"})
+        run.metrics({"test_mse": 0.5})
+        made = run.register(f"forecaster-{name}", [0.5] * 4, {})
         ended = time.monotonic()
     assert time.monotonic() - ended < 8
     assert "does not answer" in said[0]
@@ -257,17 +262,17 @@ def test_a_fault_from_the_start_to_the_end(fault, between, client, monkeypatch, 
 
     between.way = "hand on"
     until_left_alone()
-    (synced,) = track.sync([])
+    (synced,) = sync([])
     assert synced.left == ""
     assert f"forecaster-{name} version 1 is the champion: there was none" in synced.told
     found = only_run(client, name)
     assert found.info.status == "FINISHED"
     assert_each_once(client, found.info.run_id, 5)
     assert [point.value for point in only_model(client, found).metrics] == [0.5]
-    assert list(track.sync([])) == []
+    assert list(sync([])) == []
     # the id that its bundle keeps leads to it, too
     monkeypatch.setenv("MLFLOW_TRACKING_URI", between.address)
-    track.download(run.id, tmp_path / "again")
+    download(run.id, tmp_path / "again")
     for file in (tmp_path / "bundle").iterdir():
         assert (tmp_path / "again" / file.name).read_bytes() == file.read_bytes()
 
@@ -275,23 +280,23 @@ def test_a_fault_from_the_start_to_the_end(fault, between, client, monkeypatch, 
 @pytest.mark.timeout(600)
 def test_each_answer_is_lost_once_while_all_is_uploaded(between, client, monkeypatch, tmp_path):
     """Runs, models, versions and points are created once, though they are sent to MLflow again."""
-    monkeypatch.setattr(track, "LIMITS", ((1, 1, 1), (1, 1, 1), (1, 1, 1)))
+    monkeypatch.setattr(tracked, "LIMITS", ((1, 1, 1), (1, 1, 1), (1, 1, 1)))
     forecaster = Predictor(make_bundle(tmp_path / "bundle"), "cpu")
     example = forecaster.example
     between.way = "close"
-    with track.start(at(between.address), "answers", {}) as run:
+    with start(at(between.address), "answers", {}) as run:
         Epochs(run)(5, pause=0)
         run.dataset("toy", "12", "/data/toy.csv")
         ahead = forecaster.predict(example)
-        model = run.log_model(tmp_path / "bundle", "answers", example, ahead, HORIZON, {})
+        run.log_model(tmp_path / "bundle", "answers", example, ahead, HORIZON, {})
         # a single file represents the hundred files of the model
         keep_one_file(next(Path("runs").rglob("MLmodel")).parent)
-        run.metrics({"test_mse": 0.5}, model)
-        run.register(model, "forecaster-answers", [0.5] * 4, {})
+        run.metrics({"test_mse": 0.5})
+        run.register("forecaster-answers", [0.5] * 4, {})
     between.way = "lose"
     for fatal in range(1, 60):
         between.count, between.loses = 0, lambda count, fatal=fatal: count == fatal
-        if not any(synced.left for synced in track.sync([])):
+        if not any(synced.left for synced in sync([])):
             break
     assert 10 < fatal < 59, "each was lost, until none was left"
     found = only_run(client, "answers")
@@ -303,6 +308,42 @@ def test_each_answer_is_lost_once_while_all_is_uploaded(between, client, monkeyp
     assert output.model_id in version.source
 
 
+@pytest.mark.timeout(600)
+def test_a_run_that_is_published_again_and_again(between, client, monkeypatch, tmp_path):
+    """By several calls, and by two processes at once, it is in MLflow once."""
+    monkeypatch.setattr(tracked, "LIMITS", ((1, 1, 1), (1, 1, 1), (1, 1, 1)))
+    forecaster = Predictor(make_bundle(tmp_path / "bundle"), "cpu")
+    example = forecaster.example
+    between.way = "close"
+    with start(at(between.address), "twice", {}) as run:
+        Epochs(run)(5, pause=0)
+        run.text("note.txt", "a note")
+        ahead = forecaster.predict(example)
+        run.log_model(tmp_path / "bundle", "twice", example, ahead, HORIZON, {})
+        run.metrics({"test_mse": 0.5})
+        run.register("forecaster-twice", [0.5] * 4, {})
+    between.way = "hand on"
+    until_left_alone()
+    first = publish(run.folder)
+    second = publish(run.folder)
+    assert (first.run, first.model) == (second.run, second.model)
+    assert first.registered == second.registered
+    assert (first.sent["points"], second.sent["points"]) == (11, 0)
+    script = "from forecaster.tracking.publish import sync; print(*sync([]))"
+    both = [
+        subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    said = [child.communicate(timeout=240)[0] for child in both]
+    assert all("left=''" in each or each == "\n" for each in said), said
+    assert not run.folder.exists()
+    found = only_run(client, "twice")
+    assert_each_once(client, found.info.run_id, 5)
+    assert only_model(client, found).model_id == first.model
+    (version,) = client.search_model_versions("name = 'forecaster-twice'")
+    assert version.run_id == first.run
+
+
 def keep_one_file(folder):
     for file in folder.rglob("*"):
         if file.is_file() and file.name != "MLmodel":
@@ -311,9 +352,9 @@ def keep_one_file(folder):
 
 CHILD = """
 import sys, time
-from forecaster import track
 from forecaster.config import load_dict
-with track.start(load_dict({"track": {"uri": sys.argv[1]}}, "x"), "killed", {}) as run:
+from forecaster.tracking.run import start
+with start(load_dict({"track": {"uri": sys.argv[1]}}, "x"), "killed", {}) as run:
     print(run.id, flush=True)
     for epoch in range(1, 10_000):
         run.report({"loss": 1.0, "rate": 1.0}, epoch)
@@ -325,7 +366,7 @@ with track.start(load_dict({"track": {"uri": sys.argv[1]}}, "x"), "killed", {}) 
 @pytest.mark.timeout(600)
 def test_a_killed_process_and_the_next_start(between, client, monkeypatch):
     """Its run is closed as KILLED at the next start, and has all its points after `sync`."""
-    monkeypatch.setattr(track, "LIMITS", ((120, 120, 9), (120, 120, 9), (60, 60, 9)))
+    monkeypatch.setattr(tracked, "LIMITS", ((120, 120, 9), (120, 120, 9), (60, 60, 9)))
     command = [sys.executable, "-c", CHILD, between.address]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
         id = child.stdout.readline().strip()
@@ -339,11 +380,11 @@ def test_a_killed_process_and_the_next_start(between, client, monkeypatch):
     known = only_run(client, "killed").info
     assert known.status == "RUNNING"
     said = []
-    with track.start(at(between.address), "next", {}, say=said.append) as other:
+    with start(at(between.address), "next", {}, say=said.append) as other:
         assert client.get_run(known.run_id).info.status == "KILLED"
         assert client.get_run(other.id).info.status == "RUNNING"
     assert said == ["an earlier run is not all in MLflow: forecaster sync"]
-    (synced,) = track.sync([id])
+    (synced,) = sync([id])
     assert synced.left == ""
     steps = [point.step for point in client.get_metric_history(known.run_id, "loss")]
     assert sorted(steps) == [*range(1, len(steps) + 1)], "each once"
@@ -353,8 +394,8 @@ def test_a_killed_process_and_the_next_start(between, client, monkeypatch):
 
 @pytest.mark.timeout(600)
 def test_a_server_that_dies_and_comes_back(server, client, monkeypatch):
-    monkeypatch.setattr(track, "LIMITS", ((120, 120, 9), (240, 240, 999), (60, 60, 9)))
-    with track.start(at(server.address), "dies", {}) as run:
+    monkeypatch.setattr(tracked, "LIMITS", ((120, 120, 9), (240, 240, 999), (60, 60, 9)))
+    with start(at(server.address), "dies", {}) as run:
         epoch = Epochs(run)
         epoch(3)
         server.kill()
@@ -369,7 +410,7 @@ def test_a_server_that_dies_and_comes_back(server, client, monkeypatch):
 def test_a_server_that_is_not_there_yet(server, client, monkeypatch, tmp_path):
     """A run begins and ends before its server listens; then it is uploaded and registered."""
     forecaster = Predictor(make_bundle(tmp_path / "bundle"), "cpu")
-    monkeypatch.setattr(track, "LIMITS", ((2, 2, 2), (120, 120, 3), (30, 30, 3)))
+    monkeypatch.setattr(tracked, "LIMITS", ((2, 2, 2), (120, 120, 3), (30, 30, 3)))
     server.kill()
     said = []
 
@@ -379,12 +420,12 @@ def test_a_server_that_is_not_there_yet(server, client, monkeypatch, tmp_path):
             threading.Thread(target=server.start).start()
 
     config = load_dict({"track": {"uri": server.address, "wait_seconds": 240}}, "the test")
-    with track.start(config, "early", {}, say=say) as run:
+    with start(config, "early", {}, say=say) as run:
         Epochs(run)(3)
         ahead = forecaster.predict(forecaster.example)
         folder = tmp_path / "bundle"
-        model = run.log_model(folder, "early", forecaster.example, ahead, HORIZON, {})
-        made = run.register(model, "forecaster-early", [0.5] * 4, {})
+        run.log_model(folder, "early", forecaster.example, ahead, HORIZON, {})
+        made = run.register("forecaster-early", [0.5] * 4, {})
     assert made.sentence == "forecaster-early version 1 is the champion: there was none"
     found = only_run(client, "early")
     assert found.info.status == "FINISHED"
@@ -395,12 +436,13 @@ def test_a_server_that_is_not_there_yet(server, client, monkeypatch, tmp_path):
 
 WAITING = """
 import sys
-from forecaster import signals, track
+from forecaster import signals
 from forecaster.config import load_dict
+from forecaster.tracking.run import start
 config = load_dict({"track": {"uri": sys.argv[1], "wait_seconds": 240}}, "x")
 with signals.heeding():
-    with track.start(config, "stopped", {}, say=lambda text: print(text, flush=True)) as run:
-        run.note({"loss": 1.0}, 1)
+    with start(config, "stopped", {}, say=lambda text: print(text, flush=True)) as run:
+        run.report({"loss": 1.0}, 1)
     print("not stopped")
 """
 
@@ -418,15 +460,16 @@ def test_a_signal_while_the_end_waits_for_a_server():
     assert err.splitlines()[-1].startswith("forecaster.errors.Stopped"), err
     assert "does not have all of this run yet" in out
     assert "not stopped" not in out
-    (lines,) = Path("runs").rglob(spools.LINES)
-    assert '"FINISHED"' in lines.read_text().splitlines()[-1]
+    own = notes.take(*notes.find([]))
+    assert own.about.status == "FINISHED"
+    own.release()
 
 
 @pytest.mark.timeout(600)
 def test_the_command_with_a_server_that_hangs(between, client, monkeypatch, tmp_path, capsys):
     """A complete bundle, exit status 0 and a sentence; then `forecaster sync`."""
     config = small.install(tmp_path, monkeypatch)
-    monkeypatch.setattr(track, "LIMITS", ((2, 2, 2), (3, 6, 2), (2, 2, 2)))
+    monkeypatch.setattr(tracked, "LIMITS", ((2, 2, 2), (3, 6, 2), (2, 2, 2)))
 
     def call(*arguments):
         monkeypatch.setattr(sys, "argv", ["forecaster", *map(str, arguments)])

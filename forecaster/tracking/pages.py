@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from forecaster.bundle import Bundle
     from forecaster.config import Loaded, RunConfig
-    from forecaster.track import Run
+    from forecaster.tracking.run import Run
 
 Row = dict[str, Any]
 
@@ -150,8 +150,8 @@ def tell(
     signals.check()
     ahead = Predictor(bundle, "cpu")
     forecast = ahead.predict(ahead.example)
-    logged = run.log_model(folder, name, ahead.example, forecast, bundle.horizon, tags)
-    run.metrics(headline(record), logged)
+    run.log_model(folder, name, ahead.example, forecast, bundle.horizon, tags)
+    run.metrics(headline(record))
     run.tables(tables(bundle))
     run.text("metrics.json", json.dumps(record.to_dict(), indent=1))
     contest = record.contest
@@ -162,7 +162,7 @@ def tell(
         "windows": contest.windows,
     }  # fmt: skip
     texts = describe_model(bundle), describe_version(bundle, name)
-    return run.register(logged, bundle.name, contest.errors, task, *texts).sentence
+    return run.register(bundle.name, contest.errors, task, *texts).sentence
 
 
 def describe(bundle: "Bundle") -> tuple[str, str]:

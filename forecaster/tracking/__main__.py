@@ -1,0 +1,49 @@
+"""What a process that does not import mlflow asks this one:
+
+python -m forecaster.tracking download MODEL FOLDER    copy the bundle of MODEL to FOLDER and
+                                                       print its origin as JSON
+python -m forecaster.tracking champions                registered names that have a champion
+python -m forecaster.tracking watch FOLDER SECONDS MODEL...
+                                                       keep in FOLDER what names resolve to
+"""
+
+import json
+import logging
+import os
+import sys
+from pathlib import Path
+
+from forecaster.errors import ForecasterError, UsageError
+from forecaster.tracking.registry import champions, download
+from forecaster.tracking.store import RETRYING, quiet
+from forecaster.tracking.watch import watch
+
+
+def main(arguments: list[str]) -> int:
+    """The command `python -m forecaster.tracking`; returns the exit status."""
+    try:
+        match arguments:
+            case ["download", reference, folder]:
+                print(json.dumps(download(reference, Path(folder))))
+            case ["champions"]:
+                for name in champions():
+                    print(name)
+            case ["watch", folder, seconds, *names]:
+                watch(Path(folder), float(seconds), names)
+            case _:
+                raise UsageError(
+                    "usage: python -m forecaster.tracking download MODEL FOLDER | champions | "
+                    "watch FOLDER SECONDS MODEL..."
+                )
+    except ForecasterError as error:
+        print(" ".join(str(error).split()), file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    for name, value in quiet().items():  # for threads that MLflow starts
+        os.environ.setdefault(name, str(value))
+    for name in ("mlflow", RETRYING):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    sys.exit(main(sys.argv[1:]))

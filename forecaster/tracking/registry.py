@@ -1,0 +1,309 @@
+"""The registry of MLflow: which version of a name is served, and its files.
+
+The rule by which a version replaces the champion is that of `contest`.
+"""
+
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from forecaster.tracking import store  # before mlflow, which it silences
+
+# isort: split
+from mlflow import MlflowClient
+from mlflow.artifacts import download_artifacts, list_artifacts
+
+from forecaster import contest
+from forecaster.errors import UsageError
+from forecaster.lookup import did_you_mean, model_reference
+from forecaster.resources import tracking_uri, without_password
+from forecaster.tracking.notes import Version
+
+KEY = "forecaster.run"
+"""The tag of a run with our own id for it."""
+PREFIX = "forecaster-"
+"""The prefix of forecaster's registered names."""
+CHAMPION, CHALLENGER = "champion", "challenger"
+DECISION, PROMOTED = "decision", "promoted"
+"""Tags of a version: the outcome of its challenge to the champion, and who promoted it when."""
+LOOKS = 9
+"""How often the champion is checked again at most, when runs of a server end at the same time."""
+BUNDLE = "artifacts/bundle"
+"""The path of the bundle within a logged model."""
+
+
+@dataclass(frozen=True)
+class Registration:
+    """A registered model version; `sentence` states who is the champion now, and why."""
+
+    name: str
+    version: str
+    champion: bool
+    sentence: str
+
+
+def register(
+    client: MlflowClient, uri: str, run: str, model: str, own: Version, asks: bool
+) -> Registration:
+    """Make a logged model the next version of a name, or find the version it already is."""
+    name = own.name
+    tags = contest.tags_of(own.errors, own.task)
+    with store.locked(store.registry_of(uri)):
+        with store.accepting("RESOURCE_ALREADY_EXISTS"):
+            client.create_registered_model(name, description=own.about)
+        versions = client.search_model_versions(f"name='{name}'") if asks else []
+        made = next(
+            (each for each in versions if each.run_id == run and tags.items() <= each.tags.items()),
+            None,
+        )
+        if made is None:
+            # not "models:/...", which a local registry would look up in MLflow's global store
+            source = client.get_logged_model(model).artifact_location
+            made = client.create_model_version(
+                name, source, run_id=run, tags=tags, model_id=model,
+                description=own.about_version,
+            )  # fmt: skip
+        number = str(made.version)
+        if DECISION in made.tags:
+            wins = _aliases(client, name).get(CHAMPION) == number
+            return Registration(name, number, wins, made.tags[DECISION])
+        wins, sentence = _challenge(client, name, number)
+        client.set_model_version_tag(name, number, DECISION, sentence)
+    return Registration(name, number, wins, sentence)
+
+
+def _challenge(client: MlflowClient, name: str, own: str) -> tuple[bool, str]:
+    """Let a version challenge the champion; returns whether it is the champion, and a sentence.
+
+    A server cannot compare and set an alias in one step, so the alias is read again after it was
+    set. If runs end at the same time, each evaluates all challenges in the order of the versions,
+    as if the runs had ended one after another; the last one corrects what the first missed.
+    """
+    base: str | None = None
+    rivals: list[contest.Entry] = []
+    for look in range(LOOKS):
+        # before the alias: the decision about a version is written after its alias is set
+        versions = {
+            str(each.version): each.tags for each in client.search_model_versions(f"name='{name}'")
+        }
+        now = _aliases(client, name).get(CHAMPION)
+        if now is not None and now not in versions:  # it was added in between
+            versions[now] = client.get_model_version(name, now).tags
+        if look == 0 or now not in {each.version for each in rivals}:
+            base = now
+        if base == own:
+            return True, f"{name} version {own} is the champion"
+        rivals = [
+            contest.Entry.of(number, versions[number])
+            for number in sorted(versions, key=int)
+            if number == own
+            or (
+                (number != base and contest.ERRORS in versions[number])
+                and (DECISION not in versions[number] or (look > 0 and int(number) > int(own)))
+            )
+        ]
+        champion = None if base is None else contest.Entry.of(base, versions[base])
+        champion, decisions = contest.served(champion, rivals)
+        if champion is None or champion.version == now:
+            break
+        client.set_registered_model_alias(name, CHAMPION, champion.version)
+    decision = decisions[own]
+    if champion is not None and champion.version == own:
+        _drop_challenger(client, name, own)
+        return True, f"{name} version {own} is the champion: {decision.reason}"
+    if not decision.open:
+        return False, f"{name} version {own} is registered, but not the champion: {decision.reason}"
+    client.set_registered_model_alias(name, CHALLENGER, own)
+    reason = decision.reason
+    if decision.wins and champion is not None:
+        reason = f"version {champion.version} was added at the same time and is better"
+    return False, (
+        f"{name} version {own} is a challenger, not the champion: {reason}. To serve it all the "
+        f"same: forecaster promote {name}/{own}"
+    )
+
+
+def _aliases(client: MlflowClient, name: str) -> dict[str, str]:
+    """The version of each alias."""
+    return {key: str(each) for key, each in client.get_registered_model(name).aliases.items()}
+
+
+def _drop_challenger(client: MlflowClient, name: str, champion: str) -> None:
+    if _aliases(client, name).get(CHALLENGER) == champion:
+        client.delete_registered_model_alias(name, CHALLENGER)
+
+
+def promote(reference: str) -> str:
+    """Make a registered version the champion; returns a sentence that names the former one.
+
+    `reference`: NAME/VERSION, NAME@alias, or the id of the run that registered it. Raises
+    UsageError if it does not exist or names no version, UnavailableError when the store cannot
+    be used.
+    """
+    parts = model_reference(reference)
+    uri = tracking_uri()
+    client = store.client_of(uri, existing=True)
+    with store.explained(uri), store.locked(store.registry_of(uri)):
+        name, number = _chosen(client, reference, parts)
+        before = _aliases(client, name).get(CHAMPION)
+        if before == number:
+            return f"{name} version {number} is already the champion"
+        client.set_registered_model_alias(name, CHAMPION, number)
+        _drop_challenger(client, name, number)
+        instead = (
+            "there was none before"
+            if before is None
+            else f"version {before} was the champion before"
+        )
+        at = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
+        client.set_model_version_tag(name, number, PROMOTED, f"by hand at {at}; {instead}")
+    back = "" if before is None else f". To go back: forecaster promote {name}/{before}"
+    return f"{name} version {number} is the champion; {instead}{back}"
+
+
+def _chosen(
+    client: MlflowClient, reference: str, parts: Mapping[str, str | None]
+) -> tuple[str, str]:
+    """The name and version number that a reference means."""
+    if parts["run"] is not None and (run := find_run(client, parts["run"])):
+        if made := client.search_model_versions(f"run_id='{run}'"):
+            newest = max(made, key=lambda each: int(each.version))
+            return str(newest.name), str(newest.version)
+        raise UsageError(f"the run {run} has registered no model")
+    origin = _location(client, **parts)[1]
+    if parts["version"] is None and parts["alias"] is None:
+        what = f"{origin['name']}/VERSION" if origin else "NAME/VERSION, or the id of a run"
+        raise UsageError(f"'{reference}' names no version: use {what}")
+    return origin["name"], origin["version"]
+
+
+def download(reference: str, folder: Path) -> dict[str, str]:
+    """Copy the files of a bundle out of MLflow; returns its origin in the registry.
+
+    The origin has "name", "version" and "source", the location of its files, and "alias" if an
+    alias selected the version; it is empty for runs and models. `reference`: a run id; a registered
+    NAME (its champion, else its newest version), NAME@alias or NAME/version; the same as
+    models:/... or runs:/... Raises UsageError, naming what exists, if the reference does not exist,
+    and UnavailableError when the store cannot be used.
+    """
+    parts = model_reference(reference)
+    uri = tracking_uri()
+    client = store.client_of(uri, existing=True)
+    with store.explained(uri), tempfile.TemporaryDirectory(prefix="forecaster-") as temporary:
+        location, origin = _location(client, **parts)
+        bundle = f"{location}/{BUNDLE}"
+        if not list_artifacts(artifact_uri=bundle, tracking_uri=client.tracking_uri):
+            raise UsageError(f"the model '{reference}' was not made by forecaster: no {BUNDLE}")
+        files = download_artifacts(
+            artifact_uri=bundle, dst_path=temporary, tracking_uri=client.tracking_uri
+        )
+        folder.mkdir(parents=True, exist_ok=True)
+        for path in Path(files).iterdir():
+            if path.is_file():
+                shutil.copy(path, folder)
+    return origin
+
+
+def resolve(references: Sequence[str]) -> list[dict[str, str]]:
+    """The current origin of each model as `download` returns it, without the files, or "error" with
+    the reason why there is none. Raises UnavailableError when the store cannot be used."""
+    uri = tracking_uri()
+    client = store.client_of(uri, existing=True)
+    with store.explained(uri):
+        return [_origin(client, reference) for reference in references]
+
+
+def _origin(client: MlflowClient, reference: str) -> dict[str, str]:
+    try:
+        return _location(client, **model_reference(reference))[1]
+    except UsageError as error:
+        return {"error": str(error)}
+
+
+def champions() -> list[str]:
+    uri = tracking_uri()
+    client = store.client_of(uri, existing=True)
+    with store.explained(uri):
+        return [model.name for model in _registered(client) if CHAMPION in model.aliases]
+
+
+def find_run(client: MlflowClient, id: str) -> str | None:
+    """MLflow's id of the run with an id, which may be MLflow's or ours."""
+    with store.accepting("RESOURCE_DOES_NOT_EXIST"):
+        if client.get_run(id).info.lifecycle_stage == "active":
+            return id
+    experiments = [each.experiment_id for each in client.search_experiments()]
+    found = client.search_runs(experiments, f"tags.`{KEY}` = '{id}'", max_results=1)
+    return str(found[0].info.run_id) if found else None
+
+
+def _registered(client: MlflowClient) -> Iterator[Any]:
+    token = None
+    while True:
+        page = client.search_registered_models(f"name LIKE '{PREFIX}%'", page_token=token)
+        yield from page
+        token = page.token
+        if not token:
+            return
+
+
+def _location(
+    client: MlflowClient,
+    run: str | None,
+    part: str | None,
+    model: str | None,
+    name: str | None,
+    alias: str | None,
+    version: str | None,
+) -> tuple[str, dict[str, str]]:
+    """The location of a model's artifacts, from the parts of its reference, and its origin."""
+    if run is not None:
+        if found := find_run(client, run):
+            return _location_in_run(client, found, part), {}
+        raise UsageError(f"there is no run {run} in {without_password(client.tracking_uri)}")
+    if model is not None:
+        with store.accepting("RESOURCE_DOES_NOT_EXIST"):
+            return str(client.get_logged_model(model).artifact_location), {}
+        raise UsageError(f"there is no model {model} in {without_password(client.tracking_uri)}")
+    assert name is not None
+    versions = {str(made.version) for made in client.search_model_versions(f"name='{name}'")}
+    if not versions:
+        names = sorted(registered.name for registered in _registered(client))
+        raise UsageError(
+            f"no model is registered as '{name}'.{did_you_mean(name, names)} "
+            f"Known: {', '.join(names) or 'none yet'}."
+        )
+    origin = {}
+    if version is None:
+        aliases = client.get_registered_model(name).aliases
+        if alias is not None and alias not in aliases:
+            known = ", ".join(sorted(aliases)) or "none"
+            raise UsageError(f"'{name}' has no alias '{alias}'. Its aliases: {known}.")
+        alias = alias or CHAMPION
+        if alias in aliases:
+            origin["alias"] = alias
+        version = str(aliases.get(alias, max(versions, key=int)))
+    if version not in versions:
+        known = ", ".join(sorted(versions, key=int))
+        raise UsageError(f"'{name}' has no version {version}. Its versions: {known}.")
+    location = str(client.get_model_version_download_uri(name, version))
+    return location, {"name": name, "version": version, **origin, "source": location}
+
+
+def _location_in_run(client: MlflowClient, run: str, part: str | None) -> str:
+    """The newest model of a run, or the one called `part`."""
+    found = client.get_run(run)
+    outputs = found.outputs.model_outputs if found.outputs else []
+    models = [client.get_logged_model(output.model_id) for output in outputs]
+    wanted = [model for model in models if part in (None, model.name)]
+    if not wanted:
+        names = ", ".join(model.name for model in models) or "none"
+        raise UsageError(
+            f"the run {run} ({found.info.status.lower()}) has no model"
+            f"{f' {part}' if part else ''}. Its models: {names}."
+        )
+    return str(max(wanted, key=lambda model: model.creation_timestamp).artifact_location)

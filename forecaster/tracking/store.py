@@ -1,0 +1,305 @@
+"""MLflow's store: a client that answers, and MLflow's errors in our words.
+
+The store is `track.uri` of the configuration, else $MLFLOW_TRACKING_URI, else sqlite:///mlflow.db
+in the working directory. Everything goes through a client with that address, so MLflow's global
+state does not change, nor does the environment: our settings hold in our calls alone (`settings`).
+"""
+
+import json
+import logging
+import os
+import re
+import socket
+import sqlite3
+import time
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextvars import ContextVar
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from filelock import FileLock
+
+from forecaster import extras
+from forecaster.errors import StorageError, UnavailableError, UsageError
+from forecaster.resources import TRACKING, without_password
+
+
+@contextmanager
+def _environment(name: str, value: str) -> Iterator[None]:
+    """In this block, a variable has this value, unless the user has given it another one."""
+    own = name not in os.environ
+    os.environ.setdefault(name, value)
+    try:
+        yield
+    finally:
+        if own:
+            del os.environ[name]
+
+
+with _environment("MLFLOW_DISABLE_TELEMETRY", "true"):
+    from mlflow import MlflowClient, environment_variables
+    from mlflow.exceptions import MlflowException
+    from mlflow.utils.logging_utils import suppress_logs_in_thread
+
+VIEW = "attention"
+"""The default view of an experiment's runs: the table that compares attentions."""
+VIEWS = "mlflow.sharedViewState."
+"""The prefix of an experiment's tags in which MLflow's page keeps saved views."""
+COLUMNS = {
+    "tags.`attn`": 110, "metrics.`network_test_mse`": 150, "metrics.`test_mse`": 100,
+    "metrics.`skill`": 100, "tags.`data`": 100, "tags.`horizon`": 80,
+    "metrics.`test_mae`": 100, "metrics.`coverage_80`": 110, "metrics.`train_seconds`": 120,
+    "metrics.`windows_per_second`": 160, "metrics.`peak_mib`": 100,
+}  # fmt: skip
+"""The columns of that table, and their widths; the first fit into a narrow window."""
+SILENT = {
+    "MLFLOW_DISABLE_TELEMETRY": True,
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": True,
+    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": False,
+}
+SECONDS, RETRIES = "MLFLOW_HTTP_REQUEST_TIMEOUT", "MLFLOW_HTTP_REQUEST_MAX_RETRIES"
+TIMEOUT = 30
+"""Seconds for which a server may keep a request waiting; at the first contact it is FIRST."""
+FIRST = 5
+_current: ContextVar[Mapping[str, int]] = ContextVar(
+    "settings of MLflow", default=MappingProxyType({})
+)
+
+
+@contextmanager
+def settings(seconds: int | None = None, retries: int = 2) -> Iterator[None]:
+    """In this block, and in this thread alone, MLflow is silent and has this patience.
+
+    Variables of the environment, which the user has set, come first.
+    """
+    before = _current.set(quiet(seconds, retries))
+    try:
+        with suppress_logs_in_thread():
+            yield
+    finally:
+        _current.reset(before)
+
+
+def quiet(seconds: int | None = None, retries: int = 2) -> dict[str, int]:
+    """Our values of MLflow's variables, but for those that the user has set."""
+    own = {**SILENT, SECONDS: seconds or TIMEOUT, RETRIES: retries}
+    return {name: value for name, value in own.items() if name not in os.environ}
+
+
+def _look_here_first(variable: Any) -> None:
+    """Let a variable of MLflow's environment have the value of `settings`, if it has one."""
+    plain = variable.get
+    variable.get = lambda: plain() if (own := _current.get().get(variable.name)) is None else own
+
+
+for _name in (*SILENT, SECONDS, RETRIES):
+    _look_here_first(getattr(environment_variables, _name))
+RETRYING = "urllib3.connectionpool"
+"""The logger that warns at each retry."""
+logging.getLogger(RETRYING).addFilter(lambda record: not _current.get())
+
+
+def client_of(uri: str, existing: bool = False) -> MlflowClient:
+    """A client of a store that answers; `existing` forbids creating a database.
+
+    Raises UnavailableError if there is none.
+    """
+    database = _database(uri)
+    if existing and database is not None and not database.is_file():
+        raise UnavailableError(
+            f"there is no MLflow database {database}: train a model first, or set "
+            "MLFLOW_TRACKING_URI to its address"
+        )
+    if _database(uri) or _database(registry_of(uri)):
+        unlike = "unlike a server that MLFLOW_TRACKING_URI names,"
+        extras.check("sqlalchemy", f"a store in a file ({without_password(uri)}), {unlike}")
+    try:
+        # two processes that find no database would both try to create its tables
+        with settings(FIRST, 0), locked(uri), warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # MLflow's use of SQLAlchemy
+            for store in (uri, registry_of(uri)):
+                _try(_database(store))
+            client = _answering(absolute(uri), absolute(registry_of(uri)))
+    except Exception as error:
+        advice = f"Name another store with MLFLOW_TRACKING_URI or track.uri; {TRACKING} is one."
+        if uri.startswith(("http://", "https://")):
+            advice = (
+                "Start that server, or unset MLFLOW_TRACKING_URI and track.uri: then runs are "
+                f"kept in {TRACKING}."
+            )
+        why = reason(error)
+        full = "disk is full" in why  # SQLite's words
+        raise (StorageError if full else UnavailableError)(
+            f"MLflow cannot use {without_password(uri)}: {why}. {advice}"
+        ) from error
+    return client
+
+
+def _answering(uri: str, registry: str) -> MlflowClient:
+    client = MlflowClient(uri, registry_uri=registry)
+    client.search_experiments(max_results=1)
+    client.search_registered_models(max_results=1)
+    return client
+
+
+def _try(database: Path | None) -> None:
+    """Raise at once the error that MLflow would raise about a file after minutes of retries.
+
+    A missing database is created under another name and then renamed: MLflow creates its tables in
+    some fifty steps, and could never use a file interrupted between two of them.
+    """
+    if database is None:
+        return
+    with closing(sqlite3.connect(database)) as connection:  # creates an empty file if there is none
+        connection.execute("PRAGMA schema_version").fetchone()
+    if database.stat().st_size:
+        return
+    beside = database.with_name(f".{database.name}.new")
+    for suffix in ("", "-journal"):
+        beside.with_name(beside.name + suffix).unlink(missing_ok=True)
+    _answering(f"sqlite:///{beside}", f"sqlite:///{beside}")
+    beside.replace(database)
+
+
+def registry_of(uri: str) -> str:
+    """The address of the registry that belongs to a store."""
+    return os.environ.get("MLFLOW_REGISTRY_URI") or uri
+
+
+def _database(uri: str) -> Path | None:
+    _, prefix, path = uri.partition("sqlite:///")
+    return Path(path.partition("?")[0]).absolute() if prefix and path else None
+
+
+def is_local(uri: str) -> bool:
+    """Whether a store and its registry are files."""
+    return None not in (_database(uri), _database(registry_of(uri)))
+
+
+def absolute(uri: str) -> str:
+    """`uri` with the full path of its file: MLflow keeps one store for each URI that it has seen,
+    and would keep using the old file after a change of the working directory."""
+    database = _database(uri)
+    if database is None:
+        return uri
+    _, mark, options = uri.partition("?")
+    return f"sqlite:///{database}{mark}{options}"
+
+
+def locked(uri: str) -> AbstractContextManager[Any]:
+    """Admit one process at a time if the store is a local file."""
+    database = _database(uri)
+    if database is None:
+        return nullcontext()
+    database.parent.mkdir(parents=True, exist_ok=True)
+    return FileLock(f"{database}.lock")
+
+
+@contextmanager
+def explained(uri: str) -> Iterator[None]:
+    """In this block, MLflow has our settings, and its errors are UnavailableError."""
+    try:
+        with settings():
+            yield
+    except MlflowException as error:
+        raise UnavailableError(
+            f"MLflow at {without_password(uri)} failed: {reason(error)}"
+        ) from error
+    except OSError as error:
+        raise StorageError(
+            f"MLflow at {without_password(uri)} could not read or write a file: {reason(error)}"
+        ) from error
+
+
+@contextmanager
+def accepting(code: str) -> Iterator[None]:
+    """Ignore MLflow's errors with this code."""
+    try:
+        yield
+    except MlflowException as error:
+        if error.error_code != code:
+            raise
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """An error, and the errors that led to it."""
+    cause: BaseException | None = error
+    while cause is not None:
+        yield cause
+        cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
+
+
+def reason(error: BaseException) -> str:
+    """The innermost cause, on one line; a failed look-up's own message is only the missing key."""
+    last = error
+    for cause in _causes(error):
+        if isinstance(cause, LookupError):
+            break
+        last = cause
+    return " ".join(str(last).split()).rstrip(".") or type(last).__name__
+
+
+def is_away(uri: str, error: BaseException) -> bool:
+    """Whether a store that failed may work later without changes."""
+    if is_local(uri):
+        return "database is locked" in reason(error)
+    for cause in _causes(error):
+        if isinstance(cause, UsageError | ImportError):
+            return False
+        if isinstance(cause, MlflowException):
+            status = cause.get_http_status_code()
+            return status >= 500 or status in (408, 429)
+    return True
+
+
+def is_absent(error: BaseException) -> bool:
+    """Whether nothing listens at the address of a server, or its name cannot be resolved yet."""
+    kinds = ConnectionRefusedError | socket.gaierror
+    return any(isinstance(cause, kinds) for cause in _causes(error))
+
+
+def experiment(client: MlflowClient, uri: str, name: str) -> str:
+    """The id of the experiment, created if necessary; a local store's artifacts are kept beside it.
+
+    An experiment without the view VIEW gets it. Raises UsageError for one that cannot be used.
+    """
+    found = client.get_experiment_by_name(name)
+    database = _database(uri)
+    if found is None:
+        location = None
+        if database is not None:
+            folder = re.sub(r"[^\w-]+", "-", name)
+            location = (database.parent / "mlartifacts" / folder).as_uri()
+        with accepting("RESOURCE_ALREADY_EXISTS"):
+            client.create_experiment(name, location, tags=_view())
+        found = client.get_experiment_by_name(name)
+    if found.lifecycle_stage == "deleted":
+        raise UsageError(
+            f"the experiment '{name}' has been deleted: restore it with `mlflow experiments "
+            f"restore -x {found.experiment_id}`, or choose another with track.experiment"
+        )
+    if database is not None and found.artifact_location.startswith("mlflow-artifacts:"):
+        raise UsageError(
+            f"the experiment '{name}' was made by a server and keeps its files there: set "
+            "MLFLOW_TRACKING_URI to that server, or choose another name with track.experiment"
+        )
+    for key, value in _view().items():
+        if key not in found.tags:
+            client.set_experiment_tag(found.experiment_id, key, value)
+    return str(found.experiment_id)
+
+
+def _view() -> dict[str, str]:
+    """The tag in which MLflow's page keeps the view VIEW."""
+    columns = [*COLUMNS]
+    state = {"selectedColumns": columns, "columnOrder": columns, "columnWidths": COLUMNS}
+    view = {"name": VIEW, "createdAt": now(), "state": json.dumps(state)}
+    return {f"{VIEWS}{VIEW}": json.dumps(view)}
+
+
+def now() -> int:
+    """The time in MLflow's unit, milliseconds."""
+    return int(time.time() * 1000)

@@ -1,0 +1,125 @@
+"""Watch what names of the registry resolve to, for a service that never imports mlflow.
+
+    python -m forecaster.tracking watch FOLDER SECONDS MODEL...
+
+It asks every SECONDS, with 0 once, and ends with its input, as does FOLDER. found.json has for each
+name its "state", as `registry.resolve` gives it, and the "folder" with its bundle; or the last
+"error" with the "status" of a command that ends with it, beside what was found before.
+"""
+
+import ctypes
+import hashlib
+import json
+import os
+import shutil
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from random import uniform
+from types import FrameType
+from typing import Any
+
+from forecaster.errors import ForecasterError, UnavailableError, UsageError
+from forecaster.files import write
+from forecaster.tracking.registry import download, resolve
+
+NICE = 5
+"""The niceness of a process that watches for a service."""
+LOOKING, LOADING = 120, 600
+"""Seconds that MLflow may take to resolve names, and to download a bundle."""
+OLD = 600.0
+"""Seconds after which the bundle of an older model is deleted; until then it may be loaded."""
+NO_NEW_PRIVILEGES = 38
+"""PR_SET_NO_NEW_PRIVS of prctl(2)."""
+
+
+class _LateError(BaseException):
+    """MLflow took too long; its own retries do not catch this."""
+
+
+def watch(folder: Path, seconds: float, names: Sequence[str]) -> None:
+    """The command `watch`; when its input ends, it deletes the folder and ends the process, even in
+    the middle of work."""
+    with suppress(AttributeError):  # only Linux has it
+        ctypes.CDLL(None).prctl(NO_NEW_PRIVILEGES, 1, 0, 0, 0)
+    os.nice(NICE)
+    # so that a file that replaces the database is seen at the next question
+    os.environ.setdefault("MLFLOW_SQLALCHEMYSTORE_POOLCLASS", "NullPool")
+
+    def end() -> None:
+        sys.stdin.read()
+        shutil.rmtree(folder, ignore_errors=True)
+        os._exit(0)
+
+    def late(number: int, frame: FrameType | None) -> None:
+        raise _LateError
+
+    threading.Thread(target=end, daemon=True).start()
+    signal.signal(signal.SIGALRM, late)
+    found: dict[str, dict[str, Any]] = {}
+    while True:
+        found = look(names, folder, found)
+        write(folder / "found.json", json.dumps(found).encode())
+        if seconds:
+            time.sleep(seconds * uniform(0.8, 1.2))
+        else:
+            signal.pause()  # until the input ends
+
+
+def look(
+    names: Sequence[str], folder: Path, known: Mapping[str, dict[str, Any]]
+) -> dict[str, dict[str, Any]]:
+    """What names resolve to now, given what was `known` before; new bundles are copied to folders
+    in `folder`, and those that have not been in use for a while are deleted."""
+    from mlflow.utils import request_utils
+
+    # a kept connection may lead to a server that has ended
+    request_utils._cached_get_request_session.cache_clear()
+    states = _in_time(LOOKING, lambda: resolve(names))
+    if isinstance(states, dict):  # an error, of all of them
+        states = [states] * len(names)
+    found = {}
+    for name, state in zip(names, states, strict=True):
+        entry = _kept(name, state, folder)
+        found[name] = {**known.get(name, {}), **entry} if "error" in entry else entry
+    used = [each["folder"] for each in found.values() if "folder" in each]
+    for bundle in folder.glob("*/"):
+        if bundle.name in used:
+            os.utime(bundle)
+        elif bundle.stat().st_mtime < time.time() - OLD:
+            shutil.rmtree(bundle, ignore_errors=True)
+    return found
+
+
+def _kept(name: str, state: dict[str, str], folder: Path) -> dict[str, Any]:
+    """The entry of a name in found.json. Downloads its bundle if it is not there yet."""
+    if "error" in state:
+        return {"status": UsageError.exit_code, **state}
+    key = hashlib.sha256(json.dumps([name, state], sort_keys=True).encode()).hexdigest()[:16]
+    if not (folder / key).is_dir():
+        arriving = folder / f"{key}.arriving"
+        shutil.rmtree(arriving, ignore_errors=True)
+        state = _in_time(LOADING, lambda: download(name, arriving))
+        if "error" in state:
+            return state
+        arriving.rename(folder / key)
+    return {"state": state, "folder": key}
+
+
+def _in_time(seconds: int, call: Callable[[], Any]) -> Any:
+    """The result of `call`, or its "error" and "status"."""
+    signal.alarm(seconds)
+    try:
+        return call()
+    except _LateError:
+        told = f"MLflow gave no answer within {seconds} s"
+        return {"error": told, "status": UnavailableError.exit_code}
+    except Exception as error:
+        status = error.exit_code if isinstance(error, ForecasterError) else 70
+        return {"error": " ".join(str(error).split()) or repr(error), "status": status}
+    finally:
+        signal.alarm(0)

@@ -1,0 +1,216 @@
+"""What MLflow is to have of a run, in a folder."""
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import psutil
+import pytest
+
+from forecaster import files
+from forecaster.errors import StorageError, UsageError
+from forecaster.tracking import notes
+from forecaster.tracking.notes import Points
+from tests.tracking.toy import noted
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def begin(key="0123456789", name="toy", **about):
+    return noted(name, key, **about)
+
+
+def add(own, number):
+    own.add(Points(at=7000, step=number, values={"loss": 1.0}))
+
+
+def numbers(own, start=0):
+    return [points.step for points, _ in own.points(start)]
+
+
+def test_points_stay_in_order():
+    own = begin()
+    for number in range(3):
+        add(own, number)
+    assert numbers(own) == [0, 1, 2]
+    _, (_, end), _ = own.points(0)
+    assert numbers(own, end) == [2]
+    own.remove()
+    assert not own.folder.exists()
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf", "0.1"])
+def test_what_is_no_number_is_kept(value):
+    own = begin()
+    own.add(Points(at=1, step=1, values={"loss": float(value)}))
+    version = notes.Version(name="x", errors=(float(value),), task={})
+    own.note(version=version)
+    own.release()
+    again = notes.take(own.folder)
+    ((points, _),) = again.points(0)
+    assert str(points.values["loss"]) == str(again.about.version.errors[0]) == value
+
+
+def test_another_process_finds_what_is_left():
+    own = begin()
+    add(own, 1)
+    own.note(params={"a": "1"}, status="KILLED", ended=9)
+    own.write("a.txt", b"a", "texts")
+    own.release()
+    assert notes.waiting() == 1
+    again = notes.take_up("0123456789")
+    assert numbers(again) == [1]
+    assert again.about == own.about.model_copy(update={"again": True, "status": "", "ended": None})
+    (file,) = notes.files_in(again.folder / notes.FILES)
+    assert (file.parent.name, file.name, file.read_bytes()) == ("texts", "a.txt", b"a")
+    assert notes.take_up("0123456789") is None, "it is held"
+    assert notes.take(again.folder) is None
+    assert notes.waiting() == 0
+    assert notes.take_up("9") is None
+
+
+def test_a_line_that_was_torn_is_dropped():
+    own = begin()
+    add(own, 1)
+    own.release()
+    with (own.folder / "points.jsonl").open("ab") as file:
+        file.write(b'{"at": 1, "st')
+    again = notes.take_up("0123456789")
+    add(again, 2)
+    assert numbers(again) == [1, 2]
+
+
+def test_a_full_disk_leaves_no_part_of_a_line(monkeypatch):
+    own = begin()
+    add(own, 1)
+    write = os.write
+    with monkeypatch.context() as full:
+        full.setattr(os, "write", lambda file, data: write(file, data[:5]))
+        with pytest.raises(StorageError, match=r"points\.jsonl cannot be written: no space"):
+            add(own, 2)
+    add(own, 3)
+    assert numbers(own) == [1, 3]
+
+
+def test_the_end_of_a_process_that_died_is_that_of_what_it_wrote_last():
+    own = begin()
+    add(own, 1)
+    for name, at in (("points.jsonl", 1000), ("run.json", 900)):
+        os.utime(own.folder / name, (at, at))
+    own.close_for("KILLED")
+    assert (own.about.status, own.about.ended) == ("KILLED", 1_000_000)
+    own.close_for("FAILED")
+    assert own.about.status == "KILLED", "it had ended"
+
+
+def test_a_run_is_found_by_each_of_its_names():
+    first, second = begin(), begin("abcdefghij", "other")
+    first.note(id="9876543210")
+    first.release()
+    for name in ["toy-01234567", "toy-01234567.spool", "runs/toy", "9876543210"]:
+        assert notes.find([name]) == [first.folder]
+    assert first.name == "toy-01234567"
+    assert notes.find([]) == [second.folder, first.folder]
+    with pytest.raises(
+        UsageError, match=r"run 'x' in runs/; left to upload: other-abcdefgh, toy-01234567"
+    ):
+        notes.find(["x"])
+    Path("runs/x").mkdir()
+    assert notes.find(["x"]) == [], "MLflow has all of it"
+    second.release()
+
+
+def test_a_name_that_ends_with_letters_of_the_key_is_that_of_the_folder():
+    own = begin("0123456789", "toy-01234567")
+    assert own.folder == Path("runs/toy-01234567.spool")
+    own.release()
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('{"format": 1, "id": "x"}', "another version of forecaster"),
+        ("", r"run\.json cannot be read"),
+        ("[]", r"run\.json cannot be read"),
+        ('{"format": 2}', r"run\.json cannot be read: key: field required"),
+    ],
+)
+def test_one_that_cannot_be_read_is_told_and_stops_no_other(text, told):
+    bad, good = begin(), begin("abcdefghij")
+    for own in (bad, good):
+        own.release()
+    (bad.folder / "run.json").write_text(text)
+    assert notes.find(["toy-01234567", "toy-abcdefgh"]) == [bad.folder, good.folder]
+    with pytest.raises(StorageError, match=told):
+        notes.take(bad.folder)
+    notes.take_up("abcdefghij").release()
+    assert notes.waiting() == 2
+
+
+def test_a_process_that_looks_at_it_meanwhile_stops_no_beginning(monkeypatch):
+    write, looking = files.write, []
+
+    def seen(file, data):
+        write(file, data)
+        looking.append(notes._hold(file.parent))  # as `waiting` and `sync` of another process do
+
+    monkeypatch.setattr(files, "write", seen)
+    add(begin(), 1)
+    assert looking == [None], "from the moment that it can be found it is held"
+
+
+def test_nor_a_run_that_goes_on():
+    own = begin()
+    add(own, 1)
+    own.release()
+    looking = notes._hold(own.folder)
+    threading.Timer(0.2, looking.release).start()
+    assert numbers(notes.take_up("0123456789")) == [1]
+
+
+def test_one_that_another_process_holds_is_refused_and_stays_as_it_is():
+    own = begin()
+    before = (own.folder / "run.json").read_text()
+    with pytest.raises(StorageError, match="another process is using"):
+        begin(uri="another")
+    assert (own.folder / "run.json").read_text() == before
+
+
+def test_no_folder_for_it():
+    Path("runs").write_text("a file")
+    with pytest.raises(StorageError, match=r"cannot create .*runs"):
+        begin()
+
+
+def test_points_may_come_from_several_threads():
+    own = begin()
+
+    def several(base):
+        for number in range(50):
+            add(own, base + number)
+            own.note(params={**own.about.params, str(base): str(number)})
+
+    threads = [threading.Thread(target=several, args=(base,)) for base in (0, 50, 100)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(numbers(own)) == [*range(150)]
+
+
+def test_a_process_is_gone_when_it_is():
+    assert not notes.is_gone(notes.process())
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        where, _, _ = notes.process().split()
+        words = f"{where} {child.pid} {psutil.Process(child.pid).create_time():.2f}"
+        assert not notes.is_gone(words)
+        child.kill()
+    assert notes.is_gone(words)
+    assert notes.is_gone(f"{where} {os.getpid()} 7.00"), "the number was given again"
+    assert not notes.is_gone(words.replace(where, "elsewhere")), "who knows"
+    assert not notes.is_gone("x")

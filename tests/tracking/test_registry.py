@@ -1,0 +1,317 @@
+"""Which version of a name is served, and the way to its files."""
+
+import math
+import re
+from contextlib import nullcontext
+
+import numpy as np
+import pytest
+
+from forecaster.config import RunConfig
+from forecaster.contest import tags_of
+from forecaster.errors import UsageError
+from forecaster.predict import Predictor
+from forecaster.tracking import registry, store
+from forecaster.tracking.notes import Version
+from forecaster.tracking.registry import champions, download, promote, register, resolve
+from forecaster.tracking.run import start
+from forecaster.tracking.store import MlflowClient
+from tests.service.toy import HORIZON, make_bundle
+from tests.tracking.toy import CHAMPION, NAME, TASK, contents
+
+LOCAL_AND_SHARED = pytest.mark.parametrize("shared", [False, True])
+
+
+@pytest.fixture
+def contest(logged, client, uri, monkeypatch):
+    """Registers versions under a new name, in a store that may look like a server."""
+    run, model = logged
+
+    def contest(name, error, task=TASK, shared=False):
+        if shared:
+            monkeypatch.setattr(store, "locked", lambda uri: nullcontext())
+        own = Version(name=name, errors=errors(error), task=task)
+        return register(client, uri, run, model, own, asks=False)
+
+    return contest
+
+
+def errors(mean):
+    """The errors of six stretches, some of them harder than others for every model; a list is
+    taken as it is."""
+    if isinstance(mean, list):
+        return mean
+    return [mean * factor for factor in (1, 2, 0.5, 1, 3, 0.25)]
+
+
+def aliases(client, name):
+    return {key: str(each) for key, each in client.get_registered_model(name).aliases.items()}
+
+
+@LOCAL_AND_SHARED
+def test_champion_moves_to_the_better_model_of_one_task(contest, client, shared):
+    name, other = f"forecaster-contest-{shared}", {**TASK, "borders": "[1, 2, 4]"}
+    contests = [
+        (0.5, TASK, "champion", "version 1 is the champion: there was none"),
+        (0.6, TASK, "nothing", "version 2 is registered, but not the champion: MSE on the "
+         "calibrating half 0.775, version 1 has 0.6458"),
+        (0.5, TASK, "nothing", "calibrating half 0.6458, version 1 has 0.6458"),
+        (math.nan, TASK, "nothing", "its MSE on the calibrating half is nan"),
+        (0.3, TASK, "champion", "version 5 is the champion: MSE on the calibrating half 0.3875, "
+         "version 1 has 0.6458 (-0.26 ± 0.17 over 6 stretches)"),
+        (0.1, other, "challenger", "version 6 is a challenger, not the champion: version 5 was "
+         "judged on other data (borders), so errors do not compare. To serve it all the same: "
+         "forecaster promote NAME/6"),
+        (0.4, TASK, "nothing", "calibrating half 0.5167, version 5 has 0.3875"),
+        (0.2, TASK, "champion", "version 8 is the champion"),
+    ]  # fmt: skip
+    expected = {}
+    for number, (error, task, becomes, reason) in enumerate(contests, 1):
+        made = contest(name, error, task, shared)
+        assert (made.name, made.version) == (name, str(number))
+        assert made.champion is (becomes == "champion")
+        assert reason.replace("NAME", name) in made.sentence
+        if becomes != "nothing":
+            expected[becomes] = str(number)
+        assert aliases(client, name) == expected
+        tags = client.get_model_version(name, str(number)).tags
+        assert tags["decision"] == made.sentence
+        assert tags["calibrating_mse"] == f"{np.mean(errors(error)):.6g}"
+        assert task.items() <= tags.items()
+
+
+def test_a_difference_that_is_not_measurable_needs_a_hand(contest, client, logged):
+    contest("forecaster-close", 0.5)
+    made = contest("forecaster-close", [*errors(0.5)[:5], 0.05])
+    assert not made.champion
+    assert "which is not measurable (-0.012 ± 0.025 over 6 stretches)" in made.sentence
+    few = contest("forecaster-few", [0.5, 0.5, 0.5])
+    made = contest("forecaster-few", [0.1, 0.1, 0.1])
+    assert (few.champion, made.champion) == (True, False)
+    assert "3 windows are too few to measure it" in made.sentence
+    for name in ("forecaster-close", "forecaster-few"):
+        assert aliases(client, name) == {"champion": "1", "challenger": "2"}
+
+
+def test_a_champion_without_errors_is_not_replaced(contest, client):
+    contest("forecaster-old", 0.1, {})
+    client.delete_model_version_tag("forecaster-old", "1", "calibrating_errors")
+    made = contest("forecaster-old", 0.01, {})
+    assert not made.champion
+    assert "judged on other data (calibrating_errors)" in made.sentence
+    client.delete_model_version("forecaster-old", "1")
+    assert contest("forecaster-old", 0.2, {}).champion, "there is none"
+
+
+@pytest.mark.parametrize("second", [0.4, 0.2])
+@pytest.mark.parametrize("moment", ["before it is set", "after it was read"])
+def test_runs_of_a_server_that_end_together(moment, second, contest, client, monkeypatch):
+    """Another run registers and challenges while the first is between two of its calls."""
+    name = f"forecaster-race-{second}-{moment}".replace(" ", "-")
+    contest(name, 0.5, shared=True)
+    call = {
+        "before it is set": "set_registered_model_alias",
+        "after it was read": "search_model_versions",
+    }[moment]
+    real, made = getattr(MlflowClient, call), []
+
+    def interrupted(self, *arguments, **options):
+        monkeypatch.setattr(MlflowClient, call, real)
+        before = real(self, *arguments, **options) if moment == "after it was read" else None
+        own = client.create_model_version(name, "nowhere", tags=tags_of(errors(second), TASK))
+        number = str(own.version)
+        made.append(registry._challenge(client, name, number))
+        client.set_model_version_tag(name, number, "decision", made[0][1])
+        return before or real(self, *arguments, **options)
+
+    monkeypatch.setattr(MlflowClient, call, interrupted)
+    first = contest(name, 0.3, shared=True)
+    assert len(made) == 1
+    better = second < 0.3
+    assert aliases(client, name)["champion"] == ("3" if better else "2")
+    assert first.champion is not better
+    assert ("version 3" in first.sentence) is better
+
+
+def test_a_version_whose_contest_was_cut_short_challenges_with_the_next(contest, client):
+    contest("forecaster-cut", 0.5)
+    client.create_model_version("forecaster-cut", "nowhere", tags=tags_of(errors(0.2), TASK))
+    made = contest("forecaster-cut", 0.4)
+    assert not made.champion
+    assert "version 2 has 0.2583" in made.sentence
+    assert aliases(client, "forecaster-cut") == {"champion": "2"}
+
+
+class TestPromote:
+    @pytest.mark.parametrize("named", ["{name}/2", "{name}@challenger", "models:/{name}/2"])
+    def test_by_hand(self, named, contest, client, logged):
+        name = f"forecaster-promote-{len(named)}"
+        contest(name, 0.5)
+        contest(name, 0.1, {})
+        assert aliases(client, name) == {"champion": "1", "challenger": "2"}
+        sentence = promote(named.format(name=name))
+        assert sentence == (
+            f"{name} version 2 is the champion; version 1 was the champion before. To go "
+            f"back: forecaster promote {name}/1"
+        )
+        assert aliases(client, name) == {"champion": "2"}
+        promoted = client.get_model_version(name, "2").tags["promoted"]
+        assert promoted.startswith("by hand at 2")
+        assert promoted.endswith("version 1 was the champion before")
+        assert promote(f"{name}/2") == f"{name} version 2 is already the champion"
+        assert promote(f"{name}/1").endswith(f"promote {name}/2")
+        assert not contest(name, 0.6).champion, "what was promoted by hand is the one to beat"
+        assert contest(name, 0.2).champion
+
+    def test_by_the_run(self, logged, client, uri):
+        with start(RunConfig(), "x", {}) as run:
+            pass
+        for error in ([0.5] * 4, [0.6] * 4):
+            own = Version(name="forecaster-by-run", errors=error, task=TASK)
+            register(client, uri, run.id, logged[1], own, asks=False)
+        assert promote(run.id).startswith("forecaster-by-run version 2 is the champion;")
+        client.delete_registered_model_alias("forecaster-by-run", "champion")
+        assert promote("forecaster-by-run/1") == (
+            "forecaster-by-run version 1 is the champion; there was none before"
+        )
+
+    @pytest.mark.parametrize(
+        ("named", "words"),
+        [
+            (NAME, f"'{NAME}' names no version: use {NAME}/VERSION"),
+            (f"{NAME}/99", f"'{NAME}' has no version 99"),
+            ("forecaster-nope/1", "no model is registered as 'forecaster-nope'"),
+            ("0" * 32, "there is no run 0"),
+            ("a b", "'a b' names no model"),
+        ],
+    )
+    def test_what_names_no_version(self, named, words, logged):
+        with pytest.raises(UsageError, match=re.escape(words)):
+            promote(named)
+
+    def test_a_run_without_a_model(self, logged):
+        with start(RunConfig(), "x", {}) as run:
+            pass
+        with pytest.raises(UsageError, match="has registered no model"):
+            promote(run.id)
+
+
+# The way back
+
+
+@pytest.mark.parametrize(
+    ("reference", "origin"),
+    [
+        ("{run}", {}),
+        ("runs:/{run}", {}),
+        ("runs:/{run}/toy-run-1", {}),
+        ("{model}", {}),
+        ("models:/{model}", {}),
+        (NAME, CHAMPION),
+        (f"{NAME}@champion", CHAMPION),
+        (f"{NAME}/1", {"name": NAME, "version": "1"}),
+        (f"models:/{NAME}@champion", CHAMPION),
+        (f"models:/{NAME}/1", {"name": NAME, "version": "1"}),
+    ],
+)
+def test_download_by_every_name(logged, home, tmp_path, reference, origin):
+    run, model = logged
+    folder = tmp_path / "a" / "b"
+    reference = reference.format(run=run, model=model)
+    found = download(reference, folder)
+    assert resolve([reference]) == [found]
+    assert model in found.pop("source", model)
+    assert found == origin
+    assert contents(folder) == contents(home / "some bundle")
+
+
+def test_without_a_champion_the_newest_version_is_meant(contest, client, forecaster, tmp_path):
+    folder = tmp_path / "other"
+    make_bundle(folder, columns=("one",))
+    for _ in range(10):
+        contest("forecaster-newest", 0.5)
+    with start(RunConfig(), "x", {}) as run:
+        example = forecaster.example
+        run.log_model(folder, "other", example, forecaster.predict(example), HORIZON, {})
+        run.register("forecaster-newest", errors(0.6), TASK)
+    download("forecaster-newest", tmp_path / "champion")
+    assert contents(tmp_path / "champion") != contents(folder)
+    client.delete_registered_model_alias("forecaster-newest", "champion")
+    assert download("forecaster-newest", tmp_path / "newest")["version"] == "11"
+    assert contents(tmp_path / "newest") == contents(folder)
+    assert "forecaster-newest" not in champions()
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [
+        *("", "../../etc", "a/../b", "/etc/passwd", "a%2e%2e", "a#b", "a?b", "a\0b", "a\nb", "a b"),
+        *("file:///etc", "http://host/x", "s3://bucket/x", "mlflow-artifacts:/1", "name@", "name/"),
+        *("models:/../x", "runs:/x", f"runs:/{'0' * 32}/../x", f"runs:/{'0' * 32}/a/b", "name/x"),
+        *("-x", ".hidden", "x' OR name LIKE '%", "ü" * 3, "a" * 201),
+    ],
+)
+def test_what_is_no_name_is_refused(reference, tmp_path):
+    with pytest.raises(UsageError, match="names no model: expected"):
+        download(reference, tmp_path / "bundle")
+    assert not (tmp_path / "bundle").exists()
+
+
+@pytest.mark.parametrize(
+    ("reference", "message"),
+    [
+        ("forecaster-toy-M-all-7", f"Did you mean '{NAME}'? Known: "),
+        (f"{NAME}@best", f"'{NAME}' has no alias 'best'. Its aliases: champion."),
+        (f"{NAME}/77", f"'{NAME}' has no version 77. Its versions: 1."),
+        ("0" * 32, f"there is no run {'0' * 32} in sqlite:///"),
+        (f"m-{'0' * 32}", f"there is no model m-{'0' * 32} in sqlite:///"),
+    ],
+)
+def test_what_does_not_exist_is_explained(logged, reference, message, tmp_path):
+    with pytest.raises(UsageError) as caught:
+        download(reference, tmp_path / "bundle")
+    assert message in str(caught.value)
+    assert not (tmp_path / "bundle").exists()
+    first, second = resolve([NAME, reference])
+    assert first["version"] == "1"
+    assert message in second["error"]
+
+
+def test_a_run_without_the_model_is_explained(logged, tmp_path):
+    with pytest.raises(UsageError, match=r"has no model other\. Its models: toy-run-1\."):
+        download(f"runs:/{logged[0]}/other", tmp_path)
+    with pytest.raises(ValueError, match="early"), start(RunConfig(), "x", {}) as run:
+        raise ValueError("early")
+    with pytest.raises(UsageError, match=r"\(failed\) has no model\. Its models: none\."):
+        download(run.id, tmp_path)
+
+
+def test_a_model_of_others_is_refused(client, tmp_path):
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "model.pkl").write_text("x")
+    client.create_registered_model("theirs")
+    client.create_model_version("theirs", (tmp_path / "theirs").as_uri())
+    with pytest.raises(UsageError, match="'theirs' was not made by forecaster"):
+        download("theirs", tmp_path / "bundle")
+    assert not (tmp_path / "bundle").exists()
+
+
+def test_champions_are_ours_and_all_pages_are_read(logged, client, monkeypatch):
+    client.create_registered_model("forecaster-without")
+    client.create_registered_model("champion-of-others")
+    names = champions()
+    assert NAME in names
+    assert "forecaster-without" not in names
+    assert "champion-of-others" not in names
+    whole = type(client).search_registered_models
+
+    def page_by_page(self, text="", max_results=1, page_token=None):
+        return whole(self, text, max_results=1, page_token=page_token)
+
+    monkeypatch.setattr(type(client), "search_registered_models", page_by_page)
+    assert champions() == names
+
+
+def test_a_forecaster_is_loaded_by_its_registered_name(logged, uri, forecaster, monkeypatch):
+    loaded = Predictor.load(NAME, "cpu")
+    assert loaded.bundle.digest == forecaster.bundle.digest

@@ -1,0 +1,539 @@
+"""What a run records, and how it meets MLflow's store."""
+
+import errno
+import json
+import math
+import os
+import re
+import shutil
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import nullcontext
+from pathlib import Path
+from textwrap import dedent
+from urllib.request import urlopen
+
+import pandas as pd
+import pytest
+import yaml
+from matplotlib.figure import Figure
+
+from forecaster import signals
+from forecaster.config import RunConfig, load_dict
+from forecaster.errors import Stopped, StorageError, UnavailableError
+from forecaster.tracking import notes
+from forecaster.tracking import run as tracked
+from forecaster.tracking.publish import sync
+from forecaster.tracking.registry import champions, download
+from forecaster.tracking.run import start, ui_command
+from forecaster.tracking.store import MlflowClient
+from tests.lacking import SKINNY_LACKS, lacking
+from tests.service.toy import HORIZON
+from tests.tracking.toy import (
+    NAME,
+    TASK,
+    WATCHED,
+    command,
+    contents,
+    noted,
+    points,
+    tracked_at,
+)
+
+# What a run records
+
+
+def test_run_holds_what_it_is_given(client, forecaster):
+    config = RunConfig()
+    figure = Figure()
+    figure.add_subplot().plot([1, 2])
+    with start(config, "ETTh1-336-prob", {"attn": "prob", "attn.effective": "sparse"}) as run:
+        run.params(config.flat())
+        run.report({"train_loss": 2.0, "validation_loss": 3.0}, 1)
+        run.report({"train_loss": 1.0, "validation_loss": 2.5}, 2)
+        run.metrics({"test_mse": 0.5})
+        run.describe("It **wins**.")
+        run.text("config.yaml", yaml.safe_dump(config.to_dict()))
+        run.figure("error by step", figure)
+        run.dataset("ETTh1", f"sha256:{'ab' * 32}", "https://example.org/ETTh1.csv")
+    found = client.get_run(run.id)
+    assert (found.info.status, found.info.run_name) == ("FINISHED", "ETTh1-336-prob")
+    assert found.data.params == config.flat()
+    assert found.data.tags["attn"] == "prob"
+    assert found.data.tags["mlflow.note.content"] == "It **wins**."
+    assert found.data.tags["attn.effective"] == "sparse"
+    assert found.data.metrics["test_mse"] == 0.5
+    history = client.get_metric_history(run.id, "train_loss")
+    assert [(metric.step, metric.value) for metric in history] == [(1, 2.0), (2, 1.0)]
+    assert {file.path for file in client.list_artifacts(run.id)} == {"config.yaml", "plots"}
+    assert [file.path for file in client.list_artifacts(run.id, "plots")] == [
+        "plots/error by step.png"
+    ]
+    local = client.download_artifacts(run.id, "config.yaml")
+    assert load_dict(yaml.safe_load(Path(local).read_text()), "the test") == config
+    (used,) = found.inputs.dataset_inputs
+    assert (used.dataset.name, used.dataset.digest) == ("ETTh1", ("ab" * 32)[:36])
+    assert json.loads(used.dataset.source) == {"url": "https://example.org/ETTh1.csv"}
+    assert [(tag.key, tag.value) for tag in used.tags] == [("mlflow.data.context", "training")]
+
+
+def test_final_figures_are_rounded_to_what_a_column_shows(client):
+    with start(RunConfig(), "x", {}) as run:
+        run.report({"train_loss": 0.36719671677728562}, 1)
+        run.metrics({"test_mse": 0.36719671677728562, "skill": -1e-7 / 3, "parameters": 12345678})
+        run.metrics({"test_mae": math.nan, "mase": math.inf})
+    found = client.get_run(run.id).data.metrics
+    assert (found["test_mse"], found["skill"], found["parameters"]) == (
+        0.367197,
+        -3.33333e-8,
+        12345678,
+    )
+    assert found["train_loss"] == 0.36719671677728562, "curves keep all digits"
+    assert math.isnan(found["test_mae"])
+
+
+def test_names_and_values_are_made_to_fit(client):
+    values = {f"option.{number}": "x" for number in range(230)}
+    with start(RunConfig(), "x", {"long": "b" * 9000}) as run:
+        run.params({**values, "long": "a" * 7000, "lr_of.T (degC)": "1"})
+        run.metrics({"column/T (degC)/mse": 1.0, "column/ü %/mse": 2.0})
+    data = client.get_run(run.id).data
+    assert values.items() <= data.params.items()
+    assert data.params["long"] == "a" * 5999 + "…"
+    assert data.params["lr_of.T _degC_"] == "1"
+    assert data.tags["long"] == "b" * 7999 + "…"
+    assert data.metrics == {"column/T _degC_/mse": 1.0, "column/ü _/mse": 2.0}
+
+
+def test_local_data_is_noted_by_its_path(client):
+    with start(RunConfig(), "x", {}) as run:
+        run.dataset("own", "12", "/data/own.csv", context="evaluation")
+    (used,) = client.get_run(run.id).inputs.dataset_inputs
+    assert used.dataset.source_type == "local"
+    assert json.loads(used.dataset.source) == {"uri": "/data/own.csv"}
+    assert used.tags[0].value == "evaluation"
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (ValueError("no"), "FAILED"),
+        (KeyboardInterrupt(), "KILLED"),
+        (Stopped(signal.SIGTERM), "KILLED"),
+    ],
+)
+def test_the_end_of_a_run_is_told(client, error, status):
+    runs = []
+
+    def train():
+        with start(RunConfig(), "x", {}) as run:
+            runs.append(run.id)
+            run.report({"loss": 1.0}, 1)
+            raise error
+
+    with pytest.raises(type(error)) as caught:
+        train()
+    assert caught.value is error
+    found = client.get_run(runs[0])
+    assert (found.info.status, found.data.metrics) == (status, {"loss": 1.0})
+
+
+def test_a_signal_while_a_run_is_made_ends_it_as_killed(home, client, monkeypatch):
+    settled = tracked.Background.settle
+
+    def stopped(self, *limits, **how):
+        found = settled(self, *limits, **how)
+        monkeypatch.setattr(
+            tracked.Background, "settle", settled
+        )  # a second signal would end the tests
+        signal.raise_signal(signal.SIGTERM)
+        return found
+
+    def statuses() -> dict[str, str]:
+        places = [each.experiment_id for each in client.search_experiments()]
+        return {run.info.run_id: run.info.status for run in client.search_runs(places)}
+
+    before = statuses()
+    monkeypatch.setattr(tracked.Background, "settle", stopped)
+    with pytest.raises(Stopped), signals.heeding(), start(RunConfig(), "x", {}):
+        pytest.fail("the signal was not heeded")
+    assert [status for id, status in statuses().items() if id not in before] == ["KILLED"]
+
+
+@pytest.mark.parametrize("error", [None, ValueError("of the training")])
+def test_a_store_that_refuses_fails_no_run(client, error, monkeypatch, tmp_path):
+    """The run was deleted; once restored, it gets the rest."""
+    monkeypatch.chdir(tmp_path)
+    said = []
+
+    def train():
+        with start(RunConfig(), "x", {}, say=said.append) as run:
+            client.delete_run(run.id)
+            run.report({"loss": 1.0}, 1)
+            run.report({"loss": 2.0}, 2)
+            if error:
+                raise error
+
+    with pytest.raises(ValueError, match="of the training") if error else nullcontext():
+        train()
+    assert "does not have all of this run yet" in said[0]
+    assert "must be in the 'active' state" in said[0]
+    (folder,) = Path("runs").glob("x-*.spool")
+    assert str(folder) in said[0]
+    id = json.loads((folder / "run.json").read_text())["id"]
+    client.restore_run(id)
+    damaged = Path("runs/a.spool/run.json")
+    damaged.parent.mkdir()
+    damaged.touch()
+    other, synced = sync([])
+    assert other.left.startswith(f"{damaged} cannot be read")
+    shutil.rmtree(damaged.parent)
+    assert (synced.left, synced.told) == ("", "2 points")
+    assert points(client, id, "loss") == [(1, 1.0), (2, 2.0)]
+    assert client.get_run(id).info.status == ("FAILED" if error else "FINISHED")
+    assert not any(Path("runs").iterdir())
+
+
+def test_a_run_that_goes_on_is_told_nothing_twice(client, monkeypatch):
+    monkeypatch.setattr(tracked, "SAMPLING_SECONDS", 0.05)
+    runs = []
+    for last in (3, 5):
+        again = runs[0] if runs else None
+        with start(WATCHED, "goes on", {}, again=again) as run:
+            runs.append(run.id)
+            run.params({"device": f"of {last}"})
+            for epoch in range(1, last + 1):
+                run.report({"loss": float(last)}, epoch)
+            time.sleep(0.3)
+        count = len(client.get_metric_history(run.id, "system/system_memory_usage_percentage"))
+        assert count > 0
+    assert runs[0] == runs[1]
+    assert points(client, run.id, "loss") == [(1, 3.0), (2, 3.0), (3, 3.0), (4, 5.0), (5, 5.0)]
+    found = client.get_run(run.id)
+    assert (found.info.status, found.data.params) == ("FINISHED", {"device": "of 3"})
+    history = client.get_metric_history(run.id, "system/system_memory_usage_percentage")
+    assert len({point.step for point in history}) == len(history) == count
+
+
+def test_what_an_earlier_process_left_outlives_a_store_that_refuses(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    left = noted("x", "1" * 32)
+    left.add(notes.Points(at=1, step=1, values={"loss": 1.0}))
+    left.release()
+    with (
+        pytest.raises(UnavailableError, match="unable to open"),
+        start(tracked_at(f"sqlite:///{tmp_path}"), "x", {}, again="1" * 32),
+    ):
+        pass
+    again = notes.take(*notes.find([]))
+    assert [points.values for points, _ in again.points(0)] == [{"loss": 1.0}]
+    again.release()
+
+
+def test_a_run_that_the_store_does_not_know_is_a_new_one(client):
+    with start(RunConfig(), "x", {}, again="2" * 32) as run:
+        assert run.id != "2" * 32
+        assert client.get_run(run.id).data.tags["forecaster.run"] == "2" * 32
+
+
+def test_runs_of_processes_that_are_gone_are_closed(client):
+    with start(RunConfig(), "x", {}) as run:
+        experiment = client.get_run(run.id).info.experiment_id
+        own = client.get_run(run.id).data.tags["forecaster.process"]
+    where, number, _ = own.split()
+    tags = {"gone": f"{where} {number} 7.00", "own": own, "elsewhere": "host/1 1 7.00", "none": ""}
+    made = {
+        name: client.create_run(experiment, tags={"forecaster.process": tag} if tag else {})
+        for name, tag in tags.items()
+    }
+    with start(RunConfig(), "x", {}):
+        found = {name: client.get_run(each.info.run_id) for name, each in made.items()}
+    assert {name: run.info.status for name, run in found.items()} == {
+        **{"gone": "KILLED", "own": "RUNNING"},
+        **{"elsewhere": "RUNNING", "none": "RUNNING"},
+    }
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_system_metrics_are_logged_on_request(asked, client, monkeypatch):
+    monkeypatch.setattr(tracked, "SAMPLING_SECONDS", 0.05)
+    with start(WATCHED if asked else RunConfig(), "x", {}) as run:
+        time.sleep(0.5)
+    found = client.get_run(run.id).data.metrics.get("system/system_memory_usage_percentage")
+    assert found > 0 if asked else found is None
+
+
+def test_tables_are_files_that_the_page_shows_as_tables(client):
+    with start(RunConfig(), "x", {}) as run:
+        run.tables({"steps": [{"step": 1, "mse": 0.5}, {"step": 2, "mae": None}], "none": []})
+    found = pd.read_json(client.download_artifacts(run.id, "tables/steps.json"), orient="split")
+    assert found.columns.to_list() == ["step", "mse", "mae"]
+    assert found["step"].to_list() == [1, 2]
+    assert json.loads(client.get_run(run.id).data.tags["mlflow.loggedArtifacts"]) == [
+        {"path": f"tables/{name}.json", "type": "table"} for name in ("steps", "none")
+    ]
+
+
+def test_a_report_does_not_wait_for_the_store(client, home):
+    with start(RunConfig(), "x", {}) as run:
+        busy = sqlite3.connect(home / "mlflow.db", isolation_level=None)
+        busy.execute("BEGIN EXCLUSIVE")
+        before = time.monotonic()
+        run.report({"loss": 1.0}, 1)
+        waited = time.monotonic() - before
+        time.sleep(0.3)
+        busy.execute("ROLLBACK")
+        busy.close()
+        assert run.settle()
+    assert waited < 0.2
+    assert client.get_run(run.id).data.metrics == {"loss": 1.0}
+
+
+# Where runs go
+
+
+def test_a_full_disk_is_a_storage_error(monkeypatch):
+    with start(RunConfig(), "x", {}) as run, monkeypatch.context() as full:
+        error = OSError(28, "No space left on device")
+        full.setattr(os, "fsync", lambda *_: (_ for _ in ()).throw(error))
+        with pytest.raises(StorageError, match="No space left on device"):
+            run.text("a.txt", "a")
+
+
+RUNS = "/#/experiments/3/runs?workflowType=machine_learning&viewStateShareKey=attention"
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        (
+            "sqlite:///mlflow.db",
+            f"mlflow ui --backend-store-uri sqlite:///mlflow.db\nhttp://127.0.0.1:5000{RUNS}",
+        ),
+        (
+            "sqlite:////a b/m.db",
+            f"mlflow ui --backend-store-uri 'sqlite:////a b/m.db'\nhttp://127.0.0.1:5000{RUNS}",
+        ),
+        ("http://u:p@host:5000/", f"http://***@host:5000{RUNS}"),
+    ],
+)
+def test_where_to_look(address, shown):
+    assert ui_command(address, "3") == shown
+
+
+def test_a_description_that_is_too_long_ends_with_a_whole_line(client):
+    figure = Figure()
+    with start(RunConfig(), "x", {}) as run:
+        run.describe("It wins.", "\n".join(f"| {i:04} |" for i in range(2000)), figure)
+    text = client.get_run(run.id).data.tags["mlflow.note.content"]
+    assert text.startswith(
+        "It wins.\n\n![forecast](get-artifact?path=plots%2Fpicture.png&run_uuid="
+    )
+    assert f"run_uuid={run.id})" in text
+    *_, last, empty, end = text.splitlines()
+    assert (len(last), empty, end) == (8, "", "…")
+    assert [file.path for file in client.list_artifacts(run.id, "plots")] == ["plots/picture.png"]
+
+
+def test_where_to_look_later():
+    shown = ui_command("http://host:5000", "")
+    assert shown == "http://host:5000 after forecaster sync"
+
+
+# The model
+
+
+def test_a_full_disk_while_a_model_is_built_is_an_error_of_the_disk(home, client, monkeypatch):
+    """MLflow reports that the code could not be copied."""
+
+    def full(*arguments: object, **options: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    (home / "kept").mkdir()
+    monkeypatch.setattr("mlflow.utils.model_utils._copy_file_or_tree", full)
+    frame = pd.DataFrame({"time": pd.date_range("2026-01-01", periods=2), "y": [1.0, 2.0]})
+    with (
+        pytest.raises(StorageError, match=r"could not be written: .*No space left on device"),
+        start(RunConfig(), "x", {}) as run,
+    ):
+        run.log_model(home / "kept", "x", frame, frame, 1, {})
+
+
+def test_model_is_logged_without_pickle(logged, client, home):
+    model = client.get_logged_model(logged[1])
+    folder = home / "mlartifacts" / "forecaster" / "models" / model.model_id / "artifacts"
+    assert folder.as_uri() == model.artifact_location
+    endings = {path.suffix for path in folder.rglob("*") if path.is_file()}
+    code = {".py", ".css", ".j2", ".typed"}
+    assert endings == {"", ".json", ".yaml", ".txt", ".safetensors", ".sha256"} | code
+    assert contents(folder / "artifacts" / "bundle") == contents(home / "some bundle")
+    description = yaml.safe_load((folder / "MLmodel").read_text())
+    assert description["model_id"] == model.model_id
+    assert set(description["flavors"]) == {"python_function"}
+    assert "python_model" not in description["flavors"]["python_function"]
+    assert json.loads(description["signature"]["params"])[0] == {
+        **{"name": "horizon", "type": "long"},
+        **{"default": HORIZON, "shape": None},
+    }
+    inputs = json.loads(description["signature"]["inputs"])
+    assert {field["name"]: field["type"] for field in inputs} == {
+        **{"time": "any", "load": "double"},
+        **{"wind": "double", "Zürich °C": "double"},
+    }
+
+
+def test_requirements_are_exact_and_not_of_ours(logged, home):
+    (file,) = (home / "mlartifacts").rglob(f"{logged[1]}/artifacts/requirements.txt")
+    lines = file.read_text().split()
+    assert all(line.count("==") == 1 and "+" not in line for line in lines)
+    assert {line.partition("==")[0] for line in lines} == set(tracked.REQUIREMENTS)
+
+
+def test_model_belongs_to_its_run(logged, client):
+    run, model = logged
+    found = client.get_logged_model(model)
+    assert (str(found.status), found.name, found.source_run_id) == ("READY", "toy-run-1", run)
+    assert found.params == {"seed": "0"}
+    assert {"attn": "prob", "data": "toy", "horizon": "6"}.items() <= found.tags.items()
+    expected = {"test_mse": 0.25, "column/Zürich _C/mae": 2.0}
+    assert {metric.key: metric.value for metric in found.metrics} == expected
+    assert client.get_run(run).data.metrics.items() >= expected.items()
+    assert [output.model_id for output in client.get_run(run).outputs.model_outputs] == [model]
+
+
+# Processes and servers
+
+
+@pytest.fixture
+def server(tmp_path):
+    """An MLflow server on loopback: its process and its address."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with (tmp_path / "log").open("w") as log:
+        process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1"),
+                *("--port", str(port), "--workers", "1"),
+                *("--backend-store-uri", f"sqlite:///{tmp_path}/served.db"),
+                *("--artifacts-destination", str(tmp_path / "served")),
+            ],
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    address = f"http://127.0.0.1:{port}"
+    deadline = time.monotonic() + 120
+    while True:
+        try:
+            with urlopen(f"{address}/health", timeout=2):
+                break
+        except OSError:
+            assert process.poll() is None, (tmp_path / "log").read_text()
+            assert time.monotonic() < deadline, (tmp_path / "log").read_text()
+            time.sleep(0.3)
+    yield process, address
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+@pytest.mark.slow
+def test_a_server_keeps_runs_models_and_registrations(
+    server, forecaster, home, tmp_path, monkeypatch
+):
+    address = server[1]
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
+    example = forecaster.example
+    monkeypatch.setattr(tracked, "LIMITS", ((120, 120, 9),) * 3)  # on a busy machine, too
+    with start(RunConfig(), "toy", {}) as run:
+        run.report({"loss": 1.0}, 1)
+        run.text("config.yaml", "a: 1")
+        run.describe("It wins.", picture=Figure())
+        forecast = forecaster.predict(example)
+        run.log_model(home / "some bundle", "toy", example, forecast, HORIZON, {})
+        run.metrics({"test_mse": 0.5})
+        made = run.register(NAME, [0.5] * 4, TASK)
+    (output,) = MlflowClient(address).get_run(run.id).outputs.model_outputs
+    model = output.model_id
+    assert run.ui_command.startswith(f"{address}/#/experiments/")
+    text = MlflowClient(address).get_run(run.id).data.tags["mlflow.note.content"]
+    (link,) = re.findall(r"!\[forecast\]\((.*)\)", text)
+    with urlopen(f"{address}/{link}") as picture:
+        assert picture.read(8) == b"\x89PNG\r\n\x1a\n"
+    assert made.champion
+    assert champions() == [NAME]
+    assert MlflowClient(address).get_run(run.id).info.status == "FINISHED"
+    for number, reference in enumerate((run.id, model, NAME, f"{NAME}/1")):
+        download(reference, tmp_path / str(number))
+        assert contents(tmp_path / str(number)) == contents(home / "some bundle")
+
+
+@pytest.mark.slow
+def test_the_slim_client_does_for_a_server(server, forecaster, home, tmp_path):
+    """MLflow with only the packages of its slim client logs, registers and fetches a model."""
+    program = """
+        from forecaster.config import RunConfig
+        from forecaster.predict import Predictor
+        from forecaster.tracking import run as tracked
+        from forecaster.tracking.registry import download
+        from forecaster.tracking.run import start
+        tracked.LIMITS = ((120, 120, 9),) * 3
+        folder, fetched, name = sys.argv[1:]
+        ahead = Predictor.load(folder)
+        with start(RunConfig(), "toy", {}) as run:
+            forecast = ahead.predict(ahead.example)
+            run.log_model(Path(folder), "toy", ahead.example, forecast, len(forecast), {})
+            print(run.register(name, [0.5] * 4, {}).version)
+        download(name, Path(fetched))
+    """
+    program = "import sys\nfrom pathlib import Path\n" + dedent(program)
+    arguments = (str(home / "some bundle"), str(tmp_path / "fetched"), NAME)
+    environment = {**os.environ, "MLFLOW_TRACKING_URI": server[1]}
+    done = lacking(program, *arguments, without=SKINNY_LACKS, cwd=tmp_path, env=environment)
+    assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
+    assert contents(tmp_path / "fetched") == contents(home / "some bundle")
+
+
+@pytest.mark.slow
+def test_requirements_cover_what_a_bundle_imports(home, forecaster):
+    """Everything that a forecast imports is in the requirements of the logged model."""
+    script = f"""
+import sys
+from importlib.metadata import packages_distributions
+from forecaster.predict import Predictor
+ready = Predictor.load({str(home / "some bundle")!r}, "cpu")
+ready.predict(ready.example)
+known = packages_distributions()
+for name in {{module.partition(".")[0] for module in sys.modules}}:
+    for distribution in known.get(name, []):
+        print(distribution)
+"""
+    needed = """
+import sys
+from importlib.metadata import PackageNotFoundError, requires
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+seen, waiting = set(), sys.argv[1:]
+while waiting:
+    name = canonicalize_name(waiting.pop())
+    if name not in seen:
+        seen.add(name)
+        try:
+            for line in requires(name) or []:
+                requirement = Requirement(line)
+                if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+                    waiting.append(requirement.name)
+        except PackageNotFoundError:
+            pass
+print(*sorted(seen), sep="\\n")
+"""
+    imported = command("-c", script).stdout.split()
+    given = command("-c", needed, *tracked.REQUIREMENTS).stdout.split()
+    assert "torch" in imported
+    names = {name.lower().replace("_", "-") for name in imported}
+    extra = {"forecaster", "tqdm"}  # torch uses tqdm if it is installed
+    assert names - set(given) <= extra

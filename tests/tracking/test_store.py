@@ -1,0 +1,274 @@
+"""MLflow's store, and how little of it a process notices."""
+
+import json
+import os
+import socket
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from forecaster.config import RunConfig, load_dict
+from forecaster.errors import StorageError, UnavailableError, UsageError
+from forecaster.tracking import store
+from forecaster.tracking.registry import champions, download
+from forecaster.tracking.run import start
+from forecaster.tracking.store import MlflowClient, client_of, environment_variables
+from tests.tracking.toy import (
+    ADDRESSES,
+    command,
+    tracked_at,
+)
+
+# What a run records
+
+
+def test_global_state_of_mlflow_is_left_alone(logged, home):
+    import mlflow
+
+    assert mlflow.active_run() is None
+    assert mlflow.last_active_run() is None
+    assert {path.name for path in (home / "work").rglob("*")} <= {"runs"}
+
+
+def test_configured_address_comes_before_the_environment(uri, monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:1")
+    with start(tracked_at(uri), "x", {}) as run:
+        assert run.uri == uri
+
+
+def test_a_run_is_silent_and_needs_no_setting(tmp_path, monkeypatch):
+    """Also with a database that does not exist yet, whose migrations MLflow would log."""
+    monkeypatch.chdir(tmp_path)
+    script = """
+from forecaster.config import RunConfig
+from forecaster.tracking.run import start
+with start(RunConfig(), "x", {}) as run:
+    run.report({"loss": 1.0}, 1)
+    run.text("a.txt", "a")
+assert run.uri == "sqlite:///mlflow.db"
+assert run.ui_command.startswith("mlflow ui --backend-store-uri sqlite:///mlflow.db\\nhttp")
+"""
+    done = command("-c", script)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert {path.name for path in tmp_path.iterdir()} >= {"mlflow.db", "mlartifacts"}
+    assert {path.name for path in tmp_path.iterdir()} <= {
+        *("mlflow.db", "mlflow.db.lock", "mlartifacts", "runs")
+    }
+
+
+def test_settings_of_the_user_stay():
+    script = """
+from forecaster.tracking import store
+from mlflow.environment_variables import *
+with store.settings(5, 0):
+    print(MLFLOW_HTTP_REQUEST_TIMEOUT.get(), MLFLOW_HTTP_REQUEST_MAX_RETRIES.get())
+"""
+    done = command("-c", script, MLFLOW_HTTP_REQUEST_TIMEOUT="7")
+    assert done.stdout == "7 0\n"
+
+
+def test_what_the_process_does_with_mlflow_itself_is_as_before(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    script = """
+import logging, os
+from forecaster.config import RunConfig
+from forecaster.tracking.registry import champions
+from forecaster.tracking.run import start
+from mlflow.environment_variables import *
+def check():
+    assert not any(name.startswith(("MLFLOW_", "DO_NOT_TRACK")) for name in os.environ)
+    assert MLFLOW_HTTP_REQUEST_TIMEOUT.get() == 120
+    assert MLFLOW_ALLOW_PICKLE_DESERIALIZATION.get()
+    assert logging.getLogger("mlflow").getEffectiveLevel() == logging.INFO
+    assert logging.getLogger("urllib3.connectionpool").isEnabledFor(logging.WARNING)
+check()
+with start(RunConfig(), "x", {}) as run:
+    check()
+check()
+assert champions() == []
+check()
+"""
+    done = command("-c", script)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_another_run_does_not_change_how_long_this_one_waits(client, monkeypatch):
+    begun, on, seen = threading.Event(), threading.Event(), []
+    log = MlflowClient.log_batch
+
+    def slow(*arguments, **options):
+        begun.set()
+        on.wait(60)
+        names = ("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "MLFLOW_HTTP_REQUEST_TIMEOUT")
+        seen.append([getattr(environment_variables, name).get() for name in names])
+        return log(*arguments, **options)
+
+    monkeypatch.setattr(MlflowClient, "log_batch", slow)
+    with start(RunConfig(), "x", {}) as run:
+        run.report({"loss": 1.0}, 1)
+        assert begun.wait(60)
+        champions()
+        on.set()
+        assert run.settle()
+    assert seen == [[0, 30]]
+
+
+def test_a_server_that_is_not_there_is_named(monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://me:secret@127.0.0.1:9")
+    before = time.monotonic()
+    with pytest.raises(UnavailableError) as caught:
+        champions()
+    assert time.monotonic() - before < 5
+    message = str(caught.value)
+    assert "http://***@127.0.0.1:9: [Errno 111] Connection refused" in message
+    assert "unset MLFLOW_TRACKING_URI" in message
+    assert "secret" not in message
+
+
+@pytest.mark.parametrize(
+    ("error", "absent"),
+    [
+        (ConnectionRefusedError(111, "Connection refused"), True),
+        (socket.gaierror(-2, "Name or service not known"), True),
+        (ConnectionResetError(104, "Connection reset by peer"), False),
+        (TimeoutError("timed out"), False),
+    ],
+)
+def test_nobody_listens_yet_where_the_cause_says_so(error, absent):
+    outer = UnavailableError("MLflow cannot use it")
+    outer.__cause__ = error
+    assert store.is_absent(outer) is store.is_absent(error) is absent
+
+
+def test_a_server_that_never_answers_is_named(monkeypatch):
+    monkeypatch.setattr(store, "FIRST", 1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
+        before = time.monotonic()
+        with pytest.raises(UnavailableError, match=f"{address}: timed out"):
+            champions()
+    assert time.monotonic() - before < 4
+
+
+def test_a_database_that_is_none_is_named(tmp_path, monkeypatch):
+    (tmp_path / "x.db").write_text("no database, certainly none")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/x.db")
+    with (
+        pytest.raises(UnavailableError, match=r"x\.db: file is not a database\. Name another"),
+        start(RunConfig(), "x", {}),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("name", ["folder", "file/x.db"])
+def test_a_path_that_cannot_be_opened_fails_at_once(name, tmp_path, monkeypatch):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_text("")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/{name}")
+    before = time.monotonic()
+    message = rf"{name}: .*(unable to open|Not a directory|File exists).*\. Name another"
+    with pytest.raises(UnavailableError, match=message), start(RunConfig(), "x", {}):
+        pass
+    assert time.monotonic() - before < 5
+    assert not any(Path("runs").iterdir())
+
+
+@pytest.mark.timeout(180)
+def test_a_database_whose_making_was_killed_is_made_anew(tmp_path):
+    """MLflow alone could never open it again, because a table exists already."""
+    uri, beside = f"sqlite:///{tmp_path}/mlflow.db", tmp_path / ".mlflow.db.new"
+    script = f"from forecaster.tracking.store import client_of; client_of({uri!r})"
+    making = subprocess.Popen([sys.executable, "-c", script])
+    while not beside.exists() or beside.stat().st_size < 100_000:
+        assert making.poll() is None, "it has ended before it could be killed"
+        time.sleep(0.01)
+    making.kill()
+    making.wait()
+    assert (tmp_path / "mlflow.db").stat().st_size == 0
+    assert client_of(uri).get_experiment("0").name == "Default"
+    assert not list(tmp_path.glob(".mlflow*"))
+
+
+def test_a_full_disk_under_a_new_database(tmp_path, monkeypatch):
+    full = sqlite3.OperationalError("database or disk is full")
+    monkeypatch.setattr(store, "_answering", lambda *uris: (_ for _ in ()).throw(full))
+    with pytest.raises(StorageError, match=r"cannot use .*/mlflow\.db: database or disk is full"):
+        client_of(f"sqlite:///{tmp_path}/mlflow.db")
+
+
+def test_a_database_belongs_to_the_working_directory(tmp_path, monkeypatch):
+    monkeypatch.delenv("MLFLOW_TRACKING_URI")
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        with start(RunConfig(), name, {}):
+            pass
+        assert Path("mlflow.db").is_file(), f"{name} went to another place"
+
+
+def test_reading_makes_no_database(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI")
+    with pytest.raises(UnavailableError, match=rf"no MLflow database {tmp_path}/mlflow\.db: train"):
+        download("forecaster-x", tmp_path / "bundle")
+    assert not any(tmp_path.iterdir())
+
+
+def test_unusable_experiments_are_explained(client):
+    def begin(name):
+        with start(load_dict({"track": {"experiment": name}}, "the test"), "x", {}):
+            pass
+
+    client.delete_experiment(client.create_experiment("gone"))
+    with pytest.raises(UsageError, match="'gone' has been deleted: restore it"):
+        begin("gone")
+    client.create_experiment("served", "mlflow-artifacts:/7")
+    with pytest.raises(UsageError, match="'served' was made by a server"):
+        begin("served")
+
+
+def test_the_view_that_opens_is_kept_and_brought_back(client):
+    key = "mlflow.sharedViewState.attention"
+    with start(RunConfig(), "x", {}) as run:
+        own = client.get_run(run.id).info.experiment_id
+    view = json.loads(client.get_experiment(own).tags[key])
+    assert (view["name"], view["createdAt"] > 0) == ("attention", True)
+    columns = json.loads(view["state"])["columnOrder"]
+    assert columns[:2] == ["tags.`attn`", "metrics.`network_test_mse`"], "seen in a narrow window"
+    client.set_experiment_tag(own, key, "changed by hand")
+    with start(RunConfig(), "x", {}):
+        pass
+    assert client.get_experiment(own).tags[key] == "changed by hand"
+    client.delete_experiment_tag(own, key)
+    with start(RunConfig(), "x", {}):
+        pass
+    assert json.loads(client.get_experiment(own).tags[key])["name"] == "attention"
+
+
+@pytest.mark.slow
+def test_processes_may_meet_a_missing_database(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    script = """
+from forecaster.config import RunConfig
+from forecaster.tracking.run import start
+with start(RunConfig(), "x", {}) as run:
+    run.metrics({"loss": 1.0})
+print(run.id)
+"""
+    environment = {k: v for k, v in os.environ.items() if k not in ADDRESSES}
+    processes = [
+        subprocess.Popen([sys.executable, "-c", script], env=environment, stdout=subprocess.PIPE)
+        for _ in range(4)
+    ]
+    runs = {process.communicate()[0].strip().decode() for process in processes}
+    assert [process.returncode for process in processes] == [0, 0, 0, 0]
+    client = client_of(f"sqlite:///{tmp_path}/mlflow.db")
+    assert {client.get_run(run).info.status for run in runs} == {"FINISHED"}
+    assert len(runs) == 4

@@ -1,0 +1,163 @@
+"""What a process that does not import mlflow learns of the registry."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from forecaster.errors import StorageError, UnavailableError
+from forecaster.tracking import watch
+from forecaster.tracking.__main__ import main
+from forecaster.tracking.watch import look
+from tests.tracking.toy import CHAMPION, NAME, command, contents
+
+
+def test_command(logged, home, tmp_path, capsys):
+    assert main(["download", NAME, str(tmp_path / "bundle")]) == 0
+    assert contents(tmp_path / "bundle") == contents(home / "some bundle")
+    origin = json.loads(capsys.readouterr().out)
+    assert origin.items() >= CHAMPION.items()
+    assert main(["champions"]) == 0
+    output = capsys.readouterr()
+    assert NAME in output.out.splitlines()
+    assert output.err == ""
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["download", "x"], ["watch", "x"], ["champions", "x"], ["upload"]]
+)
+def test_command_tells_its_usage(arguments, capsys):
+    assert main(arguments) == 2
+    assert capsys.readouterr().err.startswith("usage: python -m forecaster.tracking download")
+
+
+def test_it_watches_until_its_input_ends(logged, home, uri, tmp_path):
+    names = [NAME, "forecaster-nobody"]
+    file = tmp_path / "found.json"
+    with subprocess.Popen(
+        [sys.executable, "-m", "forecaster.tracking", "watch", str(tmp_path), "0.1", *names],
+        env=os.environ | {"MLFLOW_TRACKING_URI": uri},
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    ) as child:  # fmt: skip
+        while not file.exists():
+            assert child.poll() is None
+            time.sleep(0.05)
+        first = file.stat().st_ino
+        while file.stat().st_ino == first:
+            assert child.poll() is None
+            time.sleep(0.05)
+        nice = os.getpriority(os.PRIO_PROCESS, child.pid)
+        status = Path(f"/proc/{child.pid}/status").read_text()
+        found = json.loads(file.read_bytes())
+        assert contents(tmp_path / found[NAME]["folder"]) == contents(home / "some bundle")
+        child.stdin.close()
+        assert (child.wait(60), child.stdout.read()) == (0, "")
+    assert not tmp_path.exists()
+    assert found[NAME]["state"].items() >= CHAMPION.items()
+    assert "no model is registered as 'forecaster-nobody'" in found["forecaster-nobody"]["error"]
+    assert found["forecaster-nobody"]["status"] == 2
+    assert nice == os.getpriority(os.PRIO_PROCESS, 0) + watch.NICE
+    assert re.search(r"^NoNewPrivs:\s*1$", status, re.MULTILINE)
+
+
+def test_it_stays_where_it_is_to_ask_once(logged, uri, tmp_path):
+    file = tmp_path / "found.json"
+    with subprocess.Popen(
+        [sys.executable, "-m", "forecaster.tracking", "watch", str(tmp_path), "0", NAME],
+        env=os.environ | {"MLFLOW_TRACKING_URI": uri}, stdin=subprocess.PIPE,
+    ) as child:  # fmt: skip
+        while not file.exists():
+            assert child.poll() is None
+            time.sleep(0.05)
+        time.sleep(0.5)
+        assert child.poll() is None
+        child.stdin.close()
+        assert child.wait(60) == 0
+
+
+class TestLook:
+    """What names resolve to, kept in a folder."""
+
+    @pytest.fixture
+    def store(self, monkeypatch):
+        """The version of the model, or an error of the store."""
+        store = {"version": "1"}
+
+        def answer(*asked):
+            if isinstance(store["version"], Exception):
+                raise store["version"]
+            return {"version": store["version"]}
+
+        def fetched(name, folder):
+            folder.mkdir()
+            return answer()
+
+        monkeypatch.setattr(watch, "resolve", lambda names: [answer() for _ in names])
+        monkeypatch.setattr(watch, "download", fetched)
+        return store
+
+    def test_what_was_found_stays_while_the_store_is_away(self, store, tmp_path):
+        first = look(["a"], tmp_path, {})
+        store["version"] = UnavailableError("nobody answers")
+        second = look(["a"], tmp_path, first)
+        assert second == {"a": {**first["a"], "error": "nobody answers", "status": 69}}
+        store["version"] = "1"
+        assert look(["a"], tmp_path, second) == first
+
+    def test_a_newer_bundle_gets_a_folder_and_the_old_one_goes_later(
+        self, store, tmp_path, monkeypatch
+    ):
+        first = look(["a"], tmp_path, {})
+        os.utime(tmp_path / first["a"]["folder"], (0, 0))
+        assert look(["a"], tmp_path, first) == first
+        store["version"] = "2"
+        second = look(["a"], tmp_path, first)
+        assert second["a"]["state"] == {"version": "2"}
+        assert len([*tmp_path.iterdir()]) == 2, "the old one was in use until now"
+        monkeypatch.setattr(watch, "OLD", -1.0)
+        look(["a"], tmp_path, second)
+        assert [each.name for each in tmp_path.iterdir()] == [second["a"]["folder"]]
+
+    def test_a_download_that_fails_is_tried_again(self, store, tmp_path, monkeypatch):
+        with monkeypatch.context() as broken:
+            full = StorageError("no space")
+            broken.setattr(watch, "download", lambda *_: (_ for _ in ()).throw(full))
+            found = look(["a"], tmp_path, {})
+        assert found == {"a": {"error": "no space", "status": 74}}
+        assert "folder" in look(["a"], tmp_path, found)["a"]
+
+    def test_an_answer_that_never_comes_is_not_waited_for(self, store, tmp_path, monkeypatch):
+        def late(number, frame):
+            raise watch._LateError
+
+        before = signal.signal(signal.SIGALRM, late)
+        monkeypatch.setattr(watch, "LOOKING", 1)
+        monkeypatch.setattr(watch, "resolve", lambda names: time.sleep(60))
+        try:
+            found = look(["a"], tmp_path, {})
+        finally:
+            signal.signal(signal.SIGALRM, before)
+        assert found == {"a": {"error": "MLflow gave no answer within 1 s", "status": 69}}
+
+
+def test_command_fails_on_one_line(uri, tmp_path):
+    arguments = (
+        "-m",
+        "forecaster.tracking",
+        "download",
+        "forecaster-toy",
+        str(tmp_path / "bundle"),
+    )
+    unknown = command(*arguments, MLFLOW_TRACKING_URI=uri)
+    assert (unknown.returncode, unknown.stdout) == (2, "")
+    assert unknown.stderr.count("\n") == 1
+    assert unknown.stderr.startswith("no model is registered as 'forecaster-toy'")
+    absent = command(*arguments, MLFLOW_TRACKING_URI="http://127.0.0.1:9")
+    assert (absent.returncode, absent.stdout) == (69, "")
+    assert absent.stderr.count("\n") == 1
