@@ -33,12 +33,14 @@ def main() -> None:
     cells = compare.finished(arguments.grid)
     name = arguments.grid.resolve().name
     for cell in cells:
-        kept = {"kind": "compare", "grid": name, **{key: cell.facts[key] for key in FACTS}}
-        kept |= {each.name: cell.facts.get(each.name) for each in [*whole(), *shown(Cost)]}
-        kept["together"] = cell.facts.get("together")
+        facts = cell.facts.to_dict()
+        kept = {"kind": "compare", "grid": name, **{key: facts[key] for key in FACTS}}
+        kept |= {each.name: facts.get(each.name) for each in [*whole(), *shown(Cost)]}
+        kept["together"] = facts["together"]
         _write(arguments.output / f"compare-{name}-{cell.folder.name}.json", kept)
-    said = {key: cells[0].facts[key] for key in ("command", "hardware", "commit")}
-    verdicts = {"kind": "comparison", "grid": name, **said, "rows": compare.table.rows(cells)}
+    said = {key: getattr(cells[0].facts, key) for key in ("command", "hardware", "commit")}
+    rows = [row.to_dict() for row in compare.table.rows(cells)]
+    verdicts = {"kind": "comparison", "grid": name, **said, "rows": rows}
     _write(arguments.output / f"comparison-{name}.json", verdicts)
     print(f"{len(cells)} cells and their verdicts are kept in {arguments.output}")
 

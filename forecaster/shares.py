@@ -1,6 +1,6 @@
 """The parts of a model with their weights and own errors, for every page and command."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 NETWORK = "network"
 """The name and kind of the trained network; not imported from `forecaster.parts`, which loads
 torch."""
+HEADS = ("part", "weight", "validation MSE", "test MSE", "chosen")
+"""Of `rows`."""
 MOST = 5
 """The number of parts that a sentence names."""
 GAP = "&emsp; | "
@@ -93,12 +95,13 @@ def in_words(parts: Sequence[Mapping[str, Any]]) -> str:
     return " + ".join(f"{100 * weight:.0f} % {name}" for weight, name in found)
 
 
-def in_markdown(bundle: "Bundle") -> str:
-    """A Markdown table of all parts that were tried."""
-    lines = [f"| {GAP.join(('part', 'weight', 'validation MSE', 'test MSE', 'chosen'))} |"]
-    lines += ["| --- | ---: | ---: | ---: | --- |"]
-    for row in rows(bundle):
-        lines.append("| " + GAP.join(cell.replace("|", "\\|") for cell in row) + " |")
+def in_markdown(
+    heads: Sequence[str], rows: Sequence[Sequence[str]], numbers: Collection[int]
+) -> str:
+    """A Markdown table; the columns `numbers`, from 0, are aligned to the right."""
+    marks = ["---:" if place in numbers else "---" for place in range(len(heads))]
+    lines = [f"| {GAP.join(heads)} |", f"| {' | '.join(marks)} |"]
+    lines += ["| " + GAP.join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
     return "\n".join(lines)
 
 

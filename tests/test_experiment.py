@@ -16,12 +16,13 @@ import pytest
 import torch
 import yaml
 
-from forecaster import bundle, cli, experiment, pages, resources
+from forecaster import bundle, cli, experiment, resources
 from forecaster.config import load, load_dict
 from forecaster.errors import DataError, DivergedError, UsageError
 from forecaster.judge import flat_metrics, rejudge
 from forecaster.predict import Predictor
 from forecaster.problem import find_data, make_problem
+from forecaster.tracking import pages
 from forecaster.tracking.store import MlflowClient  # which silences MLflow first
 from forecaster.train import fit
 from tests import small

@@ -42,7 +42,8 @@ def test_the_description_is_markdown() -> None:
     other = Weighed(weight=0, validation_mse=2.0, chosen="")
     parts = {**found.record.parts, "a | b": other}
     found = replace(found, record=found.record.model_copy(update={"parts": parts}))
-    assert shares.in_markdown(found).replace("&emsp;", "").splitlines() == [
+    text = shares.in_markdown(shares.HEADS, shares.rows(found), (1, 2, 3))
+    assert text.replace("&emsp;", "").splitlines() == [
         "| part | weight | validation MSE | test MSE | chosen |",
         "| --- | ---: | ---: | ---: | --- |",
         "| cycle mean | 75.0% | 0.1250 | 0.7500 | k = 2 cycles of 4 steps |",

@@ -31,10 +31,12 @@ from forecaster.compare.cell import (
 )
 from forecaster.compare.grid import Cell, Definition, Grid, define, resolve
 from forecaster.compare.grid import read as read_grid
+from forecaster.compare.record import CellRecord, Row
 from forecaster.config import differences
 from forecaster.errors import ForecasterError, StorageError, UnavailableError, UsageError
 from forecaster.evaluate.figures import Cost, ErrorMetric, shown
 from forecaster.progress import Bar, Say
+from forecaster.record import Value
 from forecaster.resources import commit
 from forecaster.tracking import pages
 from forecaster.workers import FailedError, each
@@ -69,8 +71,8 @@ class Outcome:
         return {
             "folder": str(self.folder),
             "ui": self.ui_command,
-            "cells": [{"folder": str(cell.folder), **cell.facts} for cell in self.cells],
-            "rows": table.rows(self.cells),
+            "cells": [{"folder": str(cell.folder), **cell.facts.to_dict()} for cell in self.cells],
+            "rows": [row.to_dict() for row in table.rows(self.cells)],
             "failed": self.failed,
         }
 
@@ -194,9 +196,9 @@ def _known(folder: Path, grid: Grid, cell: Cell) -> Finished | None:
     found = read(own)
     digest = grid.data[cell.data].digest
     for what, here in (("config_digest", cell.digest), ("data_digest", digest)):
-        if found.facts[what] != here:
+        if (there := getattr(found.facts, what)) != here:
             raise UsageError(
-                f"{own} is another cell: its {what} is {found.facts[what]}, not {here}. Remove it "
+                f"{own} is another cell: its {what} is {there}, not {here}. Remove it "
                 "to run it again."
             )
     return found
@@ -217,24 +219,24 @@ class _Tracker:
         from forecaster.tracking.run import start
 
         name, facts = cell.folder.name, cell.facts
-        if self.run is None or facts["mlflow_run_id"] is not None:
+        if self.run is None or facts.mlflow_run_id is not None:
             return cell
-        tags = {**self.called, **{tag: str(facts[key]) for key, tag in TAGS.items()}}
+        tags = {**self.called, **{tag: str(getattr(facts, key)) for key, tag in TAGS.items()}}
         config = self.configs[name]
-        own = {"blend": "none", **{key: str(facts[key]) for key in ("regime", "steps")}}
+        own = {"blend": "none", **{key: str(getattr(facts, key)) for key in ("regime", "steps")}}
         try:
             called, above = f"{tags['grid']}-{name}", self.run.id
             with start(config, called, tags, parent=above, say=self.say) as run:
                 run.params({**pages.params(config, self.varied), **own})
                 run.metrics(_measured(facts))
                 run.tables(_tables(facts))
-                run.text(FACTS, json.dumps(facts, indent=1))
+                run.text(FACTS, json.dumps(facts.to_dict(), indent=1))
             return cell.note(mlflow_run_id=run.id)
         except UnavailableError as error:
             self._lost(error)
             return cell
 
-    def verdicts(self, rows: list[table.Row]) -> None:
+    def verdicts(self, rows: list[Row]) -> None:
         """Log the result of the grid, in the description of its run and in files."""
         try:
             if self.run is not None:
@@ -249,27 +251,27 @@ class _Tracker:
         self.say(f"{error}\nThe grid continues untracked; the same command catches up later.")
 
 
-def _measured(facts: dict[str, Any]) -> dict[str, float]:
+def _measured(facts: CellRecord) -> dict[str, float]:
     """The figures of a cell by the names of a run's; only its network is tested."""
-    best = min(floor["mse"] for floor in facts["floors"].values())
-    found = {
-        pages.FIRST: facts["mse"],
-        "test_mse": facts["mse"],
+    mse, (_, best) = facts["mse"], facts.best_floor
+    found: dict[str, Value] = {
+        pages.FIRST: mse,
+        "test_mse": mse,
         "test_mae": facts["mae"],
-        "skill": 1 - facts["mse"] / best if best > 0 else None,
-        "validation_mse": facts["validation_mse"],
-        "parameters": facts["parameters"],
-        **{key: facts.get(key) for key in (metric.name for metric in shown(Cost, "tracker"))},
+        "skill": 1 - mse / best if mse is not None and best > 0 else None,
+        "validation_mse": facts.validation_mse,
+        "parameters": facts.parameters,
+        **{metric.name: facts[metric.name] for metric in shown(Cost, "tracker")},
     }
     return {key: value for key, value in found.items() if value is not None}
 
 
-def _tables(facts: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
+def _tables(facts: CellRecord) -> dict[str, list[pages.Row]]:
     """All figures of a cell and those of its floors, in rows."""
-    known = [metric.name for metric in shown(ErrorMetric, "tracker") if metric.name in facts]
-    own = {"forecast": "model", **{key: facts[key] for key in known}}
-    floors = [{"forecast": name, **errors} for name, errors in facts["floors"].items()]
-    return {"forecasts": [own, *floors]}
+    kept = [metric.name for metric in shown(ErrorMetric, "tracker")]
+    own = {name: facts[name] for name in kept if name in facts.measured}
+    floors = [{"forecast": name, **errors.measured} for name, errors in facts.floors.items()]
+    return {"forecasts": [{"forecast": "model", **own}, *floors]}
 
 
 @contextmanager
@@ -312,14 +314,14 @@ class _Pace:
         else:
             self._learn(cell, outcome)
             facts = outcome.facts
-            said = f"MSE {facts['mse']:.4f}, MAE {facts['mae']:.4f}, {facts['seconds']:.0f} s"
+            said = f"MSE {facts['mse']:.4f}, MAE {facts['mae']:.4f}, {facts.seconds:.0f} s"
         to_go = self._to_go()
         number = f"{self.total - len(self.left)}/{self.total}"
         return f"{number} {cell.name}: {said}{f'; {to_go}' if to_go else ''}", to_go
 
     def _learn(self, cell: Cell, found: Finished) -> None:
         for key in _alike(cell):
-            self.seconds[key].append(found.facts["seconds"])
+            self.seconds[key].append(found.facts.seconds)
 
     def _to_go(self) -> str:
         """The remaining time, from the mean time of the most similar cells."""

@@ -30,6 +30,7 @@ from safetensors.torch import save_file as save_weights
 
 from forecaster import files
 from forecaster.compare.grid import Cell, Data, amounts_to_full, tokens
+from forecaster.compare.record import CellRecord
 from forecaster.datasets import Windows
 from forecaster.datasets.seasons import mean_correlation
 from forecaster.errors import StorageError, UsageError
@@ -65,7 +66,7 @@ class Finished:
     """A finished cell: its folder, and the contents of cell.json."""
 
     folder: Path
-    facts: dict[str, Any]
+    facts: CellRecord
 
     def by_window(self) -> np.ndarray:
         """The squared error of each test window, (n,); nan where nothing is observed."""
@@ -82,13 +83,18 @@ class Finished:
 
     def note(self, **facts: Any) -> "Finished":
         """The cell with more facts, which are also written to disk."""
-        noted = Finished(self.folder, {**self.facts, **facts})
-        write_json(self.folder / FACTS, noted.facts)
+        noted = Finished(self.folder, self.facts.model_copy(update=facts))
+        write_json(self.folder / FACTS, noted.facts.to_dict())
         return noted
 
 
 def read(folder: Path) -> Finished:
-    return Finished(folder, read_json(folder / FACTS))
+    """A finished cell. Raises StorageError."""
+    file = folder / FACTS
+    try:
+        return Finished(folder, CellRecord.read(read_json(file)))
+    except ValueError as error:
+        raise StorageError(f"{file} is no cell: {error}. Remove {folder}.") from error
 
 
 def read_json(file: Path) -> dict[str, Any]:
@@ -133,7 +139,7 @@ def train(shared: Shared, cell: Cell) -> Finished:
     scored = score(forecast_with(model), test)
     errors = errors_of(problem, train, scored)
     picked = examples(forecast_with(model), test, scored)
-    facts: dict[str, Any] = {
+    facts = {
         **{key: getattr(cell, key) for key in IDENTITY},
         "config": config.to_dict(),
         "config_digest": cell.digest,
@@ -160,9 +166,8 @@ def train(shared: Shared, cell: Cell) -> Finished:
         "hardware": hardware(device, 1),
         "commit": shared.commit,
         "command": shared.command,
-        "mlflow_run_id": None,
+        "seconds": time.monotonic() - begun,
     }
-    facts["seconds"] = time.monotonic() - begun
     weights = {name: tensor.cpu().contiguous() for name, tensor in model.state_dict().items()}
     arrays = {"by_window": scored.by_window}
     for name, example in picked.items():
@@ -170,7 +175,7 @@ def train(shared: Shared, cell: Cell) -> Finished:
         arrays |= {f"{name}.{part}": values for part, values in parts.items()}
     if scored.steps is not None:
         arrays["steps"] = scored.steps
-    return _write(shared.folder / cell.name, facts, arrays, weights)
+    return _write(shared.folder / cell.name, CellRecord.read(facts), arrays, weights)
 
 
 def train_apart(shared: Shared, cell: Cell) -> dict[str, bytes]:
@@ -244,13 +249,13 @@ def _peak_mib(model: ForecastModel, train: Windows, size: int, device: str) -> f
 
 def _write(
     folder: Path,
-    facts: dict[str, Any],
+    facts: CellRecord,
     arrays: dict[str, np.ndarray],
     weights: dict[str, torch.Tensor],
 ) -> Finished:
     """Write all files of a cell."""
     with _beside(folder) as temporary:
-        write_json(temporary / FACTS, facts)
+        write_json(temporary / FACTS, facts.to_dict())
         save_arrays({k: np.ascontiguousarray(v) for k, v in arrays.items()}, temporary / ARRAYS)
         save_weights(weights, temporary / WEIGHTS)
     return Finished(folder, facts)

@@ -27,7 +27,7 @@ from statistics import mean, median
 from typing import Any, Literal, NamedTuple
 
 from forecaster.attention import CONTROLS
-from forecaster.compare.table import AGAINST, GROUP
+from forecaster.compare.table import AGAINST
 from forecaster.evaluate import Verdict
 
 FILE = Path(__file__).with_name("evidence.json")
@@ -35,6 +35,8 @@ LINEAR = "linear"
 """The row of the linear path alone."""
 SEEDS = 3
 """The number of seeds that a table needs for statements about types instead of single models."""
+GROUP = ("data", "horizon", "regime", "linear")
+"""What the rows of a table share (`table.group_of`)."""
 FIGURES = ("mse", "train_seconds", "inference_ms", "peak_mib")
 Reason = Literal["content", "positions", "nothing"]
 """What a choice is better than: `none` and `static`; `none` alone; nothing."""
@@ -219,7 +221,7 @@ def write(comparisons: Iterable[Mapping[str, Any]], cells: Iterable[Mapping[str,
                 "verdicts": {
                     name: said["verdict"]
                     for name, said in row["against"].items()
-                    if "holm" in said and said["verdict"] != Verdict.SAME
+                    if said.get("holm") is not None and said["verdict"] != Verdict.SAME
                 },
             }  # fmt: skip
     lines = []

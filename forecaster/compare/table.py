@@ -8,22 +8,23 @@ interval beside a verdict is not corrected.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import mean, median, stdev
-from typing import Any
 
 import numpy as np
 from scipy.special import stdtr, stdtrit  # type: ignore[import-untyped]
 
 from forecaster.attention import CATALOGUE
 from forecaster.compare.cell import Finished
+from forecaster.compare.record import Against, CellRecord, Row
 from forecaster.evaluate import Verdict, blocks, is_borderline, paired_interval
 from forecaster.evaluate.figures import Cost, ErrorMetric, Kind, Metric, shown, whole
-from forecaster.shares import GAP
+from forecaster.record import Scores, Value
+from forecaster.shares import in_markdown
 
-Row = dict[str, Any]
-GROUP = ("data", "horizon", "regime", "linear")
-"""The facts that define a group: within one, only the attention varies."""
+Group = tuple[str, int, str, bool]
+"""Data, horizon, regime, and whether there is a linear path: within one, only the attention
+varies."""
 AGAINST = ("none", "static", "full")
 RISK, POWER = 0.05, 0.8
 LEGEND = """\
@@ -52,78 +53,89 @@ READING = (
 
 
 def rows(cells: Sequence[Finished]) -> list[Row]:
-    """One row per group (with the linear path first) and attention, in the catalogue's order.
-
-    Figures are means over seeds; `mse_sd` and `mae_sd` are None for a single seed. `against` has,
-    for each of AGAINST, the results of `compare` and `correct`; it is empty for the reference
-    itself, and for a type that amounts to full attention.
-    """
+    """One row per group (with the linear path first) and attention, in the catalogue's order."""
     Found = dict[str, list[Finished]]
-    groups: defaultdict[tuple[Any, ...], Found] = defaultdict(lambda: defaultdict(list))
+    groups: defaultdict[Group, Found] = defaultdict(lambda: defaultdict(list))
     for cell in cells:
-        groups[tuple(cell.facts[key] for key in GROUP)][cell.facts["attn"]].append(cell)
+        groups[group_of(cell.facts)][cell.facts.attn].append(cell)
     place = {name: number for number, name in enumerate(CATALOGUE)}
     rows: list[Row] = []
     for _, found in sorted(groups.items(), key=lambda item: (*item[0][:-1], not item[0][-1])):
         names = sorted(found, key=lambda name: place.get(name, len(place)))
-        group = [_row(found[attn], found) for attn in names]
+        against: dict[str, dict[str, Against]] = {attn: {} for attn in names}
         for name in AGAINST:
-            correct([row["against"][name] for row in group if name in row["against"]])
-        rows += group
+            compared = {
+                attn: each
+                for attn in names
+                if attn != name and not found[attn][0].facts.is_full
+                for each in [compare(found[attn], found.get(name, []))]
+                if each
+            }
+            for attn, each in correct(compared).items():
+                against[attn][name] = each
+        rows += [_row(found[attn], against[attn]) for attn in names]
     return rows
 
 
-def _row(own: list[Finished], group: dict[str, list[Finished]]) -> Row:
+def group_of(facts: CellRecord | Row) -> Group:
+    """The group of a cell or a row."""
+    return facts.data, facts.horizon, facts.regime, facts.linear
+
+
+def groups(rows: Sequence[Row]) -> list[list[Row]]:
+    """The rows of each group, in their order."""
+    found: dict[Group, list[Row]] = defaultdict(list)
+    for row in rows:
+        found[group_of(row)].append(row)
+    return [*found.values()]
+
+
+def _row(own: list[Finished], against: dict[str, Against]) -> Row:
     facts = [cell.facts for cell in own]
     first = facts[0]
-    floor, best = min(first["floors"].items(), key=lambda item: item[1]["mse"])
-    figures: dict[str, Any] = {}
+    floor, bar = first.best_floor
+    figures: dict[str, Value] = {}
     for metric in [*whole(), *shown(Cost)]:
-        known = [fact[metric.name] for fact in facts if fact.get(metric.name) is not None]
+        known = [value for fact in facts if (value := fact[metric.name]) is not None]
         figures[metric.name] = mean(known) if known else None
         if isinstance(metric, ErrorMetric):
             figures[f"{metric.name}_sd"] = stdev(known) if len(known) > 1 else None
-    same = ("tokens", "parameters", "budget_parameters", "within_budget", "effective", "is_full")
-    return {
-        **{key: first[key] for key in (*GROUP, "attn", *same, "steps", "windows")},
-        "seeds": sorted(fact["seed"] for fact in facts),
+    mse = figures["mse"]
+    same = {name: getattr(first, name) for name in Row.model_fields if hasattr(first, name)}
+    return Row.model_validate({
+        **same,
+        "seeds": sorted(fact.seed for fact in facts),
         **figures,
         "best_floor": floor,
-        "floor_mse": best["mse"],
-        "skill": 1 - figures["mse"] / best["mse"] if best["mse"] > 0 else None,
-        "against": {
-            name: compared
-            for name in AGAINST
-            if name != first["attn"] and not first["is_full"]
-            for compared in [compare(own, group.get(name, []))]
-            if compared
-        },
-    }
+        "floor_mse": bar,
+        "skill": 1 - mse / bar if mse is not None and bar > 0 else None,
+        "against": against,
+    })  # fmt: skip
 
 
-def compare(own: Sequence[Finished], other: Sequence[Finished]) -> dict[str, Any]:
+def compare(own: Sequence[Finished], other: Sequence[Finished]) -> Against | None:
     """The paired difference over test windows, averaged over the seeds that both have.
 
-    Empty if they share none. Blocks of the bootstrap are as long as the horizon, because windows
+    None if they share none. Blocks of the bootstrap are as long as the horizon, because windows
     nearer than that overlap. With several seeds the interval `low` to `high` also holds for untried
     seeds: its arms grow by the half-width of Student's interval of the mean of the seeds'
     differences. `error` is the standard error with `freedom` degrees of freedom (Welch and
     Satterthwaite's, of windows and seeds), such that `error` times t_0.975 is half the interval,
-    and `p` is the level at which the interval would touch zero. All are None with too few windows.
+    and `p` is the level at which the interval would touch zero.
     """
-    mine = {cell.facts["seed"]: cell for cell in own}
-    theirs = {cell.facts["seed"]: cell for cell in other}
+    mine = {cell.facts.seed: cell for cell in own}
+    theirs = {cell.facts.seed: cell for cell in other}
     seeds = sorted(set(mine) & set(theirs))
     if not seeds:
-        return {}
+        return None
     paired = np.array([mine[seed].by_window() - theirs[seed].by_window() for seed in seeds])
     by_seed = np.nanmean(paired, axis=1)
     difference = float(by_seed.mean())
-    windows = paired.mean(axis=0), own[0].facts["horizon"], own[0].steps()
+    windows = paired.mean(axis=0), own[0].facts.horizon, own[0].steps()
     low, high = paired_interval(*windows)
-    compared = {"difference": difference, "seeds": seeds, "verdict": Verdict.SAME}
+    compared = Against(difference=difference, seeds=tuple(seeds), verdict=Verdict.SAME)
     if not np.isfinite(low):
-        return compared | dict.fromkeys(("low", "high", "error", "freedom", "p"))
+        return compared
     freedom = blocks(*windows) - 1
     if len(seeds) > 1:
         spread = by_seed.std(ddof=1) / np.sqrt(len(seeds))
@@ -140,31 +152,35 @@ def compare(own: Sequence[Finished], other: Sequence[Finished]) -> dict[str, Any
         "low": low, "high": high, "error": (high - low) / 2 / student, "freedom": freedom,
         "p": 2 * stdtr(freedom, -t),
     }  # fmt: skip
-    return compared | {key: float(value) for key, value in figures.items()}
+    return compared.model_copy(update={key: float(value) for key, value in figures.items()})
 
 
-def correct(family: Sequence[dict[str, Any]]) -> None:
-    """Give the comparisons against one reference their verdicts, corrected by Holm's method.
+def correct(family: Mapping[str, Against]) -> dict[str, Against]:
+    """The comparisons against one reference with their verdicts, corrected by Holm's method.
 
-    Sets `holm` to the corrected p, and `smallest` to the difference that gets a verdict with 80 %
+    `holm` is the corrected p, and `smallest` the difference that gets a verdict with 80 %
     probability if no other type differs: (t_(1 - 0.025/m) + t_0.8) * `error` for m verdicts.
     """
-    known = sorted((each for each in family if each["p"] is not None), key=lambda each: each["p"])
-    holm = 0.0
-    for before, each in enumerate(known):
-        holm = max(holm, min(1.0, (len(known) - before) * each["p"]))
-        quantiles = stdtrit(each["freedom"], [1 - RISK / 2 / len(known), POWER])
-        each |= {
+    known = {name: each.p for name, each in family.items() if each.p is not None}
+    found, holm = dict(family), 0.0
+    for before, (name, p) in enumerate(sorted(known.items(), key=lambda item: item[1])):
+        own = family[name]
+        assert own.low is not None  # as those that have p do
+        assert own.high is not None
+        holm = max(holm, min(1.0, (len(known) - before) * p))
+        quantiles = stdtrit(own.freedom, [1 - RISK / 2 / len(known), POWER])
+        found[name] = own.model_copy(update={
             "holm": holm,
-            "smallest": float(quantiles.sum() * each["error"]),
-            "verdict": Verdict.of(each["low"], each["high"]) if holm < RISK else Verdict.SAME,
-        }
+            "smallest": float(quantiles.sum() * own.error),
+            "verdict": Verdict.of(own.low, own.high) if holm < RISK else Verdict.SAME,
+        })  # fmt: skip
+    return found
 
 
 def references(group: Sequence[Row]) -> list[str]:
     """Those of AGAINST that some row of a group is compared with; always "none" and "full"."""
     return [
-        name for name in AGAINST if name != "static" or any(name in row["against"] for row in group)
+        name for name in AGAINST if name != "static" or any(name in row.against for row in group)
     ]
 
 
@@ -175,122 +191,88 @@ def smallest(group: Sequence[Row]) -> str:
     """
     parts = []
     for name in references(group):
-        known = [row["against"].get(name, {}).get("smallest") for row in group]
-        if each := [x for x in known if x is not None]:
+        known = [own.smallest for row in group if (own := row.against.get(name))]
+        if each := [value for value in known if value is not None]:
             parts.append(f"{median(each):.4f} from {name}")
     return f"found with 80 % power: {', '.join(parts)}" if parts else ""
 
 
-def words(against: dict[str, Any]) -> str:
+def words(against: Against) -> str:
     """The verdict and its qualification; "too few windows" without an interval."""
-    low, high = against["low"], against["high"]
-    return f"{Verdict.SAME} after correction" if corrected(against) else Verdict.words(low, high)
+    if corrected(against):
+        return f"{Verdict.SAME} after correction"
+    return Verdict.words(against.low, against.high)
 
 
-def corrected(against: dict[str, Any]) -> bool:
+def corrected(against: Against) -> bool:
     """Whether the interval alone would name a difference, but the correction does not."""
-    low, high = against["low"], against["high"]
-    return low is not None and against["verdict"] != Verdict.of(low, high)
+    low, high = against.low, against.high
+    return low is not None and high is not None and against.verdict != Verdict.of(low, high)
 
 
-def text(rows: Sequence[Row]) -> str:
-    """The tables of all groups for a terminal, at most 120 columns wide."""
-    return "\n\n".join([*map(_table, _groups(rows)), LEGEND])
+def verdict(row: Row, name: str) -> str:
+    """The verdict against a reference, abbreviated to the width of a column."""
+    if row.is_full:
+        return "(full)"
+    if (own := row.against.get(name)) is None:
+        return "–"
+    if corrected(own):
+        return "=^"
+    word: str = "=" if own.verdict == Verdict.SAME else own.verdict
+    return word + "~" * is_borderline(own.low, own.high)
 
 
-def _groups(rows: Sequence[Row]) -> list[list[Row]]:
-    groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
-    for row in rows:
-        groups[tuple(row[key] for key in GROUP)].append(row)
-    return [*groups.values()]
+def skill(row: Row) -> str:
+    return "–" if row.skill is None else f"{row.skill:+.1%}"
 
 
-def _skill(row: Row) -> str:
-    return "–" if row["skill"] is None else f"{row['skill']:+.1%}"
+def known(metrics: Sequence[Kind], rows: Sequence[Scores]) -> list[Kind]:
+    """The metrics that any of the rows has: cells of an older version may lack one."""
+    return [each for each in metrics if any(row[each.name] is not None for row in rows)]
 
 
-def summary(rows: Sequence[Row]) -> str:
-    """A sentence for each group with its verdicts against none, and what the tables show."""
-    parts = []
-    for found in _groups(rows):
-        types: dict[str, list[str]] = {verdict: [] for verdict in Verdict}
-        for row in found:
-            if against := row["against"].get("none"):
-                types[against["verdict"]].append(row["attn"])
-        better, same, worse = (", ".join(names) or "no type" for names in types.values())
-        parts.append(
-            f"Measurably better than `none` on {_place(found[0])}: {better}; worse: {worse}; "
-            f"no measurable difference: {same}."
-        )
-    return "\n\n".join([*parts, SUMMARY])
-
-
-def markdown(rows: Sequence[Row]) -> str:
-    """The errors and verdicts of all groups, a table for each, as a tracker's page shows them."""
-    parts = []
-    for found in _groups(rows):
-        errors, names = known(whole("grid"), found), references(found)
-        heads = ["attention", *(metric.label for metric in errors), "skill"]
-        heads += [f"against {name}" for name in names]
-        lines = [
-            f"**{heading(found[0])}**\n",
-            f"Best floor: {found[0]['best_floor']}, MSE {found[0]['floor_mse']:.4f}\n",
-            f"| {GAP.join(heads)} |",
-            f"| --- |{' ---: |' * (len(errors) + 1)}{' --- |' * len(names)}",
-        ]
-        for row in found:
-            cells = [row["attn"], *(spread(row, metric) for metric in errors), _skill(row)]
-            cells += [verdict(row, name) for name in names]
-            lines.append(f"| {GAP.join(cells)} |")
-        parts.append("\n".join(lines))
-    return "\n\n".join([*parts, READING])
-
-
-def flat(rows: Sequence[Row]) -> list[Row]:
-    """The rows without nested values, except the verdicts, each in its own columns."""
-    return [
-        {key: value for key, value in row.items() if not isinstance(value, dict | list)}
-        | {
-            f"{name}: {key}": own[key]
-            for name, own in row["against"].items()
-            for key in ("verdict", "difference", "low", "high", "holm")
-            if key in own
-        }
-        for row in rows
-    ]
+def spread(row: Row, metric: Metric) -> str:
+    """A mean, and the standard deviation over seeds if there are several."""
+    deviation, own = row[f"{metric.name}_sd"], metric.text(row[metric.name])
+    return own if deviation is None else f"{own} ± {metric.text(deviation)}"
 
 
 def heading(row: Row) -> str:
-    return f"{_place(row)}; {row['steps']} steps, {row['windows']} test windows"
+    return f"{_place(row)}; {row.steps} steps, {row.windows} test windows"
 
 
 def _place(row: Row) -> str:
     return (
-        f"{row['data']}, T = {row['horizon']}, {row['regime']} ({row['tokens']} tokens), "
-        f"{'with' if row['linear'] else 'without'} the linear path"
+        f"{row.data}, T = {row.horizon}, {row.regime} ({row.tokens} tokens), "
+        f"{'with' if row.linear else 'without'} the linear path"
     )
 
 
-def _table(found: list[Row]) -> str:
-    first = found[0]
-    seeds = max(len(row["seeds"]) for row in found)
-    errors, costs = known(whole("grid"), found), known(shown(Cost, "grid"), found)
+def text(rows: Sequence[Row]) -> str:
+    """The tables of all groups for a terminal, at most 120 columns wide."""
+    return "\n\n".join([*map(_table, groups(rows)), LEGEND])
+
+
+def _table(group: list[Row]) -> str:
+    first, names = group[0], references(group)
+    seeds = max(len(row.seeds) for row in group)
+    errors, costs = known(whole("grid"), group), known(shown(Cost, "grid"), group)
     lines = [
         f"{heading(first)}, {seeds} seed{'s' if seeds > 1 else ''}",
-        f"best floor: {first['best_floor']} {first['floor_mse']:.4f}",
-        *filter(None, [smallest(found)]),
+        f"best floor: {first.best_floor} {first.floor_mse:.4f}",
+        *filter(None, [smallest(group)]),
         f"{'':<10}{_across(errors, [metric.label for metric in errors])}{'params':>9} "
         f"{_across(costs, [metric.head for metric in costs])}"
-        f"{'skill':>8}" + "".join(f"  {'−' + name:<7}" for name in references(found)).rstrip(),
+        f"{'skill':>8}" + "".join(f"  {'−' + name:<7}" for name in names).rstrip(),
     ]
-    for row in found:
-        budget = " " if row["within_budget"] else "*"
-        verdicts = "".join(f"  {verdict(row, name):<7}" for name in references(found))
+    for row in group:
+        budget = " " if row.within_budget else "*"
+        verdicts = "".join(f"  {verdict(row, name):<7}" for name in names)
         lines.append(
-            f"{row['attn']:<10}{_across(errors, [spread(row, metric) for metric in errors])}"
-            f"{row['budget_parameters']:>9,}{budget}"
-            f"{_across(costs, [metric.text(row.get(metric.name)) for metric in costs])}"
-            f"{_skill(row):>8}{verdicts}".rstrip()
+            f"{row.attn:<10}{_across(errors, [spread(row, metric) for metric in errors])}"
+            f"{row.budget_parameters:>9,}{budget}"
+            f"{_across(costs, [metric.text(row[metric.name]) for metric in costs])}"
+            f"{skill(row):>8}{verdicts}".rstrip()
         )
     return "\n".join(lines)
 
@@ -302,26 +284,51 @@ def _across(metrics: Sequence[Metric], cells: Sequence[str]) -> str:
     )
 
 
-def known(metrics: Sequence[Kind], rows: Sequence[Row]) -> list[Kind]:
-    """The metrics that any of the rows has: cells of an older version may lack one."""
-    return [each for each in metrics if any(row.get(each.name) is not None for row in rows)]
+def summary(rows: Sequence[Row]) -> str:
+    """A sentence for each group with its verdicts against none, and what the tables show."""
+    parts = []
+    for group in groups(rows):
+        types: dict[Verdict, list[str]] = {verdict: [] for verdict in Verdict}
+        for row in group:
+            if against := row.against.get("none"):
+                types[against.verdict].append(row.attn)
+        better, same, worse = (", ".join(names) or "no type" for names in types.values())
+        parts.append(
+            f"Measurably better than `none` on {_place(group[0])}: {better}; worse: {worse}; "
+            f"no measurable difference: {same}."
+        )
+    return "\n\n".join([*parts, SUMMARY])
 
 
-def spread(row: Row, metric: Metric) -> str:
-    """A mean, and the standard deviation over seeds if there are several."""
-    deviation = row.get(f"{metric.name}_sd")
-    own = metric.text(row.get(metric.name))
-    return own if deviation is None else f"{own} ± {metric.text(deviation)}"
+def markdown(rows: Sequence[Row]) -> str:
+    """The errors and verdicts of all groups, a table for each, as a tracker's page shows them."""
+    parts = []
+    for group in groups(rows):
+        errors, names = known(whole("grid"), group), references(group)
+        heads = ["attention", *(metric.label for metric in errors), "skill"]
+        heads += [f"against {name}" for name in names]
+        cells = [
+            [
+                row.attn, *(spread(row, metric) for metric in errors), skill(row),
+                *(verdict(row, name) for name in names),
+            ]
+            for row in group
+        ]  # fmt: skip
+        bar = f"Best floor: {group[0].best_floor}, MSE {group[0].floor_mse:.4f}"
+        table = in_markdown(heads, cells, numbers=range(1, 2 + len(errors)))
+        parts.append(f"**{heading(group[0])}**\n\n{bar}\n\n{table}")
+    return "\n\n".join([*parts, READING])
 
 
-def verdict(row: Row, name: str) -> str:
-    """The verdict, abbreviated to the width of a column."""
-    if row["is_full"]:
-        return "(full)"
-    if name not in row["against"]:
-        return "–"
-    against = row["against"][name]
-    if corrected(against):
-        return "=^"
-    word: str = "=" if against["verdict"] == Verdict.SAME else against["verdict"]
-    return word + "~" * is_borderline(against["low"], against["high"])
+def flat(rows: Sequence[Row]) -> list[dict[str, object]]:
+    """The rows without nested values, except the verdicts, each in its own columns."""
+    return [
+        row.model_dump(mode="json", exclude={"seeds", "against"})
+        | {
+            f"{name}: {key}": value
+            for name, own in row.against.items()
+            for key, value in own.model_dump(mode="json", exclude_none=True).items()
+            if key in ("verdict", "difference", "low", "high", "holm")
+        }
+        for row in rows
+    ]

@@ -13,6 +13,7 @@ from safetensors.torch import load_file as load_weights
 from forecaster.attention import CONTROLS
 from forecaster.compare import GRIDS, finished, table
 from forecaster.compare.cell import WEIGHTS, Finished
+from forecaster.compare.record import CellRecord, Row
 from forecaster.config import load_dict
 from forecaster.errors import DataError, UnavailableError
 from forecaster.evaluate import Verdict, interval_text, is_borderline
@@ -27,16 +28,15 @@ from forecaster.report.parts import (
     FRONTIER,
     LAGS,
     Entry,
-    figure,
     frontier_chart,
     lag_section,
     step_chart,
     window_chart,
 )
 
-Group = list[table.Row]
+Group = list[Row]
 """The rows of one table; only the attention varies between them."""
-Cells = dict[tuple[Any, ...], list[Finished]]
+Cells = dict[tuple[table.Group, str], list[Finished]]
 """The finished cells of a row, by its group and attention."""
 LAG_WINDOWS = 8
 LAG_FILE = "lags.safetensors"
@@ -61,17 +61,14 @@ def of_grid(name: str, command: str) -> Page:
     cells: Cells = defaultdict(list)
     for cell in found:
         cells[_key(cell.facts)].append(cell)
-    groups: dict[tuple[Any, ...], Group] = defaultdict(list)
-    for row in table.rows(found):
-        groups[_key(row)[:-1]].append(row)
-    together = list(groups.values())
+    together = table.groups(table.rows(found))
     problems = _problems(found)
     first = found[0].facts
     looking = [group for group in together if _shows_lags(group, together)]
     return Page(
         title=f"Comparison {name}",
         lead=f"{len(found)} trained models. Within a table only the attention varies: tokens, "
-        f"optimiser steps ({first['steps']}), batches, seeds and test windows are the same.",
+        f"optimiser steps ({first.steps}), batches, seeds and test windows are the same.",
         sections=[
             Section("figures", "Figures", [_LEGEND], [_table(group) for group in together]),
             Section("verdicts", "Verdicts", [*_verdicts(together)]),
@@ -111,8 +108,8 @@ _EXAMPLES = (
 _LAGS = f"{LAGS} The charts are of each type's first seed, without the linear path if that was run."
 
 
-def _key(facts: dict[str, Any]) -> tuple[Any, ...]:
-    return (*(facts[key] for key in table.GROUP), facts["attn"])
+def _key(facts: CellRecord | Row) -> tuple[table.Group, str]:
+    return table.group_of(facts), facts.attn
 
 
 def _short(group: Group) -> str:
@@ -124,14 +121,14 @@ def _problems(cells: Sequence[Finished]) -> dict[str, Problem]:
     data: dict[str, Any] = {}
     problems = {}
     for cell in cells:
-        config = load_dict(cell.facts["config"], str(cell.folder))
+        config = load_dict(cell.facts.config, str(cell.folder))
         name = config.data.name
         if name not in data:
             data[name] = open_data(config.data)
         problem = make_problem(config, data[name])
-        if problem.digest != cell.facts["data_digest"]:
+        if problem.digest != cell.facts.data_digest:
             raise DataError(
-                f"{cell.folder} was trained on {cell.facts['data_digest']}, but "
+                f"{cell.folder} was trained on {cell.facts.data_digest}, but "
                 f"{problem.series.source} has digest {problem.digest}"
             )
         problems[str(cell.folder)] = problem
@@ -152,23 +149,22 @@ def _table(group: Group) -> Table:
     for row in group:
         compared = []
         for name in references:
-            against = row["against"].get(name)
+            against = row.against.get(name)
             if against is None:
-                compared += ["–", "amounts to full" if row["is_full"] else "–"]
+                compared += ["–", "amounts to full" if row.is_full else "–"]
             else:
-                ends = against["low"], against["high"]
-                compared += [interval_text(*ends), table.words(against)]
+                ends = interval_text(against.low, against.high)
+                compared += [ends, table.words(against)]
         rows.append((
-            row["attn"], *(table.spread(row, metric) for metric in errors),
-            figure(row["skill"], "+.1%"), *compared,
-            f"{row['budget_parameters']:,}" + ("" if row["within_budget"] else " *"),
-            *(metric.text(row.get(metric.name)) for metric in costs),
-            str(len(row["seeds"])), row["effective"],
+            row.attn, *(table.spread(row, metric) for metric in errors), table.skill(row),
+            *compared, f"{row.budget_parameters:,}" + ("" if row.within_budget else " *"),
+            *(metric.text(row[metric.name]) for metric in costs),
+            str(len(row.seeds)), row.effective,
         ))  # fmt: skip
     said = table.smallest(group)
     caption = (
-        f"{table.heading(group[0])}. Best floor: {group[0]['best_floor']}, "
-        f"MSE {group[0]['floor_mse']:.4f}." + (f" Differences {said}." if said else "")
+        f"{table.heading(group[0])}. Best floor: {group[0].best_floor}, "
+        f"MSE {group[0].floor_mse:.4f}." + (f" Differences {said}." if said else "")
     )
     return Table(head, rows, caption)
 
@@ -181,10 +177,10 @@ def _verdicts(groups: Sequence[Group]) -> Iterator[str]:
             found: dict[str, list[str]] = defaultdict(list)
             clear = True
             for row in group:
-                if against := row["against"].get(name):
-                    close = is_borderline(against["low"], against["high"])
+                if against := row.against.get(name):
+                    close = is_borderline(against.low, against.high)
                     clear &= not close
-                    found[against["verdict"]].append(row["attn"] + " (borderline)" * close)
+                    found[against.verdict].append(row.attn + " (borderline)" * close)
             if list(found) == [Verdict.SAME] and clear:
                 sentences.append(f"No type differs measurably from {name}.")
                 continue
@@ -193,10 +189,10 @@ def _verdicts(groups: Sequence[Group]) -> Iterator[str]:
                 for verdict in Verdict
                 if found[verdict]
             ]
-        if full := [row["attn"] for row in group if row["is_full"]]:
+        if full := [row.attn for row in group if row.is_full]:
             sentences.append(f"Full attention under another name, no verdict: {', '.join(full)}.")
-        floor, bar = group[0]["best_floor"], group[0]["floor_mse"]
-        lost = [row["attn"] for row in group if row["mse"] > bar]
+        floor, bar = group[0].best_floor, group[0].floor_mse
+        lost = [row.attn for row in group if (row["mse"] or 0) > bar]
         who = "all of them" if len(lost) == len(group) else ", ".join(lost)
         sentences.append(
             f"LOSE to the best floor, {floor} ({bar:.4f}), on average: {who}."
@@ -217,10 +213,10 @@ def _floors(groups: Sequence[Group], cells: Cells) -> Iterator[Table]:
     """One table for groups that have the same floors."""
     seen: dict[str, tuple[Table, list[str]]] = {}
     for group in groups:
-        floors = cells[_key(group[0])][0].facts["floors"]
+        floors = cells[_key(group[0])][0].facts.floors
         metrics = table.known(whole("terminal"), [*floors.values()])
         rows = [
-            (name, *(metric.text(own.get(metric.name)) for metric in metrics))
+            (name, *(metric.text(own[metric.name]) for metric in metrics))
             for name, own in floors.items()
         ]
         head = ("floor", *(metric.label for metric in metrics))
@@ -230,32 +226,35 @@ def _floors(groups: Sequence[Group], cells: Cells) -> Iterator[Table]:
 
 
 def _entries(group: Group) -> list[Entry]:
-    return [Entry(row["attn"], row["mse"], row["inference_ms"], row["peak_mib"]) for row in group]
+    return [
+        Entry(row.attn, row["mse"] or 0.0, row["inference_ms"] or 0.0, row["peak_mib"])
+        for row in group
+    ]
 
 
 def _steps(group: Group, cells: Cells) -> Chart:
     """A chart with the references, the best and the worst in colour, the others in grey."""
     curves = {
-        row["attn"]: np.mean(
-            [cell.facts["by_step"]["mse"] for cell in cells[_key(row)]], axis=0
+        row.attn: np.mean(
+            [np.array(cell.facts.by_step["mse"], float) for cell in cells[_key(row)]], axis=0
         ).tolist()
         for row in group
     }
-    order = sorted(group, key=lambda row: row["mse"])
+    order = sorted(group, key=lambda row: row["mse"] or 0.0)
     references = [name for name in ("full", *CONTROLS) if name in curves]
-    bold = dict.fromkeys([*references, order[0]["attn"], order[-1]["attn"]])
+    bold = dict.fromkeys([*references, order[0].attn, order[-1].attn])
     return step_chart(_short(group), curves, None, list(bold))
 
 
 def _examples(group: Group, cells: Cells, problems: dict[str, Problem]) -> Iterator[Chart]:
-    def validation(row: table.Row) -> float:
-        return float(np.mean([cell.facts["validation_mse"] for cell in cells[_key(row)]]))
+    def validation(row: Row) -> float:
+        return float(np.mean([cell.facts.validation_mse for cell in cells[_key(row)]]))
 
     cell = cells[_key(min(group, key=validation))][0]
     problem, facts = problems[str(cell.folder)], cell.facts
     test, arrays = problem.test("cpu"), cell.arrays()
-    name = f"{_short(group)}: {facts['attn']}, seed {facts['seed']}"
-    for kind, number in facts["examples"].items():
+    name = f"{_short(group)}: {facts.attn}, seed {facts.seed}"
+    for kind, number in facts.examples.items():
         parts = (arrays[f"{kind}.{part}"] for part in ("past", "truth", "forecast"))
         yield window_chart(name, problem, test, kind, Example(number, *parts), arrays["by_window"])
 
@@ -263,23 +262,18 @@ def _examples(group: Group, cells: Cells, problems: dict[str, Problem]) -> Itera
 def _shows_lags(group: Group, groups: Sequence[Group]) -> bool:
     """Whether to show lags: without the linear path if there is such a group, since only the
     attention looks back there."""
-    first = group[0]
-    plain = [
-        other for other in groups
-        if not other[0]["linear"]
-        and all(other[0][key] == first[key] for key in table.GROUP if key != "linear")
-    ]  # fmt: skip
-    return not first["linear"] or not plain
+    *same, linear = table.group_of(group[0])
+    return not linear or (*same, False) not in [table.group_of(other[0]) for other in groups]
 
 
 def _profiles(
     groups: Sequence[Group], cells: Cells, problems: dict[str, Problem]
 ) -> Iterator[tuple[str, LagProfile, int]]:
     chosen = [(group, cells[_key(row)][0]) for group in groups for row in group]
-    steps = sum(cell.facts["horizon"] for _, cell in chosen)
+    steps = sum(cell.facts.horizon for _, cell in chosen)
     with Bar("lag profiles", steps) as bar:
         for group, cell in chosen:
-            attn = cell.facts["attn"]
+            attn = cell.facts.attn
             problem = problems[str(cell.folder)]
             bar.advance(attn, 0)
             profile = _profile(cell, problem, lambda step, attn=attn: bar.advance(attn, step))
@@ -290,7 +284,7 @@ def _profile(cell: Finished, problem: Problem, report: Any) -> LagProfile:
     """The lag profile of a cell, read from its folder if it is there."""
     file = cell.folder / LAG_FILE
     if file.is_file():
-        report(cell.facts["horizon"])
+        report(cell.facts.horizon)
         return LagProfile(load_arrays(file)["matrix"], LAG_WINDOWS)
     model = problem.build_model()
     model.load_state_dict(load_weights(cell.folder / WEIGHTS))
@@ -301,7 +295,7 @@ def _profile(cell: Finished, problem: Problem, report: Any) -> LagProfile:
 
 def _where(cells: Sequence[Finished]) -> list[str]:
     def each(key: str) -> str:
-        return "; ".join(dict.fromkeys(str(cell.facts[key]) for cell in cells))
+        return "; ".join(dict.fromkeys(str(getattr(cell.facts, key)) for cell in cells))
 
     return [
         f"Trained and measured on {each('hardware')}, at commit {each('commit')}, on data "
@@ -310,6 +304,6 @@ def _where(cells: Sequence[Finished]) -> list[str]:
 
 
 def _code(cells: Sequence[Finished], command: str) -> list[str]:
-    commands = dict.fromkeys([*(cell.facts["command"] for cell in cells), command])
-    example = yaml.safe_dump(cells[0].facts["config"], sort_keys=False).rstrip()
+    commands = dict.fromkeys([*(cell.facts.command for cell in cells), command])
+    example = yaml.safe_dump(cells[0].facts.config, sort_keys=False).rstrip()
     return ["\n".join(commands), f"# the configuration of {cells[0].folder.name}\n{example}"]

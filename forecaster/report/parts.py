@@ -106,12 +106,11 @@ def share_section(runs: Sequence[tuple[str, Bundle]], notes: Sequence[str]) -> S
     if len(heaviest) > KINDS:
         legend.append(("muted", "the others"))
     caption = "The weights of the parts, which sum to one: their mean over the steps ahead."
-    head = ("part", "weight", "validation MSE", "test MSE", "chosen")
     return Section(
         "parts",
         "What the forecast is made of",
         notes,
-        [Table(head, shares.rows(bundle), name) for name, bundle in runs],
+        [Table(shares.HEADS, shares.rows(bundle), name) for name, bundle in runs],
         [Chart(share_chart(bars, "The weights of the parts", kinds), caption, legend)],
     )
 

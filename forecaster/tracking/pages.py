@@ -168,7 +168,8 @@ def tell(
 def describe(bundle: "Bundle") -> tuple[str, str]:
     """A description in Markdown: the verdicts in words, and a table of all parts tried."""
     test = bundle.record.test
-    return test.verdicts if test else "", shares.in_markdown(bundle)
+    parts = shares.in_markdown(shares.HEADS, shares.rows(bundle), numbers=(1, 2, 3))
+    return test.verdicts if test else "", parts
 
 
 def describe_model(bundle: "Bundle") -> str:

@@ -8,6 +8,7 @@ from safetensors.numpy import save_file
 
 from forecaster.compare.cell import ARRAYS, Finished
 from forecaster.compare.grid import Grid, define, resolve
+from forecaster.compare.record import CellRecord
 
 REGIMES: dict[str, Any] = {
     "few": {},
@@ -40,12 +41,14 @@ def finished(folder: Path, errors: Any, **facts: Any) -> Finished:
         "attn": "prob", "data": "small", "horizon": 2, "regime": "few", "linear": False, "seed": 0,
         "tokens": 9, "parameters": 1000, "budget_parameters": 1000, "within_budget": True,
         "effective": "encoder.0: prob", "is_full": False, "steps": 6, "train_seconds": 1.5,
-        "windows_per_second": 100.0, "mse": float(errors.mean()), "mae": 0.5,
+        "windows_per_second": 100.0, "mse": float(np.nanmean(errors)), "mae": 0.5,
         "windows": len(errors), "floors": {"low": {"mse": 0.5}, "high": {"mse": 2.0}},
-        "inference_ms": 1.25, "peak_mib": 3.0,
+        "inference_ms": 1.25, "peak_mib": 3.0, "config": {}, "config_digest": "c",
+        "data_digest": "d", "best_step": 6, "validation_mse": 1.0, "by_step": {}, "examples": {},
+        "hardware": "one", "commit": "abc", "command": "forecaster compare", "seconds": 1.0,
     }  # fmt: skip
     facts = known | facts
     own = folder / "-".join(str(facts[key]) for key in ("attn", "regime", "linear", "seed"))
     own.mkdir(parents=True)
     save_file({"by_window": errors}, own / ARRAYS)
-    return Finished(own, facts)
+    return Finished(own, CellRecord.read(facts))

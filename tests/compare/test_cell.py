@@ -39,21 +39,22 @@ def done(grid, shared):
 def test_facts(done, grid):
     facts = done.facts
     cell = cell_named(grid, "full-5-few-linear-s0")
-    assert json.loads((done.folder / FACTS).read_text()) == facts == read(done.folder).facts
-    assert facts["config"] == cell.config.to_dict()
-    assert facts["config_digest"] == cell.digest
-    assert facts["steps"] == 6
-    assert 0 <= facts["best_step"] <= 6
-    assert facts["budget_parameters"] == cell.parameters
-    assert facts["parameters"] == cell.parameters + 36 * 5, "and the linear path"
-    assert (facts["tokens"], facts["effective"], facts["is_full"]) == (9, "encoder.0: full", False)
-    assert (facts["commit"], facts["command"]) == ("abc", "forecaster compare")
-    assert facts["mlflow_run_id"] is None
-    assert 0 <= facts["together"] <= 1
+    assert json.loads((done.folder / FACTS).read_text()) == facts.to_dict()
+    assert read(done.folder).facts == facts
+    assert facts.config == cell.config.to_dict()
+    assert facts.config_digest == cell.digest
+    assert facts.steps == 6
+    assert 0 <= facts.best_step <= 6
+    assert facts.budget_parameters == cell.parameters
+    assert facts.parameters == cell.parameters + 36 * 5, "and the linear path"
+    assert (facts.tokens, facts.effective, facts.is_full) == (9, "encoder.0: full", False)
+    assert (facts.commit, facts.command) == ("abc", "forecaster compare")
+    assert facts.mlflow_run_id is None
+    assert 0 <= facts.together <= 1
     for key in ("train_seconds", "windows_per_second", "inference_ms", "seconds", "validation_mse"):
-        assert facts[key] > 0
+        assert facts.to_dict()[key] > 0
     assert facts["peak_mib"] >= 0
-    assert "1 threads" in facts["hardware"]
+    assert "1 threads" in facts.hardware
 
 
 @pytest.mark.parametrize(("holidays", "split"), [("DE", {}), (None, {"split": None})])
@@ -63,10 +64,10 @@ def test_the_floors_are_those_of_its_own_problem(done, grid, shared, holidays, s
     config = cell.config.to_dict()
     config["data"]["holidays"] = holidays
     other = replace(cell, name="other", steps=7, config=load_dict(config, "a test"))
-    found = train(replace(shared, data=data), other).facts["floors"]
-    assert found.keys() == done.facts["floors"].keys()
-    assert found != done.facts["floors"]
-    assert train(shared, replace(cell, name="again")).facts["floors"] == done.facts["floors"]
+    found = train(replace(shared, data=data), other).facts.floors
+    assert found.keys() == done.facts.floors.keys()
+    assert found != done.facts.floors
+    assert train(shared, replace(cell, name="again")).facts.floors == done.facts.floors
 
 
 def test_it_is_what_the_evaluation_says(done, grid):
@@ -77,22 +78,22 @@ def test_it_is_what_the_evaluation_says(done, grid):
     model.load_state_dict(load_weights(done.folder / WEIGHTS))
     judged = judge(problem, Blend.alone(Network(model)), "cpu").record.to_dict()
     for key in ("mse", "mae", "windows", "by_step"):
-        assert done.facts[key] == judged[key]
+        assert done.facts.to_dict()[key] == judged[key]
     for name, floor in judged["floors"].items():
-        assert done.facts["floors"][name] == {"mse": floor["mse"], "mae": floor["mae"]}
+        assert done.facts.floors[name].measured == {"mse": floor["mse"], "mae": floor["mae"]}
     by_window = done.by_window()
     assert by_window.dtype == np.float64
     assert by_window.mean() == pytest.approx(judged["mse"])
 
     arrays = load_file(done.folder / ARRAYS)
     test = problem.test("cpu")
-    for name, number in done.facts["examples"].items():
+    for name, number in done.facts.examples.items():
         batch = test.batch(torch.tensor([number]))
         np.testing.assert_array_equal(arrays[f"{name}.past"], batch.past[0])
         np.testing.assert_array_equal(arrays[f"{name}.truth"], batch.target[0])
         error = arrays[f"{name}.forecast"].astype(float) - arrays[f"{name}.truth"]
         assert np.square(error).mean() == pytest.approx(by_window[number], rel=1e-5)
-    errors = [by_window[done.facts["examples"][name]] for name in ("best", "median", "worst")]
+    errors = [by_window[done.facts.examples[name]] for name in ("best", "median", "worst")]
     assert errors == [by_window.min(), np.sort(by_window)[len(by_window) // 2], by_window.max()]
 
 
@@ -105,11 +106,11 @@ def test_full_against_full_ties(done, grid, shared):
     """The same type with another seed does not differ measurably; with the same one, not at all."""
     other = train(shared, cell_named(grid, "full-5-few-linear-s1"))
     assert other.facts["mse"] != done.facts["mse"]
-    renamed = Finished(other.folder, {**other.facts, "seed": 0})
-    assert table.compare([done], [renamed])["verdict"] == "no measurable difference"
+    renamed = Finished(other.folder, other.facts.model_copy(update={"seed": 0}))
+    assert table.compare([done], [renamed]).verdict == "no measurable difference"
     itself = table.compare([done], [done])
-    assert (itself["low"], itself["difference"], itself["high"]) == (0, 0, 0)
-    assert itself["verdict"] == "no measurable difference"
+    assert (itself.low, itself.difference, itself.high) == (0, 0, 0)
+    assert itself.verdict == "no measurable difference"
 
 
 def test_too_few_steps_to_be_checked(grid, shared):
@@ -123,7 +124,8 @@ def test_more_facts_can_be_noted(done, tmp_path):
     file = tmp_path / FACTS
     file.write_text("{}")
     noted = Finished(tmp_path, done.facts).note(mlflow_run_id="1")
-    assert noted.facts == {**done.facts, "mlflow_run_id": "1"} == read(tmp_path).facts
+    assert noted.facts == done.facts.model_copy(update={"mlflow_run_id": "1"})
+    assert read(tmp_path).facts == noted.facts
     assert [path.name for path in tmp_path.iterdir()] == [FACTS]
 
 

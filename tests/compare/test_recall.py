@@ -32,11 +32,11 @@ def test_the_grid_holds_all_but_the_type_apart():
 def test_full_attention_looks_values_up_and_the_controls_cannot(tmp_path):
     grid = small_recall(64)
     shared = Shared(grid.data, tmp_path / "cells", "", "")
-    rows = {row["attn"]: row for row in table.rows([train(shared, cell) for cell in grid.cells])}
+    rows = {row.attn: row for row in table.rows([train(shared, cell) for cell in grid.cells])}
     assert rows["full"]["mse"] < 0.05, "it looks the value up"
     for control in ("static", "mean", "none"):
         assert rows[control]["mse"] > 0.9, f"{control} knows the mean of a sample at most"
-        assert rows[control]["against"]["full"]["verdict"] == "worse"
+        assert rows[control].against["full"].verdict == "worse"
 
 
 def weights(call, tensors):

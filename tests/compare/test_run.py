@@ -45,7 +45,7 @@ def run(grid, *, jobs=1, tracked=False):
 
 
 def stamps(outcome):
-    return {cell.folder.name: cell.facts["seconds"] for cell in outcome.cells}
+    return {cell.folder.name: cell.facts.seconds for cell in outcome.cells}
 
 
 def test_a_grid_and_again(here, capsys):
@@ -73,8 +73,8 @@ def test_a_grid_and_again(here, capsys):
 
 
 def _name(facts):
-    path = "linear" if facts["linear"] else "plain"
-    return f"{facts['attn']}-{facts['horizon']}-{facts['regime']}-{path}-s{facts['seed']}"
+    path = "linear" if facts.linear else "plain"
+    return f"{facts.attn}-{facts.horizon}-{facts.regime}-{path}-s{facts.seed}"
 
 
 def test_the_time_to_go_is_guessed_from_cells_alike(here, capsys, monkeypatch):
@@ -165,19 +165,19 @@ class TestTracking:
         text = parent.data.tags["mlflow.note.content"]
         assert "Each cell is a run below this one" in text
         for row in compare.table.rows(outcome.cells):
-            assert f"| {row['attn']}&emsp; | {row['mse']:.4f}" in text
+            assert f"| {row.attn}&emsp; | {row['mse']:.4f}" in text
         assert "| skill&emsp; | against none&emsp; | against static&emsp; | against full |" in text
         assert text.startswith("Measurably better than `none` on small, T = 5, ")
         assert "verdicts.json" in parent.data.tags["mlflow.loggedArtifacts"]
         for cell in outcome.cells:
             child = found[f"toy-{cell.folder.name}"]
-            assert child.info.run_id == cell.facts["mlflow_run_id"]
+            assert child.info.run_id == cell.facts.mlflow_run_id
             assert child.data.tags["mlflow.parentRunId"] == parent.info.run_id
             for name in ("test_mse", "network_test_mse"):
                 assert child.data.metrics[name] == pytest.approx(cell.facts["mse"], rel=1e-5)
             assert next(iter(child.data.metrics)) == "network_test_mse"
-            assert child.data.params["model.linear"] == str(cell.facts["linear"])
-            assert child.data.params["regime"] == cell.facts["regime"]
+            assert child.data.params["model.linear"] == str(cell.facts.linear)
+            assert child.data.params["regime"] == cell.facts.regime
             assert child.data.params["blend"] == "none", "only the network is tested"
             varied = {"model.linear", "model.tokens", "model.channels"}
             assert child.data.params.keys() <= {
@@ -187,7 +187,7 @@ class TestTracking:
                 "regime",
                 "steps",
             }
-            tags = {tag: str(cell.facts[key]) for key, tag in compare.TAGS.items()}
+            tags = {tag: str(getattr(cell.facts, key)) for key, tag in compare.TAGS.items()}
             assert {**tags, "grid": "toy"}.items() <= child.data.tags.items()
             assert {"attn", "attn.effective", "data.digest", "git.commit"} < tags.keys()
             assert "forecasts.json" in child.data.tags["mlflow.loggedArtifacts"]
@@ -308,9 +308,7 @@ class TestProcesses:
         process.send_signal(number)
         process.wait()
         time.sleep(5)  # its worker finishes its cell, and then ends
-        before = {
-            cell.folder.name: cell.facts["seconds"] for cell in compare.finished(cells.parent)
-        }
+        before = {cell.folder.name: cell.facts.seconds for cell in compare.finished(cells.parent)}
         assert 2 <= len(before) < CELLS
         outcome, said = run(small_grid())
         assert f"{len(before)} of them finished" in said

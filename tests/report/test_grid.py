@@ -68,13 +68,13 @@ def test_the_figures_are_those_of_the_table(read: Reader, cells: list[Finished])
     for row in rows:
         for text in (
             table.heading(row), *(table.spread(row, metric) for metric in whole("report")),
-            f"{row['skill']:+.1%}", f"{row['budget_parameters']:,}", f"{row['inference_ms']:.2f}",
-            f"{row['peak_mib']:.1f}", row["effective"],
+            f"{row.skill:+.1%}", f"{row.budget_parameters:,}", f"{row['inference_ms']:.2f}",
+            f"{row['peak_mib']:.1f}", row.effective,
         ):  # fmt: skip
             assert text in read.text["figures"], text
-        for against in row["against"].values():
-            assert interval_text(against["low"], against["high"]) in read.text["figures"]
-    for name, floor in cells[0].facts["floors"].items():
+        for against in row.against.values():
+            assert interval_text(against.low, against.high) in read.text["figures"]
+    for name, floor in cells[0].facts.floors.items():
         assert name in read.text["floors"]
         assert f"{floor['mse']:.4f}" in read.text["floors"]
 
@@ -90,7 +90,7 @@ def test_the_forecasts_are_of_the_best_on_validation(page: Page, cells: list[Fin
     means: dict[str, list[float]] = {}
     for cell in cells:
         if cell.folder.name.endswith(("few-linear-s0", "few-linear-s1")):
-            means.setdefault(cell.facts["attn"], []).append(cell.facts["validation_mse"])
+            means.setdefault(cell.facts.attn, []).append(cell.facts.validation_mse)
     best = min(means, key=lambda attn: float(np.mean(means[attn])))
     own = next(c for c in cells if c.folder.name == f"{best}-5-few-linear-s0")
     assert [chart.caption.partition(" over")[0] for chart in forecasts.charts[:3]] == [
@@ -172,9 +172,10 @@ def test_verdicts_name_the_types(home: Path, tmp_path: Path) -> None:
     (words,) = grid._verdicts([table.rows(made[:2])])
     assert "No type differs measurably from full." in words
     assert "All are better on average than the best floor, low (0.5000)." in words
-    rows = table.rows(made[:2])
-    rows[1]["against"]["full"].update(low=-0.1, high=0.0001)
-    (words,) = grid._verdicts([rows])
+    first, second = table.rows(made[:2])
+    close = second.against["full"].model_copy(update={"low": -0.1, "high": 0.0001})
+    close_row = second.model_copy(update={"against": {**second.against, "full": close}})
+    (words,) = grid._verdicts([[first, close_row]])
     assert "No measurable difference from full: prob (borderline)." in words
 
 

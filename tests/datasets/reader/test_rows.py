@@ -693,6 +693,7 @@ def test_resampling_is_that_of_pandas(tmp_path_factory, seed, series, kept, repe
     table = table.sample(frac=kept, random_state=seed)
     table = pd.concat([table, table.iloc[:repeated].assign(y=1.0)])
     table.loc[random.random(len(table)) < holes, "y"] = np.nan
+    table.iloc[0, 2] = 1.0  # the first rows show that the column has numbers
     file = put(tmp_path_factory.mktemp("generated"), table, "long.parquet")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("forecaster.datasets.reader.formats.ROWS", batch)
