@@ -29,7 +29,6 @@ from forecaster.record import (
     MeanErrors,
     Spread,
     Spreads,
-    Value,
 )
 from forecaster.schema import Schema
 
@@ -256,21 +255,6 @@ def rejudge(bundle: Bundle, count: int, make: Make | None, device: str, say: Say
     model = bundle.build().to(device)
     made = parts_of(whole, model, device), model
     return roll(whole, count, lambda at: made, device, say, anew=False)
-
-
-def flat(report: Cutoffs | None) -> dict[str, float]:
-    """The figures of a report by their names in the tracker."""
-    if report is None:
-        return {}
-    found: dict[str, Value] = {"count": report.count, "better_in": report.better_in}
-    spreads = {"": report, "best_floor_": report.floors[report.best_floor]}
-    if report.network:
-        spreads["network_"] = report.network
-    named = {f"{prefix}{name}": getattr(own, name)
-             for prefix, own in spreads.items() for name in ("mse", "mae")}  # fmt: skip
-    for name, spread in {**named, "coverage": report.coverage}.items():
-        found |= {f"{name}_mean": spread.mean, f"{name}_sd": spread.sd}
-    return {f"cutoffs/{name}": float(v) for name, v in found.items() if v is not None}
 
 
 def text(report: Cutoffs) -> str:

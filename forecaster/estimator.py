@@ -25,7 +25,6 @@ from forecaster.frames import Frame
 from forecaster.lookup import did_you_mean
 from forecaster.notices import ShortHistory
 from forecaster.predict import Predictor, keep
-from forecaster.record import Backtest, FloorScores
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -223,19 +222,12 @@ class Forecaster:
         (1 - MSE / MSE of the row), and the row's weight in the model. Raises UsageError before
         `fit` or `load`.
         """
+        from forecaster import tables
         from forecaster.evaluate.figures import ErrorMetric, shown
 
-        test = self.bundle.record.judged
-        kinds = shown(ErrorMetric, "terminal")
-        rows = {
-            name: {
-                **{kind.name: own[kind.name] for kind in kinds},
-                "skill": own.skill if isinstance(own, FloorScores) else None,
-                "weight": 1.0 if isinstance(own, Backtest) else own.weight,
-            }
-            for name, own in test.rows.items()
-        }
-        return pd.DataFrame.from_dict(rows, orient="index").astype(float)
+        kept = [*(metric.name for metric in shown(ErrorMetric, "terminal")), "skill", "weight"]
+        rows = pd.DataFrame(tables.parts(self.bundle.record))
+        return rows.set_index("part").rename_axis(None)[kept].astype(float)
 
     @_in_python
     def cross_validate(self, frame: Frame, cutoffs: int = 5) -> pd.DataFrame:

@@ -26,12 +26,12 @@ from forecaster.evaluate import (
     seen_by,
     sides,
 )
-from forecaster.evaluate.figures import ErrorMetric, Errors, IntervalMetric, QuantileMetric, shown
+from forecaster.evaluate.figures import Errors
 from forecaster.intervals import Intervals
 from forecaster.parts import NETWORK, Blend, Network, Once, Part, fit_parts
 from forecaster.parts.blend import mixed
 from forecaster.problem import Problem, reopen
-from forecaster.record import Contest, QuantileScores, Record, Scores, Value
+from forecaster.record import Contest
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -257,55 +257,3 @@ def in_band(
     widths = intervals.widths(*seen_by(batch, model.task))
     ends = intervals.quantiles(scaled, sides(share), widths)
     return forecast, in_units(ends, scaler, batch.item)[0]
-
-
-def tracked_name(floor: str) -> str:
-    return floor.replace(", ", "_").replace(" ", "_")
-
-
-def flat_metrics(record: Record) -> dict[str, float]:
-    """The figures of a run by their names in the tracker."""
-    test, train = record.judged, record.train
-    assert train
-    kept = shown(ErrorMetric, "tracker")
-
-    def scores(prefix: str, own: Scores) -> dict[str, Value]:
-        names = [metric.name for metric in kept if metric.name in own.measured]
-        return {f"{prefix}{name}": own[name] for name in names}
-
-    found: dict[str, Value] = {
-        "validation_mse_best": record.validation_mse,
-        "validation_windows": record.validation_windows,
-        "test_windows": test.windows,
-        "train_windows": train.windows,
-        "train_seconds": train.seconds,
-        "train_windows_per_second": train.windows_per_second,
-        "train_peak_mib": train.peak_mib,
-        "best_epoch": train.best_epoch,
-        **scores("test_", test),
-    }
-    if test.network:
-        found |= {**scores("network_test_", test.network), "network_weight": test.network.weight}
-    for name, floor in test.floors.items():
-        found |= scores(f"floor/{tracked_name(name)}/", floor)
-        found[f"skill/{tracked_name(name)}"] = floor.skill
-    for column, own in test.columns.items():
-        found |= scores(f"column/{column}/", own)
-    if fixed := test.intervals:
-        found |= _flat_quantiles("intervals", fixed)
-        found |= _flat_quantiles("online", fixed.online) if fixed.online else {}
-    return {key: float(value) for key, value in found.items() if value is not None}
-
-
-def _flat_quantiles(prefix: str, form: QuantileScores) -> dict[str, Value]:
-    """The figures of one form of the intervals; by target, only those of the first share."""
-    kept = [metric.name for metric in shown(IntervalMetric, "tracker")]
-    first, whole = percent(SHARES[0]), shown(QuantileMetric, "tracker")
-    found = {f"{prefix}/{metric.name}": form[metric.name] for metric in whole}
-    for share, band in form.bands.items():
-        own = {name: band[name] for name in kept if name in band.measured}
-        found |= {f"{prefix}/{share}/{name}": value for name, value in own.items()}
-    if main := form.band(first):
-        for column, scores in main.columns.items():
-            found |= {f"column/{column}/{prefix}_{first}_{name}": scores[name] for name in kept}
-    return found

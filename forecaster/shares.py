@@ -1,6 +1,6 @@
 """The parts of a model with their weights and own errors, for every page and command."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,12 +12,8 @@ if TYPE_CHECKING:
 NETWORK = "network"
 """The name and kind of the trained network; not imported from `forecaster.parts`, which loads
 torch."""
-HEADS = ("part", "weight", "validation MSE", "test MSE", "chosen")
-"""Of `rows`."""
 MOST = 5
 """The number of parts that a sentence names."""
-GAP = "&emsp; | "
-"""Between the cells of a Markdown table: MLflow's page sets no space there."""
 
 
 @dataclass(frozen=True)
@@ -46,15 +42,6 @@ def made_of(bundle: "Bundle") -> list[PartFigures]:
     weights = {part.name: float(part.weights.mean()) for part in bundle.parts} or {NETWORK: 1.0}
     served = [_part(bundle, name, kinds[name], weights[name]) for name in kinds]
     return sorted(served, key=lambda part: -part.weight)
-
-
-def tried(bundle: "Bundle") -> list[PartFigures]:
-    """The parts of `made_of`, then those that were weighed or judged without getting a share."""
-    served, test = made_of(bundle), bundle.record.test
-    others = dict.fromkeys([*bundle.record.parts, *(test.floors if test else ())])
-    for part in served:
-        others.pop(part.name, None)
-    return served + [_part(bundle, name, "", 0.0) for name in others]
 
 
 def _part(bundle: "Bundle", name: str, kind: str, weight: float) -> PartFigures:
@@ -93,31 +80,3 @@ def in_words(parts: Sequence[Mapping[str, Any]]) -> str:
     if others:
         found.append((sum(part["weight"] for part in others), f"{len(others)} others"))
     return " + ".join(f"{100 * weight:.0f} % {name}" for weight, name in found)
-
-
-def in_markdown(
-    heads: Sequence[str], rows: Sequence[Sequence[str]], numbers: Collection[int]
-) -> str:
-    """A Markdown table; the columns `numbers`, from 0, are aligned to the right."""
-    marks = ["---:" if place in numbers else "---" for place in range(len(heads))]
-    lines = [f"| {GAP.join(heads)} |", f"| {' | '.join(marks)} |"]
-    lines += ["| " + GAP.join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
-    return "\n".join(lines)
-
-
-def rows(bundle: "Bundle") -> list[tuple[str, ...]]:
-    """Name, weight, error on validation, error on the test split, and choice of all of `tried`."""
-
-    def number(value: float | None) -> str:
-        return "" if value is None else f"{value:.4f}"
-
-    return [
-        (
-            part.name,
-            f"{part.weight:.1%}" if part.weight else "none",
-            number(part.validation_mse),
-            number(part.test_mse),
-            part.chosen,
-        )
-        for part in tried(bundle)
-    ]

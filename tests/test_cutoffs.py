@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from forecaster.config import load
-from forecaster.cutoffs import COVERED, Cutoff, cut, flat, roll, text
+from forecaster.cutoffs import COVERED, Cutoff, cut, roll, text
 from forecaster.datasets import Borders
 from forecaster.errors import UsageError
 from forecaster.experiment import make_blend, train_anew
@@ -267,14 +267,3 @@ class TestShown:
         assert report.network is None
         assert report.coverage == Spread(mean=None, sd=None)
         assert "intervals cover" not in text(report)
-        assert not any("network" in name or "coverage" in name for name in flat(report))
-
-    def test_the_tracker_gets_mean_and_spread(self, rolling):
-        report = rolling.record.to_dict()
-        found = flat(rolling.record)
-        assert found["cutoffs/count"] == 5
-        assert found["cutoffs/mse_sd"] == report["mse"]["sd"]
-        assert found["cutoffs/network_mae_mean"] == report["network"]["mae"]["mean"]
-        best = report["floors"][report["best_floor"]]
-        assert found["cutoffs/best_floor_mse_mean"] == best["mse"]["mean"]
-        assert flat(None) == {}

@@ -19,7 +19,7 @@ import yaml
 from forecaster import bundle, cli, experiment, resources
 from forecaster.config import load, load_dict
 from forecaster.errors import DataError, DivergedError, UsageError
-from forecaster.judge import flat_metrics, rejudge
+from forecaster.judge import rejudge
 from forecaster.predict import Predictor
 from forecaster.problem import find_data, make_problem
 from forecaster.tracking import pages
@@ -368,8 +368,6 @@ class TestTracking:
         assert columns.loc["a", "mae_units"] == pytest.approx(test["columns"]["a"]["mae_units"])
         steps = tables["steps"].set_index("step")
         assert steps["mse"].to_list() == pytest.approx(test["by_step"]["mse"])
-        figures = tables["metrics"].set_index("metric")["value"]
-        assert figures.to_dict() == pytest.approx(flat_metrics(result.record))
         config = tables["config"].set_index("key")["value"].astype(str)
         assert config["attn.factor"] == "1"
         assert list(config.index) == list(result.bundle.config.flat())

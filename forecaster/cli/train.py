@@ -273,6 +273,6 @@ def _show_cutoffs(report: "record.Cutoffs") -> None:
 
 
 def _show(test: "record.Backtest") -> None:
-    from forecaster.evaluate.display import text
+    from forecaster.tables import text
 
     print(f"\n{text(test)}")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 
-from forecaster import cluster
+from forecaster import cluster, tables
 from forecaster.compare import table
 from forecaster.compare.cell import (
     FACTS,
@@ -266,7 +266,7 @@ def _measured(facts: CellRecord) -> dict[str, float]:
     return {key: value for key, value in found.items() if value is not None}
 
 
-def _tables(facts: CellRecord) -> dict[str, list[pages.Row]]:
+def _tables(facts: CellRecord) -> dict[str, list[tables.Row]]:
     """All figures of a cell and those of its floors, in rows."""
     kept = [metric.name for metric in shown(ErrorMetric, "tracker")]
     own = {name: facts[name] for name in kept if name in facts.measured}

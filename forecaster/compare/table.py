@@ -20,7 +20,7 @@ from forecaster.compare.record import Against, CellRecord, Row
 from forecaster.evaluate import Verdict, blocks, is_borderline, paired_interval
 from forecaster.evaluate.figures import Cost, ErrorMetric, Kind, Metric, shown, whole
 from forecaster.record import Scores, Value
-from forecaster.shares import in_markdown
+from forecaster.tables import in_markdown
 
 Group = tuple[str, int, str, bool]
 """Data, horizon, regime, and whether there is a linear path: within one, only the attention
@@ -238,13 +238,10 @@ def spread(row: Row, metric: Metric) -> str:
 
 
 def heading(row: Row) -> str:
-    return f"{_place(row)}; {row.steps} steps, {row.windows} test windows"
-
-
-def _place(row: Row) -> str:
     return (
         f"{row.data}, T = {row.horizon}, {row.regime} ({row.tokens} tokens), "
-        f"{'with' if row.linear else 'without'} the linear path"
+        f"{'with' if row.linear else 'without'} the linear path; {row.steps} steps, "
+        f"{row.windows} test windows"
     )
 
 
@@ -284,20 +281,49 @@ def _across(metrics: Sequence[Metric], cells: Sequence[str]) -> str:
     )
 
 
-def summary(rows: Sequence[Row]) -> str:
-    """A sentence for each group with its verdicts against none, and what the tables show."""
-    parts = []
-    for group in groups(rows):
-        types: dict[Verdict, list[str]] = {verdict: [] for verdict in Verdict}
+def verdicts(group: Sequence[Row]) -> str:
+    """Sentences on which types of a group differ measurably from the references, and which beat the
+    best floor."""
+    sentences = []
+    for name in AGAINST:
+        found: dict[str, list[str]] = defaultdict(list)
+        clear = True
         for row in group:
-            if against := row.against.get("none"):
-                types[against.verdict].append(row.attn)
-        better, same, worse = (", ".join(names) or "no type" for names in types.values())
-        parts.append(
-            f"Measurably better than `none` on {_place(group[0])}: {better}; worse: {worse}; "
-            f"no measurable difference: {same}."
-        )
-    return "\n\n".join([*parts, SUMMARY])
+            if against := row.against.get(name):
+                close = is_borderline(against.low, against.high)
+                clear &= not close
+                found[against.verdict].append(row.attn + " (borderline)" * close)
+        if list(found) == [Verdict.SAME] and clear:
+            sentences.append(f"No type differs measurably from {name}.")
+            continue
+        sentences += [
+            f"{WORDS[verdict].format(name)}: {', '.join(found[verdict])}."
+            for verdict in Verdict
+            if found[verdict]
+        ]
+    if full := [row.attn for row in group if row.is_full]:
+        sentences.append(f"Full attention under another name, no verdict: {', '.join(full)}.")
+    floor, bar = group[0].best_floor, group[0].floor_mse
+    lost = [row.attn for row in group if (row["mse"] or 0.0) > bar]
+    who = "all of them" if len(lost) == len(group) else ", ".join(lost)
+    sentences.append(
+        f"LOSE to the best floor, {floor} ({bar:.4f}), on average: {who}."
+        if lost
+        else f"All are better on average than the best floor, {floor} ({bar:.4f})."
+    )
+    return f"{heading(group[0])}. {' '.join(sentences)}"
+
+
+WORDS = {
+    Verdict.BETTER: "Measurably better than {}",
+    Verdict.SAME: "No measurable difference from {}",
+    Verdict.WORSE: "Measurably worse than {}",
+}
+
+
+def summary(rows: Sequence[Row]) -> str:
+    """The verdicts of each group, and what the tables show."""
+    return "\n\n".join([*map(verdicts, groups(rows)), SUMMARY])
 
 
 def markdown(rows: Sequence[Row]) -> str:

@@ -1,4 +1,4 @@
-"""The display of an evaluation: a table for the terminal, and figures."""
+"""The figures of an evaluation, as pictures."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -7,9 +7,7 @@ import numpy as np
 
 from forecaster.datasets import future_times
 from forecaster.evaluate.backtest import NETWORK
-from forecaster.evaluate.figures import ErrorMetric, IntervalMetric, QuantileMetric, shown
-from forecaster.evaluate.intervals import SHARES, percent
-from forecaster.record import Backtest, IntervalScores, QuantileScores, Scores
+from forecaster.record import Backtest
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,71 +19,6 @@ HUES = ("#047857", "#7c3aed", "#0891b2", "#db2777", "#a16207", "#64748b")
 STYLES = ("-", "--", "-.", ":")
 SPAN = 4
 """The ratio of the largest and the smallest mean error from which their axis is logarithmic."""
-
-
-def text(test: Backtest) -> str:
-    """The text for the terminal."""
-    which = "all of them" if test.every == 1 else f"every {test.every}th of them"
-    lines = [f"test split, {test.windows} windows ({which}), values scaled by training rows"]
-    head, *rows = table(test)
-    for name, *figures, remark in [("", *head[1:-1], ""), *rows]:
-        lines.append(f"{name:<23}{''.join(f'{each:>9}' for each in figures)}  {remark}".rstrip())
-    lines.append(test.verdict)
-    if test.network is not None:
-        lines.append(test.network.verdict)
-    lines += interval_lines(test.intervals)
-    metrics = shown(ErrorMetric, "columns")
-    for name, own in test.columns.items():
-        said = [f"{metric.label} {metric.text(own[metric.name])}" for metric in metrics]
-        lines.append(f"  {name:<22}{', '.join(said)}")
-    return "\n".join(lines)
-
-
-def table(test: Backtest) -> list[tuple[str, ...]]:
-    """Rows for the head, the model, the network alone and the floors.
-
-    A row has the name, its metrics, the skill of the model against it, its weight in the model, and
-    a remark.
-    """
-    metrics = shown(ErrorMetric, "terminal")
-
-    def row(
-        name: str, own: Scores, skill: str = "", weight: float = 0.0, remark: str = ""
-    ) -> tuple[str, ...]:
-        share = f"{weight:.0%}" if weight else ""
-        return name, *(metric.text(own[metric.name]) for metric in metrics), skill, share, remark
-
-    return [
-        ("forecast", *(metric.label for metric in metrics), "skill", "weight", "chosen"),
-        row("model", test),
-        *([row("network", own, weight=own.weight)] if (own := test.network) else []),
-        *(
-            row(name, own, "" if own.skill is None else f"{own.skill:+.1%}", own.weight, own.chosen)
-            for name, own in test.floors.items()
-        ),
-    ]
-
-
-def interval_lines(fixed: IntervalScores | None) -> list[str]:
-    """The metrics of intervals and quantiles, with those of the online form in separate columns."""
-    if fixed is None:
-        return []
-    forms: list[QuantileScores] = [fixed, *([fixed.online] if fixed.online else [])]
-    metrics, room = shown(IntervalMetric, "terminal"), 9
-    head = "".join(f"{metric.label:>{room}}" for metric in metrics)
-    lines = [f"{'intervals':<23}{head}" + f"   online:{head}" * (len(forms) - 1)]
-    for share in map(percent, SHARES):
-        found = [band for form in forms if (band := form.band(share))]
-        cells = (
-            "".join(f"{metric.text(own[metric.name]):>{room}}" for metric in metrics)
-            for own in found
-        )
-        if found:
-            lines.append(f"{share + ' %':<23}{(' ' * 10).join(cells)}")
-    for metric in shown(QuantileMetric, "terminal"):
-        cells = (f"{metric.text(form[metric.name]):>{len(head)}}" for form in forms)
-        lines.append(f"{metric.label:<23}{(' ' * 10).join(cells)}")
-    return [*lines, *(form.verdict for form in forms)]
 
 
 def band_label(share: str, part: float | None) -> str:

@@ -19,8 +19,6 @@ LEFT, RIGHT, TOP, BOTTOM = 56, 10, 26, 40
 BAR = 42
 """The height of a bar of shares, including its name."""
 KINDS = 8
-LEVELS = 6
-"""The number of shades of a heat map."""
 
 
 @dataclass(frozen=True)
@@ -193,36 +191,6 @@ def share_chart(
                      x=round(left + wide / 2, 1), y=top + BAR / 2 - 7)  # fmt: skip
             left += wide
     return _text(svg)
-
-
-def heat_map(matrix: NDArray[np.float64], title: str, x: str, y: str) -> str:
-    """A matrix (rows, columns), row 1 at the bottom, pooled to at most 48 x 96 cells.
-
-    Shades are steps of the square root of the value, so that small values are visible.
-    """
-    rows, columns = matrix.shape
-    pooled = _pool(_pool(matrix, 48).T, 96).T
-    across, up = Axis(x, 1, columns, steps=True), Axis(y, 1, rows, steps=True)
-    svg = _frame(title, across, up)
-    wide = (WIDTH - LEFT - RIGHT) / pooled.shape[1]
-    high = (HEIGHT - TOP - BOTTOM) / pooled.shape[0]
-    top = pooled.max() or 1.0
-    level = np.ceil(np.sqrt(pooled / top) * LEVELS - 0.5).astype(int)
-    for shade in range(1, LEVELS + 1):
-        cells = "".join(
-            f"M{LEFT + column * wide:.1f} {HEIGHT - BOTTOM - (row + 1) * high:.1f}"
-            f"h{wide:.1f}v{high:.1f}h-{wide:.1f}z"
-            for row, column in np.argwhere(level == shade)
-        )
-        if cells:
-            _add(svg, "path", f"heat h{shade}", d=cells)
-    return _text(svg)
-
-
-def _pool(matrix: NDArray[np.float64], most: int) -> NDArray[np.float64]:
-    """Means of neighbouring rows, at most `most` of them."""
-    groups = np.array_split(matrix, min(most, len(matrix)))
-    return np.stack([group.mean(axis=0) for group in groups])
 
 
 def _roomy(label: str, values: NDArray[np.float64], from_zero: bool = False) -> Axis:

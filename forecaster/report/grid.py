@@ -16,7 +16,7 @@ from forecaster.compare.cell import WEIGHTS, Finished
 from forecaster.compare.record import CellRecord, Row
 from forecaster.config import load_dict
 from forecaster.errors import DataError, UnavailableError
-from forecaster.evaluate import Verdict, interval_text, is_borderline
+from forecaster.evaluate import interval_text
 from forecaster.evaluate.examples import Example
 from forecaster.evaluate.figures import Cost, shown, whole
 from forecaster.evaluate.lags import LagProfile, lag_profile
@@ -71,7 +71,7 @@ def of_grid(name: str, command: str) -> Page:
         f"optimiser steps ({first.steps}), batches, seeds and test windows are the same.",
         sections=[
             Section("figures", "Figures", [_LEGEND], [_table(group) for group in together]),
-            Section("verdicts", "Verdicts", [*_verdicts(together)]),
+            Section("verdicts", "Verdicts", [table.verdicts(group) for group in together]),
             Section("floors", "Floors", tables=[*_floors(together, cells)]),
             Section(
                 "frontier",
@@ -86,7 +86,7 @@ def of_grid(name: str, command: str) -> Page:
                 [_EXAMPLES],
                 charts=[chart for g in together for chart in _examples(g, cells, problems)],
             ),
-            lag_section(_LAGS, _profiles(looking, cells, problems), by_step=False),
+            lag_section(_LAGS, _profiles(looking, cells, problems)),
             Section("commands", "Commands and hardware", _where(found), code=_code(found, command)),
         ],
     )
@@ -167,46 +167,6 @@ def _table(group: Group) -> Table:
         f"MSE {group[0].floor_mse:.4f}." + (f" Differences {said}." if said else "")
     )
     return Table(head, rows, caption)
-
-
-def _verdicts(groups: Sequence[Group]) -> Iterator[str]:
-    """Sentences on which types differ measurably from the references, and which beat the floor."""
-    for group in groups:
-        sentences = []
-        for name in table.AGAINST:
-            found: dict[str, list[str]] = defaultdict(list)
-            clear = True
-            for row in group:
-                if against := row.against.get(name):
-                    close = is_borderline(against.low, against.high)
-                    clear &= not close
-                    found[against.verdict].append(row.attn + " (borderline)" * close)
-            if list(found) == [Verdict.SAME] and clear:
-                sentences.append(f"No type differs measurably from {name}.")
-                continue
-            sentences += [
-                f"{_WORDS[verdict].format(name)}: {', '.join(found[verdict])}."
-                for verdict in Verdict
-                if found[verdict]
-            ]
-        if full := [row.attn for row in group if row.is_full]:
-            sentences.append(f"Full attention under another name, no verdict: {', '.join(full)}.")
-        floor, bar = group[0].best_floor, group[0].floor_mse
-        lost = [row.attn for row in group if (row["mse"] or 0) > bar]
-        who = "all of them" if len(lost) == len(group) else ", ".join(lost)
-        sentences.append(
-            f"LOSE to the best floor, {floor} ({bar:.4f}), on average: {who}."
-            if lost
-            else f"All are better on average than the best floor, {floor} ({bar:.4f})."
-        )
-        yield f"{table.heading(group[0])}. {' '.join(sentences)}"
-
-
-_WORDS = {
-    Verdict.BETTER: "Measurably better than {}",
-    Verdict.SAME: "No measurable difference from {}",
-    Verdict.WORSE: "Measurably worse than {}",
-}
 
 
 def _floors(groups: Sequence[Group], cells: Cells) -> Iterator[Table]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from forecaster import shares
+from forecaster import shares, tables
 from forecaster.bundle import Bundle
 from forecaster.datasets import Windows
 from forecaster.evaluate.examples import Example
@@ -16,7 +16,6 @@ from forecaster.report.charts import (
     KINDS,
     Line,
     Point,
-    heat_map,
     line_chart,
     scatter_chart,
     share_chart,
@@ -110,7 +109,10 @@ def share_section(runs: Sequence[tuple[str, Bundle]], notes: Sequence[str]) -> S
         "parts",
         "What the forecast is made of",
         notes,
-        [Table(shares.HEADS, shares.rows(bundle), name) for name, bundle in runs],
+        [
+            Table(*tables.made_of(bundle.record, bundle.config.attn.name), name)
+            for name, bundle in runs
+        ],
         [Chart(share_chart(bars, "The weights of the parts", kinds), caption, legend)],
     )
 
@@ -206,14 +208,12 @@ def window_chart(
     return example_chart(caption, caption, past[-history:], truth, forecast, column, drawn)
 
 
-def lag_section(
-    note: str, profiles: Iterable[tuple[str, LagProfile, int]], *, by_step: bool
-) -> Section:
+def lag_section(note: str, profiles: Iterable[tuple[str, LagProfile, int]]) -> Section:
     """The lag profiles of models by name, each with the main season of its data."""
     notes, charts = [note], []
     for name, profile, season in profiles:
         if chart := lag_chart(name, profile, season):
-            charts += [chart, lag_map(name, profile)] if by_step else [chart]
+            charts.append(chart)
         else:
             notes.append(f"{name} does not depend on its past at all.")
     return Section("lags", "What the forecast looks at", notes, charts=charts)
@@ -237,12 +237,6 @@ def lag_chart(name: str, profile: LagProfile, season: int) -> Chart | None:
         "share of the gradient", from_zero=True, marks=marks,
     )  # fmt: skip
     return Chart(svg, caption)
-
-
-def lag_map(name: str, profile: LagProfile) -> Chart:
-    title = f"Lag profile of {name} by step"
-    svg = heat_map(profile.matrix, title, "lag in steps", "step of the horizon")
-    return Chart(svg, f"{name}: the same for each step ahead.")
 
 
 LAGS = (

@@ -146,7 +146,6 @@ def of_runs(sources: Sequence[str], command: str, device: str) -> Page:
             lag_section(
                 LAGS,
                 ((run.name, run.profile, run.problem.dataset.seasons[0]) for run in runs),
-                by_step=True,
             ),
             Section("commands", "Commands and hardware", _where(runs, device),
                     code=_code(runs, command)),

@@ -9,12 +9,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from forecaster import resources, shares, signals
-from forecaster.cutoffs import COVERED, flat
-from forecaster.evaluate.figures import ErrorMetric, shown
-from forecaster.judge import flat_metrics
+from forecaster import resources, signals, tables
+from forecaster.cutoffs import COVERED
 from forecaster.predict import Predictor
-from forecaster.record import Backtest, FloorScores, Record, Steps
+from forecaster.record import Record
+from forecaster.tables import Row
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
     from forecaster.bundle import Bundle
     from forecaster.config import Loaded, RunConfig
     from forecaster.tracking.run import Run
-
-Row = dict[str, Any]
 
 FIRST = "network_test_mse"
 """The figure that compares attentions. MLflow's page for comparing runs draws the figure that a run
@@ -74,7 +71,8 @@ def headline(record: Record) -> dict[str, float]:
     """The figures by which runs are compared; errors are of scaled values on the test split."""
     test, train = record.judged, record.train
     assert train
-    network, covered, rolling = test.network, test.band(COVERED), flat(record.cutoffs)
+    network, covered = test.network, test.band(COVERED)
+    spread = record.cutoffs.mse if record.cutoffs else None
     found = {
         FIRST: network["mse"] if network else None,
         "network_test_mae": network["mae"] if network else None,
@@ -87,48 +85,27 @@ def headline(record: Record) -> dict[str, float]:
         "best_epoch": train.best_epoch,
         "peak_mib": train.peak_mib,
         "parameters": record.parameters,
-        **{name: rolling.get(name) for name in ("cutoffs/mse_mean", "cutoffs/mse_sd")},
+        "cutoffs/mse_mean": spread.mean if spread else None,
+        "cutoffs/mse_sd": spread.sd if spread else None,
     }
     return {key: float(value) for key, value in found.items() if value is not None}
 
 
-def tables(bundle: "Bundle") -> dict[str, list[Row]]:
-    """The other facts in rows: figures by part, column, step and interval, and the configuration.
-
-    The table `metrics` has every figure of the run by name.
-    """
+def tables_of(bundle: "Bundle") -> dict[str, list[Row]]:
+    """The other facts in rows: figures by part, column, step, interval, and the configuration."""
     record = bundle.record
     test, cutoffs = record.judged, record.cutoffs
-    every = {**flat_metrics(record), **flat(cutoffs)}
-    covered = test.band(COVERED)
-
-    def named(own: Mapping[str, Any]) -> dict[str, Any]:
-        return {f"{name}_{COVERED}": value for name, value in own.items()}
-
-    forms = {"fixed": test.intervals, "online": test.intervals and test.intervals.online}
     found: dict[str, list[Row]] = {
-        "parts": _parts(record, test),
-        "columns": [
-            {
-                "column": column,
-                **own.measured,
-                **(named(covered.columns[column].measured) if covered else {}),
-            }
-            for column, own in test.columns.items()
-        ],
-        "steps": _steps({**test.by_step, **(named(covered.by_step) if covered else {})}),
-        "intervals": [
-            {"form": form, "share": share, **band.measured}
-            for form, own in forms.items() if own
-            for share, band in own.bands.items()
-        ],
+        "parts": tables.parts(record, bundle.config.attn.name),
+        "columns": tables.columns(test),
+        "steps": tables.steps(test),
+        "intervals": tables.intervals(test),
         "cutoffs": [_scalars(each.to_dict()) for each in (cutoffs.each if cutoffs else ())],
-        "metrics": [{"metric": name, "value": value} for name, value in every.items()],
         "config": [
             {"key": key, "value": value, "from": record.origins.get(key, "")}
             for key, value in bundle.config.flat().items()
         ],
-    }  # fmt: skip
+    }
     return {name: rows for name, rows in found.items() if rows}
 
 
@@ -152,7 +129,7 @@ def tell(
     forecast = ahead.predict(ahead.example)
     run.log_model(folder, name, ahead.example, forecast, bundle.horizon, tags)
     run.metrics(headline(record))
-    run.tables(tables(bundle))
+    run.tables(tables_of(bundle))
     run.text("metrics.json", json.dumps(record.to_dict(), indent=1))
     contest = record.contest
     if not bundle.config.track.register_model or contest is None:
@@ -168,7 +145,8 @@ def tell(
 def describe(bundle: "Bundle") -> tuple[str, str]:
     """A description in Markdown: the verdicts in words, and a table of all parts tried."""
     test = bundle.record.test
-    parts = shares.in_markdown(shares.HEADS, shares.rows(bundle), numbers=(1, 2, 3))
+    heads, rows = tables.made_of(bundle.record, bundle.config.attn.name)
+    parts = tables.in_markdown(heads, rows, numbers=range(1, len(heads) - 1))
     return test.verdicts if test else "", parts
 
 
@@ -191,34 +169,6 @@ def describe_version(bundle: "Bundle", run: str) -> str:
         f"Attention {config.attn.name}, looks back {bundle.past} steps; run {run}.\n\n"
         f"{figures}\n\n{describe(bundle)[0]}"
     )
-
-
-def _parts(record: Record, test: Backtest) -> list[Row]:
-    """The model, its network and the floors, each judged alone."""
-    errors = [metric.name for metric in shown(ErrorMetric, "terminal")]
-    rows = []
-    for name, own in test.rows.items():
-        weighed, floor = record.parts.get(name), own if isinstance(own, FloorScores) else None
-        rows.append({
-            "part": name,
-            "weight": 1.0 if isinstance(own, Backtest) else own.weight,
-            "validation_mse": record.validation_mse if own is test
-            else weighed and weighed.validation_mse,
-            **{metric: own[metric] for metric in errors},
-            "skill": floor and floor.skill,
-            "paired_low": floor and floor.paired_low,
-            "paired_high": floor and floor.paired_high,
-            "chosen": floor.chosen if floor else weighed and weighed.chosen,
-        })  # fmt: skip
-    return rows
-
-
-def _steps(columns: Mapping[str, Steps]) -> list[Row]:
-    count = max((len(values) for values in columns.values()), default=0)
-    return [
-        {"step": step + 1, **{name: values[step] for name, values in columns.items()}}
-        for step in range(count)
-    ]
 
 
 def _scalars(values: Mapping[str, Any]) -> Row:

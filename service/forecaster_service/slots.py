@@ -24,8 +24,8 @@ from forecaster_service.registry import Found, State
 from forecaster_service.schemas import MOST_ITEMS, ModelCard, ModelIdentity
 from forecaster_service.settings import Settings
 
-FIGURES = {"mse", "mae", "windows", "network", "floors", "best_floor", "verdict"}
-"""The entries of the test split's metrics that GET /models shows."""
+FIGURES = {"windows", "network", "floors", "best_floor", "verdict"}
+"""What GET /models shows of the test split beside the metrics of the whole."""
 SAME = ("time", "wide", "columns", "targets", "freq", "timezone")
 """What the card takes from the schema as it is, and what stays the same for clients."""
 AGAIN = 60.0
@@ -233,6 +233,6 @@ def _describe(forecaster: Predictor) -> tuple[ModelIdentity, ModelCard]:
         "quantile_levels": forecaster.levels,
         "intervals": str(about["intervals"]),
         "bands": _bands(test),
-        "test": test.model_dump(mode="json", include=FIGURES) if test else {},
+        "test": {**test.measured, **test.model_dump(mode="json", include=FIGURES)} if test else {},
     }
     return ModelIdentity.model_validate(facts), ModelCard.model_validate(facts)

@@ -11,7 +11,6 @@ from torch import Tensor
 from forecaster.datasets import Batch, Items, Scaler, Windows
 from forecaster.errors import DivergedError
 from forecaster.evaluate import Evaluation, backtest, evaluate, interval_text
-from forecaster.evaluate.display import table
 
 HORIZON, BORDER = 4, 100
 
@@ -245,14 +244,13 @@ def test_the_report_is_plain_json(got: Evaluation) -> None:
     report = got.record.to_dict()
     assert plain(report)
     assert json.loads(json.dumps(report, allow_nan=False)) == report
-    assert [row[0] for row in table(got.record)] == ["forecast", "model", "zero", "half"]
+    assert list(got.record.rows) == ["model", "zero", "half"]
 
 
 def test_what_is_undefined_is_left_out() -> None:
     found = judged(half, scale=0.0).record
     assert found.floors["zero"]["mse"] == 0
     assert found.floors["zero"].skill is None
-    assert table(found)[2][3] == ""
     report = judged(better, naive=(np.nan, 1.0)).record.to_dict()
     assert report["columns"]["OT"]["mase"] is None
     assert report["mase"] == report["columns"]["load"]["mase"]

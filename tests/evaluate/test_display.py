@@ -34,51 +34,6 @@ def draw(figure: Any) -> None:
     assert figure.canvas.manager is None  # not with pyplot, which would keep it in memory
 
 
-def test_the_table_has_the_model_first() -> None:
-    assert display.table(judged(**metrics())) == [
-        ("forecast", "MSE", "MAE", "skill", "weight", "chosen"),
-        ("model", "1.0000", "0.5000", "", "", ""),
-        ("network", "1.2500", "0.7500", "", "75%", ""),
-        ("cycle mean", "1.5000", "1.2500", "+33.3%", "25%", "k = 2 cycles"),
-        ("perfect", "0.0000", "1.2500", "", "", "k = 2 cycles"),
-    ]
-    assert len(display.table(judged(**{**metrics(), "network": None}))) == 4
-
-
-def test_intervals_in_words_the_online_form_beside_them() -> None:
-    assert display.interval_lines(None) == []
-    fixed = {
-        "80": {"coverage": 0.7512, "width": 1.25, "interval_score": 2},
-        "95": {"coverage": 0.9, "width": 2.5, "interval_score": 4},
-        "crps": 0.3456, "verdict": "Too narrow.", "online": None,
-    }  # fmt: skip
-    found = judged(intervals=fixed).intervals
-    assert display.interval_lines(found) == [
-        "intervals                covered    width    score",
-        "80 %                       75.1%    1.250    2.000",
-        "95 %                       90.0%    2.500    4.000",
-        "CRPS                                         0.346",
-        "Too narrow.",
-    ]
-    moving = {
-        "80": {"coverage": 0.8, "width": 1.5, "interval_score": 3}, "95": None,
-        "crps": 0.25, "verdict": "Good.",
-    }  # fmt: skip
-    bands = {
-        key: own | {"by_step": {}, "columns": {}} for key, own in moving.items() if key == "80"
-    }
-    online = {**moving, **bands, "pinball": {}}
-    both = judged(intervals={**fixed, "95": None, "online": online}).intervals
-    lines = display.interval_lines(both)
-    assert lines == [
-        "intervals                covered    width    score   online:  covered    width    score",
-        "80 %                       75.1%    1.250    2.000              80.0%    1.500    3.000",
-        "CRPS                                         0.346                                0.250",
-        "Too narrow.",
-        "Good.",
-    ]
-
-
 def test_the_forecast_picture_shows_the_band() -> None:
     zeros, times = np.zeros((10, 2)), pd.date_range("2020-01-01", periods=15, freq="h")
     band = np.stack([zeros - (1, 2), zeros + np.array([3, 4])], axis=-1)

@@ -1,19 +1,14 @@
-import re
 from xml.etree import ElementTree as ET
 
-import numpy as np
 import pytest
 
 from forecaster.report.charts import (
-    HEIGHT,
     LEFT,
-    LEVELS,
     RIGHT,
     WIDTH,
     Axis,
     Line,
     Point,
-    heat_map,
     line_chart,
     scatter_chart,
     share_chart,
@@ -109,23 +104,6 @@ def test_names_do_not_lie_on_each_other() -> None:
         assert x >= LEFT
         assert x + wide <= WIDTH
         assert all(abs(y - v) > 10 or x > u + w or x + wide < u for u, v, w in boxes[:i])
-
-
-def test_a_heat_map_is_dark_where_the_matrix_is_large() -> None:
-    matrix = np.zeros((4, 10))
-    matrix[0, 0], matrix[3, 9] = 1.0, 0.25
-    svg = heat_map(matrix, "title", "lag", "step")
-    shades = {p.get("class"): p.get("d") or "" for p in ET.fromstring(svg).iter("path")}
-    assert set(shades) == {f"heat h{LEVELS}", f"heat h{LEVELS // 2}"}, "shades are of the root"
-    x, y = map(float, re.findall(r"[\d.]+", shades[f"heat h{LEVELS}"])[:2])
-    assert x == LEFT
-    assert y > HEIGHT / 2, "row 1 lies at the bottom"
-
-
-def test_a_large_matrix_is_pooled() -> None:
-    svg = heat_map(np.ones((720, 2000)), "title", "lag", "step")
-    assert svg.count("M") == 48 * 96
-    assert len(svg) < 200_000
 
 
 def test_a_line_has_gaps_where_values_are_missing() -> None:

@@ -162,20 +162,20 @@ def test_verdicts_name_the_types(home: Path, tmp_path: Path) -> None:
         finished(tmp_path, np.full(100, error) + 1e-3 * np.sin(np.arange(100)), attn=attn)
         for attn, error in (("full", 0.3), ("prob", 0.3), ("mean", 0.7), ("none", 0.4))
     ]
-    (words,) = grid._verdicts([table.rows(made)])
+    words = table.verdicts(table.rows(made))
     assert words == (
         "small, T = 2, few (9 tokens), without the linear path; 6 steps, 100 test windows. "
         "Measurably better than none: full, prob. Measurably worse than none: mean. "
         "No measurable difference from full: prob. Measurably worse than full: mean, none. "
         "LOSE to the best floor, low (0.5000), on average: mean."
     )
-    (words,) = grid._verdicts([table.rows(made[:2])])
+    words = table.verdicts(table.rows(made[:2]))
     assert "No type differs measurably from full." in words
     assert "All are better on average than the best floor, low (0.5000)." in words
     first, second = table.rows(made[:2])
     close = second.against["full"].model_copy(update={"low": -0.1, "high": 0.0001})
     close_row = second.model_copy(update={"against": {**second.against, "full": close}})
-    (words,) = grid._verdicts([[first, close_row]])
+    words = table.verdicts([first, close_row])
     assert "No measurable difference from full: prob (borderline)." in words
 
 

@@ -1,0 +1,192 @@
+"""The tables of a run, from its record: for the terminal, MLflow, the report and Python.
+
+Rows are dictionaries of plain values; a face takes the columns that it has room for, and each
+column prints its own values.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from forecaster.evaluate import SHARES, percent
+from forecaster.evaluate.figures import (
+    ErrorMetric,
+    IntervalMetric,
+    Metric,
+    QuantileMetric,
+    shown,
+)
+from forecaster.record import (
+    Backtest,
+    FloorScores,
+    IntervalScores,
+    QuantileScores,
+    Record,
+    Scores,
+)
+
+Row = dict[str, Any]
+NETWORK = "network"
+"""The name of the trained network among the parts."""
+GAP = "&emsp; | "
+"""Between the cells of a Markdown table: MLflow's page sets no space there."""
+ROOM = 9
+"""The width of a figure in the terminal."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column: the key of its values in rows, its head, and how a value is printed."""
+
+    key: str
+    head: str
+    text: Callable[[Any], str] = lambda value: "" if value is None else str(value)
+
+
+def of_metric(metric: Metric, before: str = "") -> Column:
+    """The column of a metric; its head is the label after the words `before`."""
+    return Column(metric.name, f"{before}{metric.label}", metric.text)
+
+
+PART, CHOSEN = Column("part", "part"), Column("chosen", "chosen")
+WEIGHT = Column("weight", "weight", lambda value: f"{value:.1%}" if value else "")
+VALIDATION = Column(
+    "validation_mse", "validation MSE", lambda value: "" if value is None else f"{value:.4f}"
+)
+SKILL = Column("skill", "skill", lambda value: "" if value is None else f"{value:+.1%}")
+
+
+def cells(columns: Sequence[Column], rows: Sequence[Row]) -> list[tuple[str, ...]]:
+    """The printed values of some columns of each row."""
+    return [tuple(column.text(row.get(column.key)) for column in columns) for row in rows]
+
+
+def in_markdown(
+    heads: Sequence[str], rows: Sequence[Sequence[str]], numbers: Collection[int]
+) -> str:
+    """A Markdown table; the columns `numbers`, from 0, are aligned to the right."""
+    marks = ["---:" if place in numbers else "---" for place in range(len(heads))]
+    lines = [f"| {GAP.join(heads)} |", f"| {' | '.join(marks)} |"]
+    lines += ["| " + GAP.join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
+    return "\n".join(lines)
+
+
+def parts(record: Record, attn: str = "") -> list[Row]:
+    """The model, its network, and all other parts that were tried, each judged alone.
+
+    A row has the weight in the model, the error on the windows that weighed the part, those on the
+    test split, the skill of the model against it with the ends of its paired interval, and what was
+    chosen for it: for the network, the attention `attn`.
+    """
+    errors = [metric.name for metric in shown(ErrorMetric, "terminal")]
+    test = record.test
+    judged: Mapping[str, Scores] = test.rows if test else {}
+    rows = []
+    for name in dict.fromkeys([*judged, *record.parts]):
+        own, weighed = judged.get(name), record.parts.get(name)
+        floor = own if isinstance(own, FloorScores) else None
+        whole = own is test is not None
+        rows.append({
+            "part": name,
+            "weight": 1.0 if whole else weighed.weight if weighed else getattr(own, "weight", 0.0),
+            "validation_mse": record.validation_mse if whole
+            else weighed and weighed.validation_mse,
+            **{metric: own and own[metric] for metric in errors},
+            "skill": floor and floor.skill,
+            "paired_low": floor and floor.paired_low,
+            "paired_high": floor and floor.paired_high,
+            "chosen": f"attention {attn}" if attn and name == NETWORK else
+            next((each.chosen for each in (weighed, floor) if each and each.chosen), ""),
+        })  # fmt: skip
+    return rows
+
+
+def made_of(record: Record, attn: str) -> tuple[list[str], list[tuple[str, ...]]]:
+    """The heads and the printed rows of `parts`, the heaviest first."""
+    errors = (of_metric(metric, "test ") for metric in shown(ErrorMetric, "terminal"))
+    found = [PART, WEIGHT, VALIDATION, *errors, CHOSEN]
+    rows = sorted(parts(record, attn), key=lambda row: -float(row["weight"]))
+    return [column.head for column in found], cells(found, rows)
+
+
+def columns(test: Backtest, share: str = percent(SHARES[0])) -> list[Row]:
+    """The errors of each target, and the metrics of its band of a share, named NAME_SHARE."""
+    band = test.band(share)
+    return [
+        {
+            "column": column,
+            **own.measured,
+            **(_named(band.columns[column].measured, share) if band else {}),
+        }
+        for column, own in test.columns.items()
+    ]
+
+
+def steps(test: Backtest, share: str = percent(SHARES[0])) -> list[Row]:
+    """The same for each step of the horizon."""
+    band = test.band(share)
+    found = {**test.by_step, **(_named(band.by_step, share) if band else {})}
+    count = max((len(values) for values in found.values()), default=0)
+    return [
+        {"step": step + 1, **{name: values[step] for name, values in found.items()}}
+        for step in range(count)
+    ]
+
+
+def intervals(test: Backtest) -> list[Row]:
+    """The metrics of each form of the intervals and each share."""
+    return [
+        {"form": form, "share": share, **band.measured}
+        for form, own in forms(test.intervals).items()
+        for share, band in own.bands.items()
+    ]
+
+
+def forms(fixed: IntervalScores | None) -> dict[str, QuantileScores]:
+    """The intervals calibrated once, and those that follow the errors seen so far."""
+    found: dict[str, QuantileScores | None] = {"fixed": fixed, "online": fixed and fixed.online}
+    return {name: own for name, own in found.items() if own}
+
+
+def text(test: Backtest) -> str:
+    """What was found on the test split, for the terminal."""
+    which = "all of them" if test.every == 1 else f"every {test.every}th of them"
+    figures = [*map(of_metric, shown(ErrorMetric, "terminal")), SKILL, WEIGHT]
+    model, *others = parts(Record(test=test))
+    rows = [(PART.head, *(column.head for column in figures), "")]
+    rows += cells([PART, *figures, CHOSEN], [model | {"weight": None}, *others])
+    lines = [f"test split, {test.windows} windows ({which}), values scaled by training rows"]
+    for name, *found, remark in rows:
+        lines.append(f"{name:<23}{''.join(f'{each:>{ROOM}}' for each in found)}  {remark}".rstrip())
+    lines += test.verdicts.split("\n\n")
+    lines += _interval_lines(test.intervals)
+    metrics = shown(ErrorMetric, "columns")
+    for name, own in test.columns.items():
+        said = [f"{metric.label} {metric.text(own[metric.name])}" for metric in metrics]
+        lines.append(f"  {name:<22}{', '.join(said)}")
+    return "\n".join(lines)
+
+
+def _interval_lines(fixed: IntervalScores | None) -> list[str]:
+    """The metrics of intervals and quantiles, with those of the online form in separate columns."""
+    found = [*forms(fixed).values()]
+    if not found:
+        return []
+    metrics, between = shown(IntervalMetric, "terminal"), " " * 10
+    head = "".join(f"{metric.label:>{ROOM}}" for metric in metrics)
+    lines = [f"{'intervals':<23}{head}" + f"   online:{head}" * (len(found) - 1)]
+    for share in map(percent, SHARES):
+        if bands := [band for form in found if (band := form.band(share))]:
+            figures = (
+                "".join(f"{metric.text(own[metric.name]):>{ROOM}}" for metric in metrics)
+                for own in bands
+            )
+            lines.append(f"{share + ' %':<23}{between.join(figures)}")
+    for metric in shown(QuantileMetric, "terminal"):
+        figures = (f"{metric.text(form[metric.name]):>{len(head)}}" for form in found)
+        lines.append(f"{metric.label:<23}{between.join(figures)}")
+    return [*lines, *(form.verdict for form in found)]
+
+
+def _named(own: Mapping[str, Any], share: str) -> Row:
+    return {f"{name}_{share}": value for name, value in own.items()}
