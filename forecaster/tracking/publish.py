@@ -156,7 +156,7 @@ class Publisher:
         if self._asks:
             points = [*self._missing(client, points)]
         client.log_batch(self.run, metrics=points, synchronous=True)
-        self.sent["points"] += len(points)
+        self.sent["point"] += len(points)
 
     def _missing(self, client: MlflowClient, points: list[Metric]) -> Iterator[Metric]:
         """The points that MLflow does not have, each once."""
@@ -184,7 +184,7 @@ class Publisher:
 
     def _log_file(self, client: MlflowClient, file: str, inside: str | None) -> None:
         client.log_artifact(self.run, file, inside)
-        self.sent["files"] += 1
+        self.sent["file"] += 1
 
     def _log_model(self, client: MlflowClient, advance: Callable[[], None]) -> str:
         """Send the model if it is not sent; returns MLflow's id of it."""
@@ -208,7 +208,7 @@ class Publisher:
 
         self._send(client, folder, log, advance)
         client.finalize_logged_model(id, "READY")
-        self.sent["models"] += 1
+        self.sent["model"] += 1
         self.model = id
         return self.model
 
@@ -269,7 +269,9 @@ def sync(names: list[str]) -> Iterator[Synced]:
             yield Synced(name, "", "", under_way=True)
             continue
         told.own.remove()
-        words = ", ".join(f"{count} {what}" for what, count in told.sent.items() if count)
+        words = ", ".join(
+            f"{count} {what}{'s' * (count > 1)}" for what, count in told.sent.items() if count
+        )
         made = told.registered.sentence if told.registered else ""
         yield Synced(name, "; ".join(filter(None, [words, made])), "")
 

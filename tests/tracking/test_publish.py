@@ -328,7 +328,7 @@ def test_a_run_that_is_published_again_and_again(between, client, monkeypatch, t
     second = publish(run.folder)
     assert (first.run, first.model) == (second.run, second.model)
     assert first.registered == second.registered
-    assert (first.sent["points"], second.sent["points"]) == (11, 0)
+    assert (first.sent["point"], second.sent["point"]) == (11, 0)
     script = "from forecaster.tracking.publish import sync; print(*sync([]))"
     both = [
         subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
