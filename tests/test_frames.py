@@ -10,6 +10,7 @@ import pytest
 
 from forecaster import frames
 from forecaster.datasets.reading import Reading
+from forecaster.errors import UsageError
 from forecaster.notices import Notice, NoticeCode
 
 PAST, HORIZON = 3, 2
@@ -59,6 +60,27 @@ def test_many_series_are_forecast_some_at_a_time(monkeypatch):
         "shop": shops, "when": [pd.Timestamp("2026-01-05")] * 3,
         "y": [4, 8, 12], "y 0.9": [14, 18, 22],
     }  # fmt: skip
+
+
+def test_covariates_known_ahead_stand_after_the_history_of_each_series():
+    days, shops = pd.date_range("2026-01-01", periods=6), ["a", "b", "c"]
+    frame = pd.DataFrame({
+        "shop": np.repeat(shops, 6), "when": np.tile(days, 3), "y": 1.0, "promo": np.arange(18.0),
+    })  # fmt: skip
+    ahead = frame["when"] > days[3]
+    frame.loc[ahead, "y"] = np.nan
+    seen = []
+
+    def run(histories, steps):
+        seen.append(histories.covariates[..., 0].tolist())
+        return last(histories, steps)
+
+    known = form(id=("shop",), future_covariates=("promo",))
+    found = predict(frame, known, run)
+    assert seen == [[[1, 2, 3, 4, 5], [7, 8, 9, 10, 11], [13, 14, 15, 16, 17]]]
+    assert list(found["when"]) == [*days[4:]] * 3
+    with pytest.raises(UsageError, match="this model needs promo for the 2 steps ahead"):
+        predict(frame[~ahead], known, run)
 
 
 def test_the_series_of_a_wide_panel_are_columns_again():
