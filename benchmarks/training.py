@@ -3,7 +3,7 @@
     FORECASTER_DATA=... python benchmarks/training.py --data all
     FORECASTER_DATA=... python benchmarks/training.py --data ETTh1 --attn prob full --seeds 0 1 2
 
-`all` means the cells of the tables in docs/results.md; each seed runs for all cells before the next
+`all` means the cells of docs/results.md; each seed runs for all cells before the next
 one. A cell whose file exists is not run again; delete the file to measure it again. A cell that
 fails is named, and the others go on. The tables are rendered from these files alone
 (benchmarks/render.py). OMP_NUM_THREADS sets the number of threads.

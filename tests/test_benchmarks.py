@@ -50,11 +50,24 @@ def pictures(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return script("pictures", monkeypatch)
 
 
+@pytest.fixture
+def results(tmp_path: Path, render: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of results of a repository that has none yet."""
+    monkeypatch.setattr(render, "ROOT", tmp_path)
+    folder = tmp_path / "benchmarks" / "results"
+    folder.mkdir(parents=True)
+    return folder
+
+
 def test_documents_are_as_the_results_say(render: ModuleType) -> None:
-    for name in render.DOCUMENTS:
-        text = (render.ROOT / name).read_text()
-        assert "<!-- begin " in text
-        assert render.render(text) == text, f"{name}: run python benchmarks/render.py"
+    marked = []
+    for path in DOCS.glob("*.md"):
+        text = path.read_text()
+        marked += re.findall(r"^<!-- begin (\w+) -->$", text, re.MULTILINE)
+        assert render.render(text) == text, f"{path.name}: run python benchmarks/render.py"
+    study = {name for name in render.TABLES if name.startswith(("pooled_", "cost_"))}
+    assert set(render.TABLES) - study <= set(marked), "a table in no document"
+    assert len(marked) == len(set(marked))
     for table in [each() for each in render.TABLES.values()]:
         some = len(table.splitlines()) > 2
         assert some or table.endswith("kept here yet."), "a table without rows"
@@ -65,30 +78,45 @@ def test_the_package_has_the_evidence_of_the_results(render: ModuleType) -> None
     assert kept == render.evidence_text(), "run python benchmarks/render.py"
 
 
-def test_a_changed_figure_shows(
-    render: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    results = tmp_path / "benchmarks" / "results"
-    results.mkdir(parents=True)
-    monkeypatch.setattr(render, "ROOT", tmp_path)
+def test_a_changed_figure_shows(render: ModuleType, results: Path) -> None:
     row = {
-        "kind": "recipe", "data": "x", "past": 9, "horizon": 3, "variant": "default",
-        "validation_mse": 0.5, "validation_mae": 0.25, "best_epoch": 1.5, "parameters": 1234,
+        "kind": "missing", "data": "x", "past": 9, "horizon": 3, "removed": 0.125,
+        "complete": {"mse": 0.5, "mae": 0.25}, "holed": {"mse": 0.75, "mae": 0.5},
     }  # fmt: skip
     (results / "one.json").write_text(json.dumps(row))
-    before = render.render("<!-- begin recipe -->\n<!-- end recipe -->")
-    assert "| x | 9 | 3 | default | 0.5000 / 0.2500 | 1.50 | 1,234 |" in before
-    (results / "one.json").write_text(json.dumps({**row, "validation_mse": 0.75}))
-    assert render.render(before) == before.replace("0.5000", "0.7500")
+    before = render.render("<!-- begin missing -->\n<!-- end missing -->")
+    assert "| x | 3 | 9 | 12.5% | 0.5000 / 0.2500 | 0.7500 / 0.5000 | 1.500 |" in before
+    (results / "one.json").write_text(json.dumps({**row, "holed": {"mse": 1.0, "mae": 0.5}}))
+    after = before.replace("0.7500 /", "1.0000 /").replace("1.500", "2.000")
+    assert render.render(before) == after
 
 
-def test_curves_are_shown_as_the_command_prints_them(
-    render: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_every_measurement_is_written_as_data(
+    render: ModuleType, results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(render, "ROOT", tmp_path)
-    assert render.curves() == "No machine's figures are kept here yet."
-    results = tmp_path / "benchmarks" / "results"
-    results.mkdir(parents=True)
+    rows = [{"at_once": 1, "cores": 0.5, "all": [1]}, {"at_once": 8, "probes": {"/livez": 2}}]
+    for name, row in {
+        "one": {"kind": "served", "mse": 1 / 3, "network": {"mse": 0.5, "adds": None}, "sets": []},
+        "two": {"kind": "served", "mse": 0.25, "network": {"adds": {"mse": -0.5}}, "sets": ["a"]},
+        "six": {"kind": "workers", "command": "a, b", "cores": 2, "rows": rows},
+    }.items():
+        (results / f"{name}.json").write_text(json.dumps(row))
+    monkeypatch.setattr(sys, "argv", ["render.py", "--csv", str(tmp_path / "data")])
+    render.main()
+    assert (tmp_path / "data" / "served.csv").read_text().splitlines() == [
+        "file,kind,mse,network.mse,network.adds,network.adds.mse",
+        "one,served,0.3333333333333333,0.5,,",
+        "two,served,0.25,,,-0.5",
+    ]
+    assert (tmp_path / "data" / "workers.csv").read_text().splitlines() == [
+        "file,kind,command,cores,at_once,row.cores,probes./livez",
+        'six,workers,"a, b",2,1,0.5,',
+        'six,workers,"a, b",2,8,,2.0',
+    ]
+
+
+def test_curves_are_shown_as_the_command_prints_them(render: ModuleType, results: Path) -> None:
+    assert render.curves() == render.NONE
     row = {"attn": "full", "length": 96, "milliseconds": 1.25, "mib": 3, "dominated_by": []}
     document = {
         "kind": "curves", "hardware": "Chip", "batch": 1, "heads": 8, "width": 64,
@@ -101,13 +129,9 @@ def test_curves_are_shown_as_the_command_prints_them(
     assert "1.25" in shown
 
 
-def test_a_grid_is_kept_and_shown(
-    render: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_grid_is_kept(
+    render: ModuleType, results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(render, "ROOT", tmp_path)
-    assert render.comparison() == "No grid's figures are kept here yet."
-    results = tmp_path / "benchmarks" / "results"
-    results.mkdir(parents=True)
     cells = tmp_path / "toy" / "cells"
     about = dict.fromkeys(("config_digest", "data_digest", "command", "hardware", "commit"), "x")
     for attn, error in (("full", 0.25), ("none", 0.5), ("prob", 0.25)):
@@ -122,14 +146,15 @@ def test_a_grid_is_kept_and_shown(
     assert len(kept) == 7
     assert kept[-1] == "comparison-toy.json"
     assert all((results / name).stat().st_size < 8000 for name in kept)
-    shown = render.comparison()
-    assert "few: 9 tokens, without the linear path.** 6 steps, 50 test windows, seeds 0, 1" in shown
-    rows = {line.split()[1]: line for line in shown.splitlines() if line.startswith("| ")}
-    assert "| 0.2550 ± 0.0071 / 0.5000 ± 0.0000 | 1,000 | 2 s | 100 | 1.2 ms | 3 |" in rows["full"]
-    assert "+49.0% | **better** [-0.2500, -0.2500] | – |" in rows["full"]
-    assert rows["none"].endswith("| – | **worse** [+0.2500, +0.2500] |")
-    assert rows["prob"].startswith("| prob (full) |")
-    assert rows["prob"].endswith("| – | – |")
+    render.write_csv(tmp_path / "data")
+    seeds = pd.read_csv(tmp_path / "data" / "compare.csv").set_index(["attn", "seed"])
+    assert seeds.mse["full", 1] == 0.26
+    rows = pd.read_csv(tmp_path / "data" / "comparison.csv").set_index("attn")
+    assert rows.mse.to_dict() == pytest.approx({"full": 0.255, "none": 0.505, "prob": 0.255})
+    assert rows["against.none.verdict"].dropna().to_dict() == {"full": "better"}
+    assert rows["against.full.verdict"].dropna().to_dict() == {"none": "worse"}
+    assert rows["against.full.low"]["none"] == pytest.approx(0.25)
+    assert rows.is_full.to_dict() == {"full": False, "none": False, "prob": True}
 
 
 class TestStudy:
@@ -276,26 +301,9 @@ def served(**changes: object) -> dict[str, object]:
 class TestServed:
     """Tables of the served blends, from however many rows there are."""
 
-    @pytest.fixture
-    def results(self, tmp_path: Path, render: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Path:
-        monkeypatch.setattr(render, "ROOT", tmp_path)
-        folder = tmp_path / "benchmarks" / "results"
-        folder.mkdir(parents=True)
-        return folder
-
     def keep(self, folder: Path, **changes: object) -> None:
         name = f"{len(list(folder.iterdir()))}.json"
         (folder / name).write_text(json.dumps(served(**changes)))
-
-    def test_a_cell(self, results: Path, render: ModuleType) -> None:
-        self.keep(results)
-        (line,) = render.cells().splitlines()[2:]
-        assert "| 0.4000 / 0.2000 | 1 | 0.7500 / 0.5000 | 25% | – |" in line
-        assert (
-            "| ridge, 504 0.5000 / 0.2500 | [-0.1250, -0.0625] | 75%, 2.000, 75%, 2.000 |" in line
-        )
-        (line,) = render.parts().splitlines()[2:]
-        assert line == "| ETTh1 | 96 | 0.7500 | **0.5000, 75%** | **0.7500, 25%** |"
 
     def test_a_mean_waits_for_its_horizons(self, results: Path, render: ModuleType) -> None:
         for horizon in render.HORIZONS:
@@ -335,15 +343,6 @@ class TestServed:
         assert count.endswith(
             "served against its best part | 2 | 0 | 1 | 1 | ETTh1, ETTh1, T = 96 |"
         )
-        one, other = render.best_part().splitlines()[2:]
-        assert one.endswith("| 0 | 0.4000 | ridge, 504 0.3000 | [+0.1000, +0.2000] | 99 |")
-        assert "| too few windows |" in other
-
-    def test_a_command_stands_once_for_all_seeds(self, results: Path, render: ModuleType) -> None:
-        for seed in (0, 1):
-            self.keep(results, seed=seed, command=f"forecaster train --seed {seed} --json")
-        (line,) = render.commands().splitlines()[2:]
-        assert line == "| `forecaster train --seed 0, 1 --json` | Chip | abc |"
 
 
 class TestTraining:
@@ -583,3 +582,15 @@ def test_every_result_can_be_made_again() -> None:
         for key in ("kind", "command", "hardware", "commit"):
             assert row[key], f"{file.name} lacks {key}"
         assert "dirty" not in row["commit"], f"{file.name} was measured on uncommitted code"
+
+
+def test_the_size_of_a_tree_is_told_by_room(tmp_path: Path) -> None:
+    from benchmarks import size
+
+    for name in ("forecaster/parts/a.py", "forecaster/b.py", "tests/test_b.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text('"""A docstring."""\n\nx = 1  # why\n')
+    assert size.rooms(tmp_path) == {
+        "parts": 3, "b": 3, "tests": 3, "service": 0, "benchmarks": 0
+    }  # fmt: skip
+    assert size.tokens(tmp_path / "forecaster" / "b.py") == len(["x", "=", "1"])

@@ -17,7 +17,7 @@ By = Literal["all", "step", "column", "item"]
 Where = Literal["terminal", "columns", "tracker", "report", "grid", "tables"]
 """`terminal`: beside the floors, for which it is measured, too; `columns`: in the line of each
 target there; `report` and `grid`: a page of forecaster report, a table of forecaster compare;
-`tables`: those of the documents, from benchmarks/results/."""
+`tables`: the data in benchmarks/results/ that the documents are made of."""
 EVERYWHERE: frozenset[Where] = frozenset(get_args(Where))
 WHOLE: frozenset[By] = frozenset(get_args(By))
 
@@ -73,8 +73,7 @@ class Ends(NamedTuple):
 class Metric:
     """`form` prints a value, and `missing` replaces one that is not defined.
 
-    `short` is the head of a narrow column, by default the label; `document` are head and form in
-    the documents, by default label and form.
+    `short` is the head of a narrow column, by default the label.
     """
 
     name: str
@@ -86,7 +85,6 @@ class Metric:
     shown_in: frozenset[Where] = EVERYWHERE
     missing: str = "–"
     short: str = ""
-    document: tuple[str, str] | None = None
 
     @property
     def head(self) -> str:
@@ -177,7 +175,7 @@ METRICS: tuple[Metric, ...] = (
                 shown_in=frozenset({"columns", "tracker", "report"})),
     IntervalMetric("coverage", "covered", "{:.1%}", "share of the values", better="nominal",
                    of=lambda ends: (ends.low <= ends.truth) & (ends.truth <= ends.high),
-                   document=("covered", "{:.0%}"), shown_in=FORECASTS - {"grid"}),
+                   shown_in=FORECASTS - {"grid"}),
     IntervalMetric("width", "width", "{:.3f}", SCALED, of=lambda ends: ends.high - ends.low,
                    shown_in=FORECASTS - {"grid", "tables"}),
     IntervalMetric("width_units", "width", "{:.4g} in units", "the target's", by=TARGETS,
@@ -187,13 +185,12 @@ METRICS: tuple[Metric, ...] = (
                    shown_in=FORECASTS - {"grid"}),
     QuantileMetric("crps", "CRPS", "{:.3f}", SCALED, of=_crps,
                    shown_in=frozenset({"terminal", "tracker"})),
-    Cost("train_seconds", "train s", "{:.1f}", "s", document=("train", "{:.0f} s"),
-         shown_in=COSTS),
+    Cost("train_seconds", "train s", "{:.1f}", "s", shown_in=COSTS),
     Cost("windows_per_second", "windows/s", "{:.0f}", "1/s", better="higher", short="win/s",
          shown_in=COSTS),
     Cost("inference_ms", "inference ms", "{:.2f}", "ms", short="ms",
-         document=("forecast", "{:.1f} ms"), shown_in=COSTS),
-    Cost("peak_mib", "memory MiB", "{:.1f}", "MiB", short="MiB", document=("MiB", "{:.0f}"),
+         shown_in=COSTS),
+    Cost("peak_mib", "memory MiB", "{:.1f}", "MiB", short="MiB",
          shown_in=COSTS),
 )  # fmt: skip
 

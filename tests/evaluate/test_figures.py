@@ -4,23 +4,26 @@ import importlib.util
 import json
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
 
-from forecaster import report
+from forecaster import Forecaster, report, tables
 from forecaster.bench.inference import Inference
 from forecaster.bundle import Bundle
 from forecaster.compare import GRIDS, cell, finished, table
 from forecaster.compare.cell import Shared, train
 from forecaster.config import load
-from forecaster.evaluate import display, figures
+from forecaster.evaluate import figures
 from forecaster.evaluate.figures import METRICS, ErrorMetric, Metric
-from forecaster.judge import find_intervals, flat_metrics, judge
+from forecaster.judge import find_intervals, judge
 from forecaster.parts import Blend, Network
+from forecaster.predict import load_bundle
 from forecaster.problem import find_data, make_problem
 from forecaster.record import Record, Training
 from forecaster.report import grid, runs
+from forecaster.tracking import pages
 from tests import small
 from tests.compare.grids import small_grid
 
@@ -48,9 +51,9 @@ def test_a_new_metric_of_a_run_is_shown_everywhere() -> None:
     intervals, _ = find_intervals(problem, model, "cpu")
     found = judge(problem, model, "cpu", intervals)
     test, mse = found.record.to_dict(), found.model.mse
-    said = display.text(found.record)
+    said = tables.text(found.record)
     head, model_line, network_line, floor_line, *_ = said.splitlines()[1:]
-    assert head.split() == ["MSE", "MAE", "LARGEST", "skill", "weight"]
+    assert head.split() == ["part", "MSE", "MAE", "LARGEST", "skill", "weight"]
     assert f"<{mse + 123:.7f}>" in model_line
     assert network_line.split()[:-1] == ["network", *model_line.split()[1:]]
     assert "training mean" in floor_line
@@ -61,20 +64,20 @@ def test_a_new_metric_of_a_run_is_shown_everywhere() -> None:
         windows_per_second=1, still_falling=False,
     )  # fmt: skip
     record = Record(validation_mse=1.0, validation_windows=1, train=fitted, test=found.record)
-    tracked = flat_metrics(record)
-    for name in (
-        "test_largest", "network_test_largest", "floor/training_mean/largest", "column/a/largest"
-    ):  # fmt: skip
-        assert name in tracked
-        assert tracked[name] == pytest.approx(tracked[name.replace("largest", "mse")] + 123)
-    assert "test_mase" in tracked
-
     about = {
         "name": "x", "data_digest": problem.digest, "refit": False, "commit": "abc",
         "attn_effective": "prob",
     }  # fmt: skip
     weights = dict(network.state_dict())
-    Bundle(problem.config, problem.schema, weights, record, about).save(Path("it"))
+    bundle = Bundle(problem.config, problem.schema, weights, record, about)
+    tracked = pages.tables_of(bundle)
+    own, alone, floor, *_ = tracked["parts"]
+    for row in (own, alone, floor, tracked["columns"][0], tracked["steps"][0]):
+        assert row["largest"] == pytest.approx(row["mse"] + 123)
+    assert "test LARGEST" in pages.describe(bundle)[1]
+    bundle.save(Path("it"))
+    assert Forecaster.load("it").evaluate()["largest"]["model"] == own["largest"]
+    assert load_bundle("it").record.judged["largest"] == own["largest"], "as exports keep it"
     page = report.render(runs.of_runs(["it"], "the command", "cpu"))
     assert "test LARGEST" in page
     assert f"&lt;{mse + 123:.7f}&gt;" in page
@@ -101,23 +104,25 @@ def test_a_new_metric_of_a_grid_is_shown_everywhere(
     results = tmp_path / "benchmarks" / "results"
     results.mkdir(parents=True)
     monkeypatch.syspath_prepend(BENCHMARKS)
-    for name in ("compare", "render"):
-        spec = importlib.util.spec_from_file_location(f"{name}_script", BENCHMARKS / f"{name}.py")
-        assert spec is not None
-        assert spec.loader is not None
-        script = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(script)
-        if name == "render":
-            monkeypatch.setattr(script, "ROOT", tmp_path)
-            documents = script.comparison()
-            assert "test MSE / MAE / LARGEST" in documents
-            assert all(f" / {text} |" in documents for text in printed)
-            monkeypatch.setattr(figures, "METRICS", METRICS)
-            assert "LARGEST" not in script.comparison(), "an older list shows what it knows"
-        else:
-            monkeypatch.setattr(sys, "argv", ["x", str(GRIDS / "toy"), f"--output={results}"])
-            script.main()
+    monkeypatch.setattr(sys, "argv", ["x", str(GRIDS / "toy"), f"--output={results}"])
+    script("compare").main()
     assert len(list(results.iterdir())) == len(cells) + 1
+    kept = [json.loads(file.read_text()) for file in results.iterdir()]
+    rows = [row for document in kept for row in document.get("rows", [document])]
+    assert all(row["largest"] == pytest.approx(row["mse"] + 123) for row in rows)
+    documents = script("render")
+    assert documents._labels() == "MSE / MAE / LARGEST"
+    assert documents._metrics(rows[0]).endswith(LARGEST.text(rows[0]["largest"]))
+    assert "`largest` | LARGEST |" in documents.metrics()
+
+
+def script(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"{name}_script", BENCHMARKS / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    found = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(found)
+    return found
 
 
 def test_cells_of_an_older_list_are_shown_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,7 +130,7 @@ def test_cells_of_an_older_list_are_shown_without_it(monkeypatch: pytest.MonkeyP
 
     rows = table.rows([made(Path("old"), [1.0] * 9, attn="full")])
     assert "LARGEST" not in table.text(rows)
-    assert json.loads(json.dumps(rows))[0]["largest"] is None
+    assert rows[0].to_dict()["largest"] is None
 
 
 @pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
