@@ -21,7 +21,7 @@ def sync(runs: Runs = None, as_json: AsJson = False) -> None:
     """Upload to MLflow what it does not have yet.
 
     A run never waits for MLflow: what could not be uploaded, because MLflow was slow, hung or
-    unreachable, is kept in runs/NAME.spool. Nothing is uploaded twice. Runs in progress are left
+    unreachable, is kept in runs/NAME.spool. Nothing is stored twice. Runs in progress are left
     alone.
 
     Example: forecaster sync

@@ -29,10 +29,12 @@ from forecaster.errors import StorageError, UsageError
 from forecaster.record import Document
 
 RUNS = Path("runs")
-SUFFIX = ".spool"
+SUFFIX, GONE = ".spool", ".gone"
+"""What the names of the folders end with, and of those that are being removed."""
 ABOUT, POINTS, FILES, MODEL = "run.json", "points.jsonl", "files", "model"
-_ANY = ConfigDict(allow_inf_nan=True, ser_json_inf_nan="constants")
+_ANY = ConfigDict(allow_inf_nan=True)
 """Documents with figures of a model, which may be bad."""
+FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND
 GLANCE = 1.0
 """Seconds, far more than `waiting` of another process holds a folder to see whether it can."""
 
@@ -115,7 +117,7 @@ class Notes:
         self.folder, self.about = folder, about
         self._lock, self._writing = lock, Lock()
         try:
-            self._points = os.open(folder / POINTS, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+            self._points = os.open(folder / POINTS, FLAGS, 0o644)
             whole = (folder / POINTS).read_bytes().rfind(b"\n") + 1
             os.ftruncate(self._points, whole)  # a process may have died while it wrote
         except OSError as error:
@@ -129,13 +131,13 @@ class Notes:
     def note(self, **values: Any) -> None:
         """Replace values of the document, which is written anew. Raises StorageError."""
         with self._writing:
-            self.about = self.about.model_copy(update=values)
-            text = self.about.model_dump_json(indent=1)
-            files.write(self.folder / ABOUT, text.encode() + b"\n")
+            about = self.about.model_copy(update=values)
+            files.write(self.folder / ABOUT, _line(about, indent=1))
+            self.about = about
 
     def add(self, points: Points) -> None:
         """Add points, which are on disk completely or not at all. Raises StorageError."""
-        line = points.model_dump_json().encode() + b"\n"
+        line = _line(points)
         with self._writing:
             before = os.fstat(self._points).st_size
             try:
@@ -148,6 +150,13 @@ class Notes:
                     f"{self.folder / POINTS} cannot be written: {error}. Free some space there."
                 ) from error
 
+    def drop_final(self) -> None:
+        """Drop the final points. Raises StorageError."""
+        kept = b"".join(_line(points) for points, _ in self.points(0) if not points.final)
+        files.write(self.folder / POINTS, kept)
+        os.close(self._points)
+        self._points = os.open(self.folder / POINTS, FLAGS)
+
     def points(self, start: int) -> Iterator[tuple[Points, int]]:
         """What was added from a byte on, each with the byte where it ends."""
         with (self.folder / POINTS).open("rb") as lines:
@@ -155,7 +164,7 @@ class Notes:
             for line in lines:
                 if line.endswith(b"\n"):
                     start += len(line)
-                    yield Points.model_validate_json(line), start
+                    yield Points.read(json.loads(line)), start
 
     def write(self, name: str, content: bytes, folder: str = "") -> None:
         """Keep a file, or replace it. Raises StorageError."""
@@ -173,7 +182,12 @@ class Notes:
             self.note(status=status, ended=int(last * 1000))
 
     def remove(self) -> None:
-        shutil.rmtree(self.folder, ignore_errors=True)
+        """Remove the folder, while it is held; a process that dies meanwhile leaves no run."""
+        gone = self.folder.with_suffix(GONE)
+        shutil.rmtree(gone, ignore_errors=True)
+        with suppress(OSError):
+            self.folder.rename(gone)
+        shutil.rmtree(gone, ignore_errors=True)
 
     def release(self) -> None:
         os.close(self._points)
@@ -198,12 +212,17 @@ def begin(about: Noted) -> Notes:
 
 
 def take_up(id: str) -> Notes | None:
-    """Take over what is left of the run with that id, which goes on; None if nothing is left."""
+    """Take over what is left of the run with that id, which goes on; None if nothing is left.
+
+    Its model and final figures are made again when it ends.
+    """
     for folder in _folders():
         about = _about(folder)
-        if isinstance(about, Noted) and about.id == id and (lock := _hold(folder, GLANCE)):
-            begun = Notes(folder, about, lock)
-            begun.note(again=True, process=process(), status="", ended=None)
+        if isinstance(about, Noted) and about.id == id and (begun := take(folder, GLANCE)):
+            begun.note(
+                again=True, process=process(), status="", ended=None, model=None, version=None
+            )
+            begun.drop_final()
             return begun
     return None
 
@@ -212,30 +231,39 @@ def find(names: list[str]) -> list[Path]:
     """The folders of the runs with these names or ids, or of all.
 
     A name is that of the run, which its bundle has, or of the folder itself. Raises UsageError for
-    a name with nothing left, unless it is a folder in `runs`.
+    a name with nothing left, unless it is a folder in `runs`. Runs without a parent come first.
     """
+    for gone in RUNS.glob(f"*{GONE}"):
+        shutil.rmtree(gone, ignore_errors=True)
+    children = set()
     called = {folder: {folder.name, folder.stem} for folder in _folders()}
     for folder, own in called.items():
         about = _about(folder)
         if isinstance(about, Noted):
             own |= {about.id, about.name}
+            if about.parent:
+                children.add(folder)
     wanted = {Path(name).name for name in names}
     for name in wanted:
         if not any(name in own for own in called.values()) and not (RUNS / name).is_dir():
             known = ", ".join(folder.stem for folder in called) or "nothing"
             raise UsageError(f"no run '{name}' in {RUNS}/; left to upload: {known}")
-    return [folder for folder, own in called.items() if not wanted or wanted & own]
+    found = [folder for folder, own in called.items() if not wanted or wanted & own]
+    return sorted(found, key=lambda folder: folder in children)
 
 
-def take(folder: Path) -> Notes | None:
-    """What a folder holds; None while another process publishes it. Raises StorageError."""
-    about = _about(folder)
-    if isinstance(about, StorageError):
-        raise about
-    lock = _hold(folder)
+def take(folder: Path, patience: float = 0.0) -> Notes | None:
+    """What a folder holds; None while another process holds it, and if one has removed it.
+
+    Raises StorageError.
+    """
+    lock = _hold(folder, patience)
     if lock is None:
         return None
+    about = _about(folder)  # only now does nobody change it
     try:
+        if isinstance(about, StorageError):
+            raise about
         return Notes(folder, about, lock)
     except StorageError:
         lock.release()
@@ -307,11 +335,21 @@ def _about(folder: Path) -> Noted | StorageError:
 
 
 def _hold(folder: Path, patience: float = 0.0) -> FileLock | None:
-    """The lock of a folder; None if another process holds it."""
+    """The lock of a folder; None if another process holds it, or has just removed it."""
     try:
-        return _lock(folder, patience)
+        lock = _lock(folder, patience)
     except OSError:
         return None
+    if (folder / ABOUT).exists():
+        return lock
+    shutil.rmtree(folder, ignore_errors=True)  # a lock makes its folder
+    lock.release()
+    return None
+
+
+def _line(document: Document, indent: int | None = None) -> bytes:
+    """A document as JSON in ASCII: names of files may hold what UTF-8 cannot."""
+    return json.dumps(document.model_dump(), indent=indent).encode() + b"\n"
 
 
 def _lock(folder: Path, patience: float) -> FileLock:

@@ -8,7 +8,7 @@ versions by tag. A run has one value of each metric at a step.
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Dataset, DatasetInput, InputTag, LoggedModelOutput, Metric, Param
 from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT, MLFLOW_PARENT_RUN_ID
 
+from forecaster import files
 from forecaster.errors import ForecasterError, StorageError, UnavailableError
 from forecaster.resources import tracking_uri, without_password
 from forecaster.tracking import notes
@@ -55,7 +56,11 @@ class Publisher:
         self._asks = not training or own.about.again
         """Whether MLflow may have more than this process knows of."""
         self._files: dict[Path, int] = {}
-        self._forget()
+        self._told: Noted | None = None
+        self._read = 0
+        """The bytes of the points that are sent."""
+        self._there: dict[str, set[int]] = {}
+        """The steps at which MLflow has a value, by metric, as far as it was asked."""
 
     def __call__(self, advance: Callable[[], None] = lambda: None) -> None:
         """Make MLflow have it all; `advance` is called after each request. Raises MLflow's errors,
@@ -75,24 +80,16 @@ class Publisher:
                     self.registered = made
                 if about.status:
                     client.set_terminated(self.run, about.status, about.ended)
-        except Exception:
-            self._asks = True
-            self._forget()
+        except Exception:  # an answer may be lost
+            self._asks, self._there = True, {}
             raise
-
-    def _forget(self) -> None:
-        """Forget what MLflow was told, but for the files: those are only sent again."""
-        self._told: Noted | None = None
-        self._read = 0
-        """The bytes of the points that are sent."""
-        self._there: dict[str, set[int]] = {}
-        """The steps at which MLflow has a value, by metric."""
 
     def _enter(self, client: MlflowClient) -> None:
         """Find the run or create it; close runs of processes that have ended."""
         about = self.own.about
         self.experiment = store.experiment(client, self.uri, about.experiment)
-        run = find_run(client, about.id) if self._asks else None
+        # a run that was deleted in MLflow goes on as a new one, but is not made twice later
+        run = find_run(client, about.id, deleted=not self._training) if self._asks else None
         if run is None:
             parent = about.parent and (find_run(client, about.parent) or about.parent)
             known = {**about.tags, KEY: about.key, PROCESS: about.process}
@@ -115,19 +112,18 @@ class Publisher:
 
     def _describe(self, client: MlflowClient, about: Noted) -> None:
         """Tell the tags, parameters and data that are not told."""
-        tags: Mapping[str, str]
-        if self._told is not None:
-            tags, params, data = self._told.tags, self._told.params, self._told.data
-        else:
-            there = client.get_run(self.run).data
-            tags, params, data = there.tags, there.params, ()
+        told = self._told
+        tags = told.tags if told else client.get_run(self.run).data.tags
         for key, value in about.tags.items():
             if tags.get(key) != value:
                 client.set_tag(self.run, key, value.replace(OWN_ID, self.run))
-        if new := [Param(key, value) for key, value in about.params.items() if key not in params]:
-            client.log_batch(self.run, params=new, synchronous=True)
+        if told is None or told.params != about.params:  # a value that MLflow has can never change
+            params = client.get_run(self.run).data.params if self._asks or not told else told.params
+            new = [Param(key, value) for key, value in about.params.items() if key not in params]
+            if new:
+                client.log_batch(self.run, params=new, synchronous=True)
         for each in about.data:
-            if each not in data:  # MLflow keeps equal ones once
+            if told is None or each not in told.data:  # MLflow keeps equal ones once
                 client.log_inputs(self.run, [_input(each)])
         self._told = about
 
@@ -226,6 +222,13 @@ def publish(folder: Path) -> Publisher | None:
     own = notes.take(folder)
     if own is None:
         return None
+    try:
+        return _publish(own)
+    finally:
+        own.release()
+
+
+def _publish(own: Notes) -> Publisher:
     address, known = tracking_uri(), own.about.uri  # only the first has a password
     same = without_password(store.absolute(address)) == known
     told = Publisher(own, address if same else known, training=False)
@@ -236,8 +239,6 @@ def publish(folder: Path) -> Publisher | None:
         raise
     except Exception as error:  # MLflow may raise anything
         raise UnavailableError(f"{known}: {store.reason(error)}") from error
-    finally:
-        own.release()
     return told
 
 
@@ -260,20 +261,27 @@ def sync(names: list[str]) -> Iterator[Synced]:
     for folder in notes.find(names):
         name = folder.name.removesuffix(notes.SUFFIX)
         try:
-            told = publish(folder)
-        except ForecasterError as error:
+            own = notes.take(folder)
+        except StorageError as error:
+            yield Synced(name, "", str(error))
+            continue
+        if own is None:
             if folder.exists():  # else another process has just published it
-                yield Synced(name, "", str(error))
+                yield Synced(name, "", "", under_way=True)
             continue
-        if told is None:
-            yield Synced(name, "", "", under_way=True)
-            continue
-        told.own.remove()
-        words = ", ".join(
-            f"{count} {what}{'s' * (count > 1)}" for what, count in told.sent.items() if count
-        )
-        made = told.registered.sentence if told.registered else ""
-        yield Synced(name, "; ".join(filter(None, [words, made])), "")
+        try:
+            told = _publish(own)
+            own.remove()
+        except ForecasterError as error:
+            yield Synced(name, "", str(error))
+        else:
+            words = ", ".join(
+                f"{count} {what}{'s' * (count > 1)}" for what, count in told.sent.items() if count
+            )
+            made = told.registered.sentence if told.registered else ""
+            yield Synced(name, "; ".join(filter(None, [words, made])), "")
+        finally:
+            own.release()
 
 
 def _place(point: Metric) -> int:
@@ -307,7 +315,8 @@ def _name_model(file: Path, **values: str) -> None:
 
     description = yaml.safe_load(file.read_text())
     description |= {**values, "model_uuid": values["model_id"]}
-    file.write_text(yaml.safe_dump(description, default_flow_style=False, allow_unicode=True))
+    text = yaml.safe_dump(description, default_flow_style=False, allow_unicode=True)
+    files.write(file, text.encode())
 
 
 def _close_the_dead(client: MlflowClient, experiment: str) -> None:

@@ -16,6 +16,7 @@ from forecaster.tracking import store  # before mlflow, which it silences
 # isort: split
 from mlflow import MlflowClient
 from mlflow.artifacts import download_artifacts, list_artifacts
+from mlflow.entities import ViewType
 
 from forecaster import contest
 from forecaster.errors import UsageError
@@ -231,14 +232,17 @@ def champions() -> list[str]:
         return [model.name for model in _registered(client) if CHAMPION in model.aliases]
 
 
-def find_run(client: MlflowClient, id: str) -> str | None:
-    """MLflow's id of the run with an id, which may be MLflow's or ours."""
+def find_run(client: MlflowClient, id: str, deleted: bool = False) -> str | None:
+    """MLflow's id of the run with an id, which may be MLflow's or ours; `deleted` allows a run that
+    was deleted if there is no other."""
     with store.accepting("RESOURCE_DOES_NOT_EXIST"):
-        if client.get_run(id).info.lifecycle_stage == "active":
+        if client.get_run(id).info.lifecycle_stage == "active" or deleted:
             return id
     experiments = [each.experiment_id for each in client.search_experiments()]
-    found = client.search_runs(experiments, f"tags.`{KEY}` = '{id}'", max_results=1)
-    return str(found[0].info.run_id) if found else None
+    for view in (ViewType.ACTIVE_ONLY, *([ViewType.DELETED_ONLY] if deleted else [])):
+        if found := client.search_runs(experiments, f"tags.`{KEY}` = '{id}'", view, max_results=1):
+            return str(found[0].info.run_id)
+    return None
 
 
 def _registered(client: MlflowClient) -> Iterator[Any]:

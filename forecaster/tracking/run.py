@@ -255,7 +255,7 @@ class Run:
         self._write(f"{_key(name).replace('/', '_')}.png", picture.getvalue(), PLOTS)
 
     def text(self, name: str, text: str, folder: str = "") -> None:
-        self._write(name, text.encode(), folder)
+        self._write(name, text.encode(errors="replace"), folder)
 
     def tables(self, tables: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
         """Save tables by name, each a list of rows, as files that MLflow's page shows as tables."""
@@ -279,7 +279,7 @@ class Run:
     def dataset(self, name: str, digest: str, source: str, context: str = "training") -> None:
         """Record which data the run used; `source` is an address or a path and is not read."""
         digest = digest.removeprefix("sha256:")[:36]
-        own = Data(name=name, digest=digest, source=source, context=context)
+        own = Data(name=_cut(name), digest=digest, source=_cut(source), context=context)
         self._note(data=(*self._own.about.data, own))
 
     def log_model(
@@ -371,9 +371,9 @@ class Run:
         whole = not signals.waiting() and self._settle(stage)
         if not whole and signals.waiting():
             whole = self._settle(CUT_SHORT)
-        self._background.close()
         if whole:
-            self._own.remove()
+            self._own.remove()  # while it is held
+        self._background.close()
         return whole
 
     @property
@@ -481,7 +481,7 @@ def _begin(
         with store.settings():
             tags = resolve_tags(_tags(tags))
         about = Noted(
-            key=key, id=key, name=name, again=again is not None, parent=parent,
+            key=key, id=key, name=_cut(name), again=again is not None, parent=parent,
             uri=without_password(store.absolute(uri)), experiment=config.track.experiment,
             tags=tags, begun=store.now(), process=notes.process(),
         )  # fmt: skip
@@ -503,9 +503,9 @@ def _begin(
                 f"The run is kept in {own.folder} and uploaded when it does."
             )
     except BaseException:
-        background.close()
         if not earlier:
             own.remove()
+        background.close()
         raise
     return Run(own, publisher, background, config.track.wait_seconds, say)
 
@@ -529,7 +529,7 @@ class _Gauges(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        with suppress(ForecasterError), store.settings():  # training reports a full disk, too
+        with suppress(ForecasterError, OSError), store.settings():  # training reports a full disk
             for step in itertools.count(self._first):
                 for monitor in self._monitors:
                     monitor.collect_metrics()
@@ -616,8 +616,11 @@ def _key(name: str) -> str:
 
 def _cut_lines(text: str, longest: int) -> str:
     """As many whole lines of a text as fit."""
+    text = text.encode(errors="replace").decode()
     return text if len(text) <= longest else f"{text[:longest].rpartition(chr(10))[0]}\n\n…"
 
 
-def _cut(text: str, longest: int) -> str:
+def _cut(text: str, longest: int = 8000) -> str:
+    """As much of a text as fits, without what UTF-8 cannot hold, as names of files may."""
+    text = text.encode(errors="replace").decode()
     return text if len(text) <= longest else f"{text[: longest - 1]}…"

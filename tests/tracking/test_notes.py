@@ -74,6 +74,57 @@ def test_another_process_finds_what_is_left():
     assert notes.take_up("9") is None
 
 
+def test_what_its_process_wrote_last_is_taken(monkeypatch):
+    own, hold = begin(), notes._hold
+
+    def late(folder, patience=0.0):
+        own.note(status="FINISHED", ended=9)  # between the looks of another process
+        own.release()
+        return hold(folder, patience)
+
+    monkeypatch.setattr(notes, "_hold", late)
+    assert notes.take(own.folder).about.status == "FINISHED"
+
+
+def test_the_model_and_final_figures_of_a_run_that_goes_on_are_made_again():
+    own = begin()
+    add(own, 1)
+    own.add(Points(at=7000, step=0, values={"test_mse": 1.0}, final=True))
+    version = notes.Version(name="x", errors=(0.5,), task={})
+    own.note(model=notes.Model(name="m", tags={}), version=version)
+    own.release()
+    again = notes.take_up("0123456789")
+    assert (again.about.model, again.about.version) == (None, None)
+    add(again, 2)
+    assert [points.values for points, _ in again.points(0)] == [{"loss": 1.0}] * 2
+
+
+def test_a_process_that_dies_while_it_removes_a_folder_leaves_no_run(monkeypatch):
+    own = begin()
+    with monkeypatch.context() as dies:
+        dies.setattr(notes.shutil, "rmtree", lambda *_, **__: None)
+        own.remove()
+    own.release()
+    assert [path.name for path in Path("runs").iterdir()] == ["toy-01234567.gone"]
+    assert notes.waiting() == 0
+    assert notes.find([]) == []
+    assert list(Path("runs").iterdir()) == []
+
+
+def test_looking_for_a_folder_that_has_just_gone_makes_none():
+    own = begin()
+    folder = own.folder
+    own.remove()
+    own.release()
+    assert notes.take(folder) is None
+    assert not folder.exists()
+
+
+def test_parents_are_found_before_their_children():
+    child, parent = begin("0" * 10, "a", parent="1" * 10), begin("1" * 10, "b")
+    assert notes.find([]) == [parent.folder, child.folder]
+
+
 def test_a_line_that_was_torn_is_dropped():
     own = begin()
     add(own, 1)

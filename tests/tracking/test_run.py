@@ -109,6 +109,42 @@ def test_names_and_values_are_made_to_fit(client):
     assert data.metrics == {"column/T _degC_/mse": 1.0, "column/ü _/mse": 2.0}
 
 
+def test_what_utf_8_cannot_hold_is_replaced(client):
+    odd = "data \udcff.csv"  # the name of a file in another encoding
+    with start(RunConfig(), odd, {"data": odd}) as run:
+        run.params({"data.name": odd})
+        run.dataset(odd, "12", odd)
+        run.text("config.yaml", odd)
+        run.describe(odd)
+    found = client.get_run(run.id)
+    assert found.info.status == "FINISHED"
+    assert found.data.params["data.name"] == found.data.tags["data"] == "data ?.csv"
+    assert found.inputs.dataset_inputs[0].dataset.name == found.info.run_name == "data ?.csv"
+
+
+def test_what_was_written_by_hand_stays_though_the_store_fails(client, monkeypatch):
+    log, failed = MlflowClient.log_batch, []
+
+    def fail_once(*arguments, **options):
+        if not failed:
+            failed.append(True)
+            raise OSError("away")
+        return log(*arguments, **options)
+
+    monkeypatch.setattr(tracked, "PAUSES", (0.01, 0.02))
+    with start(RunConfig(), "x", {}) as run:
+        run.describe("ours")
+        run.report({"loss": 1.0}, 1)
+        assert run.settle()
+        client.set_tag(run.id, "mlflow.note.content", "my own words")
+        monkeypatch.setattr(MlflowClient, "log_batch", fail_once)
+        run.report({"loss": 2.0}, 2)
+        assert run.settle()
+    assert failed
+    assert client.get_run(run.id).data.tags["mlflow.note.content"] == "my own words"
+    assert points(client, run.id, "loss") == [(1, 1.0), (2, 2.0)]
+
+
 def test_local_data_is_noted_by_its_path(client):
     with start(RunConfig(), "x", {}) as run:
         run.dataset("own", "12", "/data/own.csv", context="evaluation")
@@ -185,6 +221,8 @@ def test_a_store_that_refuses_fails_no_run(client, error, monkeypatch, tmp_path)
     (folder,) = Path("runs").glob("x-*.spool")
     assert str(folder) in said[0]
     id = json.loads((folder / "run.json").read_text())["id"]
+    (refused,) = sync([])
+    assert "must be in the 'active' state" in refused.left, "it is not made anew"
     client.restore_run(id)
     damaged = Path("runs/a.spool/run.json")
     damaged.parent.mkdir()

@@ -146,7 +146,7 @@ class TestLook:
         assert found == {"a": {"error": "MLflow gave no answer within 1 s", "status": 69}}
 
 
-def test_command_fails_on_one_line(uri, tmp_path):
+def test_command_fails_on_one_line(logged, uri, tmp_path):
     arguments = (
         "-m",
         "forecaster.tracking",
