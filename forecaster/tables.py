@@ -6,7 +6,7 @@ column prints its own values.
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeVar
 
 from forecaster.evaluate import SHARES, percent
 from forecaster.evaluate.figures import (
@@ -25,7 +25,9 @@ from forecaster.record import (
     Scores,
 )
 
-Row = dict[str, Any]
+Cell = str | int | float | None
+Row = dict[str, Cell]
+Named = TypeVar("Named")
 NETWORK = "network"
 """The name of the trained network among the parts."""
 GAP = "&emsp; | "
@@ -40,20 +42,27 @@ class Column:
 
     key: str
     head: str
-    text: Callable[[Any], str] = lambda value: "" if value is None else str(value)
+    text: Callable[[Cell], str] = lambda value: "" if value is None else str(value)
 
 
 def of_metric(metric: Metric, before: str = "") -> Column:
     """The column of a metric; its head is the label after the words `before`."""
-    return Column(metric.name, f"{before}{metric.label}", metric.text)
+
+    def text(value: Cell) -> str:
+        return metric.text(None if isinstance(value, str) else value)
+
+    return Column(metric.name, f"{before}{metric.label}", text)
+
+
+def _number(form: str, zero: bool = True) -> Callable[[Cell], str]:
+    """Prints a number in a form; what is not known is blank, and without `zero` also a zero."""
+    return lambda value: form.format(value) if value or (zero and value is not None) else ""
 
 
 PART, CHOSEN = Column("part", "part"), Column("chosen", "chosen")
-WEIGHT = Column("weight", "weight", lambda value: f"{value:.1%}" if value else "")
-VALIDATION = Column(
-    "validation_mse", "validation MSE", lambda value: "" if value is None else f"{value:.4f}"
-)
-SKILL = Column("skill", "skill", lambda value: "" if value is None else f"{value:+.1%}")
+WEIGHT = Column("weight", "weight", _number("{:.1%}", zero=False))
+VALIDATION = Column("validation_mse", "validation MSE", _number("{:.4f}"))
+SKILL = Column("skill", "skill", _number("{:+.1%}"))
 
 
 def cells(columns: Sequence[Column], rows: Sequence[Row]) -> list[tuple[str, ...]]:
@@ -81,22 +90,25 @@ def parts(record: Record, attn: str = "") -> list[Row]:
     errors = [metric.name for metric in shown(ErrorMetric, "terminal")]
     test = record.test
     judged: Mapping[str, Scores] = test.rows if test else {}
-    rows = []
+    rows: list[Row] = []
     for name in dict.fromkeys([*judged, *record.parts]):
         own, weighed = judged.get(name), record.parts.get(name)
         floor = own if isinstance(own, FloorScores) else None
-        whole = own is test is not None
+        chosen = next((each.chosen for each in (weighed, floor) if each and each.chosen), "")
+        if own is not None and own is test:
+            weight, validation = 1.0, record.validation_mse
+        else:
+            weight = weighed.weight if weighed else getattr(own, "weight", 0.0)
+            validation = weighed.validation_mse if weighed else None
         rows.append({
             "part": name,
-            "weight": 1.0 if whole else weighed.weight if weighed else getattr(own, "weight", 0.0),
-            "validation_mse": record.validation_mse if whole
-            else weighed and weighed.validation_mse,
-            **{metric: own and own[metric] for metric in errors},
-            "skill": floor and floor.skill,
-            "paired_low": floor and floor.paired_low,
-            "paired_high": floor and floor.paired_high,
-            "chosen": f"attention {attn}" if attn and name == NETWORK else
-            next((each.chosen for each in (weighed, floor) if each and each.chosen), ""),
+            "weight": weight,
+            "validation_mse": validation,
+            **{metric: own[metric] if own else None for metric in errors},
+            "skill": floor.skill if floor else None,
+            "paired_low": floor.paired_low if floor else None,
+            "paired_high": floor.paired_high if floor else None,
+            "chosen": f"attention {attn}" if attn and name == NETWORK else chosen,
         })  # fmt: skip
     return rows
 
@@ -105,7 +117,7 @@ def made_of(record: Record, attn: str) -> tuple[list[str], list[tuple[str, ...]]
     """The heads and the printed rows of `parts`, the heaviest first."""
     errors = (of_metric(metric, "test ") for metric in shown(ErrorMetric, "terminal"))
     found = [PART, WEIGHT, VALIDATION, *errors, CHOSEN]
-    rows = sorted(parts(record, attn), key=lambda row: -float(row["weight"]))
+    rows = sorted(parts(record, attn), key=lambda row: -float(row["weight"] or 0.0))
     return [column.head for column in found], cells(found, rows)
 
 
@@ -188,5 +200,6 @@ def _interval_lines(fixed: IntervalScores | None) -> list[str]:
     return [*lines, *(form.verdict for form in found)]
 
 
-def _named(own: Mapping[str, Any], share: str) -> Row:
+def _named(own: Mapping[str, Named], share: str) -> dict[str, Named]:
+    """The values under the names NAME_SHARE."""
     return {f"{name}_{share}": value for name, value in own.items()}

@@ -7,7 +7,7 @@ All other facts about a run are in the tables and files among its artefacts.
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from forecaster import resources, signals, tables
 from forecaster.cutoffs import COVERED
@@ -36,6 +36,8 @@ VERSION = ("test_mse", "test_mae", "network_test_mse", "skill", f"coverage_{COVE
 """The figures in the description of a version."""
 MOST = 5
 """The number of targets that are named."""
+NESTED = {"steps", "network", "floors", "weights"}
+"""What a cut-off's row has no room for."""
 
 
 def params(config: "RunConfig", chosen: Iterable[str]) -> dict[str, str]:
@@ -100,7 +102,7 @@ def tables_of(bundle: "Bundle") -> dict[str, list[Row]]:
         "columns": tables.columns(test),
         "steps": tables.steps(test),
         "intervals": tables.intervals(test),
-        "cutoffs": [_scalars(each.to_dict()) for each in (cutoffs.each if cutoffs else ())],
+        "cutoffs": [each.model_dump(exclude=NESTED) for each in (cutoffs.each if cutoffs else ())],
         "config": [
             {"key": key, "value": value, "from": record.origins.get(key, "")}
             for key, value in bundle.config.flat().items()
@@ -169,7 +171,3 @@ def describe_version(bundle: "Bundle", run: str) -> str:
         f"Attention {config.attn.name}, looks back {bundle.past} steps; run {run}.\n\n"
         f"{figures}\n\n{describe(bundle)[0]}"
     )
-
-
-def _scalars(values: Mapping[str, Any]) -> Row:
-    return {key: value for key, value in values.items() if not isinstance(value, dict | list)}
