@@ -204,7 +204,7 @@ def draw(
     found: Evaluation,
     device: str,
 ) -> dict[str, "Figure"]:
-    """The figures of a run: one forecast of the test split, error by step, error by column."""
+    """The figures of a run: one forecast of the test split, and the error by step."""
     from forecaster.evaluate import display
 
     test = problem.test(device)
@@ -236,7 +236,6 @@ def draw(
         "error_by_step": display.step_figure(
             found.by_step(), found.best_floor, found.model.windows
         ),
-        "error_by_column": display.column_figure(found.record),
     }
 
 

@@ -378,7 +378,7 @@ class TestTracking:
         config = yaml.safe_load((folder / "config.yaml").read_text())
         assert load_dict(config, "the artifact") == result.bundle.config
         plots = {path.name for path in (folder / "plots").iterdir()}
-        assert plots == {"forecast.png", "error_by_step.png", "error_by_column.png", "picture.png"}
+        assert plots == {"forecast.png", "error_by_step.png", "picture.png"}
 
     def test_the_description_has_the_verdict_and_the_picture(self, tracked, result):
         text = tracked.data.tags["mlflow.note.content"]

@@ -7,7 +7,6 @@ import numpy as np
 
 from forecaster.datasets import future_times
 from forecaster.evaluate.backtest import NETWORK
-from forecaster.record import Backtest
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -166,28 +165,6 @@ def _plain_decades(axis: "Axes") -> None:
 def _legend_above(axis: "Axes") -> None:
     """A legend over the picture, where it hides no curve."""
     axis.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=4, frameon=False, borderaxespad=0.1)
-
-
-def column_figure(test: Backtest) -> "Figure":
-    """A figure of MSE and MAE by predicted column, scaled; up to 40 columns, the worst first."""
-    known = [
-        (mse, own["mae"] or 0.0, name)
-        for name, own in test.columns.items()
-        if (mse := own["mse"]) is not None
-    ]
-    columns = sorted(known, key=lambda own: -own[0])[:40]
-    figure = _figure(8, 0.32 * len(columns) + 1.6)
-    axis = figure.subplots()
-    place = np.arange(len(columns))
-    axis.barh(place - 0.2, [mse for mse, _, _ in columns], 0.38, color=FORECAST, label="MSE")
-    axis.barh(place + 0.2, [mae for _, mae, _ in columns], 0.38, color=TRUTH, label="MAE")
-    axis.set_yticks(place, [name for _, _, name in columns])
-    axis.invert_yaxis()
-    axis.set(xlabel="error (scaled)")
-    rest = f", the worst 40 of {len(test.columns)}" if len(test.columns) > 40 else ""
-    axis.set_title(f"Error by column{rest}", loc="left")
-    axis.legend(frameon=False)
-    return figure
 
 
 def _figure(width: float, height: float) -> "Figure":

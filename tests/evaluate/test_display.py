@@ -9,25 +9,6 @@ from forecaster.evaluate import display
 from tests.bundles import judged
 
 
-def metrics(columns: int = 3) -> dict[str, Any]:
-    floor = {
-        "mse": 1.5, "mae": 1.25, "skill": 0.3333, "chosen": "k = 2 cycles", "weight": 0.25
-    }  # fmt: skip
-    nothing = {**floor, "mse": 0.0, "skill": None, "weight": 0.0}
-    adds = {"mse": -0.0123, "paired_low": -0.02, "paired_high": -0.005}
-    return {
-        "windows": 123,
-        "mse": 1.0,
-        "mae": 0.5,
-        "by_step": {"mse": [0.5, 1.0, 1.5], "mae": [0.25, 0.5, 0.75]},
-        "columns": {f"c{i}": {"mse": float(i), "mae": i / 2} for i in range(columns)},
-        "floors": {"cycle mean": floor, "perfect": nothing},
-        "network": {"mse": 1.25, "mae": 0.75, "weight": 0.75, "adds": adds},
-        "best_floor": "cycle mean",
-        "intervals": None,
-    }
-
-
 def draw(figure: Any) -> None:
     """Layout problems only show when a figure is drawn."""
     figure.savefig(io.BytesIO(), format="png", dpi=40)
@@ -80,14 +61,9 @@ def test_what_is_missing_leaves_gaps() -> None:
     figure = display.forecast_figure(times, history, truth, np.zeros((10, 1)), ("a",), "x")
     draw(figure)
     np.testing.assert_array_equal(figure.axes[0].lines[1].get_ydata(), truth[:, 0])
-    found = metrics()
-    found["columns"]["c2"]["mse"] = None
     figure = display.step_figure({"model": (GAP, GAP)}, "", 1)
     draw(figure)
     np.testing.assert_array_equal(figure.axes[0].lines[0].get_ydata(), GAP)
-    figure = display.column_figure(judged(**found))
-    draw(figure)
-    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["c1", "c0"]
 
 
 GAP = np.array([0.5, np.nan, 1.5])
@@ -128,15 +104,3 @@ def test_curves_of_error_by_step_are_told_apart_and_the_legend_lies_below() -> N
         assert (axis.get_yscale(), axis.get_ylim()[0]) == ("linear", 0)
         (legend,) = figure.legends
         assert legend.get_window_extent().y1 <= axis.get_window_extent().y0
-
-
-@pytest.mark.parametrize(("columns", "title"), [(3, "Error by column"), (862, "worst 40 of 862")])
-def test_error_by_column_starts_with_the_worst(columns: int, title: str) -> None:
-    figure = display.column_figure(judged(**metrics(columns)))
-    draw(figure)
-    (axis,) = figure.axes
-    labels = [label.get_text() for label in axis.get_yticklabels()]
-    assert labels[0] == f"c{columns - 1}"
-    assert len(labels) == min(columns, 40)
-    assert len(axis.patches) == 2 * len(labels)
-    assert axis.get_title(loc="left").endswith(title)
