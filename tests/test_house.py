@@ -218,3 +218,12 @@ def test_every_module_of_the_library_has_its_tests():
         if path.stem not in ("__init__", "__main__", "base", "shapes")
     }
     assert modules - tested == set()
+
+
+@pytest.mark.parametrize("script", ["run", "long"])
+def test_the_tests_that_ci_names_are_there(script):
+    words = set(re.findall(r"tests/[\w/{},.]+", (ROOT / ".ci" / script).read_text()))
+    expand = ["bash", "-c", f"printf '%s\\n' {' '.join(words)}"]  # {a,b}
+    named = subprocess.run(expand, capture_output=True, text=True, check=True).stdout.split()
+    assert named
+    assert [each for each in named if not (ROOT / each).exists()] == []
