@@ -155,7 +155,7 @@ class Batcher(Generic[Item, Result]):
             now = monotonic()
             cost = self.pace.last if cost is None else cost
             self._promised = min(max(self._promised, now + seconds) + cost, now + LATEST)
-            return self._promised - now
+            return min(self._promised - now, LATEST)  # (now + x) - now may be more than x
 
     def close(self) -> None:
         """Accept nothing more, and return when everything that waits has run."""
