@@ -9,6 +9,8 @@ from typing import Any, Self, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+NETWORK = "network"
+"""The name and the kind of the trained network among the parts of a model."""
 Value: TypeAlias = float | None
 Steps: TypeAlias = tuple[Value, ...]
 """A value for each step of the horizon."""
@@ -160,7 +162,7 @@ class Backtest(Scores):
     @property
     def rows(self) -> "dict[str, Backtest | NetworkScores | FloorScores]":
         """The model, its network if it has one, and the floors, by name."""
-        network = {"network": self.network} if self.network else {}
+        network = {NETWORK: self.network} if self.network else {}
         return {"model": self, **network, **self.floors}
 
     @property

@@ -4,14 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from forecaster.record import Scores
+from forecaster.record import NETWORK, Scores
 
 if TYPE_CHECKING:
     from forecaster.bundle import Bundle
 
-NETWORK = "network"
-"""The name and kind of the trained network; not imported from `forecaster.parts`, which loads
-torch."""
 MOST = 5
 """The number of parts that a sentence names."""
 

@@ -17,19 +17,17 @@ from forecaster.evaluate.figures import (
     shown,
 )
 from forecaster.record import (
+    NETWORK,
     Backtest,
     FloorScores,
     IntervalScores,
     QuantileScores,
     Record,
-    Scores,
 )
 
 Cell = str | int | float | None
 Row = dict[str, Cell]
 Named = TypeVar("Named")
-NETWORK = "network"
-"""The name of the trained network among the parts."""
 GAP = "&emsp; | "
 """Between the cells of a Markdown table: MLflow's page sets no space there."""
 ROOM = 9
@@ -88,18 +86,19 @@ def parts(record: Record, attn: str = "") -> list[Row]:
     chosen for it: for the network, the attention `attn`.
     """
     errors = [metric.name for metric in shown(ErrorMetric, "terminal")]
-    test = record.test
-    judged: Mapping[str, Scores] = test.rows if test else {}
+    judged = record.test.rows if record.test else {}
     rows: list[Row] = []
     for name in dict.fromkeys([*judged, *record.parts]):
         own, weighed = judged.get(name), record.parts.get(name)
         floor = own if isinstance(own, FloorScores) else None
         chosen = next((each.chosen for each in (weighed, floor) if each and each.chosen), "")
-        if own is not None and own is test:
+        validation = weighed.validation_mse if weighed else None
+        if isinstance(own, Backtest):
             weight, validation = 1.0, record.validation_mse
+        elif weighed:
+            weight = weighed.weight
         else:
-            weight = weighed.weight if weighed else getattr(own, "weight", 0.0)
-            validation = weighed.validation_mse if weighed else None
+            weight = own.weight if own else 0.0
         rows.append({
             "part": name,
             "weight": weight,

@@ -9,23 +9,14 @@ from forecaster.evaluate import Verdict
 from forecaster.record import Document, Scores, Steps
 
 
-class CellRecord(Scores):
-    """One model of a grid: `cell.json` in its folder.
+class Place(Scores):
+    """What a cell and its row have in common."""
 
-    `floors` are the metrics of each floor on the test windows, `by_step` those of the model by step
-    ahead, and `examples` the numbers of the windows in arrays.safetensors. `together` is how
-    strongly the columns of a series are correlated in the training rows.
-    """
-
-    attn: str
     data: str
     horizon: int
     regime: str
     linear: bool
-    seed: int
-    config: dict[str, JsonValue]
-    config_digest: str
-    data_digest: str
+    attn: str
     tokens: int
     parameters: int
     budget_parameters: int
@@ -33,9 +24,23 @@ class CellRecord(Scores):
     effective: str
     is_full: bool
     steps: int
+    windows: int
+
+
+class CellRecord(Place):
+    """One model of a grid: `cell.json` in its folder.
+
+    `floors` are the metrics of each floor on the test windows, `by_step` those of the model by step
+    ahead, and `examples` the numbers of the windows in arrays.safetensors. `together` is how
+    strongly the columns of a series are correlated in the training rows.
+    """
+
+    seed: int
+    config: dict[str, JsonValue]
+    config_digest: str
+    data_digest: str
     best_step: int
     validation_mse: float
-    windows: int
     by_step: dict[str, Steps]
     floors: dict[str, Scores]
     examples: dict[str, int]
@@ -74,7 +79,7 @@ class Against(Document):
     smallest: float | None = None
 
 
-class Row(Scores):
+class Row(Place):
     """The cells of one attention in a group: means over seeds.
 
     NAME_sd is the standard deviation of an error metric over seeds, None for one. `against` has
@@ -82,19 +87,6 @@ class Row(Scores):
     attention.
     """
 
-    data: str
-    horizon: int
-    regime: str
-    linear: bool
-    attn: str
-    tokens: int
-    parameters: int
-    budget_parameters: int
-    within_budget: bool
-    effective: str
-    is_full: bool
-    steps: int
-    windows: int
     seeds: tuple[int, ...]
     best_floor: str
     floor_mse: float

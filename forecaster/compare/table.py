@@ -16,7 +16,7 @@ from scipy.special import stdtr, stdtrit  # type: ignore[import-untyped]
 
 from forecaster.attention import CATALOGUE
 from forecaster.compare.cell import Finished
-from forecaster.compare.record import Against, CellRecord, Row
+from forecaster.compare.record import Against, Place, Row
 from forecaster.evaluate import Verdict, blocks, is_borderline, paired_interval
 from forecaster.evaluate.figures import Cost, ErrorMetric, Kind, Metric, shown, whole
 from forecaster.record import Scores, Value
@@ -77,7 +77,7 @@ def rows(cells: Sequence[Finished]) -> list[Row]:
     return rows
 
 
-def group_of(facts: CellRecord | Row) -> Group:
+def group_of(facts: Place) -> Group:
     """The group of a cell or a row."""
     return facts.data, facts.horizon, facts.regime, facts.linear
 
@@ -101,9 +101,8 @@ def _row(own: list[Finished], against: dict[str, Against]) -> Row:
         if isinstance(metric, ErrorMetric):
             figures[f"{metric.name}_sd"] = stdev(known) if len(known) > 1 else None
     mse = figures["mse"]
-    same = {name: getattr(first, name) for name in Row.model_fields if hasattr(first, name)}
     return Row.model_validate({
-        **same,
+        **{name: getattr(first, name) for name in Place.model_fields},
         "seeds": sorted(fact.seed for fact in facts),
         **figures,
         "best_floor": floor,

@@ -17,6 +17,7 @@ from forecaster.evaluate.metrics import (
     scores,
 )
 from forecaster.record import (
+    NETWORK,
     Backtest,
     Difference,
     FloorScores,
@@ -26,7 +27,6 @@ from forecaster.record import (
     Scores,
 )
 
-NETWORK = "network"
 SHOWN_ITEMS = 50
 """The number of a panel's series whose errors are reported: half are the best, half the worst."""
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from forecaster.datasets import future_times
-from forecaster.evaluate.backtest import NETWORK
+from forecaster.record import NETWORK
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -15,11 +15,12 @@ from forecaster import signals
 from forecaster.attention.plugins import allowed
 from forecaster.errors import BundleError
 from forecaster.parts.base import Fold, Part
-from forecaster.parts.blend import NETWORK, Blend, Network, Once, weigh
+from forecaster.parts.blend import Blend, Network, Once, weigh
 from forecaster.parts.errors import mse
 from forecaster.parts.naive import CycleMean, LastValue, TrainingMean
 from forecaster.parts.ridge import Ridge
 from forecaster.parts.trend import DampedTrend, Drift
+from forecaster.record import NETWORK
 
 GROUP = "forecaster.parts"
 KINDS: dict[str, type[Part]] = {

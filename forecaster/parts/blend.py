@@ -12,8 +12,7 @@ from forecaster.model import ForecastModel, Task
 from forecaster.parts.base import Fold, Part
 from forecaster.parts.errors import products
 from forecaster.parts.ridge import merged
-
-NETWORK = "network"
+from forecaster.record import NETWORK
 
 
 class Network(Part):

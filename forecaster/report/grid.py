@@ -13,7 +13,7 @@ from safetensors.torch import load_file as load_weights
 from forecaster.attention import CONTROLS
 from forecaster.compare import GRIDS, finished, table
 from forecaster.compare.cell import WEIGHTS, Finished
-from forecaster.compare.record import CellRecord, Row
+from forecaster.compare.record import Place, Row
 from forecaster.config import load_dict
 from forecaster.errors import DataError, UnavailableError
 from forecaster.evaluate import interval_text
@@ -108,7 +108,7 @@ _EXAMPLES = (
 _LAGS = f"{LAGS} The charts are of each type's first seed, without the linear path if that was run."
 
 
-def _key(facts: CellRecord | Row) -> tuple[table.Group, str]:
+def _key(facts: Place) -> tuple[table.Group, str]:
     return table.group_of(facts), facts.attn
 
 

@@ -45,7 +45,6 @@ class Data(Document):
     name: str
     digest: str
     source: str
-    context: str
 
 
 class Model(Document):
@@ -122,11 +121,6 @@ class Notes:
             os.ftruncate(self._points, whole)  # a process may have died while it wrote
         except OSError as error:
             raise StorageError(f"{folder / POINTS} cannot be written: {error}") from error
-
-    @property
-    def name(self) -> str:
-        """The name of the folder: that of the run, with the first letters of its own id."""
-        return self.folder.name.removesuffix(SUFFIX)
 
     def note(self, **values: Any) -> None:
         """Replace values of the document, which is written anew. Raises StorageError."""

@@ -266,7 +266,7 @@ def sync(names: list[str]) -> Iterator[Synced]:
             yield Synced(name, "", str(error))
             continue
         if own is None:
-            if folder.exists():  # else another process has just published it
+            if folder.exists():  # else another process has just published it all
                 yield Synced(name, "", "", under_way=True)
             continue
         try:
@@ -297,7 +297,7 @@ def _input(data: Data) -> DatasetInput:
         source_type="http" if web else "local",
         source=json.dumps({"url" if web else "uri": data.source}),
     )
-    return DatasetInput(entity, [InputTag(MLFLOW_DATASET_CONTEXT, data.context)])
+    return DatasetInput(entity, [InputTag(MLFLOW_DATASET_CONTEXT, "training")])
 
 
 def _find_model(client: MlflowClient, run: str, name: str) -> str | None:

@@ -276,10 +276,10 @@ class Run:
             first += f"\n\n![forecast](get-artifact?path=plots%2F{PICTURE}&run_uuid={OWN_ID})"
         self._tag(MLFLOW_RUN_NOTE, _cut_lines(f"{first}\n\n{rest}".strip(), 7000))
 
-    def dataset(self, name: str, digest: str, source: str, context: str = "training") -> None:
+    def dataset(self, name: str, digest: str, source: str) -> None:
         """Record which data the run used; `source` is an address or a path and is not read."""
         digest = digest.removeprefix("sha256:")[:36]
-        own = Data(name=_cut(name), digest=digest, source=_cut(source), context=context)
+        own = Data(name=_cut(name), digest=digest, source=_cut(source))
         self._note(data=(*self._own.about.data, own))
 
     def log_model(

@@ -165,7 +165,7 @@ def test_a_run_is_found_by_each_of_its_names():
     first.release()
     for name in ["toy-01234567", "toy-01234567.spool", "runs/toy", "9876543210"]:
         assert notes.find([name]) == [first.folder]
-    assert first.name == "toy-01234567"
+    assert first.folder.name == "toy-01234567.spool"
     assert notes.find([]) == [second.folder, first.folder]
     with pytest.raises(
         UsageError, match=r"run 'x' in runs/; left to upload: other-abcdefgh, toy-01234567"

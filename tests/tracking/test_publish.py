@@ -277,22 +277,29 @@ def test_a_fault_from_the_start_to_the_end(fault, between, client, monkeypatch, 
         assert (tmp_path / "again" / file.name).read_bytes() == file.read_bytes()
 
 
+def left_over(between, name, monkeypatch, tmp_path):
+    """A run that has ended with all that a run may have, of which MLflow has nothing."""
+    monkeypatch.setattr(tracked, "LIMITS", ((1, 1, 1), (1, 1, 1), (1, 1, 1)))
+    forecaster = Predictor(make_bundle(tmp_path / "bundle"), "cpu")
+    ahead = forecaster.predict(forecaster.example)
+    between.way = "close"
+    with start(at(between.address), name, {}) as run:
+        Epochs(run)(5, pause=0)
+        run.dataset("toy", "12", "/data/toy.csv")
+        run.text("note.txt", "a note")
+        run.log_model(tmp_path / "bundle", name, forecaster.example, ahead, HORIZON, {})
+        run.metrics({"test_mse": 0.5})
+        run.register(f"forecaster-{name}", [0.5] * 4, {})
+    until_left_alone()
+    return run
+
+
 @pytest.mark.timeout(600)
 def test_each_answer_is_lost_once_while_all_is_uploaded(between, client, monkeypatch, tmp_path):
     """Runs, models, versions and points are created once, though they are sent to MLflow again."""
-    monkeypatch.setattr(tracked, "LIMITS", ((1, 1, 1), (1, 1, 1), (1, 1, 1)))
-    forecaster = Predictor(make_bundle(tmp_path / "bundle"), "cpu")
-    example = forecaster.example
-    between.way = "close"
-    with start(at(between.address), "answers", {}) as run:
-        Epochs(run)(5, pause=0)
-        run.dataset("toy", "12", "/data/toy.csv")
-        ahead = forecaster.predict(example)
-        run.log_model(tmp_path / "bundle", "answers", example, ahead, HORIZON, {})
-        # a single file represents the hundred files of the model
-        keep_one_file(next(Path("runs").rglob("MLmodel")).parent)
-        run.metrics({"test_mse": 0.5})
-        run.register("forecaster-answers", [0.5] * 4, {})
+    left_over(between, "answers", monkeypatch, tmp_path)
+    # a single file represents the hundred files of the model
+    keep_one_file(next(Path("runs").rglob("MLmodel")).parent)
     between.way = "lose"
     for fatal in range(1, 60):
         between.count, between.loses = 0, lambda count, fatal=fatal: count == fatal
@@ -311,19 +318,8 @@ def test_each_answer_is_lost_once_while_all_is_uploaded(between, client, monkeyp
 @pytest.mark.timeout(600)
 def test_a_run_that_is_published_again_and_again(between, client, monkeypatch, tmp_path):
     """By several calls, and by two processes at once, it is in MLflow once."""
-    monkeypatch.setattr(tracked, "LIMITS", ((1, 1, 1), (1, 1, 1), (1, 1, 1)))
-    forecaster = Predictor(make_bundle(tmp_path / "bundle"), "cpu")
-    example = forecaster.example
-    between.way = "close"
-    with start(at(between.address), "twice", {}) as run:
-        Epochs(run)(5, pause=0)
-        run.text("note.txt", "a note")
-        ahead = forecaster.predict(example)
-        run.log_model(tmp_path / "bundle", "twice", example, ahead, HORIZON, {})
-        run.metrics({"test_mse": 0.5})
-        run.register("forecaster-twice", [0.5] * 4, {})
+    run = left_over(between, "twice", monkeypatch, tmp_path)
     between.way = "hand on"
-    until_left_alone()
     first = publish(run.folder)
     second = publish(run.folder)
     assert (first.run, first.model) == (second.run, second.model)

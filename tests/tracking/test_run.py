@@ -147,11 +147,10 @@ def test_what_was_written_by_hand_stays_though_the_store_fails(client, monkeypat
 
 def test_local_data_is_noted_by_its_path(client):
     with start(RunConfig(), "x", {}) as run:
-        run.dataset("own", "12", "/data/own.csv", context="evaluation")
+        run.dataset("own", "12", "/data/own.csv")
     (used,) = client.get_run(run.id).inputs.dataset_inputs
     assert used.dataset.source_type == "local"
     assert json.loads(used.dataset.source) == {"uri": "/data/own.csv"}
-    assert used.tags[0].value == "evaluation"
 
 
 @pytest.mark.parametrize(
