@@ -25,7 +25,7 @@ from forecaster_service.schemas import MOST_ITEMS, ModelCard, ModelIdentity
 from forecaster_service.settings import Settings
 
 FIGURES = {"windows", "network", "floors", "best_floor", "verdict"}
-"""What GET /models shows of the test split beside the metrics of the whole."""
+"""What GET /models shows of the test split beside the metrics that floors have, too."""
 SAME = ("time", "wide", "columns", "targets", "freq", "timezone")
 """What the card takes from the schema as it is, and what stays the same for clients."""
 AGAIN = 60.0
@@ -233,6 +233,6 @@ def _describe(forecaster: Predictor) -> tuple[ModelIdentity, ModelCard]:
         "quantile_levels": forecaster.levels,
         "intervals": str(about["intervals"]),
         "bands": _bands(test),
-        "test": {**test.measured, **test.model_dump(mode="json", include=FIGURES)} if test else {},
+        "test": test.model_dump(include={*FIGURES, *test.bar.measured}) if test else {},
     }
     return ModelIdentity.model_validate(facts), ModelCard.model_validate(facts)
