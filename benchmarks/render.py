@@ -5,7 +5,7 @@
     python benchmarks/render.py --csv FOLDER  write every measurement as data: FOLDER/KIND.csv
 
 A table is between `<!-- begin NAME -->` and `<!-- end NAME -->` in a page of docs/. The script also
-writes what `forecaster advise` knows of the comparisons (forecaster/compare/evidence.py).
+writes what `forecaster advise` knows of the comparisons (evidence.py).
 """
 
 import argparse
@@ -21,15 +21,14 @@ from pathlib import Path
 from statistics import geometric_mean, mean, stdev
 from typing import Any, get_args
 
+import evidence
 import pandas as pd
 import study
+from recall import LIMITS
 
 from forecaster import bench
-from forecaster.advise import data as adviser
 from forecaster.attention import ATTENTIONS
 from forecaster.attention.base import SelfAttention
-from forecaster.compare import evidence
-from forecaster.compare.recall import LIMITS
 from forecaster.compare.regimes import REGIMES
 from forecaster.evaluate import Verdict
 from forecaster.evaluate.figures import METRICS, Where, whole
@@ -357,13 +356,11 @@ def recall() -> str:
 
 def choices() -> str:
     """Each regime that was studied, how to recognise data that resemble it, and what was found."""
-    lines = []
+    lines, known = [], evidence.known(results("comparison"), results("compare"))
     for regime in REGIMES.values():
-        tables = regime.tables(evidence.read(evidence_text()))
-        choice = evidence.choose(tables)
-        found = "not measured yet" if choice is None else adviser.sentence(choice)
-        sets = "; ".join(sorted({f"{each.data}, T = {each.horizon}" for each in tables})) or "–"
-        lines.append([f"**{regime.name}**: {regime.about}", regime.wants, found, sets])
+        own = known.get(regime.name, {"found": "not measured yet", "on": "–"})
+        sets = "; ".join(own["on"])
+        lines.append([f"**{regime.name}**: {regime.about}", regime.wants, own["found"], sets])
     return markdown(["regime", "your data have", "what was found", "on"], lines)
 
 

@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from statistics import mean, stdev
 from typing import Any
 
+from evidence import judged
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 from scipy.special import stdtrit  # type: ignore[import-untyped]
 
 from forecaster.attention import CATALOGUE
-from forecaster.compare.evidence import judged
 from forecaster.compare.grid import LINEAR
 from forecaster.evaluate import Verdict
 

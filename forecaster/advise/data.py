@@ -1,64 +1,53 @@
 """Advice on which attention suits your data, by the regimes they resemble (compare/regimes.py)."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from forecaster.attention import CONTROLS
-from forecaster.compare.evidence import LINEAR, Choice, Table, choose
-from forecaster.compare.regimes import REGIMES, Regime, Seen, recipe, some
+from forecaster.compare.regimes import REGIMES, Regime, Seen, some
 from forecaster.datasets.facts import Facts
 
 Train = Callable[[str | None, str | None, Sequence[str]], str]
 """Builds the command that trains on the data: attention, configuration, further values."""
 Compare = Callable[[str, str | None, Sequence[str]], str]
 """Builds the command that compares on the data: grid, attention if not the grid's, more values."""
-HEAD = ("data", "T", "grid: tokens", "type", "MSE", "none", "static", "linear", "best floor",
-        "− none", "− static", "train s", "ms")  # fmt: skip
-NAMES = ("data", "grid: tokens", "type", "best type")
-"""The heads of left-aligned columns."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A regime: whether the data resemble it, the measured choice, and what to run.
+    """A regime, whether the data resemble it, and what to run.
 
-    `choice` is None if nothing was measured; `train` and `compare` are commands, None if there is
-    nothing to run.
+    `train` and `compare` are commands, None if there is nothing to run.
     """
 
     regime: Regime
     seen: Seen
-    choice: Choice | None
-    train: str | None
-    compare: str | None
+    train: str | None = None
+    compare: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        choice = None
-        if self.choice is not None:
-            kept = ("attn", "reason", "better", "worse", "of", "cost", "cheapest", "smallest")
-            choice = {name: getattr(self.choice, name) for name in kept}
-            choice["place"] = self.choice.place and self.choice.place._asdict()
-            choice["evidence"] = evidence(self.choice)
+        known = self.regime.known
         return {
             "regime": self.regime.name, "about": self.regime.about,
             "generated": self.regime.generated, "resembles": self.seen.alike,
-            "seen": self.seen.text, "take": self.take, "choice": choice,
+            "seen": self.seen.text, "take": self.take, "choice": known and asdict(known),
             "train": self.train, "compare": self.compare,
         }  # fmt: skip
 
     @property
     def take(self) -> str:
         """A sentence on the type that the tables favour."""
-        return "not measured yet" if self.choice is None else sentence(self.choice)
+        known = self.regime.known
+        return "not measured yet" if known is None else known.found
 
     def lines(self) -> list[str]:
+        known = self.regime.known
         lines = [f"resembles {self.regime.name}: {self.seen.text}", f"  {self.regime.about}"]
-        if self.regime.generated and self.choice is not None:
+        if self.regime.generated and known is not None:
             lines.append("  this shows what types can do, not that a forecast gains from it")
         lines.append(f"  {self.take}")
-        if self.choice is not None:
-            lines += _table(self.choice)
+        if known is not None:
+            lines.append(f"  on       {'; '.join(known.on)} (docs/comparison.md)")
         named = (("train", self.train), ("compare", self.compare))
         return [*lines, *(f"  {name:<8} {command}" for name, command in named if command)]
 
@@ -76,21 +65,23 @@ class DataAdvice:
     @property
     def answer(self) -> str:
         """The advice in one line."""
-        open_ = [each.regime.name for each in self._alike if each.choice is None]
-        if self.decisive is None or self.decisive.choice is None:
+        open_ = [each.regime.name for each in self._alike if each.regime.known is None]
+        regime = None if self.decisive is None else self.decisive.regime
+        if regime is None or (known := regime.known) is None:
             said = _unmeasured(open_) if open_ else "no regime that was studied"
             return (
                 f"Nothing is known: this resembles {said}. Take the cheapest, none, until you have "
                 "compared."
             )
-        name, choice = self.decisive.regime.name, self.decisive.choice
-        on = "On ordinary seasonal series" if name == "usual" else f"On series like '{name}'"
+        on = f"On series like '{regime.name}'"
+        if regime.name == "usual":
+            on = "On ordinary seasonal series"
         said = {
-            "content": f"take {choice.attn}.",
-            "positions": f"take {choice.attn}; content is not what helps there.",
+            "content": f"take {known.attn}.",
+            "positions": f"take {known.attn}; content is not what helps there.",
             "nothing": "the cheapest. No attention is measurably better than none.",
-        }[choice.reason]
-        if self.decisive.regime.generated:
+        }[known.reason]
+        if regime.generated:
             said += " That is known only of generated samples: compare before you pay for it."
         rest = f" This one also resembles {_unmeasured(open_)}." if open_ else ""
         return f"{on}: {said}{rest}"
@@ -100,10 +91,10 @@ class DataAdvice:
         return [finding for finding in self.findings if finding.seen.alike]
 
     def to_dict(self) -> dict[str, Any]:
-        decisive = self.decisive
+        regime = self.decisive and self.decisive.regime
         return {
-            "choice": decisive and decisive.choice and decisive.choice.attn,
-            "regime": decisive and decisive.regime.name,
+            "choice": regime and regime.known and regime.known.attn,
+            "regime": regime and regime.name,
             "answer": self.answer,
             "compare": self.compare,
             "facts": self.facts.to_dict(),
@@ -131,9 +122,9 @@ def advise(facts: Facts, train: Train, compare: Compare) -> DataAdvice:
     """
     findings = tuple(_find(regime, facts, train, compare) for regime in REGIMES.values())
     measured = [
-        (finding.regime.generated, finding.choice.reason == "nothing", finding)
+        (finding.regime.generated, known.reason == "nothing", finding)
         for finding in findings
-        if finding.seen.alike and finding.choice is not None
+        if finding.seen.alike and (known := finding.regime.known) is not None
     ]
     decisive = min(measured, key=lambda each: each[:2], default=(True, True, None))[2]
     anyhow = None
@@ -143,17 +134,18 @@ def advise(facts: Facts, train: Train, compare: Compare) -> DataAdvice:
 
 
 def _find(regime: Regime, facts: Facts, train: Train, compare: Compare) -> Finding:
-    seen, tables = regime.see(facts), regime.tables()
-    choice = choose(tables)
+    """The finding in a regime; on the very data of its grid, the run has the recipe of the grid."""
+    seen, known = regime.see(facts), regime.known
     if not seen.alike:
-        return Finding(regime, seen, choice, None, None)
-    own, to_train, rival = facts.name in {table.data for table in tables}, None, None
-    if choice is not None:
-        rival = choice.attn if choice.reason == "content" else choice.cheapest
+        return Finding(regime, seen)
+    own, to_train, rival = False, None, None
+    if known is not None:
+        own = facts.name in {each.partition(",")[0] for each in known.on}
+        rival = known.attn if known.reason == "content" else known.cheapest
         if not regime.generated:
-            to_train = _to_train(choice, own, train)
+            to_train = train(known.swapped, known.config if own else None, known.sets)
     asks = REGIMES["usual"] if regime.generated else regime
-    return Finding(regime, seen, choice, to_train, _to_compare(asks, rival, own, compare))
+    return Finding(regime, seen, to_train, _to_compare(asks, rival, own, compare))
 
 
 def _to_compare(regime: Regime, attn: str | None, own: bool, compare: Compare) -> str | None:
@@ -161,98 +153,9 @@ def _to_compare(regime: Regime, attn: str | None, own: bool, compare: Compare) -
     return regime.grid and compare(regime.grid, attn, () if own else regime.fits)
 
 
-def _to_train(choice: Choice, own: bool, train: Train) -> str:
-    """The command that trains. If no type is better, it has the tokens of the data's own recipe;
-    if the grid contains this data set, it has the grid's recipe."""
-    if choice.place is None:
-        return train(choice.attn, None, ())
-    copied = recipe(choice.place, choice.attn)
-    return train(copied.attn, copied.config if own else None, copied.sets)
-
-
 def _unmeasured(names: Sequence[str]) -> str:
     listed = " and ".join([*filter(None, [", ".join(names[:-1])]), names[-1]])
     return f"{listed}, which {'are' if names[1:] else 'is'} not measured yet"
-
-
-def sentence(choice: Choice) -> str:
-    """A sentence on the type that the tables favour, with the number of tables."""
-    tables = f"{choice.of} table{'s' * (choice.of > 1)}"
-    if choice.place is None:
-        seen = f" (80 % power to see {choice.smallest:.4f})" if choice.smallest else ""
-        least = f"; the cheapest attention is {choice.cheapest}" if choice.cheapest else ""
-        return (
-            f"in {tables} no attention is measurably better than none{seen}: take the cheapest, "
-            f"none{least}"
-        )
-    take = f"take {recipe(choice.place, choice.attn).text}"
-    if choice.reason == "nothing":
-        return f"{take}: in {tables} with these tokens no attention is measurably better"
-    than = "none, though no type than static,"
-    if choice.reason == "content":
-        everywhere = all("static" in table.rows for table in choice.tables)
-        than = "none and static" if everywhere else "none, and than static where it can run,"
-    cost = f"; {choice.cost:.1f} times the training time of none" if choice.cost else ""
-    return (
-        f"{take}: measurably better than {than} in {choice.better} of {tables}, worse in "
-        f"{choice.worse}{cost}"
-    )
-
-
-def evidence(choice: Choice) -> list[dict[str, Any]]:
-    """The tables of a choice as plain JSON types: the chosen type, or the best one if no type is
-    better than `none`, beside the controls."""
-    return [_evidence(table, choice) for table in choice.tables]
-
-
-def _evidence(table: Table, choice: Choice) -> dict[str, Any]:
-    attn = choice.attn
-    if choice.reason == "nothing" or attn not in table.rows:
-        attn = min(table.types, key=lambda name: table.rows[name]["mse"], default="none")
-    own = table.rows[attn]
-    said = {
-        name: own["verdicts"].get(name, "no measurable difference")
-        for name in ("none", "static")
-        if name in table.rows and name != attn
-    }
-    controls = {
-        name: table.rows[name]["mse"] for name in (*CONTROLS[::-1], LINEAR) if name in table.rows
-    }
-    return {
-        "grid": table.grid, "data": table.data, "horizon": table.horizon, "regime": table.regime,
-        "linear": table.linear, "tokens": table.tokens, "seeds": table.seeds, "attn": attn,
-        "mse": own["mse"], "controls": controls, "floor": table.floor,
-        "floor_mse": table.floor_mse, "against": said, "smallest": table.smallest,
-        "train_seconds": own["train_seconds"], "inference_ms": own["inference_ms"],
-    }  # fmt: skip
-
-
-def _table(choice: Choice) -> list[str]:
-    """The evidence in columns."""
-    best = choice.reason == "nothing"
-    cells = [["best type" if best and head == "type" else head for head in HEAD]]
-    for row in evidence(choice):
-        path = "" if row["linear"] else ", plain"
-        controls = [_figure(row["controls"].get(name), 4) for name in ("none", "static", LINEAR)]
-        said = [row["against"].get(name, "–") for name in ("none", "static")]
-        cells.append([
-            row["data"], str(row["horizon"]), f"{row['grid']}: {row['regime']}{path}", row["attn"],
-            _figure(row["mse"], 4), *controls, _figure(row["floor_mse"], 4),
-            *(word.replace("no measurable difference", "=") for word in said),
-            _figure(row["train_seconds"], 1), _figure(row["inference_ms"], 1),
-        ])  # fmt: skip
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    return [
-        "    " + "  ".join(
-            f"{cell:<{width}}" if head in NAMES else f"{cell:>{width}}"
-            for head, cell, width in zip(cells[0], line, widths, strict=True)
-        ).rstrip()
-        for line in cells
-    ]  # fmt: skip
-
-
-def _figure(value: float | None, places: int) -> str:
-    return "–" if value is None else f"{value:.{places}f}"
 
 
 def told(facts: Facts) -> list[str]:

@@ -1,19 +1,20 @@
-"""The studied regimes: which series resemble each, and its recipe.
+"""The studied regimes: which series resemble each, and what is known there.
 
-The grids of a regime have its name, further ones with a dot and a suffix. Existing evidence is
-used; a regime without any is not measured yet.
+The grids of a regime have its name, further ones with a dot and a suffix. FILE holds what they have
+shown; `benchmarks/render.py` writes it.
 """
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from forecaster.compare import evidence
-from forecaster.compare.evidence import Place, Table
-from forecaster.compare.grid import read
 from forecaster.datasets.facts import RARE, Facts
 from forecaster.resources import configs
 
+FILE = Path(__file__).with_name("evidence.json")
 COLUMNS, DRIFTS, ENOUGH = 8, 0.3, 10
 """Thresholds: the number of columns that is many, the drift that is high, the cycles that are
 enough."""
@@ -27,78 +28,67 @@ class Seen(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Known:
+    """What the finished grids of a regime have shown (`benchmarks/evidence.py`).
+
+    `attn` is the type that they favour: `found` says why in words, and `reason` by what it is
+    better: `content`, `positions` or `nothing`. `place` is the grid, its regime and whether there
+    is a linear path, None if no type is better at any. In `of` tables it is `better` or `worse`;
+    `cost` is its training time divided by that of `none`, `cheapest` the attention that trains
+    fastest, and `smallest` the difference that would have been found. To have its tokens, a run
+    copies `config`, `sets` and, for `--attn`, `swapped`. `together` is the weakest correlation of
+    columns among the data sets `on` which it was measured, and `evidence` holds the figures.
+    """
+
+    attn: str
+    reason: str
+    place: dict[str, Any] | None
+    better: int
+    worse: int
+    of: int
+    cost: float | None
+    cheapest: str | None
+    smallest: float | None
+    found: str
+    config: str | None
+    sets: list[str]
+    swapped: str | None
+    evidence: list[dict[str, Any]]
+    together: float | None
+    on: list[str]
+
+
+@cache
+def known() -> dict[str, Known]:
+    """What is known, by the name of the regime; one without is not measured yet."""
+    found = json.loads(FILE.read_text(encoding="utf-8"))
+    return {name: Known(**own) for name, own in found.items()}
+
+
+@dataclass(frozen=True)
 class Regime:
     """`look` gets the facts of a series, and the weakest correlation of columns among the measured
-    data. A `generated` regime shows what types can do, not that a forecast gains from it. `without`
-    holds the suffixes of data sets that serve only as contrast. `fits` are the values, as `--set`
-    takes them, that make its grid fit other data than its own."""
+    data. A `generated` regime shows what types can do, not that a forecast gains from it. `fits`
+    are the values, as `--set` takes them, that make the grid of its name fit other data."""
 
     name: str
-    grids: tuple[str, ...]
     about: str
     wants: str
     look: Callable[[Facts, float | None], Seen]
     generated: bool = False
-    without: tuple[str, ...] = ()
     fits: tuple[str, ...] = ("window.past=auto",)
 
-    def tables(self, among: Sequence[Table] | None = None) -> tuple[Table, ...]:
-        """The tables of this regime, `among` those given or by default those of the package."""
-        return tuple(
-            each
-            for each in (evidence.known() if among is None else among)
-            if each.place.grid in self.grids and not each.data.endswith(self.without)
-        )
+    @property
+    def known(self) -> Known | None:
+        return known().get(self.name)
 
     @property
     def grid(self) -> str | None:
         """The grid with the same protocol for other data, if there is a file for it."""
-        folder = configs() / "grids"
-        return next((name for name in self.grids if (folder / f"{name}.yaml").is_file()), None)
+        return self.name if (configs() / "grids" / f"{self.name}.yaml").is_file() else None
 
     def see(self, facts: Facts) -> Seen:
-        together = [each.together for each in self.tables() if each.together is not None]
-        return self.look(facts, min(together, default=None))
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """What a run must copy from a place to have its tokens: `config` is the recipe there, `sets`
-    are values as `--set` takes them, `attn` is the type if it is not among these. `text` describes
-    it in words."""
-
-    config: str
-    sets: tuple[str, ...]
-    attn: str | None
-    text: str
-
-
-def recipe(place: Place, attn: str) -> Recipe:
-    """The recipe of a type at a place, from the file of the grid, except for the training and the
-    sizes that only a comparison needs."""
-    _, values = read(place.grid)
-    protocol = values["protocol"]
-    regime = protocol["regimes"][place.regime]
-    swap = regime.get("swap", ["encoder"])
-    sets = [
-        text
-        for text in (*protocol.get("set", []), *regime.get("set", []))
-        if text.startswith(("model.", "attn")) and not text.startswith("model.feed_forward=")
-    ]
-    tokens = next((text for text in sets[::-1] if text.startswith("model.tokens=")), "")
-    of = f"{tokens.partition('=')[2]} tokens" if tokens else "the recipe's tokens"
-    where = " and ".join({"encoder": "encoder", "cross": "cross-attention"}[each] for each in swap)
-    path = "with" if place.linear else "without"
-    if "cross" in swap:
-        sets.append(f"attn.cross={attn}")
-    if not place.linear:
-        sets += ["model.linear=false", "train.lr_of={}"]
-    return Recipe(
-        protocol["config"],
-        tuple(sets),
-        attn if "encoder" in swap else None,
-        f"{attn} in the {where} over {of}, {path} the linear path",
-    )
+        return self.look(facts, None if self.known is None else self.known.together)
 
 
 def _known(facts: Facts, _: float | None) -> Seen:
@@ -152,43 +142,42 @@ REGIMES: dict[str, Regime] = {
     regime.name: regime
     for regime in (
         Regime(
-            "known", ("known",),
+            "known",
             "the tokens carry covariates known ahead, such as a forecast of the load",
             "a column that is named as known ahead",
             _known,
         ),
         Regime(
-            "columns", ("columns",),
+            "columns",
             "each column is a token, and many columns attend to one another",
             f"{COLUMNS} columns to forecast or more in one series, at least as strongly correlated "
             "as in the least correlated set that was measured",
             _columns,
         ),
         Regime(
-            "drift", ("drift",),
+            "drift",
             "waves whose period changes, so that no fixed distance fits; generated samples "
             "with a known phase of each step",
             f"drift of {DRIFTS} or more",
             _drift,
             generated=True,
-            without=("-fixed",),
         ),
         Regime(
-            "events", ("events",),
+            "events",
             "rare events such as holidays, the last of which was long ago",
             f"a column known ahead, or public holidays (--holidays), not zero in less than "
             f"{RARE:.0%} of the steps",
             _events,
         ),
         Regime(
-            "recall", ("recall",),
+            "recall",
             "a value far back is found by what was beside it; generated samples",
             "rare events, as above: a similar one has to be found",
             _events,
             generated=True,
         ),
         Regime(
-            "usual", ("usual",),
+            "usual",
             "seasons, and no other structure",
             f"a visible season, with {ENOUGH} cycles or more",
             _usual,

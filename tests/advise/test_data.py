@@ -4,28 +4,30 @@ from dataclasses import replace
 
 import pytest
 
-from forecaster.advise.data import advise, sentence, told
-from forecaster.compare import evidence
-from forecaster.compare.evidence import choose
+from forecaster.advise.data import advise, told
+from forecaster.compare import regimes
+from forecaster.compare.regimes import Known
 from forecaster.datasets.facts import Event, Facts
-from tests.compare.evidence_tables import row, table
 
 FACTS = Facts("mine", 20_000, 14_000, "h", (24, 168), 583, 1, 1, None, (), (), 0.125)
 AHEAD = replace(FACTS, known=("load", "wind"))
-BEST = {"none": "better", "static": "better"}
-USUAL = table(
-    {"prob": row(0.48, 8), "full": row(0.49, 20, none="worse")},
-    grid="usual", regime="patches", data="ETTh1", horizon=96,
+USUAL = Known(
+    "none", "nothing", None, 0, 0, 1, 1.0, "prob", 0.02, "no attention is measurably better",
+    None, [], "none", [], None, ["ETTh1, T = 96"],
 )  # fmt: skip
-KNOWN = table({"prob": row(0.4, 15, **BEST), "full": row(0.45, 20), "linear": row(0.42, 1)})
+KNOWN = Known(
+    "prob", "content", {"grid": "known", "regime": "encoder", "linear": True}, 2, 0, 2, 1.5,
+    "prob", 0.02, "take prob in the encoder", "epf", ["model.tokens=point"], "prob",
+    [{"data": "epf-NP", "mse": 0.4}], None, ["epf-DE, T = 24", "epf-NP, T = 24"],
+)  # fmt: skip
 
 
 @pytest.fixture
 def ask(monkeypatch):
-    """The advice for facts, with these tables instead of those of the package."""
+    """The advice for facts, with these findings instead of those of the package."""
 
-    def call(facts, *tables):
-        monkeypatch.setattr(evidence, "known", lambda: tables)
+    def call(facts, **found):
+        monkeypatch.setattr(regimes, "known", lambda: found)
         return advise(
             facts,
             lambda attn, config, sets: f"train {attn} {config} {shlex.join(sets)}".rstrip(),
@@ -41,7 +43,7 @@ def finding(advice, name):
 
 
 def test_an_ordinary_seasonal_series(ask):
-    advice = ask(FACTS, USUAL)
+    advice = ask(FACTS, usual=USUAL)
     assert advice.text().splitlines() == [
         "On ordinary seasonal series: the cheapest. No attention is measurably better than none.",
         "",
@@ -54,12 +56,8 @@ def test_an_ordinary_seasonal_series(ask):
         "",
         "resembles usual: 583 cycles of 24 steps",
         "  seasons, and no other structure",
-        "  in 1 table no attention is measurably better than none (80 % power to see 0.0200): take "
-        "the cheapest, none; the cheapest attention is prob",
-        "    data    T  grid: tokens    best type     MSE    none  static  linear  best floor  "
-        "− none  − static  train s   ms",
-        "    ETTh1  96  usual: patches  prob       0.4800  0.5000  0.4500       –      0.4000  "
-        "     =         =      8.0  1.5",
+        "  no attention is measurably better",
+        "  on       ETTh1, T = 96 (docs/comparison.md)",
         "  train    train none None",
         "  compare  compare usual prob window.past=auto model.tokens=cycle",
         "",
@@ -73,51 +71,32 @@ def test_an_ordinary_seasonal_series(ask):
 
 
 def test_a_type_that_is_better_where_it_was_studied(ask):
-    advice = ask(AHEAD, USUAL, KNOWN, replace(KNOWN, data="epf-DE"))
+    advice = ask(AHEAD, usual=USUAL, known=KNOWN)
     assert advice.decisive is finding(advice, "known")
     assert advice.answer == "On series like 'known': take prob."
-    lines = finding(advice, "known").lines()
-    assert lines[0] == "resembles known: load, wind"
-    assert lines[2] == (
-        "  take prob in the encoder over point tokens, with the linear path: measurably better "
-        "than none and static in 2 of 2 tables, worse in 0; 1.5 times the training time of none"
-    )
-    assert "prob  0.4000  0.5000  0.4500  0.4200      0.4000  better    better" in lines[4]
-    assert lines[-2].startswith(
-        "  train    train prob None model.tokens=point model.channels=mixed"
-    )
-    assert lines[-1] == "  compare  compare known prob window.past=auto"
-
-
-def test_a_table_too_long_for_static(ask):
-    rows = {name: cells for name, cells in KNOWN.rows.items() if name != "static"}
-    longer = table({}, rows=rows, data="longer")
-    lines = finding(ask(AHEAD, KNOWN, longer), "known").lines()
-    assert "better than none, and than static where it can run, in 2 of 2 tables" in lines[2]
+    assert finding(advice, "known").lines() == [
+        "resembles known: load, wind",
+        "  the tokens carry covariates known ahead, such as a forecast of the load",
+        "  take prob in the encoder",
+        "  on       epf-DE, T = 24; epf-NP, T = 24 (docs/comparison.md)",
+        "  train    train prob None model.tokens=point",
+        "  compare  compare known prob window.past=auto",
+    ]
 
 
 def test_on_the_very_data_of_a_grid_its_recipe_is_taken(ask):
-    advice = ask(replace(AHEAD, name="epf-NP"), KNOWN)
+    advice = ask(replace(AHEAD, name="epf-NP"), known=KNOWN)
     assert finding(advice, "known").train.startswith("train prob epf model.tokens=point")
     assert finding(advice, "known").compare == "compare known prob "
 
 
-def test_a_type_in_the_cross_attention(ask):
-    advice = ask(AHEAD, replace(KNOWN, regime="cross"))
-    command = finding(advice, "known").train
-    assert command.startswith("train None None ")
-    assert command.endswith("attn=none attn.cross=prob")
-
-
 def test_better_than_none_without_looking_at_content(ask):
-    rows = {"prob": row(0.46, 15, none="better"), "static": row(0.45, 9, none="better")}
-    advice = ask(AHEAD, table({}, rows={**rows, "none": row(0.5, 10)}), USUAL)
+    advice = ask(AHEAD, known=replace(KNOWN, attn="static", reason="positions"), usual=USUAL)
     assert advice.answer == "On series like 'known': take static; content is not what helps there."
-    assert "better than none, though no type than static, in 1 of 1" in advice.text()
 
 
 def test_what_is_not_measured_yet_is_said(ask):
-    advice = ask(AHEAD, USUAL)
+    advice = ask(AHEAD, usual=USUAL)
     assert advice.decisive is finding(advice, "usual")
     assert advice.answer.endswith(" This one also resembles known, which is not measured yet.")
     lines = finding(advice, "known").lines()
@@ -132,19 +111,17 @@ def test_nothing_is_known(ask):
         "cheapest, none, until you have compared."
     )
     short = replace(FACTS, seasons=(), cycles=0, drift=None)
-    assert ask(short, USUAL).answer.startswith(
+    assert ask(short, usual=USUAL).answer.startswith(
         "Nothing is known: this resembles no regime that was studied."
     )
-    assert "drift        no clear cycle" in ask(short, USUAL).text()
-    assert "to compare   compare usual None window.past=auto" in ask(short, USUAL).text()
+    assert "drift        no clear cycle" in ask(short, usual=USUAL).text()
+    assert "to compare   compare usual None window.past=auto" in ask(short, usual=USUAL).text()
 
 
 def test_generated_samples_decide_where_nothing_else_does(ask):
     events = (Event("promo", 0.02, 7),)
-    recalls = replace(KNOWN, grid="recall", regime="points", linear=False)
-    advice = ask(replace(AHEAD, events=events), recalls, USUAL)
+    advice = ask(replace(AHEAD, events=events), recall=KNOWN, usual=USUAL)
     found = finding(advice, "recall")
-    assert found.choice.attn == "prob"
     assert found.train is None
     assert found.compare.startswith("compare usual prob"), "its samples are not like a series"
     assert "what types can do, not that a forecast gains from it" in advice.text()
@@ -153,8 +130,7 @@ def test_generated_samples_decide_where_nothing_else_does(ask):
 
 
 def test_only_generated_samples_are_alike(ask):
-    wave = replace(KNOWN, grid="drift", regime="points", linear=False, data="phase-256-chirp")
-    advice = ask(replace(FACTS, drift=0.6), USUAL, wave)
+    advice = ask(replace(FACTS, drift=0.6), usual=USUAL, drift=KNOWN)
     assert advice.decisive is finding(advice, "drift")
     assert advice.answer == (
         "On series like 'drift': take prob. That is known only of generated samples: compare "
@@ -162,30 +138,13 @@ def test_only_generated_samples_are_alike(ask):
     )
 
 
-def test_no_type_is_better_at_the_better_place(ask):
-    bad = {"prob": row(0.7, 15, **BEST), "static": row(0.8, 9), "none": row(0.9, 10)}
-    advice = ask(AHEAD, table({"prob": row(0.5, 15)}), table({}, regime="cross", rows=bad))
-    found = finding(advice, "known")
-    assert found.take == (
-        "take none in the encoder over point tokens, with the linear path: in 1 table with these "
-        "tokens no attention is measurably better"
-    )
-    assert found.train.startswith("train none None model.tokens=point")
-
-
-def test_without_known_power_none_is_claimed():
-    assert "80 %" not in sentence(choose([replace(USUAL, smallest={})]))
-
-
 def test_it_is_plain_json(ask):
-    advice = ask(AHEAD, USUAL, KNOWN).to_dict()
+    advice = ask(AHEAD, usual=USUAL, known=KNOWN).to_dict()
     assert json.loads(json.dumps(advice, allow_nan=False)) == json.loads(json.dumps(advice))
     assert (advice["choice"], advice["regime"]) == ("prob", "known")
     known = advice["regimes"][0]
     assert known["choice"]["place"] == {"grid": "known", "regime": "encoder", "linear": True}
-    (measured,) = known["choice"]["evidence"]
-    assert measured["against"] == BEST
-    assert measured["controls"] == {"none": 0.5, "static": 0.45, "linear": 0.42}
+    assert known["choice"]["evidence"] == [{"data": "epf-NP", "mse": 0.4}]
     assert ask(AHEAD).to_dict()["choice"] is None
 
 

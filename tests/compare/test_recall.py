@@ -3,12 +3,12 @@
 import pytest
 import torch
 
+from benchmarks.recall import LIMITS
 from forecaster.attention import ATTENTIONS
 from forecaster.bench.cores import CORES
 from forecaster.compare import table
 from forecaster.compare.cell import Shared, train
 from forecaster.compare.grid import define, read, resolve
-from forecaster.compare.recall import LIMITS
 
 
 def small_recall(length, **changes):

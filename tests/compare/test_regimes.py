@@ -2,23 +2,17 @@ from dataclasses import replace
 
 import pytest
 
-from forecaster.attention import CATALOGUE
-from forecaster.attention.base import SelfAttention
-from forecaster.compare import evidence, regimes
-from forecaster.compare.evidence import Place
+from forecaster.compare import regimes
 from forecaster.compare.grid import read
-from forecaster.compare.regimes import COLUMNS, REGIMES, recipe
+from forecaster.compare.regimes import COLUMNS, REGIMES, Known
 from forecaster.config import load
 from forecaster.datasets.facts import Event, Facts
-from tests.compare.evidence_tables import table
 
 PLAIN = Facts("mine", 1000, 700, "h", (), 0, 1, 1, None, (), (), None)
-PLACES = [
-    Place(grid, name, linear)
-    for grid in ("known", "columns", "recall", "drift", "usual", "small")
-    for name, regime in read(grid)[1]["protocol"]["regimes"].items()
-    for linear in regime.get("linear", [True, False])
-]
+FOUND = Known(
+    "prob", "content", {"grid": "columns", "regime": "series", "linear": True}, 1, 0, 1, 1.5,
+    "prob", 0.02, "take prob", "own", [], "prob", [], 0.5, ["nn5, T = 24"],
+)  # fmt: skip
 
 
 def alike(**changes):
@@ -28,8 +22,8 @@ def alike(**changes):
 
 @pytest.fixture
 def measured(monkeypatch):
-    """Use these tables instead of those of the package."""
-    return lambda *tables: monkeypatch.setattr(evidence, "known", lambda: tables)
+    """Use these findings instead of those of the package."""
+    return lambda **found: monkeypatch.setattr(regimes, "known", lambda: found)
 
 
 @pytest.mark.parametrize(
@@ -56,12 +50,9 @@ def test_many_columns_as_strongly_together_as_what_was_measured(measured):
     many = {"targets": COLUMNS, "together": 0.3}
     measured()
     assert alike(**many) == {"columns"}, "how strongly is not known to matter yet"
-    measured(
-        table({}, grid="columns", together=0.5), table({}, grid="columns.nn5", together=0.29),
-        table({}, grid="known", together=0.1),
-    )  # fmt: skip
+    measured(columns=replace(FOUND, together=0.29))
     assert alike(**many) == {"columns"}
-    measured(table({}, grid="columns", together=0.5))
+    measured(columns=FOUND)
     assert alike(**many) == set()
     assert (
         "the least that was measured is 0.50" in REGIMES["columns"].see(replace(PLAIN, **many)).text
@@ -80,20 +71,6 @@ def test_the_words():
     assert REGIMES["usual"].see(once).text == "1 cycle of 24 steps, not 10"
 
 
-def test_tables_go_by_the_name_of_their_grid(measured):
-    one, other = table({}, grid="known.europe"), table({}, grid="unknown")
-    measured(one, other)
-    assert REGIMES["known"].tables() == (one,)
-    assert REGIMES["columns"].tables() == ()
-
-
-def test_what_is_there_for_contrast_is_left_out(measured):
-    one, other = (table({}, grid="drift", data=f"phase-256-{kind}") for kind in ("chirp", "fixed"))
-    measured(one, other)
-    assert REGIMES["drift"].tables() == (one,)
-    assert REGIMES["drift"].tables([other]) == ()
-
-
 def test_the_grid_to_compare_with_is_one_that_there_is(monkeypatch, tmp_path):
     assert REGIMES["known"].grid == "known"
     (tmp_path / "grids").mkdir()
@@ -103,37 +80,14 @@ def test_the_grid_to_compare_with_is_one_that_there_is(monkeypatch, tmp_path):
     assert REGIMES["usual"].grid == "usual"
 
 
-@pytest.mark.parametrize("place", PLACES, ids=str)
-def test_a_recipe_is_a_configuration(place):
-    """With the tokens of the place, and the type in that place."""
-    copied = recipe(place, "full")
-    config = load("own", copied.sets, {"attn": copied.attn, "data": "mine.csv"}).config
-    protocol = read(place.grid)[1]["protocol"]
-    wanted = [*protocol["set"], *protocol["regimes"][place.regime].get("set", [])]
-    tokens = [text.split("=")[1] for text in wanted if text.startswith("model.tokens=")]
-    assert config.model.options["tokens"] == (tokens or ["cycle"])[-1] or not tokens
-    assert config.model.options["linear"] == place.linear
-    assert not any("feed_forward" in text for text in copied.sets)
-    swap = protocol["regimes"][place.regime].get("swap", ["encoder"])
-    assert ("encoder" in swap) == (config.attn.name == "full")
-    if "cross" in swap:
-        assert config.attn.cross.name == "full"
-        assert "cross-attention" in copied.text
-
-
-def test_the_recipe_of_a_place_in_words():
-    assert recipe(Place("columns", "series", True), "gau").text == (
-        "gau in the encoder over series tokens, with the linear path"
-    )
-    assert recipe(Place("small", "quarters", False), "gau").text == (
-        "gau in the encoder over the recipe's tokens, without the linear path"
-    )
-
-
-def test_every_measured_place_has_its_recipe():
-    """Every grid of the package has its file, and the reverse."""
-    named = {grid for regime in REGIMES.values() for grid in regime.grids}
-    for found in evidence.known():
-        for attn in found.types if found.place.grid in named else ():
-            if attn in CATALOGUE and not issubclass(CATALOGUE[attn], SelfAttention):
-                assert recipe(found.place, attn).config
+def test_what_comes_with_the_package_can_be_read():
+    """Every regime is studied by name, and each recipe is a configuration with its tokens."""
+    assert regimes.known().keys() <= REGIMES.keys()
+    for name, found in regimes.known().items():
+        assert found.evidence
+        config = load("own", found.sets, {"attn": found.swapped, "data": "mine.csv"}).config
+        assert found.attn in (config.attn.name, config.attn.cross and config.attn.cross.name)
+        if found.place is not None:
+            assert found.place["grid"] == name
+            assert config.model.options["linear"] == found.place["linear"]
+            assert found.place["regime"] in read(name)[1]["protocol"]["regimes"]
