@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from forecaster import resources
-from forecaster.advise.budget import PAGE, advise, read_memory
+from forecaster.advise.budget import advise, read_memory
 from forecaster.errors import DataError, StorageError, UnavailableError, UsageError
 from forecaster.machine import hardware, processor
 
@@ -54,8 +54,8 @@ def test_the_fastest_that_nothing_dominates(curves: Any) -> None:
     assert advice.candidates[-1].dominated_by == ["prob", "single"]
     assert "SDPA" not in advice.text()
     assert "mean" not in names(advice.candidates), "a control is no choice"
-    assert advice.between is None
-    assert "none is faster by 10%, and it is the lightest of those as fast" in advice.reason()
+    assert advice.length == 100
+    assert "prob (10 ms, 20 MiB): the lightest of those within 10% of the fast" in advice.reason()
 
 
 @pytest.mark.parametrize(
@@ -87,17 +87,11 @@ def test_never_a_dominated_one_whatever_the_budget(curves: Any) -> None:
             assert all(c.eligible and not c.dominated_by for c in chosen)
 
 
-def test_between_lengths_along_powers(curves: Any) -> None:
-    """Time grows with the square, memory with the length: both are straight lines in log-log."""
-    lengths = {n: {"full": (n**2 / 1e4, n / 10.0), "prob": (1.0, 0.0)} for n in (100, 400, 1600)}
-    advice = advise(200, curves=curves(lengths))
-    assert advice.between == (100, 400)
-    by_name = {candidate.attn: candidate for candidate in advice.candidates}
-    assert by_name["full"].milliseconds == pytest.approx(4.0)
-    assert by_name["full"].mib == pytest.approx(20.0)
-    assert by_name["prob"].mib == PAGE, "0 is what cannot be measured"
-    assert "between the measured lengths 100 and 400, along log-log lines" in advice.text()
-    assert advise(400, curves=curves(lengths)).between is None
+def test_between_lengths_the_next_one_counts(curves: Any) -> None:
+    advice = advise(200, 25.0, curves=curves({100: AT_100, 400: AT_100, 1600: {}}))
+    assert (advice.choice, advice.length) == ("prob", 400)
+    assert "\nat 400 tokens, the next length that was measured\n" in advice.text()
+    assert advise(400, curves=curves({100: AT_100, 400: AT_100})).length == 400
 
 
 @pytest.mark.parametrize("length", [99, 401])
@@ -152,8 +146,8 @@ def test_the_text(curves: Any) -> None:
         "single",
         "     gau                100        4  over the budget in time",
         "",
-        "prob (10 ms, 20 MiB): of the 2 within the budget that no type beats in time and memory "
-        "both, it is the fastest. The next: full 40 ms, 10 MiB.",
+        "prob (10 ms, 20 MiB): the lightest of those within 10% of the fastest, of the 2 within "
+        "the budget that no type beats in time and memory both.",
         "Speed says nothing about accuracy: `forecaster compare --attn prob,full` measures what a "
         "forecast gains from each.",
     ]
@@ -188,12 +182,12 @@ def test_a_gpu_that_is_not_here_is_another_machine(
 
 
 def test_curves_that_do_not_name_their_processor() -> None:
-    """Older documents have only a sentence, which cannot identify the machine."""
+    """Older documents have only a sentence, which does not identify the machine."""
     advice = advise(100, curves=RESULTS / "curves-1-threads.json")
     assert advice.choice is not None
-    assert advice.same_machine is None
+    assert advice.same_machine is False
     assert "measured on AMD EPYC, 1 threads, torch 2.13.0+cpu: " in advice.text()
-    assert "which may not be this machine: measure here" in advice.text()
+    assert "which is not this machine: measure here" in advice.text()
 
 
 class TestCache:

@@ -115,7 +115,7 @@ class TestAdvise:
         status, out, err = run("advise", "--lookback", "12", "--device", "cpu")
         assert (status, err) == (0, "")
         assert "attention over 12 tokens: forward and backward, batch 1, 2 heads of 8" in out
-        assert "between the measured lengths 8 and 16" in out
+        assert "at 16 tokens, the next length that was measured" in out
         assert "`forecaster compare --attn " in out
         status, out, _ = run("advise", "--lookback", "12", "--memory", "2GiB", "--device", "cpu",
                              "--json")  # fmt: skip
