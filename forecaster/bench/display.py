@@ -1,9 +1,8 @@
 """The display of a measurement: tables for the terminal, a figure, two files."""
 
 import json
-import math
 import re
-from itertools import cycle, pairwise
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
@@ -88,43 +87,19 @@ def _draw_family(axis: "Axes", rows: list[Measurement], key: str, family: str) -
     axis.grid(color="#e2e8f0", lw=0.6)
     axis.spines[["top", "right"]].set_visible(False)
     colours = cycle(COLOURS)
-    ends = []
     for name in dict.fromkeys(row["attn"] for row in rows):
         points = [(r["length"], r[key]) for r in rows if r["attn"] == name and r.get(key)]
         if not points:
             continue
         x, y = zip(*points, strict=True)
         if name == YARDSTICK:
-            axis.plot(x, y, color=INK, lw=1.6, ls=(0, (4, 2)), zorder=3)
-            ends.append((name, x[-1], y[-1], INK))
+            axis.plot(x, y, color=INK, lw=1.6, ls=(0, (4, 2)), zorder=3, label=name)
         elif CORES[name].family == family:
             colour = next(colours)
-            axis.plot(x, y, color=colour, lw=1.6, marker="o", ms=3, zorder=2)
-            ends.append((name, x[-1], y[-1], colour))
+            axis.plot(x, y, color=colour, lw=1.6, marker="o", ms=3, zorder=2, label=name)
         else:
             axis.plot(x, y, color=MUTED, lw=0.8, zorder=1)
-    room = (lengths[-1] / lengths[0]) ** 0.3 + 0.5
-    axis.set_xlim(lengths[0] / 1.1, lengths[-1] * room)
-    low, high = (math.log(y) for y in axis.get_ylim())
-    heights = _apart([math.log(y) for _, _, y, _ in ends], 0.045 * (high - low))
-    for (name, x, y, colour), height in zip(ends, heights, strict=True):
-        to, line = (lengths[-1] * room**0.25, math.exp(height)), {"color": colour, "lw": 0.5}
-        axis.annotate(
-            name, (x, y), to, color=colour, fontsize=9, va="center",
-            arrowprops={"arrowstyle": "-", **line},
-        )  # fmt: skip
-
-
-def _apart(heights: list[float], least: float) -> list[float]:
-    """The heights, in their order, pushed apart until they differ by about `least`."""
-    order = sorted(range(len(heights)), key=heights.__getitem__)
-    placed = list(heights)
-    for _ in range(100):
-        for lower, upper in pairwise(order):
-            push = max(0.0, least - (placed[upper] - placed[lower])) / 2
-            placed[lower] -= push
-            placed[upper] += push
-    return placed
+    axis.legend(fontsize=8, frameon=False)
 
 
 def save(document: Document, folder: Path) -> tuple[Path, Path]:
