@@ -66,22 +66,19 @@ class Unfinished:
         self.lock.release()
 
 
-def make_folder() -> None:
-    """Create the folder of the runs if it is missing, before any work starts."""
+def make_folder(folder: Path = RUNS) -> None:
+    """Create the folder of the runs, or one below it, if it is missing. Raises StorageError."""
     try:
-        RUNS.mkdir(exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise StorageError(f"cannot create {RUNS.resolve()} for the runs: {error}") from error
+        raise StorageError(f"cannot create {folder.resolve()} for the run: {error}") from error
 
 
 def begin(name: str, config: "RunConfig", digest: str, **facts: Any) -> Unfinished:
     """Record in `runs` that a run has begun."""
     folder = RUNS / f"{name}{SUFFIX}"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StorageError(f"cannot create {folder.resolve()} for the run: {error}") from error
-    held = _hold(folder)
+    make_folder(folder)
+    held = hold(folder / "lock")
     assert held is not None, "its name is new"
     about = {
         "format": FORMAT,
@@ -124,7 +121,7 @@ def take_up(which: str, config: "RunConfig", digest: str) -> Unfinished:
             f"{folder} was begun with data of digest {facts['data_digest']}, but these have "
             f"{digest}: a training can only continue with the same data"
         )
-    held = _hold(folder)
+    held = hold(folder / "lock")
     if held is None:
         raise UsageError(f"{folder} is in progress in another process")
     return Unfinished(folder, facts, held)
@@ -132,20 +129,15 @@ def take_up(which: str, config: "RunConfig", digest: str) -> Unfinished:
 
 def newest(config: "RunConfig", digest: str) -> Unfinished | None:
     """The newest run with this configuration and these data that no process is training."""
-    for folder, facts in sorted(_all(), key=lambda each: -float(each[1]["begun"])):
-        if facts["data_digest"] == digest and not differing(facts["config"], config):
-            held = _hold(folder)
-            if held is not None:
-                return Unfinished(folder, facts, held)
+    for folder, facts in _alike(config, digest):
+        if (held := hold(folder / "lock")) is not None:
+            return Unfinished(folder, facts, held)
     return None
 
 
 def has(config: "RunConfig", digest: str) -> Path | None:
     """The folder of an unfinished run of this configuration and these data, if there is one."""
-    for folder, facts in _all():
-        if facts["data_digest"] == digest and not differing(facts["config"], config):
-            return folder
-    return None
+    return next((folder for folder, _ in _alike(config, digest)), None)
 
 
 def folder_of(bundle: Path) -> Path:
@@ -199,15 +191,24 @@ def _all() -> list[tuple[Path, dict[str, Any]]]:
     return found
 
 
-def _hold(folder: Path) -> FileLock | None:
-    """The lock of a run; None if another process has it."""
-    lock = FileLock(folder / "lock")
+def _alike(config: "RunConfig", digest: str) -> list[tuple[Path, dict[str, Any]]]:
+    """The unfinished runs of a configuration and data, the newest first."""
+    return [
+        (folder, facts)
+        for folder, facts in sorted(_all(), key=lambda each: -float(each[1]["begun"]))
+        if facts["data_digest"] == digest and not differing(facts["config"], config)
+    ]
+
+
+def hold(file: Path) -> FileLock | None:
+    """The lock of a file, held; None if another process has it."""
+    lock = FileLock(file)
     try:
         lock.acquire(timeout=0)
     except Timeout:
         return None
     except OSError as error:
-        raise StorageError(f"{folder} could not be locked: {error}") from error
+        raise StorageError(f"{file} could not be locked: {error}") from error
     return lock
 
 

@@ -6,35 +6,31 @@ Finished cells are not run again, however the grid was stopped.
 
 import json
 import shutil
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 from typing import TYPE_CHECKING, Any
 
-from filelock import FileLock, Timeout
-
-from forecaster import cluster, tables
+from forecaster import cluster, unfinished
 from forecaster.compare import table
 from forecaster.compare.cell import (
     FACTS,
     Finished,
     Shared,
+    keep,
     read,
     read_json,
     train,
-    train_apart,
-    unpack,
     write_json,
 )
 from forecaster.compare.grid import Cell, Definition, Grid, define, resolve
 from forecaster.compare.grid import read as read_grid
 from forecaster.compare.record import CellRecord, Row
 from forecaster.config import differences
-from forecaster.errors import ForecasterError, StorageError, UnavailableError, UsageError
-from forecaster.evaluate.figures import Cost, ErrorMetric, shown
+from forecaster.errors import UsageError
+from forecaster.evaluate.figures import Cost, shown
 from forecaster.progress import Bar, Say
 from forecaster.record import Value
 from forecaster.resources import commit
@@ -100,11 +96,11 @@ def run(
     With `ray`, the address of a cluster as `cluster.each` takes it, they run there, each with the
     given share of a GPU, and their files are sent back.
 
-    A failed cell stops no other. Only this process logs cells to the tracker, as they finish; if
-    the tracker is lost on the way, the grid continues, and the next call catches up.
+    A failed cell stops no other. Only this process keeps cells and logs them to the tracker, as
+    they finish; the next call logs those of a call that was not tracked.
     """
     folder = GRIDS / grid.name
-    with _locked(folder):
+    with _locked(folder), ExitStack() as stack:
         parent = _enter(folder, grid)
         done = {cell.name: old for cell in grid.cells if (old := _known(folder, grid, cell))}
         left = [cell for cell in grid.cells if cell.name not in done]
@@ -113,51 +109,52 @@ def run(
             f"grid {grid.name} in {folder}: {len(grid.cells)} cells, {len(done)} of them finished; "
             + (f"{processes} at a time" if ray in (None, cluster.LOCAL) else f"on Ray at {ray}")
         )
+        above = stack.enter_context(_tracker(grid, folder, parent, say)) if tracked else None
+        bar = Bar("{task.completed} of {task.total} cells", len(grid.cells), len(done))
+        stack.enter_context(bar)
+        for cell in grid.cells:
+            if cell.name in done:
+                done[cell.name] = _track(above, grid, cell, done[cell.name], say)
         failed: dict[str, str] = {}
-        shared = Shared(grid.data, folder / "cells", commit(), command)
-        with (
-            _tracker(grid, folder, parent, tracked, say) as tracker,
-            Bar("{task.completed} of {task.total} cells", len(grid.cells), len(done)) as bar,
-        ):
-            pace = _Pace(grid, done, processes)
-            for name, found in done.items():
-                done[name] = tracker.add(found)
-            for cell, outcome in _each(shared, left, processes, ray, gpus):
-                if isinstance(outcome, FailedError):
-                    outcome = failed[cell.name] = str(outcome)
-                else:
-                    outcome = done[cell.name] = tracker.add(outcome)
-                line, to_go = pace.line(cell, outcome)
-                bar.advance(to_go, 1)
-                bar.line(line)
-            cells = [done[cell.name] for cell in grid.cells if cell.name in done]
-            if cells:
-                tracker.verdicts(table.rows(cells))
-        return Outcome(folder, cells, failed, tracker.ui_command)
+        shared = Shared(grid.data, commit(), command)
+        working = (
+            each(train, shared, left, processes)
+            if ray is None or not left
+            else cluster.each(train, shared, left, ray, processes, gpus)
+        )
+        for cell, found in working:
+            if isinstance(found, FailedError):
+                failed[cell.name] = str(found)
+                said = f"FAILED: {found}"
+            else:
+                kept = keep(folder / "cells" / cell.name, found)
+                done[cell.name] = _track(above, grid, cell, kept, say)
+                facts = kept.facts
+                said = f"MSE {facts['mse']:.4f}, MAE {facts['mae']:.4f}, {facts.seconds:.0f} s"
+            ended = len(done) + len(failed)
+            to_go = _to_go(done.values(), len(grid.cells) - ended, processes)
+            bar.advance(to_go, 1)
+            bar.line(f"{ended}/{len(grid.cells)} {cell.name}: {said}{to_go and f'; {to_go}'}")
+        cells = [done[cell.name] for cell in grid.cells if cell.name in done]
+        if above and cells:
+            _conclude(above, table.rows(cells))
+        return Outcome(folder, cells, failed, above.ui_command if above else "")
 
 
-def _each(
-    shared: Shared, left: Sequence[Cell], processes: int, ray: str | None, gpus: float
-) -> Iterator[tuple[Cell, Any]]:
-    """Train cells; yields each as it finishes, or why it failed."""
-    if ray is None:
-        yield from each(train, shared, left, processes)
-    elif left:
-        for cell, found in cluster.each(train_apart, shared, left, ray, processes, gpus):
-            lost = isinstance(found, FailedError)
-            yield cell, found if lost else unpack(shared.folder / cell.name, found)
+def _to_go(done: Collection[Finished], left: int, processes: int) -> str:
+    """The remaining time, from the mean time of the cells that have finished."""
+    if not left or not done:
+        return ""
+    minutes = mean(each.facts.seconds for each in done) * left / min(processes, left) / 60
+    return f"{minutes:.0f} min to go" if minutes >= 1 else "less than a minute to go"
 
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    lock = FileLock(folder / ".lock", timeout=0)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock.acquire()
-    except Timeout:
-        raise UsageError(f"another process is using {folder}") from None
-    except OSError as error:
-        raise StorageError(f"{folder} cannot be used: {error}") from error
+    unfinished.make_folder(folder)
+    lock = unfinished.hold(folder / ".lock")
+    if lock is None:
+        raise UsageError(f"another process is using {folder}")
     try:
         yield
     finally:
@@ -180,10 +177,9 @@ def _enter(folder: Path, grid: Grid) -> str | None:
     parent: str | None = old.pop("mlflow_run_id", None)
     if differing := differences(old, new):
         shown = "\n".join(f"  {line}" for line in differing[:8])
-        more = f"\n  and {len(differing) - 8} more" if len(differing) > 8 else ""
         raise UsageError(
             f"{folder} holds another grid of that name; cells of both are not comparable:\n"
-            f"{shown}{more}\nGive this one another --name, or remove the folder."
+            f"{shown}\nGive this one another --name, or remove the folder."
         )
     return parent
 
@@ -204,51 +200,44 @@ def _known(folder: Path, grid: Grid, cell: Cell) -> Finished | None:
     return found
 
 
-class _Tracker:
-    """Logs cells to a run in progress; does nothing without one, or after losing it."""
+@contextmanager
+def _tracker(grid: Grid, folder: Path, parent: str | None, say: Say) -> Iterator["Run"]:
+    """The tracked run of a grid, continued if the store still has it."""
+    from forecaster.tracking.run import start
 
-    def __init__(self, grid: Grid, run: "Run | None", say: Say) -> None:
-        self.run, self.say = run, say
-        self.configs = {cell.name: cell.config for cell in grid.cells}
-        self.called = {"grid": grid.name, "config": grid.definition.protocol.config}
-        self.varied = grid.definition.varied()
-        self.ui_command = run.ui_command if run else ""
+    protocol = grid.definition.protocol
+    tags = {"grid": grid.name, "cells": str(len(grid.cells)), "steps": str(protocol.steps)}
+    with start(grid.cells[0].config, grid.name, tags, again=parent, say=say) as run:
+        document = json.loads(json.dumps(grid.to_dict()))
+        if run.id != parent:
+            run.text("grid.json", json.dumps(document, indent=1))
+            write_json(folder / "grid.json", {**document, "mlflow_run_id": run.id})
+        yield run
 
-    def add(self, cell: Finished) -> Finished:
-        """Track a cell that is not tracked yet; returns it with the id of its run."""
-        from forecaster.tracking.run import start
 
-        name, facts = cell.folder.name, cell.facts
-        if self.run is None or facts.mlflow_run_id is not None:
-            return cell
-        tags = {**self.called, **{tag: str(getattr(facts, key)) for key, tag in TAGS.items()}}
-        config = self.configs[name]
-        own = {"blend": "none", **{key: str(getattr(facts, key)) for key in ("regime", "steps")}}
-        try:
-            called, above = f"{tags['grid']}-{name}", self.run.id
-            with start(config, called, tags, parent=above, say=self.say) as run:
-                run.params({**pages.params(config, self.varied), **own})
-                run.metrics(_measured(facts))
-                run.tables(_tables(facts))
-                run.text(FACTS, json.dumps(facts.to_dict(), indent=1))
-            return cell.note(mlflow_run_id=run.id)
-        except UnavailableError as error:
-            self._lost(error)
-            return cell
+def _track(above: "Run | None", grid: Grid, cell: Cell, found: Finished, say: Say) -> Finished:
+    """Track a cell below the run of its grid, unless it is; returns it with the id of its run."""
+    facts = found.facts
+    if above is None or facts.mlflow_run_id is not None:
+        return found
+    from forecaster.tracking.run import start
 
-    def verdicts(self, rows: list[Row]) -> None:
-        """Log the result of the grid, in the description of its run and in files."""
-        try:
-            if self.run is not None:
-                self.run.text("table.txt", table.text(rows))
-                self.run.tables({"verdicts": table.flat(rows)})
-                self.run.describe(table.summary(rows), table.markdown(rows))
-        except UnavailableError as error:
-            self._lost(error)
+    tags = {tag: str(getattr(facts, key)) for key, tag in TAGS.items()}
+    tags |= {"grid": grid.name, "config": grid.definition.protocol.config}
+    own = {"blend": "none", "regime": cell.regime, "steps": str(cell.steps)}
+    name = f"{grid.name}-{cell.name}"
+    with start(cell.config, name, tags, parent=above.id, say=say) as run:
+        run.params({**pages.params(cell.config, grid.definition.varied()), **own})
+        run.metrics(_measured(facts))
+        run.text(FACTS, json.dumps(facts.to_dict(), indent=1))
+    return found.note(mlflow_run_id=run.id)
 
-    def _lost(self, error: ForecasterError) -> None:
-        self.run = None
-        self.say(f"{error}\nThe grid continues untracked; the same command catches up later.")
+
+def _conclude(above: "Run", rows: list[Row]) -> None:
+    """Log the result of a grid, in the description of its run and in files."""
+    above.text("table.txt", table.text(rows))
+    above.tables({"verdicts": table.flat(rows)})
+    above.describe(table.summary(rows), table.markdown(rows))
 
 
 def _measured(facts: CellRecord) -> dict[str, float]:
@@ -264,78 +253,3 @@ def _measured(facts: CellRecord) -> dict[str, float]:
         **{metric.name: facts[metric.name] for metric in shown(Cost, "tracker")},
     }
     return {key: value for key, value in found.items() if value is not None}
-
-
-def _tables(facts: CellRecord) -> dict[str, list[tables.Row]]:
-    """All figures of a cell and those of its floors, in rows."""
-    kept = [metric.name for metric in shown(ErrorMetric, "tracker")]
-    own = {name: facts[name] for name in kept if name in facts.measured}
-    floors = [{"forecast": name, **errors.measured} for name, errors in facts.floors.items()]
-    return {"forecasts": [{"forecast": "model", **own}, *floors]}
-
-
-@contextmanager
-def _tracker(
-    grid: Grid, folder: Path, parent: str | None, tracked: bool, say: Say
-) -> Iterator[_Tracker]:
-    """The tracker with the grid's run, continued if the store still has it."""
-    if not tracked:
-        yield _Tracker(grid, None, say)
-        return
-    from forecaster.tracking.run import start
-
-    protocol = grid.definition.protocol
-    tags = {"grid": grid.name, "cells": str(len(grid.cells)), "steps": str(protocol.steps)}
-    with start(grid.cells[0].config, grid.name, tags, again=parent, say=say) as run:
-        document = json.loads(json.dumps(grid.to_dict()))
-        if run.id != parent:
-            run.text("grid.json", json.dumps(document, indent=1))
-            write_json(folder / "grid.json", {**document, "mlflow_run_id": run.id})
-        yield _Tracker(grid, run, say)
-
-
-class _Pace:
-    """Lines about each cell when it ends, and estimates of the time for the others."""
-
-    def __init__(self, grid: Grid, done: Mapping[str, Finished], processes: int) -> None:
-        self.processes = processes
-        self.left = {cell.name: cell for cell in grid.cells if cell.name not in done}
-        self.total = len(grid.cells)
-        self.seconds: dict[tuple[str, ...], list[float]] = defaultdict(list)
-        for cell in grid.cells:
-            if cell.name in done:
-                self._learn(cell, done[cell.name])
-
-    def line(self, cell: Cell, outcome: Finished | str) -> tuple[str, str]:
-        """A line about a cell that has finished, or failed for a reason; and the remaining time."""
-        del self.left[cell.name]
-        if isinstance(outcome, str):
-            said = f"FAILED: {outcome}"
-        else:
-            self._learn(cell, outcome)
-            facts = outcome.facts
-            said = f"MSE {facts['mse']:.4f}, MAE {facts['mae']:.4f}, {facts.seconds:.0f} s"
-        to_go = self._to_go()
-        number = f"{self.total - len(self.left)}/{self.total}"
-        return f"{number} {cell.name}: {said}{f'; {to_go}' if to_go else ''}", to_go
-
-    def _learn(self, cell: Cell, found: Finished) -> None:
-        for key in _alike(cell):
-            self.seconds[key].append(found.facts.seconds)
-
-    def _to_go(self) -> str:
-        """The remaining time, from the mean time of the most similar cells."""
-        if not self.left or not self.seconds:
-            return ""
-        expected = sum(
-            mean(next(self.seconds[key] for key in _alike(cell) if key in self.seconds))
-            for cell in self.left.values()
-        )
-        minutes = expected / min(self.processes, len(self.left)) / 60
-        return f"{minutes:.0f} min to go" if minutes >= 1 else "less than a minute to go"
-
-
-def _alike(cell: Cell) -> list[tuple[str, ...]]:
-    """The keys by which cells have similar times, the best first."""
-    group = (cell.data, str(cell.horizon), cell.regime)
-    return [(*group, cell.attn), group, ()]

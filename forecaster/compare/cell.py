@@ -14,10 +14,8 @@ import io
 import json
 import os
 import shutil
-import tempfile
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -25,8 +23,8 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors.numpy import load_file as load_arrays
-from safetensors.numpy import save_file as save_arrays
-from safetensors.torch import save_file as save_weights
+from safetensors.numpy import save as save_arrays
+from safetensors.torch import save as save_weights
 
 from forecaster import files
 from forecaster.compare.grid import Cell, Data, amounts_to_full, tokens
@@ -53,10 +51,9 @@ FACTS, ARRAYS, WEIGHTS = "cell.json", "arrays.safetensors", "model.safetensors"
 
 @dataclass(frozen=True)
 class Shared:
-    """What all cells of a grid share; `folder` is where their folders are created."""
+    """What all cells of a grid share."""
 
     data: Data
-    folder: Path
     commit: str
     command: str
 
@@ -106,8 +103,8 @@ def read_json(file: Path) -> dict[str, Any]:
         raise StorageError(f"{file} cannot be read: {error}. Remove {file.parent}.") from error
 
 
-def train(shared: Shared, cell: Cell) -> Finished:
-    """Train and measure a cell on one thread, and write its folder."""
+def train(shared: Shared, cell: Cell) -> dict[str, bytes]:
+    """Train and measure a cell on one thread; returns the files of its folder."""
     from forecaster.train import fit
     from forecaster.train.loaders import EpochOrder
 
@@ -175,21 +172,24 @@ def train(shared: Shared, cell: Cell) -> Finished:
         arrays |= {f"{name}.{part}": values for part, values in parts.items()}
     if scored.steps is not None:
         arrays["steps"] = scored.steps
-    return _write(shared.folder / cell.name, CellRecord.read(facts), arrays, weights)
+    return {
+        FACTS: _json(CellRecord.read(facts).to_dict()),
+        ARRAYS: save_arrays({k: np.ascontiguousarray(v) for k, v in arrays.items()}),
+        WEIGHTS: save_weights(weights),
+    }
 
 
-def train_apart(shared: Shared, cell: Cell) -> dict[str, bytes]:
-    """`train` on a machine without the folder of the grid; returns the files of the cell."""
-    with tempfile.TemporaryDirectory() as folder:
-        done = train(replace(shared, folder=Path(folder)), cell)
-        return {file.name: file.read_bytes() for file in done.folder.iterdir()}
-
-
-def unpack(folder: Path, contents: dict[str, bytes]) -> Finished:
-    """Write the folder of a cell from its files, completely or not at all."""
-    with _beside(folder) as temporary:
+def keep(folder: Path, contents: dict[str, bytes]) -> Finished:
+    """Write the folder of a cell, completely or not at all. Raises StorageError."""
+    temporary = folder.with_name(f".{folder.name}-{os.getpid()}")
+    try:
+        temporary.mkdir(parents=True)
         for name, content in contents.items():
             (temporary / name).write_bytes(content)
+        shutil.rmtree(folder, ignore_errors=True)
+        temporary.rename(folder)
+    except OSError as error:
+        raise StorageError(f"the cell could not be written to {folder}: {error}") from error
     return read(folder)
 
 
@@ -247,33 +247,10 @@ def _peak_mib(model: ForecastModel, train: Windows, size: int, device: str) -> f
         model.eval()
 
 
-def _write(
-    folder: Path,
-    facts: CellRecord,
-    arrays: dict[str, np.ndarray],
-    weights: dict[str, torch.Tensor],
-) -> Finished:
-    """Write all files of a cell."""
-    with _beside(folder) as temporary:
-        write_json(temporary / FACTS, facts.to_dict())
-        save_arrays({k: np.ascontiguousarray(v) for k, v in arrays.items()}, temporary / ARRAYS)
-        save_weights(weights, temporary / WEIGHTS)
-    return Finished(folder, facts)
-
-
-@contextlib.contextmanager
-def _beside(folder: Path) -> Iterator[Path]:
-    """A temporary folder, which is renamed to `folder` at the end. Raises StorageError."""
-    temporary = folder.with_name(f".{folder.name}-{os.getpid()}")
-    try:
-        temporary.mkdir(parents=True)
-        yield temporary
-        shutil.rmtree(folder, ignore_errors=True)
-        temporary.rename(folder)
-    except OSError as error:
-        raise StorageError(f"the cell could not be written to {folder}: {error}") from error
-
-
 def write_json(file: Path, document: dict[str, Any]) -> None:
     """Replace a file atomically with a JSON document. Raises StorageError."""
-    files.write(file, (json.dumps(document, indent=1, allow_nan=False) + "\n").encode())
+    files.write(file, _json(document))
+
+
+def _json(document: dict[str, Any]) -> bytes:
+    return (json.dumps(document, indent=1, allow_nan=False) + "\n").encode()

@@ -10,7 +10,6 @@ attention; types for which this is impossible are marked.
 
 import hashlib
 import json
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -34,13 +33,10 @@ from forecaster.config import (
 )
 from forecaster.datasets import Dataset
 from forecaster.errors import ConfigError, UsageError
-from forecaster.experiment import parameters
 from forecaster.lookup import did_you_mean, find
 from forecaster.model import ForecastModel, TokenInformer
 from forecaster.problem import Problem, find_data, make_problem
 
-MEMBER = re.compile(r"constrained-\w+|[\w-]+\[.*\]")
-"""Pydantic's names for the members of a union, such as list[str] or constrained-int."""
 REFERENCES = ("full", *CONTROLS)
 """The types that are in every table."""
 BUDGET_MARGIN = 0.05
@@ -176,18 +172,12 @@ def define(values: Mapping[str, Any], changes: Mapping[str, Any], where: str) ->
         return Definition.model_validate(values)
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
-    *above, last = (str(part) for part in problem["loc"])
-    unknown = problem["type"] == "extra_forbidden"
-    location = [part for part in above if not MEMBER.fullmatch(part)]
-    if unknown or not MEMBER.fullmatch(last):
-        location.append(last)
-    sections: list[type[Section]] = [Definition, Protocol, Protocol, Regime]
-    hint = f", got {problem['input']!r}"
-    if unknown:
-        known = list(sections[len(location) - 1].model_fields)
-        hint = f".{did_you_mean(location[-1], known)} Known here: {', '.join(known)}."
+        where = f"{where}: {'.'.join(map(str, problem['loc']))}"
+    if problem["type"] == "extra_forbidden":
+        known = [name for kind in (Definition, Protocol, Regime) for name in kind.model_fields]
+        raise ConfigError(f"{where}: unknown.{did_you_mean(str(problem['loc'][-1]), known)}")
     message = problem["msg"][:1].lower() + problem["msg"][1:]
-    raise ConfigError(f"{where}: {'.'.join(location)}: {message}{hint}")
+    raise ConfigError(f"{where}: {message}, got {problem['input']!r}")
 
 
 def resolve(name: str, definition: Definition) -> Grid:
@@ -197,8 +187,6 @@ def resolve(name: str, definition: Definition) -> Grid:
     for each in definition.data:
         asked = load(definition.protocol.config, definition.protocol.set, {"data": each})
         found, dataset = find_data(asked, lambda _: None)
-        if dataset.name in data:
-            raise UsageError(f"the grid names the data set {dataset.name} twice")
         data[dataset.name] = dataset
         for horizon in definition.horizons:
             for regime in definition.protocol.regimes:
@@ -231,8 +219,8 @@ def _group(
         config = load(protocol.config, [*sets, *cross, *set_own], flags).config
         return make_problem(config.model_copy(update={"data": data}), dataset)
 
-    whole = _variant(problem("full"), linear=False).build_model()
-    budget, longest = parameters(whole), max(map(max, _lengths(whole)))
+    whole = _variant(problem("full"), linear=False)
+    budget, longest = _learned(whole), max(map(max, _lengths(whole.build_model())))
     for attn in [*definition.attentions(), LINEAR]:
         alone = attn == LINEAR
         if "cross" in swap and not alone and issubclass(CATALOGUE[attn], SelfAttention):
@@ -242,12 +230,11 @@ def _group(
         made = problem("none" if alone else attn)
         has_path = LINEAR in made.config.model.options
         paths = protocol.regimes[regime].linear if has_path else [False]
-        if alone:
-            paths = [linear for linear in paths if linear]
-            inner, count = None, _besides(_variant(made, True, alone=True)) if paths else 0
-        else:
-            inner, count = _within(_variant(made, linear=False), budget)
-        for linear in paths:
+        if alone and not any(paths):
+            continue
+        inner = None if alone else _inner(_variant(made, linear=False), budget)
+        count = _learned(_variant(made, alone, inner, alone=alone))
+        for linear in paths if not alone else [True]:
             for seed in definition.each_seed():
                 config = _variant(made, linear, inner, seed, protocol.steps, alone).config
                 parts = [attn, horizon, regime, _path(linear), f"s{seed}"]
@@ -285,22 +272,20 @@ def _variant(
     return make_problem(config, problem.dataset)
 
 
-def _within(problem: Problem, budget: int) -> tuple[int | None, int]:
-    """The inner width with the number of parameters nearest to the budget, and that number.
+def _inner(problem: Problem, budget: int) -> int | None:
+    """The inner width with the number of parameters nearest to the budget.
 
     The number is affine in the width; the width is None if the model has no such option.
     """
-    count = parameters(problem.build_model())
-    width = problem.config.model.options.get("feed_forward")
+    width: int | None = problem.config.model.options.get("feed_forward")
     if width is None:
-        return None, count
-    slope = parameters(_variant(problem, linear=False, inner=width + 1).build_model()) - count
-    if slope > 0:
-        width = max(1, width + round((budget - count) / slope))
-    return width, parameters(_variant(problem, linear=False, inner=width).build_model())
+        return None
+    count = _learned(problem)
+    slope = _learned(_variant(problem, linear=False, inner=width + 1)) - count
+    return max(1, width + round((budget - count) / slope)) if slope > 0 else width
 
 
-def _besides(problem: Problem) -> int:
+def _learned(problem: Problem) -> int:
     """How many parameters the model learns besides those of the linear path."""
     named = problem.build_model().named_parameters()
     return sum(p.numel() for name, p in named if p.requires_grad and not name.startswith(LINEAR))

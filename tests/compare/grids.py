@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
-from forecaster.compare.cell import ARRAYS, Finished
-from forecaster.compare.grid import Grid, define, resolve
+from forecaster.compare.cell import ARRAYS, Finished, Shared, keep, train
+from forecaster.compare.grid import Cell, Grid, define, resolve
 from forecaster.compare.record import CellRecord
 
 REGIMES: dict[str, Any] = {
@@ -32,6 +32,11 @@ def values(**changes: Any) -> dict[str, Any]:
 def small_grid(name: str = "toy", **changes: Any) -> Grid:
     changes = {"attn": ["full"]} | changes
     return resolve(name, define(values(), changes, "toy.yaml"))
+
+
+def trained(grid: Grid, cell: Cell, cells: Path, command: str = "forecaster compare") -> Finished:
+    """A cell of a grid, trained and kept below the folder `cells`."""
+    return keep(cells / cell.name, train(Shared(grid.data, "abc", command), cell))
 
 
 def finished(folder: Path, errors: Any, **facts: Any) -> Finished:

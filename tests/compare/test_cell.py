@@ -14,7 +14,7 @@ from forecaster.errors import StorageError, UsageError
 from forecaster.judge import judge
 from forecaster.parts import Blend, Network
 from forecaster.problem import make_problem
-from tests.compare.grids import small_grid
+from tests.compare.grids import small_grid, trained
 
 
 @pytest.fixture(scope="module")
@@ -23,8 +23,8 @@ def grid(home):
 
 
 @pytest.fixture(scope="module")
-def shared(grid, tmp_path_factory):
-    return Shared(grid.data, tmp_path_factory.mktemp("cells"), "abc", "forecaster compare")
+def cells(tmp_path_factory):
+    return tmp_path_factory.mktemp("cells")
 
 
 def cell_named(grid, name):
@@ -32,8 +32,8 @@ def cell_named(grid, name):
 
 
 @pytest.fixture(scope="module")
-def done(grid, shared):
-    return train(shared, cell_named(grid, "full-5-few-linear-s0"))
+def done(grid, cells):
+    return trained(grid, cell_named(grid, "full-5-few-linear-s0"), cells)
 
 
 def test_facts(done, grid):
@@ -58,16 +58,16 @@ def test_facts(done, grid):
 
 
 @pytest.mark.parametrize(("holidays", "split"), [("DE", {}), (None, {"split": None})])
-def test_the_floors_are_those_of_its_own_problem(done, grid, shared, holidays, split):
+def test_the_floors_are_those_of_its_own_problem(done, grid, cells, holidays, split):
     cell = cell_named(grid, "full-5-few-linear-s0")
     data = {"small": replace(grid.data["small"], **split)}
     config = cell.config.to_dict()
     config["data"]["holidays"] = holidays
     other = replace(cell, name="other", steps=7, config=load_dict(config, "a test"))
-    found = train(replace(shared, data=data), other).facts.floors
+    found = trained(replace(grid, data=data), other, cells).facts.floors
     assert found.keys() == done.facts.floors.keys()
     assert found != done.facts.floors
-    assert train(shared, replace(cell, name="again")).facts.floors == done.facts.floors
+    assert trained(grid, replace(cell, name="again"), cells).facts.floors == done.facts.floors
 
 
 def test_it_is_what_the_evaluation_says(done, grid):
@@ -97,14 +97,14 @@ def test_it_is_what_the_evaluation_says(done, grid):
     assert errors == [by_window.min(), np.sort(by_window)[len(by_window) // 2], by_window.max()]
 
 
-def test_it_can_be_repeated(done, grid, shared, tmp_path):
-    again = train(replace(shared, folder=tmp_path), cell_named(grid, "full-5-few-linear-s0"))
+def test_it_can_be_repeated(done, grid, tmp_path):
+    again = trained(grid, cell_named(grid, "full-5-few-linear-s0"), tmp_path)
     np.testing.assert_array_equal(again.by_window(), done.by_window())
 
 
-def test_full_against_full_ties(done, grid, shared):
+def test_full_against_full_ties(done, grid, cells):
     """The same type with another seed does not differ measurably; with the same one, not at all."""
-    other = train(shared, cell_named(grid, "full-5-few-linear-s1"))
+    other = trained(grid, cell_named(grid, "full-5-few-linear-s1"), cells)
     assert other.facts["mse"] != done.facts["mse"]
     renamed = Finished(other.folder, other.facts.model_copy(update={"seed": 0}))
     assert table.compare([done], [renamed]).verdict == "no measurable difference"
@@ -113,11 +113,10 @@ def test_full_against_full_ties(done, grid, shared):
     assert itself.verdict == "no measurable difference"
 
 
-def test_too_few_steps_to_be_checked(grid, shared):
+def test_too_few_steps_to_be_checked(grid):
     cell = replace(cell_named(grid, "full-5-many-plain-s0"), steps=3)
     with pytest.raises(UsageError, match="3 steps end before the first check, which comes after 6"):
-        train(shared, cell)
-    assert not (shared.folder / cell.name).exists()
+        train(Shared(grid.data, "abc", "forecaster compare"), cell)
 
 
 def test_more_facts_can_be_noted(done, tmp_path):

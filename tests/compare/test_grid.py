@@ -56,7 +56,7 @@ class TestDefine:
         [
             ({"horizon": [5]}, "toy.yaml: horizon: .*Did you mean 'horizons'"),
             ({"dat-": ["ETTh1"]}, "dat-: .*Did you mean 'data'"),
-            ({"protocol.epochs": 3}, "protocol.epochs: .*Known here: config, set, steps, regimes"),
+            ({"protocol.step": 3}, "protocol.step: unknown. Did you mean 'steps'"),
             ({"protocol.regimes": {"x": {"sets": []}}}, r"regimes.x.sets: .*Did you mean 'set'"),
             ({"protocol.regimes": {"a-b": {}}}, "a-b"),
             ({"protocol.regimes": {}}, "protocol.regimes: .*at least 1"),
@@ -159,7 +159,7 @@ class TestResolve:
         assert len({cell.digest for cell in made.cells}) == len(made.cells)
 
     def test_two_data_sets_show_in_the_names(self, home):
-        with pytest.raises(UsageError, match="names the data set small twice"):
+        with pytest.raises(UsageError, match="the same cell twice: small-full-5-few-linear-s0"):
             small_grid(data=["small", "small"])
 
     def test_static_is_left_out_where_there_are_too_many_positions(self, monkeypatch):

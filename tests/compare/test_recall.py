@@ -7,8 +7,8 @@ from benchmarks.recall import LIMITS
 from forecaster.attention import ATTENTIONS
 from forecaster.bench.cores import CORES
 from forecaster.compare import table
-from forecaster.compare.cell import Shared, train
 from forecaster.compare.grid import define, read, resolve
+from tests.compare.grids import trained
 
 
 def small_recall(length, **changes):
@@ -31,8 +31,8 @@ def test_the_grid_holds_all_but_the_type_apart():
 @pytest.mark.slow
 def test_full_attention_looks_values_up_and_the_controls_cannot(tmp_path):
     grid = small_recall(64)
-    shared = Shared(grid.data, tmp_path / "cells", "", "")
-    rows = {row.attn: row for row in table.rows([train(shared, cell) for cell in grid.cells])}
+    cells = [trained(grid, cell, tmp_path) for cell in grid.cells]
+    rows = {row.attn: row for row in table.rows(cells)}
     assert rows["full"]["mse"] < 0.05, "it looks the value up"
     for control in ("static", "mean", "none"):
         assert rows[control]["mse"] > 0.9, f"{control} knows the mean of a sample at most"

@@ -13,7 +13,6 @@ from forecaster import Forecaster, report, tables
 from forecaster.bench.inference import Inference
 from forecaster.bundle import Bundle
 from forecaster.compare import GRIDS, cell, finished, table
-from forecaster.compare.cell import Shared, train
 from forecaster.config import load
 from forecaster.evaluate import figures
 from forecaster.evaluate.figures import METRICS, ErrorMetric, Metric
@@ -25,7 +24,7 @@ from forecaster.record import Record, Training
 from forecaster.report import grid, runs
 from forecaster.tracking import pages
 from tests import small
-from tests.compare.grids import small_grid
+from tests.compare.grids import small_grid, trained
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 LARGEST = ErrorMetric(
@@ -87,10 +86,9 @@ def test_a_new_metric_of_a_grid_is_shown_everywhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = small_grid(attn=[])
-    shared = Shared(made.data, GRIDS / "toy" / "cells", "abc", "the command")
     for each in made.cells:
         if each.regime == "few" and each.linear:
-            train(shared, each)
+            trained(made, each, GRIDS / "toy" / "cells")
     cells = finished(GRIDS / "toy")
     printed = [f"<{each.facts['mse'] + 123:.7f}>" for each in cells]
     shown = table.text(table.rows(cells))

@@ -9,7 +9,7 @@ from forecaster import report
 from forecaster.attention import CONTROLS
 from forecaster.compare import GRIDS, table
 from forecaster.compare import finished as finished_cells
-from forecaster.compare.cell import FACTS, Finished, Shared, train
+from forecaster.compare.cell import FACTS, Finished
 from forecaster.errors import DataError, UnavailableError, UsageError
 from forecaster.evaluate import interval_text
 from forecaster.evaluate.figures import whole
@@ -17,7 +17,7 @@ from forecaster.report import grid
 from forecaster.report.page import Page
 from tests import small
 from tests.browser import READY, Tab, complaints, quiet, wants_chromium
-from tests.compare.grids import finished, small_grid
+from tests.compare.grids import finished, small_grid, trained
 from tests.report.reader import Reader, check_alone
 from tests.report.test_runs import SECTIONS
 
@@ -33,9 +33,8 @@ def home(tmp_path_factory: pytest.TempPathFactory):
     """A grid whose cells were trained for six steps, two seeds each."""
     with small.at_home(tmp_path_factory.mktemp("home")) as folder:
         made = small_grid(seeds=2)
-        shared = Shared(made.data, GRIDS / "toy" / "cells", "abc", "forecaster compare <toy>")
         for cell in made.cells:
-            train(shared, cell)
+            trained(made, cell, GRIDS / "toy" / "cells", "forecaster compare <toy>")
         yield folder
 
 
