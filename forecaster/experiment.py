@@ -407,15 +407,18 @@ def assist(loaded: Loaded, team: Team) -> None:
         )  # fmt: skip
 
 
-def train_anew(problem: Problem, device: str, say: Say) -> tuple[list[Part], Blend]:
-    """Train the network and fit the parts of a problem; return all tried parts, and the model."""
+def train_network(problem: Problem, device: str) -> tuple[ForecastModel, "Fit"]:
+    """Train the network of a problem alone, in this process."""
     from forecaster.train import fit
 
-    model = problem.build_model()
-    fitted = fit(
-        model, problem.training(device), problem.stopping(device), problem.config.train,
-        device=device, seed=problem.config.seed,
-    )  # fmt: skip
+    model, config = problem.build_model(), problem.config
+    windows = problem.training(device), problem.stopping(device)
+    return model, fit(model, *windows, config.train, device=device, seed=config.seed)
+
+
+def train_anew(problem: Problem, device: str, say: Say) -> tuple[list[Part], Blend]:
+    """Train the network and fit the parts of a problem; return all tried parts, and the model."""
+    model, fitted = train_network(problem, device)
     for sentence in fitted.sentences:
         say(sentence)
     tried, served, _ = make_blend(problem, model, device, say)
@@ -481,41 +484,24 @@ def settle(
     checkpoints: "Checkpoints | None" = None,
     team: Team = ALONE,
 ) -> tuple[Problem, Blend, Intervals | None]:
-    """The model to keep after the evaluation: the judged one, or one that was refitted."""
-    if not problem.config.train.refit:
-        return problem, served, intervals
-    final, served = refit(problem, served, fitted, device, say, checkpoints, team)
-    if intervals is not None:
-        old, new = problem.schema.target_scaler, final.schema.target_scaler
-        intervals = intervals.rescaled(old.std / new.std)
-    return final, served, intervals
+    """The model to keep after the evaluation: the judged one, or one that is refitted.
 
-
-def refit(
-    problem: Problem,
-    served: Blend,
-    fitted: "Fit",
-    device: str,
-    say: Say,
-    checkpoints: "Checkpoints | None" = None,
-    team: Team = ALONE,
-) -> tuple[Problem, Blend]:
-    """Fit every part once more on all rows, with a new scaler.
-
-    The network trains for the epochs that validation chose; the choices of the closed forms, and
-    all weights, stay.
+    A refit fits every part once more on all rows, with a new scaler. The network trains for the
+    epochs that validation chose; the choices of the closed forms, and all weights, stay.
     """
     from forecaster.train import fit
 
-    everything = problem.refitted()
-    windows = everything.training(device)
-    epochs, config = fitted.best_epoch, problem.config
-    say(f"refit on all {len(everything.series.values):,} rows for {epochs:.2f} epochs")
+    config = problem.config
+    if not config.train.refit:
+        return problem, served, intervals
+    final = problem.refitted()
+    windows, epochs = final.training(device), fitted.best_epoch
+    say(f"refit on all {len(final.series.values):,} rows for {epochs:.2f} epochs")
     fold = replace(problem.fold(device), train=windows)
     parts: dict[str, Part] = {}
     for name, part in zip(served.names, served.members, strict=True):
         if isinstance(part, Network):
-            model = everything.build_model()
+            model = final.build_model()
             team.share(_task(problem, epochs))
             fit(
                 model, windows, None, config.train,
@@ -524,7 +510,10 @@ def refit(
             parts[name] = Network(model)
         else:
             parts[name] = part.refit(fold)
-    return everything, Blend(served.task, parts, served.weights).to(device).eval()
+    if intervals is not None:
+        old, new = problem.schema.target_scaler, final.schema.target_scaler
+        intervals = intervals.rescaled(old.std / new.std)
+    return final, Blend(served.task, parts, served.weights).to(device).eval(), intervals
 
 
 def summarise(effective: dict[str, str]) -> str:

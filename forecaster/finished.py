@@ -1,12 +1,13 @@
 """Finished runs: complete bundles in the folder `runs`."""
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forecaster import resources, unfinished
 from forecaster.bundle import Bundle, load, versions
-from forecaster.errors import BundleError, StorageError
+from forecaster.errors import ForecasterError
 from forecaster.resources import MANIFEST, is_bundle
 
 if TYPE_CHECKING:
@@ -23,33 +24,24 @@ def newest(
     if resources.commit().endswith(resources.DIRTY):
         return None
     folders = [folder for folder in unfinished.RUNS.glob("*") if is_bundle(folder)]
-    for folder in sorted(folders, key=_ended, reverse=True):
-        if _alike(folder, config, digest, cutoffs):
-            try:
+    for folder in sorted(folders, key=lambda each: (each / MANIFEST).stat().st_mtime, reverse=True):
+        with suppress(ForecasterError, OSError, ValueError, LookupError, TypeError, AttributeError):
+            if _alike(folder, config, digest, cutoffs):  # a damaged bundle cannot be shown
                 return folder, load(folder)
-            except (BundleError, StorageError):
-                continue  # a damaged bundle cannot be shown
     return None
-
-
-def _ended(folder: Path) -> float:
-    return (folder / MANIFEST).stat().st_mtime
 
 
 def _alike(folder: Path, config: "RunConfig", digest: str, cutoffs: int | None) -> bool:
     if unfinished.folder_of(folder).exists():
         return False  # the bundle is complete, but not all later steps are done
-    try:
-        then, about, metrics = (
-            json.loads((folder / f"{name}.json").read_bytes())
-            for name in ("config", "about", "metrics")
-        )
-        return (
-            about["data_digest"] == digest
-            and about["versions"] == versions()
-            and about["commit"] == resources.commit()
-            and (metrics.get("cutoffs") or {}).get("count") == cutoffs
-            and not unfinished.differing(then, config)
-        )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return False
+    then, about, metrics = (
+        json.loads((folder / f"{name}.json").read_bytes())
+        for name in ("config", "about", "metrics")
+    )
+    return (
+        about["data_digest"] == digest
+        and about["versions"] == versions()
+        and about["commit"] == resources.commit()
+        and (metrics.get("cutoffs") or {}).get("count") == cutoffs
+        and not unfinished.differing(then, config)
+    )

@@ -103,17 +103,6 @@ class Problem:
         steps = len(self.series.times)
         return replace(self, borders=Borders(steps, steps, steps))
 
-    def started(self) -> "Problem":
-        """The same problem, with the options of the network's start filled in (start.py)."""
-        if not is_open(self.config):
-            return self
-        task = self.schema.task(*self.config.window.lengths())
-        other = replace(self, config=with_start(self.config, task, self.training("cpu")))
-        other.__dict__.update(  # properties of the data stay valid
-            {name: self.__dict__[name] for name in ("schema", "_table") if name in self.__dict__}
-        )
-        return other
-
     def check(self) -> None:
         """Raise DataError for defects that would end a run of one series only after its training.
 
@@ -361,7 +350,7 @@ def said_of(data: DataConfig) -> Reading:
 
 
 def make_problem(config: RunConfig, dataset: Dataset, say: Say = lambda _: None) -> Problem:
-    """Resolve what depends on the data: look-back, start, features, columns, borders.
+    """Resolve what depends on the data: look-back, features, columns, borders, starts.
 
     `say` gets a sentence if the series of a panel are cut by their own lengths by default.
     """
@@ -413,7 +402,10 @@ def make_problem(config: RunConfig, dataset: Dataset, say: Say = lambda _: None)
     problem = Problem(resolved, dataset, chosen, borders)
     if chosen.items is None:
         problem.check()
-    return problem.started()
+    if not is_open(resolved):
+        return problem
+    task = problem.schema.task(past, start, window.horizon)
+    return replace(problem, config=with_start(resolved, task, problem.training("cpu")))
 
 
 def reopen(bundle: Bundle, *, anew: bool = False) -> Problem:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from forecaster import machine, resources
 from forecaster.bundle import Bundle, Share, versions
-from forecaster.experiment import make_blend, settle
+from forecaster.experiment import make_blend, settle, train_network
 from forecaster.judge import validate
 from forecaster.problem import reopen
 from forecaster.progress import Say
@@ -63,18 +63,12 @@ def reproduce(bundle: Bundle, say: Say) -> Reproduction:
 
     Raises DataError if the data have changed, UnavailableError if they are not available.
     """
-    from forecaster.train import fit
-
     if bundle.about.get("threads"):
         torch.set_num_threads(bundle.about["threads"])
     problem = reopen(bundle, anew=True)
-    config, device = problem.config, machine.device(problem.config.device)
+    device = machine.device(problem.config.device)
     others = tuple(_others(bundle, device))
-    model = problem.build_model()
-    fitted = fit(
-        model, problem.training(device), problem.stopping(device), config.train,
-        device=device, seed=config.seed,
-    )  # fmt: skip
+    model, fitted = train_network(problem, device)
     _, served, _ = make_blend(problem, model, device, say)
     _, (intervals, _) = validate(problem, served, device)
     _, served, intervals = settle(problem, served, intervals, fitted, device, say)

@@ -10,9 +10,10 @@ one storage, can share it.
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, redirect_stderr
 from dataclasses import asdict, dataclass
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -33,7 +34,6 @@ from forecaster.datasets import Dataset
 from forecaster.errors import (
     ConfigError,
     ForecasterError,
-    StorageError,
     UnavailableError,
     UsageError,
 )
@@ -41,6 +41,7 @@ from forecaster.extras import needed
 from forecaster.problem import find_data, make_problem
 from forecaster.progress import Bar, Say
 from forecaster.tracking import pages
+from forecaster.unfinished import make_folder
 from forecaster.workers import FailedError, Worker
 
 if TYPE_CHECKING:
@@ -173,11 +174,14 @@ def run(
         "data": dataset.digest,
     }
     study = _open(folder, name, storage, base, config.seed)
-    with (
-        _Judge(dataset) as judging,
-        _Tracker.start(loaded, name, tracked, say) as tracker,
-        Bar("{task.completed} of {task.total} trials", trials, len(_ended(study))) as bar,
-    ):
+    with ExitStack() as stack:
+        above = None
+        if tracked:
+            from forecaster.tracking.run import start
+
+            above = stack.enter_context(start(config, name, {"tune": name}, say=say))
+        bar = Bar("{task.completed} of {task.total} trials", trials, len(_ended(study)))
+        stack.enter_context(bar)
         while len(_ended(study)) < trials:
             left = None if limit is None else limit - (time.monotonic() - begun)
             if left is not None and left <= 0:
@@ -187,12 +191,12 @@ def run(
             asked = time.monotonic()
             try:
                 own = load(_sets(values)).config.model_copy(update={"data": config.data})
-                facts = judging.ask(own.to_dict(), left)
+                facts = _apart(dataset, own.to_dict(), left)
             except (FailedError, ForecasterError) as error:
                 facts = {"failed": str(error)}
             ended = _tell(study, trial, values, {**facts, "seconds": time.monotonic() - asked})
-            if ended.validation_mse is not None:
-                tracker.add(own, ended)
+            if above is not None and ended.validation_mse is not None:
+                _track(above, name, own, ended, say)
             bar.advance("", 1)
             bar.line(_line(ended, study))
     found = sorted(_ended(study), key=lambda each: each.rank)
@@ -202,7 +206,7 @@ def run(
     file = folder / "best.yaml"
     best = load(_sets(found[0].values)).config.to_dict()
     files.write(file, yaml.safe_dump(best, sort_keys=False).encode())
-    return Found(folder, found, file, tracker.ui_command)
+    return Found(folder, found, file, above.ui_command if above else "")
 
 
 def _sets(values: Mapping[str, Any]) -> list[str]:
@@ -212,20 +216,12 @@ def _sets(values: Mapping[str, Any]) -> list[str]:
 
 def judge(dataset: Dataset, config: dict[str, Any]) -> dict[str, Any]:
     """Train the network of a configuration, and return its figures on validation."""
-    import contextlib
-    import io
-
     from forecaster import machine
-    from forecaster.experiment import parameters
-    from forecaster.train import fit
+    from forecaster.experiment import parameters, train_network
 
     problem = make_problem(load_dict(config, "the trial"), dataset)
-    own = problem.config
-    device = machine.device(own.device)
-    model = problem.build_model()
-    windows = problem.training(device), problem.stopping(device)
-    with contextlib.redirect_stderr(io.StringIO()):  # a line for each epoch
-        fitted = fit(model, *windows, own.train, device=device, seed=own.seed)
+    with redirect_stderr(StringIO()):  # a line for each epoch
+        model, fitted = train_network(problem, machine.device(problem.config.device))
     return {
         "validation_mse": fitted.validation_mse,
         "best_epoch": fitted.best_epoch,
@@ -233,65 +229,21 @@ def judge(dataset: Dataset, config: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-class _Judge:
-    """A process that judges configurations one after another, and is replaced when one fails."""
-
-    def __init__(self, dataset: Dataset) -> None:
-        self.dataset = dataset
-        self.worker: Worker | None = None
-
-    def ask(self, config: dict[str, Any], seconds: float | None) -> dict[str, Any]:
-        """The result of `judge`. Raises FailedError, also if it takes longer than `seconds`."""
-        if self.worker is None:
-            self.worker = Worker(judge, self.dataset)
-        try:
-            facts: dict[str, Any] = self.worker.ask(config).receive(seconds)
-        except FailedError:
-            self.__exit__()
-            raise
+def _apart(dataset: Dataset, config: dict[str, Any], seconds: float | None) -> dict[str, Any]:
+    """The result of `judge` in its own process. Raises FailedError, also after `seconds`."""
+    with Worker(judge, dataset) as worker:
+        facts: dict[str, Any] = worker.ask(config).receive(seconds)
         return facts
 
-    def __enter__(self) -> "_Judge":
-        return self
 
-    def __exit__(self, *exception: object) -> None:
-        if self.worker is not None:
-            self.worker.__exit__()
-        self.worker = None
+def _track(above: "Run", name: str, config: RunConfig, trial: Trial, say: Say) -> None:
+    """Log a trial that succeeded to MLflow, below the run of its search."""
+    from forecaster.tracking.run import start
 
-
-class _Tracker:
-    """Logs trials to MLflow, each as a child run of the search; does nothing after a failure."""
-
-    def __init__(self, name: str, run: "Run | None", say: Say) -> None:
-        self.name, self.run, self.say = name, run, say
-        self.ui_command = run.ui_command if run else ""
-
-    @classmethod
-    @contextmanager
-    def start(cls, loaded: Loaded, name: str, tracked: bool, say: Say) -> Iterator["_Tracker"]:
-        if not tracked:
-            yield cls(name, None, say)
-            return
-        from forecaster.tracking.run import start
-
-        with start(loaded.config, name, {"tune": name}, say=say) as run:
-            yield cls(name, run, say)
-
-    def add(self, config: RunConfig, trial: Trial) -> None:
-        from forecaster.tracking.run import start
-
-        if self.run is None or trial.validation_mse is None:
-            return
-        try:
-            own = f"{self.name}-{trial.number}"
-            tags, above = {"tune": self.name, **pages.tags(config)}, self.run.id
-            with start(config, own, tags, parent=above, say=self.say) as run:
-                run.params(pages.params(config, trial.values))
-                run.metrics({"validation_mse": trial.validation_mse, "seconds": trial.seconds})
-        except UnavailableError as error:
-            self.run = None
-            self.say(f"{error}\nThe search continues without tracking.")
+    tags = {"tune": name, **pages.tags(config)}
+    with start(config, f"{name}-{trial.number}", tags, parent=above.id, say=say) as run:
+        run.params(pages.params(config, trial.values))
+        run.metrics({"validation_mse": trial.rank[1], "seconds": trial.seconds})
 
 
 def _check(space: Space, load: Callable[[Sequence[str]], Loaded]) -> Loaded:
@@ -313,10 +265,7 @@ def _open(
     with needed("tune"):
         import optuna
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StorageError(f"{folder} cannot be made: {error}") from error
+    make_folder(folder)
     try:
         study = optuna.create_study(
             storage=storage or f"sqlite:///{folder / 'trials.db'}",

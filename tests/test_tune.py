@@ -28,12 +28,12 @@ def judged(monkeypatch):
     """Trials that take no time: the error is least for a rate of 0.001 and a width of 16."""
     asked: list[dict] = []
 
-    def ask(self, config, seconds):
+    def apart(dataset, config, seconds):
         asked.append(config)
         rate, width = config["train"]["lr"], config["model"]["width"]
         return {"validation_mse": abs(rate - 0.001) + (width == 8), "best_epoch": 1.0}
 
-    monkeypatch.setattr(tune._Judge, "ask", ask)
+    monkeypatch.setattr(tune, "_apart", apart)
     return asked
 
 
@@ -115,25 +115,25 @@ def test_another_search_of_that_name_is_refused(judged):
 
 
 def test_a_trial_that_fails_is_told_and_stops_no_other(monkeypatch, judged):
-    plain = tune._Judge.ask
+    plain = tune._apart
 
-    def ask(self, config, seconds):
+    def apart(dataset, config, seconds):
         if len(judged) == 1:
             judged.append(config)
             raise FailedError("raised DivergedError: epoch 1")
-        return plain(self, config, seconds)
+        return plain(dataset, config, seconds)
 
-    monkeypatch.setattr(tune._Judge, "ask", ask)
+    monkeypatch.setattr(tune, "_apart", apart)
     found = search(trials=3)
     assert [trial.validation_mse is None for trial in found.trials] == [False, False, True]
     assert found.trials[-1].failed == "raised DivergedError: epoch 1"
 
 
 def test_nothing_but_failures(monkeypatch):
-    def ask(self, config, seconds):
+    def apart(dataset, config, seconds):
         raise FailedError("took longer than 3 s")
 
-    monkeypatch.setattr(tune._Judge, "ask", ask)
+    monkeypatch.setattr(tune, "_apart", apart)
     with pytest.raises(ForecasterError, match=r"no trial of .* the first: took longer than 3 s"):
         search(trials=2)
 

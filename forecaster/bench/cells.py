@@ -25,7 +25,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from forecaster.attention import ATTENTIONS, CATALOGUE, CONTROLS, SYNONYMS
+from forecaster.attention import CONTROLS, SYNONYMS
 from forecaster.attention.base import Call
 from forecaster.bench.cores import CORES, YARDSTICK, call_fused
 from forecaster.errors import ForecasterError, UsageError
@@ -72,15 +72,10 @@ def choose(wanted: str) -> list[str]:
 
     Raises UsageError for a name that does not exist or has no function to measure.
     """
-    measured = [name for name in ATTENTIONS if name in CORES]
     if wanted == "all":
-        return measured
-    names = [find(CATALOGUE, name, "attention", SYNONYMS)[0] for name in wanted.split(",")]
-    for name in names:
-        if name not in measured:
-            known = ", ".join(measured)
-            raise UsageError(f"attention '{name}' has no function to measure. Measured: {known}.")
-    return [name for name in measured if name in names]
+        return list(CORES)
+    names = {find(CORES, name, "attention to measure", SYNONYMS)[0] for name in wanted.split(",")}
+    return [name for name in CORES if name in names]
 
 
 def read_lengths(text: str) -> list[int]:

@@ -32,7 +32,7 @@ class TestChoice:
 
     @pytest.mark.parametrize(
         ("wanted", "words"),
-        [("full,porb", "Did you mean 'prob'"), ("none", "'none' has no function to measure")],
+        [("full,porb", "Did you mean 'prob'"), ("none", "unknown attention to measure 'none'")],
     )
     def test_others_are_refused(self, wanted: str, words: str) -> None:
         with pytest.raises(UsageError, match=words):

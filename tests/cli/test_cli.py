@@ -157,7 +157,7 @@ class TestMistakes:
             (["attentions", "informer"], ["unknown attention", "Did you mean 'prob'?"]),
             (["attentions", "--names", "porb"], ["Did you mean 'prob'?"]),
             (["bench", "attention", "--attn", "fulll"], ["Did you mean 'full'?"]),
-            (["bench", "attention", "--attn", "none"], ["'none' has no function to measure"]),
+            (["bench", "attention", "--attn", "none"], ["unknown attention to measure 'none'"]),
             (["bench", "attention", "--length", "9:3"], ["--length: expected a range", "got 9:3"]),
             (["bench", "attention", "--width", "7"], ["--width must be even", "got 7"]),
             (["bench", "attention", "--limit", "0"], ["--limit"]),
