@@ -3,8 +3,8 @@
 import json
 import math
 import time
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -39,6 +39,7 @@ from forecaster.unfinished import Unfinished
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from forecaster.tracking.run import Run
     from forecaster.train import Checkpoints, Fit, Report
 
 
@@ -91,11 +92,11 @@ def run(
     code is shown again instead. Rank 0 of a `team` calls this function, while the others call
     `assist`. The configuration names the data unless they are given as `data`.
     """
-    from forecaster.tracking.run import start
-
     problem = make_problem(*(data or find_data(loaded, say)), say)
     begun = None if resume is None else _begun(resume, problem.config, problem.digest, say)
-    if begun is None and not force:
+    if begun is not None:
+        cutoffs = cutoffs or begun.facts["cutoffs"]
+    elif not force:
         if (done := finished.newest(problem.config, problem.digest, cutoffs)) is not None:
             return _show_again(*done, say, show)
         if resume is None and (other := unfinished.has(problem.config, problem.digest)):
@@ -103,8 +104,6 @@ def run(
                 f"{other} is the same run, unfinished: --resume auto would continue it; "
                 "this is a new one"
             )
-    if begun is not None:
-        cutoffs = cutoffs or begun.facts["cutoffs"]
     if problem.config.data.is_file:  # a card's file has known oddities
         for sentence in sentences(problem.oddities):
             say(sentence)
@@ -112,49 +111,22 @@ def run(
         cut(problem, cutoffs, anew=False)  # refuses too many before training
     team.share(_READY)
     ready = prepare(problem, say, team)
-    config, key = problem.config, uuid4().hex
-    name = f"{ready.name}-{key[:8]}" if begun is None else begun.name
-    params, tags = _notes(loaded, ready)
-    if begun is None:
-        unfinished.make_folder()
-    with ExitStack() as stack:
-        again = None if begun is None else begun.facts["run_id"]
-        tracked = stack.enter_context(start(config, name, tags, key=key, again=again, say=say))
-        own = stack.enter_context(
-            begun
-            or unfinished.begin(
-                name, config, problem.digest,
-                run_id=tracked.id, cutoffs=cutoffs,
-            )
-        )  # fmt: skip
-        stack.enter_context(signals.orderly())
-        if data is None:
-            stack.push(partial(_offer, own, say))
-        else:
-            stack.callback(own.remove)  # what was given is in no file, so nothing can resume it
-        if again not in (None, tracked.id):
-            say(f"the tracker does not know run {again}; this is a new one, {tracked.id}")
-            own.note(run_id=tracked.id)
-        tracked.report({pages.FIRST: math.nan}, -1)  # unknown yet, but this figure comes first
-        tracked.params(params)
-        tracked.text("config.yaml", yaml.safe_dump(config.to_dict(), sort_keys=False))
-        tracked.dataset(config.data.label, problem.digest, problem.series.source)
+    tags = _tags(loaded, ready)
+    with _under_way(loaded, ready, tags, begun, cutoffs, data is not None, say) as (own, tracked):
+        keeper = partial(_checkpoints, own, problem.config, say, begun is not None)
         try:
-            made = make(
-                ready, say, show, cutoffs, tracked.report,
-                partial(_checkpoints, own, config, say, again is not None), team,
-            )  # fmt: skip
+            made = make(ready, say, show, cutoffs, tracked.report, keeper, team)
         except DivergedError:
             own.remove()  # resuming would diverge again
             raise
         signals.check()
-        folder, about = own.bundle, {**made.bundle.about, "run_id": tracked.id}
+        about = {**made.bundle.about, "run_id": tracked.id}
         record = made.bundle.record.model_copy(update={"origins": loaded.origins})
-        bundle = keep(replace(made.bundle, about=about, record=record), folder)
-        say(f"bundle written to {folder}")
-        registered = pages.tell(tracked, bundle, folder, made.figures, tags)
+        bundle = keep(replace(made.bundle, about=about, record=record), own.bundle)
+        say(f"bundle written to {own.bundle}")
+        registered = pages.tell(tracked, bundle, own.bundle, made.figures, tags)
         own.remove()
-        return Result(name, tracked.id, bundle, folder, registered, tracked.ui_command)
+        return Result(own.name, tracked.id, bundle, own.bundle, registered, tracked.ui_command)
 
 
 @dataclass(frozen=True)
@@ -279,11 +251,50 @@ def _begun(resume: str, config: RunConfig, digest: str, say: Say) -> Unfinished 
     return found
 
 
-def _offer(own: Unfinished, say: Say, kind: object, *exception: object) -> None:
-    """If a run ends early, report how to continue it."""
-    if kind is not None and own.folder.exists():
-        with suppress(BrokenPipeError):
-            say(f"to continue it: forecaster train --resume {own.name}")
+@contextmanager
+def _under_way(
+    loaded: Loaded,
+    ready: "Ready",
+    tags: dict[str, str],
+    begun: Unfinished | None,
+    cutoffs: int | None,
+    given: bool,
+    say: Say,
+) -> Iterator[tuple[Unfinished, "Run"]]:
+    """The folder of a run and its run in the tracker, new or continued.
+
+    A run that ends early says how to continue it, unless its data were `given`: they are in no
+    file, and nothing is kept.
+    """
+    from forecaster.tracking.run import start
+
+    problem, key = ready.problem, uuid4().hex
+    config, digest = problem.config, problem.digest
+    name, again = f"{ready.name}-{key[:8]}", None
+    if begun is None:
+        unfinished.make_folder()
+    else:
+        name, again = begun.name, begun.facts["run_id"]
+    with start(config, name, tags, key=key, again=again, say=say) as tracked:
+        own = begun or unfinished.begin(name, config, digest, run_id=tracked.id, cutoffs=cutoffs)
+        with own, signals.orderly():
+            try:
+                if again not in (None, tracked.id):
+                    say(f"the tracker does not know run {again}; this is a new one, {tracked.id}")
+                    own.note(run_id=tracked.id)
+                tracked.report({pages.FIRST: math.nan}, -1)  # unknown yet, but it comes first
+                tracked.params(pages.params(config, pages.chosen(loaded)))
+                tracked.text("config.yaml", yaml.safe_dump(config.to_dict(), sort_keys=False))
+                tracked.dataset(config.data.label, digest, problem.series.source)
+                yield own, tracked
+            except BaseException:
+                if not given and own.folder.exists():
+                    with suppress(BrokenPipeError):
+                        say(f"to continue it: forecaster train --resume {own.name}")
+                raise
+            finally:
+                if given:
+                    own.remove()
 
 
 def _checkpoints(
@@ -330,10 +341,9 @@ def _about(ready: Ready, team: Team) -> dict[str, Any]:
     }
 
 
-def _notes(loaded: Loaded, ready: Ready) -> tuple[dict[str, str], dict[str, str]]:
+def _tags(loaded: Loaded, ready: Ready) -> dict[str, str]:
     config, data = ready.problem.config, loaded.config.data
     wanted = config.data.name if config.data.is_file else load_card(data.name).name
-    params = pages.params(config, pages.chosen(loaded))
     tags = {
         **pages.tags(config),
         "attn.effective": summarise(ready.model.effective()),
@@ -343,7 +353,7 @@ def _notes(loaded: Loaded, ready: Ready) -> tuple[dict[str, str], dict[str, str]
         "device": ready.device,
         "git.commit": resources.commit(),
     }
-    return params, {key: value for key, value in tags.items() if value}
+    return {key: value for key, value in tags.items() if value}
 
 
 def _training(fitted: "Fit", ready: Ready, say: Say) -> Training:

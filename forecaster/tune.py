@@ -128,16 +128,10 @@ def read_space(wanted: str) -> Space:
     try:
         space: Space = TypeAdapter(Space).validate_python(values)
     except ValidationError as error:
-        found = error.errors(include_url=False)
-        key = str(found[0]["loc"][0])
-        # report against the one of the two forms that the value resembles
-        meant = Range.__name__ if isinstance(values[key], dict) else "list"
-        problem = next(
-            each for each in found if each["loc"][0] == key and meant in str(each["loc"][1:])
-        )
+        key = str(error.errors(include_url=False)[0]["loc"][0])
         raise ConfigError(
-            f"{path}: {key}: expected a list of two values or more, or low and high, "
-            f"with log or step: {problem['msg']}, got {problem['input']!r}"
+            f"{path}: {key}: expected a list of two values or more, or low below high, with a step "
+            f"or (above 0) with log: true, got {values[key]!r}"
         ) from None
     if not space:
         raise ConfigError(f"{path}: expected values to search, got none")
@@ -188,13 +182,12 @@ def run(
                 break
             trial = study.ask()
             values = {key: _suggest(trial, key, each) for key, each in space.items()}
-            asked = time.monotonic()
             try:
                 own = load(_sets(values)).config.model_copy(update={"data": config.data})
                 facts = _apart(dataset, own.to_dict(), left)
             except (FailedError, ForecasterError) as error:
                 facts = {"failed": str(error)}
-            ended = _tell(study, trial, values, {**facts, "seconds": time.monotonic() - asked})
+            ended = _tell(study, trial, facts)
             if above is not None and ended.validation_mse is not None:
                 _track(above, name, own, ended, say)
             bar.advance("", 1)
@@ -296,31 +289,27 @@ def _suggest(trial: "optuna.Trial", key: str, each: list[Any] | Range) -> Any:
     return trial.suggest_float(key, each.low, each.high, step=each.step, log=each.log)
 
 
-def _tell(
-    study: "optuna.Study", trial: "optuna.Trial", values: dict[str, Any], facts: dict[str, Any]
-) -> Trial:
+def _tell(study: "optuna.Study", trial: "optuna.Trial", facts: dict[str, Any]) -> Trial:
     from optuna.trial import TrialState
 
-    for key, value in {"values": values, **facts}.items():
+    for key, value in facts.items():
         trial.set_user_attr(key, value)
     error = facts.get("validation_mse")
-    study.tell(trial, error, TrialState.FAIL if error is None else None)
-    return _trial(trial.number, trial.user_attrs)
+    return _trial(study.tell(trial, error, TrialState.FAIL if error is None else None))
 
 
 def _ended(study: "optuna.Study") -> list[Trial]:
     """The trials that have succeeded or failed."""
     from optuna.trial import TrialState
 
-    ended = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.FAIL))
-    return [_trial(each.number, each.user_attrs) for each in ended]
+    states = (TrialState.COMPLETE, TrialState.FAIL)
+    return [_trial(each) for each in study.get_trials(deepcopy=False, states=states)]
 
 
-def _trial(number: int, facts: Mapping[str, Any]) -> Trial:
-    return Trial(
-        number, facts.get("values", {}), facts.get("validation_mse"), facts.get("seconds", 0.0),
-        facts.get("failed", ""),
-    )  # fmt: skip
+def _trial(ended: "optuna.trial.FrozenTrial") -> Trial:
+    seconds = 0.0 if ended.duration is None else ended.duration.total_seconds()
+    failed = ended.user_attrs.get("failed", "")
+    return Trial(ended.number, ended.params, ended.value, seconds, failed)
 
 
 def _line(trial: Trial, study: "optuna.Study") -> str:

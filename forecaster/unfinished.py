@@ -109,12 +109,10 @@ def take_up(which: str, config: "RunConfig", digest: str) -> Unfinished:
     folder = find(which)
     facts = _read(folder)
     if differences := differing(facts["config"], config):
-        more = len(differences) - DIFFERENCES
         raise UsageError(
             f"{folder} was begun with another configuration: "
-            + "; ".join(differences[:DIFFERENCES])
-            + (f"; and {more} more" if more > 0 else "")
-            + f". Use --resume {which} without other options to continue as it was begun."
+            f"{'; '.join(differences[:DIFFERENCES])}. Use --resume {which} without other options "
+            "to continue as it was begun."
         )
     if facts["data_digest"] != digest:
         raise DataError(
