@@ -358,7 +358,7 @@ def choices() -> str:
     """Each regime that was studied, how to recognise data that resemble it, and what was found."""
     lines, known = [], evidence.known(results("comparison"), results("compare"))
     for regime in REGIMES.values():
-        own = known.get(regime.name, {"found": "not measured yet", "on": "–"})
+        own = known[regime.name]
         sets = "; ".join(own["on"])
         lines.append([f"**{regime.name}**: {regime.about}", regime.wants, own["found"], sets])
     return markdown(["regime", "your data have", "what was found", "on"], lines)

@@ -15,10 +15,7 @@ Compare = Callable[[str, str | None, Sequence[str]], str]
 
 @dataclass(frozen=True)
 class Finding:
-    """A regime, whether the data resemble it, and what to run.
-
-    `train` and `compare` are commands, None if there is nothing to run.
-    """
+    """A regime, whether the data resemble it, and the commands to run, None for none."""
 
     regime: Regime
     seen: Seen
@@ -26,28 +23,19 @@ class Finding:
     compare: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        known = self.regime.known
         return {
             "regime": self.regime.name, "about": self.regime.about,
             "generated": self.regime.generated, "resembles": self.seen.alike,
-            "seen": self.seen.text, "take": self.take, "choice": known and asdict(known),
-            "train": self.train, "compare": self.compare,
+            "seen": self.seen.text, "take": self.regime.known.found,
+            "choice": asdict(self.regime.known), "train": self.train, "compare": self.compare,
         }  # fmt: skip
 
-    @property
-    def take(self) -> str:
-        """A sentence on the type that the tables favour."""
-        known = self.regime.known
-        return "not measured yet" if known is None else known.found
-
     def lines(self) -> list[str]:
-        known = self.regime.known
         lines = [f"resembles {self.regime.name}: {self.seen.text}", f"  {self.regime.about}"]
-        if self.regime.generated and known is not None:
+        if self.regime.generated:
             lines.append("  this shows what types can do, not that a forecast gains from it")
-        lines.append(f"  {self.take}")
-        if known is not None:
-            lines.append(f"  on       {'; '.join(known.on)} (docs/comparison.md)")
+        on = "; ".join(self.regime.known.on)
+        lines += [f"  {self.regime.known.found}", f"  on       {on} (docs/comparison.md)"]
         named = (("train", self.train), ("compare", self.compare))
         return [*lines, *(f"  {name:<8} {command}" for name, command in named if command)]
 
@@ -65,26 +53,23 @@ class DataAdvice:
     @property
     def answer(self) -> str:
         """The advice in one line."""
-        open_ = [each.regime.name for each in self._alike if each.regime.known is None]
-        regime = None if self.decisive is None else self.decisive.regime
-        if regime is None or (known := regime.known) is None:
-            said = _unmeasured(open_) if open_ else "no regime that was studied"
+        if self.decisive is None:
             return (
-                f"Nothing is known: this resembles {said}. Take the cheapest, none, until you have "
-                "compared."
+                "Nothing is known: this resembles no regime that was studied. Take the cheapest, "
+                "none, until you have compared."
             )
+        regime = self.decisive.regime
         on = f"On series like '{regime.name}'"
         if regime.name == "usual":
             on = "On ordinary seasonal series"
         said = {
-            "content": f"take {known.attn}.",
-            "positions": f"take {known.attn}; content is not what helps there.",
+            "content": f"take {regime.known.attn}.",
+            "positions": f"take {regime.known.attn}; content is not what helps there.",
             "nothing": "the cheapest. No attention is measurably better than none.",
-        }[known.reason]
+        }[regime.known.reason]
         if regime.generated:
             said += " That is known only of generated samples: compare before you pay for it."
-        rest = f" This one also resembles {_unmeasured(open_)}." if open_ else ""
-        return f"{on}: {said}{rest}"
+        return f"{on}: {said}"
 
     @property
     def _alike(self) -> list[Finding]:
@@ -93,7 +78,7 @@ class DataAdvice:
     def to_dict(self) -> dict[str, Any]:
         regime = self.decisive and self.decisive.regime
         return {
-            "choice": regime and regime.known and regime.known.attn,
+            "choice": regime and regime.known.attn,
             "regime": regime and regime.name,
             "answer": self.answer,
             "compare": self.compare,
@@ -117,19 +102,17 @@ class DataAdvice:
 def advise(facts: Facts, train: Train, compare: Compare) -> DataAdvice:
     """The findings in the regimes that data with these facts resemble, and the type to take.
 
-    The first regime that favours a type decides; if none does, the first that was measured;
-    generated samples count only if nothing else was measured.
+    The first regime that favours a type decides; if none does, the first; generated samples count
+    only if nothing else is alike.
     """
     findings = tuple(_find(regime, facts, train, compare) for regime in REGIMES.values())
-    measured = [
-        (finding.regime.generated, known.reason == "nothing", finding)
-        for finding in findings
-        if finding.seen.alike and (known := finding.regime.known) is not None
-    ]
-    decisive = min(measured, key=lambda each: each[:2], default=(True, True, None))[2]
-    anyhow = None
-    if not any(finding.seen.alike for finding in findings):
-        anyhow = _to_compare(REGIMES["usual"], None, False, compare)
+    alike = [finding for finding in findings if finding.seen.alike]
+    decisive = min(
+        alike,
+        key=lambda each: (each.regime.generated, each.regime.known.reason == "nothing"),
+        default=None,
+    )
+    anyhow = None if alike else compare("usual", None, REGIMES["usual"].fits)
     return DataAdvice(facts, findings, decisive, anyhow)
 
 
@@ -138,24 +121,13 @@ def _find(regime: Regime, facts: Facts, train: Train, compare: Compare) -> Findi
     seen, known = regime.see(facts), regime.known
     if not seen.alike:
         return Finding(regime, seen)
-    own, to_train, rival = False, None, None
-    if known is not None:
-        own = facts.name in {each.partition(",")[0] for each in known.on}
-        rival = known.attn if known.reason == "content" else known.cheapest
-        if not regime.generated:
-            to_train = train(known.swapped, known.config if own else None, known.sets)
+    own = facts.name in {each.partition(",")[0] for each in known.on}
+    rival = known.attn if known.reason == "content" else known.cheapest
     asks = REGIMES["usual"] if regime.generated else regime
-    return Finding(regime, seen, to_train, _to_compare(asks, rival, own, compare))
-
-
-def _to_compare(regime: Regime, attn: str | None, own: bool, compare: Compare) -> str | None:
-    """The command that compares as a regime's grid does, adapted if the data are not its `own`."""
-    return regime.grid and compare(regime.grid, attn, () if own else regime.fits)
-
-
-def _unmeasured(names: Sequence[str]) -> str:
-    listed = " and ".join([*filter(None, [", ".join(names[:-1])]), names[-1]])
-    return f"{listed}, which {'are' if names[1:] else 'is'} not measured yet"
+    to_train = None
+    if not regime.generated:
+        to_train = train(known.swapped, known.config if own else None, known.sets)
+    return Finding(regime, seen, to_train, compare(asks.name, rival, () if own else asks.fits))
 
 
 def told(facts: Facts) -> list[str]:

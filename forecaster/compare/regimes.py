@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from forecaster.datasets.facts import RARE, Facts
-from forecaster.resources import configs
 
 FILE = Path(__file__).with_name("evidence.json")
 COLUMNS, DRIFTS, ENOUGH = 8, 0.3, 10
@@ -60,7 +59,7 @@ class Known:
 
 @cache
 def known() -> dict[str, Known]:
-    """What is known, by the name of the regime; one without is not measured yet."""
+    """What is known, by the name of the regime."""
     found = json.loads(FILE.read_text(encoding="utf-8"))
     return {name: Known(**own) for name, own in found.items()}
 
@@ -69,7 +68,7 @@ def known() -> dict[str, Known]:
 class Regime:
     """`look` gets the facts of a series, and the weakest correlation of columns among the measured
     data. A `generated` regime shows what types can do, not that a forecast gains from it. `fits`
-    are the values, as `--set` takes them, that make the grid of its name fit other data."""
+    are the values, as `--set` takes them, that make its grid in configs/grids fit other data."""
 
     name: str
     about: str
@@ -79,16 +78,11 @@ class Regime:
     fits: tuple[str, ...] = ("window.past=auto",)
 
     @property
-    def known(self) -> Known | None:
-        return known().get(self.name)
-
-    @property
-    def grid(self) -> str | None:
-        """The grid with the same protocol for other data, if there is a file for it."""
-        return self.name if (configs() / "grids" / f"{self.name}.yaml").is_file() else None
+    def known(self) -> Known:
+        return known()[self.name]
 
     def see(self, facts: Facts) -> Seen:
-        return self.look(facts, None if self.known is None else self.known.together)
+        return self.look(facts, self.known.together)
 
 
 def _known(facts: Facts, _: float | None) -> Seen:
@@ -163,16 +157,10 @@ REGIMES: dict[str, Regime] = {
             generated=True,
         ),
         Regime(
-            "events",
-            "rare events such as holidays, the last of which was long ago",
-            f"a column known ahead, or public holidays (--holidays), not zero in less than "
-            f"{RARE:.0%} of the steps",
-            _events,
-        ),
-        Regime(
             "recall",
             "a value far back is found by what was beside it; generated samples",
-            "rare events, as above: a similar one has to be found",
+            f"rare events: a column known ahead, or public holidays (--holidays), not zero in less "
+            f"than {RARE:.0%} of the steps, of which a similar one has to be found",
             _events,
             generated=True,
         ),

@@ -24,10 +24,11 @@ KNOWN = Known(
 
 @pytest.fixture
 def ask(monkeypatch):
-    """The advice for facts, with these findings instead of those of the package."""
+    """The advice for facts, with these findings by regime instead of those of the package."""
 
     def call(facts, **found):
-        monkeypatch.setattr(regimes, "known", lambda: found)
+        every = dict.fromkeys(regimes.REGIMES, USUAL) | found
+        monkeypatch.setattr(regimes, "known", lambda: every)
         return advise(
             facts,
             lambda attn, config, sets: f"train {attn} {config} {shlex.join(sets)}".rstrip(),
@@ -65,7 +66,6 @@ def test_an_ordinary_seasonal_series(ask):
         "  known    no column is named as known ahead (--future-covariates)",
         "  columns  1 column to forecast, not 8",
         "  drift    drift is 0.12, where 0.3 is much",
-        "  events   no rare event is known ahead",
         "  recall   no rare event is known ahead",
     ]
 
@@ -95,27 +95,19 @@ def test_better_than_none_without_looking_at_content(ask):
     assert advice.answer == "On series like 'known': take static; content is not what helps there."
 
 
-def test_what_is_not_measured_yet_is_said(ask):
-    advice = ask(AHEAD, usual=USUAL)
-    assert advice.decisive is finding(advice, "usual")
-    assert advice.answer.endswith(" This one also resembles known, which is not measured yet.")
-    lines = finding(advice, "known").lines()
-    assert lines[2:] == ["  not measured yet", "  compare  compare known None window.past=auto"]
-
-
 def test_nothing_is_known(ask):
-    advice = ask(AHEAD)
+    advice = ask(replace(FACTS, seasons=(), cycles=0, drift=None))
     assert advice.decisive is None
     assert advice.answer == (
-        "Nothing is known: this resembles known and usual, which are not measured yet. Take the "
-        "cheapest, none, until you have compared."
+        "Nothing is known: this resembles no regime that was studied. Take the cheapest, none, "
+        "until you have compared."
     )
-    short = replace(FACTS, seasons=(), cycles=0, drift=None)
-    assert ask(short, usual=USUAL).answer.startswith(
-        "Nothing is known: this resembles no regime that was studied."
-    )
-    assert "drift        no clear cycle" in ask(short, usual=USUAL).text()
-    assert "to compare   compare usual None window.past=auto" in ask(short, usual=USUAL).text()
+    assert "drift        no clear cycle" in advice.text()
+    assert advice.text().splitlines()[8:10] == [
+        "",
+        "to compare   compare usual None window.past=auto model.tokens=cycle",
+    ]
+    assert advice.to_dict()["choice"] is None
 
 
 def test_generated_samples_decide_where_nothing_else_does(ask):
@@ -125,12 +117,11 @@ def test_generated_samples_decide_where_nothing_else_does(ask):
     assert found.train is None
     assert found.compare.startswith("compare usual prob"), "its samples are not like a series"
     assert "what types can do, not that a forecast gains from it" in advice.text()
-    assert advice.decisive is finding(advice, "usual")
-    assert advice.answer.endswith("also resembles known and events, which are not measured yet.")
+    assert advice.decisive is finding(advice, "known"), "the first of those measured on data"
 
 
 def test_only_generated_samples_are_alike(ask):
-    advice = ask(replace(FACTS, drift=0.6), usual=USUAL, drift=KNOWN)
+    advice = ask(replace(FACTS, drift=0.6), drift=KNOWN)
     assert advice.decisive is finding(advice, "drift")
     assert advice.answer == (
         "On series like 'drift': take prob. That is known only of generated samples: compare "
@@ -145,7 +136,6 @@ def test_it_is_plain_json(ask):
     known = advice["regimes"][0]
     assert known["choice"]["place"] == {"grid": "known", "regime": "encoder", "linear": True}
     assert known["choice"]["evidence"] == [{"data": "epf-NP", "mse": 0.4}]
-    assert ask(AHEAD).to_dict()["choice"] is None
 
 
 def test_facts_in_words():
