@@ -242,10 +242,9 @@ def _track(above: "Run", name: str, config: RunConfig, trial: Trial, say: Say) -
 def _check(space: Space, load: Callable[[Sequence[str]], Loaded]) -> Loaded:
     """The configuration without the space. Raises UsageError if the two conflict."""
     loaded = load([])
-    for key in space:
+    for key, each in space.items():
         if (origin := loaded.origins.get(key, "")).startswith("--"):
             raise UsageError(f"{key} is searched, but {origin} sets it: remove one of them")
-    for key, each in space.items():
         first = each.low if isinstance(each, Range) else each[0]
         load([f"{key}={json.dumps(first)}"])
     return loaded

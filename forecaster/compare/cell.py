@@ -135,6 +135,9 @@ def train(shared: Shared, cell: Cell) -> dict[str, bytes]:
     test = problem.test(device)
     scored = score(forecast_with(model), test)
     errors = errors_of(problem, train, scored)
+    together = None  # for a panel
+    if train.items is None:
+        together = mean_correlation(train.values.cpu().numpy(), problem.dataset.seasons)
     picked = examples(forecast_with(model), test, scored)
     facts = {
         **{key: getattr(cell, key) for key in IDENTITY},
@@ -142,7 +145,7 @@ def train(shared: Shared, cell: Cell) -> dict[str, bytes]:
         "config_digest": cell.digest,
         "data_digest": problem.digest,
         "tokens": tokens(model),
-        "together": _together(problem, train),
+        "together": together,
         "parameters": parameters(model),
         "budget_parameters": cell.parameters,
         "within_budget": cell.within_budget,
@@ -158,8 +161,7 @@ def train(shared: Shared, cell: Cell) -> dict[str, bytes]:
         "by_step": measure(errors, "step"),
         "floors": _floors(problem, train, test),
         "examples": {name: example.number for name, example in picked.items()},
-        "inference_ms": _inference_ms(model, test, device),
-        "peak_mib": _peak_mib(model, train, config.train.batch, device),
+        **_costs(model, train, test, config.train.batch, device),
         "hardware": hardware(device, 1),
         "commit": shared.commit,
         "command": shared.command,
@@ -193,13 +195,6 @@ def keep(folder: Path, contents: dict[str, bytes]) -> Finished:
     return read(folder)
 
 
-def _together(problem: Problem, train: Windows) -> float | None:
-    """How strongly the columns of one series are correlated in the training rows."""
-    if train.items is not None:
-        return None
-    return mean_correlation(train.values.cpu().numpy(), problem.dataset.seasons)
-
-
 _known_floors: dict[tuple[Any, ...], dict[str, dict[str, Any]]] = {}
 
 
@@ -217,34 +212,30 @@ def _floors(problem: Problem, train: Windows, test: Windows) -> dict[str, dict[s
     return _known_floors[key]
 
 
-def _inference_ms(model: ForecastModel, test: Windows, device: str) -> float:
-    """The median time of a forecast of one window: processor time, on a GPU wall time."""
+def _costs(
+    model: ForecastModel, train: Windows, test: Windows, size: int, device: str
+) -> dict[str, float | None]:
+    """The median time of a forecast of one window: processor time, on a GPU wall time; and how far
+    a training step of `size` windows raises the peak of memory, None if it cannot be measured."""
     clock = time.process_time if device == "cpu" else time.perf_counter
-    batch = test.batch(torch.tensor([0]))
+    one, several = test.batch(torch.tensor([0])), train.batch(torch.arange(min(size, len(train))))
     times = []
     with torch.inference_mode():
         for _ in range(CALLS + 3):
             begun = clock()
-            forecast_with(model)(batch)
+            forecast_with(model)(one)
             if device == "cuda":
                 torch.cuda.synchronize()
             times.append(clock() - begun)
-    return 1e3 * median(times[3:])
-
-
-def _peak_mib(model: ForecastModel, train: Windows, size: int, device: str) -> float | None:
-    """How far one training step raises the peak of memory; None if it cannot be measured."""
-    batch = train.batch(torch.arange(min(size, len(train))))
 
     def step() -> None:
-        (model(*batch.inputs) - batch.target).square().mean().backward()
+        (model(*several.inputs) - several.target).square().mean().backward()
 
     model.train()
-    try:
-        _, rise = memory_rise(step, device)
-        return None if rise is None else rise / 2**20
-    finally:
-        model.eval()
+    _, rise = memory_rise(step, device)
+    model.eval()
+    peak = None if rise is None else rise / 2**20
+    return {"inference_ms": 1e3 * median(times[3:]), "peak_mib": peak}
 
 
 def write_json(file: Path, document: dict[str, Any]) -> None:
