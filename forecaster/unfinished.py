@@ -10,7 +10,8 @@ The folder is removed when the run has ended with a complete bundle in `runs/NAM
 import json
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,8 +29,6 @@ RUNS = Path("runs")
 SUFFIX = ".unfinished"
 FACTS = "run.json"
 FORMAT = 1
-DIFFERENCES = 5
-"""The number of differing values that are named."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,9 +109,8 @@ def take_up(which: str, config: "RunConfig", digest: str) -> Unfinished:
     facts = _read(folder)
     if differences := differing(facts["config"], config):
         raise UsageError(
-            f"{folder} was begun with another configuration: "
-            f"{'; '.join(differences[:DIFFERENCES])}. Use --resume {which} without other options "
-            "to continue as it was begun."
+            f"{folder} was begun with another configuration: {'; '.join(differences)}. Use "
+            f"--resume {which} without other options to continue as it was begun."
         )
     if facts["data_digest"] != digest:
         raise DataError(
@@ -179,23 +177,19 @@ def _text(values: Mapping[str, Any], key: str) -> str:
 
 
 def _all() -> list[tuple[Path, dict[str, Any]]]:
-    """Every unfinished run that can be read."""
+    """Every unfinished run that can be read, the newest first."""
     found = []
     for folder in RUNS.glob(f"*{SUFFIX}"):
-        try:
+        with suppress(StorageError, UsageError):
             found.append((folder, _read(folder)))
-        except (StorageError, UsageError):
-            continue
-    return found
+    return sorted(found, key=lambda each: -float(each[1]["begun"]))
 
 
-def _alike(config: "RunConfig", digest: str) -> list[tuple[Path, dict[str, Any]]]:
-    """The unfinished runs of a configuration and data, the newest first."""
-    return [
-        (folder, facts)
-        for folder, facts in sorted(_all(), key=lambda each: -float(each[1]["begun"]))
-        if facts["data_digest"] == digest and not differing(facts["config"], config)
-    ]
+def _alike(config: "RunConfig", digest: str) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """The unfinished runs of this configuration and these data, the newest first."""
+    for folder, facts in _all():
+        if facts["data_digest"] == digest and not differing(facts["config"], config):
+            yield folder, facts
 
 
 def hold(file: Path) -> FileLock | None:

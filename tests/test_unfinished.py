@@ -62,14 +62,6 @@ class TestTakeUp:
         assert "seed was 0 and is 4" in said
         assert "Use --resume small-5 without other options" in said
 
-    def test_of_many_differences_the_first_are_named(self):
-        begin()
-        other = config("seed=4", "train.lr=0.3", "train.batch=3", "train.clip=3", "train.stride=9",
-                       "train.checks=9", "train.patience=99")  # fmt: skip
-        with pytest.raises(UsageError, match=r"Use --resume") as caught:
-            unfinished.take_up("small-5", other, "sha256:1")
-        assert str(caught.value).count("; ") == unfinished.DIFFERENCES - 1
-
     def test_how_often_checkpoints_are_made_is_no_difference(self):
         begin()
         unfinished.take_up("small-5", config("train.checkpoint_minutes=7"), "sha256:1")
