@@ -91,6 +91,13 @@ class Trial:
         """The sorting key: the least error first, failed trials last."""
         return self.validation_mse is None, self.validation_mse or 0.0
 
+    def __str__(self) -> str:
+        values = ", ".join(f"{key}={value}" for key, value in self.values.items())
+        if self.validation_mse is None:
+            return f"trial {self.number}: FAILED: {self.failed} ({values})"
+        found = f"validation MSE {self.validation_mse:.4f}, {self.seconds:.0f} s"
+        return f"trial {self.number}: {found}, {values}"
+
 
 @dataclass(frozen=True)
 class Found:
@@ -110,15 +117,8 @@ class Found:
         }
 
     def text(self, most: int = 5) -> str:
-        lines = []
-        for trial in self.trials[:most]:
-            if trial.validation_mse is not None:
-                values = ", ".join(f"{key}={value}" for key, value in trial.values.items())
-                lines.append(
-                    f"trial {trial.number:<4} validation MSE {trial.validation_mse:.4f} "
-                    f"{trial.seconds:6.0f} s  {values}"
-                )
-        return "\n".join(lines)
+        """The best trials, a line for each."""
+        return "\n".join(map(str, self.trials[:most]))
 
 
 def read_space(wanted: str) -> Space:
@@ -191,7 +191,8 @@ def run(
             if above is not None and ended.validation_mse is not None:
                 _track(above, name, own, ended, say)
             bar.advance("", 1)
-            bar.line(_line(ended, study))
+            first = ended.validation_mse is not None and ended.number == study.best_trial.number
+            bar.line(f"{ended}{' (the best so far)' * first}")
     found = sorted(_ended(study), key=lambda each: each.rank)
     if not found or found[0].validation_mse is None:
         why = f"; the first: {found[0].failed}" if found else ": the time was over before one ended"
@@ -309,14 +310,3 @@ def _trial(ended: "optuna.trial.FrozenTrial") -> Trial:
     seconds = 0.0 if ended.duration is None else ended.duration.total_seconds()
     failed = ended.user_attrs.get("failed", "")
     return Trial(ended.number, ended.params, ended.value, seconds, failed)
-
-
-def _line(trial: Trial, study: "optuna.Study") -> str:
-    values = ", ".join(f"{key}={value}" for key, value in trial.values.items())
-    if trial.validation_mse is None:
-        return f"trial {trial.number}: FAILED: {trial.failed} ({values})"
-    best = " (the best so far)" if trial.number == study.best_trial.number else ""
-    return (
-        f"trial {trial.number}: validation MSE {trial.validation_mse:.4f}{best}, "
-        f"{trial.seconds:.0f} s, {values}"
-    )

@@ -88,7 +88,7 @@ def test_the_best_is_kept_and_can_be_trained(judged):
     assert kept.train.lr == pytest.approx(found.trials[0].values["train.lr"])
     assert kept.model.options["width"] == 16
     assert yaml.safe_load(found.file.read_text())["window"]["horizon"] == 5
-    assert found.text(most=1).startswith(f"trial {found.trials[0].number} ")
+    assert found.text(most=1).startswith(f"trial {found.trials[0].number}: validation MSE ")
     json.dumps(found.to_dict(), allow_nan=False)
 
 
