@@ -21,6 +21,7 @@ from scipy.special import stdtrit  # type: ignore[import-untyped]
 from forecaster.attention import CATALOGUE
 from forecaster.compare.grid import LINEAR
 from forecaster.evaluate import Verdict
+from forecaster.evaluate.display import label_points
 
 REGIMES = {
     "recall": "recall",
@@ -211,9 +212,9 @@ def figure(documents: Sequence[Row], name: str, wide: int = 3) -> Figure | None:
     for axis, rows in zip(axes, found.values(), strict=False):
         names = [row["attn"] + _mark(row, _seeds(rows)) for row in rows]
         points = [(row["train_seconds"], row["mse"]) for row in rows]
-        _label(axis, [(x, y, name) for (x, y), name in zip(points, names, strict=True)])
+        label_points(axis, [(x, y, name) for (x, y), name in zip(points, names, strict=True)])
     if lengths:
-        _label(axes[len(found)], [(x, y, attn) for attn, (x, y) in ends.items()])
+        label_points(axes[len(found)], [(x, y, attn) for attn, (x, y) in ends.items()])
     drawn.supxlabel("training, seconds of one processor thread", fontsize=9)
     drawn.supylabel("test MSE", fontsize=9)
     return drawn
@@ -238,33 +239,6 @@ def _costs(axis: Axes, rows: Sequence[Row], logarithmic: bool) -> None:
     axis.grid(color="#e2e8f0", lw=0.6)
     axis.tick_params(labelsize=7, which="both")
     axis.spines[["top", "right"]].set_visible(False)
-
-
-def _label(axis: Axes, points: Sequence[tuple[float, float, str]]) -> None:
-    """Write names beside points (x, y), each at the nearest place where it hides no other name."""
-    high, wide = 10.0, 4.6  # height of a line and width of a letter, in pixels
-    dots = [axis.transData.transform((x, y)) for x, y, _ in points]
-    taken: list[tuple[float, float, float]] = [(x - 4, x + 4, y) for x, y in dots]
-    for x, y, name in sorted(points):
-        at = axis.transData.transform((x, y))
-        places = [
-            (dx, dy * high * 0.55)
-            for dy in sorted(range(-16, 17), key=abs)
-            for dx in (5.0, -5.0 - wide * len(name))
-        ]
-        for dx, dy in places:
-            left, middle, right = at[0] + dx, at[1] + dy, at[0] + dx + wide * len(name)
-            if all(
-                abs(middle - other) >= high or right < begin or left > end
-                for begin, end, other in taken
-            ):
-                break
-        taken.append((left, right, middle))
-        far = abs(dy) > high
-        axis.annotate(
-            name, (x, y), xytext=(dx * 0.72, dy * 0.72), textcoords="offset points", fontsize=7,
-            va="center", arrowprops={"arrowstyle": "-", "lw": 0.3, "color": FRONT} if far else None,
-        )  # fmt: skip
 
 
 def _lengths(

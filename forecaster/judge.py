@@ -28,10 +28,11 @@ from forecaster.evaluate import (
 )
 from forecaster.evaluate.figures import Errors
 from forecaster.intervals import Intervals
+from forecaster.model import ForecastModel
 from forecaster.parts import NETWORK, Blend, Network, Once, Part, fit_parts
 from forecaster.parts.blend import mixed
 from forecaster.problem import Problem, reopen
-from forecaster.record import Contest
+from forecaster.record import Backtest, Contest
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -207,40 +208,59 @@ def draw(
     """The figures of a run: one forecast of the test split, and the error by step."""
     from forecaster.evaluate import display
 
-    test = problem.test(device)
-    number = len(test) // 2
-    batch = test.batch(torch.tensor([number], device=device))
-    forecast, band = in_band(problem, model, intervals, batch)
-    names, labels = problem.schema.targets, []
-    if band is not None and intervals is not None:
-        share = percent(intervals.widest(SHARES[0]) or 0)
-        labels = [display.band_label(share, found.record.covered(share, own)) for own in names]
-    targets = list(problem.schema.target_positions)
-    item, row, step = test.origin(number)
-    before = min(test.past, max(2 * test.horizon, 2 * problem.dataset.seasons[0]))
-    times = problem.series.times[step - before : step + test.horizon]
-    title = f"{problem.config.data.label}, test window {number + 1} of {len(test)}"
-    if problem.series.items is not None:
-        title += f", series {problem.series.items.names[item]}"
+    middle = found.model.windows // 2
     return {
-        "forecast": display.forecast_figure(
-            times,
-            problem.series.values[row - before : row, targets],
-            problem.series.values[row : row + test.horizon, targets],
-            forecast,
-            names,
-            title,
-            band,
-            labels,
-        ),
+        "forecast": draw_window(problem, model, intervals, found.record, middle, device),
         "error_by_step": display.step_figure(
             found.by_step(), found.best_floor, found.model.windows
         ),
     }
 
 
+def draw_window(
+    problem: Problem,
+    model: Blend | ForecastModel,
+    intervals: Intervals | None,
+    found: Backtest | None,
+    number: int,
+    device: str,
+) -> "Figure":
+    """A figure of the forecast of a test window, the main target first.
+
+    `found` says what the intervals covered.
+    """
+    from forecaster.evaluate import display
+
+    test = problem.test(device)
+    batch = test.batch(torch.tensor([number], device=device))
+    forecast, band = in_band(problem, model, intervals, batch)
+    targets, main = problem.schema.targets, problem.dataset.main_target
+    order = sorted(range(len(targets)), key=lambda place: targets[place] != main)
+    names, labels = [targets[place] for place in order], []
+    if band is not None and intervals is not None:
+        share = percent(intervals.widest(SHARES[0]) or 0)
+        parts = [found.covered(share, own) if found else None for own in names]
+        labels = [display.band_label(share, part) for part in parts]
+    columns = [problem.schema.target_positions[place] for place in order]
+    item, row, step = test.origin(number)
+    before = min(test.past, max(2 * test.horizon, 2 * problem.dataset.seasons[0]))
+    title = f"{problem.config.data.label}, test window {number + 1} of {len(test)}"
+    if problem.series.items is not None:
+        title += f", series {problem.series.items.names[item]}"
+    return display.forecast_figure(
+        problem.series.times[step - before : step + test.horizon],
+        problem.series.values[row - before : row, columns],
+        problem.series.values[row : row + test.horizon, columns],
+        forecast[:, order],
+        names,
+        title,
+        None if band is None else band[:, order],
+        labels,
+    )
+
+
 def in_band(
-    problem: Problem, model: Blend, intervals: Intervals | None, batch: Batch
+    problem: Problem, model: Blend | ForecastModel, intervals: Intervals | None, batch: Batch
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """The forecast (T, K) of the first window of a batch, and the ends of its band (T, K, 2).
 

@@ -1,9 +1,7 @@
 """Train and measure one cell of a grid, and keep it in its own folder.
 
     cell.json            its definition and its results
-    arrays.safetensors   by_window (n,): the squared error of each test window, in float64; and for
-                         the best, the median and the worst of them, scaled: best.past (P, K),
-                         best.truth (T, K), best.forecast (T, K), and so on
+    arrays.safetensors   by_window (n,): the squared error of each test window, in float64
     model.safetensors    the weights
 
 A folder is either complete or absent.
@@ -33,7 +31,7 @@ from forecaster.datasets import Windows
 from forecaster.datasets.seasons import mean_correlation
 from forecaster.errors import StorageError, UsageError
 from forecaster.evaluate import score, scores
-from forecaster.evaluate.examples import examples
+from forecaster.evaluate.examples import picked
 from forecaster.evaluate.figures import measure
 from forecaster.experiment import parameters, summarise
 from forecaster.judge import errors_of, forecast_with
@@ -138,7 +136,6 @@ def train(shared: Shared, cell: Cell) -> dict[str, bytes]:
     together = None  # for a panel
     if train.items is None:
         together = mean_correlation(train.values.cpu().numpy(), problem.dataset.seasons)
-    picked = examples(forecast_with(model), test, scored)
     facts = {
         **{key: getattr(cell, key) for key in IDENTITY},
         "config": config.to_dict(),
@@ -160,7 +157,7 @@ def train(shared: Shared, cell: Cell) -> dict[str, bytes]:
         **measure(errors),
         "by_step": measure(errors, "step"),
         "floors": _floors(problem, train, test),
-        "examples": {name: example.number for name, example in picked.items()},
+        "examples": picked(scored.by_window),
         **_costs(model, train, test, config.train.batch, device),
         "hardware": hardware(device, 1),
         "commit": shared.commit,
@@ -169,9 +166,6 @@ def train(shared: Shared, cell: Cell) -> dict[str, bytes]:
     }
     weights = {name: tensor.cpu().contiguous() for name, tensor in model.state_dict().items()}
     arrays = {"by_window": scored.by_window}
-    for name, example in picked.items():
-        parts = {part: getattr(example, part) for part in ("past", "truth", "forecast")}
-        arrays |= {f"{name}.{part}": values for part, values in parts.items()}
     if scored.steps is not None:
         arrays["steps"] = scored.steps
     return {

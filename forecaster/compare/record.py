@@ -31,7 +31,7 @@ class CellRecord(Place):
     """One model of a grid: `cell.json` in its folder.
 
     `floors` are the metrics of each floor on the test windows, `by_step` those of the model by step
-    ahead, and `examples` the numbers of the windows in arrays.safetensors. `together` is how
+    ahead, and `examples` the numbers of its best, median and worst test window. `together` is how
     strongly the columns of a series are correlated in the training rows.
     """
 

@@ -18,7 +18,7 @@ from forecaster.attention import CATALOGUE
 from forecaster.compare.cell import Finished
 from forecaster.compare.record import Against, Place, Row
 from forecaster.evaluate import Verdict, blocks, is_borderline, paired_interval
-from forecaster.evaluate.figures import Cost, ErrorMetric, Kind, Metric, shown, whole
+from forecaster.evaluate.figures import Cost, ErrorMetric, Kind, Metric, Where, shown, whole
 from forecaster.record import Scores, Value
 from forecaster.tables import in_markdown
 
@@ -36,20 +36,13 @@ widened by the spread over seeds; with one seed it holds only for those models) 
 (better), above (worse), or contains it (=); ~: borderline, an end is nearer to zero than 5 % of its
 width.
 =^: it does not contain zero, but may by chance: Holm's correction for all verdicts of a column.
-80 %: the difference that would have been found with this probability.
+80 % power: the difference that would have been found with this probability.
 (full): amounts to full attention at these lengths, so no verdict."""
-
 SUMMARY = (
     "How the network's error depends on the attention, all else held fixed. Each cell is a run "
-    "below this one; `table.txt` has costs, too."
+    "below this one."
 )
-READING = (
-    "MSE and MAE: mean ± standard deviation over seeds. *better*, *worse*: the paired 95 % "
-    "interval of the MSE difference lies below or above zero, after Holm's correction for many "
-    "verdicts; =: it contains zero; =^: it does not, but may by chance; ~: borderline; (full): "
-    "amounts to full attention at these lengths, so no verdict."
-)
-"""The texts above and below the tables of `markdown`; `summary` puts the verdicts first."""
+"""The text above the tables of `markdown`; `summary` puts the verdicts first."""
 
 
 def rows(cells: Sequence[Finished]) -> list[Row]:
@@ -196,13 +189,6 @@ def smallest(group: Sequence[Row]) -> str:
     return f"found with 80 % power: {', '.join(parts)}" if parts else ""
 
 
-def words(against: Against) -> str:
-    """The verdict and its qualification; "too few windows" without an interval."""
-    if corrected(against):
-        return f"{Verdict.SAME} after correction"
-    return Verdict.words(against.low, against.high)
-
-
 def corrected(against: Against) -> bool:
     """Whether the interval alone would name a difference, but the correction does not."""
     low, high = against.low, against.high
@@ -244,40 +230,49 @@ def heading(row: Row) -> str:
     )
 
 
+def columns(group: Sequence[Row], where: Where) -> dict[str, list[str]]:
+    """The columns of a table of a group: the printed value of each row, by their heads."""
+    return {
+        "attention": [row.attn for row in group],
+        **{
+            metric.label: [spread(row, metric) for row in group]
+            for metric in known(whole(where), group)
+        },
+        "params": [
+            f"{row.budget_parameters:,}{' ' if row.within_budget else '*'}" for row in group
+        ],
+        **{
+            metric.head: [metric.text(row[metric.name]) for row in group]
+            for metric in known(shown(Cost, where), group)
+        },
+        "skill": [skill(row) for row in group],
+        **{f"−{name}": [verdict(row, name) for row in group] for name in references(group)},
+    }
+
+
+def about(group: Sequence[Row]) -> list[str]:
+    """What stands above a table of a group: its heading, its best floor, and its power."""
+    first, seeds = group[0], max(len(row.seeds) for row in group)
+    return [
+        f"{heading(first)}, {seeds} seed{'s' * (seeds > 1)}",
+        f"best floor: {first.best_floor}, MSE {first.floor_mse:.4f}",
+        *filter(None, [smallest(group)]),
+    ]
+
+
 def text(rows: Sequence[Row]) -> str:
     """The tables of all groups for a terminal, at most 120 columns wide."""
     return "\n\n".join([*map(_table, groups(rows)), LEGEND])
 
 
-def _table(group: list[Row]) -> str:
-    first, names = group[0], references(group)
-    seeds = max(len(row.seeds) for row in group)
-    errors, costs = known(whole("grid"), group), known(shown(Cost, "grid"), group)
-    lines = [
-        f"{heading(first)}, {seeds} seed{'s' if seeds > 1 else ''}",
-        f"best floor: {first.best_floor} {first.floor_mse:.4f}",
-        *filter(None, [smallest(group)]),
-        f"{'':<10}{_across(errors, [metric.label for metric in errors])}{'params':>9} "
-        f"{_across(costs, [metric.head for metric in costs])}"
-        f"{'skill':>8}" + "".join(f"  {'−' + name:<7}" for name in names).rstrip(),
-    ]
-    for row in group:
-        budget = " " if row.within_budget else "*"
-        verdicts = "".join(f"  {verdict(row, name):<7}" for name in names)
-        lines.append(
-            f"{row.attn:<10}{_across(errors, [spread(row, metric) for metric in errors])}"
-            f"{row.budget_parameters:>9,}{budget}"
-            f"{_across(costs, [metric.text(row[metric.name]) for metric in costs])}"
-            f"{skill(row):>8}{verdicts}".rstrip()
-        )
-    return "\n".join(lines)
-
-
-def _across(metrics: Sequence[Metric], cells: Sequence[str]) -> str:
-    return "".join(
-        f"{cell:>{17 if isinstance(metric, ErrorMetric) else max(7, len(metric.head) + 2)}}"
-        for metric, cell in zip(metrics, cells, strict=True)
-    )
+def _table(group: Sequence[Row]) -> str:
+    aligned = []
+    for head, cells in columns(group, "grid").items():
+        words = head == "attention" or head.startswith("−")
+        wide = max(map(len, [head, *cells]))
+        aligned.append([f"{each:{'<' if words else '>'}{wide}}" for each in [head, *cells]])
+    lines = ("  ".join(cells).rstrip() for cells in zip(*aligned, strict=True))
+    return "\n".join([*about(group), *lines])
 
 
 def verdicts(group: Sequence[Row]) -> str:
@@ -326,23 +321,14 @@ def summary(rows: Sequence[Row]) -> str:
 
 
 def markdown(rows: Sequence[Row]) -> str:
-    """The errors and verdicts of all groups, a table for each, as a tracker's page shows them."""
+    """The tables of all groups, as a tracker's page shows them."""
     parts = []
     for group in groups(rows):
-        errors, names = known(whole("grid"), group), references(group)
-        heads = ["attention", *(metric.label for metric in errors), "skill"]
-        heads += [f"against {name}" for name in names]
-        cells = [
-            [
-                row.attn, *(spread(row, metric) for metric in errors), skill(row),
-                *(verdict(row, name) for name in names),
-            ]
-            for row in group
-        ]  # fmt: skip
-        bar = f"Best floor: {group[0].best_floor}, MSE {group[0].floor_mse:.4f}"
-        table = in_markdown(heads, cells, numbers=range(1, 2 + len(errors)))
-        parts.append(f"**{heading(group[0])}**\n\n{bar}\n\n{table}")
-    return "\n\n".join([*parts, READING])
+        found, (title, *more) = columns(group, "grid"), about(group)
+        numbers = range(1, len(found) - len(references(group)))
+        table = in_markdown([*found], [*zip(*found.values(), strict=True)], numbers)
+        parts += [f"**{title}**", *more, table]
+    return "\n\n".join([*parts, LEGEND])
 
 
 def flat(rows: Sequence[Row]) -> list[dict[str, object]]:

@@ -1,11 +1,13 @@
 """The figures of an evaluation, as pictures."""
 
+import io
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from forecaster.datasets import future_times
+from forecaster.evaluate.lags import LagProfile
 from forecaster.record import NETWORK
 
 if TYPE_CHECKING:
@@ -30,7 +32,7 @@ def forecast_figure(
     history: np.ndarray,
     truth: np.ndarray,
     forecast: np.ndarray,
-    names: tuple[str, ...],
+    names: Sequence[str],
     title: str,
     band: np.ndarray | None = None,
     labels: Sequence[str] = (),
@@ -108,13 +110,16 @@ def ahead_figure(
 
 
 def step_figure(
-    curves: Mapping[str, tuple[np.ndarray, np.ndarray]], best: str, windows: int
+    curves: Mapping[str, tuple[np.ndarray, np.ndarray]],
+    best: str,
+    windows: int,
+    from_zero: bool = True,
 ) -> "Figure":
     """A figure of MSE, and below it MAE, by step of the horizon, for the model and others.
 
     `curves` has the errors (T,) of each kind by name, the model first, nan where there are none;
     `best` is the highlighted floor. The axes are logarithmic if the means differ by more than SPAN;
-    errors of 0 then leave a gap.
+    errors of 0 then leave a gap. Otherwise they begin at 0 if `from_zero`.
     """
     first, *others = curves
     squares = {name: np.nan_to_num(mse.astype(float)).mean() for name, (mse, _) in curves.items()}
@@ -141,16 +146,103 @@ def step_figure(
         if log:
             axis.set_yscale("log", nonpositive="mask")
             _plain_decades(axis)
-        else:
+        elif from_zero:
             axis.set_ylim(bottom=0)
         axis.set_ylabel(f"{kind} (scaled{', logarithmic' * log})")
     axes[0].set_title(f"Error by step, {windows} test windows", loc="left")
     axes[1].set_xlabel("step of the horizon")
+    axes[1].xaxis.get_major_locator().set_params(integer=True)
     lines, names = axes[0].get_legend_handles_labels()
     figure.legend(
         lines, names, loc="outside lower center", ncols=3, frameon=False, fontsize=9, handlelength=3
     )
     return figure
+
+
+def lag_figure(profiles: Mapping[str, LagProfile], season: int) -> "Figure":
+    """A figure of how the forecasts of models, by name, depend on each lag.
+
+    A title compares the share of the multiples of the season with that expected by chance.
+    """
+    rows = -(-len(profiles) // 2)
+    figure = _figure(10, 2.2 * rows)
+    axes = figure.subplots(rows, 2, squeeze=False).ravel()
+    for axis, (name, profile) in zip(axes, profiles.items(), strict=False):
+        share = profile.by_lag
+        lags = np.arange(1, len(share) + 1)
+        cycles = lags % season == 0
+        axis.vlines(lags[cycles], 0, share.max(), color=MUTED, lw=0.6, ls=":")
+        axis.plot(lags, share, color=FORECAST, lw=1)
+        found = (
+            f"peak at lag {profile.peak}\nmultiples of {season}: {cycles.mean():.0%} of the lags, "
+            f"{share[cycles].sum():.0%} of the whole"
+        )
+        found = found if profile.matrix.any() else "does not depend on its past\n"
+        axis.set_title(f"{name}: {found}", loc="left", fontsize=9)
+    for axis in axes[len(profiles) :]:
+        axis.remove()
+    figure.supxlabel("lag in steps", fontsize=9)
+    figure.supylabel("share of the gradient", fontsize=9)
+    return figure
+
+
+def cost_figure(points: Mapping[str, tuple[float, float, float]], best: Sequence[str]) -> "Figure":
+    """A figure of error against time, with the names of models beside their dots.
+
+    `points` are milliseconds, MSE and MiB, which is the area of a dot; `best` have a colour.
+    """
+    figure = _figure(9, 4.5)
+    axis = figure.subplots()
+    most = max(mib for _, _, mib in points.values()) or 1.0
+    for name, (milliseconds, mse, mib) in points.items():
+        color = FORECAST if name in best else MUTED
+        axis.scatter(milliseconds, mse, 15 + 60 * mib / most, color=color, alpha=0.75, lw=0)
+    axis.set_xscale("log")
+    axis.xaxis.set_major_formatter("{x:g}")
+    axis.xaxis.set_minor_formatter("{x:g}")
+    axis.yaxis.set_major_formatter("{x:g}")
+    axis.set(xlabel="milliseconds for one forecast", ylabel="test MSE")
+    axis.margins(x=0.15, y=0.1)
+    figure.draw_without_rendering()  # so that the points have positions
+    label_points(axis, [(x, y, name) for name, (x, y, _) in points.items()])
+    return figure
+
+
+def label_points(axis: "Axes", points: Sequence[tuple[float, float, str]]) -> None:
+    """Write names beside points (x, y), each at the nearest place where it hides no other name."""
+    high, wide = 10.0, 4.6  # height of a line and width of a letter, in pixels
+    dots = [axis.transData.transform((x, y)) for x, y, _ in points]
+    taken: list[tuple[float, float, float]] = [(x - 4, x + 4, y) for x, y in dots]
+    for x, y, name in sorted(points):
+        at = axis.transData.transform((x, y))
+        places = [
+            (dx, dy * high * 0.55)
+            for dy in sorted(range(-16, 17), key=abs)
+            for dx in (5.0, -5.0 - wide * len(name))
+        ]
+        for dx, dy in places:
+            left, middle, right = at[0] + dx, at[1] + dy, at[0] + dx + wide * len(name)
+            if all(
+                abs(middle - other) >= high or right < begin or left > end
+                for begin, end, other in taken
+            ):
+                break
+        taken.append((left, right, middle))
+        far = abs(dy) > high
+        axis.annotate(
+            name, (x, y), xytext=(dx * 0.72, dy * 0.72), textcoords="offset points", fontsize=7,
+            va="center", arrowprops={"arrowstyle": "-", "lw": 0.3, "color": MUTED} if far else None,
+        )  # fmt: skip
+
+
+def svg(figure: "Figure") -> bytes:
+    """The figure as SVG on a transparent ground, equal for equal figures."""
+    from matplotlib import rc_context
+
+    into = io.BytesIO()
+    with rc_context({"svg.hashsalt": "forecaster", "svg.fonttype": "none"}):
+        figure.savefig(into, format="svg", transparent=True, metadata={"Date": None})
+    return into.getvalue()
 
 
 def _plain_decades(axis: "Axes") -> None:

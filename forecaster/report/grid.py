@@ -10,29 +10,22 @@ from safetensors.numpy import load_file as load_arrays
 from safetensors.numpy import save_file as save_arrays
 from safetensors.torch import load_file as load_weights
 
-from forecaster.attention import CONTROLS
 from forecaster.compare import GRIDS, finished, table
 from forecaster.compare.cell import WEIGHTS, Finished
 from forecaster.compare.record import Place, Row
 from forecaster.config import load_dict
 from forecaster.errors import DataError, UnavailableError
 from forecaster.evaluate import interval_text
-from forecaster.evaluate.examples import Example
-from forecaster.evaluate.figures import Cost, shown, whole
+from forecaster.evaluate.display import step_figure
+from forecaster.evaluate.figures import whole
 from forecaster.evaluate.lags import LagProfile, lag_profile
+from forecaster.judge import draw_window
 from forecaster.lookup import did_you_mean
+from forecaster.model import ForecastModel
 from forecaster.problem import Problem, make_problem, open_data
 from forecaster.progress import Bar
 from forecaster.report.page import Chart, Page, Section, Table
-from forecaster.report.parts import (
-    FRONTIER,
-    LAGS,
-    Entry,
-    frontier_chart,
-    lag_section,
-    step_chart,
-    window_chart,
-)
+from forecaster.report.parts import LAGS, Costs, frontier_chart, lag_chart
 
 Group = list[Row]
 """The rows of one table; only the attention varies between them."""
@@ -63,22 +56,21 @@ def of_grid(name: str, command: str) -> Page:
         cells[_key(cell.facts)].append(cell)
     together = table.groups(table.rows(found))
     problems = _problems(found)
-    first = found[0].facts
     looking = [group for group in together if _shows_lags(group, together)]
     return Page(
         title=f"Comparison {name}",
         lead=f"{len(found)} trained models. Within a table only the attention varies: tokens, "
-        f"optimiser steps ({first.steps}), batches, seeds and test windows are the same.",
+        f"optimiser steps ({found[0].facts.steps}), batches, seeds and test windows are the same.",
         sections=[
-            Section("figures", "Figures", [_LEGEND], [_table(group) for group in together]),
-            Section("verdicts", "Verdicts", [table.verdicts(group) for group in together]),
-            Section("floors", "Floors", tables=[*_floors(together, cells)]),
             Section(
-                "frontier",
-                "Speed, memory and error",
-                [FRONTIER],
-                charts=[frontier_chart(_short(group), _entries(group)) for group in together],
+                "figures",
+                "Figures",
+                [table.LEGEND],
+                [_table(group) for group in together],
+                [frontier_chart(_short(group), _costs(group)) for group in together],
             ),
+            Section("verdicts", "Verdicts", [table.verdicts(group) for group in together]),
+            Section("floors", "Floors", tables=_floors(together, cells)),
             Section("steps", "Error by horizon step", charts=[_steps(g, cells) for g in together]),
             Section(
                 "forecasts",
@@ -86,21 +78,13 @@ def of_grid(name: str, command: str) -> Page:
                 [_EXAMPLES],
                 charts=[chart for g in together for chart in _examples(g, cells, problems)],
             ),
-            lag_section(_LAGS, _profiles(looking, cells, problems)),
+            Section("lags", "What the forecast looks at", [_LAGS],
+                    charts=[*_profiles(looking, cells, problems)]),
             Section("commands", "Commands and hardware", _where(found), code=_code(found, command)),
         ],
-    )
+    )  # fmt: skip
 
 
-_LEGEND = (
-    "MSE and MAE: every test window, values scaled by the training rows, mean ± standard deviation "
-    "over seeds. Parameters are counted without the linear path; * marks those not within 5 % of "
-    "full attention's. Training seconds and inference ms (one window) are of one thread; memory is "
-    "what one training step adds. Differences are paired over windows, with the 95 % interval of a "
-    "block bootstrap, widened by the spread over seeds where there are several; verdicts are "
-    "corrected by Holm's method for all types against one reference; a type that "
-    "amounts to full attention at these lengths gets no verdict."
-)
 _EXAMPLES = (
     "For each table, the attention with the smallest validation error: its windows with the "
     "smallest, the median and the largest error, chosen among all test windows."
@@ -136,74 +120,50 @@ def _problems(cells: Sequence[Finished]) -> dict[str, Problem]:
 
 
 def _table(group: Group) -> Table:
-    errors = table.known(whole("report"), group)
-    costs = table.known(shown(Cost, "report"), group)
-    references = table.references(group)
-    head = (
-        "attention", *(f"test {metric.label}" for metric in errors), "skill",
-        *(head for name in references for head in (f"− {name}, 95 %", f"against {name}")),
-        "parameters",
-        *(metric.label for metric in costs), "seeds", "amounts to",
-    )  # fmt: skip
-    rows = []
-    for row in group:
-        compared = []
-        for name in references:
-            against = row.against.get(name)
-            if against is None:
-                compared += ["–", "amounts to full" if row.is_full else "–"]
-            else:
-                ends = interval_text(against.low, against.high)
-                compared += [ends, table.words(against)]
-        rows.append((
-            row.attn, *(table.spread(row, metric) for metric in errors), table.skill(row),
-            *compared, f"{row.budget_parameters:,}" + ("" if row.within_budget else " *"),
-            *(metric.text(row[metric.name]) for metric in costs),
-            str(len(row.seeds)), row.effective,
-        ))  # fmt: skip
-    said = table.smallest(group)
-    caption = (
-        f"{table.heading(group[0])}. Best floor: {group[0].best_floor}, "
-        f"MSE {group[0].floor_mse:.4f}." + (f" Differences {said}." if said else "")
-    )
-    return Table(head, rows, caption)
+    """The columns of the terminal, and beside them the intervals and what a type amounts to."""
+    found = table.columns(group, "report")
+    for name in table.references(group):
+        compared = [row.against.get(name) for row in group]
+        found[f"− {name}, 95 %"] = [
+            interval_text(own.low, own.high) if own else "–" for own in compared
+        ]
+    found["amounts to"] = [row.effective for row in group]
+    return Table([*found], [*zip(*found.values(), strict=True)], "; ".join(table.about(group)))
 
 
-def _floors(groups: Sequence[Group], cells: Cells) -> Iterator[Table]:
+def _floors(groups: Sequence[Group], cells: Cells) -> list[Table]:
     """One table for groups that have the same floors."""
-    seen: dict[str, tuple[Table, list[str]]] = {}
+    found: dict[object, Table] = {}
     for group in groups:
         floors = cells[_key(group[0])][0].facts.floors
         metrics = table.known(whole("terminal"), [*floors.values()])
-        rows = [
+        rows = tuple(
             (name, *(metric.text(own[metric.name]) for metric in metrics))
             for name, own in floors.items()
-        ]
+        )
         head = ("floor", *(metric.label for metric in metrics))
-        seen.setdefault(repr(rows), (Table(head, rows), []))[1].append(_short(group))
-    for found, headings in seen.values():
-        yield Table(found.head, found.rows, "; ".join(headings))
+        title = f"{group[0].data}, T = {group[0].horizon}"
+        found.setdefault(rows, Table(head, rows, title))
+    return [*found.values()]
 
 
-def _entries(group: Group) -> list[Entry]:
-    return [
-        Entry(row.attn, row["mse"] or 0.0, row["inference_ms"] or 0.0, row["peak_mib"])
+def _costs(group: Group) -> dict[str, Costs]:
+    return {
+        row.attn: Costs(row["inference_ms"] or 0.0, row["mse"] or 0.0, row["peak_mib"] or 0.0)
         for row in group
-    ]
+    }
 
 
 def _steps(group: Group, cells: Cells) -> Chart:
-    """A chart with the references, the best and the worst in colour, the others in grey."""
+    """The means over the seeds of each attention, the best first."""
     curves = {
-        row.attn: np.mean(
-            [np.array(cell.facts.by_step["mse"], float) for cell in cells[_key(row)]], axis=0
-        ).tolist()
-        for row in group
+        row.attn: tuple(
+            np.mean([np.array(own.facts.by_step[kind], float) for own in cells[_key(row)]], axis=0)
+            for kind in ("mse", "mae")
+        )
+        for row in sorted(group, key=lambda row: row["mse"] or 0.0)
     }
-    order = sorted(group, key=lambda row: row["mse"] or 0.0)
-    references = [name for name in ("full", *CONTROLS) if name in curves]
-    bold = dict.fromkeys([*references, order[0].attn, order[-1].attn])
-    return step_chart(_short(group), curves, None, list(bold))
+    return Chart(step_figure(curves, "", group[0].windows, from_zero=False), _short(group))
 
 
 def _examples(group: Group, cells: Cells, problems: dict[str, Problem]) -> Iterator[Chart]:
@@ -211,12 +171,21 @@ def _examples(group: Group, cells: Cells, problems: dict[str, Problem]) -> Itera
         return float(np.mean([cell.facts.validation_mse for cell in cells[_key(row)]]))
 
     cell = cells[_key(min(group, key=validation))][0]
-    problem, facts = problems[str(cell.folder)], cell.facts
-    test, arrays = problem.test("cpu"), cell.arrays()
-    name = f"{_short(group)}: {facts.attn}, seed {facts.seed}"
+    problem, facts, errors = problems[str(cell.folder)], cell.facts, cell.by_window()
+    model = _model(cell, problem)
     for kind, number in facts.examples.items():
-        parts = (arrays[f"{kind}.{part}"] for part in ("past", "truth", "forecast"))
-        yield window_chart(name, problem, test, kind, Example(number, *parts), arrays["by_window"])
+        yield Chart(
+            draw_window(problem, model, None, None, number, "cpu"),
+            f"{_short(group)}: {facts.attn}, seed {facts.seed}, {kind} of {len(errors)} windows: "
+            f"MSE {errors[number]:.4f} over all columns.",
+        )
+
+
+def _model(cell: Finished, problem: Problem) -> ForecastModel:
+    """The trained model of a cell."""
+    model = problem.build_model()
+    model.load_state_dict(load_weights(cell.folder / WEIGHTS))
+    return model.eval()
 
 
 def _shows_lags(group: Group, groups: Sequence[Group]) -> bool:
@@ -228,16 +197,18 @@ def _shows_lags(group: Group, groups: Sequence[Group]) -> bool:
 
 def _profiles(
     groups: Sequence[Group], cells: Cells, problems: dict[str, Problem]
-) -> Iterator[tuple[str, LagProfile, int]]:
-    chosen = [(group, cells[_key(row)][0]) for group in groups for row in group]
-    steps = sum(cell.facts.horizon for _, cell in chosen)
-    with Bar("lag profiles", steps) as bar:
-        for group, cell in chosen:
-            attn = cell.facts.attn
-            problem = problems[str(cell.folder)]
-            bar.advance(attn, 0)
-            profile = _profile(cell, problem, lambda step, attn=attn: bar.advance(attn, step))
-            yield f"{_short(group)}: {attn}", profile, problem.dataset.seasons[0]
+) -> Iterator[Chart]:
+    with Bar("lag profiles", sum(row.horizon for group in groups for row in group)) as bar:
+        for group in groups:
+            found = {}
+            for row in group:
+                cell = cells[_key(row)][0]
+                problem = problems[str(cell.folder)]
+                bar.advance(row.attn, 0)
+                found[row.attn] = _profile(
+                    cell, problem, lambda step, attn=row.attn: bar.advance(attn, step)
+                )
+            yield lag_chart(_short(group), found, problem.dataset.seasons[0])
 
 
 def _profile(cell: Finished, problem: Problem, report: Any) -> LagProfile:
@@ -246,9 +217,7 @@ def _profile(cell: Finished, problem: Problem, report: Any) -> LagProfile:
     if file.is_file():
         report(cell.facts.horizon)
         return LagProfile(load_arrays(file)["matrix"], LAG_WINDOWS)
-    model = problem.build_model()
-    model.load_state_dict(load_weights(cell.folder / WEIGHTS))
-    profile = lag_profile(model, problem.test("cpu"), LAG_WINDOWS, report)
+    profile = lag_profile(_model(cell, problem), problem.test("cpu"), LAG_WINDOWS, report)
     save_arrays({"matrix": profile.matrix}, file)
     return profile
 

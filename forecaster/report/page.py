@@ -1,7 +1,7 @@
 """A page of sections, written as one self-contained HTML file without scripts or network access.
 
-The template escapes every text; only charts and the style sheet are markup. The page's
-Content-Security-Policy forbids everything except that style sheet, named by its hash.
+The template escapes every text. The page's Content-Security-Policy forbids everything except its
+pictures and the style sheet, named by its hash.
 """
 
 import base64
@@ -10,11 +10,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from forecaster.errors import StorageError
+from forecaster.evaluate.display import svg
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 FOLDER = Path(__file__).parent
 
@@ -41,11 +45,15 @@ class Table:
 
 @dataclass(frozen=True)
 class Chart:
-    """An SVG with its caption; `legend` holds (kind, name) for curves that need one."""
+    """A picture and its caption, which also stands for it where it is not seen."""
 
-    svg: str
+    figure: "Figure"
     caption: str
-    legend: Sequence[tuple[str, str]] = ()
+
+    @property
+    def source(self) -> str:
+        """The picture as an address that needs no network."""
+        return f"data:image/svg+xml;base64,{base64.b64encode(svg(self.figure)).decode()}"
 
 
 @dataclass(frozen=True)
@@ -71,7 +79,8 @@ def render(page: Page) -> str:
     """The page as HTML."""
     style = (FOLDER / "page.css").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    policy = f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'"
+    policy += "; form-action 'none'"
     template: Any = _environment().get_template("page.html.j2")
     return str(template.render(page=page, style=style, policy=policy)) + "\n"
 

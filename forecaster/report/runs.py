@@ -7,41 +7,25 @@ from itertools import combinations
 from pathlib import Path
 
 import numpy as np
-import torch
 import yaml
 
+from forecaster import tables
 from forecaster.bench.inference import TOGETHER, Inference, inference
 from forecaster.bundle import Bundle
-from forecaster.datasets import Windows
-from forecaster.evaluate import SHARES, Evaluation, Verdict, interval_text, is_borderline, percent
-from forecaster.evaluate.examples import PICKED, Example, examples
-from forecaster.evaluate.figures import Cost, ErrorMetric, IntervalMetric, measure, shown, whole
+from forecaster.evaluate import SHARES, Evaluation, Verdict, interval_text, percent
+from forecaster.evaluate.display import step_figure
+from forecaster.evaluate.examples import picked
+from forecaster.evaluate.figures import Cost, ErrorMetric, IntervalMetric, shown, whole
 from forecaster.evaluate.lags import LagProfile, lag_profile
 from forecaster.experiment import parameters
-from forecaster.judge import forecast_with, in_band, judge
+from forecaster.judge import draw_window, judge
 from forecaster.machine import hardware
-from forecaster.parts import Blend
 from forecaster.predict import load_bundle
 from forecaster.problem import Problem, reopen
 from forecaster.progress import Advance, Bar
+from forecaster.record import Backtest
 from forecaster.report.page import Chart, Page, Section, Table
-from forecaster.report.parts import (
-    DRAWN,
-    EXAMPLES,
-    FRONTIER,
-    LAGS,
-    Band,
-    Entry,
-    figure,
-    frontier_chart,
-    lag_section,
-    share_section,
-    step_chart,
-    window_chart,
-)
-
-LISTED = 40
-"""The most columns in a table of their errors."""
+from forecaster.report.parts import EXAMPLES, LAGS, Costs, frontier_chart, lag_chart
 
 
 @dataclass(frozen=True)
@@ -55,13 +39,12 @@ class Judged:
     evaluation: Evaluation
     cost: Inference
     profile: LagProfile
-    examples: list[Chart]
+    examples: Sequence[Chart] = ()
 
     @property
-    def drawn(self) -> list[str]:
-        """The targets with a chart of a forecast, the main one first."""
-        main = self.problem.dataset.main_target
-        return [main, *(name for name in self.problem.schema.targets if name != main)][:DRAWN]
+    def test(self) -> Backtest:
+        """What was found on the test split."""
+        return self.evaluation.record
 
     @property
     def task(self) -> str:
@@ -119,34 +102,38 @@ def of_runs(sources: Sequence[str], command: str, device: str) -> Page:
         f"{run.bundle.about['attn_effective']}."
         for run in runs
     ]
-    verdicts = [f"{run.name}: {run.evaluation.verdict()}" for run in runs]
     return Page(
         title=f"Report of {names[0]}" if len(names) == 1 else f"Report of {len(names)} runs",
         lead="Every model was judged anew on every test window of its data, beside forecasts that "
         "need no training. MSE and MAE are on values scaled by the training rows.",
         sections=[
-            Section("figures", "Figures", amounts, [_table(group) for group in together]),
-            Section("verdicts", "Verdicts", verdicts, [*_pairs(together)]),
-            _shares(runs),
-            *_intervals(together),
-            Section("columns", "Figures by column", tables=[_columns(run) for run in runs]),
             Section(
-                "frontier",
-                "Speed, memory and error",
-                [FRONTIER],
-                charts=[frontier_chart(group[0].task, _entries(group)) for group in together],
+                "figures",
+                "Figures",
+                amounts,
+                [_table(group) for group in together],
+                [frontier_chart(group[0].task, _costs(group)) for group in together
+                 if len(group) > 1],
             ),
+            Section("verdicts", "Verdicts",
+                    [f"{run.name}: {run.test.verdict}" for run in runs], [*_pairs(together)]),
+            Section(
+                "parts",
+                "What the forecast is made of",
+                [f"{run.name}: {run.test.network.verdict}" for run in runs if run.test.network],
+                [_parts(run) for run in runs],
+            ),
+            *_intervals(runs),
+            Section("columns", "Figures by column", tables=[_columns(run) for run in runs]),
             Section("steps", "Error by horizon step", charts=[_steps(group) for group in together]),
             Section(
                 "forecasts",
                 "Forecasts against truth",
-                [EXAMPLES, *filter(None, map(_targets, runs))],
+                [EXAMPLES],
                 charts=[chart for run in runs for chart in run.examples],
             ),
-            lag_section(
-                LAGS,
-                ((run.name, run.profile, run.problem.dataset.seasons[0]) for run in runs),
-            ),
+            Section("lags", "What the forecast looks at", [LAGS],
+                    charts=[_lags(group) for group in together]),
             Section("commands", "Commands and hardware", _where(runs, device),
                     code=_code(runs, command)),
         ],
@@ -157,50 +144,21 @@ def _judge(name: str, source: str, bundle: Bundle, device: str, advance: Advance
     problem = reopen(bundle)
     model = bundle.build()
     advance(f"{name}, all test windows", 0)
-    evaluation = judge(problem, model, device, bundle.intervals)
+    found = judge(problem, model, device, bundle.intervals)
     advance(f"{name}, speed and memory", 1)
     cost = inference(bundle)
     advance(f"{name}, lags", 1)
     windows = problem.test(device)
     profile = lag_profile(model, windows, report=lambda step: advance(f"{name}, lags", step))
-    run = Judged(name, source, bundle, problem, evaluation, cost, profile, [])
-    return replace(run, examples=_examples(run, model, windows))
-
-
-def _examples(run: Judged, model: Blend, windows: Windows) -> list[Chart]:
-    """Every example window of the main target, and the median one of the other targets drawn."""
-    intervals, errors = run.bundle.intervals, run.evaluation.model
-    share = intervals.widest(SHARES[0]) if intervals else None
-    test = run.evaluation.record
-
-    def band(example: Example) -> Band | None:
-        if share is None:
-            return None
-        batch = windows.batch(torch.tensor([example.number], device=windows.values.device))
-        _, ends = in_band(run.problem, model, intervals, batch)
-        known = {name: test.covered(percent(share), name) for name in run.drawn}
-        return None if ends is None else Band(f"{percent(share)} %", ends, known)
-
-    found = examples(forecast_with(model), windows, errors)
-    bands = {kind: band(example) for kind, example in found.items()}
-    main, *others = run.drawn
-    wanted = [(kind, main) for kind in PICKED] + [(PICKED[1], column) for column in others]
-    return [
-        window_chart(
-            run.name, run.problem, windows, kind, found[kind], errors.by_window, column, bands[kind]
+    errors = found.model.by_window
+    examples = [
+        Chart(
+            draw_window(problem, model, bundle.intervals, found.record, number, device),
+            f"{name}, {kind} of {len(errors)} windows: MSE {errors[number]:.4f} over all columns.",
         )
-        for kind, column in wanted
+        for kind, number in picked(errors).items()
     ]
-
-
-def _targets(run: Judged) -> str:
-    """A sentence on which targets of a run are drawn; empty if there is only one."""
-    count, (main, *others) = len(run.problem.schema.targets), run.drawn
-    if not others:
-        return ""
-    left = count - len(run.drawn)
-    rest = f"; targets not drawn: {left}" if left else ""
-    return f"{run.name}: all three windows of {main}, the median one of {', '.join(others)}{rest}."
+    return Judged(name, source, bundle, problem, found, cost, profile, examples)
 
 
 def _table(runs: Sequence[Judged]) -> Table:
@@ -212,59 +170,38 @@ def _table(runs: Sequence[Judged]) -> Table:
     )  # fmt: skip
     rows = []
     for run in runs:
-        config, test = run.bundle.config, run.evaluation
-        measured = measure(test.errors(test.model))
-        floor = test.best_floor
-        low, high = test.paired[floor]
+        config, test = run.bundle.config, run.test
         rows.append((
-            run.name, *(metric.text(measured[metric.name]) for metric in errors), floor,
-            f"{test.floors[floor].mse:.4f}", f"{test.skill(floor):+.1%}", interval_text(low, high),
-            figure(run.bundle.record.validation_mse, ".4f"), config.attn.name,
+            run.name, *(metric.text(test[metric.name]) for metric in errors), test.best_floor,
+            f"{test.bar['mse']:.4f}", tables.SKILL.text(test.bar.skill),
+            interval_text(*run.evaluation.paired[test.best_floor]),
+            tables.VALIDATION.text(run.bundle.record.validation_mse), config.attn.name,
             f"{parameters(run.bundle.build()):,}",
             *(metric.text(run.costs.get(metric.name)) for metric in costs), str(config.seed),
-            str(run.bundle.past), str(run.bundle.horizon), str(test.model.windows),
+            str(run.bundle.past), str(run.bundle.horizon), str(test.windows),
         ))  # fmt: skip
     best = min(range(len(runs)), key=lambda i: runs[i].evaluation.model.mse)
     strong = frozenset({best}) if len(runs) > 1 else frozenset()
     return Table(head, rows, runs[0].task, strong)
 
 
+def _parts(run: Judged) -> Table:
+    """The parts of the model and the floors, with the errors that were just measured."""
+    record = run.bundle.record.model_copy(update={"test": run.test})
+    return Table(*tables.made_of(record, run.bundle.config.attn.name), run.name)
+
+
 def _columns(run: Judged) -> Table:
     """The errors of each predicted column, scaled and in units, and what its intervals covered."""
-    test = run.evaluation.record
+    share = percent(SHARES[0])
     metrics = [metric for metric in shown(ErrorMetric) if "column" in metric.by]
-    (coverage,) = (metric for metric in shown(IntervalMetric) if metric.name == "coverage")
-    shares = [share for share in map(percent, SHARES) if test.band(share)]
-    units = " in units"
-    head = (
-        "column",
-        *(metric.label + units * metric.form.endswith(units) for metric in metrics),
-        *(f"{share} % band {coverage.label}" for share in shares),
-    )
-    worst = sorted(test.columns.items(), key=lambda item: -(item[1]["mse"] or 0))
-    chosen = worst[:LISTED] if len(worst) > LISTED else list(test.columns.items())
-    rows = [
-        (
-            name,
-            *(metric.text(own[metric.name]).removesuffix(units) for metric in metrics),
-            *(coverage.text(test.covered(share, name)) for share in shares),
-        )
-        for name, own in chosen
-    ]
-    rest = f", the worst {LISTED} of {len(worst)} columns" if len(worst) > LISTED else ""
-    return Table(head, rows, run.name + rest)
-
-
-def _shares(runs: Sequence[Judged]) -> Section:
-    """The parts of the models, with the errors that were just measured."""
-    found, notes = [], []
-    for run in runs:
-        test = run.evaluation.record
-        record = run.bundle.record.model_copy(update={"test": test})
-        found.append((run.name, replace(run.bundle, record=record)))
-        if test.network:
-            notes.append(f"{run.name}: {test.network.verdict}")
-    return share_section(found, notes)
+    found = [tables.Column("column", "column"), *map(tables.of_metric, metrics)]
+    if run.test.band(share):
+        covered = next(each for each in shown(IntervalMetric) if each.name == "coverage")
+        own = tables.of_metric(covered, f"{share} % band ")
+        found.append(replace(own, key=f"coverage_{share}"))
+    rows = tables.cells(found, tables.columns(run.test, share))
+    return Table([column.head for column in found], rows, run.name)
 
 
 def _pairs(groups: Sequence[Sequence[Judged]]) -> Iterator[Table]:
@@ -275,56 +212,47 @@ def _pairs(groups: Sequence[Sequence[Judged]]) -> Iterator[Table]:
             mine, theirs = a.evaluation.model, b.evaluation.model
             low, high = mine.against(theirs)
             mean = np.nanmean(mine.by_window - theirs.by_window)
-            found = Verdict.of(low, high)
-            better = {Verdict.BETTER: f"{a.name} is better", Verdict.WORSE: f"{b.name} is better"}
-            rows.append((
-                f"{a.name} − {b.name}", f"{mean:+.4f}", interval_text(low, high),
-                better.get(found, found) + (", borderline" if is_borderline(low, high) else ""),
-            ))  # fmt: skip
+            ends = interval_text(low, high), Verdict.words(low, high)
+            rows.append((f"{a.name} − {b.name}", f"{mean:+.4f}", *ends))
         if rows:
-            yield Table(("pair", "MSE difference", "paired 95 % interval", "verdict"), rows)
+            yield Table(("pair", "MSE difference", "paired 95 % interval", "the first is"), rows)
 
 
-def _intervals(groups: Sequence[Sequence[Judged]]) -> Iterator[Section]:
-    """The metrics of the runs that have intervals; the coverage of the first share by step."""
-    notes, rows, charts = [], [], []
-    metrics = shown(IntervalMetric, "report")
-    for group in groups:
-        curves = {}
-        for run in group:
-            fixed = run.evaluation.intervals
-            if fixed is None:
-                continue
-            for form, which in ((fixed, "calibrated once"), (fixed.online, "online")):
-                if form is None:
-                    continue
-                notes.append(f"{run.name}: {form.verdict}")
-                for share, band in form.bands.items():
-                    figures = (metric.text(band[metric.name]) for metric in metrics)
-                    rows.append((run.name, f"{share} %", which, *figures))
-            if first := fixed.band(percent(SHARES[0])):
-                curves[run.name] = first.by_step["coverage"]
-        if curves:
-            wanted = (f"{SHARES[0]:.0%}", [SHARES[0]] * group[0].bundle.horizon)
-            charts.append(step_chart(group[0].task, curves, wanted, list(curves), "share covered"))
+def _intervals(runs: Sequence[Judged]) -> Iterator[Section]:
+    """The metrics of the runs that have intervals."""
+    metrics = map(tables.of_metric, shown(IntervalMetric, "report"))
+    found = [tables.Column("form", "form"), tables.Column("share", "%"), *metrics]
+    notes, rows = [], []
+    for run in runs:
+        notes += [
+            f"{run.name}: {form.verdict}" for form in tables.forms(run.test.intervals).values()
+        ]
+        rows += [(run.name, *cells) for cells in tables.cells(found, tables.intervals(run.test))]
     if rows:
-        head = ("run", "interval", "form", *(metric.label for metric in metrics))
-        yield Section("intervals", "Intervals", notes, [Table(head, rows)], charts)
+        head = ("run", *(column.head for column in found))
+        yield Section("intervals", "Intervals", notes, [Table(head, rows)])
 
 
-def _entries(runs: Sequence[Judged]) -> list[Entry]:
-    return [
-        Entry(run.name, run.evaluation.model.mse, run.cost.milliseconds, run.cost.mib)
+def _costs(runs: Sequence[Judged]) -> dict[str, Costs]:
+    return {
+        run.name: Costs(run.cost.milliseconds, run.evaluation.model.mse, run.cost.mib or 0.0)
         for run in runs
-    ]
+    }
 
 
 def _steps(runs: Sequence[Judged]) -> Chart:
-    floors = runs[0].evaluation
-    name = floors.best_floor
-    curves = {run.name: run.evaluation.model.by_step[0].tolist() for run in runs}
-    floor = floors.floors[name].by_step[0].tolist()
-    return step_chart(runs[0].task, curves, (name, floor), list(curves))
+    """One run beside all floors, or several runs beside the best of them."""
+    first = runs[0].evaluation
+    curves = first.by_step()
+    if len(runs) > 1:
+        floor = {first.best_floor: curves[first.best_floor]}
+        curves = {run.name: run.evaluation.model.by_step for run in runs} | floor
+    return Chart(step_figure(curves, first.best_floor, first.model.windows), runs[0].task)
+
+
+def _lags(runs: Sequence[Judged]) -> Chart:
+    profiles = {run.name: run.profile for run in runs}
+    return lag_chart(runs[0].task, profiles, runs[0].problem.dataset.seasons[0])
 
 
 def _where(runs: Sequence[Judged], device: str) -> list[str]:

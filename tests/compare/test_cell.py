@@ -3,12 +3,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
-from safetensors.numpy import load_file
 from safetensors.torch import load_file as load_weights
 
 from forecaster.compare import table
-from forecaster.compare.cell import ARRAYS, FACTS, WEIGHTS, Finished, Shared, read, train
+from forecaster.compare.cell import FACTS, WEIGHTS, Finished, Shared, read, train
 from forecaster.config import load_dict
 from forecaster.errors import StorageError, UsageError
 from forecaster.judge import judge
@@ -84,15 +82,6 @@ def test_it_is_what_the_evaluation_says(done, grid):
     by_window = done.by_window()
     assert by_window.dtype == np.float64
     assert by_window.mean() == pytest.approx(judged["mse"])
-
-    arrays = load_file(done.folder / ARRAYS)
-    test = problem.test("cpu")
-    for name, number in done.facts.examples.items():
-        batch = test.batch(torch.tensor([number]))
-        np.testing.assert_array_equal(arrays[f"{name}.past"], batch.past[0])
-        np.testing.assert_array_equal(arrays[f"{name}.truth"], batch.target[0])
-        error = arrays[f"{name}.forecast"].astype(float) - arrays[f"{name}.truth"]
-        assert np.square(error).mean() == pytest.approx(by_window[number], rel=1e-5)
     errors = [by_window[done.facts.examples[name]] for name in ("best", "median", "worst")]
     assert errors == [by_window.min(), np.sort(by_window)[len(by_window) // 2], by_window.max()]
 
