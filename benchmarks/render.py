@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from math import log2
 from pathlib import Path
-from statistics import geometric_mean, mean, stdev
+from statistics import mean, stdev
 from typing import Any, get_args
 
 import evidence
@@ -53,21 +53,6 @@ PUBLISHED = {
 MARKETS = ("epf-NP", "epf-PJM", "epf-BE", "epf-FR", "epf-DE")
 TIMEXER = {"mse": (0.236, 0.093, 0.379, 0.385, 0.440), "mae": (0.268, 0.192, 0.243, 0.208, 0.415)}
 """The best published errors for the markets that we know of (Wang et al., NeurIPS 2024)."""
-INTERVALS = {
-    "ETTh1, ETTh2": ("ETTh1", "ETTh2"), "ETTm1, ETTm2": ("ETTm1", "ETTm2"),
-    "weather": ("weather",), "prices": MARKETS,
-}  # fmt: skip
-"""The data sets whose intervals are judged together."""
-CORES = [
-    ("diff", "L=2048", False, 1.9), ("diff", "L=2048", True, 2.1),
-    ("diff", "B=32 L=336", False, 1.6), ("aft-full", "L=2048 H=1 E=512", True, 1.2),
-    ("flash", "B=32 L=336", False, 1.0), ("flash", "B=32 L=96", False, 1.5),
-    ("gau", "L=2048", True, 1.15), ("gau", "B=32 L=336", False, 1.0),
-    ("gau", "B=32 L=96", False, 0.8), ("lsh", "B=32 L=336", False, 1.5),
-    ("topk", "B=32 L=96", False, 1.5), ("fastformer", "B=32 L=336", False, 0.25),
-    ("single", "L=2048 H=1 E=512", True, 0.9),
-]  # fmt: skip
-"""Limits for a function's time divided by SDPA's, in cases that once exceeded them; two threads."""
 CELL = ("config", "data", "features", "horizon", "past", "attn")
 TASK = ("data", "past", "config", "features", "attn")  # a cell at any horizon
 NONE = "No figures are kept here yet."
@@ -120,22 +105,15 @@ class Table:
 
     kind: str
     columns: dict[str, Cell]
-    note: Cell = ""
+    note: str = ""
     lines: Callable[[Result], list[Result]] = split
 
     def __call__(self) -> str:
-        given = [*self.columns.values(), self.note]
-        *cells, note = (each.format if isinstance(each, str) else each for each in given)
+        cells = [each.format if isinstance(each, str) else each for each in self.columns.values()]
         measured = [(each, self.lines(each)) for each in results(self.kind)]
         rows = [[cell(**line) for cell in cells] for _, lines in measured for line in lines]
-        notes = [note(**each) for each, lines in measured if lines and self.note]
+        notes = [self.note.format(**each) for each, lines in measured if lines and self.note]
         return "\n\n".join([markdown([*self.columns], rows), *notes])
-
-
-def _others(statuses: dict[str, int], with_retry_after: int, **_: Any) -> str:
-    """The number of answers except 200 and 503; each 503 must have had Retry-After."""
-    assert with_retry_after == statuses.get("503", 0)
-    return f"{sum(statuses.values()) - statuses['200'] - with_retry_after}"
 
 
 def _by_alone(at_once: int, **line: Any) -> str:
@@ -143,40 +121,10 @@ def _by_alone(at_once: int, **line: Any) -> str:
     return ratio.format(**line) if "p50_ms_by_alone" in line else ""
 
 
-def _shared(mib_one: list[int], mib_several: list[int], **line: Any) -> str:
-    """The note on workers."""
-    parent, *each = mib_several
-    load = "{cores} cores, load {load_before} before and {load_after} after.".format(**line)
-    memory = f"{parent} MiB for the parent, {' and '.join(map(str, each))} MiB for the workers"
-    one = f"{mib_one[0]} MiB for the single process"
-    return f"{READY.format(**line)} {load} Memory (PSS, after the load): {memory}, {one}."
-
-
-def _imports(imports: Result, **line: Any) -> str:
-    """The time of imports by package."""
-    parts = []
-    for module, found in imports.items():
-        most = ", ".join(f"{name} {s:.2f}" for name, s in list(found["packages"].items())[:6])
-        parts.append(f"`import {module}`, traced: {found['all_s']:.2f} s; {most}.")
-    return "\n\n".join([*parts, f"{SOURCE}.".format(**line)])
-
-
-def _cores(line: Result) -> list[Result]:
-    """The cases of CORES, each with its row if it was measured."""
-    if "2 threads" not in line["hardware"]:
-        return []
-    rows = {(row["attn"], row["shape"], row["causal"]): row for row in line["rows"]}
-    return [
-        {"case": f"{shape}, causal" if causal else shape, "type": name, "most": most}
-        | rows.get((name, shape, causal), {})
-        for name, shape, causal, most in CORES
-    ]
-
-
-def complete(kind: str) -> dict[tuple[Any, ...], list[dict[int, Result]]]:
+def complete() -> dict[tuple[Any, ...], list[dict[int, Result]]]:
     """For each task the seeds that have all HORIZONS, each with its rows by horizon."""
     seeds: dict[tuple[Any, ...], dict[int, Result]] = defaultdict(dict)
-    for row in results(kind):
+    for row in results("served"):
         seeds[*(row[name] for name in TASK), row["seed"]][row["horizon"]] = row
     tasks: dict[tuple[Any, ...], list[dict[int, Result]]] = defaultdict(list)
     for (*task, _), rows in sorted(seeds.items()):
@@ -213,14 +161,11 @@ def _metrics(*rows: Result) -> str:
 
 def means() -> str:
     """The served blends, as means over the four usual horizons, a table for each rule for P."""
-    before = complete("training")
     ruled: dict[str, list[list[object]]] = {rule: [] for rule in PUBLISHED}
-    for key, seeds in complete("served").items():
-        data, past, config, features, _ = key
+    for (data, past, config, features, _), seeds in complete().items():
         rule = "P = 96 for everybody" if past == 96 else "P chosen for each set"
         served = [_mean_row(rows.values()) for rows in seeds]
         network = [_mean_row([row["network"] for row in rows.values()]) for rows in seeds]
-        old = [_mean_row(rows.values()) for rows in before[key]]
         floors = _mean_row([_best(row) for row in seeds[0].values()])
         against = ["–", "–"]
         if features == "M" and data in PUBLISHED[rule]:
@@ -230,12 +175,11 @@ def means() -> str:
         ruled[rule].append([
             data, past, config, f"**{_metrics(*served)}**", len(seeds),
             *(f"{mean(rows[T]['mse'] for rows in seeds):.4f}" for T in HORIZONS),
-            _metrics(*network), _metrics(*old), _metrics(floors), *against,
+            _metrics(*network), _metrics(floors), *against,
         ])  # fmt: skip
     heads = [
         "data", "P", "config", f"served, {_labels()}", "seeds", *map(str, HORIZONS),
-        "its network alone", "network of 0.1.0", "best closed form of each", "best published",
-        "MSE against it",
+        "its network alone", "best closed form of each", "best published", "MSE against it",
     ]  # fmt: skip
     tables = [f"**{rule}**\n\n{markdown(heads, rows)}" for rule, rows in ruled.items() if rows]
     return "\n\n".join(tables) or NONE
@@ -296,25 +240,6 @@ def _first_seeds(kind: str) -> dict[str, Result]:
 def _side(paired: Result) -> Verdict:
     low, high = paired["paired_low"], paired["paired_high"]
     return Verdict.SAME if None in (low, high) else Verdict.of(low, high)  # None: too few windows
-
-
-def factors() -> str:
-    """The rules for intervals, by the interval score relative to that of the first one."""
-    rows = results("intervals")
-    groups = [[row["rules"] for row in rows if row["data"] in own] for own in INTERVALS.values()]
-    lines = [[rule, *(_factor(rule, group) for group in groups)] for rule in rows[0]["rules"]]
-    return markdown(["rule", *INTERVALS], lines)
-
-
-def _factor(rule: str, group: list[Result]) -> str:
-    """The ratios of scores of both shares, and the lowest and the highest coverage of 80 %."""
-
-    def score(rule: str, share: str) -> float:
-        return geometric_mean(each[rule][share]["interval_score"] for each in group)
-
-    first, covered = next(iter(group[0])), [each[rule]["80"]["coverage"] for each in group]
-    ratios = ", ".join(f"{score(rule, x) / score(first, x):.3f}" for x in ("80", "95"))
-    return f"{ratios} ({min(covered):.0%} to {max(covered):.0%})"
 
 
 def attention() -> str:
@@ -448,22 +373,19 @@ TABLES: dict[str, Callable[[], str]] = {
         "connections": "{connections}", "requests": "{requests:,}",
         "sustainable / s": "{sustainable_per_second:.0f}", "asked / s": "{asked_per_second:.0f}",
         "200": lambda statuses, **_: f"{statuses['200']:,}",
-        "503, all with Retry-After": "{with_retry_after:,}", "others": _others,
+        "503, all with Retry-After": "{with_retry_after:,}",
         "answered: p50, p99, most, s": lambda accepted, accepted_most_ms, **_: ", ".join(
             f"{ms / 1e3:.2f}" for ms in (accepted["p50_ms"], accepted["p99_ms"], accepted_most_ms)
         ),
         "/livez, /readyz: most, ms": "{probes_most_ms[/livez]:.0f}, {probes_most_ms[/readyz]:.0f}",
-        "mean batch": "{mean_batch:.1f}", "looks that saw a wait": "{looks_with_a_wait} of {looks}",
-        "usual again after, s": "{recovered_seconds:.1f}",
         "MiB before, peak": "{mib_before:.0f}, {mib_peak:.0f}",
     }, READY),
     "workers": Table("workers", {
         "clients": "{at_once}", "processes": "{processes}", "p50, ms": "{p50_ms:.0f}",
         "p99, ms": "{p99_ms:.0f}", "series / s": "{per_second:.1f}",
-        "service, ms a series": "{service_ms:.1f}", "client, ms a series": "{client_ms:.2f}",
-        "of the cores: service, client": lambda cores, client_cores, **line:
-            f"{line['row.cores'] / cores:.0%}, {client_cores / cores:.1%}",
-    }, _shared),
+        "service, ms a series": "{service_ms:.1f}",
+        "of the cores": lambda cores, **line: f"{line['row.cores'] / cores:.0%}",
+    }, READY),
     "step": Table("step", {
         "network": "{config}", "P / start / T": "{past} / {start} / {horizon}",
         "batch": "{batch}", "threads": "{threads}", "step": "{step_s:.3f} s",
@@ -484,7 +406,7 @@ TABLES: dict[str, Callable[[], str]] = {
         "case": "{case}", "wall": "{wall_s:.2f} s", "processor": "{cpu_s:.2f} s",
         "must / aim": lambda must, aim, of, **_:
             f"{must:g} / {aim:g} s {'wall' if of == 'wall_s' else 'processor'}",
-    }, _imports, lambda each: [{"case": case, **own} for case, own in each["cases"].items()]),
+    }, f"{SOURCE}.", lambda each: [{"case": case, **own} for case, own in each["cases"].items()]),
     "fit": Table("fit", {
         "threads": "{threads}", "steps": "{steps}", "batch": "{batch}", "`fit()`": "{fit_s:.2f} s",
         "bare loop": "{bare_s:.2f} s", "ratio": "{ratio:.3f}", "must / aim": "{must:g} / {aim:g}",
@@ -499,10 +421,6 @@ TABLES: dict[str, Callable[[], str]] = {
         {"name": "the network", "whole": each["alone_s"], **each["alone"]},
         {"name": "with every closed form", "whole": each["all_s"], **each["all"]},
     ]),
-    "cores": Table("attention", {
-        "type": "{type}", "shape": "{case}", "by SDPA": partial(known, "{ratio:.2f}"),
-        "at most": "{most}", "memory by SDPA": partial(known, "{memory_ratio:.2f}"),
-    }, f"{SOURCE}.", _cores),
     "memory": Table("memory", {
         "recipe": "{recipe}", "attention": "{attn}", "P, T": "{past}, {horizon}",
         "columns": "{columns}", "batch": "{batch}", "estimate, MiB": "{expected_mib:,.0f}",
@@ -518,14 +436,10 @@ TABLES: dict[str, Callable[[], str]] = {
         "training, s": "{train_seconds:,.0f}", "windows/s": "{windows_per_second:.1f}",
         "test windows": "{test_windows:,}", "machine": "{hardware}",
     }),
-    **{make.__name__: make for make in (attention, attentions, choices, counts, curves, factors,
+    **{make.__name__: make for make in (attention, attentions, choices, counts, curves,
                                         length, means, metrics, prices, recall)},
     **{make.__name__: partial(studied, make) for make in (study.matrix, study.fronts)},
-    **{
-        f"{make.__name__}_{name}": partial(studied, make, name)
-        for make in (study.regime, study.pooled, study.cost)
-        for name in (*study.REGIMES, "settings", "causal", "hops")
-    },
+    **{f"regime_{name}": partial(studied, study.regime, name) for name in study.REGIMES},
 }  # fmt: skip
 
 

@@ -6,17 +6,14 @@ linear path. Rows of too few seeds show errors and costs, but have no verdicts a
 matrices and fronts.
 """
 
-import math
 from collections import defaultdict
 from collections.abc import Sequence
-from statistics import mean, stdev
 from typing import Any
 
 from evidence import judged
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
-from scipy.special import stdtrit  # type: ignore[import-untyped]
 
 from forecaster.attention import CATALOGUE
 from forecaster.compare.grid import LINEAR
@@ -265,68 +262,3 @@ def _lengths(
     axis.tick_params(labelsize=7)
     axis.spines[["top", "right"]].set_visible(False)
     return {attn: max(points) for attn, points in lines.items()}
-
-
-def pooled(documents: Sequence[Row], name: str) -> str:
-    """Each type against none and static, pooled over the data sets of a place.
-
-    The mean over data sets of the logarithm of the error ratio, converted to a percentage, with
-    Student's 95 % interval over data sets: it generalises to other sets of the kind. Not corrected
-    for multiple comparisons.
-    """
-    places: dict[tuple[str, int], list[dict[str, float]]] = defaultdict(list)
-    for (_, horizon, place, _), rows in tables(documents, name).items():
-        places[place, horizon].append({row["attn"]: row["mse"] for row in rows})
-    several = {key: own for key, own in places.items() if len(own) > 1}
-    if not several:
-        return NOTHING
-    heads = [
-        f"{place}, T = {horizon}, {len(own)} sets, − {reference}"
-        for (place, horizon), own in several.items()
-        for reference in ("none", "static")
-    ]
-    lines = [f"| attention | {' | '.join(heads)} |", f"| --- |{' --- |' * len(heads)}"]
-    for attn in [*CATALOGUE, LINEAR]:
-        cells = [
-            _ratio([math.log(each[attn] / each[reference]) for each in own])
-            if attn != reference and all({attn, reference} <= set(each) for each in own)
-            else "–"
-            for own in several.values()
-            for reference in ("none", "static")
-        ]
-        if set(cells) != {"–"}:
-            lines.append(f"| {attn} | {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
-def _ratio(logarithms: Sequence[float]) -> str:
-    """The mean and interval as text, e.g. "−4.0 % [−7.7, −0.2]"."""
-    count, middle = len(logarithms), mean(logarithms)
-    arm = float(stdtrit(count - 1, 0.975)) * stdev(logarithms) / count**0.5
-    low, own, high = (100 * math.expm1(x) for x in (middle - arm, middle, middle + arm))
-    return f"{own:+.1f} % [{low:+.1f}, {high:+.1f}]"
-
-
-def cost(documents: Sequence[Row], name: str) -> str:
-    """The cost of each type in a regime, by number of tokens: means over its tables."""
-    found = [row for own in tables(documents, name).values() for row in own]
-    if not found:
-        return NOTHING
-    tokens = sorted({row["tokens"] for row in found})
-    by = f", {' / '.join(map(str, tokens))} tokens" if len(tokens) > 1 else ""
-    lines = [
-        f"| attention | training, s{by} | a forecast, ms | MiB of a step |",
-        "| --- | --- | --- | --- |",
-    ]
-    for attn in [*CATALOGUE, LINEAR]:
-        rows = [[r for r in found if (r["attn"], r["tokens"]) == (attn, size)] for size in tokens]
-        if any(rows):
-            figures = [("train_seconds", ".0f"), ("inference_ms", ".1f"), ("peak_mib", ".0f")]
-            cells = [" / ".join(_mean(own, key, form) for own in rows) for key, form in figures]
-            lines.append(f"| {attn} | {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
-def _mean(rows: Sequence[Row], key: str, form: str) -> str:
-    known = [row[key] for row in rows if row[key] is not None]
-    return f"{mean(known):{form}}" if known else "–"
