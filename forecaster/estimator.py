@@ -13,6 +13,7 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
+import numpy as np
 import pandas as pd
 
 from forecaster import frames
@@ -305,7 +306,8 @@ class Forecaster:
         80, or the widest that the model has if that is less. `series` is one of a panel, by default
         its first. Raises UsageError and DataError as `predict` does.
         """
-        from forecaster.evaluate.display import ahead_figure, band_label
+        from forecaster.datasets import future_times
+        from forecaster.evaluate.display import band_label, forecast_figure
 
         table, _ = self._asked(history)
         model, schema = self.fitted, self.fitted.schema
@@ -336,19 +338,19 @@ class Forecaster:
 
         test = model.bundle.record.test
         columns = schema.targets[:1] if schema.wide else targets
-        return ahead_figure(
-            times,
+        ahead = future_times(times[-1], model.bundle.horizon, schema.freq)
+        paths = {name: path(each) for name, each in zip(scenarios, futures, strict=True)}
+        return forecast_figure(
+            pd.DatetimeIndex([*times, *ahead]),
             past[:, [0] if schema.wide else list(schema.target_positions)],
-            {name: path(each) for name, each in zip(scenarios, futures, strict=True)},
+            paths,
             targets,
-            schema.freq,
-            [path(futures[0], f" {end}") for end in ends],
-            [
+            band=np.stack([path(futures[0], f" {end}") for end in ends], -1) if ends else None,
+            labels=[
                 band_label(f"{level:g}", test.covered(f"{level:g}", name) if test else None)
                 for name in columns
-            ]
-            if ends
-            else (),
+            ],
+            differences=len(paths) > 1,
         )
 
     def __repr__(self) -> str:

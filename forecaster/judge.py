@@ -250,8 +250,10 @@ def draw_window(
     return display.forecast_figure(
         problem.series.times[step - before : step + test.horizon],
         problem.series.values[row - before : row, columns],
-        problem.series.values[row : row + test.horizon, columns],
-        forecast[:, order],
+        {
+            "forecast": forecast[:, order],
+            "truth": problem.series.values[row : row + test.horizon, columns],
+        },
         names,
         title,
         None if band is None else band[:, order],

@@ -30,8 +30,6 @@ Row = dict[str, Cell]
 Named = TypeVar("Named")
 GAP = "&emsp; | "
 """Between the cells of a Markdown table: MLflow's page sets no space there."""
-ROOM = 9
-"""The width of a figure in the terminal."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +55,10 @@ def _number(form: str, zero: bool = True) -> Callable[[Cell], str]:
     return lambda value: form.format(value) if value or (zero and value is not None) else ""
 
 
-PART, CHOSEN = Column("part", "part"), Column("chosen", "chosen")
+PART, CHOSEN, COLUMN, BAND = WORDS = (
+    Column("part", "part"), Column("chosen", "chosen"), Column("column", "column"),
+    Column("name", "intervals"),
+)  # fmt: skip
 WEIGHT = Column("weight", "weight", _number("{:.1%}", zero=False))
 VALIDATION = Column("validation_mse", "validation MSE", _number("{:.4f}"))
 SKILL = Column("skill", "skill", _number("{:+.1%}"))
@@ -66,6 +67,21 @@ SKILL = Column("skill", "skill", _number("{:+.1%}"))
 def cells(columns: Sequence[Column], rows: Sequence[Row]) -> list[tuple[str, ...]]:
     """The printed values of some columns of each row."""
     return [tuple(column.text(row.get(column.key)) for column in columns) for row in rows]
+
+
+def in_text(
+    heads: Sequence[str], rows: Sequence[Sequence[str]], numbers: Collection[int]
+) -> list[str]:
+    """The lines of a table for the terminal; the columns `numbers`, from 0, are aligned right."""
+    wide = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
+    lines = (
+        "  ".join(
+            cell.rjust(room) if place in numbers else cell.ljust(room)
+            for place, (cell, room) in enumerate(zip(row, wide, strict=True))
+        )
+        for row in (heads, *rows)
+    )
+    return [line.rstrip() for line in lines]
 
 
 def in_markdown(
@@ -162,41 +178,37 @@ def forms(fixed: IntervalScores | None) -> dict[str, QuantileScores]:
 def text(test: Backtest) -> str:
     """What was found on the test split, for the terminal."""
     which = "all of them" if test.every == 1 else f"every {test.every}th of them"
-    figures = [*map(of_metric, shown(ErrorMetric, "terminal")), SKILL, WEIGHT]
     model, *others = parts(Record(test=test))
-    rows = [(PART.head, *(column.head for column in figures), "")]
-    rows += cells([PART, *figures, CHOSEN], [model | {"weight": None}, *others])
-    lines = [f"test split, {test.windows} windows ({which}), values scaled by training rows"]
-    for name, *found, remark in rows:
-        lines.append(f"{name:<23}{''.join(f'{each:>{ROOM}}' for each in found)}  {remark}".rstrip())
-    lines += test.verdicts.split("\n\n")
-    lines += _interval_lines(test.intervals)
-    metrics = shown(ErrorMetric, "columns")
-    for name, own in test.columns.items():
-        said = [f"{metric.label} {metric.text(own[metric.name])}" for metric in metrics]
-        lines.append(f"  {name:<22}{', '.join(said)}")
-    return "\n".join(lines)
+    errors = [*map(of_metric, shown(ErrorMetric, "terminal"))]
+    own = [*map(of_metric, shown(ErrorMetric, "columns"))]
+    return "\n".join([
+        f"test split, {test.windows} windows ({which}), values scaled by training rows",
+        *_lines([PART, *errors, SKILL, WEIGHT, CHOSEN], [model | {"weight": None}, *others]),
+        *test.verdicts.split("\n\n"),
+        *_interval_lines(test),
+        *_lines([COLUMN, *own], columns(test)),
+    ])  # fmt: skip
 
 
-def _interval_lines(fixed: IntervalScores | None) -> list[str]:
-    """The metrics of intervals and quantiles, with those of the online form in separate columns."""
-    found = [*forms(fixed).values()]
-    if not found:
-        return []
-    metrics, between = shown(IntervalMetric, "terminal"), " " * 10
-    head = "".join(f"{metric.label:>{ROOM}}" for metric in metrics)
-    lines = [f"{'intervals':<23}{head}" + f"   online:{head}" * (len(found) - 1)]
-    for share in map(percent, SHARES):
-        if bands := [band for form in found if (band := form.band(share))]:
-            figures = (
-                "".join(f"{metric.text(own[metric.name]):>{ROOM}}" for metric in metrics)
-                for own in bands
-            )
-            lines.append(f"{share + ' %':<23}{between.join(figures)}")
-    for metric in shown(QuantileMetric, "terminal"):
-        figures = (f"{metric.text(form[metric.name]):>{len(head)}}" for form in found)
-        lines.append(f"{metric.label:<23}{between.join(figures)}")
-    return [*lines, *(form.verdict for form in found)]
+def _interval_lines(test: Backtest) -> list[str]:
+    """The metrics of intervals and quantiles, and their verdicts."""
+    found = [BAND, *map(of_metric, shown(IntervalMetric, "terminal"))]
+    rows: list[Row] = [
+        row | {"name": f"{row['share']} %, {row['form']}"} for row in intervals(test)
+    ]
+    lines = _lines(found, rows) if rows else []
+    for form, own in forms(test.intervals).items():
+        lines += [
+            f"{metric.label}, {form}: {metric.text(own[metric.name])}"
+            for metric in shown(QuantileMetric, "terminal")
+        ]
+        lines.append(own.verdict)
+    return lines
+
+
+def _lines(found: Sequence[Column], rows: Sequence[Row]) -> list[str]:
+    numbers = [place for place, column in enumerate(found) if column not in WORDS]
+    return in_text([column.head for column in found], cells(found, rows), numbers)
 
 
 def _named(own: Mapping[str, Named], share: str) -> dict[str, Named]:

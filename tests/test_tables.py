@@ -30,11 +30,11 @@ def metrics(columns: int = 3) -> dict[str, Any]:
 def test_the_terminal_has_the_model_first() -> None:
     said = tables.text(judged(**metrics())).splitlines()
     assert said[1:6] == [
-        "part                         MSE      MAE    skill   weight",
-        "model                     1.0000   0.5000",
-        "network                   1.2500   0.7500             75.0%",
-        "cycle mean                1.5000   1.2500   +33.3%    25.0%  k = 2 cycles",
-        "perfect                   0.0000   1.2500                    k = 2 cycles",
+        "part           MSE     MAE   skill  weight  chosen",
+        "model       1.0000  0.5000",
+        "network     1.2500  0.7500           75.0%",
+        "cycle mean  1.5000  1.2500  +33.3%   25.0%  k = 2 cycles",
+        "perfect     0.0000  1.2500                  k = 2 cycles",
     ]
     alone = tables.text(judged(**{**metrics(), "network": None})).splitlines()
     assert [line.split()[0] for line in alone[1:5]] == ["part", "model", "cycle", "perfect"]
@@ -59,36 +59,30 @@ def test_the_parts_of_a_run_are_those_judged_and_those_weighed() -> None:
     assert (rows["late"]["chosen"], rows["cycle mean"]["chosen"]) == ("this", "k = 2 cycles")
 
 
-def test_intervals_in_words_the_online_form_beside_them() -> None:
-    assert tables._interval_lines(None) == []
+def test_intervals_in_words_the_online_form_below_them() -> None:
+    assert tables._interval_lines(judged(**metrics())) == []
     fixed = {
         "80": {"coverage": 0.7512, "width": 1.25, "interval_score": 2},
         "95": {"coverage": 0.9, "width": 2.5, "interval_score": 4},
         "crps": 0.3456, "verdict": "Too narrow.", "online": None,
     }  # fmt: skip
-    found = judged(intervals=fixed).intervals
-    assert tables._interval_lines(found) == [
-        "intervals                covered    width    score",
-        "80 %                       75.1%    1.250    2.000",
-        "95 %                       90.0%    2.500    4.000",
-        "CRPS                                         0.346",
+    assert tables._interval_lines(judged(intervals=fixed)) == [
+        "intervals    covered  width  score",
+        "80 %, fixed    75.1%  1.250  2.000",
+        "95 %, fixed    90.0%  2.500  4.000",
+        "CRPS, fixed: 0.346",
         "Too narrow.",
     ]
-    moving = {
-        "80": {"coverage": 0.8, "width": 1.5, "interval_score": 3}, "95": None,
-        "crps": 0.25, "verdict": "Good.",
-    }  # fmt: skip
-    bands = {
-        key: own | {"by_step": {}, "columns": {}} for key, own in moving.items() if key == "80"
-    }
-    online = {**moving, **bands, "pinball": {}}
-    both = judged(intervals={**fixed, "95": None, "online": online}).intervals
-    lines = tables._interval_lines(both)
-    assert lines == [
-        "intervals                covered    width    score   online:  covered    width    score",
-        "80 %                       75.1%    1.250    2.000              80.0%    1.500    3.000",
-        "CRPS                                         0.346                                0.250",
+    band = {"coverage": 0.8, "width": 1.5, "interval_score": 3, "by_step": {}, "columns": {}}
+    online = {"80": band, "95": None, "crps": 0.25, "verdict": "Good.", "pinball": {}}
+    both = judged(intervals={**fixed, "95": None, "online": online})
+    assert tables._interval_lines(both) == [
+        "intervals     covered  width  score",
+        "80 %, fixed     75.1%  1.250  2.000",
+        "80 %, online    80.0%  1.500  3.000",
+        "CRPS, fixed: 0.346",
         "Too narrow.",
+        "CRPS, online: 0.250",
         "Good.",
     ]
 

@@ -20,7 +20,7 @@ from forecaster.compare.record import Against, Place, Row
 from forecaster.evaluate import Verdict, blocks, is_borderline, paired_interval
 from forecaster.evaluate.figures import Cost, ErrorMetric, Kind, Metric, Where, shown, whole
 from forecaster.record import Scores, Value
-from forecaster.tables import in_markdown
+from forecaster.tables import in_markdown, in_text
 
 Group = tuple[str, int, str, bool]
 """Data, horizon, regime, and whether there is a linear path: within one, only the attention
@@ -266,13 +266,7 @@ def text(rows: Sequence[Row]) -> str:
 
 
 def _table(group: Sequence[Row]) -> str:
-    aligned = []
-    for head, cells in columns(group, "grid").items():
-        words = head == "attention" or head.startswith("−")
-        wide = max(map(len, [head, *cells]))
-        aligned.append([f"{each:{'<' if words else '>'}{wide}}" for each in [head, *cells]])
-    lines = ("  ".join(cells).rstrip() for cells in zip(*aligned, strict=True))
-    return "\n".join([*about(group), *lines])
+    return "\n".join([*about(group), *in_text(*_printed(group))])
 
 
 def verdicts(group: Sequence[Row]) -> str:
@@ -324,11 +318,16 @@ def markdown(rows: Sequence[Row]) -> str:
     """The tables of all groups, as a tracker's page shows them."""
     parts = []
     for group in groups(rows):
-        found, (title, *more) = columns(group, "grid"), about(group)
-        numbers = range(1, len(found) - len(references(group)))
-        table = in_markdown([*found], [*zip(*found.values(), strict=True)], numbers)
-        parts += [f"**{title}**", *more, table]
+        title, *more = about(group)
+        parts += [f"**{title}**", *more, in_markdown(*_printed(group))]
     return "\n\n".join([*parts, LEGEND])
+
+
+def _printed(group: Sequence[Row]) -> tuple[list[str], list[tuple[str, ...]], range]:
+    """The heads and the rows of a table, and which columns are numbers."""
+    found = columns(group, "grid")
+    numbers = range(1, len(found) - len(references(group)))
+    return [*found], [*zip(*found.values(), strict=True)], numbers
 
 
 def flat(rows: Sequence[Row]) -> list[dict[str, object]]:

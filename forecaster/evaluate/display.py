@@ -2,11 +2,11 @@
 
 import io
 from collections.abc import Mapping, Sequence
+from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from forecaster.datasets import future_times
 from forecaster.evaluate.lags import LagProfile
 from forecaster.record import NETWORK
 
@@ -30,81 +30,48 @@ def band_label(share: str, part: float | None) -> str:
 def forecast_figure(
     times: "pd.DatetimeIndex",
     history: np.ndarray,
-    truth: np.ndarray,
-    forecast: np.ndarray,
+    paths: Mapping[str, np.ndarray],
     names: Sequence[str],
-    title: str,
+    title: str = "",
     band: np.ndarray | None = None,
     labels: Sequence[str] = (),
+    differences: bool = False,
 ) -> "Figure":
-    """A figure of forecast and truth after their history, in units, for up to four columns.
+    """A figure of forecasts after a history, in units, for up to four columns.
 
-    Lines have gaps at missing values (nan). times (h + T,), history (h, K), truth and forecast
-    (T, K), band (T, K, 2) with a label for each column.
+    Lines have gaps at missing values (nan). times (h + T,), history (h, K), each of the named paths
+    (T, K), band (T, K, 2) of the first of them with a label for each column. `differences` of the
+    others from the first are drawn below.
     """
-    some = min(4, len(names))
-    figure = _figure(10, 2.6 * some + 0.6)
-    axes = np.atleast_1d(figure.subplots(some, 1, sharex=True))
-    h = len(history)
-    for i, axis in enumerate(axes):
-        axis.plot(times[: h + 1], [*history[:, i], truth[0, i]], color=MUTED, lw=1, label="history")
-        axis.plot(times[h:], truth[:, i], color=TRUTH, lw=1.2, label="truth")
-        axis.plot(times[h:], forecast[:, i], color=FORECAST, lw=1.4, label="forecast")
+    some, each, h = min(4, len(names)), 1 + differences, len(history)
+    figure = _figure(10, 2.6 * some * each + 0.6)
+    axes = np.atleast_1d(figure.subplots(some * each, 1, sharex=True))
+    main = next(iter(paths))
+    for i in range(some):
+        axis = axes[i * each]
+        axis.plot(times[:h], history[:, i], color=MUTED, lw=1, label="history")
+        for name, color in zip(paths, cycle((FORECAST, TRUTH, *HUES))):
+            axis.plot(times[h:], paths[name][:, i], color=color, lw=1.4, label=name)
+            if differences and name != main:
+                change = paths[name][:, i] - paths[main][:, i]
+                axes[i * each + 1].plot(
+                    times[h:], change, color=color, lw=1.4, label=f"{name} − {main}"
+                )
         if band is not None:
             axis.fill_between(
                 times[h:], *band[:, i].T, color=FORECAST, alpha=0.18, lw=0, label=labels[i]
             )
-        axis.axvline(times[h], color=MUTED, lw=0.8, ls=":")
+        axis.axvline(times[h - 1], color=MUTED, lw=0.8, ls=":")
         axis.set_ylabel(names[i])
-        _legend_above(axis)
+        if differences:
+            axes[i * each + 1].axhline(0, color=MUTED, lw=0.8)
+            axes[i * each + 1].set_ylabel("difference")
+    for axis in axes:  # where a legend hides no curve
+        axis.legend(
+            loc="lower left", bbox_to_anchor=(0, 1), ncols=4, frameon=False, borderaxespad=0.1
+        )
     rest = f" (first {some} of {len(names)} columns)" if some < len(names) else ""
-    axes[0].set_title(title + rest, loc="left", pad=24)
-    figure.autofmt_xdate()
-    return figure
-
-
-def ahead_figure(
-    times: "pd.DatetimeIndex",
-    history: np.ndarray,
-    paths: Mapping[str, np.ndarray],
-    names: Sequence[str],
-    freq: str,
-    ends: Sequence[np.ndarray] = (),
-    labels: Sequence[str] = (),
-) -> "Figure":
-    """A figure of forecasts after a history, in units, for up to four columns.
-
-    times (h,), history (h, K), each of the named paths (T, K). `ends` is empty, or the lower and
-    the upper end (T, K) of an interval of the only path, with a label for each column. If there are
-    several paths, their differences from the first are drawn below.
-    """
-    some, several = min(4, len(names)), len(paths) > 1
-    figure = _figure(10, 2.6 * some * (1 + several) + 0.6)
-    axes = np.atleast_1d(figure.subplots(some * (1 + several), 1, sharex=True))
-    first = next(iter(paths.values()))
-    ahead = future_times(times[-1], len(first), freq)
-    colors = [FORECAST, TRUTH, "#047857", "#7c3aed", "#b45309", "#0e7490"]
-    for i in range(some):
-        axis = axes[i * (1 + several)]
-        axis.plot(times, history[:, i], color=MUTED, lw=1, label="history")
-        for number, (name, path) in enumerate(paths.items()):
-            color = colors[number % len(colors)]
-            axis.plot(ahead, path[:, i], color=color, lw=1.4, label=name)
-            if several and number:
-                below = axes[i * 2 + 1]
-                label = f"{name} − {next(iter(paths))}"
-                below.plot(ahead, path[:, i] - first[:, i], color=color, lw=1.4, label=label)
-                below.axhline(0, color=MUTED, lw=0.8)
-                _legend_above(below)
-                below.set_ylabel("difference")
-        if len(ends):
-            low, high = (end[:, i] for end in ends)
-            axis.fill_between(ahead, low, high, color=FORECAST, alpha=0.18, lw=0, label=labels[i])
-        axis.axvline(times[-1], color=MUTED, lw=0.8, ls=":")
-        axis.set_ylabel(names[i])
-        _legend_above(axis)
-    if some < len(names):
-        axes[0].set_title(f"first {some} of {len(names)} columns", loc="left", pad=24)
+    axes[0].set_title((title + rest).strip(), loc="left", pad=24)
     figure.autofmt_xdate()
     return figure
 
@@ -252,11 +219,6 @@ def _plain_decades(axis: "Axes") -> None:
     axis.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     axis.yaxis.set_major_formatter("{x:g}")
     axis.yaxis.set_minor_locator(NullLocator())
-
-
-def _legend_above(axis: "Axes") -> None:
-    """A legend over the picture, where it hides no curve."""
-    axis.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=4, frameon=False, borderaxespad=0.1)
 
 
 def _figure(width: float, height: float) -> "Figure":

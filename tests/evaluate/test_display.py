@@ -22,7 +22,8 @@ def test_the_forecast_picture_shows_the_band() -> None:
     labels = [display.band_label("80", test.covered("80", name)) for name in ("a", "b")]
     assert labels == ["80 % (covered 76 %)", "80 %"]
     assert test.covered("95", "a") is judged().covered("80", "a") is None
-    figure = display.forecast_figure(times, zeros[:5], zeros, zeros, ("a", "b"), "x", band, labels)
+    paths = {"forecast": zeros, "truth": zeros}
+    figure = display.forecast_figure(times, zeros[:5], paths, ("a", "b"), "x", band, labels)
     draw(figure)
     for axis, low, high, label in zip(figure.axes, (-1, -2), (3, 4), labels, strict=True):
         (filled,) = axis.collections
@@ -34,31 +35,32 @@ def test_the_forecast_picture_shows_the_band() -> None:
 
 
 @pytest.mark.parametrize(("columns", "shown"), [(1, 1), (4, 4), (7, 4)])
-def test_a_forecast_joins_its_history(columns: int, shown: int) -> None:
+def test_a_forecast_follows_its_history(columns: int, shown: int) -> None:
     random = np.random.default_rng(0)
-    history, truth, forecast = (random.normal(size=(n, columns)) for n in (20, 10, 10))
+    history, forecast, truth = (random.normal(size=(n, columns)) for n in (20, 10, 10))
     times = pd.date_range("2020-01-01", periods=30, freq="h")
     names = tuple(f"c{i}" for i in range(columns))
-    figure = display.forecast_figure(times, history, truth, forecast, names, "ETTh1")
+    paths = {"forecast": forecast, "truth": truth}
+    figure = display.forecast_figure(times, history, paths, names, "ETTh1")
     draw(figure)
     assert [axis.get_ylabel() for axis in figure.axes] == list(names[:shown])
     title = figure.axes[0].get_title(loc="left")
     assert title == ("ETTh1 (first 4 of 7 columns)" if columns > 4 else "ETTh1")
     for i, axis in enumerate(figure.axes):
-        past, real, ahead, border = axis.lines
-        np.testing.assert_array_equal(past.get_ydata(), [*history[:, i], truth[0, i]])
+        past, ahead, real, border = axis.lines
+        np.testing.assert_array_equal(past.get_ydata(), history[:, i])
         np.testing.assert_array_equal(real.get_ydata(), truth[:, i])
         np.testing.assert_array_equal(ahead.get_ydata(), forecast[:, i])
         for line in (real, ahead):
             np.testing.assert_array_equal(line.get_xdata(), times[20:].to_numpy())
-        assert pd.Timestamp(border.get_xdata()[0]) == times[20]
+        assert pd.Timestamp(border.get_xdata()[0]) == times[19]
 
 
 def test_what_is_missing_leaves_gaps() -> None:
     truth, times = np.arange(10.0)[:, None], pd.date_range("2020-01-01", periods=15, freq="h")
     truth[[0, 4]] = np.nan
     history = np.full((5, 1), np.nan)
-    figure = display.forecast_figure(times, history, truth, np.zeros((10, 1)), ("a",), "x")
+    figure = display.forecast_figure(times, history, {"truth": truth}, ("a",), "x")
     draw(figure)
     np.testing.assert_array_equal(figure.axes[0].lines[1].get_ydata(), truth[:, 0])
     figure = display.step_figure({"model": (GAP, GAP)}, "", 1)

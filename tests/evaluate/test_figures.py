@@ -52,12 +52,12 @@ def test_a_new_metric_of_a_run_is_shown_everywhere() -> None:
     test, mse = found.record.to_dict(), found.model.mse
     said = tables.text(found.record)
     head, model_line, network_line, floor_line, *_ = said.splitlines()[1:]
-    assert head.split() == ["part", "MSE", "MAE", "LARGEST", "skill", "weight"]
+    assert head.split() == ["part", "MSE", "MAE", "LARGEST", "skill", "weight", "chosen"]
     assert f"<{mse + 123:.7f}>" in model_line
     assert network_line.split()[:-1] == ["network", *model_line.split()[1:]]
     assert "training mean" in floor_line
     assert f"<{test['floors']['training mean']['mse'] + 123:.7f}>" in floor_line
-    assert f", LARGEST <{test['columns']['a']['mse'] + 123:.7f}>" in said
+    assert f"  <{test['columns']['a']['mse'] + 123:.7f}>" in said
     fitted = Training(
         windows=1, peak_mib=None, expected_mib=1, epochs=1, seconds=1, best_epoch=1, steps=1,
         windows_per_second=1, still_falling=False,
