@@ -167,6 +167,7 @@ def cost_figure(points: Mapping[str, tuple[float, float, float]], best: Sequence
     axis.set_xscale("log")
     axis.xaxis.set_major_formatter("{x:g}")
     axis.xaxis.set_minor_formatter("{x:g}")
+    axis.tick_params(which="both", labelsize=8)
     axis.yaxis.set_major_formatter("{x:g}")
     axis.set(xlabel="milliseconds for one forecast", ylabel="test MSE")
     axis.margins(x=0.15, y=0.1)

@@ -25,12 +25,11 @@ FOLDER = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of text under a head; the rows numbered in `strong` (from 0) are highlighted."""
+    """Rows of text under a head."""
 
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
     caption: str = ""
-    strong: frozenset[int] = frozenset()
 
     @property
     def words(self) -> frozenset[int]:

@@ -97,11 +97,6 @@ def of_runs(sources: Sequence[str], command: str, device: str) -> Page:
     for run in runs:
         groups.setdefault(run.key, []).append(run)
     together = list(groups.values())
-    amounts = [
-        f"{run.name}: attention {run.bundle.config.attn.name} amounts to: "
-        f"{run.bundle.about['attn_effective']}."
-        for run in runs
-    ]
     return Page(
         title=f"Report of {names[0]}" if len(names) == 1 else f"Report of {len(names)} runs",
         lead="Every model was judged anew on every test window of its data, beside forecasts that "
@@ -110,10 +105,9 @@ def of_runs(sources: Sequence[str], command: str, device: str) -> Page:
             Section(
                 "figures",
                 "Figures",
-                amounts,
-                [_table(group) for group in together],
-                [frontier_chart(group[0].task, _costs(group)) for group in together
-                 if len(group) > 1],
+                tables=[_table(group) for group in together],
+                charts=[frontier_chart(group[0].task, _costs(group)) for group in together
+                        if len(group) > 1],
             ),
             Section("verdicts", "Verdicts",
                     [f"{run.name}: {run.test.verdict}" for run in runs], [*_pairs(together)]),
@@ -162,27 +156,27 @@ def _judge(name: str, source: str, bundle: Bundle, device: str, advance: Advance
 
 
 def _table(runs: Sequence[Judged]) -> Table:
-    errors, costs = whole("report"), shown(Cost, "report")
-    head = (
-        "run", *(f"test {metric.label}" for metric in errors), "best floor", "its MSE", "skill",
-        "model − floor, 95 %", "validation MSE", "attention", "parameters",
-        *(metric.label for metric in costs), "seed", "P", "T", "test windows",
-    )  # fmt: skip
     rows = []
     for run in runs:
         config, test = run.bundle.config, run.test
-        rows.append((
-            run.name, *(metric.text(test[metric.name]) for metric in errors), test.best_floor,
-            f"{test.bar['mse']:.4f}", tables.SKILL.text(test.bar.skill),
-            interval_text(*run.evaluation.paired[test.best_floor]),
-            tables.VALIDATION.text(run.bundle.record.validation_mse), config.attn.name,
-            f"{parameters(run.bundle.build()):,}",
-            *(metric.text(run.costs.get(metric.name)) for metric in costs), str(config.seed),
-            str(run.bundle.past), str(run.bundle.horizon), str(test.windows),
-        ))  # fmt: skip
-    best = min(range(len(runs)), key=lambda i: runs[i].evaluation.model.mse)
-    strong = frozenset({best}) if len(runs) > 1 else frozenset()
-    return Table(head, rows, runs[0].task, strong)
+        rows.append({
+            "run": run.name,
+            **{f"test {each.label}": each.text(test[each.name]) for each in whole("report")},
+            "best floor": test.best_floor,
+            "its MSE": f"{test.bar['mse']:.4f}",
+            "skill": tables.SKILL.text(test.bar.skill),
+            "model − floor, 95 %": interval_text(*run.evaluation.paired[test.best_floor]),
+            "validation MSE": tables.VALIDATION.text(run.bundle.record.validation_mse),
+            "attention": config.attn.name,
+            "amounts to": run.bundle.about["attn_effective"],
+            "parameters": f"{parameters(run.bundle.build()):,}",
+            **{each.label: each.text(run.costs.get(each.name)) for each in shown(Cost, "report")},
+            "seed": str(config.seed),
+            "P": str(run.bundle.past),
+            "T": str(run.bundle.horizon),
+            "test windows": str(test.windows),
+        })  # fmt: skip
+    return Table([*rows[0]], [[*row.values()] for row in rows], runs[0].task)
 
 
 def _parts(run: Judged) -> Table:

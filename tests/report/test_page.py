@@ -16,7 +16,7 @@ def page(name: str = EVIL) -> Page:
     figure = Drawing()
     figure.suptitle(name)
     section = Section(
-        "one", name, [name], [Table((name, "b"), [(name, name)], name, frozenset({0}))],
+        "one", name, [name], [Table((name, "b"), [(name, name)], name)],
         [Chart(figure, name)], [name],
     )  # fmt: skip
     return Page(name, name, [section, Section("two", "Two")])
@@ -30,11 +30,6 @@ def test_every_text_is_escaped_wherever_it_stands() -> None:
     assert read.pictures == [EVIL]
     assert read.text[""].count(EVIL) == 4, "title, h1, lead, link"
     assert read.count("section") == 2
-
-
-def test_a_row_can_stand_out() -> None:
-    read = check_alone(render(page("a")))
-    assert [a for tag, a in read.tags if tag == "tr"] == [{}, {"class": "strong"}]
 
 
 def test_columns_of_words_are_left_aligned() -> None:
