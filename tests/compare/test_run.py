@@ -163,7 +163,7 @@ class TestTracking:
         assert "Each cell is a run below this one" in text
         for row in compare.table.rows(outcome.cells):
             assert f"| {row.attn}&emsp; | {row['mse']:.4f}" in text
-        assert "| skill&emsp; | against none&emsp; | against static&emsp; | against full |" in text
+        assert "| skill&emsp; | −none&emsp; | −static&emsp; | −full |" in text
         assert text.startswith("small, T = 5, ")
         assert "verdicts.json" in parent.data.tags["mlflow.loggedArtifacts"]
         for cell in outcome.cells:
