@@ -15,7 +15,7 @@ at once.
 import os
 import re
 import reprlib
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -35,7 +35,7 @@ from forecaster.flags import (
     Policy,
     Separator,
     Split,
-    option,
+    spelled,
 )
 from forecaster.lookup import canonical, did_you_mean, find, option_model, written_options
 from forecaster.resources import SUFFIXES, names_a_file
@@ -566,19 +566,17 @@ class Loaded:
 
 def load(
     file: str | None = None,
-    sets: Sequence[str] = (),
+    sets: Sequence[str] | Mapping[str, Any] = (),
     flags: Mapping[str, Any] | None = None,
     environment: Mapping[str, str] | None = None,
     begun: Callable[[str], None] = lambda sentence: None,
-    more: Mapping[str, Any] | None = None,
-    spell: Callable[[str], str] = option,
 ) -> Loaded:
     """Resolve a configuration; `begun` gets a sentence about it before torch is imported.
 
-    `file` is a name in the folder configs or a path; `sets` are "a.b=c"; `flags` maps the keys of
-    FLAGS to values, None meaning not given. From Python, `more` are values by dotted names, and
-    `spell` is how messages write a key of FLAGS. Raises UsageError for errors on the command line
-    or by the caller, ConfigError for errors in files and the environment.
+    `file` is a name in the folder configs or a path; `sets` are "a.b=c", or values by their dotted
+    names; `flags` maps the keys of FLAGS to values, None meaning not given. Raises UsageError for
+    errors on the command line or by the caller, ConfigError for errors in files and the
+    environment.
     """
     flags = {key: value for key, value in (flags or {}).items() if value is not None}
     environment = os.environ if environment is None else environment
@@ -591,23 +589,24 @@ def load(
             meant = f"FORECASTER_{parts[1]}__{parts[2]}"
             raise ConfigError(f"unknown variable {name}. Did you mean {meant}?")
     path = _file(file, flags.get("data"))
-    named = [(FLAGS[flag].path, spell(flag), value) for flag, value in flags.items()]
-    options = [
-        (key, f"{CALL}options={{'{key}': ...}})", value) for key, value in (more or {}).items()
-    ]
-    layers = [*_layers(path), said, [*map(_assignment, sets), *options, *named]]
+    if isinstance(sets, Mapping):
+        asked = [(key, spelled(key), value) for key, value in sets.items()]
+    else:
+        asked = [*map(_assignment, sets)]
+    asked += [(FLAGS[flag].path, spelled(flag), value) for flag, value in flags.items()]
+    called = {origin for _, origin, _ in asked}
     values: dict[str, Any] = {
         name: {"name": _Values.model_fields[name].default} for name in ("model", "attn")
     }
     origins: dict[str, str] = {}
-    for layer in layers:
+    for layer in [*_layers(path), said, asked]:
         for key, origin, value in _limited(_names_first(layer), values):
             _put(values, origins, key, origin, value)
-    asked = _validate(_Asked, values, origins, str(path))
-    ahead = f"{asked.data.label}, {asked.window.horizon} steps ahead"
+    wanted = _validate(_Asked, values, origins, str(path), called)
+    ahead = f"{wanted.data.label}, {wanted.window.horizon} steps ahead"
     begun(f"{ahead}: importing torch, reading the data")
-    called = path.stem if path.parent == resources.configs() else str(path)
-    return Loaded(_validate(RunConfig, values, origins, str(path)), origins, called)
+    name = path.stem if path.parent == resources.configs() else str(path)
+    return Loaded(_validate(RunConfig, values, origins, str(path), called), origins, name)
 
 
 def _assignment(item: str) -> tuple[str, str, Any]:
@@ -725,8 +724,6 @@ def read_yaml(path: Path) -> dict[str, Any]:
     return values
 
 
-CALL = "Forecaster("
-"""The beginning of the origin of values given from Python."""
 HABITS = ("checkpoint_minutes",)
 """Values of `train` that influence no figure."""
 
@@ -814,8 +811,13 @@ def _put(
 
 
 def _validate(
-    kind: type[V], values: Mapping[str, Any], origins: Mapping[str, str], where: str
+    kind: type[V],
+    values: Mapping[str, Any],
+    origins: Mapping[str, str],
+    where: str,
+    called: Collection[str] = (),
 ) -> V:
+    """Check values; `called` are the origins that belong to the caller, not to files."""
     try:
         return kind.model_validate(values)
     except ValidationError as error:
@@ -845,7 +847,7 @@ def _validate(
     blamed = [key for key in origins if key in places]
     blamed = blamed or [key for key in origins if key.startswith(f"{path}.")]
     origin = origins[blamed[-1]] if blamed else where
-    error_kind = UsageError if origin.startswith(("--", CALL)) else ConfigError
+    error_kind = UsageError if origin in called else ConfigError
     raise error_kind(f"{origin}: {sentence}")
 
 

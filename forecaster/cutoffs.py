@@ -18,6 +18,7 @@ from forecaster.errors import UsageError
 from forecaster.evaluate import SHARES, Evaluation, Score, percent
 from forecaster.evaluate.figures import plain
 from forecaster.evaluate.metrics import average
+from forecaster.flags import spelled
 from forecaster.judge import find_intervals, judge, parts_of
 from forecaster.parts import Blend, Part
 from forecaster.problem import Problem, reopen
@@ -72,7 +73,7 @@ def cut(whole: Problem, count: int, *, anew: bool) -> list[Cutoff]:
     if borders.each:
         raise UsageError(
             "cut-offs are dates, but each series of this panel is cut by its own length; train "
-            "with --split calendar instead"
+            f"with {spelled('split', 'calendar')} instead"
         )
     if not _fit(whole, count):
         steps = borders.test - borders.validation
@@ -81,7 +82,7 @@ def cut(whole: Problem, count: int, *, anew: bool) -> list[Cutoff]:
         raise UsageError(
             f"{count} cut-offs are too many: each takes {steps // count} of the {steps} steps of "
             f"the test split, which must hold a window of {horizon} with values; {most} "
-            f"fit: --cutoffs {most}"
+            f"fit: {spelled('cutoffs', most)}"
         )
     cuts = []
     for first, last in pairwise(_edges(borders, count)):

@@ -17,11 +17,11 @@ import numpy as np
 import pandas as pd
 
 from forecaster import frames
-from forecaster.config import CALL, Loaded, load
+from forecaster.config import Loaded, load
 from forecaster.datasets.items import id_parts
-from forecaster.errors import ForecasterError, UsageError
+from forecaster.errors import UsageError
 from forecaster.extras import told
-from forecaster.flags import Blend, Device, Features, Policy, Split, as_keywords
+from forecaster.flags import FLAGS, SPELLING, Blend, Device, Features, Policy, Split
 from forecaster.frames import Frame
 from forecaster.lookup import did_you_mean
 from forecaster.notices import ShortHistory
@@ -39,17 +39,17 @@ Names = str | Sequence[str]
 
 
 def _in_python(method: Callable[P, R]) -> Callable[P, R]:
-    """Wrap a method so that its errors name parameters instead of command-line options."""
+    """Wrap a method so that its messages name parameters instead of command-line options."""
 
     @wraps(method)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        before = SPELLING.set(_as_parameter)
         try:
             return method(*args, **kwargs)
-        except ForecasterError as error:
-            error.args = (_as_keywords(str(error)), *error.args[1:])
-            raise
         except ModuleNotFoundError as error:
             raise told(error, f"Forecaster.{method.__name__}") or error from None
+        finally:
+            SPELLING.reset(before)
 
     return call
 
@@ -398,13 +398,9 @@ class Forecaster:
             )
         if not isinstance(self.options, Mapping | None):
             raise UsageError(f"options: expected values by their names, got {self.options!r}")
-        given = {name: _plain(name, getattr(self, name)) for name in _FLAGS}
-        flags = {_FLAGS[name]: value for name, value in given.items()} | {"data": FRAME}
-        spelled = {flag: name for name, flag in _FLAGS.items()}
-        return load(
-            None if self.config is None else str(self.config), (), flags,
-            more=self.options, spell=lambda flag: f"{CALL}{spelled.get(flag, flag)}=)",
-        )  # fmt: skip
+        flags = {flag: _plain(name, getattr(self, name)) for name, flag in _FLAGS.items()}
+        config = None if self.config is None else str(self.config)
+        return load(config, self.options or {}, {**flags, "data": FRAME})
 
     def _problem(self, frame: Frame) -> "Problem":
         from forecaster.problem import make_problem, take_frame
@@ -450,7 +446,7 @@ class Forecaster:
         if self.verbose:
             import sys
 
-            print(_as_keywords(sentence), file=sys.stderr)
+            print(sentence, file=sys.stderr)
 
 
 _PARAMETERS = {
@@ -535,6 +531,10 @@ def _named(
     return ahead[[*columns.values()]].set_axis([*columns], axis=1)
 
 
-def _as_keywords(text: str) -> str:
-    asked = {"cutoffs", "future", "levels", "short_history"}  # parameters of methods
-    return as_keywords(text, {*_PARAMETERS, *asked})
+def _as_parameter(name: str, value: Any = None) -> str:
+    """An option as a parameter of `Forecaster` or its methods, or as an entry of `options`."""
+    if name in ("cutoffs", "future") or name in _FLAGS.values():
+        name = "attention" if name == "attn" else name
+        return name if value is None else f"{name}={value!r}"
+    path = FLAGS[name].path if name in FLAGS else name
+    return f"options[{path!r}]" if value is None else f"options={{{path!r}: {value!r}}}"

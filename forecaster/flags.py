@@ -5,10 +5,10 @@ takes the paths of the values. To add an option, add an entry.
 """
 
 import json
-import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Literal, TypeVar
 
 from forecaster.errors import UsageError
 
@@ -68,6 +68,26 @@ _UNITS = {"s": 1, "m": 60, "h": 3600}
 def option(name: str) -> str:
     """A flag as people type it: "--past-covariates" for past_covariates."""
     return f"--{name.replace('_', '-')}"
+
+
+def typed(name: str, value: Any = None) -> str:
+    """An option as the command line takes it: `--policy sort`, `--set train.batch=8`."""
+    if "." in name:
+        return f"--set {name}" if value is None else f"--set {name}={json.dumps(value)}"
+    text = ",".join(value) if isinstance(value, list) else str(value)
+    return option(name) if value is None else f"{option(name)} {text}"
+
+
+SPELLING: ContextVar[Callable[[str, Any], str]] = ContextVar("SPELLING", default=typed)
+"""How messages spell an option: as the face at work does, which is the command line or Python."""
+
+
+def spelled(name: str, value: Any = None) -> str:
+    """An option in a message, by its name in FLAGS or the dotted name of any value.
+
+    The command line has `--policy sort`, `Forecaster` has policy='sort'.
+    """
+    return SPELLING.get()(name, value)
 
 
 def parse(option: str, read: Callable[[str], T], text: str) -> T:
@@ -150,42 +170,3 @@ FLAGS = {
     "device": Flag("device", "Where to compute; auto takes CUDA where there is one.", Device),
 }
 """Every such option by its name as a keyword, in the order of --help."""
-
-
-def as_keywords(text: str, names: Collection[str]) -> str:
-    """A message with options spelled as parameters: `--policy sort` becomes policy="sort", and
-    `--set train.batch=8` options={"train.batch": 8}.
-
-    Options that are not among the parameters `names` become entries of `options`; texts that look
-    like options but are none stay.
-    """
-
-    def spelled(match: re.Match[str]) -> str:
-        name, word = match[1].replace("-", "_"), match[2] or ""
-        flag = FLAGS.get(name)
-        if flag is None and name not in names:
-            return match[0]
-        kind, read = (str, str) if flag is None else (flag.kind, flag.read)
-        value: Any = None
-        if word in get_args(kind) or "," in word:
-            value = word if read is str else read(word)
-        elif re.fullmatch(r"-?\d+", word):
-            value = int(word) if kind is int or flag is None else read(word)
-        given = None if value is None else json.dumps(value)
-        if word == "FILE":
-            word, given = "", "..."
-        rest = f" {word}" if word and value is None else ""
-        name = "attention" if name == "attn" else name
-        if flag is None or name in names:
-            return (name if given is None else f"{name}={given}") + rest
-        place = f'"{flag.path}"'
-        return (f"options[{place}]" if given is None else f"options={{{place}: {given}}}") + rest
-
-    def chosen(match: re.Match[str]) -> str:
-        given = {"true": "True", "false": "False"}.get(match[2], match[2])
-        if given == match[2] and not re.fullmatch(r"[\d.]+", given):
-            given = json.dumps(given)
-        return f'options={{"{match[1]}": {given}}}'
-
-    text = re.sub(r"--set ([a-z_.]+)=([\w.]*\w)", chosen, text)
-    return re.sub(r"--([a-z]+(?:-[a-z]+)*)(?: ([\w.+-][\w.,+-]*\w|\w))?", spelled, text)

@@ -14,7 +14,7 @@ from forecaster.datasets import Items, Series, future_times, reader
 from forecaster.datasets.items import id_parts
 from forecaster.datasets.series import quoted
 from forecaster.errors import DataError, UsageError
-from forecaster.flags import Policy
+from forecaster.flags import Policy, spelled
 from forecaster.notices import Notice, NoticeCode, ShortHistory
 
 if TYPE_CHECKING:
@@ -263,7 +263,7 @@ def _ahead(
             raise UsageError(
                 f"this model needs {', '.join(names)} for the {horizon} steps ahead: as rows "
                 "after the history that have no other values, or in a separate file "
-                f"(--future FILE) with the columns {', '.join(map(str, (*index, *names)))}"
+                f"({spelled('future')}) with the columns {', '.join(map(str, (*index, *names)))}"
             )
         steps = np.arange(-past - horizon, 0)
 

@@ -31,6 +31,7 @@ from forecaster.datasets.reading import Stamps, Text
 from forecaster.datasets.series import quoted
 from forecaster.datasets.sizes import panel_sizes, sizes
 from forecaster.errors import DataError, UnavailableError, UsageError
+from forecaster.flags import spelled
 from forecaster.model import ForecastModel
 from forecaster.parts import Fold
 from forecaster.progress import Say
@@ -384,7 +385,8 @@ def make_problem(config: RunConfig, dataset: Dataset, say: Say = lambda _: None)
     if start > past:
         raise UsageError(
             f"window.start={start} known steps begin the decoder's input, but the look-back has "
-            f"only {past} steps; choose for example --set window.start={max(1, past // 2)}"
+            f"only {past} steps; choose for example "
+            f"{spelled('window.start', max(1, past // 2))}"
         )
     resolved = config.model_copy(
         update={

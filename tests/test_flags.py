@@ -2,7 +2,8 @@ import pytest
 
 from forecaster.config import RunConfig
 from forecaster.errors import UsageError
-from forecaster.flags import FLAGS, as_keywords, names, numbers, option, parse, seconds, steps
+from forecaster.estimator import _as_parameter
+from forecaster.flags import FLAGS, names, numbers, option, parse, seconds, spelled, steps
 
 
 def test_every_path_is_that_of_one_value():
@@ -52,28 +53,16 @@ def test_a_time_has_a_unit_or_is_in_seconds():
             parse("--time-limit", seconds, text)
 
 
-@pytest.mark.parametrize(
-    ("option", "parameter"),
-    [
-        ("--policy sort orders the rows", 'policy="sort" orders the rows'),
-        ("name it with --freq, and --lookback.", "name it with freq, and lookback."),
-        ("that fits: --horizon 12.", "that fits: horizon=12."),
-        ("--missing -9999 takes it", 'missing=["-9999"] takes it'),
-        ("--id region,state makes", 'id="region,state" makes'),
-        ("--id names the columns", "id names the columns"),
-        ("--stamps day-first", 'options={"data.stamps": "day-first"}'),
-        ("--features M", 'options={"data.features": "M"}'),
-        ("name it with --decimal", 'name it with options["data.decimal"]'),
-        ("(--future FILE)", "(future=...)"),
-        ("3 fit: --cutoffs 3", "3 fit: cutoffs=3"),
-        ("--set train.batch=8 takes", 'options={"train.batch": 8} takes'),
-        ("by --set window.past=auto.", 'by options={"window.past": "auto"}.'),
-        ("--set train.checkpointing=true", 'options={"train.checkpointing": True}'),
-        ("--set KEY=VALUE such as", "--set KEY=VALUE such as"),
-        ("--resume auto goes on", "--resume auto goes on"),
-        ("a -- b, 1--2", "a -- b, 1--2"),
-    ],
-)
-def test_options_are_spelled_as_parameters(option, parameter):
-    names = {"policy", "freq", "lookback", "horizon", "missing", "id", "future", "cutoffs"}
-    assert as_keywords(option, names) == parameter
+def test_messages_spell_an_option_as_the_face_does():
+    said = ("freq", None), ("horizon", 12), ("id", ["region", "state"]), ("train.batch", 8)
+    said += (("train.checkpointing", True), ("stamps", "day-first"), ("decimal", None))
+    assert [spelled(*each) for each in said] == [
+        "--freq", "--horizon 12", "--id region,state", "--set train.batch=8",
+        "--set train.checkpointing=true", "--stamps day-first", "--decimal",
+    ]  # fmt: skip
+    assert [_as_parameter(*each) for each in said] == [
+        "freq", "horizon=12", "id=['region', 'state']", "options={'train.batch': 8}",
+        "options={'train.checkpointing': True}", "options={'data.stamps': 'day-first'}",
+        "options['data.decimal']",
+    ]  # fmt: skip
+    assert _as_parameter("attn", "prob") == "attention='prob'"

@@ -12,6 +12,7 @@ from pandas.tseries.frequencies import to_offset
 
 from forecaster.datasets.calendar import fixed_step, normalise_freq
 from forecaster.errors import DataError
+from forecaster.flags import spelled
 
 TOLERANCE = 0.1
 """The fraction of a step by which a stamp may miss its place."""
@@ -53,7 +54,8 @@ def infer_step(stamps: NDArray[np.int64], codes: NDArray[np.int64], where: str) 
     apart = apart[apart > 0]
     if not len(apart):
         raise DataError(
-            f"{where}: no series has two stamps, so no time step can be found; name it with --freq."
+            f"{where}: no series has two stamps, so no time step can be found; name it with "
+            f"{spelled('freq')}."
         )
     lengths, counts = np.unique(apart, return_counts=True)
     step = int(lengths[counts.argmax()])
@@ -68,8 +70,8 @@ def infer_step(stamps: NDArray[np.int64], codes: NDArray[np.int64], where: str) 
             raise DataError(
                 f"{where}: no time step can be found: of {len(apart)} distances between "
                 f"neighbouring stamps the most frequent, {pd.Timedelta(step, 'us')}, occurs only "
-                f"{counts.max()} times; name the step with --freq, and use --policy resample to "
-                "average rows that share a step."
+                f"{counts.max()} times; name the step with {spelled('freq')}, and use "
+                f"{spelled('policy', 'resample')} to average rows that share a step."
             )
         step = min(near, key=lambda usual: abs(median - usual))
     days = np.bincount(times.day_of_week, minlength=7)
@@ -140,7 +142,8 @@ class TimeGrid:
             begin, end = (pd.Timestamp(stamp, unit="us") for stamp in (first, last))
             raise DataError(
                 f"{where}: {(last - first) // length:,} steps of {step.freq} lie between {begin} "
-                f"and {end}, for {rows:,} rows; is a stamp wrong, or the step? --freq names it."
+                f"and {end}, for {rows:,} rows; is a stamp wrong, or the step? "
+                f"{spelled('freq')} names it."
             )
         tolerance = 0 if fixed is None else int(min(length, step.usual) * TOLERANCE)
         phases, counts = np.unique(sample % length, return_counts=True)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from forecaster.datasets.card import Borders
 from forecaster.datasets.items import End, Items
 from forecaster.datasets.series import Series
+from forecaster.flags import spelled
 
 Kind: TypeAlias = Literal["sentinel", "stuck", "outlier", "jump", "shift", "empty"]
 Numbers: TypeAlias = NDArray[np.float64]
@@ -109,7 +110,7 @@ class _Column:
         for mark, spans in self.marks.items():
             first = f"{'first ' * (len(spans) > 1)}at {self._where(spans[0][0])}"
             what = f"{mark} occurs {_times(len(spans))}, {first}, far from all other values"
-            remedy = f"--missing {mark} reads it as a missing value"
+            remedy = f"{spelled('missing', [str(mark)])} reads it as a missing value"
             yield self._oddity("sentinel", spans, f"{what}; {remedy}")
         for part, steps in borders.parts.items():
             yield from self._empty(part, *steps)

@@ -9,6 +9,7 @@ import numpy as np
 from forecaster.datasets.card import Borders
 from forecaster.datasets.items import Items
 from forecaster.errors import DataError
+from forecaster.flags import spelled
 
 TRAIN, TEST = 0.7, 0.2
 FEWEST = 8
@@ -69,7 +70,7 @@ def panel_sizes(
         try:
             return _own_sizes(items, horizon, seasons, past, where), (
                 f"Cut at one date, {why_not}: each series is cut by its own length instead. "
-                "--split calendar keeps to one date."
+                f"{spelled('split', 'calendar')} keeps to one date."
             )
         except DataError:
             if common is None:
@@ -123,13 +124,13 @@ def _too_few(steps: int, horizon: int, least: int, past: int | None, where: str)
         (t for t in range(1, min(horizon, steps)) if _fits(_ends(steps, t)[0], t, least)), default=0
     )
     if longest:
-        way_out = f"The longest horizon that fits is {longest}: --horizon {longest}."
+        way_out = f"The longest horizon that fits is {longest}: {spelled('horizon', longest)}."
     else:
         way_out = f"No horizon fits a look-back of {least}; give more rows"
         if past:
-            way_out += ", or let the data choose the look-back: --lookback auto"
+            way_out += f", or let the data choose the look-back: {spelled('lookback', 'auto')}"
         elif least > 1:
-            way_out += ", or a shorter --season"
+            way_out += f", or a shorter {spelled('season')}"
         way_out += "."
     return (
         f"{where}: {steps} steps are too few for a horizon of {horizon}: validation takes "

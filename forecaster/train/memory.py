@@ -25,6 +25,7 @@ from forecaster.attention.common.draws import DrawingAttention
 from forecaster.config import TrainConfig
 from forecaster.datasets import Windows
 from forecaster.errors import UnavailableError
+from forecaster.flags import spelled
 from forecaster.model import ForecastModel
 from forecaster.model.blocks import DecoderLayer, EncoderLayer
 from forecaster.progress import Say
@@ -175,10 +176,10 @@ def _way_out(
     for k in parts:
         changed = config.model_copy(update={"accumulate": k})
         if (need := found.of(changed)) <= room:
-            fewer = -(-config.batch // k)
+            fewer = spelled("train.batch", -(-config.batch // k))
             return (
-                f"--set train.accumulate={k} takes about {gib(need)}, with the same gradient; "
-                f"--set train.batch={fewer} takes as little, with a different gradient"
+                f"{spelled('train.accumulate', k)} takes about {gib(need)}, with the same "
+                f"gradient; {fewer} takes as little, with a different gradient"
             )
     if not config.checkpointing:
         config = config.model_copy(update={"checkpointing": True})
@@ -187,8 +188,8 @@ def _way_out(
         for k in [config.accumulate, *parts]:
             changed = config.model_copy(update={"accumulate": k})
             if (need := found.of(changed)) <= room:
-                also = f" --set train.accumulate={k}" if k > config.accumulate else ""
-                return f"--set train.checkpointing=true{also} takes about {gib(need)}"
+                also = f" {spelled('train.accumulate', k)}" if k > config.accumulate else ""
+                return f"{spelled('train.checkpointing', True)}{also} takes about {gib(need)}"
     return (
         f"one window alone takes about {gib(found.bytes(1))}. Set a shorter window.past, a "
         "smaller model.width, or longer tokens"

@@ -22,6 +22,7 @@ from forecaster import machine
 from forecaster.attention import Attention
 from forecaster.config import TrainConfig
 from forecaster.datasets import Windows
+from forecaster.flags import spelled
 from forecaster.model import ForecastModel
 from forecaster.progress import Bar, Say
 from forecaster.ranks import ALONE, Team, talking
@@ -80,12 +81,12 @@ class Fit:
         said = []
         if self.late:
             said.append(
-                f"--time-limit ended training in epoch {self.epochs} of {self.limit}; the best "
-                "weights so far are kept"
+                f"{spelled('time_limit')} ended training in epoch {self.epochs} of {self.limit}; "
+                "the best weights so far are kept"
             )
         if self.still_falling:
-            epochs = f"more epochs, --epochs {2 * self.limit}"
-            more = "a longer --time-limit" if self.late else epochs
+            epochs = f"more epochs, {spelled('epochs', 2 * self.limit)}"
+            more = f"a longer {spelled('time_limit')}" if self.late else epochs
             said.append(f"validation was still falling at the end: give it {more}")
         return said
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from forecaster.datasets.reader.cells import holds_text, to_numbers, to_words
 from forecaster.datasets.reader.files import Rows, Table
 from forecaster.errors import DataError
+from forecaster.flags import spelled
 
 
 class Attributes:
@@ -50,7 +51,7 @@ class Attributes:
                     f"{self._row(rows, row)}, column '{column}': {rows.cells[column][row]}, but "
                     "earlier rows have another value for this series; a static attribute is "
                     "constant within a series. A value that changes is a covariate: "
-                    "--past-covariates or --future-covariates."
+                    f"{spelled('past_covariates')} or {spelled('future_covariates')}."
                 )
 
     def _values(self, rows: Rows, column: str) -> NDArray[np.float64]:

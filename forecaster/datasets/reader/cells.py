@@ -4,7 +4,7 @@ A cell that is neither raises a DataError that names file, row, column and value
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from forecaster.errors import DataError
+from forecaster.flags import spelled
 
 NO_VALUE = frozenset(
     ["", "na", "n/a", "#na", "#n/a", "<na>", "nan", "-nan", "null", "none", "-", "--", "–", "—",
@@ -63,7 +64,7 @@ class Written:
     pointed: bool = True
     sign: str = ""
     missing: tuple[str, ...] = ()
-    remedy: str = "name the decimal sign with --decimal"
+    remedy: str = field(default_factory=lambda: f"name the decimal sign with {spelled('decimal')}")
 
 
 PLAIN = Written()

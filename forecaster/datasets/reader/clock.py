@@ -21,6 +21,7 @@ from forecaster.datasets.reader.parts import Column, find_parts, later
 from forecaster.datasets.reader.stamps import FORMS, as_words, different, matches, moments
 from forecaster.datasets.reading import Reading, Stamps
 from forecaster.errors import DataError
+from forecaster.flags import spelled
 
 DAYLIGHT_SAVING = (
     " Local time with daylight saving does this; stamps in UTC or with their offset do not."
@@ -191,12 +192,12 @@ def _find_form(
         if not trained:
             raise DataError(
                 f"{table.where}, column '{column}': '{wrong}' is no date "
-                f"{FORMS[told.form].words}, as --stamps {told.form} requires."
+                f"{FORMS[told.form].words}, as {spelled('stamps', told.form)} requires."
             )
     elif told and not trained:
         raise DataError(
             f"{table.where}, column '{column}': '{words[0]}' is not written "
-            f"{FORMS[told.form].words}, as --stamps {told.form} requires."
+            f"{FORMS[told.form].words}, as {spelled('stamps', told.form)} requires."
         )
     best = max(shares.values())
     if best < 0.5:
@@ -274,7 +275,7 @@ def _decide(table: Table, column: str, forms: list[str], trained: bool) -> tuple
         means = {form: int(moments(pa.array([shown]), form).times[0]) for form in unsure}
         if len({*means.values()}) > 1:
             break
-    ways = " or ".join(f"--stamps {form}" for form in unsure if form in ORDERS)
+    ways = " or ".join(spelled("stamps", form) for form in unsure if form in ORDERS)
     raise DataError(
         f"{where}: '{shown}' is {' or '.join(stamps.date(time) for time in means.values())}, and "
         "no stamp of the file shows which"

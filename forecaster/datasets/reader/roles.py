@@ -22,6 +22,7 @@ from forecaster.datasets.reader.parts import counts_part, fills_days, in_order
 from forecaster.datasets.reading import Reading
 from forecaster.datasets.series import missing_columns, quoted
 from forecaster.errors import DataError, UsageError
+from forecaster.flags import spelled
 
 _IDS = ("unique_id", "item_id", "series_id", "id", "series")
 MOST_WORDY = 8
@@ -64,8 +65,8 @@ class Roles:
             raise UsageError(f"column '{twice[0]}' is given two roles; expected one.")
         if said.panel and (said.id or said.static):
             raise UsageError(
-                "with data.panel=true each column of a wide file is a series, so --id and --static "
-                "cannot be used"
+                "with data.panel=true each column of a wide file is a series, so "
+                f"{spelled('id')} and {spelled('static')} cannot be used"
             )
         if told:
             return said
@@ -73,7 +74,7 @@ class Roles:
         if wordy:
             raise DataError(
                 f"{self.where}: column {self._described(wordy[0])} holds words, but only numbers "
-                "can be forecast. --past-covariates reads it as categories."
+                f"can be forecast. {spelled('past_covariates')} reads it as categories."
             )
         times = time_columns(said, table.columns) or (self._time(named),)
         found = said.id or (() if said.panel else self._id(named, times))
@@ -83,7 +84,8 @@ class Roles:
         left_out = [name for name in table.columns if name not in {*named, *times, *found}]
         if left_out:
             self.said.append(
-                f"Left out, without a role: {quoted(left_out)}. --past-covariates reads a column."
+                f"Left out, without a role: {quoted(left_out)}. "
+                f"{spelled('past_covariates')} reads a column."
             )
         return filled
 
@@ -101,7 +103,7 @@ class Roles:
             listed = f"{quoted(found)} all hold stamps" if found else "no column holds stamps"
             raise DataError(
                 f"{self.where}: {listed} such as 2016-07-01 00:00:00; name the time column with "
-                f"--time. Columns: {quoted(table.columns)}."
+                f"{spelled('time')}. Columns: {quoted(table.columns)}."
             )
         if is_stamp(found[0]):
             raise DataError(
@@ -164,12 +166,13 @@ class Roles:
             if not _repeats(rows, [*taken, *columns]):
                 parts = [name for name in columns if name in clocks]
                 names = [name for name in columns if name not in clocks]
-                ways = [f"--time {','.join([*times, *parts])} reads the whole time"] * bool(parts)
+                time = ",".join([*times, *(parts or names)])
+                ways = [f"{spelled('time', time)} reads the whole time"] * bool(parts)
                 hours = not parts and not names[1:] and fills_days(rows[names[0]])
                 if hours:
-                    ways = [f"--time {','.join([*times, *names])} if it counts the hours of a day"]
+                    ways = [f"{spelled('time', time)} if it counts the hours of a day"]
                 if names:
-                    ways.append(f"--id {','.join([*ids, *names])} makes each a series")
+                    ways.append(f"{spelled('id', [*ids, *names])} makes each a series")
                 verb = "together distinguish" if columns[1:] else "distinguishes"
                 return (
                     f" {quoted(columns)} {verb} the rows with the same stamp: {', '.join(ways)}."
@@ -204,7 +207,8 @@ class Roles:
         if not numbers:
             raise DataError(
                 f"{self.where}: no column of numbers is left to forecast. Other columns: "
-                f"{', '.join(left_out) or 'none'}. --target names what to forecast."
+                f"{', '.join(left_out) or 'none'}. "
+                f"{spelled('target')} names what to forecast."
             )
         self.said.append(f"Targets: {quoted(numbers)}.")
         self.said += [f"Column {name} has no role and is left out." for name in left_out]

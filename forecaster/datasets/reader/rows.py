@@ -33,6 +33,7 @@ from forecaster.datasets.reading import NOTHING_SAID, Reading
 from forecaster.datasets.seasons import infer_seasons
 from forecaster.datasets.series import Series, quoted
 from forecaster.errors import DataError, UsageError
+from forecaster.flags import spelled
 
 FILE = "file"
 """The name of the series id if each series has its own file and no column holds the id."""
@@ -273,7 +274,7 @@ class Reader:
             raise DataError(
                 f"{self.where}: {survey.rows:,} rows for {lengths.sum():,} steps of {grid.freq} "
                 "between the first and last stamps of the series; is a stamp wrong, or the step? "
-                "--freq names it."
+                f"{spelled('freq')} names it."
             )
         return Items(tuple(names), np.r_[0, np.cumsum(lengths)], places)
 
@@ -386,13 +387,13 @@ class Reader:
                 self.said.append(f"Averaging loses the time of day.{apart}")
             return
         if differing.count or off.count:
-            remedy = (
-                "--policy resample averages the rows that share a step, and leaves gaps missing"
-            )
+            remedy = f"{spelled('policy', 'resample')} averages the rows that share a step, and"
         else:
-            remedy = "--policy sort orders the rows, drops repetitions and leaves gaps missing"
+            remedy = f"{spelled('policy', 'sort')} orders the rows, drops repetitions and"
+        remedy += " leaves gaps missing"
         if duplicates.count and not self.reading.id and not self.several:
-            hint = " If the file holds several series, --id names the columns that identify them."
+            hint = f" If the file holds several series, {spelled('id')} names the columns that"
+            hint += " identify them."
         local = not self.clock.zoned and grid.step is not None and grid.step < 86_400_000_000
         if local and (gaps.count or duplicates.count):
             hint += DAYLIGHT_SAVING
