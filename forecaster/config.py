@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeV
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 from forecaster import resources
 from forecaster.errors import ConfigError, ForecasterError, StorageError, UsageError
@@ -37,7 +38,7 @@ from forecaster.flags import (
     Split,
     spelled,
 )
-from forecaster.lookup import canonical, did_you_mean, find, option_model, written_options
+from forecaster.lookup import canonical, did_you_mean, find, option_model
 from forecaster.resources import SUFFIXES, names_a_file
 
 if TYPE_CHECKING:
@@ -207,51 +208,44 @@ class Choice(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="allow")
     kind: ClassVar[Literal["attention", "model"]]
+    roles: ClassVar[tuple[str, ...]] = ()
+    """Places inside, which have choices of their own."""
 
     name: str
 
     @model_validator(mode="before")
     @classmethod
     def _complete(cls, value: Any) -> Any:
-        return _choose(value, cls.kind)
+        """Complete `{name, options...}` with the defaults of the named constructor."""
+        from forecaster.attention import CATALOGUE, SYNONYMS
+        from forecaster.model import SKELETONS
+
+        if isinstance(value, Choice):
+            return value
+        table: Mapping[str, Any] = CATALOGUE if cls.kind == "attention" else SKELETONS
+        fields = dict(value) if isinstance(value, dict) else {"name": value}
+        wanted = fields.pop("name", None)
+        if not isinstance(wanted, str):
+            got = "no name" if wanted is None else _short(wanted)
+            raise ValueError(
+                f"expected the name of a known {cls.kind} ({', '.join(table)}), got {got}"
+            )
+        try:
+            name, constructor = find(table, wanted, cls.kind, SYNONYMS)
+        except UsageError as error:
+            raise ValueError(str(error)) from None
+        inside = {key: fields.pop(key) for key in cls.roles if key in fields}
+        model = option_model(constructor, name)
+        known = ["name", *model.model_fields, *cls.roles]
+        for key in fields:
+            if key not in known:
+                raise PydanticCustomError("unknown_key", "", {"key": key, "known": known})
+        options = model.model_validate({key: _tuples(item) for key, item in fields.items()})
+        return {"name": name, **dict(options), **inside}
 
     @property
     def options(self) -> dict[str, Any]:
         return dict(self.model_extra or {})
-
-
-class _OptionError(ValueError):
-    """A wrong option of a named class; `known` are the right ones."""
-
-    def __init__(self, error: ValidationError, known: list[str]) -> None:
-        super().__init__(str(error))
-        self.problem = error.errors(include_url=False)[0]
-        self.known = known
-
-
-def _choose(value: Any, kind: Literal["attention", "model"]) -> Any:
-    """Complete `{name, options...}` with the defaults of the named constructor."""
-    from forecaster.attention import CATALOGUE, SYNONYMS
-    from forecaster.model import SKELETONS
-
-    table: Mapping[str, Any] = CATALOGUE if kind == "attention" else SKELETONS
-    if isinstance(value, Choice):
-        return value
-    fields = dict(value) if isinstance(value, dict) else {"name": value}
-    wanted = fields.pop("name", None)
-    if not isinstance(wanted, str):
-        got = "no name" if wanted is None else _short(wanted)
-        raise ValueError(f"expected the name of a known {kind} ({', '.join(table)}), got {got}")
-    try:
-        name, constructor = find(table, wanted, kind, SYNONYMS)
-    except UsageError as error:
-        raise ValueError(str(error)) from None
-    model = option_model(constructor, name)
-    try:
-        options = model.model_validate({key: _tuples(item) for key, item in fields.items()})
-    except ValidationError as error:
-        raise _OptionError(error, ["name", *model.model_fields]) from None
-    return {"name": name, **{key: getattr(options, key) for key in model.model_fields}}
 
 
 def _tuples(value: Any) -> Any:
@@ -273,23 +267,12 @@ class AttentionOption(Choice):
 
 
 class AttnConfig(AttentionOption):
+    roles = ROLES
+
     decoder: AttentionOption | None = None
     """The decoder's self-attention; by default the encoder's type."""
     cross: AttentionOption | None = None
     """The decoder's cross-attention; by default full."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _complete(cls, value: Any) -> Any:
-        if not isinstance(value, dict):
-            return _choose(value, "attention")
-        roles = {key: value[key] for key in ROLES if key in value}
-        own = {key: item for key, item in value.items() if key not in roles}
-        try:
-            return {**_choose(own, "attention"), **roles}
-        except _OptionError as error:
-            error.known += ROLES
-            raise
 
     def plan(self) -> "AttentionPlan":
         from forecaster.attention import AttentionChoice, AttentionPlan
@@ -461,27 +444,6 @@ class _Asked(_Values):
             hint = f" A file of your own has a name ending in {', '.join(SUFFIXES)}."
             dotted = place == "data.name" and "." in name
             raise _RuleError(f"{error}{hint if dotted else ''}", place) from None
-        return self
-
-    @model_validator(mode="after")
-    def _options_are_known(self) -> Self:
-        """Check option names of our own classes by their source.
-
-        The classes themselves check the options of other classes, and all values.
-        """
-        attn = self.attn if isinstance(self.attn, dict) else {}
-        asked = {"attn": attn, **{f"attn.{role}": attn.get(role) for role in ROLES}}
-        for place, choice in {"model": self.model, **asked}.items():
-            name = choice.get("name") if isinstance(choice, dict) else None
-            folder = resources.PACKAGE / place.split(".")[0].replace("attn", "attention")
-            file = folder / f"{canonical(str(name)).replace('-', '_')}.py"
-            if name is None or not file.is_file():
-                continue
-            known = ["name", *written_options(file), *(ROLES if place == "attn" else ())]
-            for key in choice:
-                if key not in known:
-                    path = f"{place}.{key}"
-                    raise _RuleError(_unknown(path, known), path)
         return self
 
 
@@ -822,28 +784,31 @@ def _validate(
         return kind.model_validate(values)
     except ValidationError as error:
         problem: Any = error.errors(include_url=False)[0]
-    location = [part for part in problem["loc"] if isinstance(part, str)]  # not places in a list
-    cause = problem.get("ctx", {}).get("error")
-    if isinstance(cause, _OptionError):
-        known, problem = cause.known, cause.problem
-        location.append(str(problem["loc"][0]))
-        cause = problem.get("ctx", {}).get("error")
-    elif problem["type"] == "extra_forbidden":
-        section: Any = RunConfig.model_fields[location[0]].annotation if location[1:] else RunConfig
-        known = list(section.model_fields)
+    location: list[str] = []
+    value: Any = values
+    for part in problem["loc"]:
+        if isinstance(value, Mapping):  # what follows is a place in a list or a branch of a type
+            location.append(part)
+            value = value.get(part)
+    about = problem.get("ctx", {})
+    if problem["type"] == "unknown_key":
+        location.append(about["key"])
     path = ".".join(location)
     match problem["type"]:
+        case "unknown_key":
+            sentence = _unknown(path, about["known"])
         case "extra_forbidden":
-            sentence = _unknown(path, known)
+            section: Any = RunConfig.model_fields[location[0]].annotation if location[1:] else kind
+            sentence = _unknown(path, list(section.model_fields))
         case "value_error":
-            sentence = str(cause)
+            sentence = str(about["error"])
         case "model_type" | "dict_type":
             sentence = f"{path or 'all'}: expected keys and values, got {_short(problem['input'])}"
         case _:
             message = problem["msg"][:1].lower() + problem["msg"][1:]
             sentence = f"{path}: {message}, got {_short(problem['input'])}"
     # blame the value itself, else the values below it; among several, the one set last
-    places = getattr(cause, "places", (path, f"{path}.name"))
+    places = getattr(about.get("error"), "places", (path, f"{path}.name"))
     blamed = [key for key in origins if key in places]
     blamed = blamed or [key for key in origins if key.startswith(f"{path}.")]
     origin = origins[blamed[-1]] if blamed else where

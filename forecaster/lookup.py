@@ -4,13 +4,11 @@
 an option is declared once: in the signature of the class that uses it.
 """
 
-import ast
 import difflib
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from forecaster.errors import UsageError
@@ -95,19 +93,3 @@ def option_model(constructor: Callable[..., Any], title: str) -> "type[BaseModel
         extra="forbid", strict=True, frozen=True, validate_default=True, allow_inf_nan=False
     )
     return create_model(title, __config__=config, **fields)
-
-
-def written_options(file: Path) -> list[str]:
-    """The names that `option_model` finds in the one class of a source file, without importing it.
-
-    The list is empty if no class has options.
-    """
-    classes = (each for each in ast.parse(file.read_text()).body if isinstance(each, ast.ClassDef))
-    return [
-        argument.arg
-        for each in classes
-        for method in each.body
-        if isinstance(method, ast.FunctionDef) and method.name == "__init__"
-        for argument in method.args.kwonlyargs
-        if not each.name.startswith("_")
-    ]

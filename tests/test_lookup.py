@@ -11,10 +11,8 @@ from forecaster.lookup import (
     find,
     model_reference,
     option_model,
-    written_options,
 )
 from forecaster.model import SKELETONS
-from forecaster.resources import PACKAGE
 
 TABLE = {"full": 1, "prob": 2, "aft-full": 3, "ETTh1": 4}
 
@@ -118,10 +116,3 @@ class TestOptionModel:
         for name, kind in table.items():
             model = option_model(kind, name)
             assert model().model_dump().keys() == model.model_fields.keys()
-
-
-@pytest.mark.parametrize(("folder", "table"), [("attention", ATTENTIONS), ("model", SKELETONS)])
-def test_the_source_of_a_class_tells_its_options(folder, table):
-    for name, kind in table.items():
-        file = PACKAGE / folder / f"{name.replace('-', '_')}.py"
-        assert written_options(file) == list(option_model(kind, name).model_fields), name
