@@ -77,10 +77,8 @@ for command in (
     serve.serve, reports.compare, reports.report, attentions.advise, attentions.attentions,
     train.config, doctor.doctor,
 ):  # fmt: skip
-    app.command(
-        short_help=(command.__doc__ or "").partition("\n")[0],  # else click would cut it short
-        epilog=serve.SETTINGS if command is serve.serve else None,
-    )(command)
+    first = (command.__doc__ or "").partition("\n")[0]
+    app.command(short_help=first)(command)  # else click would cut it short
 app.add_typer(data.app, name="data")
 app.add_typer(attentions.bench, name="bench")
 

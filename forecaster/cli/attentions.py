@@ -2,7 +2,6 @@
 
 import json
 import re
-import shlex
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -11,13 +10,21 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 import typer
 
-from forecaster.cli.options import AsJson, Asked, Device, configured
+from forecaster.cli.options import (
+    AsJson,
+    Asked,
+    Count,
+    CountOrNone,
+    Device,
+    configured,
+    described,
+    shell,
+)
 from forecaster.cli.output import command, nothing, print_json, row, say
 from forecaster.errors import UnavailableError, UsageError
 from forecaster.flags import FLAGS
 
 if TYPE_CHECKING:
-    from forecaster.advise.budget import Advice
     from forecaster.advise.data import DataAdvice
 
 ABOUT_DATA = [
@@ -27,10 +34,9 @@ ABOUT_DATA = [
 bench = typer.Typer(help="Measure on this machine.", no_args_is_help=True)
 
 
+@described(name="Name of one attention, to show only it.")
 def attentions(
-    name: Annotated[
-        str | None, typer.Argument(help="Name of one attention, to show only it.")
-    ] = None,
+    name: Annotated[str | None, typer.Argument()] = None,
     names: Annotated[bool, typer.Option("--names", help="Print only the names.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -67,31 +73,29 @@ def attentions(
 
 
 @bench.command("attention")
+@described(
+    attn='"all", or comma-separated names; see `forecaster attentions`.',
+    length="A range, measured at powers of two; or a comma-separated list.",
+    batch="Series at a time.",
+    heads="Heads.",
+    width="Width of a head, even.",
+    threads="Processor threads; by default torch's choice.",
+    dtype="Else float32 on a processor and bfloat16 on a GPU.",
+    limit="Seconds for one call; what takes longer is left out.",
+    output="Folder for JSON and PNG; else the user's cache.",
+)
 def bench_attention(
-    attn: Annotated[
-        str, typer.Option(help='"all", or comma-separated names; see `forecaster attentions`.')
-    ] = "all",
-    length: Annotated[
-        str, typer.Option(help="A range, measured at powers of two; or a comma-separated list.")
-    ] = "96:16384",
-    batch: Annotated[int, typer.Option(help="Series at a time.", min=1)] = 1,
-    heads: Annotated[int, typer.Option(help="Heads.", min=1)] = 8,
-    width: Annotated[int, typer.Option(help="Width of a head, even.", min=2)] = 64,
+    attn: str = "all",
+    length: str = "96:16384",
+    batch: Count = 1,
+    heads: Count = 8,
+    width: Annotated[int, typer.Option(min=2)] = 64,
     causal: Annotated[bool, typer.Option("--causal", help="Attend only to the past.")] = False,
-    threads: Annotated[
-        int | None, typer.Option(help="Processor threads; by default torch's choice.", min=1)
-    ] = None,
+    threads: CountOrNone = None,
     device: Device = None,
-    dtype: Annotated[
-        Literal["float32", "bfloat16"] | None,
-        typer.Option(help="Else float32 on a processor and bfloat16 on a GPU."),
-    ] = None,
-    limit: Annotated[
-        float, typer.Option(help="Seconds for one call; what takes longer is left out.", min=0.01)
-    ] = 20.0,
-    output: Annotated[
-        Path | None, typer.Option(help="Folder for JSON and PNG; else the user's cache.")
-    ] = None,
+    dtype: Literal["float32", "bfloat16"] | None = None,
+    limit: Annotated[float, typer.Option(min=0.01)] = 20.0,
+    output: Path | None = None,
     as_json: AsJson = False,
 ) -> None:
     """Measure time and memory of attention functions.
@@ -131,20 +135,18 @@ def bench_attention(
 
 
 @configured(*ABOUT_DATA)
+@described(
+    lookback="Tokens that the attention sees, for a budget.",
+    budget_ms="Milliseconds for one layer, forward and backward.",
+    memory="Memory that one layer may add, such as 2GiB.",
+    curves="JSON of `bench attention`; else from the user's cache.",
+)
 def advise(
     asked: Asked,
-    lookback: Annotated[
-        int | None, typer.Option(help="Tokens that the attention sees, for a budget.", min=1)
-    ] = None,
-    budget_ms: Annotated[
-        float | None, typer.Option(help="Milliseconds for one layer, forward and backward.")
-    ] = None,
-    memory: Annotated[
-        str | None, typer.Option(help="Memory that one layer may add, such as 2GiB.")
-    ] = None,
-    curves: Annotated[
-        Path | None, typer.Option(help="JSON of `bench attention`; else from the user's cache.")
-    ] = None,
+    lookback: CountOrNone = None,
+    budget_ms: float | None = None,
+    memory: str | None = None,
+    curves: Path | None = None,
     device: Device = None,
     as_json: AsJson = False,
 ) -> None:
@@ -160,7 +162,7 @@ def advise(
     if budget_ms is not None and not 0 < budget_ms < float("inf"):
         raise UsageError(f"--budget-ms must be a positive number, got {budget_ms:g}")
     named = "data" in asked.flags
-    if not named and (asked.flags or asked.config or asked.sets):
+    if not named and asked.given:
         raise UsageError("options for reading data need --data FILE")
     if lookback is None and (budget_ms is not None or memory or curves):
         raise UsageError("a budget or --curves needs --lookback N, the tokens that attention sees")
@@ -169,8 +171,14 @@ def advise(
     suited = _suited(asked, nothing if as_json else say) if named else None
     within, why = None, ""
     if lookback is not None:
+        from forecaster import machine
+        from forecaster.advise import budget
+
+        most = None if memory is None else budget.read_memory(memory)
         try:
-            within = _within(lookback, budget_ms, memory, curves, device)
+            within = budget.advise(
+                lookback, budget_ms, most, curves=curves, device=machine.device(device or "auto")
+            )
         except UnavailableError as error:
             if suited is None:
                 raise
@@ -201,21 +209,14 @@ def _suited(asked: Asked, tell: Callable[[str], None]) -> "DataAdvice":
         return replace(asked, config=named, sets=[*asked.sets, *sets]).command("train", attn=attn)
 
     def compare(grid: str, attn: str | None, fits: Sequence[str]) -> str:
-        read = {
-            name: value for name, value in asked.flags.items() if name not in ("data", "horizon")
-        }
-        sets = [
-            *fits,
-            *asked.sets,
-            *(f"{FLAGS[name].path}={_value(read[name])}" for name in read),
-        ]
+        read = {name: each for name, each in asked.flags.items() if name not in ("data", "horizon")}
+        sets = [f"{FLAGS[name].path}={_value(each)}" for name, each in read.items()]
         options = {
             "--grid": grid, "--data": asked.flags["data"], "--attn": attn,
             "--horizon": asked.flags.get("horizon"), "--name": f"{config.data.label}-{grid}",
         }  # fmt: skip
-        given = [(key, str(value)) for key, value in options.items() if value is not None]
-        given += [("--set", each) for each in sets]
-        return shlex.join(["forecaster", "compare", *(part for pair in given for part in pair)])
+        given = [("--set", each) for each in (*fits, *asked.sets, *sets)]
+        return shell("compare", [*options.items(), *given])
 
     return adviser.advise(measure(dataset, config.data.holidays), train, compare)
 
@@ -224,26 +225,6 @@ def _value(value: Any) -> str:
     """A value as --set takes it."""
     plain = isinstance(value, str) and re.fullmatch(r"[A-Za-z_][\w. /-]*", value)
     return str(value) if plain else json.dumps(value, ensure_ascii=False)
-
-
-def _within(
-    lookback: int,
-    budget_ms: float | None,
-    memory: str | None,
-    curves: Path | None,
-    device: str | None,
-) -> "Advice":
-    """Advice on the types within a budget."""
-    from forecaster import machine
-    from forecaster.advise import budget as adviser
-
-    return adviser.advise(
-        lookback,
-        budget_ms,
-        None if memory is None else adviser.read_memory(memory),
-        curves=curves,
-        device=machine.device(device or "auto"),
-    )
 
 
 def _facts(name: str) -> dict[str, Any]:
@@ -280,21 +261,21 @@ def _show_attentions(facts: list[dict[str, Any]]) -> None:
     import textwrap
 
     head = ("name", "year", "cost", "causal", "cross", "random", "export")
-    rows = [
-        tuple({None: "–", True: "yes", False: "no"}.get(fact[key], str(fact[key])) for key in head)
-        for fact in facts
+    words = {None: "–", True: "yes", False: "no"}
+    rows = [head, *([words.get(fact[key], str(fact[key])) for key in head] for fact in facts)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [
+        "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
     ]
-    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    print(lines[0])
     indent = " " * (widths[0] + 2)
-    lines = [_columns(head, widths)]
-    for fact, cells in zip(facts, rows, strict=True):
-        lines += ["", _columns(cells, widths)]
-        options = ", ".join(f"{key}={_setting(value)}" for key, value in fact["options"].items())
+    for fact, line in zip(facts, lines[1:], strict=True):
+        print(f"\n{line}")
+        options = ", ".join(f"{key}={_value(value)}" for key, value in fact["options"].items())
         for text in ("a control" if fact["year"] is None else fact["paper"], options):
-            lines += textwrap.wrap(
-                text, 100, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
-            )
-    print("\n".join(lines))
+            filled = textwrap.fill(text, 100 - len(indent), break_on_hyphens=False)
+            print(textwrap.indent(filled, indent))
 
 
 def _show_attention(fact: dict[str, Any]) -> None:
@@ -306,8 +287,8 @@ def _show_attention(fact: dict[str, Any]) -> None:
     row("cross", "yes" if fact["cross"] else "no: full attention is used there")
     row("export", "yes" if fact["export"] else f"not everywhere: {fact['no_export']}")
     for key, value in fact["options"].items():
-        row("option", f"{key} = {_setting(value)}  ({fact['types'][key]})")
-    option = next((f" --set attn.{key}={_setting(x)}" for key, x in fact["options"].items()), "")
+        row("option", f"{key} = {_value(value)}  ({fact['types'][key]})")
+    option = next((f" --set attn.{key}={_value(x)}" for key, x in fact["options"].items()), "")
     print(f"\nExample: forecaster train --attn {fact['name']}{option}")
 
 
@@ -318,11 +299,3 @@ def _type(annotation: Any) -> str:
     if get_args(annotation):
         return " or ".join(map(_type, get_args(annotation)))
     return "null" if annotation is type(None) else str(getattr(annotation, "__name__", annotation))
-
-
-def _setting(value: Any) -> str:
-    return str(value) if isinstance(value, str) else json.dumps(value)
-
-
-def _columns(cells: tuple[str, ...], widths: list[int]) -> str:
-    return "  ".join(f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=True)).rstrip()

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from forecaster import resources
-from forecaster.cli.options import AsJson, Asked, configured
+from forecaster.cli.options import AsJson, Asked, configured, described
 from forecaster.cli.output import draw, nothing, print_json, say
 from forecaster.errors import DataError, UsageError
 from forecaster.flags import FLAGS
@@ -75,12 +75,14 @@ def data_fetch(name: str, as_json: AsJson = False) -> None:
 
 @app.command("check")
 @configured(*ABOUT_FILES)
+@described(
+    file="A file, a folder or a pattern (docs/data.md).",
+    picture="PNG or SVG to draw; else NAME-check.png here.",
+)
 def data_check(
     asked: Asked,
-    file: Annotated[str, typer.Argument(help="A file, a folder or a pattern (docs/data.md).")],
-    picture: Annotated[
-        Path | None, typer.Option(help="PNG or SVG to draw; else NAME-check.png here.")
-    ] = None,
+    file: Annotated[str, typer.Argument()],
+    picture: Path | None = None,
     as_json: AsJson = False,
 ) -> None:
     """Show what your file holds, and what training would make of it.

@@ -1,23 +1,21 @@
 """Write a model in a format that other runtimes read."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
-import typer
-
-from forecaster.cli.options import AsJson, Model
+from forecaster.cli.options import AsJson, Model, described
 from forecaster.cli.output import print_json, say
 from forecaster.errors import DataError, UnavailableError, UsageError
 
 
+@described(
+    format="For ONNX Runtime, or torch.export.",
+    output="A folder to write to; else NAME-FORMAT here.",
+)
 def export(
     model: Model,
-    format: Annotated[
-        Literal["onnx", "torch-export"], typer.Option(help="For ONNX Runtime, or torch.export.")
-    ],
-    output: Annotated[
-        Path | None, typer.Option(help="A folder to write to; else NAME-FORMAT here.")
-    ] = None,
+    format: Literal["onnx", "torch-export"],
+    output: Path | None = None,
     as_json: AsJson = False,
 ) -> None:
     """Write a model as ONNX or torch.export, for other programs.

@@ -2,11 +2,12 @@
 
 import inspect
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from copy import copy
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_origin
 
 import typer
 
@@ -19,15 +20,11 @@ from forecaster.lookup import model_reference
 if TYPE_CHECKING:
     from forecaster.config import Loaded
 
+Command = TypeVar("Command", bound=Callable[..., None])
+
 
 def _help(name: str) -> Any:
     return typer.Option(help=FLAGS[name].help)
-
-
-def _value(name: str, given: Any) -> Any:
-    """The value of a flag's text; the command line has already parsed numbers and switches."""
-    text = isinstance(given, str)
-    return flags.parse(flags.option(name), FLAGS[name].read, given) if text else given
 
 
 def can_be_models(given: Any) -> Any:
@@ -49,18 +46,51 @@ Set = Annotated[
 Horizon = Annotated[int | None, _help("horizon")]
 Policy = Annotated[flags.Policy | None, _help("policy")]
 Device = Annotated[flags.Device | None, _help("device")]
+Tracked = Annotated[bool, typer.Option("--track/--no-track", help="Track in MLflow.")]
 Ray = Annotated[
     str | None, typer.Option(help="Run on a Ray cluster: its address, or local (docs/scale.md).")
 ]
 Gpus = Annotated[
     float, typer.Option(help="With --ray: share of a GPU for each task, such as 0.25.", min=0)
 ]
+Count = Annotated[int, typer.Option(min=1)]
+CountOrNone = Annotated[int | None, typer.Option(min=1)]
+
+
+def described(**texts: str) -> Callable[[Command], Command]:
+    """Give parameters of a command their help; `Annotated` holds what else typer is to know."""
+
+    def give(command: Command) -> Command:
+        signature = inspect.signature(command)
+        parameters = dict(signature.parameters)
+        for name, text in texts.items():
+            kind, about = parameters[name].annotation, typer.Option()
+            if get_origin(kind) is Annotated:
+                kind, about = get_args(kind)
+            about = copy(about)
+            about.help = text
+            parameters[name] = parameters[name].replace(annotation=Annotated[kind, about])
+        shown = signature.replace(parameters=[*parameters.values()])
+        command.__dict__["__signature__"] = shown
+        return command
+
+    return give
 
 
 def check_gpus(gpus: float, ray: str | None) -> None:
     """Raise UsageError for shares of a GPU without a cluster."""
     if gpus and ray is None:
         raise UsageError("--gpus needs --ray with the address of a cluster, or local")
+
+
+def shell(command: str, options: Iterable[tuple[str, Any]]) -> str:
+    """A shell command; an option without a value is left out, a list has commas between."""
+    words = ["forecaster", command]
+    for option, value in options:
+        if value not in (None, (), []):
+            several = isinstance(value, list | tuple)
+            words += [option, ",".join(map(str, value)) if several else str(value)]
+    return shlex.join(words)
 
 
 @dataclass(frozen=True)
@@ -86,13 +116,8 @@ class Asked:
         """The shell command `name` with these options, and values of `found` for missing ones."""
         values = {**found, **self.flags}
         given = [(flags.option(flag), values.get(flag)) for flag in FLAGS]
-        given += [("--config", self.config), *(("--set", each) for each in self.sets)]
-        texts = [
-            (option, ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value))
-            for option, value in given
-            if value not in (None, (), [])
-        ]
-        return shlex.join(["forecaster", name, *(part for pair in texts for part in pair)])
+        sets = [("--set", each) for each in self.sets]
+        return shell(name, [*given, ("--config", self.config), *sets])
 
 
 def configured(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -110,9 +135,12 @@ def configured(*names: str) -> Callable[[Callable[..., None]], Callable[..., Non
     def give(command: Callable[..., None]) -> Callable[..., None]:
         @wraps(command)
         def run(*, config: str | None, set_: list[str] | None, **given: Any) -> None:
-            texts = {name: given.pop(name) for name in chosen}
-            values = {name: _value(name, text) for name, text in texts.items() if text is not None}
-            command(Asked(values, config, set_ or []), **given)
+            values = {name: given.pop(name) for name in chosen}
+            for name, value in values.items():
+                if isinstance(value, str):  # typer has parsed numbers and switches
+                    values[name] = flags.parse(flags.option(name), FLAGS[name].read, value)
+            told = {name: value for name, value in values.items() if value is not None}
+            command(Asked(told, config, set_ or []), **given)
 
         signature = inspect.signature(command)
         _, *others = signature.parameters.values()

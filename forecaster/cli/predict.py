@@ -1,7 +1,7 @@
 """Forecast from a bundle or from a service."""
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -18,6 +18,7 @@ from forecaster.cli.options import (
     Ray,
     can_be_models,
     check_gpus,
+    described,
 )
 from forecaster.cli.output import print_json, say, write
 from forecaster.errors import UsageError
@@ -25,51 +26,37 @@ from forecaster.flags import parse
 from forecaster.notices import ShortHistory
 
 if TYPE_CHECKING:
+    from forecaster import batch
     from forecaster.bundle import Bundle
 
+Runtime = Literal["torch", "onnx"]
 
+
+@described(
+    url="URL of a service that computes the forecast; its key in $FORECASTER_API_KEY.",
+    input="File with the history; by default the model's data. With --output FOLDER: a folder or "
+    "pattern of files, each with different series.",
+    future="A file with the covariates known ahead, a row per step.",
+    short_history="A history that is too short: refuse it, or drop parts of the model.",
+    output="CSV or Parquet file to write, or a folder for one file per input file; by default CSV "
+    "on stdout.",
+    levels="Quantiles to give beside the forecast, such as 0.1,0.9.",
+    runtime="With onnx, --model is a folder that `forecaster export` wrote.",
+)
 def predict(
     model: Annotated[str | None, typer.Option(help=MODEL, callback=can_be_models)] = None,
-    url: Annotated[
-        str | None,
-        typer.Option(
-            help="URL of a service that computes the forecast; its key in $FORECASTER_API_KEY."
-        ),
-    ] = None,
-    input: Annotated[
-        str | None,
-        typer.Option(
-            help="File with the history; by default the model's data. With --output FOLDER: a "
-            "folder or pattern of files, each with different series."
-        ),
-    ] = None,
-    future: Annotated[
-        str | None,
-        typer.Option(help="A file with the covariates known ahead, a row per step."),
-    ] = None,
+    url: str | None = None,
+    input: str | None = None,
+    future: str | None = None,
     policy: Policy = None,
-    short_history: Annotated[
-        ShortHistory,
-        typer.Option(help="A history that is too short: refuse it, or drop parts of the model."),
-    ] = "refuse",
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            help="CSV or Parquet file to write, or a folder for one file per input file; by "
-            "default CSV on stdout."
-        ),
-    ] = None,
+    short_history: ShortHistory = "refuse",
+    output: Path | None = None,
     horizon: Horizon = None,
-    levels: Annotated[
-        str | None, typer.Option(help="Quantiles to give beside the forecast, such as 0.1,0.9.")
-    ] = None,
+    levels: str | None = None,
     ray: Ray = None,
     gpus: Gpus = 0.0,
     device: Device = None,
-    runtime: Annotated[
-        Literal["torch", "onnx"],
-        typer.Option(help="With onnx, --model is a folder that `forecaster export` wrote."),
-    ] = "torch",
+    runtime: Runtime = "torch",
     as_json: AsJson = False,
 ) -> None:
     """Forecast the real future of a series.
@@ -83,90 +70,56 @@ def predict(
 
     Example: forecaster predict --model forecaster-ETTh1-M-all-336 --input x.csv --levels 0.1,0.9
     """
+    folder = output is not None and (output.suffix == "" or output.is_dir())
+    onnx = runtime == "onnx"
     if (model is None) == (url is None):
         raise UsageError("expected either --model or the --url of a service")
-    folder = output is not None and (output.suffix == "" or output.is_dir())
-    if output is not None and not folder and output.suffix not in (".csv", ".parquet"):
-        raise UsageError(
-            f"--output: expected a name ending in .csv or .parquet, or a folder, got {output}"
-        )
-    if folder and (input is None or future is not None):
+    if output and not folder and output.suffix not in (".csv", ".parquet"):
+        raise UsageError(f"--output: expected FILE.csv or FILE.parquet, or a folder, got {output}")
+    if folder and (input is None or future):
         raise UsageError(
             "--output FOLDER needs --input with the files, and no --future: covariates known ahead "
             "follow the history of each series in its file, in one row per step without a value"
         )
-    check_gpus(gpus, ray)
-    if ray is not None and (not folder or url is not None or runtime != "torch"):
-        raise UsageError("--ray needs --model, --input with the files and --output FOLDER")
-    from forecaster.frames import steps_of
-    from forecaster.shares import in_words, made_of
-
-    wanted = parse("--levels", _levels, levels) if levels else []
-    history: Any = input
-    source: Any
-    if runtime != "torch" and (url is not None or input is None or device is not None):
+    if onnx and (url or input is None or device):
         raise UsageError(
             "--runtime onnx needs --model FOLDER and --input FILE, and no --device or --url: it "
             "runs on this machine's processor"
         )
-    if url is not None:
-        from forecaster.client import Client
-
-        if input is None or device is not None:
-            raise UsageError("--url needs --input FILE and no --device: the service has its own")
-        source = Client(url, os.environ.get("FORECASTER_API_KEY"))
-        card = source.model()
-        kind, time, parts = card["forecast"], card["time"], card["made_of"]
-        most = card["horizon"]
-        digest = card["digest"]
-    elif runtime == "onnx":
-        from forecaster.export.runtime import load
-
-        source = load(str(model))
+    if url and (input is None or device):
+        raise UsageError("--url needs --input FILE and no --device: the service has its own")
+    if ray and (not folder or url or onnx):
+        raise UsageError("--ray needs --model, --input with the files and --output FOLDER")
+    check_gpus(gpus, ray)
+    wanted = parse("--levels", _levels, levels) if levels else []
+    source, card = _source(model, url, runtime, "cpu" if ray else device or "auto")
+    if url is None:
         source.check_levels(wanted)
-        kind, time, parts = source.kind, source.schema.time, source.description.made_of
-        digest, most = source.description.sha256, source.form.horizon
-    else:
-        from forecaster.predict import Predictor
-
-        source = Predictor.load(str(model), "cpu" if ray else device or "auto")
-        source.check_levels(wanted)
-        kind, time, digest = source.kind, source.schema.time, source.bundle.digest
-        most = source.form.horizon
-        parts = [part.to_dict() for part in made_of(source.bundle)]
-        if input is None:
-            input = history = own_history(source.bundle)
-            say(f"history: {input}")
-    if kind == "median":
+    if input is None:
+        input = own_history(source.bundle)
+        say(f"history: {input}")
+    if card["forecast"] == "median":
         say("the model was trained for quantiles: its forecast is the median, not the mean")
-    if len(parts) > 1:
-        say(f"made of {in_words(parts)}")
-    if folder:
-        assert input is not None
-        assert output is not None
-        from forecaster import batch, cluster, machine
+    if len(card["made_of"]) > 1:
+        from forecaster.shares import in_words
 
-        steps_of(horizon, most)  # else each file would be refused for it
-        options = {"horizon": horizon, "policy": policy, "short_history": short_history}
-        request = {"model": digest, "levels": sorted(set(wanted)), **options}
+        say(f"made of {in_words(card['made_of'])}")
+    options = {"horizon": horizon, "policy": policy, "short_history": short_history}
+    time = card["time"]
+    if folder and output is not None:
+        from forecaster import batch, frames
+
+        frames.steps_of(horizon, card["horizon"])  # else each file would be refused for it
+        request = {"model": card["digest"], "levels": sorted(set(wanted)), **options}
         work = batch.Work(write, output, time, {"levels": wanted, **options})
-
-        def each(files: Sequence[batch.Part]) -> Iterable[tuple[batch.Part, Any]]:
-            if ray is None:
-                return ((part, work.draft(source.predict, part)) for part in files)
-            shared = batch.Shared(replace(work, here=Path.cwd()), source.bundle, device or "auto")
-            jobs = min(machine.cores(), max(1, len(files)))
-            return cluster.each(batch.draft_apart, shared, files, ray, jobs, gpus) if files else ()
-
+        each = _each(source, work, ray, gpus, device)
         done = batch.forecast_all(each, batch.parts(input, output), output, time, request, say)
         say(f"wrote {done.rows} rows to {done.written} files in {output}, kept {done.kept} others")
         if as_json:
             print_json(asdict(done))
         return
-    frame = source.predict(
-        history, horizon, wanted, future=future, policy=policy, short_history=short_history,
-        where=str(input), say=say,
-    )  # fmt: skip
+    asked = {**options, "levels": wanted, "future": future}
+    frame = source.predict(input, **asked, where=input, say=say)
     if output is not None:
         write(frame, output)
         say(f"wrote {len(frame)} rows to {output}")
@@ -175,6 +128,48 @@ def predict(
         print_json([{**row, time: row[time].isoformat()} for row in rows])
     elif output is None:
         print(frame.to_csv(index=False), end="")
+
+
+def _source(
+    model: str | None, url: str | None, runtime: Runtime, device: str
+) -> tuple[Any, Mapping[str, Any]]:
+    """What forecasts, and its card as GET /models has it, as far as it is needed here."""
+    if url is not None:
+        from forecaster.client import Client
+
+        client = Client(url, os.environ.get("FORECASTER_API_KEY"))
+        return client, client.model()
+    source: Any
+    if runtime == "onnx":
+        from forecaster.export.runtime import load
+
+        source = load(str(model))
+        about = {"digest": source.description.sha256, "made_of": source.description.made_of}
+    else:
+        from forecaster.predict import Predictor
+        from forecaster.shares import made_of
+
+        source = Predictor.load(str(model), device)
+        parts = [part.to_dict() for part in made_of(source.bundle)]
+        about = {"digest": source.bundle.digest, "made_of": parts}
+    about |= {"forecast": source.kind, "time": source.schema.time, "horizon": source.form.horizon}
+    return source, about
+
+
+def _each(
+    source: Any, work: "batch.Work", ray: str | None, gpus: float, device: str | None
+) -> "batch.Each":
+    """A function that drafts the forecasts of files, here or on a Ray cluster."""
+    from forecaster import batch, cluster, machine
+
+    def each(files: Sequence[batch.Part]) -> Iterable[tuple[batch.Part, Any]]:
+        if ray is None:
+            return ((part, work.draft(source.predict, part)) for part in files)
+        shared = batch.Shared(replace(work, here=Path.cwd()), source.bundle, device or "auto")
+        jobs = min(machine.cores(), max(1, len(files)))
+        return cluster.each(batch.draft_apart, shared, files, ray, jobs, gpus) if files else ()
+
+    return each
 
 
 def own_history(bundle: "Bundle") -> str:

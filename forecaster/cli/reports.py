@@ -9,47 +9,45 @@ from forecaster.cli.options import (
     MODEL,
     AsJson,
     Config,
+    CountOrNone,
     Device,
     Gpus,
     Ray,
     Set,
+    Tracked,
     can_be_models,
     check_gpus,
+    described,
 )
 from forecaster.cli.output import command, print_json, print_pages, say
 from forecaster.errors import ForecasterError, UsageError
 from forecaster.flags import names, numbers, parse
 
 
+@described(
+    attn='"all", or comma-separated names; full and the controls are always included.',
+    horizon="Steps to forecast, comma-separated.",
+    data="Data sets, comma-separated.",
+    seeds="How many, from 0.",
+    steps="Optimiser steps of a cell.",
+    grid="A name in configs/grids/ or a YAML file, for everything not given here.",
+    name="Name of the folder in runs/grids; by default the grid's.",
+    jobs="Cells at a time, one thread each; by default all cores.",
+)
 def compare(
-    attn: Annotated[
-        str | None,
-        typer.Option(
-            help='"all", or comma-separated names; full and the controls are always included.'
-        ),
-    ] = None,
-    horizon: Annotated[str | None, typer.Option(help="Steps to forecast, comma-separated.")] = None,
-    data: Annotated[str | None, typer.Option(help="Data sets, comma-separated.")] = None,
-    seeds: Annotated[int | None, typer.Option(help="How many, from 0.", min=1)] = None,
-    steps: Annotated[int | None, typer.Option(help="Optimiser steps of a cell.", min=1)] = None,
-    grid: Annotated[
-        str,
-        typer.Option(
-            help="A name in configs/grids/ or a YAML file, for everything not given here."
-        ),
-    ] = "default",
-    name: Annotated[
-        str | None, typer.Option(help="Name of the folder in runs/grids; by default the grid's.")
-    ] = None,
+    attn: str | None = None,
+    horizon: str | None = None,
+    data: str | None = None,
+    seeds: CountOrNone = None,
+    steps: CountOrNone = None,
+    grid: str = "default",
+    name: str | None = None,
     config: Config = None,
     set_: Set = None,
-    jobs: Annotated[
-        int | None,
-        typer.Option(help="Cells at a time, one thread each; by default all cores.", min=1),
-    ] = None,
+    jobs: CountOrNone = None,
     ray: Ray = None,
     gpus: Gpus = 0.0,
-    tracked: Annotated[bool, typer.Option("--track/--no-track", help="Track in MLflow.")] = True,
+    tracked: Tracked = True,
     as_json: AsJson = False,
 ) -> None:
     """Compare attention types, all else equal.
@@ -84,14 +82,9 @@ def compare(
     if jobs is not None and jobs > cores:
         say(f"--jobs {jobs}: this machine has only {cores} cores, so {cores} cells at a time")
     outcome = comparison.run(
-        comparison.resolve(name, definition),
-        say,
-        jobs=min(jobs or cores, cores),
-        tracked=tracked,
-        command=command(),
-        ray=ray,
-        gpus=gpus,
-    )
+        comparison.resolve(name, definition), say, jobs=min(jobs or cores, cores),
+        tracked=tracked, command=command(), ray=ray, gpus=gpus,
+    )  # fmt: skip
     if as_json:
         print_json(outcome.to_dict())
     elif outcome.cells:
@@ -106,12 +99,13 @@ def compare(
         )
 
 
+@described(grid="Name of a grid in runs/grids.", output="The file to write.")
 def report(
     runs: Annotated[
         list[str] | None, typer.Argument(metavar="RUN...", help=MODEL, callback=can_be_models)
     ] = None,
-    grid: Annotated[str | None, typer.Option(help="Name of a grid in runs/grids.")] = None,
-    output: Annotated[Path, typer.Option(help="The file to write.")] = Path("report.html"),
+    grid: str | None = None,
+    output: Path = Path("report.html"),
     device: Device = None,
     as_json: AsJson = False,
 ) -> None:

@@ -10,56 +10,34 @@ from typing import Annotated, Any
 import typer
 
 from forecaster import extras
-from forecaster.cli.options import MODEL, Device, Gpus, Ray, check_gpus
+from forecaster.cli.options import MODEL, Count, Device, Gpus, Ray, check_gpus, described
 from forecaster.cli.output import row, say
 from forecaster.errors import ForecasterError, Stopped, UnavailableError, UsageError
 
-SETTINGS = """
-\b
-Settings, from the environment (more in docs/serving.md):
-  FORECASTER_MODEL             models to serve, comma-separated, as --model
-  FORECASTER_POLL_SECONDS      seconds between checks for a newer model (10; 0: never)
-  FORECASTER_DIGESTS           digests of the only models to serve, comma-separated
-  FORECASTER_DEVICE            auto, cpu or cuda, as --device
-  FORECASTER_API_KEYS          NAME:SHA256 of each key, comma-separated (--new-key)
-  FORECASTER_ALLOWED_HOSTS     host names that clients may use, comma-separated (*: any)
-  FORECASTER_TRUSTED_PROXIES   proxies whose X-Forwarded-For is trusted, comma-separated
-  FORECASTER_MAX_BODY_BYTES    longest request body (16777216)
-  FORECASTER_MAX_BODIES_BYTES  all bodies received, waiting and parsed (268435456)
-  FORECASTER_MAX_SERIES        most series in a request (1000)
-  FORECASTER_MAX_ROWS          most rows in a request (1000000)
-  FORECASTER_MAX_BATCH         most series in a batch (64 on CUDA, 16 on a CPU)
-  FORECASTER_MAX_QUEUE         most series that wait before requests get 503 (512)
-  FORECASTER_DEADLINE_SECONDS  time for an answer; 503 at once if it is too short (30)
-  FORECASTER_DRAIN_SECONDS     from SIGTERM until the service stops listening (1)
-  FORECASTER_MAX_CONNECTIONS   most open connections (16384)
-  FORECASTER_RECEIVE_SECONDS   seconds to send a request or read an answer (10)
-  FORECASTER_ATTENTIONS        attentions of other packages to import, comma-separated
-  FORECASTER_PARTS             parts of a blend of other packages, comma-separated
-"""
 
-
+@described(
+    model=f"{MODEL} Give it again to serve several; the first is the default.",
+    host="Address to listen on.",
+    port="Port to listen on.",
+    workers="Processes that share port and keys.",
+    replicas="With --ray: processes.",
+    new_key="Make an API key for this name, and serve nothing.",
+)
 def serve(
-    model: Annotated[
-        list[str] | None,
-        typer.Option(help=f"{MODEL} Give it again to serve several; the first is the default."),
-    ] = None,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen on.", min=1, max=65535)] = 8000,
+    model: list[str] | None = None,
+    host: str = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1, max=65535)] = 8000,
     device: Device = None,
-    workers: Annotated[
-        int, typer.Option(help="Processes that share port and keys.", min=1, max=64)
-    ] = 1,
+    workers: Annotated[int, typer.Option(min=1, max=64)] = 1,
     ray: Ray = None,
-    replicas: Annotated[int, typer.Option(help="With --ray: processes.", min=1)] = 2,
+    replicas: Count = 2,
     gpus: Gpus = 0.0,
-    new_key: Annotated[
-        str | None, typer.Option(help="Make an API key for this name, and serve nothing.")
-    ] = None,
+    new_key: str | None = None,
 ) -> None:
     """Serve a model over HTTP: a page at /, docs at /docs.
 
-    Without --model (or FORECASTER_MODEL), the only champion in the tracker is served.
+    Without --model (or FORECASTER_MODEL), the only champion in the tracker is served. Variables
+    FORECASTER_... set keys, hosts and limits (docs/serving.md#settings).
 
     Example: forecaster serve --model forecaster-ETTh1-M-all-336 --port 8080
     """

@@ -14,60 +14,41 @@ from forecaster.cli.options import (
     MODEL,
     AsJson,
     Asked,
+    Count,
+    CountOrNone,
     Device,
     Model,
+    Tracked,
     can_be_models,
     configured,
+    described,
 )
 from forecaster.cli.output import nothing, print_json, print_pages, say
 from forecaster.errors import DataError, UsageError
 from forecaster.flags import FLAGS, parse, seconds
 
 if TYPE_CHECKING:
-    from forecaster import record
-    from forecaster.bundle import Bundle
     from forecaster.config import Loaded
+    from forecaster.record import Backtest, Cutoffs
 
-
-Cutoffs = Annotated[
-    int | None,
-    typer.Option(min=1, help="Judge at this many cut-offs of the test split (docs/evaluation.md)."),
-]
-
-
-Resume = Annotated[
-    str | None,
-    typer.Option(
-        metavar="RUN|auto",
-        help="Continue an unfinished run in runs/; auto: the newest of this configuration.",
-    ),
-]
-
-
-Devices = Annotated[
-    int | None,
-    typer.Option(min=1, help="Processes of this machine, or GPUs, that train together."),
-]
-
-
-Nodes = Annotated[
-    int | None, typer.Option(min=1, help="Number of machines that torchrun starts (docs/scale.md).")
-]
-
-
-Force = Annotated[
-    bool, typer.Option("--force", help="Train even if the same run has already finished.")
-]
+CUTOFFS = "Judge at this many cut-offs of the test split (docs/evaluation.md)."
 
 
 @configured()
+@described(
+    cutoffs=CUTOFFS,
+    resume="Continue an unfinished run in runs/; auto: the newest of this configuration.",
+    devices="Processes of this machine, or GPUs, that train together.",
+    nodes="Number of machines that torchrun starts (docs/scale.md).",
+    force="Train even if the same run has already finished.",
+)
 def train(
     asked: Asked,
-    cutoffs: Cutoffs = None,
-    resume: Resume = None,
-    force: Force = False,
-    devices: Devices = None,
-    nodes: Nodes = None,
+    cutoffs: CountOrNone = None,
+    resume: Annotated[str | None, typer.Option(metavar="RUN|auto")] = None,
+    force: Annotated[bool, typer.Option("--force")] = False,
+    devices: CountOrNone = None,
+    nodes: CountOrNone = None,
     as_json: AsJson = False,
 ) -> None:
     """Train a model, judge it, keep it and track it.
@@ -105,7 +86,7 @@ def train(
         print_json(result.to_dict())
         return
     if result.record.cutoffs:
-        _show_cutoffs(result.record.cutoffs)
+        _show(result.record.cutoffs)
     print(f"\nrun      {result.name}, {result.run_id}")
     print(f"bundle   {result.folder}")
     if result.registered:
@@ -115,13 +96,11 @@ def train(
     print_pages("compare", result.ui_command)
 
 
+@described(cutoffs=CUTOFFS, refit="Train anew at each cut-off, on the rows before it alone.")
 def evaluate(
     model: Model,
-    cutoffs: Cutoffs = None,
-    refit: Annotated[
-        bool,
-        typer.Option("--refit", help="Train anew at each cut-off, on the rows before it alone."),
-    ] = False,
+    cutoffs: CountOrNone = None,
+    refit: Annotated[bool, typer.Option("--refit")] = False,
     device: Device = None,
     as_json: AsJson = False,
 ) -> None:
@@ -133,56 +112,42 @@ def evaluate(
     """
     if refit and not cutoffs:
         raise UsageError("--refit trains anew at cut-offs: add their number, such as --cutoffs 5")
-    from forecaster import machine
+    from forecaster import cutoffs as rolling
+    from forecaster import experiment, judge, machine
     from forecaster.predict import load_bundle
 
     bundle, where = load_bundle(model), machine.device(device or "auto")
+    found: Backtest | Cutoffs
     if cutoffs:
-        rolling = _at_cutoffs(bundle, cutoffs, refit, where)
-        print_json(rolling.to_dict()) if as_json else _show_cutoffs(rolling)
-        return
-    found = _once(bundle, where)
-    print_json(found.to_dict()) if as_json else _show(found)
-
-
-def _once(bundle: "Bundle", device: str) -> "record.Backtest":
-    from forecaster.judge import rejudge
-
-    return rejudge(bundle, device).record
-
-
-def _at_cutoffs(bundle: "Bundle", count: int, anew: bool, device: str) -> "record.Cutoffs":
-    from forecaster.cutoffs import rejudge
-    from forecaster.experiment import train_anew
-
-    make = partial(train_anew, device=device, say=say) if anew else None
-    return rejudge(bundle, count, make, device, say).record
+        make = partial(experiment.train_anew, device=where, say=say) if refit else None
+        found = rolling.rejudge(bundle, cutoffs, make, where, say).record
+    else:
+        found = judge.rejudge(bundle, where).record
+    if as_json:
+        print_json(found.to_dict())
+    else:
+        _show(found)
 
 
 SEARCHED = tuple(name for name in FLAGS if name not in ("time_limit", "refit", "register", "blend"))
 
 
 @configured(*SEARCHED)
+@described(
+    space="A name in configs/spaces/ or a YAML file: what may vary.",
+    trials="Number of trials, including earlier ones.",
+    time_limit="End the search after 90s, 5m or 1h.",
+    name="Name of the folder in runs/tunes; by default from data and horizon.",
+    storage="A database that several machines share, as Optuna takes it.",
+)
 def tune(
     asked: Asked,
-    space: Annotated[
-        str, typer.Option(help="A name in configs/spaces/ or a YAML file: what may vary.")
-    ] = "default",
-    trials: Annotated[
-        int, typer.Option(help="Number of trials, including earlier ones.", min=1)
-    ] = 20,
-    time_limit: Annotated[
-        str | None, typer.Option(help="End the search after 90s, 5m or 1h.")
-    ] = None,
-    name: Annotated[
-        str | None,
-        typer.Option(help="Name of the folder in runs/tunes; by default from data and horizon."),
-    ] = None,
-    storage: Annotated[
-        str | None,
-        typer.Option(help="A database that several machines share, as Optuna takes it."),
-    ] = None,
-    tracked: Annotated[bool, typer.Option("--track/--no-track", help="Track in MLflow.")] = True,
+    space: str = "default",
+    trials: Count = 20,
+    time_limit: str | None = None,
+    name: str | None = None,
+    storage: str | None = None,
+    tracked: Tracked = True,
     as_json: AsJson = False,
 ) -> None:
     """Search for the configuration whose network validates best.
@@ -266,13 +231,8 @@ def config(asked: Asked, as_json: AsJson = False) -> None:
         print(f"{line:<38}  # {origin}" if origin else line)
 
 
-def _show_cutoffs(report: "record.Cutoffs") -> None:
-    from forecaster.cutoffs import text
+def _show(found: "Backtest | Cutoffs") -> None:
+    from forecaster import cutoffs, record, tables
 
-    print(f"\n{text(report)}")
-
-
-def _show(test: "record.Backtest") -> None:
-    from forecaster.tables import text
-
-    print(f"\n{text(test)}")
+    text = cutoffs.text(found) if isinstance(found, record.Cutoffs) else tables.text(found)
+    print(f"\n{text}")

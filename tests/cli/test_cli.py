@@ -151,7 +151,10 @@ class TestMistakes:
             (["predict", "--model", "x", "--runtime", "onnx"], ["--input FILE"]),
             (["export", "--model", "../nothing/here", "--format", "onnx"], ["names no model"]),
             (["predict", "--url", "localhost:1", "--input", "x.csv"], ["http://", "localhost:1"]),
-            (["predict", "--model", "x", "--output", "f.txt"], [".csv or .parquet", "f.txt"]),
+            (
+                ["predict", "--model", "x", "--output", "f.txt"],
+                ["FILE.parquet", "got f.txt"],
+            ),
             (["predict", "--model", "../nothing/here"], ["names no model", "a bundle's folder"]),
             (["serve", "--port", "0"], ["--port"]),
             (["attentions", "informer"], ["unknown attention", "Did you mean 'prob'?"]),

@@ -6,6 +6,7 @@ import socket
 
 import pytest
 
+from forecaster.resources import CHECKOUT as ROOT
 from forecaster_service.logs import LINES
 from forecaster_service.settings import Settings
 from tests.service.toy import Registry
@@ -137,9 +138,12 @@ class TestServe:
         assert key not in run("serve", "--new-key", "anna")[1]
         assert run("serve", "--new-key", "a b")[0] == 2
 
-    def test_help_tells_every_setting(self, run):
-        told = re.findall(r"^ +FORECASTER_([A-Z_]+) {2,}\S", run("serve", "--help")[1], re.M)
-        assert {name.lower() for name in told} == set(Settings.model_fields)
+    def test_the_documents_that_help_names_tell_every_setting(self, run):
+        assert "docs/serving.md#settings" in run("serve", "--help")[1]
+        told = (ROOT / "docs" / "serving.md").read_text().partition("\n## Settings\n")[2]
+        rows = re.findall(r"^\| (`[A-Z_`, ]+) \|", told.partition("\n## ")[0], re.M)
+        names = [name for row in rows for name in re.findall(r"[A-Z_]{2,}", row)][1:]
+        assert {name.lower() for name in names} == set(Settings.model_fields)
 
     def test_several_models(self, served, port, run):
         assert run("serve", "--model", "a", "--model", "b/7", "--port", port)[0] == 0
