@@ -22,7 +22,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from forecaster import resources
@@ -36,6 +44,9 @@ from forecaster.flags import (
     Policy,
     Separator,
     Split,
+    names,
+    numbers,
+    seconds,
     spelled,
 )
 from forecaster.lookup import canonical, did_you_mean, find, option_model
@@ -67,6 +78,21 @@ class Section(BaseModel):
     )
 
 
+def _from_text(read: Callable[[str], Any]) -> BeforeValidator:
+    """A validator that reads a text, as an option or a variable has it, and keeps other values."""
+
+    def validate(value: Any) -> Any:
+        try:
+            return read(value) if isinstance(value, str) else value
+        except ValueError as error:
+            raise ValueError(f"expected {error}, got {_short(value)}") from None
+
+    return BeforeValidator(validate)
+
+
+Names = Annotated[list[str], _from_text(names)]
+
+
 class _RuleError(ValueError):
     """A violated rule that spans values; `places` are their dotted names."""
 
@@ -93,11 +119,11 @@ class DataConfig(Section):
     MS when a target is named, and S when nothing else is read from a file."""
     target: str | None = None
     """The columns that S and MS predict, separated by commas; by default the card's."""
-    past_covariates: list[str] = []
+    past_covariates: Names = []
     """Columns that are read but not predicted; by default all others of a card, none in a file."""
-    future_covariates: list[str] = []
+    future_covariates: Names = []
     """Columns that are known ahead: a forecast has to be given their values."""
-    static: list[str] = []
+    static: Names = []
     """Columns that are attributes of a series, the same in all of its rows."""
     holidays: str | None = None
     """A region whose public holidays the calendar knows: DE, or AU-VIC."""
@@ -115,9 +141,9 @@ class DataConfig(Section):
     """Take each column of a wide file as a series of its own."""
     freq: str | None = None
     """The time step of a file; by default detected."""
-    seasons: list[Positive] = []
+    seasons: Annotated[list[Positive], _from_text(numbers)] = []
     """Lengths of a file's cycles in steps, the main one first; by default detected."""
-    missing: list[str | int | float] = []
+    missing: Annotated[list[str | int | float], _from_text(names)] = []
     """Marks that stand for a missing value, besides empty cells and usual ones such as NA."""
     split: Split | None = None
     """Cut a panel at one date, or each series by its own length; by default at one date if that
@@ -141,11 +167,11 @@ class DataConfig(Section):
 
     @property
     def targets(self) -> list[str]:
-        return _names(self.target)
+        return names(self.target or "")
 
     @property
     def ids(self) -> list[str]:
-        return _names(self.id)
+        return names(self.id or "")
 
     @model_validator(mode="after")
     def _fits_together(self) -> "DataConfig":
@@ -173,10 +199,6 @@ class DataConfig(Section):
         return self
 
 
-def _names(text: str | None) -> list[str]:
-    return [name.strip() for name in (text or "").split(",") if name.strip()]
-
-
 class WindowConfig(Section):
     past: int | str = 96
     """Look-back P: steps, "21 cycles" of the data's main season, or auto, a length that fits."""
@@ -194,6 +216,7 @@ class WindowConfig(Section):
     @field_validator("past", mode="before")
     @classmethod
     def _is_a_length(cls, value: Any) -> Any:
+        value = int(value) if isinstance(value, str) and value.isdecimal() else value
         steps = type(value) is int and value >= 1
         if steps or (type(value) is str and re.fullmatch(r"[1-9][0-9]* cycles?|auto", value)):
             return value
@@ -291,7 +314,7 @@ class TrainConfig(Section):
     updates: Positive | None = None
     """Training may always make this many optimiser steps, even if `epochs` would make fewer; checks
     are then at least a fiftieth of them apart. Off if a later layer names `epochs` alone."""
-    time_limit: Rate | None = None
+    time_limit: Annotated[Rate | None, _from_text(seconds)] = None
     """End training at the first check after this many seconds."""
     batch: Positive = 32
     """Windows per optimiser step."""

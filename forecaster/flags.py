@@ -28,14 +28,13 @@ Device = Literal["auto", "cpu", "cuda"]
 class Flag:
     """An option of the command line.
 
-    `path` is the value that it sets, `kind` the type that the command line checks. `read` converts
-    the text to the value; it raises ValueError stating what it expects.
+    `path` is the value that it sets, `kind` the type that the command line checks; the
+    configuration reads what is left as text.
     """
 
     path: str
     help: str
     kind: Any = str
-    read: Callable[[str], Any] = str
 
 
 def numbers(text: str) -> list[int]:
@@ -46,12 +45,7 @@ def numbers(text: str) -> list[int]:
 
 
 def names(text: str) -> list[str]:
-    return [part.strip() for part in text.split(",")]
-
-
-def steps(text: str) -> int | str:
-    """Steps as a number; "21 cycles" stays text."""
-    return int(text) if text.isdecimal() else text
+    return [part.strip() for part in text.split(",") if part.strip()]
 
 
 def seconds(text: str) -> float:
@@ -106,14 +100,10 @@ FLAGS = {
     ),
     "target": Flag("data.target", "Columns to predict, comma-separated; by default all."),
     "past_covariates": Flag(
-        "data.past_covariates", "Columns to read but not to predict, comma-separated.", read=names
+        "data.past_covariates", "Columns to read but not to predict, comma-separated."
     ),
-    "future_covariates": Flag(
-        "data.future_covariates", "Columns known ahead, comma-separated.", read=names
-    ),
-    "static": Flag(
-        "data.static", "Columns that are attributes of a series, comma-separated.", read=names
-    ),
+    "future_covariates": Flag("data.future_covariates", "Columns known ahead, comma-separated."),
+    "static": Flag("data.static", "Columns that are attributes of a series, comma-separated."),
     "features": Flag(
         "data.features", "M: all to all; S: only the target; MS: all to the target.", Features
     ),
@@ -132,23 +122,20 @@ FLAGS = {
     "season": Flag(
         "data.seasons",
         "Steps of the cycles of a file, comma-separated, the main one first.",
-        read=numbers,
     ),
     "policy": Flag(
         "data.policy",
         "What to do about gaps, repeated and unsorted stamps; see docs/data.md.",
         Policy,
     ),
-    "missing": Flag(
-        "data.missing", "Marks of missing values, comma-separated, such as -9999.", read=names
-    ),
+    "missing": Flag("data.missing", "Marks of missing values, comma-separated, such as -9999."),
     "split": Flag(
         "data.split", "Cut a panel at one date, or each series by its own length.", Split
     ),
     "holidays": Flag(
         "data.holidays", "Public holidays for the calendar: a country or state, AU-VIC."
     ),
-    "lookback": Flag("window.past", 'Steps to look back, or "21 cycles".', read=steps),
+    "lookback": Flag("window.past", 'Steps to look back, or "21 cycles".'),
     "epochs": Flag(
         "train.epochs",
         "Passes over the training windows, at most; by default a small file gets more.",
@@ -157,7 +144,6 @@ FLAGS = {
     "time_limit": Flag(
         "train.time_limit",
         "End the training of the network at the first check after 90s, 5m or 1h.",
-        read=seconds,
     ),
     "blend": Flag(
         "blend",

@@ -111,6 +111,23 @@ class TestPrecedence:
         assert loaded.config.flat()[FLAGS[flag].path] == str(value)
         assert loaded.origins[FLAGS[flag].path] == option(flag)
 
+    @pytest.mark.parametrize(
+        ("flag", "text", "value"),
+        [
+            ("past_covariates", "wind, a price", ["wind", "a price"]),
+            ("season", "7, 365", [7, 365]),
+            ("missing", "-9999,?", ["-9999", "?"]),
+            ("time_limit", "1.5m", 90.0),
+        ],
+    )
+    def test_a_text_is_read_wherever_it_comes_from(self, flag, text, value):
+        own, path = {"data": "sales.csv"}, FLAGS[flag].path
+        variable = {f"FORECASTER_{path.upper().replace('.', '__')}": json.dumps(text)}
+        wanted = resolve(**own, **{flag: value}).config
+        assert resolve(**own, **{flag: text}).config == wanted
+        assert resolve(f"{path}={json.dumps(text)}", **own).config == wanted
+        assert resolve(environment=variable, **own).config == wanted
+
     def test_the_flags_above_are_all_there_are(self):
         marks = self.test_every_flag_is_short_for_its_path.pytestmark
         assert {flag for flag, _ in marks[0].args[1]} == set(FLAGS)
@@ -423,6 +440,7 @@ class TestLookback:
     @pytest.mark.parametrize("past", [1, 504, "1 cycle", "21 cycles"])
     def test_steps_or_cycles(self, past):
         assert resolve(lookback=past).config.window.past == past
+        assert resolve(lookback=str(past)).config.window.past == past
 
 
 class TestBases:

@@ -136,9 +136,6 @@ def configured(*names: str) -> Callable[[Callable[..., None]], Callable[..., Non
         @wraps(command)
         def run(*, config: str | None, set_: list[str] | None, **given: Any) -> None:
             values = {name: given.pop(name) for name in chosen}
-            for name, value in values.items():
-                if isinstance(value, str):  # typer has parsed numbers and switches
-                    values[name] = flags.parse(flags.option(name), FLAGS[name].read, value)
             told = {name: value for name, value in values.items() if value is not None}
             command(Asked(told, config, set_ or []), **given)
 

@@ -45,7 +45,7 @@ def test_an_option_of_the_same_name_has_the_same_help(command):
         assert found["--horizon"] == FLAGS["horizon"].help
 
 
-def test_texts_are_read_as_the_table_says():
+def test_a_command_gets_what_was_asked_for():
     seen = []
 
     @configured("horizon", "season", "static", "lookback", "refit", "seed")
@@ -58,7 +58,7 @@ def test_texts_are_read_as_the_table_says():
     app([*words.split(), "--set", "a=1", "--set", "b=2"], standalone_mode=False)
     ((asked, extra),) = seen
     assert asked.flags == {
-        "horizon": 5, "season": [24, 168], "static": ["kind", "shop"], "lookback": 504,
+        "horizon": 5, "season": "24,168", "static": "kind,shop", "lookback": "504",
         "refit": False,
     }  # fmt: skip
     assert (asked.config, asked.sets, extra) == (None, ["a=1", "b=2"], "x")
