@@ -585,7 +585,7 @@ def load(
     }
     origins: dict[str, str] = {}
     for layer in [*_layers(path), said, asked]:
-        for key, origin, value in _limited(_names_first(layer), values):
+        for key, origin, value in _decisive_first(layer):
             _put(values, origins, key, origin, value)
     wanted = _validate(_Asked, values, origins, str(path), called)
     ahead = f"{wanted.data.label}, {wanted.window.horizon} steps ahead"
@@ -739,59 +739,46 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _names_first(layer: Iterable[tuple[str, str, Any]]) -> list[tuple[str, str, Any]]:
-    """The single values of a layer, names first, since they decide which options there are."""
+def _decisive_first(layer: Iterable[tuple[str, str, Any]]) -> list[tuple[str, str, Any]]:
+    """The single values of a layer, first those that drop values of lower layers."""
     single = [
         (f"{path}.name" if path in NAMED and isinstance(leaf, str) else path, origin, leaf)
         for key, origin, value in layer
         for path, leaf in leaves({key: value})
     ]
-    return sorted(single, key=lambda leaf: not _is_name(leaf[0]))
-
-
-def _limited(
-    layer: list[tuple[str, str, Any]], lower: Mapping[str, Any]
-) -> list[tuple[str, str, Any]]:
-    """The layer; if it names train.epochs alone, it also drops the train.updates of a lower one.
-
-    A limit on epochs that a user names is meant to hold.
-    """
-    origins = {key: origin for key, origin, _ in layer}
-    if (
-        "train.epochs" in origins
-        and "train.updates" not in origins
-        and lower.get("train", {}).get("updates")
-    ):
-        return [*layer, ("train.updates", origins["train.epochs"], None)]
-    return layer
+    return sorted(single, key=lambda leaf: not (_is_name(leaf[0]) or leaf[0] == "train.epochs"))
 
 
 def _is_name(key: str) -> bool:
     return key.removesuffix(".name") in NAMED and key not in NAMED
 
 
+def _section(values: dict[str, Any], path: str) -> dict[str, Any]:
+    for name in path.split(".") if path else ():
+        if not isinstance(values.get(name), dict):
+            values[name] = {}
+        values = values[name]
+    return values
+
+
 def _put(
     values: dict[str, Any], origins: dict[str, str], key: str, origin: str, value: Any
 ) -> None:
-    *sections, last = key.split(".")
-    node = values
-    for section in sections:
-        if not isinstance(node.get(section), dict):
-            node[section] = {}
-        node = node[section]
-    old = [key]
+    """Set a value, and drop those of lower layers that it makes void."""
+    above, _, last = key.rpartition(".")
+    node, void = _section(values, above), [key]
     if _is_name(key) and canonical(str(node.get("name"))) != canonical(str(value)):
-        options = [name for name in node if name not in ROLES]
-        old += [".".join([*sections, option]) for option in options]
-        for option in options:
-            del node[option]
-        if sections == ["model"] and isinstance(values.get("train"), dict):
-            values["train"].pop("lr_of", None)  # its keys are paths of the other model
-            old.append("train.lr_of")
+        void += [f"{above}.{option}" for option in node if option not in ROLES]
+        void += ["train.lr_of"] * (above == "model")  # its keys are paths of the other model
+    if key == "train.epochs":
+        void.append("train.updates")  # whoever names a limit on epochs means it
+    for path in void:
+        section, _, name = path.rpartition(".")
+        _section(values, section).pop(name, None)
+        for place in [*origins]:
+            if place == path or place.startswith(f"{path}."):
+                del origins[place]
     node[last] = value
-    for place in list(origins):
-        if any(place == path or place.startswith(f"{path}.") for path in old):
-            del origins[place]
     origins[key] = origin
 
 
