@@ -7,8 +7,8 @@ ahead = model.predict(level=[80, 95])
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field, fields
 from functools import wraps
-from inspect import signature
 from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
@@ -54,6 +54,7 @@ def _in_python(method: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
+@dataclass(eq=False, repr=False)
 class Forecaster:
     """A forecaster of long sequences whose attention is one choice among many.
 
@@ -68,47 +69,39 @@ class Forecaster:
     `fit` checks the parameters and raises UsageError for an invalid one.
     """
 
-    def __init__(
-        self,
-        attention: str | None = None,
-        horizon: int | None = None,
-        *,
-        target: Names | None = None,
-        past_covariates: Names | None = None,
-        future_covariates: Names | None = None,
-        static: Names | None = None,
-        features: Features | None = None,
-        time: str | None = None,
-        id: Names | None = None,
-        freq: str | None = None,
-        season: int | Sequence[int] | None = None,
-        policy: Policy | None = None,
-        missing: Sequence[str] | None = None,
-        split: Split | None = None,
-        holidays: str | None = None,
-        lookback: int | str | None = None,
-        epochs: int | None = None,
-        time_limit: float | None = None,
-        blend: Blend | None = None,
-        refit: bool | None = None,
-        seed: int | None = None,
-        device: Device | None = None,
-        config: str | Path | None = None,
-        options: Mapping[str, Any] | None = None,
-        verbose: bool = False,
-    ) -> None:
-        self.attention, self.horizon, self.target = attention, horizon, target
-        self.past_covariates, self.future_covariates = past_covariates, future_covariates
-        self.static, self.features, self.time, self.id = static, features, time, id
-        self.freq, self.season, self.policy, self.missing = freq, season, policy, missing
-        self.split, self.holidays, self.lookback = split, holidays, lookback
-        self.epochs, self.time_limit, self.blend, self.refit = epochs, time_limit, blend, refit
-        self.seed, self.device, self.config, self.options = seed, device, config, options
-        self.verbose = verbose
-        self._ready: Predictor | None = None
-        self._history: pd.DataFrame | None = None
-        self._back: Callable[[pd.DataFrame], Frame] = frames.unchanged
-        self._loaded = False
+    attention: str | None = None
+    horizon: int | None = None
+    _: KW_ONLY
+    target: Names | None = None
+    past_covariates: Names | None = None
+    future_covariates: Names | None = None
+    static: Names | None = None
+    features: Features | None = None
+    time: str | None = None
+    id: Names | None = None
+    freq: str | None = None
+    season: int | Sequence[int] | None = None
+    policy: Policy | None = None
+    missing: Sequence[str] | None = None
+    split: Split | None = None
+    holidays: str | None = None
+    lookback: int | str | None = None
+    epochs: int | None = None
+    time_limit: float | None = None
+    blend: Blend | None = None
+    refit: bool | None = None
+    seed: int | None = None
+    device: Device | None = None
+    config: str | Path | None = None
+    options: Mapping[str, Any] | None = None
+    verbose: bool = False
+    _ready: Predictor | None = field(default=None, init=False)
+    _history: pd.DataFrame | None = field(default=None, init=False)
+    _back: Callable[[pd.DataFrame], Frame] = field(init=False)
+    _loaded: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        self._back = frames.unchanged
 
     # The interface that scikit-learn's tools expect of an estimator.
 
@@ -318,7 +311,7 @@ class Forecaster:
         if not scenarios:
             raise UsageError("future: expected at least one scenario, got none")
         if level is None and model.levels:
-            level = min(80.0, round(100 - 200 * max(model.levels[0], 1 - model.levels[-1]), 6))
+            level = min(80.0, self._widest())
         ends = self._ends(level) if level is not None and len(scenarios) == 1 else ()
         question = frames.ask(model.form, table, None, ends, futures[0], None, "the history")
         names = [*question.items.names]
@@ -363,29 +356,24 @@ class Forecaster:
         if self._ready is None:
             return text
         bundle, test = self.bundle, self.bundle.record.test
-        columns = len(bundle.schema.targets)
-        what = (
-            f"{len(bundle.schema.items)} series"
-            if bundle.schema.items
-            else (f"{columns} column{'s' * (columns > 1)}")
-        )
+        items, columns = len(bundle.schema.items), len(bundle.schema.targets)
+        what = f"{items} series" if items else f"{columns} column{'s' * (columns > 1)}"
         lines = [
             text,
-            f"  fitted to {what} every {bundle.schema.freq}: reads {bundle.past} steps, forecasts "
+            f"fitted to {what} every {bundle.schema.freq}: reads {bundle.past} steps, forecasts "
             f"{bundle.horizon}",
-            f"  attention {bundle.config.attn.name}: {bundle.about['attn_effective']}",
+            f"attention {bundle.config.attn.name}: {bundle.about['attn_effective']}",
         ]
         if test:
             skill, floor = test.bar.skill, test.best_floor
-            worth = f"the best floor, {floor}, makes no error"
-            if skill is not None:
-                worth = f"skill {skill:+.1%} against the best floor, {floor}"
-            lines += [
-                f"  on {test.windows} test windows: MSE {test['mse']:.4f}, MAE "
-                f"{test['mae']:.4f} (scaled)",
-                f"  {worth}",
-            ]
-        return "\n".join(lines)
+            scores = f"MSE {test['mse']:.4f}, MAE {test['mae']:.4f} (scaled)"
+            lines.append(f"on {test.windows} test windows: {scores}")
+            lines.append(
+                f"the best floor, {floor}, makes no error"
+                if skill is None
+                else f"skill {skill:+.1%} against the best floor, {floor}"
+            )
+        return "\n  ".join(lines)
 
     # The rest.
 
@@ -430,12 +418,16 @@ class Forecaster:
         try:
             self.fitted.check_levels((low, high))
         except UsageError as error:
-            known = self.fitted.levels
-            widest = round(100 - 200 * max(known[0], 1 - known[-1]), 6) if known else 0
+            widest = self._widest()
             more = "; more rows calibrate wider ones" if widest > 0 else ""
             text = f"the widest interval of this model is {widest:g} %{more} ({error})"
             raise UsageError(f"level={share:g}: {text}") from None
         return low, high
+
+    def _widest(self) -> float:
+        """The widest central interval that the model has, in percent."""
+        known = self.fitted.levels
+        return round(100 - 200 * max(known[0], 1 - known[-1]), 6) if known else 0
 
     def _targets(self, ahead: pd.DataFrame) -> list[str]:
         """The columns of an answer that hold forecasts; for a wide panel, its series."""
@@ -449,9 +441,7 @@ class Forecaster:
             print(sentence, file=sys.stderr)
 
 
-_PARAMETERS = {
-    name: each for name, each in signature(Forecaster.__init__).parameters.items() if name != "self"
-}
+_PARAMETERS = {each.name: each for each in fields(Forecaster) if each.init}
 _FLAGS = {
     name: "attn" if name == "attention" else name
     for name in _PARAMETERS
