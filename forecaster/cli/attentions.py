@@ -4,7 +4,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
@@ -237,19 +237,14 @@ def _facts(name: str) -> dict[str, Any]:
 
     kind = CATALOGUE[name]
     text = inspect.getdoc(sys.modules[kind.__module__]) or inspect.getdoc(kind) or ""
-    about = kind.about
+    about = asdict(kind.about)
     fields = option_model(kind, name).model_fields
     return {
         "name": name,
         "about": text.split("\n")[0].rstrip("."),
-        "paper": about.paper,
-        "year": about.year,
-        "cost": about.cost,
-        "causal": about.causal,
+        **about,
         "cross": not issubclass(kind, SelfAttention),
-        "random": about.random,
-        "export": not about.no_export,
-        "no_export": about.no_export,
+        "export": not about["no_export"],
         "options": {key: field.default for key, field in fields.items()},
         "types": {key: _type(field.annotation) for key, field in fields.items()},
         "text": text,
