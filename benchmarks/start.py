@@ -33,7 +33,7 @@ from statistics import median
 from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
-COMMAND = ["-m", "forecaster.cli"]
+COMMAND = ["-m", "forecaster"]
 TRAIN = ["train", "--data", "ETTh1", "--attn", "prob", "--horizon", "336"]
 FIRST_STEP = """
 import os, sys

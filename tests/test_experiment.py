@@ -621,7 +621,7 @@ def test_a_training_that_is_stopped_ends_in_order(number, status, tmp_path):
 @pytest.mark.slow
 @pytest.mark.data
 def test_the_quick_start_on_etth1_is_as_good_as_docs_results_says(tmp_path):
-    command = [sys.executable, "-m", "forecaster.cli", "train", "--attn", "prob",
+    command = [sys.executable, "-m", "forecaster", "train", "--attn", "prob",
                "--horizon", "336", "--json"]  # fmt: skip
     environment = {**os.environ, "FORECASTER_DATA": DATA}
     done = subprocess.run(

@@ -379,14 +379,14 @@ class TestSignals:
     )
     @pytest.mark.parametrize("reader", ["| true", "| head -c 1", "2>&1 | true"])
     def test_a_reader_that_leaves_early_is_no_error(self, command, reader):
-        script = f"set -o pipefail; {sys.executable} -m forecaster.cli {command} {reader}"
+        script = f"set -o pipefail; {sys.executable} -m forecaster {command} {reader}"
         done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
         assert done.stderr == ""
         assert done.returncode in (0, 141)
 
     @pytest.mark.parametrize("command", ["data show ETTh1", "attentions --json"])
     def test_a_full_disk_is_told(self, command):
-        script = f"{sys.executable} -m forecaster.cli {command} > /dev/full"
+        script = f"{sys.executable} -m forecaster {command} > /dev/full"
         done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
         assert done.returncode == 74
         assert "No space left on device" in done.stderr

@@ -1,5 +1,0 @@
-"""`python -m forecaster.cli` runs the command `forecaster`."""
-
-from forecaster.cli import main
-
-main()
