@@ -120,8 +120,7 @@ FLAGS = {
     "id": Flag("data.id", "The columns of a file that name its series, comma-separated."),
     "freq": Flag("data.freq", "The time step of a file: 15min, h, D, W-MON, MS."),
     "season": Flag(
-        "data.seasons",
-        "Steps of the cycles of a file, comma-separated, the main one first.",
+        "data.seasons", "Steps of the cycles of a file, comma-separated, the main one first."
     ),
     "policy": Flag(
         "data.policy",

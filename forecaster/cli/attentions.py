@@ -44,8 +44,8 @@ def attentions(
 
     cost: time of one layer; D is the width of the model, L and S the lengths of queries and keys.
     causal: what the masked form guarantees. cross: whether it can attend to another series. random:
-    what is drawn. export: whether `forecaster export` can write it at all lengths. options: what
-    --set attn.NAME=VALUE takes, with the defaults.
+    what is drawn. export: whether `forecaster export` can write it at all lengths. With a name:
+    also the paper, the formula, and the options that --set attn.NAME=VALUE takes.
 
     Example: forecaster attentions prob
     """
@@ -252,25 +252,14 @@ def _facts(name: str) -> dict[str, Any]:
 
 
 def _show_attentions(facts: list[dict[str, Any]]) -> None:
-    """Print a line in columns for each type, then its paper and options, within 100 columns."""
-    import textwrap
-
+    """Print a line in columns for each type."""
     head = ("name", "year", "cost", "causal", "cross", "random", "export")
     words = {None: "–", True: "yes", False: "no"}
     rows = [head, *([words.get(fact[key], str(fact[key])) for key in head] for fact in facts)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [
-        "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
-    print(lines[0])
-    indent = " " * (widths[0] + 2)
-    for fact, line in zip(facts, lines[1:], strict=True):
-        print(f"\n{line}")
-        options = ", ".join(f"{key}={_value(value)}" for key, value in fact["options"].items())
-        for text in ("a control" if fact["year"] is None else fact["paper"], options):
-            filled = textwrap.fill(text, 100 - len(indent), break_on_hyphens=False)
-            print(textwrap.indent(filled, indent))
+    for cells in rows:
+        line = "  ".join(f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=True))
+        print(line.rstrip())
 
 
 def _show_attention(fact: dict[str, Any]) -> None:
