@@ -90,7 +90,19 @@ def _from_text(read: Callable[[str], Any]) -> BeforeValidator:
     return BeforeValidator(validate)
 
 
+def _joined(value: Any) -> Any:
+    several = isinstance(value, list) and all(isinstance(each, str) for each in value)
+    return ",".join(value) if several else value
+
+
+def _listed(value: Any) -> Any:
+    return [value] if type(value) is int else value
+
+
 Names = Annotated[list[str], _from_text(names)]
+Joined = Annotated[str | None, BeforeValidator(_joined)]
+"""Names with commas between; also given as a list."""
+Numbers = Annotated[list[Positive], _from_text(numbers), BeforeValidator(_listed)]
 
 
 class _RuleError(ValueError):
@@ -117,7 +129,7 @@ class DataConfig(Section):
     features: Features | None = None
     """M: all columns to all; S: the targets alone; MS: all columns to the targets. By default M; or
     MS when a target is named, and S when nothing else is read from a file."""
-    target: str | None = None
+    target: Joined = None
     """The columns that S and MS predict, separated by commas; by default the card's."""
     past_covariates: Names = []
     """Columns that are read but not predicted; by default all others of a card, none in a file."""
@@ -135,13 +147,13 @@ class DataConfig(Section):
     """The decimal sign of a text, as in 1.5 or 1,5; by default detected, if the text shows it."""
     separator: Separator | None = None
     """What separates the fields of a text file; by default detected."""
-    id: str | None = None
+    id: Joined = None
     """The series id columns of a file, separated by commas; by default detected."""
     panel: bool | None = None
     """Take each column of a wide file as a series of its own."""
     freq: str | None = None
     """The time step of a file; by default detected."""
-    seasons: Annotated[list[Positive], _from_text(numbers)] = []
+    seasons: Numbers = []
     """Lengths of a file's cycles in steps, the main one first; by default detected."""
     missing: Annotated[list[str | int | float], _from_text(names)] = []
     """Marks that stand for a missing value, besides empty cells and usual ones such as NA."""

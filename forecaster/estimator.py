@@ -386,7 +386,7 @@ class Forecaster:
             )
         if not isinstance(self.options, Mapping | None):
             raise UsageError(f"options: expected values by their names, got {self.options!r}")
-        flags = {flag: _plain(name, getattr(self, name)) for name, flag in _FLAGS.items()}
+        flags = {flag: _plain(getattr(self, name)) for name, flag in _FLAGS.items()}
         config = None if self.config is None else str(self.config)
         return load(config, self.options or {}, {**flags, "data": FRAME})
 
@@ -448,31 +448,17 @@ _FLAGS = {
     if name not in ("config", "options", "verbose")
 }
 """The parameters that are command-line options, with the options' names."""
-_COLUMNS = ("target", "past_covariates", "future_covariates", "static", "id")
-"""The parameters that name columns, one or several."""
 
 
 def _nothing(metrics: Any) -> None:
     pass
 
 
-def _plain(name: str, value: Any) -> Any:
-    """Convert names and numbers to the form of the configuration."""
-    if isinstance(value, Integral) and not isinstance(value, bool):
-        value = int(value)  # also those of NumPy
-    elif isinstance(value, Real) and not isinstance(value, bool):
-        value = float(value)
-    if name in _COLUMNS and not isinstance(value, str | None):
-        if not isinstance(value, Iterable) or not all(isinstance(each, str) for each in value):
-            raise UsageError(f"{name}: expected the name of a column or several, got {value!r}")
-        value = [*value]
-    if name in ("target", "id") and value is not None and not isinstance(value, str):
-        return ",".join(value)
-    if name == "season" and isinstance(value, int):
-        return [value]
-    if name in ("past_covariates", "future_covariates", "static") and isinstance(value, str):
-        return [value]
-    return [*value] if isinstance(value, tuple | pd.Index) else value
+def _plain(value: Any) -> Any:
+    """A value in plain Python: numbers of NumPy as numbers, sequences as lists."""
+    if isinstance(value, Iterable) and not isinstance(value, str):
+        return [_plain(each) for each in value]
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _whole(name: str, value: Any) -> int:

@@ -128,6 +128,14 @@ class TestPrecedence:
         assert resolve(f"{path}={json.dumps(text)}", **own).config == wanted
         assert resolve(environment=variable, **own).config == wanted
 
+    @pytest.mark.parametrize(
+        ("flag", "given", "value"),
+        [("target", ["a", "b"], "a,b"), ("id", ["shop"], "shop"), ("season", 24, [24])],
+    )
+    def test_one_stands_for_a_list_and_a_list_for_names(self, flag, given, value):
+        own = {"data": "sales.csv"}
+        assert resolve(**own, **{flag: given}).config == resolve(**own, **{flag: value}).config
+
     def test_the_flags_above_are_all_there_are(self):
         marks = self.test_every_flag_is_short_for_its_path.pytestmark
         assert {flag for flag, _ in marks[0].args[1]} == set(FLAGS)

@@ -183,11 +183,17 @@ class TestFit:
 
     @pytest.mark.parametrize("columns", ["target", "id", "static", "future_covariates"])
     def test_columns_are_names(self, columns):
-        with pytest.raises(UsageError, match=rf"^{columns}: expected the name of a column .* 0"):
-            made(**{columns: 0}).fit(wide())
+        for given in (0, [0]):
+            with pytest.raises(UsageError, match=rf"^{columns}: data.{columns}: .*, got .*0"):
+                made(**{columns: given}).fit(wide())
+        own = made(**{columns: np.array(["a", "b"])})
+        data = own._load().config.data
+        assert getattr(data, columns) == ("a,b" if columns in ("target", "id") else ["a", "b"])
 
     def test_numbers_of_numpy_are_numbers(self):
-        own = made(target="load", horizon=np.int64(HORIZON), time_limit=np.float32(60))
+        own = made(
+            target="load", horizon=np.int64(HORIZON), time_limit=np.float32(60), season=np.int64(24)
+        )
         assert own.fit(wide()).bundle.horizon == HORIZON
 
     @pytest.mark.parametrize("cutoffs", [0, -1, 2.5, "2"])
