@@ -5,15 +5,11 @@ from typing import Annotated
 
 import typer
 
-Version = Annotated[
-    str,
-    typer.Argument(
-        metavar="MODEL", help="NAME/VERSION, NAME@alias, the id of a run or its bundle's folder."
-    ),
-]
+from forecaster.cli.options import described
 
 
-def promote(model: Version) -> None:
+@described(model="NAME/VERSION, NAME@alias, the id of a run or its bundle's folder.")
+def promote(model: Annotated[str, typer.Argument(metavar="MODEL")]) -> None:
     """Make a registered model the champion, which is served.
 
     A service follows within half a minute. Training promotes a model by itself if it is measurably

@@ -5,19 +5,16 @@ from typing import Annotated
 
 import typer
 
-from forecaster.cli.options import AsJson
+from forecaster.cli.options import AsJson, described
 from forecaster.cli.output import print_json, say
 from forecaster.errors import UnavailableError
 
-Runs = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="[RUN]...", help="Names, folders or ids of runs; by default all in runs/."
-    ),
-]
 
-
-def sync(runs: Runs = None, as_json: AsJson = False) -> None:
+@described(runs="Names, folders or ids of runs; by default all in runs/.")
+def sync(
+    runs: Annotated[list[str] | None, typer.Argument(metavar="[RUN]...")] = None,
+    as_json: AsJson = False,
+) -> None:
     """Upload to MLflow what it does not have yet.
 
     A run never waits for MLflow: what could not be uploaded, because MLflow was slow, hung or
@@ -40,11 +37,7 @@ def sync(runs: Runs = None, as_json: AsJson = False) -> None:
     if as_json:
         print_json({"runs": [asdict(each) for each in found]})
     elif not found:
-        print(
-            f"nothing is left to upload of {', '.join(runs)}"
-            if runs
-            else "MLflow has all of the runs in runs/"
-        )
+        print(f"MLflow has all of {', '.join(runs or ['the runs in runs/'])}")
     if left := [each.name for each in found if each.left]:
         raise UnavailableError(
             f"{len(left)} of {len(found)} runs could not be uploaded: {', '.join(left)}. The rest "

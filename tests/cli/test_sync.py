@@ -53,5 +53,5 @@ def test_nothing_to_upload(run):
     status, _, err = run("sync", "toy-1")
     assert (status, err) == (2, "error: no run 'toy-1' in runs/; left to upload: nothing\n")
     Path("runs/toy-1").mkdir(parents=True)
-    assert run("sync", "toy-1") == (0, "nothing is left to upload of toy-1\n", "")
-    assert run("sync", "runs/toy-1") == (0, "nothing is left to upload of runs/toy-1\n", "")
+    assert run("sync", "toy-1") == (0, "MLflow has all of toy-1\n", "")
+    assert run("sync", "runs/toy-1") == (0, "MLflow has all of runs/toy-1\n", "")
