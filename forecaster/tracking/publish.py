@@ -51,6 +51,8 @@ class Publisher:
         self.registered: Registration | None = None
         self.sent: Counter[str] = Counter()
         """How many points, files and models were sent."""
+        self.progress = 0
+        """How many requests with points or files have succeeded."""
         self._client: MlflowClient | None = None
         self._training = training
         self._asks = not training or own.about.again
@@ -62,9 +64,8 @@ class Publisher:
         self._there: dict[str, set[int]] = {}
         """The steps at which MLflow has a value, by metric, as far as it was asked."""
 
-    def __call__(self, advance: Callable[[], None] = lambda: None) -> None:
-        """Make MLflow have it all; `advance` is called after each request. Raises MLflow's errors,
-        which may be any."""
+    def __call__(self) -> None:
+        """Make MLflow have it all. Raises MLflow's errors, which may be any."""
         self._client = client = self._client or store.client_of(self.uri)
         try:
             with store.settings(retries=0):
@@ -72,9 +73,9 @@ class Publisher:
                     self._enter(client)
                 about = self.own.about  # the end is told only after all that came before it
                 self._describe(client, about)
-                self._points(client, advance)
-                self._send(client, self.own.folder / FILES, self._log_file, advance)
-                model = self._log_model(client, advance)
+                self._points(client)
+                self._send(client, self.own.folder / FILES, self._log_file)
+                model = self._log_model(client)
                 if about.version and not self.registered:
                     made = register(client, self.uri, self.run, model, about.version, self._asks)
                     self.registered = made
@@ -127,13 +128,13 @@ class Publisher:
                 client.log_inputs(self.run, [_input(each)])
         self._told = about
 
-    def _points(self, client: MlflowClient, advance: Callable[[], None]) -> None:
+    def _points(self, client: MlflowClient) -> None:
         """Send the points that are not sent; final ones after the model that they are also of."""
         due: list[Metric] = []
         read = self._read
         for points, end in self.own.points(read):
             has_model = points.final and self.own.about.model
-            model = self._log_model(client, advance) if has_model else None
+            model = self._log_model(client) if has_model else None
             due += [
                 Metric(key, value, points.at, points.step, model_id=model)
                 for key, value in points.values.items()
@@ -142,10 +143,8 @@ class Publisher:
             if len(due) >= AT_ONCE:
                 self._log_points(client, due)
                 due, self._read = [], read
-                advance()
         if due:
             self._log_points(client, due)
-            advance()
         self._read = read
 
     def _log_points(self, client: MlflowClient, points: list[Metric]) -> None:
@@ -153,6 +152,7 @@ class Publisher:
             points = [*self._missing(client, points)]
         client.log_batch(self.run, metrics=points, synchronous=True)
         self.sent["point"] += len(points)
+        self.progress += 1
 
     def _missing(self, client: MlflowClient, points: list[Metric]) -> Iterator[Metric]:
         """The points that MLflow does not have, each once."""
@@ -166,9 +166,7 @@ class Publisher:
                 self._there[point.key].add(_place(point))
                 yield point
 
-    def _send(
-        self, client: MlflowClient, folder: Path, log: "_Log", advance: Callable[[], None]
-    ) -> None:
+    def _send(self, client: MlflowClient, folder: Path, log: "_Log") -> None:
         """Send the files of a folder that are new or have changed."""
         for file in notes.files_in(folder):
             changed = file.stat().st_mtime_ns
@@ -176,13 +174,13 @@ class Publisher:
                 inside = file.parent.relative_to(folder).as_posix()
                 log(client, str(file), None if inside == "." else inside)
                 self._files[file] = changed
-                advance()
+                self.progress += 1
 
     def _log_file(self, client: MlflowClient, file: str, inside: str | None) -> None:
         client.log_artifact(self.run, file, inside)
         self.sent["file"] += 1
 
-    def _log_model(self, client: MlflowClient, advance: Callable[[], None]) -> str:
+    def _log_model(self, client: MlflowClient) -> str:
         """Send the model if it is not sent; returns MLflow's id of it."""
         about, folder = self.own.about, self.own.folder / MODEL
         if self.model or about.model is None:
@@ -202,7 +200,7 @@ class Publisher:
         def log(client: MlflowClient, file: str, inside: str | None) -> None:
             client.log_model_artifact(id, file, inside)
 
-        self._send(client, folder, log, advance)
+        self._send(client, folder, log)
         client.finalize_logged_model(id, "READY")
         self.sent["model"] += 1
         self.model = id

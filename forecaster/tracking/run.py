@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from importlib.metadata import version
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from uuid import uuid4
@@ -70,18 +71,18 @@ SAMPLING_SECONDS = 5
 """The time between two readings of processor, memory and disk."""
 
 FIRST, LAST, CUT_SHORT = range(3)
-Limits = tuple[float | None, float | None, int]
-"""How long a run waits: seconds without an advance, total seconds, failures."""
+Limits = tuple[float, float, int]
+"""How long a run waits: seconds without progress, total seconds, failures."""
 LIMITS: tuple[Limits, ...] = ((5.0, 5.0, 2), (15.0, 60.0, 3), (3.0, 3.0, 2))
 """The limits for a server at the start of a run, at its end, and when it is stopped."""
-LOCAL_LIMITS: tuple[Limits, ...] = ((None, None, 1), (60.0, None, 3), (3.0, 3.0, 2))
+LOCAL_LIMITS: tuple[Limits, ...] = ((inf, inf, 1), (60.0, inf, 3), (3.0, 3.0, 2))
 """The same limits if MLflow's store is a file."""
 BRIEF: Limits = (1.0, 1.0, 1)
 """The limits after the store kept an earlier run of this process waiting: a grid has hundreds of
 runs."""
 _silent: set[str] = set()
 LOOKS = 0.2
-"""Seconds between two checks for a signal."""
+"""Seconds between two looks for progress or a signal."""
 PAUSES = 1.0, 30.0
 """Seconds from a failure to the next try: the first and the longest pause; pauses double."""
 
@@ -89,47 +90,46 @@ PAUSES = 1.0, 30.0
 class Background(threading.Thread):
     """Calls `publish` when there is something new, and again after failures until it succeeds.
 
-    `publish` raises when the tracker fails, and calls `advance` to show progress. `absent` decides
-    whether an error means that there is no tracker yet, since nobody listens. `ended` is called
+    `publish` raises when the tracker fails. `progress` grows while it goes on. `ended` is called
     when the thread ends.
     """
 
     def __init__(
         self,
-        publish: Callable[[Callable[[], None]], None],
-        absent: Callable[[BaseException], bool] = lambda error: False,
+        publish: Callable[[], None],
+        progress: Callable[[], int] = lambda: 0,
         ended: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__(name="forecaster-tracker", daemon=True)
-        self._publish, self._is_absent, self._ended = publish, absent, ended
+        self._publish, self._progress, self._ended = publish, progress, ended
         self.error: BaseException | None = None
         self._change = threading.Condition()
         self._news, self._told = 1, 0
         """How often there was something new, and how many of these are published."""
-        self._failures = self._advances = 0
+        self._failures = 0
         self._hurry = self._closed = False
 
     def run(self) -> None:
         pause, longest = PAUSES
+        rest: float | None
         while not self._closed:
-            with self._change:
-                news, self._hurry = self._news, False
+            news, self._hurry = self._news, False
             try:
-                self._publish(self.advance)
+                self._publish()
             except Exception as error:  # a tracker may raise anything
-                self._came(error, self._told)
-                self._wait(pause, lambda: False)
-                pause = min(2 * pause, longest)
+                self.error, self._failures = error, self._failures + 1
+                rest, pause = pause, min(2 * pause, longest)
             else:
-                self._came(None, news)
-                pause = PAUSES[0]
-                self._wait(None, lambda: self._news > self._told)
+                self.error, self._told = None, news
+                rest, pause = None, PAUSES[0]
+            with self._change:
+                self._change.notify_all()
+                self._change.wait_for(self._is_due, rest)
         self._ended()
 
-    def advance(self) -> None:
-        with self._change:
-            self._advances += 1
-            self._change.notify_all()
+    def _is_due(self) -> bool:
+        is_new = self.error is None and self._news > self._told
+        return self._hurry or self._closed or is_new
 
     def wake(self) -> None:
         """Publish what is new. Returns at once; a failing tracker keeps its pause."""
@@ -137,48 +137,40 @@ class Background(threading.Thread):
             self._news += 1
             self._change.notify_all()
 
-    def settle(
-        self,
-        still: float | None,
-        total: float | None,
-        failures: int,
-        signalled: Callable[[], float] = lambda: 0.0,
-        patience: float = 0.0,
-    ) -> bool:
+    def settle(self, limits: Limits, patience: float = 0.0) -> bool:
         """Wait until all is published, and return whether it is.
 
-        Gives up after `failures` failures (after the next one if the last try failed), after
-        `still` seconds without an advance, and after `total` seconds; None means for ever. Also
-        gives up when a signal comes during the wait: `signalled` returns how many seconds ago, 0
-        for none. The wait for an absent tracker lasts up to `patience` seconds; the other limits
-        start when it is there.
+        Gives up at the limits, and when a signal comes. A tracker that is not there yet, since
+        nobody listens, is tried again for `patience` seconds.
         """
-        start = begun = moved = time.monotonic()
+        end = time.monotonic() + patience
+        while not (whole := self._settle(*limits)):
+            is_absent = self.error is not None and store.is_absent(self.error)
+            if not is_absent or time.monotonic() >= end or signals.waiting():
+                break
+            time.sleep(PAUSES[0])
+        return whole
+
+    def _settle(self, still: float, total: float, failures: int) -> bool:
+        begun = moved = time.monotonic()
         with self._change:
-            advances, news = self._advances, self._news
+            progress, news = self._progress(), self._news
+            # one failure is enough if the last try failed
             allowed = self._failures + (1 if self.error else failures)
-            self._hasten()  # also during the pause after a failure
+            self._hurry = True  # also during the pause after a failure
+            self._change.notify_all()
             while self._told < news:
                 now = time.monotonic()
-                if patience and self.error is not None and self._is_absent(self.error):
-                    if now - start >= patience or signalled():
-                        return False
-                    if now - begun >= PAUSES[0]:  # no long pause: it may start at any moment
-                        begun = moved = now
-                        self._hasten()
-                    allowed = self._failures + failures
-                if self._advances != advances:
-                    advances, moved = self._advances, now
-                if self._failures >= allowed or self._closed or 0 < signalled() < now - start:
+                if self._progress() != progress:
+                    progress, moved = self._progress(), now
+                if (
+                    self._closed
+                    or self._failures >= allowed
+                    or min(moved + still, begun + total) <= now
+                    or 0 < signals.waiting() < now - begun
+                ):
                     return False
-                limits = [
-                    since + limit - now
-                    for since, limit in ((moved, still), (begun, total))
-                    if limit is not None
-                ]
-                if limits and min(limits) <= 0:
-                    return False
-                self._change.wait(min([*limits, LOOKS]))
+                self._change.wait(LOOKS)
         return True
 
     def close(self) -> None:
@@ -187,21 +179,6 @@ class Background(threading.Thread):
             self._closed = True
             self._change.notify_all()
         self.join(1)
-
-    def _hasten(self) -> None:
-        self._hurry = True
-        self._change.notify_all()
-
-    def _came(self, error: BaseException | None, told: int) -> None:
-        with self._change:
-            self.error, self._told = error, told
-            self._advances += error is None
-            self._failures += error is not None
-            self._change.notify_all()
-
-    def _wait(self, seconds: float | None, due: Callable[[], bool]) -> None:
-        with self._change:
-            self._change.wait_for(lambda: self._hurry or self._closed or due(), seconds)
 
 
 class Run:
@@ -357,7 +334,7 @@ class Run:
         if patience and self.error is not None and store.is_absent(self.error):
             shown = without_password(self.uri)
             self._say(f"nothing listens at {shown} yet: waiting up to {patience:g} s for MLflow")
-        whole = self._background.settle(*_limits(self.uri, stage), signals.waiting, patience)
+        whole = self._background.settle(_limits(self.uri, stage), patience)
         if not whole:
             self._patience = 0.0
         return whole
@@ -487,10 +464,10 @@ def _begin(
         )  # fmt: skip
         own = notes.begin(about)
     publisher = Publisher(own, uri, training=True)
-    background = Background(publisher, store.is_absent, own.release)
+    background = Background(publisher, lambda: publisher.progress, own.release)
     background.start()
     try:
-        background.settle(*_limits(uri, FIRST), signals.waiting)
+        background.settle(_limits(uri, FIRST))
         if publisher.run:
             if not again or not publisher.found:
                 own.note(id=publisher.run)
