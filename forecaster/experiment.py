@@ -124,7 +124,7 @@ def run(
         record = made.bundle.record.model_copy(update={"origins": loaded.origins})
         bundle = keep(replace(made.bundle, about=about, record=record), own.bundle)
         say(f"bundle written to {own.bundle}")
-        registered = pages.tell(tracked, bundle, own.bundle, made.figures, tags)
+        registered = pages.tell(tracked, bundle, own.bundle, made.figures)
         own.remove()
         return Result(own.name, tracked.id, bundle, own.bundle, registered, tracked.ui_command)
 

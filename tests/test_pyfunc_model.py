@@ -31,7 +31,7 @@ def log(ready, folder, home):
     config = load_dict({"track": {"uri": f"sqlite:///{home}/mlflow.db"}}, "the test")
     with tracked.start(config, "toy", {}) as run:
         forecast = ready.predict(ready.example)
-        run.log_model(folder, "toy", ready.example, forecast, HORIZON, {})
+        run.log_model(folder, ready.example, forecast, HORIZON)
     (description,) = home.rglob("MLmodel")
     return description.parent
 

@@ -29,14 +29,10 @@ from forecaster.errors import StorageError, UsageError
 from forecaster.record import Document
 
 RUNS = Path("runs")
-SUFFIX, GONE = ".spool", ".gone"
-"""What the names of the folders end with, and of those that are being removed."""
+SUFFIX = ".spool"
+"""What the names of the folders end with."""
 ABOUT, POINTS, FILES, MODEL = "run.json", "points.jsonl", "files", "model"
-_ANY = ConfigDict(allow_inf_nan=True)
-"""Documents with figures of a model, which may be bad."""
 FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND
-GLANCE = 1.0
-"""Seconds, far more than `waiting` of another process holds a folder to see whether it can."""
 
 
 class Data(Document):
@@ -47,50 +43,35 @@ class Data(Document):
     source: str
 
 
-class Model(Document):
-    """The model in the folder MODEL."""
-
-    name: str
-    tags: dict[str, str]
-
-
 class Version(Document):
     """The version of a name that the model is to become.
 
-    `errors` are its `contest.stretches`, and `task` makes them comparable. `about` describes a new
-    name, and `about_version` the version, both in Markdown.
+    `tags` are those of `contest.tags_of`, and `about` describes a new name in Markdown.
     """
 
-    model_config = _ANY
-
     name: str
-    errors: tuple[float, ...]
-    task: dict[str, str]
+    tags: dict[str, str]
     about: str = ""
-    about_version: str = ""
 
 
 class Points(Document):
-    """Values of metrics at a step, or `final` ones, which are also those of the model."""
+    """Values of metrics at a step; those of a model may be bad."""
 
-    model_config = _ANY
+    model_config = ConfigDict(allow_inf_nan=True)
 
     at: int
     step: int
     values: dict[str, float]
-    final: bool = False
 
 
 class Noted(Document):
     """A run, but for its points and files.
 
-    `key` is our id for it, and `id` MLflow's, or also ours until MLflow has been told. `again`
-    means that an earlier process has told MLflow of it. Times are in milliseconds.
+    `key` is our id for it, and `id` MLflow's, or also ours until MLflow has been told. `figures`
+    are its final ones, and those of the model, if it has one. Times are in milliseconds.
     """
 
-    model_config = _ANY
-
-    format: Literal[2] = 2
+    format: Literal[3] = 3
     key: str
     id: str
     name: str
@@ -98,12 +79,12 @@ class Noted(Document):
     experiment: str
     begun: int
     process: str
-    again: bool = False
     parent: str | None = None
     tags: dict[str, str]
     params: dict[str, str] = Field(default_factory=dict)
-    data: tuple[Data, ...] = ()
-    model: Model | None = None
+    data: Data | None = None
+    has_model: bool = False
+    figures: Points | None = None
     version: Version | None = None
     status: str = ""
     ended: int | None = None
@@ -123,15 +104,19 @@ class Notes:
             raise StorageError(f"{folder / POINTS} cannot be written: {error}") from error
 
     def note(self, **values: Any) -> None:
-        """Replace values of the document, which is written anew. Raises StorageError."""
+        """Replace values of the document, which is written anew. Raises StorageError.
+
+        What UTF-8 cannot hold, as names of files may, is replaced.
+        """
         with self._writing:
-            about = self.about.model_copy(update=values)
-            files.write(self.folder / ABOUT, _line(about, indent=1))
-            self.about = about
+            about = self.about.model_copy(update=values).model_dump()
+            written = json.dumps(about, ensure_ascii=False, indent=1).encode(errors="replace")
+            files.write(self.folder / ABOUT, written)
+            self.about = Noted.read(json.loads(written))
 
     def add(self, points: Points) -> None:
         """Add points, which are on disk completely or not at all. Raises StorageError."""
-        line = _line(points)
+        line = json.dumps(points.model_dump()).encode() + b"\n"
         with self._writing:
             before = os.fstat(self._points).st_size
             try:
@@ -143,13 +128,6 @@ class Notes:
                 raise StorageError(
                     f"{self.folder / POINTS} cannot be written: {error}. Free some space there."
                 ) from error
-
-    def drop_final(self) -> None:
-        """Drop the final points. Raises StorageError."""
-        kept = b"".join(_line(points) for points, _ in self.points(0) if not points.final)
-        files.write(self.folder / POINTS, kept)
-        os.close(self._points)
-        self._points = os.open(self.folder / POINTS, FLAGS)
 
     def points(self, start: int) -> Iterator[tuple[Points, int]]:
         """What was added from a byte on, each with the byte where it ends."""
@@ -177,11 +155,9 @@ class Notes:
 
     def remove(self) -> None:
         """Remove the folder, while it is held; a process that dies meanwhile leaves no run."""
-        gone = self.folder.with_suffix(GONE)
-        shutil.rmtree(gone, ignore_errors=True)
         with suppress(OSError):
-            self.folder.rename(gone)
-        shutil.rmtree(gone, ignore_errors=True)
+            (self.folder / ABOUT).unlink()
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     def release(self) -> None:
         os.close(self._points)
@@ -195,7 +171,7 @@ def begin(about: Noted) -> Notes:
     folder = RUNS / f"{name}{SUFFIX}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = _lock(folder, GLANCE)
+        lock = _lock(folder)
     except Timeout:
         raise StorageError(f"another process is using {folder.resolve()}") from None
     except OSError as error:
@@ -210,58 +186,51 @@ def take_up(id: str) -> Notes | None:
 
     Its model and final figures are made again when it ends.
     """
-    for folder in _folders():
-        about = _about(folder)
-        if isinstance(about, Noted) and about.id == id and (begun := take(folder, GLANCE)):
-            begun.note(
-                again=True, process=process(), status="", ended=None, model=None, version=None
-            )
-            begun.drop_final()
-            return begun
+    for folder, about in _all():
+        if about and about.id == id and (own := take(folder)):
+            ended = {"status": "", "ended": None}
+            own.note(process=process(), has_model=False, figures=None, version=None, **ended)
+            return own
     return None
 
 
 def find(names: list[str]) -> list[Path]:
-    """The folders of the runs with these names or ids, or of all.
+    """The folders of the runs with these names or ids, or of all, the oldest first.
 
     A name is that of the run, which its bundle has, or of the folder itself. Raises UsageError for
-    a name with nothing left, unless it is a folder in `runs`. Runs without a parent come first.
+    a name with nothing left, unless it is a folder in `runs`.
     """
-    for gone in RUNS.glob(f"*{GONE}"):
-        shutil.rmtree(gone, ignore_errors=True)
-    children = set()
-    called = {folder: {folder.name, folder.stem} for folder in _folders()}
-    for folder, own in called.items():
-        about = _about(folder)
-        if isinstance(about, Noted):
-            own |= {about.id, about.name}
-            if about.parent:
-                children.add(folder)
+    found = sorted(_all(), key=lambda each: each[1].begun if each[1] else 0)
+    called = {
+        folder: {folder.name, folder.stem, *((about.id, about.name) if about else ())}
+        for folder, about in found
+    }
     wanted = {Path(name).name for name in names}
     for name in wanted:
         if not any(name in own for own in called.values()) and not (RUNS / name).is_dir():
-            known = ", ".join(folder.stem for folder in called) or "nothing"
+            known = ", ".join(sorted(folder.stem for folder in called)) or "nothing"
             raise UsageError(f"no run '{name}' in {RUNS}/; left to upload: {known}")
-    found = [folder for folder, own in called.items() if not wanted or wanted & own]
-    return sorted(found, key=lambda folder: folder in children)
+    return [folder for folder, own in called.items() if not wanted or wanted & own]
 
 
-def take(folder: Path, patience: float = 0.0) -> Notes | None:
+def take(folder: Path) -> Notes | None:
     """What a folder holds; None while another process holds it, and if one has removed it.
 
     Raises StorageError.
     """
-    lock = _hold(folder, patience)
-    if lock is None:
-        return None
-    about = _about(folder)  # only now does nobody change it
     try:
-        if isinstance(about, StorageError):
-            raise about
-        return Notes(folder, about, lock)
+        lock = _lock(folder)
+    except OSError:
+        return None
+    try:
+        if (folder / ABOUT).exists():
+            return Notes(folder, _read(folder), lock)  # only now does nobody change it
     except StorageError:
         lock.release()
         raise
+    shutil.rmtree(folder, ignore_errors=True)  # a lock makes its folder
+    lock.release()
+    return None
 
 
 def files_in(folder: Path) -> Iterator[Path]:
@@ -272,13 +241,8 @@ def files_in(folder: Path) -> Iterator[Path]:
 
 
 def waiting() -> int:
-    """How many runs in `runs` have something left that no process is publishing."""
-    count = 0
-    for folder in _folders():
-        if lock := _hold(folder):
-            lock.release()
-            count += 1
-    return count
+    """How many runs in `runs` have something left that their process can no longer tell."""
+    return sum(about is not None and is_gone(about.process) for _, about in _all())
 
 
 def process() -> str:
@@ -312,41 +276,29 @@ def is_gone(words: str) -> bool:
         return False
 
 
-def _folders() -> list[Path]:
-    return sorted(file.parent for file in RUNS.glob(f"*{SUFFIX}/{ABOUT}"))
+def _all() -> list[tuple[Path, Noted | None]]:
+    """The folders of all runs, and what they note, if that can be read."""
+    found: list[tuple[Path, Noted | None]] = []
+    for file in sorted(RUNS.glob(f"*{SUFFIX}/{ABOUT}")):
+        try:
+            found.append((file.parent, _read(file.parent)))
+        except StorageError:
+            found.append((file.parent, None))
+    return found
 
 
-def _about(folder: Path) -> Noted | StorageError:
-    """What is known about a run, or why that cannot be read."""
+def _read(folder: Path) -> Noted:
     file = folder / ABOUT
     try:
-        document = json.loads(file.read_text())
+        document = json.loads(file.read_text(encoding="utf-8"))
         if document["format"] != Noted.model_fields["format"].default:
-            return StorageError(f"{folder} was written by another version of forecaster")
+            raise StorageError(f"{folder} was written by another version of forecaster")
         return Noted.read(document)
     except (OSError, ValueError, TypeError, KeyError) as error:
-        return StorageError(f"{file} cannot be read: {error}")
+        raise StorageError(f"{file} cannot be read: {error}") from error
 
 
-def _hold(folder: Path, patience: float = 0.0) -> FileLock | None:
-    """The lock of a folder; None if another process holds it, or has just removed it."""
-    try:
-        lock = _lock(folder, patience)
-    except OSError:
-        return None
-    if (folder / ABOUT).exists():
-        return lock
-    shutil.rmtree(folder, ignore_errors=True)  # a lock makes its folder
-    lock.release()
-    return None
-
-
-def _line(document: Document, indent: int | None = None) -> bytes:
-    """A document as JSON in ASCII: names of files may hold what UTF-8 cannot."""
-    return json.dumps(document.model_dump(), indent=indent).encode() + b"\n"
-
-
-def _lock(folder: Path, patience: float) -> FileLock:
-    lock = FileLock(folder / "lock", timeout=patience, thread_local=False)  # a thread releases it
+def _lock(folder: Path) -> FileLock:
+    lock = FileLock(folder / "lock", timeout=0, thread_local=False)  # a thread releases it
     lock.acquire()
     return lock

@@ -32,10 +32,6 @@ PARAMS = (
 )  # fmt: skip
 """The values of its configuration that every run shows, if its model has them."""
 
-VERSION = ("test_mse", "test_mae", "network_test_mse", "skill", f"coverage_{COVERED}")
-"""The figures in the description of a version."""
-MOST = 5
-"""The number of targets that are named."""
 NESTED = {"steps", "network", "floors", "weights"}
 """What a cut-off's row has no room for."""
 
@@ -111,25 +107,19 @@ def tables_of(bundle: "Bundle") -> dict[str, list[Row]]:
     return {name: rows for name, rows in found.items() if rows}
 
 
-def tell(
-    run: "Run",
-    bundle: "Bundle",
-    folder: Path,
-    figures: Mapping[str, "Figure"],
-    tags: Mapping[str, str],
-) -> str:
-    """Tell MLflow of a run that has trained and kept its bundle in a folder, which has its name.
+def tell(run: "Run", bundle: "Bundle", folder: Path, figures: Mapping[str, "Figure"]) -> str:
+    """Tell MLflow of a run that has trained and kept its bundle in a folder.
 
     Returns a sentence on which version it became; empty if it is not to be registered.
     """
-    record, about, name = bundle.record, bundle.about, folder.name
+    record, about = bundle.record, bundle.about
     for title, figure in figures.items():
         run.figure(title, figure)
     run.describe(*describe(bundle), figures["forecast"])
     signals.check()
     ahead = Predictor(bundle, "cpu")
     forecast = ahead.predict(ahead.example)
-    run.log_model(folder, name, ahead.example, forecast, bundle.horizon, tags)
+    run.log_model(folder, ahead.example, forecast, bundle.horizon)
     run.metrics(headline(record))
     run.tables(tables_of(bundle))
     run.text("metrics.json", json.dumps(record.to_dict(), indent=1))
@@ -140,8 +130,7 @@ def tell(
         "data.digest": about["data_digest"], "borders": str(about["borders"]),
         "windows": contest.windows,
     }  # fmt: skip
-    texts = describe_model(bundle), describe_version(bundle, name)
-    return run.register(bundle.name, contest.errors, task, *texts).sentence
+    return run.register(bundle.name, contest.errors, task, describe_model(bundle)).sentence
 
 
 def describe(bundle: "Bundle") -> tuple[str, str]:
@@ -154,20 +143,8 @@ def describe(bundle: "Bundle") -> tuple[str, str]:
 
 def describe_model(bundle: "Bundle") -> str:
     """A description in Markdown of what the versions of a registered name have in common."""
-    config, schema = bundle.config, bundle.schema
-    named = ", ".join(schema.targets[:MOST]) + (", ..." if len(schema.targets) > MOST else "")
     return (
-        f"Forecasts of {config.data.label} ({named}), {bundle.horizon} steps of {schema.freq} "
+        f"Forecasts of {bundle.config.data.label}, {bundle.horizon} steps of {bundle.schema.freq} "
         "ahead. `champion` is the version that is served, `challenger` one that is better but not "
         f"measurably, or that was judged on other data.\n\n`forecaster serve --model {bundle.name}`"
-    )
-
-
-def describe_version(bundle: "Bundle", run: str) -> str:
-    """A description in Markdown of what distinguishes a version from others."""
-    config, metrics = bundle.config, headline(bundle.record)
-    figures = ", ".join(f"{key} {metrics[key]:.4g}" for key in VERSION if key in metrics)
-    return (
-        f"Attention {config.attn.name}, looks back {bundle.past} steps; run {run}.\n\n"
-        f"{figures}\n\n{describe(bundle)[0]}"
     )

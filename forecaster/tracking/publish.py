@@ -1,15 +1,17 @@
 """Make MLflow have what the folder of a run holds, and nothing twice.
 
 `publish` may be called as often as wanted: in the background while a run lasts (`run`), and later
-as `forecaster sync`. What this process has not told MLflow itself, since another process did or an
-answer may have been lost, it asks MLflow for: runs by a tag, metrics by step, models by run,
-versions by tag. A run has one value of each metric at a step.
+as `forecaster sync`. Since another process may have told MLflow already, or an answer may have been
+lost, it asks MLflow first: for runs by a tag, metrics by step, models and versions by run. A run has one
+value of each metric at a step.
 """
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from forecaster.tracking import store  # before mlflow, which it silences
@@ -17,21 +19,20 @@ from forecaster.tracking import store  # before mlflow, which it silences
 # isort: split
 from mlflow import MlflowClient
 from mlflow.entities import Dataset, DatasetInput, InputTag, LoggedModelOutput, Metric, Param
-from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT, MLFLOW_PARENT_RUN_ID
+from mlflow.models.model import MLMODEL_FILE_NAME, Model
+from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT, MLFLOW_PARENT_RUN_ID, MLFLOW_RUN_NOTE
 
 from forecaster import files
 from forecaster.errors import ForecasterError, StorageError, UnavailableError
 from forecaster.resources import tracking_uri, without_password
 from forecaster.tracking import notes
-from forecaster.tracking.notes import FILES, MODEL, Data, Noted, Notes
+from forecaster.tracking.notes import FILES, MODEL, Data, Noted, Notes, Points
 from forecaster.tracking.registry import KEY, Registration, find_run, register
 
 PROCESS = "forecaster.process"
 """The tag of a run with the process that trains (`notes.process`)."""
 OWN_ID = "%run%"
 """A placeholder in descriptions for MLflow's id of the run, which is unknown until it is told."""
-SYSTEM = "system/"
-"""The prefix of the machine's metrics."""
 AT_ONCE = 1000
 """The most points of one request, by MLflow's limit."""
 
@@ -55,14 +56,12 @@ class Publisher:
         """How many requests with points or files have succeeded."""
         self._client: MlflowClient | None = None
         self._training = training
-        self._asks = not training or own.about.again
-        """Whether MLflow may have more than this process knows of."""
         self._files: dict[Path, int] = {}
         self._told: Noted | None = None
         self._read = 0
         """The bytes of the points that are sent."""
         self._there: dict[str, set[int]] = {}
-        """The steps at which MLflow has a value, by metric, as far as it was asked."""
+        """The steps at which MLflow has a value, by metric, as far as is known."""
 
     def __call__(self) -> None:
         """Make MLflow have it all. Raises MLflow's errors, which may be any."""
@@ -74,15 +73,20 @@ class Publisher:
                 about = self.own.about  # the end is told only after all that came before it
                 self._describe(client, about)
                 self._points(client)
-                self._send(client, self.own.folder / FILES, self._log_file)
-                model = self._log_model(client)
+                self._send(self.own.folder / FILES, partial(client.log_artifact, self.run), "file")
+                if about.has_model and not self.model:
+                    self._log_model(client, about)
+                if about.figures:
+                    self._log_points(client, _metrics(about.figures, self.model or None))
                 if about.version and not self.registered:
-                    made = register(client, self.uri, self.run, model, about.version, self._asks)
-                    self.registered = made
+                    self.registered = register(
+                        client, self.uri, self.run, self.model, about.version,
+                        about.tags.get(MLFLOW_RUN_NOTE, "").replace(OWN_ID, self.run),
+                    )  # fmt: skip
                 if about.status:
                     client.set_terminated(self.run, about.status, about.ended)
         except Exception:  # an answer may be lost
-            self._asks, self._there = True, {}
+            self._there = {}
             raise
 
     def _enter(self, client: MlflowClient) -> None:
@@ -90,7 +94,7 @@ class Publisher:
         about = self.own.about
         self.experiment = store.experiment(client, self.uri, about.experiment)
         # a run that was deleted in MLflow goes on as a new one, but is not made twice later
-        run = find_run(client, about.id, deleted=not self._training) if self._asks else None
+        run = find_run(client, about.id, deleted=not self._training)
         if run is None:
             parent = about.parent and (find_run(client, about.parent) or about.parent)
             known = {**about.tags, KEY: about.key, PROCESS: about.process}
@@ -102,8 +106,10 @@ class Publisher:
             )
             run = made.info.run_id
         else:
-            self.found = self._asks = True
-            self.own.note(begun=client.get_run(run).info.start_time)
+            self.found = True
+            info = client.get_run(run).info
+            self.experiment = info.experiment_id
+            self.own.note(begun=info.start_time)
             if self._training:
                 client.update_run(run, status="RUNNING")
                 client.set_tag(run, PROCESS, about.process)
@@ -114,45 +120,37 @@ class Publisher:
     def _describe(self, client: MlflowClient, about: Noted) -> None:
         """Tell the tags, parameters and data that are not told."""
         told = self._told
-        tags = told.tags if told else client.get_run(self.run).data.tags
+        if told and (told.tags, told.params, told.data) == (about.tags, about.params, about.data):
+            return
+        known = client.get_run(self.run).data
         for key, value in about.tags.items():
-            if tags.get(key) != value:
+            if (told.tags if told else known.tags).get(key) != value:
                 client.set_tag(self.run, key, value.replace(OWN_ID, self.run))
-        if told is None or told.params != about.params:  # a value that MLflow has can never change
-            params = client.get_run(self.run).data.params if self._asks or not told else told.params
-            new = [Param(key, value) for key, value in about.params.items() if key not in params]
-            if new:
-                client.log_batch(self.run, params=new, synchronous=True)
-        for each in about.data:
-            if told is None or each not in told.data:  # MLflow keeps equal ones once
-                client.log_inputs(self.run, [_input(each)])
+        # a value that MLflow has can never change
+        new = [Param(key, value) for key, value in about.params.items() if key not in known.params]
+        if new:
+            client.log_batch(self.run, params=new, synchronous=True)
+        if about.data:  # MLflow keeps equal ones once
+            client.log_inputs(self.run, [_input(about.data)])
         self._told = about
 
     def _points(self, client: MlflowClient) -> None:
-        """Send the points that are not sent; final ones after the model that they are also of."""
+        """Send the points that are not sent."""
         due: list[Metric] = []
-        read = self._read
-        for points, end in self.own.points(read):
-            has_model = points.final and self.own.about.model
-            model = self._log_model(client) if has_model else None
-            due += [
-                Metric(key, value, points.at, points.step, model_id=model)
-                for key, value in points.values.items()
-            ]
-            read = end
+        end = self._read
+        for points, end in self.own.points(self._read):
+            due += _metrics(points)
             if len(due) >= AT_ONCE:
                 self._log_points(client, due)
-                due, self._read = [], read
-        if due:
-            self._log_points(client, due)
-        self._read = read
+                due, self._read = [], end
+        self._log_points(client, due)
+        self._read = end
 
     def _log_points(self, client: MlflowClient, points: list[Metric]) -> None:
-        if self._asks:
-            points = [*self._missing(client, points)]
-        client.log_batch(self.run, metrics=points, synchronous=True)
-        self.sent["point"] += len(points)
-        self.progress += 1
+        if new := [*self._missing(client, points)]:
+            client.log_batch(self.run, metrics=new, synchronous=True)
+            self.sent["point"] += len(new)
+            self.progress += 1
 
     def _missing(self, client: MlflowClient, points: list[Metric]) -> Iterator[Metric]:
         """The points that MLflow does not have, each once."""
@@ -160,73 +158,50 @@ class Publisher:
             latest = client.get_run(self.run).data.metrics
             for key in unknown:
                 history = client.get_metric_history(self.run, key) if key in latest else []
-                self._there[key] = {_place(point) for point in history}
+                self._there[key] = {point.step for point in history}
         for point in points:
-            if _place(point) not in self._there[point.key]:
-                self._there[point.key].add(_place(point))
+            if point.step not in self._there[point.key]:
+                self._there[point.key].add(point.step)
                 yield point
 
-    def _send(self, client: MlflowClient, folder: Path, log: "_Log") -> None:
+    def _send(self, folder: Path, log: Callable[[str, str | None], None], kind: str) -> None:
         """Send the files of a folder that are new or have changed."""
         for file in notes.files_in(folder):
             changed = file.stat().st_mtime_ns
             if self._files.get(file) != changed:
                 inside = file.parent.relative_to(folder).as_posix()
-                log(client, str(file), None if inside == "." else inside)
+                log(str(file), None if inside == "." else inside)
                 self._files[file] = changed
+                self.sent[kind] += 1
                 self.progress += 1
 
-    def _log_file(self, client: MlflowClient, file: str, inside: str | None) -> None:
-        client.log_artifact(self.run, file, inside)
-        self.sent["file"] += 1
-
-    def _log_model(self, client: MlflowClient) -> str:
-        """Send the model if it is not sent; returns MLflow's id of it."""
-        about, folder = self.own.about, self.own.folder / MODEL
-        if self.model or about.model is None:
-            return self.model
-        id = _find_model(client, self.run, about.model.name) if self._asks else None
-        if id is None:
-            id = client.create_logged_model(
-                self.experiment, name=about.model.name, source_run_id=self.run,
-                tags=about.model.tags, params=about.params,
-            ).model_id  # fmt: skip
+    def _log_model(self, client: MlflowClient, about: Noted) -> None:
+        """Send the model, which has the name and the tags of the run."""
+        folder = self.own.folder / MODEL
+        made = client.search_logged_models([self.experiment], f"source_run_id = '{self.run}'")
+        model = made[0] if made else client.create_logged_model(
+            self.experiment, re.sub(r"[^\w-]+", "-", about.name), self.run,
+            tags={key: value for key, value in about.tags.items() if not key.startswith("mlflow.")},
+            params=about.params,
+        )  # fmt: skip
         outputs = client.get_run(self.run).outputs
-        if id not in {each.model_id for each in (outputs.model_outputs if outputs else [])}:
-            client.log_outputs(self.run, [LoggedModelOutput(id, step=0)])
-        location = client.get_logged_model(id).artifact_location
-        _name_model(folder / "MLmodel", run_id=self.run, model_id=id, artifact_path=location)
-
-        def log(client: MlflowClient, file: str, inside: str | None) -> None:
-            client.log_model_artifact(id, file, inside)
-
-        self._send(client, folder, log)
-        client.finalize_logged_model(id, "READY")
+        if not outputs or model.model_id not in {each.model_id for each in outputs.model_outputs}:
+            client.log_outputs(self.run, [LoggedModelOutput(model.model_id, step=0)])
+        identity = Model.load(folder)
+        identity.run_id, identity.artifact_path = self.run, model.artifact_location
+        identity.model_id = identity.model_uuid = model.model_id
+        files.write(folder / MLMODEL_FILE_NAME, identity.to_yaml().encode())
+        self._send(folder, partial(client.log_model_artifact, model.model_id), "")
+        client.finalize_logged_model(model.model_id, "READY")
         self.sent["model"] += 1
-        self.model = id
-        return self.model
+        self.model = model.model_id
 
 
-_Log = Callable[[MlflowClient, str, str | None], None]
+def publish(own: Notes) -> Publisher:
+    """Tell MLflow of a run whose process has ended, by default as KILLED; return what was told.
 
-
-def publish(folder: Path) -> Publisher | None:
-    """Tell MLflow of the run in a folder (`notes`), and return what it was told.
-
-    It may be called again at any time. A run whose process has died ends as KILLED. None means that
-    another process is at it. Raises StorageError for a folder that cannot be read, and
-    UnavailableError if MLflow fails.
+    Raises StorageError, and UnavailableError if MLflow fails.
     """
-    own = notes.take(folder)
-    if own is None:
-        return None
-    try:
-        return _publish(own)
-    finally:
-        own.release()
-
-
-def _publish(own: Notes) -> Publisher:
     address, known = tracking_uri(), own.about.uri  # only the first has a password
     same = without_password(store.absolute(address)) == known
     told = Publisher(own, address if same else known, training=False)
@@ -268,13 +243,13 @@ def sync(names: list[str]) -> Iterator[Synced]:
                 yield Synced(name, "", "", under_way=True)
             continue
         try:
-            told = _publish(own)
+            told = publish(own)
             own.remove()
         except ForecasterError as error:
             yield Synced(name, "", str(error))
         else:
             words = ", ".join(
-                f"{count} {what}{'s' * (count > 1)}" for what, count in told.sent.items() if count
+                f"{count} {what}{'s' * (count > 1)}" for what, count in told.sent.items() if what
             )
             made = told.registered.sentence if told.registered else ""
             yield Synced(name, "; ".join(filter(None, [words, made])), "")
@@ -282,9 +257,12 @@ def sync(names: list[str]) -> Iterator[Synced]:
             own.release()
 
 
-def _place(point: Metric) -> int:
-    """The key of a metric's value: its step, or its time for metrics of the machine."""
-    return int(point.timestamp if point.key.startswith(SYSTEM) else point.step)
+def _metrics(points: Points, model: str | None = None) -> list[Metric]:
+    """Points as MLflow takes them, with the id of the model that they are also of."""
+    return [
+        Metric(key, value, points.at, points.step, model_id=model)
+        for key, value in points.values.items()
+    ]
 
 
 def _input(data: Data) -> DatasetInput:
@@ -296,25 +274,6 @@ def _input(data: Data) -> DatasetInput:
         source=json.dumps({"url" if web else "uri": data.source}),
     )
     return DatasetInput(entity, [InputTag(MLFLOW_DATASET_CONTEXT, "training")])
-
-
-def _find_model(client: MlflowClient, run: str, name: str) -> str | None:
-    """A model that was created for the run although the answer was lost."""
-    experiment = client.get_run(run).info.experiment_id
-    for model in client.search_logged_models([experiment], f"source_run_id = '{run}'"):
-        if model.name == name:
-            return str(model.model_id)
-    return None
-
-
-def _name_model(file: Path, **values: str) -> None:
-    """Write a model's identity into its description file."""
-    import yaml
-
-    description = yaml.safe_load(file.read_text())
-    description |= {**values, "model_uuid": values["model_id"]}
-    text = yaml.safe_dump(description, default_flow_style=False, allow_unicode=True)
-    files.write(file, text.encode())
 
 
 def _close_the_dead(client: MlflowClient, experiment: str) -> None:

@@ -48,26 +48,22 @@ class Registration:
 
 
 def register(
-    client: MlflowClient, uri: str, run: str, model: str, own: Version, asks: bool
+    client: MlflowClient, uri: str, run: str, model: str, own: Version, about: str = ""
 ) -> Registration:
-    """Make a logged model the next version of a name, or find the version it already is."""
+    """Make a logged model the next version of a name, or find the version it already is.
+
+    `about` describes a new version in Markdown.
+    """
     name = own.name
-    tags = contest.tags_of(own.errors, own.task)
     with store.locked(store.registry_of(uri)):
         with store.accepting("RESOURCE_ALREADY_EXISTS"):
             client.create_registered_model(name, description=own.about)
-        versions = client.search_model_versions(f"name='{name}'") if asks else []
-        made = next(
-            (each for each in versions if each.run_id == run and tags.items() <= each.tags.items()),
-            None,
-        )
-        if made is None:
-            # not "models:/...", which a local registry would look up in MLflow's global store
-            source = client.get_logged_model(model).artifact_location
-            made = client.create_model_version(
-                name, source, run_id=run, tags=tags, model_id=model,
-                description=own.about_version,
-            )  # fmt: skip
+        found = client.search_model_versions(f"name='{name}' and run_id='{run}'")
+        # not "models:/...", which a local registry would look up in MLflow's global store
+        made = found[0] if found else client.create_model_version(
+            name, client.get_logged_model(model).artifact_location, run, own.tags, model_id=model,
+            description=about,
+        )  # fmt: skip
         number = str(made.version)
         if DECISION in made.tags:
             wins = _aliases(client, name).get(CHAMPION) == number

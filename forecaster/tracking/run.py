@@ -5,7 +5,6 @@ asynchronous logging does not do: a process whose server hangs could not end for
 """
 
 import io
-import itertools
 import json
 import re
 import shutil
@@ -24,35 +23,29 @@ from uuid import uuid4
 from forecaster.tracking import store  # before mlflow, which it silences
 
 # isort: split
-from mlflow import environment_variables
 from mlflow.exceptions import MlflowException
 from mlflow.models import ModelSignature
-from mlflow.system_metrics.metrics.base_metrics_monitor import BaseMetricsMonitor
-from mlflow.system_metrics.metrics.cpu_monitor import CPUMonitor
-from mlflow.system_metrics.metrics.disk_monitor import DiskMonitor
-from mlflow.system_metrics.metrics.gpu_monitor import GPUMonitor
-from mlflow.system_metrics.metrics.network_monitor import NetworkMonitor
-from mlflow.system_metrics.metrics.rocm_monitor import ROCMMonitor
+from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 from mlflow.tracking.context.registry import resolve_tags
 from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema
 from mlflow.types.schema import AnyType
 from mlflow.utils.mlflow_tags import MLFLOW_LOGGED_ARTIFACTS, MLFLOW_RUN_NOTE
 from mlflow.version import VERSION as MLFLOW
 
-from forecaster import signals
+from forecaster import contest, signals
 from forecaster.errors import ForecasterError, Stopped, StorageError
 from forecaster.progress import Say
 from forecaster.resources import PACKAGE, TRAINING, tracking_uri, ui, without_password
 from forecaster.tracking import notes
-from forecaster.tracking.notes import Data, Model, Noted, Notes, Points, Version
-from forecaster.tracking.publish import OWN_ID, SYSTEM, Publisher
+from forecaster.tracking.notes import Data, Noted, Notes, Points, Version
+from forecaster.tracking.publish import OWN_ID, Publisher
 from forecaster.tracking.registry import Registration
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from forecaster.config import RunConfig
+    from forecaster.config import RunConfig, TrackConfig
 
 REQUIREMENTS = (
     *("mlflow", "torch", "numpy", "pandas", "pydantic", "pyyaml", "safetensors"),
@@ -62,6 +55,8 @@ REQUIREMENTS = (
 since a package index may have another package of that name."""
 DIGITS = 6
 """The significant digits of final figures, as many as a column shows."""
+LONGEST = 4500
+"""The most characters of a description; that of a version of a model may have 5000."""
 PICTURE, PICTURE_DPI = "picture.png", 60
 """The picture in a description, which MLflow's page shows in its original size."""
 PLOTS, TABLES = "plots", "tables"
@@ -192,12 +187,13 @@ class Run:
         own: Notes,
         publisher: Publisher,
         background: Background,
-        patience: float = 0.0,
-        say: Say = lambda text: None,
+        track: "TrackConfig",
+        say: Say,
     ) -> None:
         self._own, self._publisher, self._background = own, publisher, background
-        self._patience, self._say = patience, say
-        self.uri = publisher.uri
+        self._patience, self._say, self.uri = track.wait_seconds, say, publisher.uri
+        is_watched = track.system_metrics and own.about.parent is None
+        self._gauges = _Gauges(self, own.about.begun) if is_watched else None
 
     @property
     def id(self) -> str:
@@ -211,18 +207,20 @@ class Run:
 
     def params(self, values: Mapping[str, str]) -> None:
         """Log parameters; names become valid for MLflow, values are cut at 6000 characters."""
-        fit = {_key(key): _cut(value, 6000) for key, value in values.items()}
-        self._note(params={**self._own.about.params, **fit})
+        self._note(params={**self._own.about.params, **_fit(values, 6000)})
 
     def report(self, figures: Mapping[str, float], epoch: int) -> None:
         """Log figures of an epoch; if a metric has several values at a step, the first counts."""
-        self._add(Points(at=store.now(), step=epoch, values=_valid(figures)))
+        self._own.add(Points(at=store.now(), step=epoch, values=_valid(figures)))
+        self._background.wake()
 
     def metrics(self, values: Mapping[str, float]) -> None:
         """Log final figures, rounded to DIGITS; those of a run with a model are also the model's,
         if they come after it."""
         rounded = {key: _rounded(value) for key, value in _valid(values).items()}
-        self._add(Points(at=store.now(), step=0, values=rounded, final=True))
+        before = self._own.about.figures or Points(at=store.now(), step=0, values={})
+        figures = before.model_copy(update={"values": {**before.values, **rounded}})
+        self._note(figures=figures)
 
     def figure(
         self, name: str, figure: "Figure", dpi: float | Literal["figure"] = "figure"
@@ -244,31 +242,28 @@ class Run:
         self._tag(MLFLOW_LOGGED_ARTIFACTS, json.dumps(known))
 
     def describe(self, first: str, rest: str = "", picture: "Figure | None" = None) -> None:
-        """Set the description on the run's page: two Markdown texts with a picture between them.
+        """Set the description of the run and of its model's version: two Markdown texts with a
+        picture between them.
 
         If `rest` is too long, only as many whole lines as MLflow takes are kept.
         """
         if picture is not None:
             self.figure(PICTURE.removesuffix(".png"), picture, PICTURE_DPI)
             first += f"\n\n![forecast](get-artifact?path=plots%2F{PICTURE}&run_uuid={OWN_ID})"
-        self._tag(MLFLOW_RUN_NOTE, _cut_lines(f"{first}\n\n{rest}".strip(), 7000))
+        text = f"{first}\n\n{rest}".strip()
+        if len(text) > LONGEST:
+            text = f"{text[:LONGEST].rpartition(chr(10))[0]}\n\n…"
+        self._tag(MLFLOW_RUN_NOTE, text)
 
     def dataset(self, name: str, digest: str, source: str) -> None:
         """Record which data the run used; `source` is an address or a path and is not read."""
         digest = digest.removeprefix("sha256:")[:36]
-        own = Data(name=_cut(name), digest=digest, source=_cut(source))
-        self._note(data=(*self._own.about.data, own))
+        self._note(data=Data(name=name, digest=digest, source=source))
 
     def log_model(
-        self,
-        folder: Path,
-        name: str,
-        example: "pd.DataFrame",
-        forecast: "pd.DataFrame",
-        horizon: int,
-        tags: Mapping[str, str],
+        self, folder: Path, example: "pd.DataFrame", forecast: "pd.DataFrame", horizon: int
     ) -> None:
-        """Log a bundle as a model that `mlflow models serve` can serve.
+        """Log a bundle as a model that `mlflow models serve` can serve, with the run's name.
 
         `example` is a history that the model accepts and `forecast` its answer; they determine the
         signature. The model contains the code of forecaster, and nothing is pickled.
@@ -299,39 +294,30 @@ class Run:
                 input_example=example,
                 pip_requirements=[f"{each}=={_version(each)}" for each in REQUIREMENTS],
             )
-        self._note(model=Model(name=re.sub(r"[^\w-]+", "-", name), tags=_tags(tags)))
+        self._note(has_model=True)
 
     def register(
-        self,
-        name: str,
-        errors: Sequence[float],
-        task: Mapping[str, str],
-        about: str = "",
-        about_version: str = "",
+        self, name: str, errors: Sequence[float], task: Mapping[str, str], about: str = ""
     ) -> Registration:
-        """Register the model as a version of `name`.
+        """Register the model as a version of `name`, which `about` describes in Markdown.
 
-        `about` describes a new name, `about_version` the version, both in Markdown. The rule of
-        `contest` decides whether it becomes the champion: `errors` are its `stretches`, and `task`
-        makes them comparable. If MLflow does not answer, all of this happens later.
+        The rule of `contest` decides whether it becomes the champion: `errors` are its `stretches`,
+        and `task` makes them comparable. If MLflow does not answer, all of this happens later.
         """
-        texts = {"about": _cut(about, 5000), "about_version": _cut_lines(about_version, 4500)}
-        self._note(version=Version(name=name, errors=tuple(errors), task=dict(task), **texts))
+        self._note(version=Version(name=name, tags=contest.tags_of(errors, task), about=about))
         self.settle()
         return self._publisher.registered or Registration(
             name, "", False, f"{name} will be registered when MLflow has the run: {SYNC}"
         )
 
-    def settle(self) -> bool:
+    def settle(self, stage: int = LAST) -> bool:
         """Wait until MLflow has everything, while there is progress; returns whether it has.
 
         The wait for a server that does not listen yet happens once, for `track.wait_seconds`.
         """
-        return self._settle(LAST)
-
-    def _settle(self, stage: int) -> bool:
         patience = self._patience if stage == LAST and self.uri not in _silent else 0.0
-        if patience and self.error is not None and store.is_absent(self.error):
+        error = self._background.error
+        if patience and error is not None and store.is_absent(error):
             shown = without_password(self.uri)
             self._say(f"nothing listens at {shown} yet: waiting up to {patience:g} s for MLflow")
         whole = self._background.settle(_limits(self.uri, stage), patience)
@@ -339,33 +325,35 @@ class Run:
             self._patience = 0.0
         return whole
 
-    def end(self, status: str, stage: int) -> bool:
-        """Record the end of the run; returns whether MLflow has everything. The rest stays on disk.
+    def end(self, status: Literal["FINISHED", "FAILED", "KILLED"]) -> None:
+        """Record the end of the run, and wait for MLflow; what it does not have stays on disk.
 
         A signal shortens the wait to that of a stopped run.
         """
+        if self._gauges:
+            self._gauges.stop()
         self._note(status=status, ended=store.now())
-        whole = not signals.waiting() and self._settle(stage)
+        stage = LAST if status == "FINISHED" else CUT_SHORT
+        whole = not signals.waiting() and self.settle(stage)
         if not whole and signals.waiting():
-            whole = self._settle(CUT_SHORT)
+            whole = self.settle(CUT_SHORT)
         if whole:
             self._own.remove()  # while it is held
+            _silent.discard(self.uri)
+        else:
+            _silent.add(self.uri)
         self._background.close()
-        return whole
+        if not whole:
+            self._say(
+                f"MLflow at {without_password(self.uri)} does not have all of this run yet"
+                f"{_because(self._background.error)}. The rest is kept in {self.folder}; upload it "
+                f"with `{SYNC}`."
+            )
 
     @property
     def folder(self) -> Path:
         """The folder with what MLflow is to have."""
         return self._own.folder
-
-    @property
-    def error(self) -> BaseException | None:
-        """MLflow's last error."""
-        return self._background.error
-
-    @property
-    def begun(self) -> int:
-        return self._own.about.begun
 
     def _note(self, **values: Any) -> None:
         self._own.note(**values)
@@ -373,10 +361,6 @@ class Run:
 
     def _tag(self, key: str, value: str) -> None:
         self._note(tags={**self._own.about.tags, key: value})
-
-    def _add(self, points: Points) -> None:
-        self._own.add(points)
-        self._background.wake()
 
     def _write(self, name: str, content: bytes, folder: str) -> None:
         self._own.write(name, content, folder)
@@ -402,23 +386,7 @@ def start(
     has it. If a server does not answer, the run is sent later, and `say` reports it; raises
     UnavailableError within seconds if a store cannot be used at all.
     """
-    uri = config.track.uri or tracking_uri()
     run: Run | None = None
-    gauges: _Gauges | None = None
-
-    def end(run: Run, status: Literal["FINISHED", "FAILED", "KILLED"]) -> None:
-        if gauges:
-            gauges.stop()
-        if run.end(status, LAST if status == "FINISHED" else CUT_SHORT):
-            _silent.discard(uri)
-        else:
-            _silent.add(uri)
-            say(
-                f"MLflow at {without_password(uri)} does not have all of this run yet"
-                f"{_because(run.error)}. The rest is kept in {run.folder}; upload it with "
-                f"`{SYNC}`."
-            )
-
     with ExitStack() as ending:
         try:
             with signals.orderly():  # a run created in MLflow is then known here, too
@@ -427,16 +395,15 @@ def start(
             if parent is None and (others := notes.waiting()):
                 runs = "an earlier run is" if others == 1 else f"{others} earlier runs are"
                 say(f"{runs} not all in MLflow: {SYNC}")
-            gauges = _Gauges(run) if config.track.system_metrics and parent is None else None
             yield run
             ending.enter_context(signals.orderly())  # a later signal ends only the wait
         except BaseException as error:
             left = isinstance(error, Stopped | KeyboardInterrupt | BrokenPipeError)
             if run is not None:
                 with signals.orderly(), suppress(ForecasterError):  # report the first error
-                    end(run, "KILLED" if left else "FAILED")
+                    run.end("KILLED" if left else "FAILED")
             raise
-        end(run, "FINISHED")
+        run.end("FINISHED")
     signals.check()
 
 
@@ -456,9 +423,9 @@ def _begin(
     else:
         key = again or key or uuid4().hex
         with store.settings():
-            tags = resolve_tags(_tags(tags))
+            tags = resolve_tags(_fit(tags, 8000))
         about = Noted(
-            key=key, id=key, name=_cut(name), again=again is not None, parent=parent,
+            key=key, id=key, name=name, parent=parent,
             uri=without_password(store.absolute(uri)), experiment=config.track.experiment,
             tags=tags, begun=store.now(), process=notes.process(),
         )  # fmt: skip
@@ -469,7 +436,7 @@ def _begin(
     try:
         background.settle(_limits(uri, FIRST))
         if publisher.run:
-            if not again or not publisher.found:
+            if not publisher.found:
                 own.note(id=publisher.run)
         elif background.error is not None and not store.is_away(uri, background.error):
             with store.explained(uri):
@@ -484,44 +451,35 @@ def _begin(
             own.remove()
         background.close()
         raise
-    return Run(own, publisher, background, config.track.wait_seconds, say)
+    return Run(own, publisher, background, config.track, say)
 
 
-class _Gauges(threading.Thread):
-    """Records the processor, memory and disk of the machine every few seconds."""
+class _Gauges(SystemMetricsMonitor):  # type: ignore[misc]  # MLflow is not type-checked here
+    """Records the processor, memory and disk of the machine every few seconds, as MLflow does,
+    but in a run that never waits for MLflow. A step is a second since the run began."""
 
-    def __init__(self, run: Run) -> None:
-        super().__init__(name="forecaster-gauges", daemon=True)
-        self._tracked = run
-        self._every = (
-            environment_variables.MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL.get() or SAMPLING_SECONDS
-        )
-        self._first = int((store.now() - run.begun) / 1000 / self._every)  # continued runs count on
-        self._over = threading.Event()
-        self._monitors: list[BaseMetricsMonitor] = [CPUMonitor(), DiskMonitor(), NetworkMonitor()]
-        for kind in (GPUMonitor, ROCMMonitor):
-            with suppress(Exception), store.settings():  # the machine has no such device
-                self._monitors.append(kind())
-                break
-        self.start()
+    def __init__(self, run: Run, begun: int) -> None:
+        with store.settings():
+            uri = store.absolute(run.uri)
+            super().__init__(run.id, sampling_interval=SAMPLING_SECONDS, tracking_uri=uri)
+            self._report, self._begun = run.report, begun
+            self.start()
 
-    def run(self) -> None:
+    def monitor(self) -> None:
         with suppress(ForecasterError, OSError), store.settings():  # training reports a full disk
-            for step in itertools.count(self._first):
-                for monitor in self._monitors:
-                    monitor.collect_metrics()
-                if self._over.wait(self._every):
+            while True:
+                self.collect_metrics()
+                if self._shutdown_event.wait(self.sampling_interval):
                     return
-                values: dict[str, float] = {}
-                for monitor in self._monitors:
-                    values |= monitor.aggregate_metrics()
-                    monitor.clear_metrics()
-                named = {f"{SYSTEM}{key}": value for key, value in values.items()}
-                self._tracked.report(named, step)
+                step = (store.now() - self._begun) // 1000
+                values = self.aggregate_metrics()
+                self._report({f"{self._metrics_prefix}{key}": values[key] for key in values}, step)
+                for each in self.monitors:
+                    each.clear_metrics()
 
     def stop(self) -> None:
-        self._over.set()
-        self.join(1)
+        self._shutdown_event.set()
+        self._process.join(1)
 
 
 def _limits(uri: str, stage: int) -> Limits:
@@ -582,22 +540,10 @@ def _valid(figures: Mapping[str, float]) -> dict[str, float]:
     return {_key(key): float(value) for key, value in figures.items()}
 
 
-def _tags(values: Mapping[str, str]) -> dict[str, str]:
-    return {_key(key): _cut(value, 8000) for key, value in values.items()}
+def _fit(values: Mapping[str, str], longest: int) -> dict[str, str]:
+    return {_key(key): value[:longest] for key, value in values.items()}
 
 
 def _key(name: str) -> str:
     """The name with characters replaced that MLflow refuses in keys, such as brackets of units."""
     return re.sub(r"[^\w.\- /]", "_", name)[:250]
-
-
-def _cut_lines(text: str, longest: int) -> str:
-    """As many whole lines of a text as fit."""
-    text = text.encode(errors="replace").decode()
-    return text if len(text) <= longest else f"{text[:longest].rpartition(chr(10))[0]}\n\n…"
-
-
-def _cut(text: str, longest: int = 8000) -> str:
-    """As much of a text as fits, without what UTF-8 cannot hold, as names of files may."""
-    text = text.encode(errors="replace").decode()
-    return text if len(text) <= longest else f"{text[: longest - 1]}…"

@@ -152,7 +152,7 @@ def register(folder: Path, score: float) -> None:
     example = forecaster.example
     with start(RunConfig(), "toy", {}) as run:
         ahead = forecaster.predict(example)
-        run.log_model(folder, "toy", example, ahead, HORIZON, {})
+        run.log_model(folder, example, ahead, HORIZON)
         run.register("swapped", [score] * 4, {})
 
 

@@ -40,12 +40,12 @@ def forecaster(home):
 @pytest.fixture(scope="module")
 def logged(uri, home, forecaster):
     """The id of a run and of the model that it logged and registered."""
-    with start(tracked_at(uri), "toy run.1", {}) as run:
+    tags = {"attn": "prob", "data": "toy", "horizon": str(HORIZON)}
+    with start(tracked_at(uri), "toy run.1", tags) as run:
         run.params({"seed": "0"})
         example = forecaster.example
         forecast = forecaster.predict(example)
-        tags = {"attn": "prob", "data": "toy", "horizon": str(HORIZON)}
-        run.log_model(home / "some bundle", "toy run.1", example, forecast, HORIZON, tags)
+        run.log_model(home / "some bundle", example, forecast, HORIZON)
         run.metrics({"test_mse": 0.25, "column/Zürich °C/mae": 2.0})
         run.register(NAME, [0.5] * 4, TASK)
     (output,) = client_of(uri).get_run(run.id).outputs.model_outputs

@@ -47,13 +47,13 @@ def test_points_stay_in_order():
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf", "0.1"])
 def test_what_is_no_number_is_kept(value):
     own = begin()
-    own.add(Points(at=1, step=1, values={"loss": float(value)}))
-    version = notes.Version(name="x", errors=(float(value),), task={})
-    own.note(version=version)
+    points = Points(at=1, step=1, values={"loss": float(value)})
+    own.add(points)
+    own.note(figures=points)
     own.release()
     again = notes.take(own.folder)
     ((points, _),) = again.points(0)
-    assert str(points.values["loss"]) == str(again.about.version.errors[0]) == value
+    assert str(points.values["loss"]) == str(again.about.figures.values["loss"]) == value
 
 
 def test_another_process_finds_what_is_left():
@@ -62,41 +62,42 @@ def test_another_process_finds_what_is_left():
     own.note(params={"a": "1"}, status="KILLED", ended=9)
     own.write("a.txt", b"a", "texts")
     own.release()
-    assert notes.waiting() == 1
     again = notes.take_up("0123456789")
     assert numbers(again) == [1]
-    assert again.about == own.about.model_copy(update={"again": True, "status": "", "ended": None})
+    assert again.about == own.about.model_copy(update={"status": "", "ended": None})
     (file,) = notes.files_in(again.folder / notes.FILES)
     assert (file.parent.name, file.name, file.read_bytes()) == ("texts", "a.txt", b"a")
     assert notes.take_up("0123456789") is None, "it is held"
     assert notes.take(again.folder) is None
-    assert notes.waiting() == 0
     assert notes.take_up("9") is None
 
 
-def test_what_its_process_wrote_last_is_taken(monkeypatch):
-    own, hold = begin(), notes._hold
+def test_runs_that_wait_are_those_of_processes_that_are_gone():
+    begin()
+    assert notes.waiting() == 0
+    begin("abcdefghij", process=f"{notes.machine()} {os.getpid()} 7.00").release()
+    assert notes.waiting() == 1
 
-    def late(folder, patience=0.0):
+
+def test_what_its_process_wrote_last_is_taken(monkeypatch):
+    own, lock = begin(), notes._lock
+
+    def late(folder):
         own.note(status="FINISHED", ended=9)  # between the looks of another process
         own.release()
-        return hold(folder, patience)
+        return lock(folder)
 
-    monkeypatch.setattr(notes, "_hold", late)
+    monkeypatch.setattr(notes, "_lock", late)
     assert notes.take(own.folder).about.status == "FINISHED"
 
 
 def test_the_model_and_final_figures_of_a_run_that_goes_on_are_made_again():
     own = begin()
-    add(own, 1)
-    own.add(Points(at=7000, step=0, values={"test_mse": 1.0}, final=True))
-    version = notes.Version(name="x", errors=(0.5,), task={})
-    own.note(model=notes.Model(name="m", tags={}), version=version)
+    figures = Points(at=7000, step=0, values={"test_mse": 1.0})
+    own.note(has_model=True, figures=figures, version=notes.Version(name="x", tags={}))
     own.release()
-    again = notes.take_up("0123456789")
-    assert (again.about.model, again.about.version) == (None, None)
-    add(again, 2)
-    assert [points.values for points, _ in again.points(0)] == [{"loss": 1.0}] * 2
+    about = notes.take_up("0123456789").about
+    assert (about.has_model, about.figures, about.version) == (False, None, None)
 
 
 def test_a_process_that_dies_while_it_removes_a_folder_leaves_no_run(monkeypatch):
@@ -105,9 +106,8 @@ def test_a_process_that_dies_while_it_removes_a_folder_leaves_no_run(monkeypatch
         dies.setattr(notes.shutil, "rmtree", lambda *_, **__: None)
         own.remove()
     own.release()
-    assert [path.name for path in Path("runs").iterdir()] == ["toy-01234567.gone"]
-    assert notes.waiting() == 0
     assert notes.find([]) == []
+    assert notes.take(own.folder) is None
     assert list(Path("runs").iterdir()) == []
 
 
@@ -121,7 +121,7 @@ def test_looking_for_a_folder_that_has_just_gone_makes_none():
 
 
 def test_parents_are_found_before_their_children():
-    child, parent = begin("0" * 10, "a", parent="1" * 10), begin("1" * 10, "b")
+    child, parent = begin("0" * 10, "a", begun=2), begin("1" * 10, "b", begun=1)
     assert notes.find([]) == [parent.folder, child.folder]
 
 
@@ -185,10 +185,10 @@ def test_a_name_that_ends_with_letters_of_the_key_is_that_of_the_folder():
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ('{"format": 1, "id": "x"}', "another version of forecaster"),
+        ('{"format": 2, "id": "x"}', "another version of forecaster"),
         ("", r"run\.json cannot be read"),
         ("[]", r"run\.json cannot be read"),
-        ('{"format": 2}', r"run\.json cannot be read: key: field required"),
+        ('{"format": 3}', r"run\.json cannot be read: key: field required"),
     ],
 )
 def test_one_that_cannot_be_read_is_told_and_stops_no_other(text, told):
@@ -200,7 +200,6 @@ def test_one_that_cannot_be_read_is_told_and_stops_no_other(text, told):
     with pytest.raises(StorageError, match=told):
         notes.take(bad.folder)
     notes.take_up("abcdefghij").release()
-    assert notes.waiting() == 2
 
 
 def test_a_process_that_looks_at_it_meanwhile_stops_no_beginning(monkeypatch):
@@ -208,20 +207,11 @@ def test_a_process_that_looks_at_it_meanwhile_stops_no_beginning(monkeypatch):
 
     def seen(file, data):
         write(file, data)
-        looking.append(notes._hold(file.parent))  # as `waiting` and `sync` of another process do
+        looking.append((notes.waiting(), notes.take(file.parent)))  # as another process does
 
     monkeypatch.setattr(files, "write", seen)
     add(begin(), 1)
-    assert looking == [None], "from the moment that it can be found it is held"
-
-
-def test_nor_a_run_that_goes_on():
-    own = begin()
-    add(own, 1)
-    own.release()
-    looking = notes._hold(own.folder)
-    threading.Timer(0.2, looking.release).start()
-    assert numbers(notes.take_up("0123456789")) == [1]
+    assert looking == [(0, None)], "from the moment that it can be found it is held"
 
 
 def test_one_that_another_process_holds_is_refused_and_stays_as_it_is():

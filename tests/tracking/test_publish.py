@@ -199,12 +199,17 @@ def only_model(client, run):
     return found
 
 
-def until_left_alone():
-    """Wait until a hanging thread of this process has released the run."""
+def taken(folder):
+    """A run, as soon as a hanging thread of this process has released it."""
     deadline = time.monotonic() + 60
-    while not notes.waiting():
+    while (own := notes.take(folder)) is None:
         assert time.monotonic() < deadline
         time.sleep(0.1)
+    return own
+
+
+def until_left_alone():
+    taken(*notes.find([])).release()
 
 
 def only_run(client, name):
@@ -249,7 +254,7 @@ def test_a_fault_from_the_start_to_the_end(fault, between, client, monkeypatch, 
         epoch = Epochs(run)
         epoch(5)
         ahead = forecaster.predict(example)
-        run.log_model(tmp_path / "bundle", name, example, ahead, HORIZON, {"a": "b"})
+        run.log_model(tmp_path / "bundle", example, ahead, HORIZON)
         run.metrics({"test_mse": 0.5})
         made = run.register(f"forecaster-{name}", [0.5] * 4, {})
         ended = time.monotonic()
@@ -287,7 +292,7 @@ def left_over(between, name, monkeypatch, tmp_path):
         Epochs(run)(5, pause=0)
         run.dataset("toy", "12", "/data/toy.csv")
         run.text("note.txt", "a note")
-        run.log_model(tmp_path / "bundle", name, forecaster.example, ahead, HORIZON, {})
+        run.log_model(tmp_path / "bundle", forecaster.example, ahead, HORIZON)
         run.metrics({"test_mse": 0.5})
         run.register(f"forecaster-{name}", [0.5] * 4, {})
     until_left_alone()
@@ -315,13 +320,19 @@ def test_each_answer_is_lost_once_while_all_is_uploaded(between, client, monkeyp
     assert output.model_id in version.source
 
 
+def published(folder):
+    own = taken(folder)
+    told = publish(own)
+    own.release()
+    return told
+
+
 @pytest.mark.timeout(600)
 def test_a_run_that_is_published_again_and_again(between, client, monkeypatch, tmp_path):
     """By several calls, and by two processes at once, it is in MLflow once."""
     run = left_over(between, "twice", monkeypatch, tmp_path)
     between.way = "hand on"
-    first = publish(run.folder)
-    second = publish(run.folder)
+    first, second = published(run.folder), published(run.folder)
     assert (first.run, first.model) == (second.run, second.model)
     assert first.registered == second.registered
     assert (first.sent["point"], second.sent["point"]) == (11, 0)
@@ -420,7 +431,7 @@ def test_a_server_that_is_not_there_yet(server, client, monkeypatch, tmp_path):
         Epochs(run)(3)
         ahead = forecaster.predict(forecaster.example)
         folder = tmp_path / "bundle"
-        run.log_model(folder, "early", forecaster.example, ahead, HORIZON, {})
+        run.log_model(folder, forecaster.example, ahead, HORIZON)
         made = run.register("forecaster-early", [0.5] * 4, {})
     assert made.sentence == "forecaster-early version 1 is the champion: there was none"
     found = only_run(client, "early")
