@@ -15,7 +15,7 @@ from pathlib import Path
 
 from forecaster.errors import ForecasterError, UsageError
 from forecaster.tracking.registry import champions, download
-from forecaster.tracking.store import RETRYING, quiet
+from forecaster.tracking.store import quiet
 from forecaster.tracking.watch import watch
 
 
@@ -44,6 +44,5 @@ def main(arguments: list[str]) -> int:
 if __name__ == "__main__":
     for name, value in quiet().items():  # for threads that MLflow starts
         os.environ.setdefault(name, str(value))
-    for name in ("mlflow", RETRYING):
-        logging.getLogger(name).setLevel(logging.CRITICAL)
+    logging.getLogger("mlflow").setLevel(logging.CRITICAL)
     sys.exit(main(sys.argv[1:]))

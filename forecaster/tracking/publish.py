@@ -1,9 +1,9 @@
 """Make MLflow have what the folder of a run holds, and nothing twice.
 
-`publish` may be called as often as wanted: in the background while a run lasts (`run`), and later
-as `forecaster sync`. Since another process may have told MLflow already, or an answer may have been
-lost, it asks MLflow first: for runs by a tag, metrics by step, models and versions by run. A run has one
-value of each metric at a step.
+A `Publisher` may be called as often as wanted: in the background while a run lasts (`run`), and
+later as `forecaster sync`. Since another process may have told MLflow already, or an answer may
+have been lost, it asks MLflow first: for runs by a tag, metrics by step, models and versions by
+run. A run has one value of each metric at a step.
 """
 
 import json
@@ -67,7 +67,7 @@ class Publisher:
         """Make MLflow have it all. Raises MLflow's errors, which may be any."""
         self._client = client = self._client or store.client_of(self.uri)
         try:
-            with store.settings(retries=0):
+            with store.settings():
                 if not self.run:
                     self._enter(client)
                 about = self.own.about  # the end is told only after all that came before it

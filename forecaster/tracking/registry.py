@@ -55,7 +55,7 @@ def register(
     `about` describes a new version in Markdown.
     """
     name = own.name
-    with store.locked(store.registry_of(uri)):
+    with store.locked(uri):
         with store.accepting("RESOURCE_ALREADY_EXISTS"):
             client.create_registered_model(name, description=own.about)
         found = client.search_model_versions(f"name='{name}' and run_id='{run}'")
@@ -144,7 +144,7 @@ def promote(reference: str) -> str:
     parts = model_reference(reference)
     uri = tracking_uri()
     client = store.client_of(uri, existing=True)
-    with store.explained(uri), store.locked(store.registry_of(uri)):
+    with store.explained(uri), store.locked(uri):
         name, number = _chosen(client, reference, parts)
         before = _aliases(client, name).get(CHAMPION)
         if before == number:

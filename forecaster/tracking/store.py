@@ -6,7 +6,6 @@ state does not change, nor does the environment: our settings hold in our calls 
 """
 
 import json
-import logging
 import os
 import re
 import socket
@@ -14,7 +13,7 @@ import sqlite3
 import time
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from contextvars import ContextVar
 from pathlib import Path
 from types import MappingProxyType
@@ -26,28 +25,19 @@ from forecaster import extras
 from forecaster.errors import StorageError, UnavailableError, UsageError
 from forecaster.resources import TRACKING, without_password
 
-
-@contextmanager
-def _environment(name: str, value: str) -> Iterator[None]:
-    """In this block, a variable has this value, unless the user has given it another one."""
-    own = name not in os.environ
-    os.environ.setdefault(name, value)
-    try:
-        yield
-    finally:
-        if own:
-            del os.environ[name]
-
-
-with _environment("MLFLOW_DISABLE_TELEMETRY", "true"):
+TELEMETRY = "MLFLOW_DISABLE_TELEMETRY"
+with ExitStack() as _importing:  # which starts telemetry, unless a variable forbids it
+    if TELEMETRY not in os.environ:
+        os.environ[TELEMETRY] = "true"
+        _importing.callback(os.environ.pop, TELEMETRY)
     from mlflow import MlflowClient, environment_variables
     from mlflow.exceptions import MlflowException
     from mlflow.utils.logging_utils import suppress_logs_in_thread
 
 VIEW = "attention"
 """The default view of an experiment's runs: the table that compares attentions."""
-VIEWS = "mlflow.sharedViewState."
-"""The prefix of an experiment's tags in which MLflow's page keeps saved views."""
+VIEW_TAG = f"mlflow.sharedViewState.{VIEW}"
+"""The tag of an experiment in which MLflow's page keeps that view."""
 COLUMNS = {
     "tags.`attn`": 110, "metrics.`network_test_mse`": 150, "metrics.`test_mse`": 100,
     "metrics.`skill`": 100, "tags.`data`": 100, "tags.`horizon`": 80,
@@ -56,11 +46,12 @@ COLUMNS = {
 }  # fmt: skip
 """The columns of that table, and their widths; the first fit into a narrow window."""
 SILENT = {
-    "MLFLOW_DISABLE_TELEMETRY": True,
+    TELEMETRY: True,
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": True,
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": False,
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": 0,
 }
-SECONDS, RETRIES = "MLFLOW_HTTP_REQUEST_TIMEOUT", "MLFLOW_HTTP_REQUEST_MAX_RETRIES"
+SECONDS = "MLFLOW_HTTP_REQUEST_TIMEOUT"
 TIMEOUT = 30
 """Seconds for which a server may keep a request waiting; at the first contact it is FIRST."""
 FIRST = 5
@@ -70,12 +61,12 @@ _current: ContextVar[Mapping[str, int]] = ContextVar(
 
 
 @contextmanager
-def settings(seconds: int | None = None, retries: int = 2) -> Iterator[None]:
-    """In this block, and in this thread alone, MLflow is silent and has this patience.
+def settings(seconds: int | None = None) -> Iterator[None]:
+    """In this block, and in this thread alone, MLflow is silent, tries once and has this patience.
 
     Variables of the environment, which the user has set, come first.
     """
-    before = _current.set(quiet(seconds, retries))
+    before = _current.set(quiet(seconds))
     try:
         with suppress_logs_in_thread():
             yield
@@ -83,9 +74,9 @@ def settings(seconds: int | None = None, retries: int = 2) -> Iterator[None]:
         _current.reset(before)
 
 
-def quiet(seconds: int | None = None, retries: int = 2) -> dict[str, int]:
+def quiet(seconds: int | None = None) -> dict[str, int]:
     """Our values of MLflow's variables, but for those that the user has set."""
-    own = {**SILENT, SECONDS: seconds or TIMEOUT, RETRIES: retries}
+    own = {**SILENT, SECONDS: seconds or TIMEOUT}
     return {name: value for name, value in own.items() if name not in os.environ}
 
 
@@ -95,11 +86,8 @@ def _look_here_first(variable: Any) -> None:
     variable.get = lambda: plain() if (own := _current.get().get(variable.name)) is None else own
 
 
-for _name in (*SILENT, SECONDS, RETRIES):
+for _name in (*SILENT, SECONDS):
     _look_here_first(getattr(environment_variables, _name))
-RETRYING = "urllib3.connectionpool"
-"""The logger that warns at each retry."""
-logging.getLogger(RETRYING).addFilter(lambda record: not _current.get())
 
 
 def client_of(uri: str, existing: bool = False) -> MlflowClient:
@@ -113,16 +101,16 @@ def client_of(uri: str, existing: bool = False) -> MlflowClient:
             f"there is no MLflow database {database}: train a model first, or set "
             "MLFLOW_TRACKING_URI to its address"
         )
-    if _database(uri) or _database(registry_of(uri)):
+    if database:
         unlike = "unlike a server that MLFLOW_TRACKING_URI names,"
         extras.check("sqlalchemy", f"a store in a file ({without_password(uri)}), {unlike}")
     try:
         # two processes that find no database would both try to create its tables
-        with settings(FIRST, 0), locked(uri), warnings.catch_warnings():
+        with settings(FIRST), locked(uri), warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # MLflow's use of SQLAlchemy
-            for store in (uri, registry_of(uri)):
-                _try(_database(store))
-            client = _answering(absolute(uri), absolute(registry_of(uri)))
+            if database:
+                _try(database)
+            return _answering(absolute(uri))
     except Exception as error:
         advice = f"Name another store with MLFLOW_TRACKING_URI or track.uri; {TRACKING} is one."
         if uri.startswith(("http://", "https://")):
@@ -135,24 +123,21 @@ def client_of(uri: str, existing: bool = False) -> MlflowClient:
         raise (StorageError if full else UnavailableError)(
             f"MLflow cannot use {without_password(uri)}: {why}. {advice}"
         ) from error
-    return client
 
 
-def _answering(uri: str, registry: str) -> MlflowClient:
-    client = MlflowClient(uri, registry_uri=registry)
+def _answering(uri: str) -> MlflowClient:
+    client = MlflowClient(uri)
     client.search_experiments(max_results=1)
     client.search_registered_models(max_results=1)
     return client
 
 
-def _try(database: Path | None) -> None:
+def _try(database: Path) -> None:
     """Raise at once the error that MLflow would raise about a file after minutes of retries.
 
     A missing database is created under another name and then renamed: MLflow creates its tables in
     some fifty steps, and could never use a file interrupted between two of them.
     """
-    if database is None:
-        return
     with closing(sqlite3.connect(database)) as connection:  # creates an empty file if there is none
         connection.execute("PRAGMA schema_version").fetchone()
     if database.stat().st_size:
@@ -160,13 +145,8 @@ def _try(database: Path | None) -> None:
     beside = database.with_name(f".{database.name}.new")
     for suffix in ("", "-journal"):
         beside.with_name(beside.name + suffix).unlink(missing_ok=True)
-    _answering(f"sqlite:///{beside}", f"sqlite:///{beside}")
+    _answering(f"sqlite:///{beside}")
     beside.replace(database)
-
-
-def registry_of(uri: str) -> str:
-    """The address of the registry that belongs to a store."""
-    return os.environ.get("MLFLOW_REGISTRY_URI") or uri
 
 
 def _database(uri: str) -> Path | None:
@@ -175,8 +155,8 @@ def _database(uri: str) -> Path | None:
 
 
 def is_local(uri: str) -> bool:
-    """Whether a store and its registry are files."""
-    return None not in (_database(uri), _database(registry_of(uri)))
+    """Whether a store is a file."""
+    return _database(uri) is not None
 
 
 def absolute(uri: str) -> str:
@@ -264,40 +244,29 @@ def is_absent(error: BaseException) -> bool:
 def experiment(client: MlflowClient, uri: str, name: str) -> str:
     """The id of the experiment, created if necessary; a local store's artifacts are kept beside it.
 
-    An experiment without the view VIEW gets it. Raises UsageError for one that cannot be used.
+    An experiment without the view VIEW gets it. Raises UsageError for one whose files only a server
+    can write.
     """
-    found = client.get_experiment_by_name(name)
     database = _database(uri)
-    if found is None:
+    if client.get_experiment_by_name(name) is None:
         location = None
         if database is not None:
             folder = re.sub(r"[^\w-]+", "-", name)
             location = (database.parent / "mlartifacts" / folder).as_uri()
         with accepting("RESOURCE_ALREADY_EXISTS"):
-            client.create_experiment(name, location, tags=_view())
-        found = client.get_experiment_by_name(name)
-    if found.lifecycle_stage == "deleted":
-        raise UsageError(
-            f"the experiment '{name}' has been deleted: restore it with `mlflow experiments "
-            f"restore -x {found.experiment_id}`, or choose another with track.experiment"
-        )
+            client.create_experiment(name, location)
+    found = client.get_experiment_by_name(name)
     if database is not None and found.artifact_location.startswith("mlflow-artifacts:"):
         raise UsageError(
             f"the experiment '{name}' was made by a server and keeps its files there: set "
             "MLFLOW_TRACKING_URI to that server, or choose another name with track.experiment"
         )
-    for key, value in _view().items():
-        if key not in found.tags:
-            client.set_experiment_tag(found.experiment_id, key, value)
+    if VIEW_TAG not in found.tags:
+        columns = [*COLUMNS]
+        state = {"selectedColumns": columns, "columnOrder": columns, "columnWidths": COLUMNS}
+        view = {"name": VIEW, "createdAt": now(), "state": json.dumps(state)}
+        client.set_experiment_tag(found.experiment_id, VIEW_TAG, json.dumps(view))
     return str(found.experiment_id)
-
-
-def _view() -> dict[str, str]:
-    """The tag in which MLflow's page keeps the view VIEW."""
-    columns = [*COLUMNS]
-    state = {"selectedColumns": columns, "columnOrder": columns, "columnWidths": COLUMNS}
-    view = {"name": VIEW, "createdAt": now(), "state": json.dumps(state)}
-    return {f"{VIEWS}{VIEW}": json.dumps(view)}
 
 
 def now() -> int:

@@ -65,7 +65,7 @@ def test_settings_of_the_user_stay():
     script = """
 from forecaster.tracking import store
 from mlflow.environment_variables import *
-with store.settings(5, 0):
+with store.settings(5):
     print(MLFLOW_HTTP_REQUEST_TIMEOUT.get(), MLFLOW_HTTP_REQUEST_MAX_RETRIES.get())
 """
     done = command("-c", script, MLFLOW_HTTP_REQUEST_TIMEOUT="7")
@@ -85,7 +85,6 @@ def check():
     assert MLFLOW_HTTP_REQUEST_TIMEOUT.get() == 120
     assert MLFLOW_ALLOW_PICKLE_DESERIALIZATION.get()
     assert logging.getLogger("mlflow").getEffectiveLevel() == logging.INFO
-    assert logging.getLogger("urllib3.connectionpool").isEnabledFor(logging.WARNING)
 check()
 with start(RunConfig(), "x", {}) as run:
     check()
@@ -227,7 +226,7 @@ def test_unusable_experiments_are_explained(client):
             pass
 
     client.delete_experiment(client.create_experiment("gone"))
-    with pytest.raises(UsageError, match="'gone' has been deleted: restore it"):
+    with pytest.raises(UnavailableError, match="must be in the 'active' state"):
         begin("gone")
     client.create_experiment("served", "mlflow-artifacts:/7")
     with pytest.raises(UsageError, match="'served' was made by a server"):
