@@ -130,7 +130,7 @@ def tell(run: "Run", bundle: "Bundle", folder: Path, figures: Mapping[str, "Figu
         "data.digest": about["data_digest"], "borders": str(about["borders"]),
         "windows": contest.windows,
     }  # fmt: skip
-    return run.register(bundle.name, contest.errors, task, describe_model(bundle)).sentence
+    return run.register(bundle.name, contest.errors, task, describe_model(bundle))
 
 
 def describe(bundle: "Bundle") -> tuple[str, str]:

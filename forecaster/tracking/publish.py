@@ -27,7 +27,7 @@ from forecaster.errors import ForecasterError, StorageError, UnavailableError
 from forecaster.resources import tracking_uri, without_password
 from forecaster.tracking import notes
 from forecaster.tracking.notes import FILES, MODEL, Data, Noted, Notes, Points
-from forecaster.tracking.registry import KEY, Registration, find_run, register
+from forecaster.tracking.registry import KEY, find_run, register
 
 PROCESS = "forecaster.process"
 """The tag of a run with the process that trains (`notes.process`)."""
@@ -49,7 +49,8 @@ class Publisher:
         """MLflow's ids."""
         self.found = False
         """Whether MLflow had the run before."""
-        self.registered: Registration | None = None
+        self.registered = ""
+        """The sentence of `registry.register`."""
         self.sent: Counter[str] = Counter()
         """How many points, files and models were sent."""
         self.progress = 0
@@ -251,8 +252,7 @@ def sync(names: list[str]) -> Iterator[Synced]:
             words = ", ".join(
                 f"{count} {what}{'s' * (count > 1)}" for what, count in told.sent.items() if what
             )
-            made = told.registered.sentence if told.registered else ""
-            yield Synced(name, "; ".join(filter(None, [words, made])), "")
+            yield Synced(name, "; ".join(filter(None, [words, told.registered])), "")
         finally:
             own.release()
 

@@ -3,13 +3,9 @@
 The rule by which a version replaces the champion is that of `contest`.
 """
 
-import shutil
-import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from forecaster.tracking import store  # before mlflow, which it silences
 
@@ -17,11 +13,14 @@ from forecaster.tracking import store  # before mlflow, which it silences
 from mlflow import MlflowClient
 from mlflow.artifacts import download_artifacts, list_artifacts
 from mlflow.entities import ViewType
+from mlflow.entities.model_registry import RegisteredModel
+from mlflow.store.entities import PagedList
+from mlflow.utils import get_results_from_paginated_fn
 
 from forecaster import contest
 from forecaster.errors import UsageError
 from forecaster.lookup import did_you_mean, model_reference
-from forecaster.resources import tracking_uri, without_password
+from forecaster.resources import without_password
 from forecaster.tracking.notes import Version
 
 KEY = "forecaster.run"
@@ -33,24 +32,17 @@ DECISION, PROMOTED = "decision", "promoted"
 """Tags of a version: the outcome of its challenge to the champion, and who promoted it when."""
 LOOKS = 9
 """How often the champion is checked again at most, when runs of a server end at the same time."""
+PAGE = 1000
+"""The most registered names of one answer."""
 BUNDLE = "artifacts/bundle"
 """The path of the bundle within a logged model."""
 
 
-@dataclass(frozen=True)
-class Registration:
-    """A registered model version; `sentence` states who is the champion now, and why."""
-
-    name: str
-    version: str
-    champion: bool
-    sentence: str
-
-
 def register(
     client: MlflowClient, uri: str, run: str, model: str, own: Version, about: str = ""
-) -> Registration:
-    """Make a logged model the next version of a name, or find the version it already is.
+) -> str:
+    """Make a logged model the next version of a name, or find the version it already is; returns a
+    sentence that states whether it is the champion now, and why.
 
     `about` describes a new version in Markdown.
     """
@@ -64,17 +56,15 @@ def register(
             name, client.get_logged_model(model).artifact_location, run, own.tags, model_id=model,
             description=about,
         )  # fmt: skip
-        number = str(made.version)
-        if DECISION in made.tags:
-            wins = _aliases(client, name).get(CHAMPION) == number
-            return Registration(name, number, wins, made.tags[DECISION])
-        wins, sentence = _challenge(client, name, number)
-        client.set_model_version_tag(name, number, DECISION, sentence)
-    return Registration(name, number, wins, sentence)
+        if DECISION not in made.tags:
+            sentence = _challenge(client, name, str(made.version))
+            client.set_model_version_tag(name, str(made.version), DECISION, sentence)
+            return sentence
+    return str(made.tags[DECISION])
 
 
-def _challenge(client: MlflowClient, name: str, own: str) -> tuple[bool, str]:
-    """Let a version challenge the champion; returns whether it is the champion, and a sentence.
+def _challenge(client: MlflowClient, name: str, own: str) -> str:
+    """Let a version challenge the champion; returns a sentence on the outcome.
 
     A server cannot compare and set an alias in one step, so the alias is read again after it was
     set. If runs end at the same time, each evaluates all challenges in the order of the versions,
@@ -93,7 +83,7 @@ def _challenge(client: MlflowClient, name: str, own: str) -> tuple[bool, str]:
         if look == 0 or now not in {each.version for each in rivals}:
             base = now
         if base == own:
-            return True, f"{name} version {own} is the champion"
+            return f"{name} version {own} is the champion"
         rivals = [
             contest.Entry.of(number, versions[number])
             for number in sorted(versions, key=int)
@@ -111,14 +101,14 @@ def _challenge(client: MlflowClient, name: str, own: str) -> tuple[bool, str]:
     decision = decisions[own]
     if champion is not None and champion.version == own:
         _drop_challenger(client, name, own)
-        return True, f"{name} version {own} is the champion: {decision.reason}"
+        return f"{name} version {own} is the champion: {decision.reason}"
     if not decision.open:
-        return False, f"{name} version {own} is registered, but not the champion: {decision.reason}"
+        return f"{name} version {own} is registered, but not the champion: {decision.reason}"
     client.set_registered_model_alias(name, CHALLENGER, own)
     reason = decision.reason
     if decision.wins and champion is not None:
         reason = f"version {champion.version} was added at the same time and is better"
-    return False, (
+    return (
         f"{name} version {own} is a challenger, not the champion: {reason}. To serve it all the "
         f"same: forecaster promote {name}/{own}"
     )
@@ -142,9 +132,7 @@ def promote(reference: str) -> str:
     be used.
     """
     parts = model_reference(reference)
-    uri = tracking_uri()
-    client = store.client_of(uri, existing=True)
-    with store.explained(uri), store.locked(uri):
+    with store.asked() as client, store.locked(client.tracking_uri):
         name, number = _chosen(client, reference, parts)
         before = _aliases(client, name).get(CHAMPION)
         if before == number:
@@ -188,29 +176,23 @@ def download(reference: str, folder: Path) -> dict[str, str]:
     and UnavailableError when the store cannot be used.
     """
     parts = model_reference(reference)
-    uri = tracking_uri()
-    client = store.client_of(uri, existing=True)
-    with store.explained(uri), tempfile.TemporaryDirectory(prefix="forecaster-") as temporary:
+    with store.asked() as client:
         location, origin = _location(client, **parts)
-        bundle = f"{location}/{BUNDLE}"
-        if not list_artifacts(artifact_uri=bundle, tracking_uri=client.tracking_uri):
+        bundle = {"artifact_uri": f"{location}/{BUNDLE}", "tracking_uri": client.tracking_uri}
+        if not list_artifacts(**bundle):
             raise UsageError(f"the model '{reference}' was not made by forecaster: no {BUNDLE}")
-        files = download_artifacts(
-            artifact_uri=bundle, dst_path=temporary, tracking_uri=client.tracking_uri
-        )
         folder.mkdir(parents=True, exist_ok=True)
-        for path in Path(files).iterdir():
-            if path.is_file():
-                shutil.copy(path, folder)
+        came = Path(download_artifacts(**bundle, dst_path=str(folder)))
+        for path in came.iterdir():
+            path.rename(folder / path.name)
+        came.rmdir()
     return origin
 
 
 def resolve(references: Sequence[str]) -> list[dict[str, str]]:
     """The current origin of each model as `download` returns it, without the files, or "error" with
     the reason why there is none. Raises UnavailableError when the store cannot be used."""
-    uri = tracking_uri()
-    client = store.client_of(uri, existing=True)
-    with store.explained(uri):
+    with store.asked() as client:
         return [_origin(client, reference) for reference in references]
 
 
@@ -222,9 +204,7 @@ def _origin(client: MlflowClient, reference: str) -> dict[str, str]:
 
 
 def champions() -> list[str]:
-    uri = tracking_uri()
-    client = store.client_of(uri, existing=True)
-    with store.explained(uri):
+    with store.asked() as client:
         return [model.name for model in _registered(client) if CHAMPION in model.aliases]
 
 
@@ -241,14 +221,11 @@ def find_run(client: MlflowClient, id: str, deleted: bool = False) -> str | None
     return None
 
 
-def _registered(client: MlflowClient) -> Iterator[Any]:
-    token = None
-    while True:
-        page = client.search_registered_models(f"name LIKE '{PREFIX}%'", page_token=token)
-        yield from page
-        token = page.token
-        if not token:
-            return
+def _registered(client: MlflowClient) -> list[RegisteredModel]:
+    def page(most: int, token: str | None) -> PagedList[RegisteredModel]:
+        return client.search_registered_models(f"name LIKE '{PREFIX}%'", most, page_token=token)
+
+    return list(get_results_from_paginated_fn(page, PAGE))
 
 
 def _location(
@@ -270,7 +247,7 @@ def _location(
             return str(client.get_logged_model(model).artifact_location), {}
         raise UsageError(f"there is no model {model} in {without_password(client.tracking_uri)}")
     assert name is not None
-    versions = {str(made.version) for made in client.search_model_versions(f"name='{name}'")}
+    versions = [str(made.version) for made in client.search_model_versions(f"name='{name}'")]
     if not versions:
         names = sorted(registered.name for registered in _registered(client))
         raise UsageError(
@@ -279,31 +256,30 @@ def _location(
         )
     origin = {}
     if version is None:
-        aliases = client.get_registered_model(name).aliases
+        aliases = _aliases(client, name)
         if alias is not None and alias not in aliases:
-            known = ", ".join(sorted(aliases)) or "none"
-            raise UsageError(f"'{name}' has no alias '{alias}'. Its aliases: {known}.")
+            raise _missing(f"'{name}'", f"alias '{alias}'", sorted(aliases))
         alias = alias or CHAMPION
         if alias in aliases:
             origin["alias"] = alias
-        version = str(aliases.get(alias, max(versions, key=int)))
+        version = aliases.get(alias, max(versions, key=int))
     if version not in versions:
-        known = ", ".join(sorted(versions, key=int))
-        raise UsageError(f"'{name}' has no version {version}. Its versions: {known}.")
+        raise _missing(f"'{name}'", f"version {version}", sorted(versions, key=int))
     location = str(client.get_model_version_download_uri(name, version))
     return location, {"name": name, "version": version, **origin, "source": location}
 
 
 def _location_in_run(client: MlflowClient, run: str, part: str | None) -> str:
     """The newest model of a run, or the one called `part`."""
-    found = client.get_run(run)
-    outputs = found.outputs.model_outputs if found.outputs else []
-    models = [client.get_logged_model(output.model_id) for output in outputs]
+    info = client.get_run(run).info
+    models = client.search_logged_models([info.experiment_id], f"source_run_id = '{run}'")
     wanted = [model for model in models if part in (None, model.name)]
     if not wanted:
-        names = ", ".join(model.name for model in models) or "none"
-        raise UsageError(
-            f"the run {run} ({found.info.status.lower()}) has no model"
-            f"{f' {part}' if part else ''}. Its models: {names}."
-        )
+        what = f"model {part}" if part else "model"
+        names = [model.name for model in models]
+        raise _missing(f"the run {run} ({info.status.lower()})", what, names)
     return str(max(wanted, key=lambda model: model.creation_timestamp).artifact_location)
+
+
+def _missing(owner: str, what: str, known: Sequence[str]) -> UsageError:
+    return UsageError(f"{owner} has no {what}. It has: {', '.join(known) or 'none'}.")

@@ -39,7 +39,6 @@ from forecaster.resources import PACKAGE, TRAINING, tracking_uri, ui, without_pa
 from forecaster.tracking import notes
 from forecaster.tracking.notes import Data, Noted, Notes, Points, Version
 from forecaster.tracking.publish import OWN_ID, Publisher
-from forecaster.tracking.registry import Registration
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -298,17 +297,17 @@ class Run:
 
     def register(
         self, name: str, errors: Sequence[float], task: Mapping[str, str], about: str = ""
-    ) -> Registration:
-        """Register the model as a version of `name`, which `about` describes in Markdown.
+    ) -> str:
+        """Register the model as a version of `name`, which `about` describes in Markdown; returns a
+        sentence on the outcome.
 
         The rule of `contest` decides whether it becomes the champion: `errors` are its `stretches`,
         and `task` makes them comparable. If MLflow does not answer, all of this happens later.
         """
         self._note(version=Version(name=name, tags=contest.tags_of(errors, task), about=about))
         self.settle()
-        return self._publisher.registered or Registration(
-            name, "", False, f"{name} will be registered when MLflow has the run: {SYNC}"
-        )
+        later = f"{name} will be registered when MLflow has the run: {SYNC}"
+        return self._publisher.registered or later
 
     def settle(self, stage: int = LAST) -> bool:
         """Wait until MLflow has everything, while there is progress; returns whether it has.

@@ -23,7 +23,7 @@ from filelock import FileLock
 
 from forecaster import extras
 from forecaster.errors import StorageError, UnavailableError, UsageError
-from forecaster.resources import TRACKING, without_password
+from forecaster.resources import TRACKING, tracking_uri, without_password
 
 TELEMETRY = "MLFLOW_DISABLE_TELEMETRY"
 with ExitStack() as _importing:  # which starts telemetry, unless a variable forbids it
@@ -90,17 +90,30 @@ for _name in (*SILENT, SECONDS):
     _look_here_first(getattr(environment_variables, _name))
 
 
-def client_of(uri: str, existing: bool = False) -> MlflowClient:
-    """A client of a store that answers; `existing` forbids creating a database.
+@contextmanager
+def asked() -> Iterator[MlflowClient]:
+    """A client of the default store, whose errors in this block are UnavailableError.
 
-    Raises UnavailableError if there is none.
+    It creates no database; raises UnavailableError if there is none.
     """
+    uri = tracking_uri()
     database = _database(uri)
-    if existing and database is not None and not database.is_file():
+    if database is not None and not database.is_file():
         raise UnavailableError(
             f"there is no MLflow database {database}: train a model first, or set "
             "MLFLOW_TRACKING_URI to its address"
         )
+    client = client_of(uri)
+    with explained(uri):
+        yield client
+
+
+def client_of(uri: str) -> MlflowClient:
+    """A client of a store that answers; creates a database if there is none.
+
+    Raises UnavailableError, and StorageError if the disk is full.
+    """
+    database = _database(uri)
     if database:
         unlike = "unlike a server that MLFLOW_TRACKING_URI names,"
         extras.check("sqlalchemy", f"a store in a file ({without_password(uri)}), {unlike}")

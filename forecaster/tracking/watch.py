@@ -20,25 +20,18 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from random import uniform
-from types import FrameType
 from typing import Any
 
-from forecaster.errors import ForecasterError, UnavailableError, UsageError
+from forecaster.errors import ForecasterError, UsageError
 from forecaster.files import write
 from forecaster.tracking.registry import download, resolve
 
 NICE = 5
 """The niceness of a process that watches for a service."""
-LOOKING, LOADING = 120, 600
-"""Seconds that MLflow may take to resolve names, and to download a bundle."""
 OLD = 600.0
 """Seconds after which the bundle of an older model is deleted; until then it may be loaded."""
 NO_NEW_PRIVILEGES = 38
 """PR_SET_NO_NEW_PRIVS of prctl(2)."""
-
-
-class _LateError(BaseException):
-    """MLflow took too long; its own retries do not catch this."""
 
 
 def watch(folder: Path, seconds: float, names: Sequence[str]) -> None:
@@ -55,11 +48,7 @@ def watch(folder: Path, seconds: float, names: Sequence[str]) -> None:
         shutil.rmtree(folder, ignore_errors=True)
         os._exit(0)
 
-    def late(number: int, frame: FrameType | None) -> None:
-        raise _LateError
-
     threading.Thread(target=end, daemon=True).start()
-    signal.signal(signal.SIGALRM, late)
     found: dict[str, dict[str, Any]] = {}
     while True:
         found = look(names, folder, found)
@@ -79,7 +68,7 @@ def look(
 
     # a kept connection may lead to a server that has ended
     request_utils._cached_get_request_session.cache_clear()
-    states = _in_time(LOOKING, lambda: resolve(names))
+    states = _tried(lambda: resolve(names))
     if isinstance(states, dict):  # an error, of all of them
         states = [states] * len(names)
     found = {}
@@ -103,23 +92,17 @@ def _kept(name: str, state: dict[str, str], folder: Path) -> dict[str, Any]:
     if not (folder / key).is_dir():
         arriving = folder / f"{key}.arriving"
         shutil.rmtree(arriving, ignore_errors=True)
-        state = _in_time(LOADING, lambda: download(name, arriving))
+        state = _tried(lambda: download(name, arriving))
         if "error" in state:
             return state
         arriving.rename(folder / key)
     return {"state": state, "folder": key}
 
 
-def _in_time(seconds: int, call: Callable[[], Any]) -> Any:
+def _tried(call: Callable[[], Any]) -> Any:
     """The result of `call`, or its "error" and "status"."""
-    signal.alarm(seconds)
     try:
         return call()
-    except _LateError:
-        told = f"MLflow gave no answer within {seconds} s"
-        return {"error": told, "status": UnavailableError.exit_code}
     except Exception as error:
         status = error.exit_code if isinstance(error, ForecasterError) else 70
         return {"error": " ".join(str(error).split()) or repr(error), "status": status}
-    finally:
-        signal.alarm(0)

@@ -262,7 +262,7 @@ def test_a_fault_from_the_start_to_the_end(fault, between, client, monkeypatch, 
     assert "does not answer" in said[0]
     assert "does not have all of this run yet" in said[1]
     assert "`forecaster sync`" in said[1]
-    assert "when MLflow has the run: forecaster sync" in made.sentence
+    assert "when MLflow has the run: forecaster sync" in made
     assert run.ui_command == f"{between.address} after forecaster sync"
 
     between.way = "hand on"
@@ -433,7 +433,7 @@ def test_a_server_that_is_not_there_yet(server, client, monkeypatch, tmp_path):
         folder = tmp_path / "bundle"
         run.log_model(folder, forecaster.example, ahead, HORIZON)
         made = run.register("forecaster-early", [0.5] * 4, {})
-    assert made.sentence == "forecaster-early version 1 is the champion: there was none"
+    assert made == "forecaster-early version 1 is the champion: there was none"
     found = only_run(client, "early")
     assert found.info.status == "FINISHED"
     assert_each_once(client, found.info.run_id, 3)

@@ -22,6 +22,14 @@ from tests.tracking.toy import CHAMPION, NAME, TASK, contents
 LOCAL_AND_SHARED = pytest.mark.parametrize("shared", [False, True])
 
 
+class Made:
+    """The outcome of a registration, by its sentence."""
+
+    def __init__(self, name, sentence):
+        self.sentence, self.version = sentence, sentence.split()[2]
+        self.champion = sentence.startswith(f"{name} version {self.version} is the champion")
+
+
 @pytest.fixture
 def contest(logged, client, uri, monkeypatch):
     """Registers versions under a new name, in a store that may look like a server."""
@@ -32,7 +40,7 @@ def contest(logged, client, uri, monkeypatch):
             monkeypatch.setattr(store, "locked", lambda uri: nullcontext())
         run = client.create_run(experiment).info.run_id
         own = Version(name=name, tags=tags_of(errors(error), task))
-        return register(client, uri, run, logged[1], own)
+        return Made(name, register(client, uri, run, logged[1], own))
 
     return contest
 
@@ -69,7 +77,7 @@ def test_champion_moves_to_the_better_model_of_one_task(contest, client, shared)
     expected = {}
     for number, (error, task, becomes, reason) in enumerate(contests, 1):
         made = contest(name, error, task, shared)
-        assert (made.name, made.version) == (name, str(number))
+        assert made.version == str(number)
         assert made.champion is (becomes == "champion")
         assert reason.replace("NAME", name) in made.sentence
         if becomes != "nothing":
@@ -123,8 +131,9 @@ def test_runs_of_a_server_that_end_together(moment, second, contest, client, mon
         before = real(self, *arguments, **options) if moment == "after it was read" else None
         own = client.create_model_version(name, "nowhere", tags=tags_of(errors(second), TASK))
         number = str(own.version)
-        made.append(registry._challenge(client, name, number))
-        client.set_model_version_tag(name, number, "decision", made[0][1])
+        sentence = registry._challenge(client, name, number)
+        made.append(sentence)
+        client.set_model_version_tag(name, number, "decision", sentence)
         return before or real(self, *arguments, **options)
 
     monkeypatch.setattr(MlflowClient, call, interrupted)
@@ -265,8 +274,8 @@ def test_what_is_no_name_is_refused(reference, tmp_path):
     ("reference", "message"),
     [
         ("forecaster-toy-M-all-7", f"Did you mean '{NAME}'? Known: "),
-        (f"{NAME}@best", f"'{NAME}' has no alias 'best'. Its aliases: champion."),
-        (f"{NAME}/77", f"'{NAME}' has no version 77. Its versions: 1."),
+        (f"{NAME}@best", f"'{NAME}' has no alias 'best'. It has: champion."),
+        (f"{NAME}/77", f"'{NAME}' has no version 77. It has: 1."),
         ("0" * 32, f"there is no run {'0' * 32} in sqlite:///"),
         (f"m-{'0' * 32}", f"there is no model m-{'0' * 32} in sqlite:///"),
     ],
@@ -282,11 +291,11 @@ def test_what_does_not_exist_is_explained(logged, reference, message, tmp_path):
 
 
 def test_a_run_without_the_model_is_explained(logged, tmp_path):
-    with pytest.raises(UsageError, match=r"has no model other\. Its models: toy-run-1\."):
+    with pytest.raises(UsageError, match=r"has no model other\. It has: toy-run-1\."):
         download(f"runs:/{logged[0]}/other", tmp_path)
     with pytest.raises(ValueError, match="early"), start(RunConfig(), "x", {}) as run:
         raise ValueError("early")
-    with pytest.raises(UsageError, match=r"\(failed\) has no model\. Its models: none\."):
+    with pytest.raises(UsageError, match=r"\(failed\) has no model\. It has: none\."):
         download(run.id, tmp_path)
 
 
