@@ -21,7 +21,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Literal
 
-from filelock import FileLock, Timeout
+from filelock import FileLock
 from pydantic import ConfigDict, Field
 
 from forecaster import files
@@ -129,18 +129,17 @@ class Notes:
                     f"{self.folder / POINTS} cannot be written: {error}. Free some space there."
                 ) from error
 
-    def points(self, start: int) -> Iterator[tuple[Points, int]]:
-        """What was added from a byte on, each with the byte where it ends."""
-        with (self.folder / POINTS).open("rb") as lines:
-            lines.seek(start)
-            for line in lines:
-                if line.endswith(b"\n"):
-                    start += len(line)
-                    yield Points.read(json.loads(line)), start
+    def points(self, start: int) -> tuple[list[Points], int]:
+        """What was added from a byte on, and the byte where it ends."""
+        with (self.folder / POINTS).open("rb") as file:
+            file.seek(start)
+            added = file.read()
+        whole = added[: added.rfind(b"\n") + 1]
+        return [Points.read(json.loads(line)) for line in whole.splitlines()], start + len(whole)
 
-    def write(self, name: str, content: bytes, folder: str = "") -> None:
+    def write(self, name: str, content: bytes) -> None:
         """Keep a file, or replace it. Raises StorageError."""
-        file = self.folder / FILES / folder / name
+        file = self.folder / FILES / name
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -172,9 +171,7 @@ def begin(about: Noted) -> Notes:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = _lock(folder)
-    except Timeout:
-        raise StorageError(f"another process is using {folder.resolve()}") from None
-    except OSError as error:
+    except OSError as error:  # such as a lock that another process has
         raise StorageError(f"cannot create {folder.resolve()} for the tracker: {error}") from error
     begun = Notes(folder, about, lock)
     begun.note()  # now others find it

@@ -41,15 +41,11 @@ def params(config: "RunConfig", chosen: Iterable[str]) -> dict[str, str]:
 
     A chosen name may be that of a section. The address of the tracker is not a parameter of a run.
     """
-    own = tuple(chosen)
+    shown = (*PARAMS, *chosen)
     return {
         key: value
         for key, value in config.flat().items()
-        if key in PARAMS
-        or (
-            not key.startswith("track.")
-            and any(key == name or key.startswith(f"{name}.") for name in own)
-        )
+        if any(f"{key}.".startswith(f"{name}.") for name in shown) and not key.startswith("track.")
     }
 
 

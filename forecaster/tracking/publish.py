@@ -18,7 +18,15 @@ from forecaster.tracking import store  # before mlflow, which it silences
 
 # isort: split
 from mlflow import MlflowClient
-from mlflow.entities import Dataset, DatasetInput, InputTag, LoggedModelOutput, Metric, Param
+from mlflow.entities import (
+    Dataset,
+    DatasetInput,
+    InputTag,
+    LoggedModelOutput,
+    Metric,
+    Param,
+    RunTag,
+)
 from mlflow.models.model import MLMODEL_FILE_NAME, Model
 from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT, MLFLOW_PARENT_RUN_ID, MLFLOW_RUN_NOTE
 
@@ -33,8 +41,6 @@ PROCESS = "forecaster.process"
 """The tag of a run with the process that trains (`notes.process`)."""
 OWN_ID = "%run%"
 """A placeholder in descriptions for MLflow's id of the run, which is unknown until it is told."""
-AT_ONCE = 1000
-"""The most points of one request, by MLflow's limit."""
 
 
 class Publisher:
@@ -52,9 +58,7 @@ class Publisher:
         self.registered = ""
         """The sentence of `registry.register`."""
         self.sent: Counter[str] = Counter()
-        """How many points, files and models were sent."""
-        self.progress = 0
-        """How many requests with points or files have succeeded."""
+        """How many points, files and models were sent, and under "" how many files of models."""
         self._client: MlflowClient | None = None
         self._training = training
         self._files: dict[Path, int] = {}
@@ -73,7 +77,9 @@ class Publisher:
                     self._enter(client)
                 about = self.own.about  # the end is told only after all that came before it
                 self._describe(client, about)
-                self._points(client)
+                points, end = self.own.points(self._read)
+                self._log_points(client, [each for some in points for each in _metrics(some)])
+                self._read = end
                 self._send(self.own.folder / FILES, partial(client.log_artifact, self.run), "file")
                 if about.has_model and not self.model:
                     self._log_model(client, about)
@@ -97,14 +103,10 @@ class Publisher:
         # a run that was deleted in MLflow goes on as a new one, but is not made twice later
         run = find_run(client, about.id, deleted=not self._training)
         if run is None:
-            parent = about.parent and (find_run(client, about.parent) or about.parent)
-            known = {**about.tags, KEY: about.key, PROCESS: about.process}
-            made = client.create_run(
-                self.experiment,
-                start_time=about.begun,
-                run_name=about.name,
-                tags=known | ({MLFLOW_PARENT_RUN_ID: parent} if parent else {}),
-            )
+            tags = {**about.tags, KEY: about.key, PROCESS: about.process}
+            if about.parent:
+                tags[MLFLOW_PARENT_RUN_ID] = find_run(client, about.parent) or about.parent
+            made = client.create_run(self.experiment, about.begun, tags, about.name)
             run = made.info.run_id
         else:
             self.found = True
@@ -124,46 +126,34 @@ class Publisher:
         if told and (told.tags, told.params, told.data) == (about.tags, about.params, about.data):
             return
         known = client.get_run(self.run).data
-        for key, value in about.tags.items():
-            if (told.tags if told else known.tags).get(key) != value:
-                client.set_tag(self.run, key, value.replace(OWN_ID, self.run))
+        before = told.tags if told else known.tags  # others may have changed them since
+        tags = [
+            RunTag(key, value.replace(OWN_ID, self.run))
+            for key, value in about.tags.items()
+            if before.get(key) != value
+        ]
         # a value that MLflow has can never change
         new = [Param(key, value) for key, value in about.params.items() if key not in known.params]
-        if new:
-            client.log_batch(self.run, params=new, synchronous=True)
+        client.log_batch(self.run, params=new, tags=tags, synchronous=True)
         if about.data:  # MLflow keeps equal ones once
             client.log_inputs(self.run, [_input(about.data)])
         self._told = about
 
-    def _points(self, client: MlflowClient) -> None:
-        """Send the points that are not sent."""
-        due: list[Metric] = []
-        end = self._read
-        for points, end in self.own.points(self._read):
-            due += _metrics(points)
-            if len(due) >= AT_ONCE:
-                self._log_points(client, due)
-                due, self._read = [], end
-        self._log_points(client, due)
-        self._read = end
-
     def _log_points(self, client: MlflowClient, points: list[Metric]) -> None:
-        if new := [*self._missing(client, points)]:
-            client.log_batch(self.run, metrics=new, synchronous=True)
-            self.sent["point"] += len(new)
-            self.progress += 1
-
-    def _missing(self, client: MlflowClient, points: list[Metric]) -> Iterator[Metric]:
-        """The points that MLflow does not have, each once."""
+        """Send the points that MLflow does not have, each once."""
         if unknown := {point.key for point in points} - self._there.keys():
             latest = client.get_run(self.run).data.metrics
             for key in unknown:
                 history = client.get_metric_history(self.run, key) if key in latest else []
                 self._there[key] = {point.step for point in history}
+        new = []
         for point in points:
             if point.step not in self._there[point.key]:
                 self._there[point.key].add(point.step)
-                yield point
+                new.append(point)
+        if new:
+            client.log_batch(self.run, metrics=new, synchronous=True)
+            self.sent["point"] += len(new)
 
     def _send(self, folder: Path, log: Callable[[str, str | None], None], kind: str) -> None:
         """Send the files of a folder that are new or have changed."""
@@ -174,7 +164,6 @@ class Publisher:
                 log(str(file), None if inside == "." else inside)
                 self._files[file] = changed
                 self.sent[kind] += 1
-                self.progress += 1
 
     def _log_model(self, client: MlflowClient, about: Noted) -> None:
         """Send the model, which has the name and the tags of the run."""

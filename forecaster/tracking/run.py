@@ -56,10 +56,8 @@ DIGITS = 6
 """The significant digits of final figures, as many as a column shows."""
 LONGEST = 4500
 """The most characters of a description; that of a version of a model may have 5000."""
-PICTURE, PICTURE_DPI = "picture.png", 60
-"""The picture in a description, which MLflow's page shows in its original size."""
-PLOTS, TABLES = "plots", "tables"
-"""The folders of pictures and tables among the artefacts of a run."""
+PICTURE_DPI = 60
+"""Of the picture in a description, which MLflow's page shows in its original size."""
 SYNC = "forecaster sync"
 SAMPLING_SECONDS = 5
 """The time between two readings of processor, memory and disk."""
@@ -226,18 +224,18 @@ class Run:
     ) -> None:
         picture = io.BytesIO()
         figure.savefig(picture, format="png", dpi=dpi)
-        self._write(f"{_key(name).replace('/', '_')}.png", picture.getvalue(), PLOTS)
+        self._write(f"plots/{_key(name).replace('/', '_')}.png", picture.getvalue())
 
-    def text(self, name: str, text: str, folder: str = "") -> None:
-        self._write(name, text.encode(errors="replace"), folder)
+    def text(self, name: str, text: str) -> None:
+        self._write(name, text.encode(errors="replace"))
 
     def tables(self, tables: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
         """Save tables by name, each a list of rows, as files that MLflow's page shows as tables."""
         for name, rows in tables.items():
             columns = list(dict.fromkeys(key for row in rows for key in row))
             data = [[row.get(key) for key in columns] for row in rows]
-            self.text(f"{name}.json", json.dumps({"columns": columns, "data": data}), TABLES)
-        known = [{"path": f"{TABLES}/{name}.json", "type": "table"} for name in tables]
+            self.text(f"tables/{name}.json", json.dumps({"columns": columns, "data": data}))
+        known = [{"path": f"tables/{name}.json", "type": "table"} for name in tables]
         self._tag(MLFLOW_LOGGED_ARTIFACTS, json.dumps(known))
 
     def describe(self, first: str, rest: str = "", picture: "Figure | None" = None) -> None:
@@ -247,8 +245,8 @@ class Run:
         If `rest` is too long, only as many whole lines as MLflow takes are kept.
         """
         if picture is not None:
-            self.figure(PICTURE.removesuffix(".png"), picture, PICTURE_DPI)
-            first += f"\n\n![forecast](get-artifact?path=plots%2F{PICTURE}&run_uuid={OWN_ID})"
+            self.figure("picture", picture, PICTURE_DPI)
+            first += f"\n\n![forecast](get-artifact?path=plots%2Fpicture.png&run_uuid={OWN_ID})"
         text = f"{first}\n\n{rest}".strip()
         if len(text) > LONGEST:
             text = f"{text[:LONGEST].rpartition(chr(10))[0]}\n\n…"
@@ -270,7 +268,6 @@ class Run:
         path = self._own.folder / notes.MODEL
         shutil.rmtree(path, ignore_errors=True)  # of a process that died
         with (
-            _written(path),
             tempfile.TemporaryDirectory(prefix="forecaster-") as temporary,
             warnings.catch_warnings(),
             store.settings(),
@@ -279,20 +276,25 @@ class Run:
             from mlflow.pyfunc import save_model
 
             bundle = Path(temporary, "bundle")
-            shutil.copytree(folder, bundle)
             params = [
                 ParamSpec("horizon", DataType.long, default=horizon),
                 ParamSpec("quantile_levels", DataType.double, default=[], shape=(-1,)),
             ]
-            save_model(
-                path,
-                python_model=str(PACKAGE / "pyfunc_model.py"),
-                artifacts={"bundle": str(bundle)},
-                code_paths=[str(PACKAGE)],
-                signature=ModelSignature(_schema(example), _schema(forecast), ParamSchema(params)),
-                input_example=example,
-                pip_requirements=[f"{each}=={_version(each)}" for each in REQUIREMENTS],
-            )
+            signature = ModelSignature(_schema(example), _schema(forecast), ParamSchema(params))
+            try:
+                shutil.copytree(folder, bundle)
+                save_model(
+                    path,
+                    python_model=str(PACKAGE / "pyfunc_model.py"),
+                    artifacts={"bundle": str(bundle)},
+                    code_paths=[str(PACKAGE)],
+                    signature=signature,
+                    input_example=example,
+                    pip_requirements=[f"{each}=={_version(each)}" for each in REQUIREMENTS],
+                )
+            except (OSError, MlflowException) as error:
+                why = store.reason(error)
+                raise StorageError(f"{path} could not be written: {why}") from error
         self._note(has_model=True)
 
     def register(
@@ -345,14 +347,9 @@ class Run:
         if not whole:
             self._say(
                 f"MLflow at {without_password(self.uri)} does not have all of this run yet"
-                f"{_because(self._background.error)}. The rest is kept in {self.folder}; upload it "
-                f"with `{SYNC}`."
+                f"{_because(self._background.error)}. The rest is kept in {self._own.folder}; "
+                f"upload it with `{SYNC}`."
             )
-
-    @property
-    def folder(self) -> Path:
-        """The folder with what MLflow is to have."""
-        return self._own.folder
 
     def _note(self, **values: Any) -> None:
         self._own.note(**values)
@@ -361,8 +358,8 @@ class Run:
     def _tag(self, key: str, value: str) -> None:
         self._note(tags={**self._own.about.tags, key: value})
 
-    def _write(self, name: str, content: bytes, folder: str) -> None:
-        self._own.write(name, content, folder)
+    def _write(self, name: str, content: bytes) -> None:
+        self._own.write(name, content)
         self._background.wake()
 
 
@@ -430,12 +427,12 @@ def _begin(
         )  # fmt: skip
         own = notes.begin(about)
     publisher = Publisher(own, uri, training=True)
-    background = Background(publisher, lambda: publisher.progress, own.release)
+    background = Background(publisher, publisher.sent.total, own.release)
     background.start()
     try:
         background.settle(_limits(uri, FIRST))
         if publisher.run:
-            if not publisher.found:
+            if not again or not publisher.found:
                 own.note(id=publisher.run)
         elif background.error is not None and not store.is_away(uri, background.error):
             with store.explained(uri):
@@ -497,16 +494,6 @@ def ui_command(uri: str, experiment: str) -> str:
     if not experiment:
         return f"{without_password(uri)} after {SYNC}"
     return ui(uri, f"/#/experiments/{experiment}/runs?{TRAINING}&viewStateShareKey={store.VIEW}")
-
-
-@contextmanager
-def _written(file: Path) -> Iterator[None]:
-    try:
-        yield
-    except (OSError, MlflowException) as error:
-        if isinstance(error, MlflowException) and not isinstance(error.__cause__, OSError):
-            raise
-        raise StorageError(f"{file} could not be written: {store.reason(error)}") from error
 
 
 def _schema(frame: "pd.DataFrame") -> Schema:

@@ -125,16 +125,11 @@ def client_of(uri: str) -> MlflowClient:
                 _try(database)
             return _answering(absolute(uri))
     except Exception as error:
-        advice = f"Name another store with MLFLOW_TRACKING_URI or track.uri; {TRACKING} is one."
-        if uri.startswith(("http://", "https://")):
-            advice = (
-                "Start that server, or unset MLFLOW_TRACKING_URI and track.uri: then runs are "
-                f"kept in {TRACKING}."
-            )
         why = reason(error)
         full = "disk is full" in why  # SQLite's words
         raise (StorageError if full else UnavailableError)(
-            f"MLflow cannot use {without_password(uri)}: {why}. {advice}"
+            f"MLflow cannot use {without_password(uri)}: {why}. MLFLOW_TRACKING_URI or track.uri "
+            f"may name another store; without them it is {TRACKING}."
         ) from error
 
 

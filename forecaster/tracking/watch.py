@@ -7,7 +7,6 @@ name its "state", as `registry.resolve` gives it, and the "folder" with its bund
 "error" with the "status" of a command that ends with it, beside what was found before.
 """
 
-import ctypes
 import hashlib
 import json
 import os
@@ -17,7 +16,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from random import uniform
 from typing import Any
@@ -30,15 +28,11 @@ NICE = 5
 """The niceness of a process that watches for a service."""
 OLD = 600.0
 """Seconds after which the bundle of an older model is deleted; until then it may be loaded."""
-NO_NEW_PRIVILEGES = 38
-"""PR_SET_NO_NEW_PRIVS of prctl(2)."""
 
 
 def watch(folder: Path, seconds: float, names: Sequence[str]) -> None:
     """The command `watch`; when its input ends, it deletes the folder and ends the process, even in
     the middle of work."""
-    with suppress(AttributeError):  # only Linux has it
-        ctypes.CDLL(None).prctl(NO_NEW_PRIVILEGES, 1, 0, 0, 0)
     os.nice(NICE)
     # so that a file that replaces the database is seen at the next question
     os.environ.setdefault("MLFLOW_SQLALCHEMYSTORE_POOLCLASS", "NullPool")

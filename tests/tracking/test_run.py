@@ -267,7 +267,7 @@ def test_what_an_earlier_process_left_outlives_a_store_that_refuses(tmp_path, mo
     ):
         pass
     again = notes.take(*notes.find([]))
-    assert [points.values for points, _ in again.points(0)] == [{"loss": 1.0}]
+    assert [points.values for points in again.points(0)[0]] == [{"loss": 1.0}]
     again.release()
 
 

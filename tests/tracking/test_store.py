@@ -114,7 +114,8 @@ def test_another_run_does_not_change_how_long_this_one_waits(client, monkeypatch
         champions()
         on.set()
         assert run.settle()
-    assert seen == [[0, 30]]
+    assert seen
+    assert all(each == [0, 30] for each in seen)
 
 
 def test_a_server_that_is_not_there_is_named(monkeypatch):
@@ -125,7 +126,7 @@ def test_a_server_that_is_not_there_is_named(monkeypatch):
     assert time.monotonic() - before < 5
     message = str(caught.value)
     assert "http://***@127.0.0.1:9: [Errno 111] Connection refused" in message
-    assert "unset MLFLOW_TRACKING_URI" in message
+    assert "MLFLOW_TRACKING_URI or track.uri may name another store" in message
     assert "secret" not in message
 
 
@@ -159,7 +160,9 @@ def test_a_database_that_is_none_is_named(tmp_path, monkeypatch):
     (tmp_path / "x.db").write_text("no database, certainly none")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/x.db")
     with (
-        pytest.raises(UnavailableError, match=r"x\.db: file is not a database\. Name another"),
+        pytest.raises(
+            UnavailableError, match=r"x\.db: file is not a database\. MLFLOW_TRACKING_URI or"
+        ),
         start(RunConfig(), "x", {}),
     ):
         pass
@@ -172,7 +175,7 @@ def test_a_path_that_cannot_be_opened_fails_at_once(name, tmp_path, monkeypatch)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/{name}")
     before = time.monotonic()
-    message = rf"{name}: .*(unable to open|Not a directory|File exists).*\. Name another"
+    message = rf"{name}: .*(unable to open|Not a directory|File exists).*\. MLFLOW_TRACKING_URI or"
     with pytest.raises(UnavailableError, match=message), start(RunConfig(), "x", {}):
         pass
     assert time.monotonic() - before < 5
