@@ -159,7 +159,7 @@ def _chosen(
             newest = max(made, key=lambda each: int(each.version))
             return str(newest.name), str(newest.version)
         raise UsageError(f"the run {run} has registered no model")
-    origin = _location(client, **parts)[1]
+    origin = _location(client, parts)[1]
     if parts["version"] is None and parts["alias"] is None:
         what = f"{origin['name']}/VERSION" if origin else "NAME/VERSION, or the id of a run"
         raise UsageError(f"'{reference}' names no version: use {what}")
@@ -177,7 +177,7 @@ def download(reference: str, folder: Path) -> dict[str, str]:
     """
     parts = model_reference(reference)
     with store.asked() as client:
-        location, origin = _location(client, **parts)
+        location, origin = _location(client, parts)
         bundle = {"artifact_uri": f"{location}/{BUNDLE}", "tracking_uri": client.tracking_uri}
         if not list_artifacts(**bundle):
             raise UsageError(f"the model '{reference}' was not made by forecaster: no {BUNDLE}")
@@ -198,7 +198,7 @@ def resolve(references: Sequence[str]) -> list[dict[str, str]]:
 
 def _origin(client: MlflowClient, reference: str) -> dict[str, str]:
     try:
-        return _location(client, **model_reference(reference))[1]
+        return _location(client, model_reference(reference))[1]
     except UsageError as error:
         return {"error": str(error)}
 
@@ -215,10 +215,10 @@ def find_run(client: MlflowClient, id: str, deleted: bool = False) -> str | None
         if client.get_run(id).info.lifecycle_stage == "active" or deleted:
             return id
     experiments = [each.experiment_id for each in client.search_experiments()]
-    for view in (ViewType.ACTIVE_ONLY, *([ViewType.DELETED_ONLY] if deleted else [])):
-        if found := client.search_runs(experiments, f"tags.`{KEY}` = '{id}'", view, max_results=1):
-            return str(found[0].info.run_id)
-    return None
+    view = ViewType.ALL if deleted else ViewType.ACTIVE_ONLY
+    found = client.search_runs(experiments, f"tags.`{KEY}` = '{id}'", view)
+    found.sort(key=lambda each: each.info.lifecycle_stage)  # "active" before "deleted"
+    return str(found[0].info.run_id) if found else None
 
 
 def _registered(client: MlflowClient) -> list[RegisteredModel]:
@@ -228,19 +228,13 @@ def _registered(client: MlflowClient) -> list[RegisteredModel]:
     return list(get_results_from_paginated_fn(page, PAGE))
 
 
-def _location(
-    client: MlflowClient,
-    run: str | None,
-    part: str | None,
-    model: str | None,
-    name: str | None,
-    alias: str | None,
-    version: str | None,
-) -> tuple[str, dict[str, str]]:
+def _location(client: MlflowClient, parts: Mapping[str, str | None]) -> tuple[str, dict[str, str]]:
     """The location of a model's artifacts, from the parts of its reference, and its origin."""
+    run, model, name = parts["run"], parts["model"], parts["name"]
+    alias, version = parts["alias"], parts["version"]
     if run is not None:
         if found := find_run(client, run):
-            return _location_in_run(client, found, part), {}
+            return _location_in_run(client, found, parts["part"]), {}
         raise UsageError(f"there is no run {run} in {without_password(client.tracking_uri)}")
     if model is not None:
         with store.accepting("RESOURCE_DOES_NOT_EXIST"):

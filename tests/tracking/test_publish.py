@@ -5,9 +5,7 @@ A proxy between the runs and a real MLflow server misbehaves on request.
 
 import http.client
 import json
-import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -16,7 +14,6 @@ from collections import Counter
 from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from urllib.request import urlopen
 
 import pytest
 
@@ -31,54 +28,13 @@ from forecaster.tracking.run import start
 from forecaster.tracking.store import MlflowClient
 from tests import small
 from tests.service.toy import HORIZON, make_bundle
+from tests.tracking.toy import Server, free_port
 
 pytestmark = pytest.mark.slow
 
 STEP = 1.0
 """The most seconds that a step may take."""
 FAULTS = ("slow", "hang", "fail", "lose", "close")
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return free.getsockname()[1]
-
-
-class Server:
-    """An MLflow server that can be killed and started again."""
-
-    def __init__(self, folder):
-        self.folder, self.port = folder, free_port()
-        self.address = f"http://127.0.0.1:{self.port}"
-        self.start()
-
-    def start(self):
-        with (self.folder / "log").open("a") as log:
-            self.process = subprocess.Popen(
-                [
-                    *(sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1"),
-                    *("--port", str(self.port), "--workers", "1"),
-                    *("--backend-store-uri", f"sqlite:///{self.folder}/served.db"),
-                    *("--artifacts-destination", str(self.folder / "served")),
-                ],
-                env={**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-        deadline = time.monotonic() + 240
-        while True:
-            try:
-                with urlopen(f"{self.address}/health", timeout=5):
-                    return
-            except OSError:
-                assert self.process.poll() is None, (self.folder / "log").read_text()
-                assert time.monotonic() < deadline, (self.folder / "log").read_text()
-                time.sleep(0.3)
-
-    def kill(self):
-        os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
 
 
 class Between(ThreadingHTTPServer):

@@ -7,10 +7,7 @@ import os
 import re
 import shutil
 import signal
-import socket
 import sqlite3
-import subprocess
-import sys
 import time
 from contextlib import nullcontext
 from pathlib import Path
@@ -37,6 +34,7 @@ from tests.tracking.toy import (
     NAME,
     TASK,
     WATCHED,
+    Server,
     command,
     contents,
     noted,
@@ -447,42 +445,16 @@ def test_model_belongs_to_its_run(logged, client):
 
 @pytest.fixture
 def server(tmp_path):
-    """An MLflow server on loopback: its process and its address."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    with (tmp_path / "log").open("w") as log:
-        process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1"),
-                *("--port", str(port), "--workers", "1"),
-                *("--backend-store-uri", f"sqlite:///{tmp_path}/served.db"),
-                *("--artifacts-destination", str(tmp_path / "served")),
-            ],
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
-    address = f"http://127.0.0.1:{port}"
-    deadline = time.monotonic() + 120
-    while True:
-        try:
-            with urlopen(f"{address}/health", timeout=2):
-                break
-        except OSError:
-            assert process.poll() is None, (tmp_path / "log").read_text()
-            assert time.monotonic() < deadline, (tmp_path / "log").read_text()
-            time.sleep(0.3)
-    yield process, address
-    if process.poll() is None:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+    server = Server(tmp_path)
+    yield server
+    server.kill()
 
 
 @pytest.mark.slow
 def test_a_server_keeps_runs_models_and_registrations(
     server, forecaster, home, tmp_path, monkeypatch
 ):
-    address = server[1]
+    address = server.address
     monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
     example = forecaster.example
     monkeypatch.setattr(tracked, "LIMITS", ((120, 120, 9),) * 3)  # on a busy machine, too
@@ -529,7 +501,7 @@ def test_the_slim_client_does_for_a_server(server, forecaster, home, tmp_path):
     """
     program = "import sys\nfrom pathlib import Path\n" + dedent(program)
     arguments = (str(home / "some bundle"), str(tmp_path / "fetched"), NAME)
-    environment = {**os.environ, "MLFLOW_TRACKING_URI": server[1]}
+    environment = {**os.environ, "MLFLOW_TRACKING_URI": server.address}
     done = lacking(program, *arguments, without=SKINNY_LACKS, cwd=tmp_path, env=environment)
     assert done.returncode == 0, done.stderr
     assert "version 1 is the champion" in done.stdout

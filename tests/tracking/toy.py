@@ -1,8 +1,12 @@
 """A model and its store, and how tests look at them."""
 
 import os
+import signal
+import socket
 import subprocess
 import sys
+import time
+from urllib.request import urlopen
 
 from forecaster.config import load_dict
 from forecaster.tracking import notes
@@ -45,3 +49,45 @@ def noted(name, key, **values):
     return notes.begin(
         notes.Noted(**{"key": key, "id": key, "name": name, "tags": {}, **about, **values})
     )
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return free.getsockname()[1]
+
+
+class Server:
+    """An MLflow server that can be killed and started again."""
+
+    def __init__(self, folder):
+        self.folder, self.port = folder, free_port()
+        self.address = f"http://127.0.0.1:{self.port}"
+        self.start()
+
+    def start(self):
+        with (self.folder / "log").open("a") as log:
+            self.process = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1"),
+                    *("--port", str(self.port), "--workers", "1"),
+                    *("--backend-store-uri", f"sqlite:///{self.folder}/served.db"),
+                    *("--artifacts-destination", str(self.folder / "served")),
+                ],
+                env={**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        deadline = time.monotonic() + 240
+        while True:
+            try:
+                with urlopen(f"{self.address}/health", timeout=5):
+                    return
+            except OSError:
+                assert self.process.poll() is None, (self.folder / "log").read_text()
+                assert time.monotonic() < deadline, (self.folder / "log").read_text()
+                time.sleep(0.3)
+
+    def kill(self):
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
