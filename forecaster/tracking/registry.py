@@ -189,18 +189,10 @@ def download(reference: str, folder: Path) -> dict[str, str]:
     return origin
 
 
-def resolve(references: Sequence[str]) -> list[dict[str, str]]:
-    """The current origin of each model as `download` returns it, without the files, or "error" with
-    the reason why there is none. Raises UnavailableError when the store cannot be used."""
+def resolve(reference: str) -> dict[str, str]:
+    """The current origin of a model as `download` returns it, without the files; raises as it."""
     with store.asked() as client:
-        return [_origin(client, reference) for reference in references]
-
-
-def _origin(client: MlflowClient, reference: str) -> dict[str, str]:
-    try:
         return _location(client, model_reference(reference))[1]
-    except UsageError as error:
-        return {"error": str(error)}
 
 
 def champions() -> list[str]:

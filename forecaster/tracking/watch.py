@@ -15,12 +15,12 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from random import uniform
 from typing import Any
 
-from forecaster.errors import ForecasterError, UsageError
+from forecaster.errors import ForecasterError
 from forecaster.files import write
 from forecaster.tracking.registry import download, resolve
 
@@ -62,12 +62,9 @@ def look(
 
     # a kept connection may lead to a server that has ended
     request_utils._cached_get_request_session.cache_clear()
-    states = _tried(lambda: resolve(names))
-    if isinstance(states, dict):  # an error, of all of them
-        states = [states] * len(names)
     found = {}
-    for name, state in zip(names, states, strict=True):
-        entry = _kept(name, state, folder)
+    for name in names:
+        entry = _kept(name, folder)
         found[name] = {**known.get(name, {}), **entry} if "error" in entry else entry
     used = [each["folder"] for each in found.values() if "folder" in each]
     for bundle in folder.glob("*/"):
@@ -78,25 +75,17 @@ def look(
     return found
 
 
-def _kept(name: str, state: dict[str, str], folder: Path) -> dict[str, Any]:
+def _kept(name: str, folder: Path) -> dict[str, Any]:
     """The entry of a name in found.json. Downloads its bundle if it is not there yet."""
-    if "error" in state:
-        return {"status": UsageError.exit_code, **state}
-    key = hashlib.sha256(json.dumps([name, state], sort_keys=True).encode()).hexdigest()[:16]
-    if not (folder / key).is_dir():
-        arriving = folder / f"{key}.arriving"
-        shutil.rmtree(arriving, ignore_errors=True)
-        state = _tried(lambda: download(name, arriving))
-        if "error" in state:
-            return state
-        arriving.rename(folder / key)
-    return {"state": state, "folder": key}
-
-
-def _tried(call: Callable[[], Any]) -> Any:
-    """The result of `call`, or its "error" and "status"."""
     try:
-        return call()
+        state = resolve(name)
+        key = hashlib.sha256(json.dumps([name, state], sort_keys=True).encode()).hexdigest()[:16]
+        if not (folder / key).is_dir():
+            arriving = folder / f"{key}.arriving"
+            shutil.rmtree(arriving, ignore_errors=True)
+            state = download(name, arriving)
+            arriving.rename(folder / key)
     except Exception as error:
         status = error.exit_code if isinstance(error, ForecasterError) else 70
         return {"error": " ".join(str(error).split()) or repr(error), "status": status}
+    return {"state": state, "folder": key}

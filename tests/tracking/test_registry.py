@@ -232,7 +232,7 @@ def test_download_by_every_name(logged, home, tmp_path, reference, origin):
     folder = tmp_path / "a" / "b"
     reference = reference.format(run=run, model=model)
     found = download(reference, folder)
-    assert resolve([reference]) == [found]
+    assert resolve(reference) == found
     assert model in found.pop("source", model)
     assert found == origin
     assert contents(folder) == contents(home / "some bundle")
@@ -285,9 +285,9 @@ def test_what_does_not_exist_is_explained(logged, reference, message, tmp_path):
         download(reference, tmp_path / "bundle")
     assert message in str(caught.value)
     assert not (tmp_path / "bundle").exists()
-    first, second = resolve([NAME, reference])
-    assert first["version"] == "1"
-    assert message in second["error"]
+    with pytest.raises(UsageError) as again:
+        resolve(reference)
+    assert str(again.value) == str(caught.value)
 
 
 def test_a_run_without_the_model_is_explained(logged, tmp_path):

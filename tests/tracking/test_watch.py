@@ -93,7 +93,7 @@ class TestLook:
             folder.mkdir()
             return answer()
 
-        monkeypatch.setattr(watch, "resolve", lambda names: [answer() for _ in names])
+        monkeypatch.setattr(watch, "resolve", answer)
         monkeypatch.setattr(watch, "download", fetched)
         return store
 
