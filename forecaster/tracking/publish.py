@@ -188,9 +188,10 @@ class Publisher:
 
 
 def publish(own: Notes) -> Publisher:
-    """Tell MLflow of a run whose process has ended, by default as KILLED; return what was told.
+    """Tell MLflow of a run whose process has ended, by default as KILLED; returns what was told.
 
-    Raises StorageError, and UnavailableError if MLflow fails.
+    Removes its folder then, and releases it also otherwise. Raises StorageError, and
+    UnavailableError if MLflow fails.
     """
     address, known = tracking_uri(), own.about.uri  # only the first has a password
     same = without_password(store.absolute(address)) == known
@@ -198,10 +199,13 @@ def publish(own: Notes) -> Publisher:
     try:
         own.close_for("KILLED")
         told()
+        own.remove()
     except StorageError:
         raise
     except Exception as error:  # MLflow may raise anything
         raise UnavailableError(f"{known}: {store.reason(error)}") from error
+    finally:
+        own.release()
     return told
 
 
@@ -225,25 +229,18 @@ def sync(names: list[str]) -> Iterator[Synced]:
         name = folder.name.removesuffix(notes.SUFFIX)
         try:
             own = notes.take(folder)
-        except StorageError as error:
-            yield Synced(name, "", str(error))
-            continue
-        if own is None:
-            if folder.exists():  # else another process has just published it all
-                yield Synced(name, "", "", under_way=True)
-            continue
-        try:
-            told = publish(own)
-            own.remove()
+            told = publish(own) if own else None
         except ForecasterError as error:
             yield Synced(name, "", str(error))
-        else:
-            words = ", ".join(
+            continue
+        if told:
+            words = [
                 f"{count} {what}{'s' * (count > 1)}" for what, count in told.sent.items() if what
-            )
-            yield Synced(name, "; ".join(filter(None, [words, told.registered])), "")
-        finally:
-            own.release()
+            ]
+            outcome = filter(None, [", ".join(words), told.registered])
+            yield Synced(name, "; ".join(outcome), "")
+        elif folder.exists():  # else another process has just published it all
+            yield Synced(name, "", "", under_way=True)
 
 
 def _metrics(points: Points, model: str | None = None) -> list[Metric]:

@@ -22,7 +22,7 @@ from forecaster.config import load_dict
 from forecaster.predict import Predictor
 from forecaster.tracking import notes, store
 from forecaster.tracking import run as tracked
-from forecaster.tracking.publish import publish, sync
+from forecaster.tracking.publish import Publisher, sync
 from forecaster.tracking.registry import download
 from forecaster.tracking.run import start
 from forecaster.tracking.store import MlflowClient
@@ -277,7 +277,8 @@ def test_each_answer_is_lost_once_while_all_is_uploaded(between, client, monkeyp
 
 def published(folder):
     own = taken(folder)
-    told = publish(own)
+    told = Publisher(own, own.about.uri, training=False)
+    told()
     own.release()
     return told
 
