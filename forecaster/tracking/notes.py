@@ -32,7 +32,6 @@ RUNS = Path("runs")
 SUFFIX = ".spool"
 """What the names of the folders end with."""
 ABOUT, POINTS, FILES, MODEL = "run.json", "points.jsonl", "files", "model"
-FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND
 
 
 class Data(Document):
@@ -97,7 +96,7 @@ class Notes:
         self.folder, self.about = folder, about
         self._lock, self._writing = lock, Lock()
         try:
-            self._points = os.open(folder / POINTS, FLAGS, 0o644)
+            self._points = os.open(folder / POINTS, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
             whole = (folder / POINTS).read_bytes().rfind(b"\n") + 1
             os.ftruncate(self._points, whole)  # a process may have died while it wrote
         except OSError as error:

@@ -37,6 +37,8 @@ from forecaster.tracking import notes
 from forecaster.tracking.notes import FILES, MODEL, Data, Noted, Notes, Points
 from forecaster.tracking.registry import KEY, find_run, register
 
+AT_ONCE = 1000
+"""The most points of one request, by MLflow's limit."""
 PROCESS = "forecaster.process"
 """The tag of a run with the process that trains (`notes.process`)."""
 OWN_ID = "%run%"
@@ -151,9 +153,10 @@ class Publisher:
             if point.step not in self._there[point.key]:
                 self._there[point.key].add(point.step)
                 new.append(point)
-        if new:
-            client.log_batch(self.run, metrics=new, synchronous=True)
-            self.sent["point"] += len(new)
+        for start in range(0, len(new), AT_ONCE):
+            some = new[start : start + AT_ONCE]
+            client.log_batch(self.run, metrics=some, synchronous=True)
+            self.sent["point"] += len(some)
 
     def _send(self, folder: Path, log: Callable[[str, str | None], None], kind: str) -> None:
         """Send the files of a folder that are new or have changed."""

@@ -382,11 +382,18 @@ def start(
     has it. If a server does not answer, the run is sent later, and `say` reports it; raises
     UnavailableError within seconds if a store cannot be used at all.
     """
+    uri, key = config.track.uri or tracking_uri(), again or key or uuid4().hex
+    with store.settings():
+        tags = resolve_tags(_fit(tags, 8000))
+    about = Noted(
+        key=key, id=key, name=name, uri=without_password(store.absolute(uri)), parent=parent,
+        experiment=config.track.experiment, begun=store.now(), process=notes.process(), tags=tags,
+    )  # fmt: skip
     run: Run | None = None
     with ExitStack() as ending:
         try:
             with signals.orderly():  # a run created in MLflow is then known here, too
-                run = _begin(config, name, tags, key, parent, again, say)
+                run = _begin(about, uri, config.track, again, say)
             signals.check()
             if parent is None and (others := notes.waiting()):
                 runs = "an earlier run is" if others == 1 else f"{others} earlier runs are"
@@ -403,29 +410,9 @@ def start(
     signals.check()
 
 
-def _begin(
-    config: "RunConfig",
-    name: str,
-    tags: Mapping[str, str],
-    key: str | None,
-    parent: str | None,
-    again: str | None,
-    say: Say,
-) -> Run:
-    uri = config.track.uri or tracking_uri()
+def _begin(about: Noted, uri: str, track: "TrackConfig", again: str | None, say: Say) -> Run:
     earlier = notes.take_up(again) if again else None
-    if earlier:
-        own = earlier
-    else:
-        key = again or key or uuid4().hex
-        with store.settings():
-            tags = resolve_tags(_fit(tags, 8000))
-        about = Noted(
-            key=key, id=key, name=name, parent=parent,
-            uri=without_password(store.absolute(uri)), experiment=config.track.experiment,
-            tags=tags, begun=store.now(), process=notes.process(),
-        )  # fmt: skip
-        own = notes.begin(about)
+    own = earlier or notes.begin(about)
     publisher = Publisher(own, uri, training=True)
     background = Background(publisher, publisher.sent.total, own.release)
     background.start()
@@ -447,7 +434,7 @@ def _begin(
             own.remove()
         background.close()
         raise
-    return Run(own, publisher, background, config.track, say)
+    return Run(own, publisher, background, track, say)
 
 
 class _Gauges(SystemMetricsMonitor):  # type: ignore[misc]  # MLflow is not type-checked here
