@@ -119,11 +119,13 @@ def client_of(uri: str) -> MlflowClient:
         extras.check("sqlalchemy", f"a store in a file ({without_password(uri)}), {unlike}")
     try:
         # two processes that find no database would both try to create its tables
-        with settings(FIRST), locked(uri), warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # MLflow's use of SQLAlchemy
-            if database:
+        with settings(FIRST), locked(uri):
+            if database is None:
+                return _answering(uri)
+            with warnings.catch_warnings():  # of all threads
+                warnings.simplefilter("ignore", DeprecationWarning)  # MLflow's use of SQLAlchemy
                 _try(database)
-            return _answering(absolute(uri))
+                return _answering(absolute(uri))
     except Exception as error:
         why = reason(error)
         full = "disk is full" in why  # SQLite's words
