@@ -1,8 +1,6 @@
 import subprocess
 import sys
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -10,46 +8,15 @@ import torch
 from torch import Tensor
 
 from forecaster import runner
-from forecaster.attention import ATTENTIONS, AttentionChoice, AttentionPlan, FullAttention, Place
-from forecaster.attention.base import About
+from forecaster.attention import ATTENTIONS, AttentionChoice, AttentionPlan, Place
 from forecaster.errors import DeviceLostError
 from forecaster.model import Informer, QuantileSpread, Task, TokenInformer
 from forecaster.model.base import ForecastModel
-from forecaster.runner import Runner, never_waits
+from forecaster.runner import Runner
 
 TASK = Task(
     columns=3, targets=(0, 2), past=24, start=12, horizon=6, calendar=2, season=6, covariates=1
 )
-
-
-class Host(runner.Cuda):
-    """A GPU simulated on the processor: a graph repeats its call on the same memory."""
-
-    device = "cpu"
-
-    def __init__(self) -> None:
-        self.stream = self
-        self.waits = 0
-        self.captured: list[int] = []
-
-    def synchronize(self) -> None:
-        self.waits += 1
-
-    @contextmanager
-    def at_work(self) -> Iterator[None]:
-        yield
-
-    def host(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        return torch.empty(shape, dtype=dtype)
-
-    def capture(self, call: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
-        output = call()
-        self.captured.append(len(output))
-
-        def replay() -> None:
-            output.copy_(call())
-
-        return replay, output
 
 
 def make_model(name: str = "prob", skeleton: str = "tokens") -> ForecastModel:
@@ -74,13 +41,6 @@ def batch(count: int, masked: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray 
     return past, known, draw.random(past.shape) > 0.2 if masked else None
 
 
-@pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> Host:
-    host = Host()
-    monkeypatch.setattr(runner, "Cuda", lambda: host)
-    return host
-
-
 @pytest.mark.parametrize("masked", [False, True])
 def test_on_a_processor_it_is_the_model_itself(masked: bool) -> None:
     model = make_model()
@@ -94,93 +54,14 @@ def test_on_a_processor_it_is_the_model_itself(masked: bool) -> None:
     np.testing.assert_array_equal(found, wanted.numpy())
 
 
-class TestGraphs:
-    def test_a_batch_is_filled_up_to_a_power_of_two_and_captured_once(self, gpu: Host) -> None:
-        model = make_model()
-        here, there = Runner(model, "cpu"), Runner(model, "cuda")
-        assert (here.graphs, there.graphs) == (False, True)
-        for count in (3, 1, 4, 2, 9, 8, 16, 3):
-            for masked in (False, True):
-                wanted = here(*batch(count, masked))
-                np.testing.assert_allclose(there(*batch(count, masked)), wanted, atol=1e-5)
-        assert gpu.captured == [4, 4, 1, 1, 2, 2, 16, 16, 8, 8]
-
-    def test_an_answer_does_not_depend_on_its_batch(self, gpu: Host) -> None:
-        run = Runner(make_model(), "cuda")
-        past, known, observed = batch(5, masked=True)
-        assert observed is not None
-        together = run(past, known, observed)
-        alone = [run(past[i : i + 1], known[i : i + 1], observed[i : i + 1]) for i in range(5)]
-        np.testing.assert_allclose(together, np.concatenate(alone), rtol=1e-5, atol=1e-6)
-
-    def test_an_answer_is_not_overwritten_by_the_next(self, gpu: Host) -> None:
-        run = Runner(make_model(), "cuda")
-        first = run(*batch(2, False))
-        kept = first.copy()
-        run(np.ones((2, 24, 3), np.float32), np.ones((2, 30, 3), np.float32), None)
-        np.testing.assert_array_equal(first, kept)
-
-    @pytest.mark.parametrize(("name", "count"), [("prob", 2), ("prob", 5), ("topk", 2)])
-    def test_the_host_waits_once(self, gpu: Host, name: str, count: int) -> None:
-        run = Runner(make_model(name), "cuda")
-        run(*batch(count, False))
-        gpu.waits = 0
-        run(*batch(count, False))
-        assert gpu.waits == 1
-
-    def test_large_batches_are_not_captured(
-        self, gpu: Host, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(runner, "LARGEST", 2)
-        run = Runner(make_model(), "cuda")
-        wanted = Runner(make_model(), "cpu")(*batch(3, True))
-        np.testing.assert_allclose(run(*batch(3, True)), wanted, atol=1e-5)
-        assert gpu.captured == []
-        run(*batch(2, True))
-        assert gpu.captured == [2]
-
-    def test_what_cannot_be_captured_runs_without_and_that_is_said_once(
-        self, gpu: Host, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        def fail(call: Callable[[], Tensor]) -> None:
-            raise RuntimeError("operation not permitted when stream is capturing\nmore")
-
-        monkeypatch.setattr(gpu, "capture", fail)
-        run = Runner(make_model(), "cuda")
-        wanted = Runner(make_model(), "cpu")(*batch(3, False))
-        with pytest.warns(RuntimeWarning, match="without CUDA graphs: operation not .* capturing$"):
-            found = run(*batch(3, False))
-        np.testing.assert_allclose(found, wanted, atol=1e-5)
-        assert not run.graphs
-        with warnings.catch_warnings(action="error"):
-            run(*batch(2, False))
-
-
-class TestNeverWaits:
-    @pytest.mark.parametrize("name", ATTENTIONS)
-    def test_where_no_attention_stalls(self, name: str) -> None:
-        assert never_waits(make_model(name)) != ATTENTIONS[name].about.stalls
-
-    @pytest.mark.parametrize(
-        ("declared", "trusted"),
-        [
-            ({}, False),
-            ({"about": About("Theirs", 2026)}, False),
-            ({"about": About("Theirs", 2026, stalls=False)}, True),
-        ],
-        ids=["nothing", "not this", "this"],
-    )
-    def test_an_attention_of_another_package_has_to_declare_it(
-        self, declared: dict[str, About], trusted: bool, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setitem(ATTENTIONS, "theirs", type("Theirs", (FullAttention,), declared))
-        assert never_waits(make_model("theirs")) is trusted
+class TestStalls:
+    """What an attention states about waiting for values is true."""
 
     @pytest.mark.parametrize("length", [97, 1500])
     @pytest.mark.parametrize("masked", [False, True])
     @pytest.mark.parametrize("causal", [False, True])
     @pytest.mark.parametrize("name", ATTENTIONS)
-    def test_so_it_is_without_values(
+    def test_it_is_stated_where_an_attention_reads_values(
         self, name: str, causal: bool, masked: bool, length: int,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:  # fmt: skip
@@ -195,7 +76,7 @@ class TestNeverWaits:
             module(x, causal=causal, key_mask=mask)
 
     @pytest.mark.parametrize("length", [97, 1500])
-    def test_so_are_heads_of_different_patterns(
+    def test_heads_of_different_patterns_do_not(
         self, length: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         _allow_meta(monkeypatch)
@@ -206,7 +87,7 @@ class TestNeverWaits:
 
     @pytest.mark.parametrize("masked", [False, True])
     @pytest.mark.parametrize("skeleton", ["informer", "tokens"])
-    def test_so_is_a_whole_model(
+    def test_a_whole_model_does_not(
         self, skeleton: str, masked: bool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         _allow_meta(monkeypatch)
@@ -253,71 +134,31 @@ class TestFailures:
         ],
     )
     def test_where_memory_is_short_the_caller_is_told(
-        self, gpu: Host, monkeypatch: pytest.MonkeyPatch, error: Exception
+        self, monkeypatch: pytest.MonkeyPatch, error: Exception
     ) -> None:
-        model = make_model()
-        run, quantiles = Runner(model, "cuda"), model.quantiles
-
-        def short(past: Tensor, *others: Tensor) -> Tensor:
-            if len(past) > 2:
-                raise error
-            return quantiles(past, *others)
-
-        monkeypatch.setattr(model, "quantiles", short)
+        run = failing(error, monkeypatch)
         with pytest.raises(torch.OutOfMemoryError):
             run(*batch(4, False))
-        wanted = Runner(model, "cpu")(*batch(2, False))
-        np.testing.assert_allclose(run(*batch(2, False)), wanted, atol=1e-5)
-        assert run.graphs
 
     @pytest.mark.parametrize("kind", [RuntimeError, torch.AcceleratorError])
     @pytest.mark.parametrize("works", [False, True])
     def test_a_device_is_lost_where_nothing_works_any_more(
-        self, gpu: Host, monkeypatch: pytest.MonkeyPatch, works: bool, kind: type[Exception]
+        self, monkeypatch: pytest.MonkeyPatch, works: bool, kind: type[Exception]
     ) -> None:
-        def fail(*_: Tensor) -> Tensor:
-            raise kind("CUDA error: an illegal memory access was encountered\nFor debugging ...")
-
-        model = make_model()
-        monkeypatch.setattr(model, "quantiles", fail)
-        monkeypatch.setattr(gpu, "works", lambda: works)
+        what = "CUDA error: an illegal memory access was encountered"
+        run = failing(kind(f"{what}\nFor debugging ..."), monkeypatch)
+        monkeypatch.setattr(runner, "works", lambda device: works)
         with pytest.raises(kind if works else DeviceLostError) as caught:
-            Runner(model, "cuda")(*batch(1, False))
+            run(*batch(1, False))
         if not works:
-            wanted = "the GPU is lost: CUDA error: an illegal memory access was encountered"
-            assert str(caught.value) == wanted
-
-    def test_memory_that_is_short_for_a_graph(
-        self, gpu: Host, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        def fail(call: Callable[[], Tensor]) -> None:
-            raise torch.AcceleratorError("CUDA error: out of memory")
-
-        run = Runner(make_model(), "cuda")
-        with monkeypatch.context() as full:
-            full.setattr(gpu, "capture", fail)
-            with pytest.raises(torch.OutOfMemoryError):
-                run(*batch(2, False))
-        run(*batch(2, False))
-        assert gpu.captured == [2]
-
-    def test_a_device_that_is_lost_while_a_graph_is_captured(
-        self, gpu: Host, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        def fail(call: Callable[[], Tensor]) -> None:
-            raise RuntimeError("CUDA error: unspecified launch failure")
-
-        monkeypatch.setattr(gpu, "capture", fail)
-        monkeypatch.setattr(gpu, "works", lambda: False)
-        with pytest.raises(DeviceLostError):
-            Runner(make_model(), "cuda")(*batch(1, False))
+            assert str(caught.value) == f"the GPU is lost: {what}"
 
     @pytest.mark.parametrize(
         ("error", "works"),
         [(None, True), (torch.OutOfMemoryError("full"), True), (RuntimeError("gone"), False)],
     )
     def test_whether_it_works(
-        self, gpu: Host, monkeypatch: pytest.MonkeyPatch, error: Exception | None, works: bool
+        self, monkeypatch: pytest.MonkeyPatch, error: Exception | None, works: bool
     ) -> None:
         if error is not None:
 
@@ -325,7 +166,18 @@ class TestFailures:
                 raise error
 
             monkeypatch.setattr(torch, "ones", fail)
-        assert gpu.works() is works
+        assert runner.works("cpu") is works
+
+
+def failing(error: Exception, monkeypatch: pytest.MonkeyPatch) -> Runner:
+    """A runner whose model raises an error."""
+
+    def fail(*_: Tensor) -> Tensor:
+        raise error
+
+    model = make_model()
+    monkeypatch.setattr(model, "quantiles", fail)
+    return Runner(model, "cpu")
 
 
 @pytest.mark.gpu
@@ -334,16 +186,12 @@ class TestOnAGpu:
     @pytest.mark.parametrize("name", ATTENTIONS)
     def test_it_answers_as_a_processor(self, name: str, skeleton: str) -> None:
         here = Runner(make_model(name, skeleton), "cpu")
-        graphs = Runner(make_model(name, skeleton).to("cuda"), "cuda")
-        eager = Runner(graphs.model, "cuda")
-        eager.graphs = False
-        assert graphs.graphs is not ATTENTIONS[name].about.stalls
+        there = Runner(make_model(name, skeleton).to("cuda"), "cuda")
         for count, masked in ((3, False), (3, True), (1, False), (4, False), (300, True)):
             arrays = batch(count, masked)
-            found = graphs(*arrays)
+            found = there(*arrays)
             np.testing.assert_allclose(found, here(*arrays), rtol=1e-4, atol=1e-4)
-            np.testing.assert_allclose(found, eager(*arrays), rtol=1e-5, atol=1e-5)
-            np.testing.assert_array_equal(found, graphs(*arrays))
+            np.testing.assert_array_equal(found, there(*arrays))
 
     @pytest.mark.parametrize("name", ["prob", "topk"])
     def test_an_answer_does_not_depend_on_its_batch(self, name: str) -> None:

@@ -341,7 +341,7 @@ class ModelCard(ModelIdentity):
     """What its attention amounts to at the lengths of this model."""
     device: str
     graphs: bool
-    """Whether it runs as CUDA graphs: on a GPU, where its attention allows it."""
+    """Always false: no model runs as CUDA graphs any more."""
     columns: list[str]
     """The columns that it reads, in its order."""
     time: str

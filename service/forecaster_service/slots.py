@@ -42,13 +42,8 @@ class Served:
 
     forecaster: Predictor
     identity: ModelIdentity
-    facts: ModelCard
+    card: ModelCard
     local: bool
-
-    @property
-    def card(self) -> ModelCard:
-        """The entry of GET /models: the facts, and whether the model still runs as CUDA graphs."""
-        return self.facts.model_copy(update={"graphs": self.forecaster.runner.graphs})
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -213,7 +208,7 @@ def _describe(forecaster: Predictor) -> tuple[ModelIdentity, ModelCard]:
         "refit": bool(about.get("refit")),
         "effective": about.get("attn_effective", ""),
         "device": forecaster.device,
-        "graphs": forecaster.runner.graphs,
+        "graphs": False,
         "id": MARK.join(schema.id) or None,
         "id_columns": schema.id,
         "past_covariates": reading.read_from(schema.past_only),

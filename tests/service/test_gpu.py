@@ -45,17 +45,6 @@ def test_what_failed_for_want_of_memory_holds_none_of_it(
     assert not any(kept)
 
 
-def test_whether_there_are_graphs_is_told_as_it_is_now(
-    client: TestClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (card,) = client.get("/models").json()["models"]
-    assert not card["graphs"]
-    served = client.app.state.store.get(None)  # type: ignore[attr-defined]
-    monkeypatch.setattr(served.forecaster.runner, "graphs", True)
-    (card,) = client.get("/models").json()["models"]
-    assert card["graphs"]
-
-
 class TestLostDevice:
     @pytest.fixture
     def ended(self, monkeypatch: pytest.MonkeyPatch) -> "Ended":
@@ -151,7 +140,6 @@ class TestReal:
     ) -> None:
         (card,) = there.get("/models").json()["models"]
         assert card["device"] == "cuda"
-        assert card["graphs"]
         for count in (1, 3, 64, 300):
             body = {**full, "inputs": full["inputs"] * count}
             answers = [each.post("/predict", json=body).json() for each in (client, there)]
