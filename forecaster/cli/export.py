@@ -5,7 +5,7 @@ from typing import Literal
 
 from forecaster.cli.options import AsJson, Model, described
 from forecaster.cli.output import print_json, say
-from forecaster.errors import DataError, UnavailableError, UsageError
+from forecaster.errors import UsageError
 
 
 @described(
@@ -26,7 +26,6 @@ def export(
 
     Example: forecaster export --model forecaster-ETTh1-M-all-336 --format onnx
     """
-    from forecaster.cli.predict import own_history
     from forecaster.export import graph
     from forecaster.predict import Predictor
 
@@ -35,12 +34,7 @@ def export(
     folder = output or Path(f"{forecaster.bundle.name}-{format}")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(f"--output: {folder} already exists; name a new or an empty folder")
-    try:
-        real = graph.real_ones(forecaster, own_history(forecaster.bundle))
-    except (DataError, UnavailableError, UsageError) as error:
-        real = None
-        say(f"checked only on made-up histories, as the data are not available: {error}")
-    description = graph.export(forecaster, format, folder, real)
+    description = graph.export(forecaster, format, folder)
     file = folder / description.file
     if as_json:
         print_json({**description.to_dict(), "file": str(file)})

@@ -1,7 +1,7 @@
 """The exported graph: everything that turns a history into a forecast and its quantiles.
 
-A graph is kept only if its forecasts equal the bundle's, within PARITY standard deviations of each
-series, on seeded histories and, if the data of the model are available, on real ones.
+A graph is kept only if its forecasts of the bundle's made-up histories (golden.py) equal the
+bundle's, within PARITY standard deviations of each series.
 """
 
 import io
@@ -11,15 +11,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from forecaster import golden
 from forecaster.attention import Attention
-from forecaster.datasets import Items, reader
-from forecaster.errors import DataError, ForecasterError, UnavailableError
+from forecaster.errors import ForecasterError, UnavailableError
 from forecaster.export.description import Description, Format
 from forecaster.export.runtime import Exported, Run, session
 from forecaster.extras import check
@@ -30,8 +29,7 @@ from forecaster.shapes import Float
 from forecaster.shares import made_of
 
 PARITY = 1e-5
-WINDOWS = 6
-"""How many histories a graph is checked on: of noise, half of them with gaps; and real ones."""
+"""How far a value may be off."""
 
 
 class Served(nn.Module):
@@ -151,13 +149,11 @@ class Quantiles(nn.Module):
         return ratio.clamp(min=LEAST).sqrt()
 
 
-def export(
-    forecaster: Predictor, form: Format, folder: Path, real: Mapping[str, Any] | None = None
-) -> Description:
+def export(forecaster: Predictor, form: Format, folder: Path) -> Description:
     """Write a model in a format, and its description, to a folder.
 
-    `real` are further histories to check, from `real_ones`. Raises UnavailableError if the model
-    cannot be exported, or if the export's forecasts differ; then nothing is written.
+    Raises UnavailableError if the model cannot be exported, or if the export's forecasts differ;
+    then nothing is written.
     """
     bundle = forecaster.bundle
     description = Description(
@@ -182,7 +178,7 @@ def export(
         raise
     except Exception as error:  # tracing raises many classes of errors
         raise UnavailableError(_reason(forecaster, form, error)) from error
-    apart = parity(forecaster, Exported(description, run), real)
+    apart = parity(forecaster, Exported(description, run))
     if not apart <= PARITY:
         raise UnavailableError(
             f"the forecasts of the exported model differ from the bundle's by up to {apart:.2g} "
@@ -261,108 +257,13 @@ WRITERS: dict[Format, Callable[[Served, Description], tuple[bytes, Run]]] = {
 }
 
 
-def parity(
-    forecaster: Predictor, exported: Exported, real: Mapping[str, Any] | None = None
-) -> float:
+def parity(forecaster: Predictor, exported: Exported) -> float:
     """The largest distance between forecasts and quantiles of an export and of its bundle, in
     standard deviations of each series; nan if one is not a number."""
-    apart = 0.0
-    for histories in (seeded(forecaster), *([] if real is None else [real])):
-        targets = forecaster.schema.target_positions
-        scaler = forecaster._scaler(histories["history"], histories.get("items"))
-        std = np.broadcast_to(scaler.std, (len(histories["history"]), 1, scaler.std.shape[-1]))
-        std = std[..., list(targets)]
-        for batch in (slice(0, 1), slice(None)):
-            part = {name: cut(values, batch) for name, values in histories.items()}
-            for levels in ((), between(forecaster.levels)):
-                ours = forecaster.forecast_quantiles(levels=levels, **part)
-                theirs = exported.forecast_quantiles(levels=levels, **part)
-                off = [np.abs(a - b) for a, b in zip(ours, theirs, strict=True)]
-                found = [off[0] / std[batch], off[1] / std[batch][..., None]]
-                apart = float(np.max([apart, *(each.max(initial=0.0) for each in found)]))
-    return apart
-
-
-def between(levels: Sequence[float]) -> tuple[float, ...]:
-    """The levels, plus one between the first two."""
-    return tuple(sorted({*levels, sum(levels[:2]) / max(1, len(levels[:2]))})) if levels else ()
-
-
-def cut(values: Any, batch: slice) -> Any:
-    if isinstance(values, Mapping):
-        return {name: each[batch] for name, each in values.items()}
-    return values[batch]
-
-
-def seeded(forecaster: Predictor) -> dict[str, Any]:
-    """Random histories about the training mean, one with gaps and one of an unknown series, as
-    arguments of `forecast_quantiles`."""
-    schema, past, random = forecaster.schema, forecaster.bundle.past, np.random.default_rng(0)
-    scaler, count = schema.scaler, WINDOWS
-    mean, std = (np.atleast_2d(each)[:1] for each in (scaler.mean, scaler.std))
-    noise = random.normal(size=(count, past, len(schema.columns)))
-    wave = np.sin(np.arange(past) * (2 * np.pi / schema.reading.seasons[0]))[:, None]
-    history = mean + std * (0.5 * noise + wave + noise.cumsum(axis=1) / past**0.5)
-    gaps = random.random(history.shape) < 0.2
-    gaps[: count // 2], gaps[:, -1] = False, False
-    gaps[-1, : past - forecaster.needs] = True
-    history[gaps] = np.nan
-    return {"history": history, **_known(forecaster, count, random)}
-
-
-def _known(forecaster: Predictor, count: int, random: np.random.Generator) -> dict[str, Any]:
-    import pandas as pd
-
-    schema, steps = forecaster.schema, forecaster.bundle.past + forecaster.bundle.horizon
-    starts = pd.date_range("2020-01-01", periods=7 * count, freq=schema.freq)[::7]
-    found: dict[str, Any] = {"starts": starts}
-    if schema.known.scaler is not None:
-        covariates = random.normal(size=(count, steps, len(schema.known.columns)))
-        found["covariates"] = schema.known.scaler.inverse(covariates)
-    if schema.known.attributes:
-        found["static"] = {
-            each.name: [each.words[place % len(each.words)] if each.words else each.mean + place
-                        for place in range(count)]
-            for each in schema.known.attributes
-        }  # fmt: skip
-    if schema.items:
-        found["items"] = [schema.items[0], *[None] * (count - 1)]
-    return found
-
-
-def real_ones(forecaster: Predictor, data: Any) -> dict[str, Any]:
-    """Evenly spaced histories of some series of the model's data, in the form of `seeded`.
-
-    Raises DataError if the data have changed or hold no complete window.
-    """
-    schema, past = forecaster.schema, forecaster.bundle.past
-    steps, what = past + forecaster.bundle.horizon, "the data of the model"
-    series = reader.history(data, schema.reading, where=what).series.select(schema.columns)
-    items = series.items or Items.single(len(series.times))
-    which = np.flatnonzero(items.lengths >= steps)[:WINDOWS]
-    firsts = [
-        (int(item), int(items.bounds[item]) + int(offset))
-        for item in which
-        for offset in np.linspace(0, items.lengths[item] - steps, -(-WINDOWS // len(which)))
-    ]
-    whole = [
-        (item, first)
-        for item, first in firsts
-        if not np.isnan(series.values[first : first + past]).all(axis=0).any()
-    ]
-    if not whole:
-        raise DataError(f"{what} hold no window of {steps} steps with a value in every column")
-    places = [first - items.bounds[item] + items.places[item] for item, first in whole]
-    found: dict[str, Any] = {
-        "history": np.stack([series.values[n : n + past] for _, n in whole]).astype(np.float64),
-        "starts": series.times[places],
-        "static": {name: [own[i] for i, _ in whole] for name, own in series.static.items()},
-    }
-    if series.known is not None:
-        found["covariates"] = np.stack([series.known[n : n + steps] for _, n in whole])
-    if schema.items:
-        found["items"] = [items.names[item] for item, _ in whole]
-    return found
+    kept = forecaster.bundle.golden
+    which = range(golden.FEWEST) if kept is None else kept.which.tolist()
+    apart = np.abs(exported.golden(which) - forecaster.golden(which))
+    return float(apart.max())
 
 
 def _reason(forecaster: Predictor, form: Format, error: Exception) -> str:

@@ -14,7 +14,6 @@ from forecaster.predict import Predictor
 from tests.bundles import LEVELS, blended, unsaved
 from tests.export import eager
 from tests.service.toy import KINDS, make_bundle
-from tests.test_predict import history
 
 
 @pytest.fixture
@@ -61,14 +60,6 @@ class TestExport:
         with pytest.raises((UnavailableError, DataError), match=r"else: up to nan|not finite"):
             graph.export(Predictor(unsaved(), "cpu"), "torch-export", tmp_path / "out")
         assert not (tmp_path / "out").exists()
-
-    def test_real_histories_are_checked_too(self, tmp_path):
-        forecaster = Predictor(unsaved(calibrated=True), "cpu")
-        real = graph.real_ones(forecaster, history(rows=40))
-        assert real["history"].shape == (6, 12, 3)
-        assert graph.export(forecaster, "torch-export", tmp_path / "out", real).parity < 1e-6
-        with pytest.raises(DataError, match="no window of 18 steps"):
-            graph.real_ones(forecaster, history(rows=17))
 
     def test_why_it_cannot_be(self, tmp_path, monkeypatch):
         def fail(*given):
