@@ -168,7 +168,7 @@ def prepare(problem: Problem, say: Say, team: Team = ALONE) -> Ready:
     _announce(name, problem, model, device, say)
     if team.count > 1:
         say(f"training runs in {team.count} processes, each with its share of every step")
-    bf16 = takes_bf16(config.train, model, device, say)
+    bf16 = takes_bf16(config.train, model, device)
     memory = ensure_it_fits(model, train, config.train, device, say, bf16=bf16, team=team)
     return Ready(name, problem, model, device, train, stopping, memory.of(config.train))
 

@@ -1,4 +1,4 @@
-"""The machine: its device, processor and cores, how fast it multiplies, and its memory."""
+"""The machine: its device, processor and cores, and its memory."""
 
 import ctypes
 import math
@@ -6,16 +6,12 @@ import os
 import platform
 import re
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
 
 from forecaster.errors import UnavailableError, UsageError
 
@@ -101,62 +97,6 @@ def _groups(controller: str) -> Iterator[Path]:
         if controllers == "" or controller in controllers.split(","):
             place = GROUPS / controllers / own.lstrip("/")
             yield from (each for each in (place, *place.parents) if GROUPS in (each, *each.parents))
-
-
-MULTIPLICATIONS, PRODUCTS_SECONDS = 2**24, 0.005
-"""The rows of a timed product, and how long each precision is timed."""
-
-
-@dataclass(frozen=True)
-class Products:
-    """How fast a device multiplies matrices of one width: GFLOP/s in 32 bits and in bfloat16."""
-
-    width: int
-    float32: float
-    bfloat16: float
-
-    @property
-    def bf16_is_faster(self) -> bool:
-        return self.bfloat16 > self.float32
-
-    def __str__(self) -> str:
-        return f"{self.float32:.3g} GFLOP/s in 32 bits, {self.bfloat16:.3g} in bf16"
-
-
-@cache
-def products(width: int, device: str) -> Products:
-    """Measure activations (rows, width) times weights, once per process, for some milliseconds.
-
-    In bfloat16, the activations are rounded first, as in mixed precision.
-    """
-    rows = max(16, min(4096, MULTIPLICATIONS // width**2))
-    inputs, weights = torch.ones(rows, width, device=device), torch.ones(width, width).to(device)
-    rounded = weights.bfloat16()
-
-    def seconds(call: Callable[[], Tensor]) -> float:
-        best = math.inf
-        with torch.inference_mode():
-            call()  # the set-up in a first call does not count
-            end = time.perf_counter() + PRODUCTS_SECONDS
-            while best == math.inf or time.perf_counter() < end:
-                _wait(device)
-                begun = time.perf_counter()
-                call()
-                _wait(device)
-                best = min(best, time.perf_counter() - begun)
-        return best
-
-    work = 2 * rows * width**2 / 1e9
-    return Products(
-        width,
-        work / seconds(lambda: inputs @ weights),
-        work / seconds(lambda: inputs.bfloat16() @ rounded),
-    )
-
-
-def _wait(device: str) -> None:
-    if device == "cuda":
-        torch.cuda.synchronize()
 
 
 def memory_rise(call: Callable[[], Result], device: str) -> tuple[Result, int | None]:

@@ -75,21 +75,6 @@ class TestDevice:
             machine.device(name)
 
 
-class TestProducts:
-    def test_they_are_measured_once(self) -> None:
-        found = machine.products(16, "cpu")
-        assert found is machine.products(16, "cpu")
-        assert found.width == 16
-        assert found.float32 > 0
-        assert found.bfloat16 > 0
-
-    def test_the_faster_one(self) -> None:
-        assert machine.Products(8, 1.0, 2.0).bf16_is_faster
-        assert not machine.Products(8, 51.2, 0.5).bf16_is_faster
-        said = str(machine.Products(8, 51.2, 0.5))
-        assert said == "51.2 GFLOP/s in 32 bits, 0.5 in bf16"
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
 class TestMemoryLeft:
     def test_of_this_machine(self) -> None:

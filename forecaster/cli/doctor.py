@@ -9,9 +9,6 @@ from forecaster.cli.options import AsJson
 from forecaster.cli.output import print_json, row
 from forecaster.version import __version__
 
-WIDTHS = (16, 512)
-"""The widths of the default recipe and of the paper's Informer: bf16 may be faster for only one."""
-
 
 def doctor(as_json: AsJson = False) -> None:
     """Report versions, device, folders and known faults.
@@ -40,7 +37,6 @@ def doctor(as_json: AsJson = False) -> None:
         "python": sys.version.split()[0],
         "device": machine.processor(device) if device == "cuda" else "cpu",
         "threads": torch.get_num_threads(),
-        **{f"width {width}": str(machine.products(width, device)) for width in WIDTHS},
         "cache": str(resources.cache()),
         "data": os.environ.get("FORECASTER_DATA", "FORECASTER_DATA is not set"),
         "tracking": resources.without_password(resources.tracking_uri()),

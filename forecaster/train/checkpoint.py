@@ -21,25 +21,21 @@ from forecaster import files
 from forecaster.errors import StorageError
 from forecaster.progress import Say
 
-FORMAT = 1
+FORMAT = 2
 KEPT = 2
+TENSOR = "tensor"
+"""The key of what stands for a tensor in the header: its name among the tensors."""
 
 
 @dataclass(frozen=True)
 class State:
-    """Everything that determines how a training continues: tensors, and the rest in `facts`."""
+    """All that determines how a training continues after `step`.
+
+    `facts` hold what JSON can hold, and tensors, in dicts and lists at any depth.
+    """
 
     step: int
-    facts: dict[str, Any]
-    tensors: dict[str, Tensor] = field(repr=False)
-
-    def below(self, prefix: str) -> dict[str, Tensor]:
-        return below(self.tensors, prefix)
-
-
-def below(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """The tensors whose names begin with `prefix`, by the rest of their names."""
-    return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+    facts: dict[str, Any] = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -71,7 +67,10 @@ class Checkpoints:
             state = _read(file)
             if state is not None:
                 return state
-            self.say(f"the checkpoint {file} is damaged: the one before it is used, if any")
+            self.say(
+                f"the checkpoint {file} is damaged, or of another version: the one before it is "
+                "used, if any"
+            )
         return None
 
     def _files(self) -> list[Path]:
@@ -85,10 +84,33 @@ def packed(state: State) -> bytes:
     """A state as bytes: safetensors with the facts in their header."""
     from safetensors.torch import save
 
-    facts = json.dumps({"format": FORMAT, "step": state.step, **state.facts})
-    tensors = {k: v.detach().cpu().contiguous() for k, v in state.tensors.items()}
-    data: bytes = save(tensors, {"state": facts})
+    tensors: dict[str, Tensor] = {}
+    facts = _without(state.facts, "facts", tensors)
+    data: bytes = save(
+        tensors, {"state": json.dumps({"format": FORMAT, "step": state.step, "facts": facts})}
+    )
     return data
+
+
+def _without(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
+    """A value in which the names of tensors stand for them; adds these to `tensors`."""
+    if isinstance(value, Tensor):
+        tensors[name] = value.detach().cpu().contiguous()
+        return {TENSOR: name}
+    if isinstance(value, dict):
+        return {key: _without(each, f"{name}/{key}", tensors) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without(each, f"{name}/{place}", tensors) for place, each in enumerate(value)]
+    return value
+
+
+def _with(value: Any, tensors: dict[str, Tensor]) -> Any:
+    """The value that `_without` took apart, with lists for tuples and words as keys."""
+    if isinstance(value, dict):
+        if [*value] == [TENSOR]:
+            return tensors[value[TENSOR]]
+        return {key: _with(each, tensors) for key, each in value.items()}
+    return [_with(each, tensors) for each in value] if isinstance(value, list) else value
 
 
 def unpacked(data: bytes) -> State | None:
@@ -98,10 +120,10 @@ def unpacked(data: bytes) -> State | None:
 
     try:
         length = int.from_bytes(data[:8], "little")
-        facts = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["state"])
-        if facts["format"] != FORMAT:
+        found = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["state"])
+        if found["format"] != FORMAT:
             return None
-        return State(facts["step"], facts, load(data))
+        return State(found["step"], _with(found["facts"], load(data)))
     except (SafetensorError, KeyError, TypeError, ValueError, RecursionError):
         return None
 

@@ -5,12 +5,10 @@ done: the validation after them, the decision to stop, the report of their epoch
 every later step the same, bit for bit, on the same machine with the same threads.
 """
 
-import random
 import time
-from typing import Any, Protocol
+from typing import Any
 
 import lightning.pytorch as pl
-import numpy as np
 import torch
 from lightning.pytorch.callbacks import Callback
 from torch import Tensor
@@ -27,23 +25,13 @@ SPARED = 50
 """Training between two checkpoints takes at least this many times as long as writing one."""
 
 
-class Kept(Protocol):
-    """A callback with a state that a checkpoint must hold."""
-
-    def facts(self) -> dict[str, Any]: ...
-
-    def tensors(self) -> dict[str, Tensor]: ...
-
-    def go_on(self, facts: dict[str, Any], tensors: dict[str, Tensor]) -> None: ...
-
-
 class Checkpointing(Callback):
     """Writes checkpoints at the start of an epoch and every few minutes; continues from `state`.
 
     After a signal it writes one more and raises Stopped. Without `checkpoints`, as on any rank but
     the first, it only continues from `state`.
 
-    `kept` are the other callbacks, each by a name; `facts` go into every checkpoint.
+    A checkpoint holds the state of every callback; `facts` go into each, too.
     """
 
     def __init__(
@@ -51,10 +39,9 @@ class Checkpointing(Callback):
         checkpoints: Checkpoints | None,
         state: State | None,
         order: EpochOrder,
-        kept: dict[str, Kept],
         facts: dict[str, Any],
     ) -> None:
-        self.checkpoints, self.state, self.order, self.kept = checkpoints, state, order, kept
+        self.checkpoints, self.state, self.order = checkpoints, state, order
         self.facts, self.begun = facts, time.monotonic()
         if state is not None:
             self.begun -= state.facts["seconds"]
@@ -86,20 +73,14 @@ class Checkpointing(Callback):
         assert isinstance(module, ForecastModule)
         if self.state is None:
             return
-        own = self.state
-        module.first_bad_step.copy_(own.tensors["first_bad_step"])
-        module.loss_sum.copy_(own.tensors["loss_sum"])
-        optimiser = trainer.optimizers[0]
-        for name, parameter in module.model.named_parameters():
-            if moments := own.below(f"optimiser/{name}/"):
-                optimiser.state[parameter] = {
-                    key: value.to(parameter.device) for key, value in moments.items()
-                }
-        for group, rate in zip(optimiser.param_groups, own.facts["rates"], strict=True):
-            group["lr"] = rate
-        trainer.lr_scheduler_configs[0].scheduler.load_state_dict(own.facts["schedule"])
-        for name, each in self.kept.items():
-            each.go_on(own.facts[name], own.below(f"{name}/"))
+        own = self.state.facts
+        module.first_bad_step.copy_(own["first_bad_step"])
+        module.loss_sum.copy_(own["loss_sum"])
+        moments = {int(place): each for place, each in own["optimiser"].pop("state").items()}
+        trainer.optimizers[0].load_state_dict({**own["optimiser"], "state": moments})
+        trainer.lr_scheduler_configs[0].scheduler.load_state_dict(own["schedule"])
+        for callback in trainer.callbacks:
+            callback.load_state_dict(own["callbacks"][callback.state_key])
 
     def on_train_batch_start(
         self, trainer: pl.Trainer, module: pl.LightningModule, batch: Any, index: int
@@ -135,45 +116,32 @@ class Checkpointing(Callback):
     def write(self, trainer: pl.Trainer, module: ForecastModule, index: int) -> None:
         assert self.checkpoints is not None
         now = time.monotonic()
-        optimiser = trainer.optimizers[0]
-        tensors = {f"model/{k}": v for k, v in module.model.state_dict().items()}
-        for name, parameter in module.model.named_parameters():
-            for key, value in optimiser.state.get(parameter, {}).items():
-                tensors[f"optimiser/{name}/{key}"] = value
-        for name, each in self.kept.items():
-            tensors |= {f"{name}/{key}": value for key, value in each.tensors().items()}
-        tensors |= {"first_bad_step": module.first_bad_step, "loss_sum": module.loss_sum}
-        rng, drawn = _random()
-        self.checkpoints.write(
-            State(
-                trainer.global_step,
-                {
-                    **self.facts,
-                    "epoch": trainer.current_epoch,
-                    "batch": index,
-                    "seconds": now - self.begun,
-                    "rates": [group["lr"] for group in optimiser.param_groups],
-                    "schedule": trainer.lr_scheduler_configs[0].scheduler.state_dict(),
-                    **{name: each.facts() for name, each in self.kept.items()},
-                    **drawn,
-                },
-                tensors | rng,
-            )
-        )
+        facts = {
+            **self.facts,
+            "epoch": trainer.current_epoch,
+            "batch": index,
+            "seconds": now - self.begun,
+            "model": module.model.state_dict(),
+            "optimiser": trainer.optimizers[0].state_dict(),
+            "schedule": trainer.lr_scheduler_configs[0].scheduler.state_dict(),
+            "callbacks": {each.state_key: each.state_dict() for each in trainer.callbacks},
+            "first_bad_step": module.first_bad_step,
+            "loss_sum": module.loss_sum,
+            "random": _random(),
+        }
+        self.checkpoints.write(State(trainer.global_step, facts))
         self.last = time.monotonic()
         self.cost = self.last - now
 
 
 def finished(checkpoints: Checkpoints, step: int, weights: dict[str, Tensor], fit: Any) -> None:
     """Write the state after the last step: the weights that were kept, and the `Fit`."""
-    rng, drawn = _random()
-    tensors = {f"model/{k}": v for k, v in weights.items()}
-    checkpoints.write(State(step, {"fit": fit, **drawn}, tensors | rng))
+    checkpoints.write(State(step, {"fit": fit, "model": weights, "random": _random()}))
 
 
 def load_weights(model: torch.nn.Module, state: State) -> None:
     try:
-        model.load_state_dict(state.below("model/"))
+        model.load_state_dict(state.facts["model"])
     except RuntimeError as error:
         raise DataError(
             f"the checkpoint does not fit the network of this version of forecaster: {error}. "
@@ -181,29 +149,17 @@ def load_weights(model: torch.nn.Module, state: State) -> None:
         ) from None
 
 
-def _random() -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The state of every random number generator of the process."""
-    version, words, gauss = random.getstate()
-    numpy: Any = np.random.get_state(legacy=False)
-    tensors = {
-        "random/torch": torch.get_rng_state(),
-        "random/python": torch.tensor(words),
-        "random/numpy": torch.from_numpy(numpy["state"]["key"].astype(np.int64)),
-    }
+def _random() -> dict[str, Tensor]:
+    """The states of torch's random number generators, by device."""
+    found = {"cpu": torch.get_rng_state()}
     if torch.cuda.is_available() and torch.cuda.is_initialized():
-        tensors["random/cuda"] = torch.cuda.get_rng_state()
-    numpy = {**numpy, "state": {"pos": int(numpy["state"]["pos"])}}
-    return tensors, {"random": {"python": [version, gauss], "numpy": numpy}}
+        found["cuda"] = torch.cuda.get_rng_state()
+    return found
 
 
 def set_random(state: State) -> None:
-    """Restore the state of every random number generator."""
-    tensors, facts = state.below("random/"), state.facts["random"]
-    version, gauss = facts["python"]
-    random.setstate((version, tuple(tensors["python"].tolist()), gauss))
-    numpy = facts["numpy"]
-    key = tensors["numpy"].numpy().astype(np.uint32)
-    np.random.set_state({**numpy, "state": {**numpy["state"], "key": key}})
-    torch.set_rng_state(tensors["torch"])
-    if "cuda" in tensors and torch.cuda.is_available():
-        torch.cuda.set_rng_state(tensors["cuda"])
+    """Restore the states of torch's random number generators."""
+    found = state.facts["random"]
+    torch.set_rng_state(found["cpu"])
+    if "cuda" in found and torch.cuda.is_available():
+        torch.cuda.set_rng_state(found["cuda"])

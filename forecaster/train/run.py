@@ -24,13 +24,13 @@ from forecaster.config import TrainConfig
 from forecaster.datasets import Windows
 from forecaster.flags import spelled
 from forecaster.model import ForecastModel
-from forecaster.progress import Bar, Say
+from forecaster.progress import Bar
 from forecaster.ranks import ALONE, Team, talking
-from forecaster.train.checkpoint import Checkpoints, State, below, packed, unpacked
+from forecaster.train.checkpoint import Checkpoints, State, packed, unpacked
 from forecaster.train.loaders import EpochOrder, InOrder, loader
 from forecaster.train.memory import checkpointed
 from forecaster.train.module import ForecastModule
-from forecaster.train.resume import Checkpointing, Kept, finished, load_weights, set_random
+from forecaster.train.resume import Checkpointing, finished, load_weights, set_random
 
 Report = Callable[[dict[str, float], int], None]
 """Takes the metrics of an epoch and its number, counted from 1; 0 is before training."""
@@ -48,8 +48,8 @@ HINTS = (
 """Warnings of Lightning that are of no use to a user."""
 
 
-NO_WIDTH = 64
-"""The width of the products that are measured for a model without any attention."""
+WIDE = 128
+"""The smallest width of a network at which products in bf16 are taken to be faster on a GPU."""
 CHECKS = 50
 """The most validations within the optimiser steps of `train.updates`."""
 
@@ -135,7 +135,7 @@ def fit(
     module = ForecastModule(model.train(), config, most, rise, team, seed)
     keep = KeepEarliest(config.tolerance)
     late = TimeLimit(config.time_limit)
-    stop = StopEarly(config.patience)
+    stop = EarlyStopping("validation_stop", min_delta=0.0, patience=config.patience)
     bar = Bar(
         "training",
         steps * order.windows / order.stride / len(order),
@@ -154,16 +154,11 @@ def fit(
         limits["val_check_interval"] = between
         if between > len(order):
             limits["check_val_every_n_epoch"] = None
-    if state is None:  # the choice depends on a measurement, so rank 0 decides
-        bf16 = bool(team.share(b"bf16" if takes_bf16(config, model, device) else b""))
-    else:
-        bf16 = state.facts["bf16"]
     begun = time.monotonic()
     checkpointing = None
     if checkpoints is not None or state is not None:
-        kept: dict[str, Kept] = {"report": progress, "keep": keep, "stop": stop}
-        about = {"bf16": bf16, "threads": torch.get_num_threads(), "processes": team.count}
-        checkpointing = Checkpointing(checkpoints, state, order, kept, about)
+        about = {"threads": torch.get_num_threads(), "processes": team.count}
+        checkpointing = Checkpointing(checkpoints, state, order, about)
         callbacks.append(checkpointing)
         begun = checkpointing.begun
         where = "its start"
@@ -184,7 +179,7 @@ def fit(
             num_nodes=team.count // team.here,
             strategy=_together(model, config, train) if team.count > 1 else "auto",
             use_distributed_sampler=False,  # the order gives each rank its share
-            precision="bf16-mixed" if bf16 else "32-true",
+            precision="bf16-mixed" if takes_bf16(config, model, device) else "32-true",
             max_epochs=last_epoch,
             max_steps=steps,
             gradient_clip_val=config.clip,
@@ -257,26 +252,13 @@ def _otherwise(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     return f" ({'; '.join(differing)}: the last digits may differ)" if differing else ""
 
 
-def takes_bf16(
-    config: TrainConfig, model: ForecastModel, device: str, say: Say = lambda sentence: None
-) -> bool:
-    """Whether to train in mixed precision: if requested, or with `auto` if faster on a GPU.
-
-    `say` gets a warning if it is requested but matrix products of the network's width are slower
-    in it.
-    """
-    if config.precision == "32" or (config.precision == "auto" and device == "cpu"):
-        return False
-    if device == "cuda" and config.precision == "auto" and not torch.cuda.is_bf16_supported(False):
-        return False
+def takes_bf16(config: TrainConfig, model: ForecastModel, device: str) -> bool:
+    """Whether to train in mixed precision: if requested, or with `auto` for a wide network on a
+    GPU that computes in bf16."""
+    if config.precision != "auto" or device == "cpu":
+        return config.precision == "bf16"
     widths = (m.place.width for m in model.modules() if isinstance(m, Attention))
-    found = machine.products(max(widths, default=NO_WIDTH), device)
-    if config.precision == "bf16" and not found.bf16_is_faster:
-        say(
-            f"warning: train.precision=bf16 is slower than 32 here: {found}, "
-            f"in matrix products of width {found.width}"
-        )
-    return config.precision == "bf16" or found.bf16_is_faster
+    return max(widths, default=0) >= WIDE and torch.cuda.is_bf16_supported(False)
 
 
 def epochs_at_most(config: TrainConfig, steps: int) -> int:
@@ -326,39 +308,13 @@ class KeepEarliest(Callback):
             self.near = [check for check in self.near if check.stop <= limit]
             self.near.append(Check(stop, mse, trainer.global_step, state))
 
-    def facts(self) -> dict[str, Any]:
-        return {
-            "best": [self.best, self.best_step],
-            "last": [self.last, self.last_step],
-            "near": [[check.stop, check.mse, check.step] for check in self.near],
-        }
+    def state_dict(self) -> dict[str, Any]:
+        names = ("best", "best_step", "last", "last_step")
+        own = {name: getattr(self, name) for name in names}
+        return {**own, "near": [vars(check) for check in self.near]}
 
-    def tensors(self) -> dict[str, Tensor]:
-        return {f"{i}/{k}": v for i, own in enumerate(self.near) for k, v in own.state.items()}
-
-    def go_on(self, facts: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-        self.best, self.best_step = facts["best"]
-        self.last, self.last_step = facts["last"]
-        self.near = [
-            Check(stop, mse, step, below(tensors, f"{place}/"))
-            for place, (stop, mse, step) in enumerate(facts["near"])
-        ]
-
-
-class StopEarly(EarlyStopping):
-    """Ends training after `patience` checks without a gain."""
-
-    def __init__(self, patience: int) -> None:
-        super().__init__("validation_stop", min_delta=0.0, patience=patience)
-
-    def facts(self) -> dict[str, Any]:
-        return {"waited": self.wait_count}
-
-    def tensors(self) -> dict[str, Tensor]:
-        return {"best": self.best_score}
-
-    def go_on(self, facts: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-        self.wait_count, self.best_score = facts["waited"], tensors["best"]
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, near=[Check(**check) for check in state["near"]])
 
 
 class TimeLimit(Callback):
@@ -442,22 +398,14 @@ class EpochReport(Callback):
         self.bar.line(line)
         self.report(figures, epoch)
 
-    def facts(self) -> dict[str, Any]:
-        return {
-            "windows": [self.windows, self.before],
-            "seconds": [self.seconds, time.monotonic() - self.begun, self.checking],
-            "reported": self.reported,
-            "rate": self.rate,
-        }
+    def state_dict(self) -> dict[str, Any]:
+        names = ("windows", "before", "seconds", "checking", "reported", "rate")
+        own = {name: getattr(self, name) for name in names}
+        return {**own, "passed": time.monotonic() - self.begun}
 
-    def tensors(self) -> dict[str, Tensor]:
-        return {}
-
-    def go_on(self, facts: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-        self.windows, self.before = facts["windows"]
-        self.seconds, passed, self.checking = facts["seconds"]
-        self.begun, self.rate = time.monotonic() - passed, facts["rate"]
-        self.reported = facts["reported"]
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.begun = time.monotonic() - state.pop("passed")
+        vars(self).update(state)
         self.bar.advance("", self.windows)
 
 

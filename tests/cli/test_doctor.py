@@ -12,8 +12,7 @@ class TestDoctor:
         report = json.loads(run("doctor", "--json")[1])
         assert report["torch"] == importlib.metadata.version("torch")
         assert report["problems"] == []
-        assert {"python", "device", "width 16", "width 512", "cache", "data"} <= set(report)
-        assert report["width 16"].endswith(" in bf16")
+        assert {"python", "device", "cache", "data"} <= set(report)
 
     @pytest.mark.parametrize("version", ["2.6.3", "2.6.2", "2.5.0", "2.6.6rc1"])
     def test_known_bad_versions(self, version, run, monkeypatch):

@@ -12,7 +12,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from forecaster import machine
 from forecaster.errors import ConfigError, DivergedError
 from forecaster.evaluate import score
 from forecaster.model import ForecastModel
@@ -483,27 +482,16 @@ def test_windows_live_on_the_device(device: str) -> None:
 class TestPrecision:
     """Which precision is chosen, from given rates."""
 
-    @pytest.fixture(params=[(51.0, 0.5), (93.0, 185.0)], ids=["slower", "faster"])
-    def rates(self, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
-        """Whether bf16 is faster."""
-        slow, fast = request.param
-        found = lambda width, device: machine.Products(width, slow, fast)  # noqa: E731
-        monkeypatch.setattr(machine, "products", found)
-        monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda emulated: True)
-        return bool(fast > slow)
-
-    @pytest.mark.parametrize("device", ["cpu", "cuda"])
-    def test_32_and_auto(self, device: str, rates: bool) -> None:
-        said: list[str] = []
-        for precision, wanted in (("32", False), ("auto", rates and device == "cuda")):
+    @pytest.mark.parametrize(("device", "width", "supported", "auto"), [
+        ("cuda", 128, True, True),
+        ("cuda", 128, False, False),
+        ("cuda", 64, True, False),
+        ("cpu", 128, True, False),
+    ])  # fmt: skip
+    def test_what_is_asked_for_or_pays(
+        self, device: str, width: int, supported: bool, auto: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda emulated: supported)
+        for precision, wanted in (("32", False), ("auto", auto), ("bf16", True)):
             config = run.TrainConfig.model_validate({"precision": precision})
-            assert run.takes_bf16(config, cycle(), device, said.append) == wanted
-        assert said == []
-
-    def test_what_is_asked_for_is_taken_with_a_warning(self, rates: bool) -> None:
-        said: list[str] = []
-        assert run.takes_bf16(run.TrainConfig(precision="bf16"), cycle(), "cpu", said.append)
-        assert said == ([] if rates else [
-            "warning: train.precision=bf16 is slower than 32 here: 51 GFLOP/s in 32 bits, 0.5 in "
-            "bf16, in matrix products of width 4"
-        ])  # fmt: skip
+            assert run.takes_bf16(config, cycle(width=width), device) == wanted
