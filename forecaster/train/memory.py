@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import checkpoint
 
 from forecaster import machine
@@ -154,45 +155,25 @@ def ensure_it_fits(
     room = found.held + left
     say(f"memory: about {gib(need)} of {gib(room)}")
     if need > room:
-        way_out = _way_out(model, train, config, device, found, room, bf16)
         raise UnavailableError(
             f"this training takes about {gib(need)} at its peak, but only {gib(room)} are "
-            f"available: {way_out}"
+            f"available: {_way_out(found, config, room)}"
         )
     return found
 
 
-def _way_out(
-    model: ForecastModel,
-    train: Windows,
-    config: TrainConfig,
-    device: str,
-    found: Estimate,
-    room: int,
-    bf16: bool,
-) -> str:
-    """The options that make the training fit, the fastest first."""
-    parts = [k for k in PARTS if config.accumulate < k <= config.batch]
-    for k in parts:
-        changed = config.model_copy(update={"accumulate": k})
-        if (need := found.of(changed)) <= room:
-            fewer = spelled("train.batch", -(-config.batch // k))
+def _way_out(found: Estimate, config: TrainConfig, room: int) -> str:
+    """The options that make the training fit."""
+    for parts in PARTS:
+        changed = config.model_copy(update={"accumulate": parts})
+        if config.accumulate < parts <= config.batch and found.of(changed) <= room:
             return (
-                f"{spelled('train.accumulate', k)} takes about {gib(need)}, with the same "
-                f"gradient; {fewer} takes as little, with a different gradient"
+                f"{spelled('train.accumulate', parts)} takes about {gib(found.of(changed))}, with "
+                "the same gradient"
             )
-    if not config.checkpointing:
-        config = config.model_copy(update={"checkpointing": True})
-        again = estimate(model, train, config, device, bf16=bf16)
-        found = replace(again, held=found.held, processes=found.processes)
-        for k in [config.accumulate, *parts]:
-            changed = config.model_copy(update={"accumulate": k})
-            if (need := found.of(changed)) <= room:
-                also = f" {spelled('train.accumulate', k)}" if k > config.accumulate else ""
-                return f"{spelled('train.checkpointing', True)}{also} takes about {gib(need)}"
     return (
-        f"one window alone takes about {gib(found.bytes(1))}. Set a shorter window.past, a "
-        "smaller model.width, or longer tokens"
+        f"one window alone takes about {gib(found.bytes(1))}. Set train.checkpointing=true, a "
+        "shorter window.past, a smaller model.width, or longer tokens"
     )
 
 
@@ -249,16 +230,11 @@ class _Alive(TorchDispatchMode):
 
 def _dense(values: Any) -> Iterator[Tensor]:
     """Yield the tensors among some values, for a sparse tensor those that it consists of."""
-    if isinstance(values, Tensor):
-        if values.layout is torch.sparse_csr:
-            yield from (values.crow_indices(), values.col_indices(), values.values())
-        else:
-            yield values
-    elif isinstance(values, list | tuple):
-        for each in values:
-            yield from _dense(each)
-    elif isinstance(values, dict):
-        yield from _dense(list(values.values()))
+    for each in tree_leaves(values):
+        if isinstance(each, Tensor) and each.layout is torch.sparse_csr:
+            yield from (each.crow_indices(), each.col_indices(), each.values())
+        elif isinstance(each, Tensor):
+            yield each
 
 
 def _peak(
