@@ -318,7 +318,7 @@ def _open(output: Path, request: Mapping[str, Any]) -> dict[str, dict[str, Any]]
     for line in lines:
         try:
             found.append(json.loads(line))
-        except ValueError:  # the process was killed while it wrote this line
+        except ValueError:  # it is empty, or the process was killed while it wrote it
             continue
     if not found:
         _append(log, dict(request))
@@ -336,15 +336,10 @@ def _open(output: Path, request: Mapping[str, Any]) -> dict[str, dict[str, Any]]
 
 
 def _append(log: Path, line: Mapping[str, Any]) -> None:
-    """Append a line, starting a new one even if the last line was cut off."""
+    """Append a line; it begins with the line break, as the last one may have been cut off."""
     try:
-        with log.open("a+b") as file:
-            if file.tell():
-                file.seek(-1, 2)
-                torn = file.read(1) != b"\n"
-            else:
-                torn = False
-            file.write(b"\n" * torn + json.dumps(line).encode() + b"\n")
+        with log.open("a", encoding="utf-8") as file:
+            file.write(f"\n{json.dumps(line)}")
     except OSError as error:
         raise StorageError(f"{log} could not be written: {error}") from error
 
