@@ -1,7 +1,7 @@
 """Unfinished runs: the folders `runs/NAME.unfinished`, beside their future bundles.
 
     run.json            what is trained: configuration, digest of the data, id in the tracker
-    fit-*.safetensors   checkpoints of its training (forecaster/train/checkpoint.py)
+    fit.safetensors     checkpoint of its training (forecaster/train/checkpoint.py)
     lock                held by the process that trains
 
 The folder is removed when the run has ended with a complete bundle in `runs/NAME`.

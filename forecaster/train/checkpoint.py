@@ -1,16 +1,10 @@
 """Checkpoints of a training: files of safetensors with JSON in their header, and no pickle.
 
-    fit-000000120-0f3a91c2d45b6e78.safetensors
-
-holds the state of `fit` before its optimiser step 121 (or after its last one). The name ends with
-the first 16 digits of the file's SHA-256, which reveal a damaged file. The newest two are kept.
+`fit.safetensors` holds the newest state of `fit`, before an optimiser step or after the last one.
 """
 
-import hashlib
 import json
-import re
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,7 +16,6 @@ from forecaster.errors import StorageError
 from forecaster.progress import Say
 
 FORMAT = 2
-KEPT = 2
 TENSOR = "tensor"
 """The key of what stands for a tensor in the header: its name among the tensors."""
 
@@ -52,32 +45,26 @@ class Checkpoints:
     say: Say = lambda sentence: None
     resumed: Callable[[str], None] = lambda where: None
 
+    @property
+    def file(self) -> Path:
+        return self.folder / f"{self.stage}.safetensors"
+
     def write(self, state: State) -> None:
-        """Write a state, and keep only the last of the older ones. Raises StorageError."""
-        data = packed(state)
-        digest = hashlib.sha256(data).hexdigest()[:16]
-        files.write(self.folder / f"{self.stage}-{state.step:09}-{digest}.safetensors", data)
-        for old in self._files()[KEPT:]:
-            with suppress(OSError):
-                old.unlink()
+        """Write a state in place of the one before. Raises StorageError."""
+        files.write(self.file, packed(state))
 
-    def newest(self) -> State | None:
-        """The newest intact state, if there is one; damaged ones are reported and skipped."""
-        for file in self._files():
-            state = _read(file)
-            if state is not None:
-                return state
-            self.say(
-                f"the checkpoint {file} is damaged, or of another version: the one before it is "
-                "used, if any"
-            )
-        return None
-
-    def _files(self) -> list[Path]:
-        """The files of this training, newest first."""
-        form = re.compile(rf"{re.escape(self.stage)}-\d{{9,}}-[0-9a-f]{{16}}\.safetensors")
-        found = [file for file in self.folder.iterdir() if form.fullmatch(file.name)]
-        return sorted(found, key=lambda file: int(file.name.split("-")[-2]), reverse=True)
+    def read(self) -> State | None:
+        """The newest state; None if there is none, or, with a sentence, if it is damaged."""
+        try:
+            data = self.file.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise StorageError(f"{self.file} could not be read: {error}") from error
+        state = unpacked(data)
+        if state is None:
+            self.say(f"{self.file} is damaged, or of another version: training starts anew")
+        return state
 
 
 def packed(state: State) -> bytes:
@@ -126,13 +113,3 @@ def unpacked(data: bytes) -> State | None:
         return State(found["step"], _with(found["facts"], load(data)))
     except (SafetensorError, KeyError, TypeError, ValueError, RecursionError):
         return None
-
-
-def _read(file: Path) -> State | None:
-    try:
-        data = file.read_bytes()
-    except OSError as error:
-        raise StorageError(f"the checkpoint {file} could not be read: {error}") from error
-    if hashlib.sha256(data).hexdigest()[:16] != file.stem.split("-")[-1]:
-        return None
-    return unpacked(data)

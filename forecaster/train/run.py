@@ -228,7 +228,7 @@ def fit(
 
 def _newest(checkpoints: Checkpoints | None, team: Team) -> State | None:
     """The state from which rank 0 continues, on every rank."""
-    state = checkpoints.newest() if checkpoints else None
+    state = checkpoints.read() if checkpoints else None
     if team.count == 1:
         return state
     return unpacked(team.share(b"" if state is None else packed(state)))

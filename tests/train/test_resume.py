@@ -134,7 +134,7 @@ def test_the_time_that_was_spent_counts(tmp_path: Path, monkeypatch: pytest.Monk
 
     until(8, monkeypatch, lambda: go(1000))
     checkpoints = Checkpoints(tmp_path)
-    state = checkpoints.newest()
+    state = checkpoints.read()
     assert state is not None
     assert 0 < state.facts["seconds"] < 1000
     for file in tmp_path.iterdir():
