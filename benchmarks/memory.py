@@ -55,7 +55,7 @@ loaded = config.load(sys.argv[1], sys.argv[2:])
 problem = make_problem(*find_data(loaded, quiet), quiet)
 own, device = problem.config.train, machine.device(problem.config.device)
 train, stopping, model = problem.training(device), problem.stopping(device), problem.build_model()
-expected = ensure_it_fits(model, train, own, device, quiet).of(own)
+expected = ensure_it_fits(model, train, own, device, quiet)
 few = {"epochs": 1, "updates": None, "checks": 1, "stride": 1, "windows": 6 * own.batch}
 few |= {"validation_stride": 1, "validation_windows": 64}
 fitted = fit(model, train, stopping, own.model_copy(update=few), device=device, seed=0)

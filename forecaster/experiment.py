@@ -170,7 +170,7 @@ def prepare(problem: Problem, say: Say, team: Team = ALONE) -> Ready:
         say(f"training runs in {team.count} processes, each with its share of every step")
     bf16 = takes_bf16(config.train, model, device)
     memory = ensure_it_fits(model, train, config.train, device, say, bf16=bf16, team=team)
-    return Ready(name, problem, model, device, train, stopping, memory.of(config.train))
+    return Ready(name, problem, model, device, train, stopping, memory)
 
 
 def make(

@@ -11,7 +11,7 @@ import copy
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -92,29 +92,14 @@ def _again(
 
 @dataclass(frozen=True)
 class Estimate:
-    """The bytes that each process of a training takes at its peak.
+    """The bytes that a process takes at the peak of a training: `first` with one window in a step,
+    or in a part of it, and `more` for each further window."""
 
-    `held` is what the process holds before the training, `weights` the size of the weights; `one`
-    and `two` are alive at the peak of a step of one window and of two. `processes` share each step.
-    """
-
-    held: int
-    weights: int
-    one: int
-    two: int
-    device: str = "cpu"
-    processes: int = 1
+    first: int
+    more: int
 
     def bytes(self, windows: int) -> int:
-        """The bytes with this number of windows in a step, or in a part of it."""
-        peak = self.one + (windows - 1) * max(self.two - self.one, 0)
-        copies = COPIES * self.weights
-        if self.device == "cuda":
-            return self.held + self.weights + copies + int(HEAP["cuda"] * peak)
-        return self.held + STARTED + copies + int(HEAP["cpu"] * peak)
-
-    def of(self, config: TrainConfig) -> int:
-        return self.bytes(-(-config.batch // (self.processes * config.accumulate)))
+        return self.first + (windows - 1) * self.more
 
 
 def estimate(
@@ -124,10 +109,15 @@ def estimate(
 
     It takes the time of three windows, and changes nothing that the training draws or counts.
     """
-    held = machine.resident() if device == "cpu" else torch.cuda.memory_allocated()
-    one, two = (_peak(model, train, config, windows, bf16) for windows in (1, 2))
+    one, two = (HEAP[device] * _peak(model, train, config, n, bf16) for n in (1, 2))
     weights = sum(p.numel() * p.element_size() for p in model.parameters())
-    return Estimate(held, weights, one, two, device)
+    started = STARTED if device == "cpu" else weights
+    return Estimate(_held(device) + started + COPIES * weights + int(one), int(max(two - one, 0.0)))
+
+
+def _held(device: str) -> int:
+    """The bytes that this process holds on a device."""
+    return machine.resident() if device == "cpu" else torch.cuda.memory_allocated()
 
 
 def ensure_it_fits(
@@ -139,42 +129,36 @@ def ensure_it_fits(
     *,
     bf16: bool = False,
     team: Team = ALONE,
-) -> Estimate:
-    """Report the memory that one process of a training will take.
+) -> int:
+    """Report and return the memory that one process of a training will take, in bytes.
 
     Raises UnavailableError, naming an option that makes it fit, if less memory is available. The
     processes of a `team` share the batch and, on a CPU, the memory.
     """
-    found = replace(estimate(model, train, config, device, bf16=bf16), processes=team.count)
-    need, left = found.of(config), machine.memory_left(device)
-    if left is not None and device == "cpu":
-        left //= team.here
+    found = estimate(model, train, config, device, bf16=bf16)
+    batch, left = -(-config.batch // team.count), machine.memory_left(device)
+    need = found.bytes(-(-batch // config.accumulate))
     if left is None:
         say(f"memory: about {gib(need)}")
-        return found
-    room = found.held + left
+        return need
+    room = _held(device) + (left // team.here if device == "cpu" else left)
     say(f"memory: about {gib(need)} of {gib(room)}")
     if need > room:
+        by_parts = {k: found.bytes(-(-batch // k)) for k in PARTS if config.accumulate < k <= batch}
+        fitting = [k for k, size in by_parts.items() if size <= room]
         raise UnavailableError(
             f"this training takes about {gib(need)} at its peak, but only {gib(room)} are "
-            f"available: {_way_out(found, config, room)}"
-        )
-    return found
-
-
-def _way_out(found: Estimate, config: TrainConfig, room: int) -> str:
-    """The options that make the training fit."""
-    for parts in PARTS:
-        changed = config.model_copy(update={"accumulate": parts})
-        if config.accumulate < parts <= config.batch and found.of(changed) <= room:
-            return (
-                f"{spelled('train.accumulate', parts)} takes about {gib(found.of(changed))}, with "
-                "the same gradient"
+            "available: "
+            + (
+                f"{spelled('train.accumulate', fitting[0])} takes about "
+                f"{gib(by_parts[fitting[0]])}, with the same gradient"
+                if fitting
+                else f"one window alone takes about {gib(found.first)}. Set "
+                "train.checkpointing=true, a shorter window.past, a smaller model.width, or longer "
+                "tokens"
             )
-    return (
-        f"one window alone takes about {gib(found.bytes(1))}. Set train.checkpointing=true, a "
-        "shorter window.past, a smaller model.width, or longer tokens"
-    )
+        )
+    return need
 
 
 def gib(size: float) -> str:

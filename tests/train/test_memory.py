@@ -15,7 +15,6 @@ from forecaster.datasets import Batch
 from forecaster.errors import UnavailableError
 from forecaster.model import Informer
 from forecaster.train.memory import (
-    Estimate,
     _Alive,
     _peak,
     bounded,
@@ -63,7 +62,7 @@ class TestCheckpointing:
     def test_less_is_alive(self) -> None:
         model, config = informer(), TrainConfig()
         again = config.model_copy(update={"checkpointing": True})
-        assert estimate(model, TRAIN, again, "cpu").one < estimate(model, TRAIN, config, "cpu").one
+        assert _peak(model, TRAIN, again, 1, False) < _peak(model, TRAIN, config, 1, False)
 
     def test_a_training_is_the_same(self) -> None:
         assert train(informer(), checkpointing=True, epochs=1).validation_mse == pytest.approx(
@@ -129,11 +128,18 @@ class TestEstimate:
         del second, view, third
         assert alive.now == 0
 
-    def test_a_line_in_the_windows_and_copies_of_the_weights(self) -> None:
-        found = Estimate(held=1000, weights=10, one=300, two=500)
-        assert found.bytes(9) - found.bytes(8) == pytest.approx(200 * 1.85, abs=1)
-        config = TrainConfig(batch=32, accumulate=5)
-        assert found.of(config) == found.bytes(7)
+    def test_a_line_in_the_windows_and_copies_of_the_weights(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(
+            "forecaster.train.memory._peak", lambda m, t, c, windows, bf16: 100 + 200 * windows
+        )
+        monkeypatch.setattr(machine, "resident", lambda: 1000)
+        model = informer()
+        weights = 4 * sum(weight.numel() for weight in model.parameters())
+        found = estimate(model, TRAIN, TrainConfig(), "cpu")
+        assert found.first == 1000 + 30 * 2**20 + 5 * weights + int(300 * 1.85)
+        assert found.bytes(9) - found.bytes(8) == found.more == pytest.approx(200 * 1.85, abs=1)
 
     def test_gradients_of_weights_are_counted_with_the_weights(
         self, monkeypatch: pytest.MonkeyPatch
@@ -170,7 +176,7 @@ class TestFitting:
         said: list[str] = []
         monkeypatch.setattr(machine, "memory_left", lambda device: 3 * 2**30)
         found = ensure_it_fits(informer(), TRAIN, TrainConfig(), "cpu", said.append)
-        assert said == [f"memory: about {gib(found.of(TrainConfig()))} of 3 GiB"]
+        assert said == [f"memory: about {gib(found)} of 3 GiB"]
         monkeypatch.setattr(machine, "memory_left", lambda device: None)
         ensure_it_fits(informer(), TRAIN, TrainConfig(), "cpu", said.append)
         assert said[1].startswith("memory: about ")
