@@ -1,29 +1,31 @@
 """Start the processes that train one model together (`ranks`), or detect how they were started.
 
-On one machine, `start` does it with the parts of torchrun; on several machines, torchrun itself
-does. The processes of one machine meet in a file and communicate only through its loopback
-interface.
+On one machine, `start` does it; on several machines, torchrun does. The processes of one machine
+meet in a file and communicate only through its loopback interface.
 """
 
-import logging
 import os
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from forecaster.errors import UnavailableError, UsageError
+from forecaster.errors import Stopped, UnavailableError, UsageError
 
 MEETING = "FORECASTER_MEETING"
 """The environment variable with the file in which the ranks that `start` starts meet."""
+PATIENT = 30.0
+"""The seconds in which a rank must end when another one has ended."""
 
 
 def started() -> bool:
     """Whether torchrun, or `start`, has started this process."""
-    return "TORCHELASTIC_RUN_ID" in os.environ and "WORLD_SIZE" in os.environ
+    by = {"TORCHELASTIC_RUN_ID", MEETING} & {*os.environ}
+    return bool(by) and "WORLD_SIZE" in os.environ
 
 
 def is_first() -> bool:
@@ -68,39 +70,46 @@ def ensure_it_divides(batch: int, count: int) -> None:
 def start(count: int, arguments: Sequence[str]) -> int:
     """Run `forecaster ARGUMENTS` in `count` ranks on this machine; returns the exit status.
 
-    If one ends with an error, the others are ended, too. Raises UnavailableError if one was ended
-    from outside.
+    If one ends with an error, or a signal comes, the others are ended, too. Raises UnavailableError
+    if one was ended from outside.
     """
-    from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
-    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-    from torch.distributed.launcher.api import LaunchConfig, launch_agent
-
     from forecaster import machine
 
-    for name in list(logging.root.manager.loggerDict):  # each has its own level
-        if name.startswith("torch.distributed.elastic"):
-            logging.getLogger(name).setLevel(logging.CRITICAL)
+    command = [sys.executable, "-P", "-m", "forecaster", *arguments]
+    loops = [name for _, name in socket.if_nameindex() if name in ("lo", "lo0")]
     with tempfile.TemporaryDirectory(prefix="forecaster-") as folder:
-        config = LaunchConfig(
-            1, 1, count, run_id="forecaster", max_restarts=0, local_addr="127.0.0.1",
-            rdzv_backend="c10d", rdzv_configs={"store_type": "file"},
-            rdzv_endpoint=str(Path(folder, "agent")), logs_specs=DefaultLogsSpecs(log_dir=folder),
-        )  # fmt: skip
-        loops = [name for _, name in socket.if_nameindex() if name in ("lo", "lo0")]
-        own = {
-            MEETING: str(Path(folder, "ranks")),
-            "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",  # else it listens on all interfaces
+        shared = {
+            "OMP_NUM_THREADS": str(max(1, machine.cores() // count)),
+            **os.environ,
             **{f"{engine}_SOCKET_IFNAME": name for engine in ("GLOO", "NCCL") for name in loops},
+            MEETING: str(Path(folder, "ranks")),
+            "WORLD_SIZE": str(count),
+            "LOCAL_WORLD_SIZE": str(count),
         }
-        threads = {"OMP_NUM_THREADS": str(max(1, machine.cores() // count))}
-        with _environment({**threads, **os.environ, **own}):
-            try:
-                launch_agent(config, sys.executable, ["-P", "-m", "forecaster", *arguments])
-            except ChildFailedError as error:
-                return _status({rank: own.exitcode for rank, own in error.failures.items()}, count)
-            except SignalException as error:
-                return 128 + int(error.sigval)
-    return 0
+        ranks: list[subprocess.Popen[bytes]] = []
+        try:
+            for rank in range(count):
+                own = {**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}
+                # in a session of its own, so that a signal reaches it once, through this process
+                ranks.append(subprocess.Popen(command, env=own, start_new_session=True))
+            while None in (codes := [each.poll() for each in ranks]) and not any(codes):
+                time.sleep(0.1)
+        except Stopped as error:
+            return error.exit_code
+        finally:
+            _end(ranks)
+    return _status({rank: code for rank, code in enumerate(codes) if code}, count)
+
+
+def _end(ranks: "Sequence[subprocess.Popen[bytes]]") -> None:
+    for each in ranks:
+        each.terminate()
+    for each in ranks:
+        try:
+            each.wait(PATIENT)
+        except subprocess.TimeoutExpired:
+            each.kill()
+            each.wait()
 
 
 def _status(codes: Mapping[int, int], count: int) -> int:
@@ -112,15 +121,4 @@ def _status(codes: Mapping[int, int], count: int) -> int:
                 f"process {rank} of {count} was ended by signal {-code}{hint}, which ended the "
                 "training"
             )
-    return codes[min(codes)]
-
-
-@contextmanager
-def _environment(values: Mapping[str, str]) -> Iterator[None]:
-    before = dict(os.environ)
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
+    return codes[min(codes)] if codes else 0

@@ -1,10 +1,14 @@
 import os
 import re
+import signal
+import sys
+import time
+from pathlib import Path
 
 import pytest
 
 from forecaster import launch
-from forecaster.errors import UnavailableError, UsageError
+from forecaster.errors import Stopped, UnavailableError, UsageError
 
 
 @pytest.fixture(autouse=True)
@@ -74,8 +78,60 @@ def test_what_the_ranks_that_failed_come_to() -> None:
         launch._status({0: -11}, 2)
 
 
-def test_the_environment_is_put_back() -> None:
-    before = dict(os.environ)
-    with launch._environment({launch.MEETING: "file"}):
-        assert os.environ[launch.MEETING] == "file"
+RANKS = """
+import os, pathlib, signal, sys, time
+rank = int(os.environ["RANK"])
+assert os.environ["WORLD_SIZE"] == os.environ["LOCAL_WORLD_SIZE"] == "2"
+assert os.environ["LOCAL_RANK"] == os.environ["RANK"]
+assert pathlib.Path(os.environ["FORECASTER_MEETING"]).parent.is_dir()
+pathlib.Path(f"rank-{rank}").touch()
+"""
+
+
+@pytest.mark.parametrize(
+    ("work", "status"),
+    [
+        ("", 0),
+        ("sys.exit(69) if rank else time.sleep(60)", 69),
+        ("sys.exit(65) if rank == 0 else time.sleep(60)", 65),
+    ],
+)
+def test_one_that_fails_ends_the_others(
+    work: str, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "python").write_text(f"#!{sys.executable}\n{RANKS}{work}")
+    (tmp_path / "python").chmod(0o755)
+    monkeypatch.setattr(launch.sys, "executable", str(tmp_path / "python"))
+    before, begun = dict(os.environ), time.monotonic()
+    assert launch.start(2, ["train"]) == status
+    assert time.monotonic() - begun < 30
+    assert sorted(each.name for each in tmp_path.glob("rank-*")) == ["rank-0", "rank-1"]
     assert dict(os.environ) == before
+
+
+def test_a_signal_reaches_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    work = """
+def end(*_):
+    pathlib.Path(f"ended-{rank}").touch()
+    sys.exit(143)
+signal.signal(signal.SIGTERM, end)
+pathlib.Path(f"ready-{rank}").touch()
+time.sleep(60)
+"""
+    (tmp_path / "python").write_text(f"#!{sys.executable}\n{RANKS}{work}")
+    (tmp_path / "python").chmod(0o755)
+    monkeypatch.setattr(launch.sys, "executable", str(tmp_path / "python"))
+
+    sleep, stopped = time.sleep, []
+
+    def stop(seconds: float) -> None:
+        sleep(seconds)
+        if len([*tmp_path.glob("ready-*")]) == 2 and not stopped:
+            stopped.append(True)
+            raise Stopped(signal.SIGINT)
+
+    monkeypatch.setattr(launch.time, "sleep", stop)
+    assert launch.start(2, ["train"]) == 130
+    assert len([*tmp_path.glob("ended-*")]) == 2

@@ -79,8 +79,8 @@ class Checkpointing(Callback):
         moments = {int(place): each for place, each in own["optimiser"].pop("state").items()}
         trainer.optimizers[0].load_state_dict({**own["optimiser"], "state": moments})
         trainer.lr_scheduler_configs[0].scheduler.load_state_dict(own["schedule"])
-        for callback in trainer.callbacks:
-            callback.load_state_dict(own["callbacks"][callback.state_key])
+        for each in _callbacks(trainer):
+            each.load_state_dict(own["callbacks"][each.state_key])
 
     def on_train_batch_start(
         self, trainer: pl.Trainer, module: pl.LightningModule, batch: Any, index: int
@@ -124,7 +124,7 @@ class Checkpointing(Callback):
             "model": module.model.state_dict(),
             "optimiser": trainer.optimizers[0].state_dict(),
             "schedule": trainer.lr_scheduler_configs[0].scheduler.state_dict(),
-            "callbacks": {each.state_key: each.state_dict() for each in trainer.callbacks},
+            "callbacks": {each.state_key: each.state_dict() for each in _callbacks(trainer)},
             "first_bad_step": module.first_bad_step,
             "loss_sum": module.loss_sum,
             "random": _random(),
@@ -132,6 +132,10 @@ class Checkpointing(Callback):
         self.checkpoints.write(State(trainer.global_step, facts))
         self.last = time.monotonic()
         self.cost = self.last - now
+
+
+def _callbacks(trainer: pl.Trainer) -> list[Callback]:
+    return trainer.callbacks  # type: ignore[attr-defined, no-any-return]
 
 
 def finished(checkpoints: Checkpoints, step: int, weights: dict[str, Tensor], fit: Any) -> None:
