@@ -9,9 +9,7 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 import torch.nn.functional as F
-from lightning.pytorch.overrides.distributed import prepare_for_backward
 from torch import Tensor
-from torch.nn.parallel import DistributedDataParallel
 
 from forecaster.config import TrainConfig
 from forecaster.datasets import Batch
@@ -68,14 +66,28 @@ class ForecastModule(pl.LightningModule):
         self.register_buffer("sums", torch.zeros(3, dtype=torch.float64), persistent=False)
 
     def training_step(self, batch: Batch, index: int) -> Tensor:
-        self.later = parts_of(batch, self.config.accumulate)
+        """The loss of the last part of a step, after the gradients of the parts before it."""
+        self.zero_grad()
         self.windows = len(batch.target)
-        if self.team.count > 1:
-            own = self._begin_together(batch)
-            self.later = [(own * share, part) for share, part in self.later]
-        share, first = self.later.pop(0)
-        loss = self.loss(first)
-        return self._noted(share * loss if self.later or self.team.count > 1 else loss, new=True)
+        own = self._begin_together(batch) if self.team.count > 1 else 1.0
+        *before, (share, last) = parts_of(batch, self.config.accumulate)
+        total = torch.zeros_like(self.loss_sum[0])
+        for weight, part in before:
+            loss = own * weight * self.loss(part)
+            total += loss.detach()
+            with torch.autocast(self.device.type, enabled=False):
+                loss.backward()
+        loss = own * share * self.loss(last)
+        total += loss.detach()
+        step = torch.full_like(self.first_bad_step, self.global_step + 1)
+        bad = torch.where(torch.isfinite(total), math.inf, step)
+        self.first_bad_step = torch.minimum(self.first_bad_step, bad)
+        self.loss_sum[0] += total
+        self.loss_sum[1] += 1
+        return loss
+
+    def optimizer_zero_grad(self, *arguments: Any) -> None:
+        """Keep the gradients of the parts before the last one."""
 
     def _begin_together(self, batch: Batch) -> float:
         """Begin a step of several ranks; return the factor of the loss of this rank's share.
@@ -89,37 +101,7 @@ class ForecastModule(pl.LightningModule):
         seen = batch.target_observed
         own = len(batch.target) if seen is None else int(seen.sum())
         self.windows, whole = self.team.total(torch.tensor([len(batch.target), own])).tolist()
-        self._together.require_backward_grad_sync = len(self.later) == 1
         return float(own * self.team.count / max(whole, 1))
-
-    @property
-    def _together(self) -> DistributedDataParallel:
-        """The wrapper that averages the gradients of the ranks in a backward pass."""
-        wrapped = self.trainer.strategy.model
-        assert isinstance(wrapped, DistributedDataParallel)
-        return wrapped
-
-    def backward(self, loss: Tensor, *arguments: Any, **named: Any) -> None:
-        """Compute the gradients of the parts of a step in turn, freeing each before the next."""
-        loss.backward(*arguments, **named)
-        while self.later:
-            share, part = self.later.pop(0)
-            with self.trainer.precision_plugin.forward_context():
-                later = self._noted(share * self.loss(part), new=False)
-            if self.team.count > 1 and not self.later:  # synchronise the ranks once per step
-                self._together.require_backward_grad_sync = True
-                prepare_for_backward(self._together, later)
-            later.backward()
-
-    def _noted(self, loss: Tensor, *, new: bool) -> Tensor:
-        """Add the loss of a part of a step to the sum and return it; `new` for the first part."""
-        with torch.no_grad():
-            step = torch.full_like(self.first_bad_step, self.global_step + 1)
-            bad = torch.where(torch.isfinite(loss), math.inf, step)
-            self.first_bad_step = torch.minimum(self.first_bad_step, bad)
-            self.loss_sum[0] += loss
-            self.loss_sum[1] += new
-        return loss
 
     def loss(self, batch: Batch) -> Tensor:
         if self.model.spread is not None:
