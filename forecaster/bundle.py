@@ -18,7 +18,6 @@ The manifest detects damage; it does not prove who wrote the bundle.
 import hashlib
 import json
 import os
-import re
 import shutil
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
@@ -26,6 +25,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -43,7 +43,6 @@ from forecaster.schema import Schema
 from forecaster.version import __version__
 
 FORMAT = 8
-RELEASES = {4: "0.1.0"}  # the releases that wrote an earlier format
 WEIGHTS = "model.safetensors"
 INTERVALS = "intervals.safetensors"
 JSON_FILES = ("config.json", "schema.json", "metrics.json", "about.json", "parts.json")
@@ -56,8 +55,6 @@ UNSAID: dict[str, Any] = {
 FORECAST_THREADS = 1
 """Of a CPU, for a forecast: a second one gains little, and other batches gain more by it."""
 PARTS = "parts.safetensors"
-NAMED = re.compile(r"^[0-9a-f]{64}  (.*)$", re.MULTILINE)
-"""The names in a manifest."""
 FILES = (*JSON_FILES, WEIGHTS, PARTS, INTERVALS, GOLDEN)
 
 
@@ -233,12 +230,6 @@ def load(folder: Path) -> Bundle:
     manifest = _read(folder, MANIFEST)
     about_json = _read(folder, "about.json")
     _check_format(folder, about_json, manifest)
-    if foreign := [name for name in NAMED.findall(manifest.decode("utf-8", "replace"))
-                   if name not in FILES]:  # fmt: skip
-        raise BundleError(
-            f"{folder / MANIFEST} names '{foreign[0]}', which is no file of a bundle of format "
-            f"{FORMAT}: it has {', '.join(FILES)}. Fetch it again, or train the model again."
-        )
     rest = {name: _read(folder, name) for name in FILES if name != "about.json"}
     files = {name: rest.get(name, about_json) for name in FILES}
     lines = {name: _line(name, data) for name, data in files.items()}
@@ -289,10 +280,9 @@ def _check_format(folder: Path, about_json: bytes, manifest: bytes) -> None:
         return  # it is no bundle, which the caller reports
     if found == FORMAT:
         return
-    remedy = "use it with the version that made it."
+    remedy = "use it with the version that made it"
     if isinstance(found, int) and found < FORMAT:
-        remedy = "train the model again with the command that made it"
-        remedy += f", or use it with forecaster {RELEASES[found]}." if found in RELEASES else "."
+        remedy += ", or train the model again with the command that made it"
     raise BundleError(
         f"{folder} has bundle format {found}, but this version of forecaster reads format "
         f"{FORMAT}: {remedy}"
@@ -348,43 +338,30 @@ def _shares(parts: list[dict[str, Any]], tensors: dict[str, Tensor]) -> tuple[Sh
     )
 
 
-def _tensors(intervals: Intervals | None) -> dict[str, Any]:
+def _tensors(intervals: Intervals | None) -> dict[str, Tensor]:
+    """The tensors of intervals, each by the name of its field; `nominal` is called levels."""
     if intervals is None:
         return {}
-    tensors = {
-        "levels": torch.tensor(intervals.nominal, dtype=torch.float64),
-        "offsets": torch.from_numpy(intervals.offsets),
-        "scale": torch.from_numpy(intervals.scale),
-        "windows": torch.tensor(intervals.windows),
+    own = {
+        "levels": intervals.nominal,
+        "offsets": intervals.offsets,
+        "scale": intervals.scale,
+        "windows": intervals.windows,
+        **(vars(intervals.conditions) if intervals.conditions else {}),
     }
-    if (own := intervals.conditions) is not None:
-        tensors |= {
-            "season": torch.tensor(own.season),
-            "weights": torch.tensor(own.weights, dtype=torch.float64),
-            "usual": torch.from_numpy(own.usual),
-            "phases": torch.from_numpy(own.phases),
-        }
-    return tensors
+    return {name: torch.from_numpy(np.asarray(value)) for name, value in own.items()}
 
 
-def _intervals(tensors: dict[str, Any]) -> Intervals | None:
+def _intervals(tensors: dict[str, Tensor]) -> Intervals | None:
     if not tensors:
         return None
+    own = {name: tensor.numpy() for name, tensor in tensors.items()}
     conditions = None
-    if "season" in tensors:
-        conditions = Conditions(
-            season=int(tensors["season"]),
-            weights=tuple(tensors["weights"].tolist()),
-            usual=tensors["usual"].numpy(),
-            phases=tensors["phases"].numpy(),
-        )
-    return Intervals(
-        nominal=tuple(tensors["levels"].tolist()),
-        offsets=tensors["offsets"].numpy(),
-        scale=tensors["scale"].numpy(),
-        windows=int(tensors["windows"]),
-        conditions=conditions,
-    )
+    if "season" in own:
+        weights = tuple(own["weights"].tolist())
+        conditions = Conditions(int(own["season"]), weights, own["usual"], own["phases"])
+    levels = tuple(own["levels"].tolist())
+    return Intervals(levels, own["offsets"], own["scale"], int(own["windows"]), conditions)
 
 
 def _check_intervals(own: Intervals, bundle: Bundle) -> None:

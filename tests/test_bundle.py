@@ -181,9 +181,8 @@ class TestFormat:
     @pytest.mark.parametrize(
         ("found", "remedy"),
         [
-            (4, "train the model again .*, or use it with forecaster 0.1.0."),
-            (6, "train the model again"),
-            (9, "use it with the version that made it"),
+            (6, "use it with the version that made it, or train the model again"),
+            (9, "use it with the version that made it$"),
         ],
     )
     def test_another_format_is_refused_with_what_to_do(self, found, remedy, folder):
@@ -214,8 +213,7 @@ class TestFormat:
 def test_a_foreign_line_in_the_manifest_is_refused(name, folder):
     with (folder / MANIFEST).open("a") as file:
         file.write(f"{'0' * 64}  {name}\n")
-    wanted = f"MANIFEST.sha256 names '{name}', which is no file of a bundle of format {FORMAT}"
-    with pytest.raises(BundleError, match=re.escape(wanted)):
+    with pytest.raises(BundleError, match=r"MANIFEST\.sha256 is damaged"):
         load(folder)
 
 
