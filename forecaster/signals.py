@@ -18,11 +18,8 @@ from typing import Any
 from forecaster.errors import Stopped
 
 WANTED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-GRACE, LAST = 7.0, 1.5
-"""Seconds that the work has to end after a signal, and seconds for the substitute action after
-that."""
-
-
+GRACE = 7.0
+"""Seconds that the work has to end after a signal."""
 _ENDED = b"\0"
 """The byte that ends the watcher, which otherwise reads the numbers of signals."""
 
@@ -31,7 +28,6 @@ class _State:
     number: int | None = None
     since = 0.0
     depth = 0
-    last: Callable[[], object] | None = None
 
 
 _state = _State()
@@ -49,18 +45,13 @@ def check() -> None:
 
 
 @contextmanager
-def orderly(last: Callable[[], object] | None = None) -> Iterator[None]:
-    """Inside the block, a signal only sets the flag, and the work must call `check`.
-
-    Another thread calls `last` if the work has not ended within GRACE seconds.
-    """
-    before, _state.last = _state.last, last or _state.last
+def orderly() -> Iterator[None]:
+    """Inside the block, a signal only sets the flag, and the work must call `check`."""
     _state.depth += 1
     try:
         yield
     finally:
         _state.depth -= 1
-        _state.last = before
 
 
 @contextmanager
@@ -113,10 +104,6 @@ def _watch(reading: int, heed: Callable[[int, Any], None]) -> None:
     while (left := end - time.monotonic()) > 0:
         if select([reading], [], [], left)[0] and os.read(reading, 1) == _ENDED:
             return
-    if _state.last is not None:
-        last = threading.Thread(target=_state.last, daemon=True)
-        last.start()
-        last.join(LAST)
     with suppress(OSError, ValueError):
         print("stopped", file=sys.stderr, flush=True)
     os._exit(128 + byte[0])
