@@ -5,7 +5,7 @@ from collections.abc import Callable
 from importlib.util import find_spec
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, ProgressColumn, TaskProgressColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TimeElapsedColumn
 
 Advance = Callable[[str, float], None]
 """Takes the name of the current work, and the number of steps done since the last call."""
@@ -19,22 +19,14 @@ class Bar:
 
     A notebook needs ipywidgets for it.
 
-    There are `total` steps, of which `done` are done. By default, the bar shows percent, time and
-    the current work; `columns` replace these, as rich takes them. A bar that is not `shown` is
-    silent.
+    There are `total` steps, of which `done` are done; the bar shows percent, time and the current
+    work. A bar that is not `shown` is silent.
     """
 
-    def __init__(
-        self,
-        title: str,
-        total: float,
-        done: int = 0,
-        columns: tuple[str | ProgressColumn, ...] = (),
-        shown: bool = True,
-    ) -> None:
-        beside = columns or (TaskProgressColumn(), TimeElapsedColumn(), "{task.description}")
+    def __init__(self, title: str, total: float, done: int = 0, shown: bool = True) -> None:
+        columns = (BarColumn(), TaskProgressColumn(), TimeElapsedColumn(), "{task.description}")
         console = Console(stderr=True, quiet=not shown)
-        self._progress = Progress(title, BarColumn(), *beside, console=console, transient=True)
+        self._progress = Progress(title, *columns, console=console, transient=True)
         self._task = self._progress.add_task("", total=total, completed=done)
 
     def advance(self, what: str, done: float) -> None:

@@ -14,8 +14,6 @@ import lightning.pytorch as pl
 import torch
 from lightning.pytorch.callbacks import Callback, EarlyStopping
 from lightning.pytorch.strategies import DDPStrategy
-from rich.progress import ProgressColumn, Task, TimeRemainingColumn
-from rich.text import Text
 from torch import Tensor
 
 from forecaster import machine
@@ -136,12 +134,8 @@ def fit(
     keep = KeepEarliest(config.tolerance)
     late = TimeLimit(config.time_limit)
     stop = EarlyStopping("validation_stop", min_delta=0.0, patience=config.patience)
-    bar = Bar(
-        "training",
-        steps * order.windows / order.stride / len(order),
-        columns=(Speed(), "at most", TimeRemainingColumn(), "to go"),
-        shown=team.rank == 0,
-    )
+    windows = steps * order.windows / order.stride / len(order)
+    bar = Bar("training", windows, shown=team.rank == 0)
     progress = EpochReport(report, last_epoch, steps, between, bar, keep)
     callbacks: list[Callback] = [progress]
     checks = None
@@ -407,8 +401,3 @@ class EpochReport(Callback):
         self.begun = time.monotonic() - state.pop("passed")
         vars(self).update(state)
         self.bar.advance("", self.windows)
-
-
-class Speed(ProgressColumn):
-    def render(self, task: Task) -> Text:
-        return Text(f"{task.speed or 0:.0f} windows/s")
