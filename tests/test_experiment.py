@@ -207,7 +207,7 @@ class TestResume:
 
     def test_nor_is_the_refit(self, refitted, monkeypatch):
         name = self.end_early(monkeypatch, "keep", refit=True)
-        stages = {file.name.split("-")[0] for file in Path(f"runs/{name}.unfinished").iterdir()}
+        stages = {file.stem for file in Path(f"runs/{name}.unfinished").iterdir()}
         assert {"fit", "refit"} < stages
         again, _ = self.go_on(name, refit=True)
         for key, weight in refitted[0].bundle.weights.items():
