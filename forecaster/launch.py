@@ -56,17 +56,6 @@ def wanted(devices: int | None, nodes: int | None) -> int:
     return count
 
 
-def ensure_it_divides(batch: int, count: int) -> None:
-    """Raise UsageError if `count` ranks cannot take equal shares of a batch."""
-    if batch % count:
-        near = [size for size in (batch // count * count, (batch // count + 1) * count) if size]
-        raise UsageError(
-            f"train.batch={batch} counts the windows of a step in all processes together, but "
-            f"{count} processes cannot take equal shares of it; use "
-            + " or ".join(f"--set train.batch={size}" for size in near)
-        )
-
-
 def start(count: int, arguments: Sequence[str]) -> int:
     """Run `forecaster ARGUMENTS` in `count` ranks on this machine; returns the exit status.
 

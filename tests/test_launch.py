@@ -56,17 +56,6 @@ def test_torchrun_says_how_many(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not launch.is_first(), "what has started it was"
 
 
-def test_shares_are_equal() -> None:
-    launch.ensure_it_divides(32, 1)
-    launch.ensure_it_divides(32, 8)
-    with pytest.raises(
-        UsageError, match=r"batch=32 .*; use --set train.batch=30 or --set train.batch=33"
-    ):
-        launch.ensure_it_divides(32, 3)
-    with pytest.raises(UsageError, match=r"equal shares of it; use --set train.batch=4$"):
-        launch.ensure_it_divides(3, 4)
-
-
 def test_what_the_ranks_that_failed_come_to() -> None:
     assert launch._status({1: 69, 0: 65}, 2) == 65
     assert launch._status({1: 74}, 2) == 74

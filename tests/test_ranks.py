@@ -63,7 +63,7 @@ def plain() -> Any:
 
 CASES: dict[str, tuple[Any, dict[str, Any]]] = {
     "prob": (lambda: cycle(dropout=0.0), {}),
-    "unequal shares": (plain, {"batch": 10, "windows": 65}),
+    "unequal shares": (plain, {"batch": 9, "windows": 65}),
     "checks": (plain, {"checks": 3, "tolerance": 0.1, "clip": 0.5, "schedule": "halve"}),
     "parts": (plain, {"accumulate": 3}),
     "missing values": (plain, {"on": missing(TRAIN), "accumulate": 2}),

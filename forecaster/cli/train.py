@@ -66,7 +66,6 @@ def train(
         loaded = asked.load(say if launch.is_first() else nothing)
     else:
         loaded = unfinished.begun_with(resume)
-    launch.ensure_it_divides(loaded.config.train.batch, count)
     if count > 1 and not launch.started():
         raise typer.Exit(launch.start(count, sys.argv[1:]))
     from forecaster import experiment, machine, ranks
