@@ -1,11 +1,13 @@
 """Checkpoints of a training: files of safetensors with JSON in their header, and no pickle.
 
 `fit.safetensors` holds the newest state of `fit`, before an optimiser step or after the last one.
+Its last 32 bytes are the SHA-256 of those before them, which reveals a damaged file.
 """
 
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +78,7 @@ def packed(state: State) -> bytes:
     data: bytes = save(
         tensors, {"state": json.dumps({"format": FORMAT, "step": state.step, "facts": facts})}
     )
-    return data
+    return data + sha256(data).digest()
 
 
 def _without(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
@@ -105,6 +107,9 @@ def unpacked(data: bytes) -> State | None:
     from safetensors import SafetensorError
     from safetensors.torch import load
 
+    data, digest = data[:-32], data[-32:]
+    if sha256(data).digest() != digest:
+        return None
     try:
         length = int.from_bytes(data[:8], "little")
         found = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["state"])

@@ -1,3 +1,4 @@
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,7 @@ def test_the_last_is_kept_of_each_stage(checkpoints: Checkpoints, tmp_path: Path
     assert (other.read() or state(0)).step == 5
 
 
-@pytest.mark.parametrize("damage", ["cut", "flip in the facts", "empty"])
+@pytest.mark.parametrize("damage", ["cut", "flip in the facts", "flip in a tensor", "empty"])
 def test_a_damaged_one_is_reported(damage: str, checkpoints: Checkpoints, said: list[str]) -> None:
     checkpoints.write(state(1))
     data = bytearray(checkpoints.file.read_bytes())
@@ -61,7 +62,7 @@ def test_a_damaged_one_is_reported(damage: str, checkpoints: Checkpoints, said: 
     elif damage == "empty":
         data = bytearray()
     else:
-        data[20] ^= 1
+        data[-40 if damage == "flip in a tensor" else 20] ^= 1
     checkpoints.file.write_bytes(data)
     assert checkpoints.read() is None
     assert said == [f"{checkpoints.file} is damaged, or of another version: training starts anew"]
@@ -78,7 +79,7 @@ def test_no_pickle_is_read(checkpoints: Checkpoints, tmp_path: Path, said: list[
     buffer = io.BytesIO()
     torch.save({"model": Canary()}, buffer)
     for data in (pickle.dumps(Canary()), buffer.getvalue()):
-        checkpoints.file.write_bytes(data)
+        checkpoints.file.write_bytes(data + sha256(data).digest())
         assert checkpoints.read() is None
     assert len(said) == 2
     assert not (tmp_path / "canary").exists()
