@@ -100,41 +100,15 @@ class Table:
     @cached_property
     def columns(self) -> tuple[str, ...]:
         """The columns of all parts, in the order of the first. Raises DataError if they differ."""
-        if self.joined:
-            return tuple(dict.fromkeys(name for part in self._all for name in part))
         first, *others = self._all
         for name, columns in zip(self.names[1:], others, strict=True):
             if differing := sorted({*first} ^ {*columns}):
                 raise DataError(
                     f"{name} has other columns than {self.names[0]}: {quoted(differing)} "
                     f"{'are' if differing[1:] else 'is'} in only one of them. Files that are "
-                    "read together need the same columns, or the same time column and one other "
-                    "column each."
+                    "read together need the same columns."
                 )
         return first
-
-    @cached_property
-    def joined(self) -> bool:
-        """Whether the parts share their time column and have one column of values each."""
-        shared = {*self._all[0]}.intersection(*self._all)
-        several = len(self.parts) > 1 and all(len(columns) == 2 for columns in self._all)
-        apart = len({*self.alone}) == len(self.parts)
-        time = self.reading.time in (None, *shared) and not self.reading.id
-        return several and len(shared) == 1 and apart and time
-
-    @property
-    def alone(self) -> tuple[str, ...]:
-        """The column that each part adds when parts are joined."""
-        shared = {*self._all[0]}.intersection(*self._all)
-        return tuple(name for columns in self._all for name in columns if name not in shared)
-
-    def having(self, reading: Reading) -> "Table":
-        """The table without the parts of which nothing is read, if parts are joined."""
-        if not self.joined:
-            return self
-        read = {*reading.targets, *reading.past_covariates, *reading.future_covariates}
-        pairs = zip(self.parts, self.alone, strict=True)
-        return replace(self, parts=tuple(part for part, name in pairs if name in read))
 
     @cached_property
     def _all(self) -> list[tuple[str, ...]]:
@@ -213,11 +187,6 @@ class Table:
     @cached_property
     def sample(self) -> pa.Table:
         """The first rows. Raises DataError if there are none."""
-        if self.joined:
-            parts = [self._first_rows(number) for number in range(len(self.parts))]
-            rows = min(part.num_rows for part in parts)
-            columns = {name: part[name][:rows] for part in parts for name in part.column_names}
-            return pa.table({name: columns[name] for name in self.columns})
         for number in range(len(self.parts)):
             if (sample := self._first_rows(number)).num_rows:
                 return sample
@@ -276,8 +245,6 @@ class Table:
         said = []
         if self._first_text is not None and text is not None:
             said = _otherwise(text, before) if self.told and before else _forms(text)
-        if self.joined:
-            said.append(f"{len(self.parts)} files have the time column in common: they are joined.")
         files = [part for part in self.parts if isinstance(part, TextFile)]
         for where, lines in (
             ("above", [line for file in files for line in file.head.left_out]),
@@ -339,12 +306,12 @@ class Table:
             separator = self._separator(number)
             known = learned.setdefault(separator, {})
             clear = any(found.evidence.point or found.evidence.comma for found in known.values())
-            if not self.joined and (clear or looked[separator] == FILES):
+            if clear or looked[separator] == FILES:
                 continue
             looked[separator] += 1
             told, pointed = self._told_decimal(separator), separator in ("", ",")
             how = Written(told, pointed, missing=self.reading.missing)
-            sample = self._first_rows(number) if number or self.joined else self.sample
+            sample = self._first_rows(number) if number else self.sample
             for name in sample.column_names:
                 cells = sample[name].combine_chunks()
                 if is_text(cells.type) and name not in self.keys:

@@ -104,7 +104,6 @@ class Reader:
         self.roles = Roles(table, self.file_id, self.said)
         trained = self.timezone is not None
         self.reading = self.roles.find(reading, told=trained)
-        self.table = table = table.having(self.reading)
         self.clock = find_clock(table, self.reading, trained, self.said)
         self.reading = self.clock.told(self.reading)
         if self.timezone == "naive":
@@ -232,7 +231,7 @@ class Reader:
 
     def _files_overlap(self, survey: Survey, grid: TimeGrid) -> bool:
         """Whether files without an id column are separate series, not parts of one."""
-        if len(self.table.parts) == 1 or self.table.joined:
+        if len(self.table.parts) == 1:
             return False
         order = np.argsort(survey.first, kind="stable")
         overlap = bool((survey.first[order][1:] < survey.last[order][:-1]).any())
@@ -298,8 +297,7 @@ class Reader:
             steps, missed = grid.place(stamps)
             block = np.column_stack([self.values(rows, column) for column in numbers])
             static.add(rows, item)
-            told = self._told(rows, numbers) if table.joined else None
-            again, differing = cells.put(shift[item] + steps, block, told)
+            again, differing = cells.put(shift[item] + steps, block)
             off = np.flatnonzero(np.abs(missed) > grid.tolerance)
             snapped = np.flatnonzero((missed != 0) & (np.abs(missed) <= grid.tolerance))
             met = {"duplicates": again, "differing": differing, "snapped": snapped, "off": off}
@@ -310,13 +308,6 @@ class Reader:
                     owner = f" of '{items.names[item[first]]}'" if self.several else ""
                     row = self._row(rows, first)
                     found[kind].add(len(where), f"{row}: {stamp:%a %Y-%m-%d %H:%M:%S}{owner}")
-
-    def _told(self, rows: Rows, numbers: Sequence[str]) -> tuple[int, int]:
-        """The range [first, last) of the columns that the rows of a joined file hold."""
-        column = self.table.alone[rows.file]
-        before = numbers[: numbers.index(column)]
-        first = len(self.reading.read_as(before))
-        return first, first + len(self.reading.read_as([column]))
 
     def _row(self, rows: Rows, row: int) -> str:
         """The name of a row in a message that begins with the table."""

@@ -43,35 +43,19 @@ def allocate(shape: tuple[int, int]) -> NDArray[np.floating[Any]]:
 
 
 class Values:
-    """Rows of values (N, C) by their places, each of which is expected once.
-
-    If rows hold only some columns, each place is expected once for these columns.
-    """
+    """Rows of values (N, C) by their places, each of which is expected once."""
 
     def __init__(self, rows: int, columns: int, average: bool) -> None:
-        self._begin(allocate((rows, columns)), average)
-
-    def _begin(self, values: NDArray[np.floating[Any]], average: bool) -> None:
-        self.values = values
-        self.seen = np.zeros(len(values), dtype=bool)
-        self.alone: dict[tuple[int, int], Values] = {}
+        self.values = allocate((rows, columns))
+        self.seen = np.zeros(rows, dtype=bool)
         self.average = average
         self.sums: NDArray[np.floating[Any]] | None = None
         self.weights: NDArray[np.floating[Any]] | None = None
 
     def put(
-        self,
-        places: NDArray[np.int64],
-        block: NDArray[np.float64],
-        told: tuple[int, int] | None = None,
+        self, places: NDArray[np.int64], block: NDArray[np.float64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Store rows; return which repeat an earlier row, and which of these differ from it.
-
-        If rows hold only some columns, `told` is their range [first, last).
-        """
-        if told is not None:
-            self.seen[places] = True
-            return self._alone(*told).put(places, block[:, slice(*told)])
+        """Store rows; return which repeat an earlier row, and which of these differ from it."""
         fresh = ~self.seen[places]
         if (places[1:] <= places[:-1]).any():
             firsts = np.zeros(len(places), dtype=bool)
@@ -94,16 +78,8 @@ class Values:
             np.add.at(self.weights, places[again], ~np.isnan(here))
         return again, again[~same.all(axis=1)]
 
-    def _alone(self, first: int, last: int) -> "Values":
-        if (first, last) not in self.alone:
-            self.alone[first, last] = Values.__new__(Values)
-            self.alone[first, last]._begin(self.values[:, first:last], self.average)
-        return self.alone[first, last]
-
     def finish(self) -> None:
         """Average the rows that share a place, and leave NaN where nothing was put."""
-        for own in self.alone.values():
-            own.finish()
         for part in self.parts():
             if self.sums is not None and self.weights is not None:
                 there = ~np.isnan(self.values[part])

@@ -141,45 +141,8 @@ class TestFolder:
         assert "The rows of a series share a folder: 'shop'." in own.said
 
 
-class TestJoined:
-    @pytest.mark.parametrize("packing", ["folder", "zip"])
-    def test_files_of_one_column_each_that_share_the_time(self, tmp_path, plain, packing):
-        columns = {f"{name}.csv": TABLE[["t", name]] for name in "ab"}
-        for name, table in columns.items():
-            table.to_csv(tmp_path / name, index=False)
-        path = str(tmp_path)
-        if packing == "zip":
-            path = packed(tmp_path / "x.zip", columns)
-        own = read(path)
-        assert own.series.digest == plain.series.digest
-        assert own.said[0] == "2 files have the time column in common: they are joined."
-        panel = read(path, Reading(panel=True))
-        assert panel.series.items is not None
-        assert panel.series.items.names == ("a", "b")
-        again = history(path, own.reading)
-        assert again.series.digest == plain.series.digest
-
-    def test_their_times_may_differ(self, tmp_path):
-        TABLE[["t", "a"]].iloc[:50].to_csv(tmp_path / "a.csv", index=False)
-        TABLE[["t", "b"]].iloc[3:].to_csv(tmp_path / "b.csv", index=False)
-        own = read(str(tmp_path))
-        expected = TABLE[["a", "b"]].to_numpy(dtype=float)
-        expected[50:, 0] = expected[:3, 1] = np.nan
-        np.testing.assert_array_equal(own.series.values, expected)
-        assert own.counts["missing"] == {"a": 10, "b": 3}
-        alone = read(str(tmp_path), Reading(targets=("a",)))
-        assert alone.series.values[:, 0].tolist() == expected[:50, 0].tolist()
-
-    def test_what_repeats_is_told_of_each_file(self, tmp_path):
-        TABLE[["t", "a"]].to_csv(tmp_path / "a.csv", index=False)
-        twice = pd.concat([TABLE, TABLE.iloc[-1:].assign(b=0)])[["t", "b"]]
-        twice.to_csv(tmp_path / "b.csv", index=False)
-        with pytest.raises(DataError, match=r"repeated stamps: 1 \(the first is b.csv, row 61"):
-            read(str(tmp_path))
-        own = read(str(tmp_path), Reading(policy="resample"))
-        assert own.series.values[-1].tolist() == [59 / 7, 59 * 3 / 2]
-
-    @pytest.mark.parametrize("names", [("t,a", "u,b"), ("t,a", "t,a,b"), ("t,a,b", "t,c,d")])
+class TestColumns:
+    @pytest.mark.parametrize("names", [("t,a", "u,b"), ("t,a", "t,b"), ("t,a", "t,a,b")])
     def test_others_are_refused(self, tmp_path, names):
         for number, header in enumerate(names):
             row = ",".join(["2020-01-01", *"12"][: header.count(",") + 1])
