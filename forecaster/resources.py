@@ -54,7 +54,7 @@ def cache() -> Path:
     return user_cache_path("forecaster")
 
 
-TABLES = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet", ".pq", ".feather", ".arrow")
+TABLES = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet", ".pq")
 """The suffixes of files of rows."""
 DOCUMENTS = (".txt", ".txt.gz", ".xlsx", ".zip")
 """The suffixes of files that may hold rows or something else."""

@@ -75,8 +75,8 @@ def find_encoding(head: bytes, where: str) -> str:
         if even > pairs / 2 and odd < pairs / 20:
             return "utf-16-be"
         raise DataError(
-            f"{where}: the bytes are not a text. Expected a text of rows, Parquet, Feather, Arrow "
-            "or an Excel workbook (.xlsx)."
+            f"{where}: the bytes are not a text. Expected a text of rows, Parquet or an Excel "
+            "workbook (.xlsx)."
         )
     if is_utf8(head):
         return "utf-8"

@@ -1,4 +1,4 @@
-"""The formats of data files: text, Parquet, Feather and Arrow, Excel, a frame; compressed or not.
+"""The formats of data files: text, Parquet, Excel, a frame; compressed or not.
 
 Each part of a table has the names of its columns and yields its rows in batches. The format of a
 file is found from its first bytes or, if they do not show it, from its name.
@@ -113,8 +113,8 @@ def _format(source: Source, reading: Reading, like: "TextFile | None") -> Format
     magic, name = source.magic, source.name.lower()
     if magic.startswith(b"PAR1") or name.endswith((".parquet", ".pq")):
         return ParquetFile(source)
-    if magic.startswith((b"ARROW1", b"\xff\xff\xff\xff")) or name.endswith((".feather", ".arrow")):
-        return ArrowFile(source)
+    if magic.startswith((b"ARROW1", b"FEA1")) or name.endswith((".feather", ".arrow")):
+        raise DataError(f"{source.name}: a file of Feather or Arrow; write it as Parquet.")
     if magic.startswith(b"\xd0\xcf\x11\xe0"):
         raise DataError(
             f"{source.name}: an old Excel workbook, or one with a password; save it as .xlsx "
@@ -160,39 +160,6 @@ class ParquetFile(Format):
             pa.parquet.ParquetFile(self.source.whole(), **how) as file,
         ):
             yield from file.iter_batches(ROWS, columns=columns, use_threads=False)
-
-
-class ArrowFile(Format):
-    """The rows of a Feather file, or of another file or stream in the Arrow format."""
-
-    def __init__(self, source: Source) -> None:
-        self.name = source.name
-        self.source = source
-        if source.magic.startswith(b"FEA1"):
-            raise DataError(f"{self.name}: Feather version 1; write the file as version 2.")
-
-    @cached_property
-    def names(self) -> tuple[str, ...]:
-        with explained(self.name, "Arrow file"), self._open() as reader:
-            return _once(reader.schema.names, self.name)
-
-    def batches(self, columns: list[str], words: list[str]) -> Iterator[pa.RecordBatch]:
-        wanted = [self.names.index(name) for name in columns]
-        with explained(self.name, "Arrow file"), self._open(wanted) as reader:
-            for batch in (
-                map(reader.get_batch, range(reader.num_record_batches))
-                if hasattr(reader, "get_batch")
-                else reader
-            ):
-                for begin in range(0, batch.num_rows, ROWS):
-                    yield batch.slice(begin, ROWS)
-
-    def _open(self, wanted: list[int] | None = None) -> Any:
-        whole = self.source.whole()
-        file = pa.memory_map(str(whole)) if isinstance(whole, Path) else whole
-        options = pa.ipc.IpcReadOptions(included_fields=wanted)
-        is_stream = self.source.magic.startswith(b"\xff\xff\xff\xff")
-        return (pa.ipc.open_stream if is_stream else pa.ipc.open_file)(file, options=options)
 
 
 class TextFile(Format):

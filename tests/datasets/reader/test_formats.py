@@ -6,8 +6,6 @@ from xml.sax.saxutils import escape
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.feather
 import pytest
 
 from forecaster.datasets.reader import history, read
@@ -79,23 +77,11 @@ def plain(tmp_path):
     return read(str(file))
 
 
-@pytest.mark.parametrize("compression", ["uncompressed", "lz4", "zstd"])
-def test_feather(tmp_path, plain, compression):
-    file = tmp_path / "sales.feather"
-    pa.feather.write_feather(TABLE, str(file), compression=compression, chunksize=7)
-    own = read(str(file))
-    assert own.series.digest == plain.series.digest
-    assert read(str(file), Reading(targets=("b",))).series.values[:, 0].tolist() == [*TABLE["b"]]
-
-
-@pytest.mark.parametrize("writer", [pa.ipc.new_file, pa.ipc.new_stream])
-def test_arrow(tmp_path, plain, writer, monkeypatch):
-    monkeypatch.setattr("forecaster.datasets.reader.formats.ROWS", 9)
-    table = pa.Table.from_pandas(TABLE)
-    for name in ("sales.arrow", "sales"):
-        with writer(str(tmp_path / name), table.schema) as sink:
-            sink.write_table(table, max_chunksize=13)
-        assert read(str(tmp_path / name)).series.digest == plain.series.digest
+@pytest.mark.parametrize("name", ["sales.feather", "sales.csv"])
+def test_a_file_of_arrow_is_refused(tmp_path, name):
+    TABLE.to_feather(tmp_path / name)
+    with pytest.raises(DataError, match=rf"{name}: a file of Feather or Arrow; write it as Parq"):
+        read(str(tmp_path / name))
 
 
 def test_the_first_bytes_tell_the_format(tmp_path, plain):
@@ -166,15 +152,13 @@ def test_what_is_wrong_with_a_workbook(tmp_path, monkeypatch):
         read(file)
 
 
-@pytest.mark.parametrize("name", ["sales.feather", "sales.arrow", "sales.xlsx", "sales.parquet"])
+@pytest.mark.parametrize("name", ["sales.xlsx", "sales.parquet"])
 def test_half_a_file(tmp_path, name):
     file = tmp_path / name
     if name.endswith("xlsx"):
         workbook(file, [[*TABLE.columns], *rows()])
-    elif name.endswith("parquet"):
-        TABLE.to_parquet(file)
     else:
-        TABLE.to_feather(file)
+        TABLE.to_parquet(file)
     file.write_bytes(file.read_bytes()[:-300])
     with pytest.raises(DataError, match=rf"{name}: not a complete"):
         read(str(file))
