@@ -174,7 +174,7 @@ def _literal(pattern: Path) -> Iterator[str]:
 
 
 def _name(file: Path) -> str:
-    """The name of the output: that of the input, with Parquet for Parquet and Arrow, else CSV."""
+    """The name of the output: that of the input, with Parquet for Parquet, else CSV."""
     ending = next(
         each for each in sorted(TABLES, key=len, reverse=True) if file.name.lower().endswith(each)
     )

@@ -9,12 +9,11 @@ import gzip
 import re
 import zipfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
-from urllib.parse import unquote
 
 import pandas as pd
 import pyarrow as pa
@@ -41,11 +40,6 @@ SAMPLE = 10_000
 
 FILES = 20
 """The most files whose first rows are used to find how numbers are written."""
-
-DATES = ("year", "quarter", "month", "week", "day", "date", "hour", "part")
-"""Keys of folders that divide the rows of a series and do not name a series."""
-
-_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 class Rows(NamedTuple):
@@ -112,25 +106,12 @@ class Table:
 
     @cached_property
     def _all(self) -> list[tuple[str, ...]]:
-        """The columns of each part, with its stamps if the reading gives them, and its keys."""
+        """The columns of each part, with its stamps if the reading gives them."""
         bare = [self._bare(number) for number in range(len(self.parts))]
         return [
-            tuple(dict.fromkeys([*([told.time] if told else []), *own, *part.keys]))
-            for told, own, part in zip(bare, self._own, self.parts, strict=True)
+            (told.time, *own) if told else tuple(own)
+            for told, own in zip(bare, self._own, strict=True)
         ]
-
-    @cached_property
-    def keys(self) -> tuple[str, ...]:
-        """The columns that the names of folders give."""
-        return tuple(self.parts[0].keys)
-
-    @property
-    def groups(self) -> tuple[str, ...]:
-        """The keys of folders that distinguish series."""
-        several = {
-            name for name in self.keys if len({part.keys.get(name) for part in self.parts}) > 1
-        }
-        return tuple(name for name in self.keys if name in several and name.lower() not in DATES)
 
     @cached_property
     def _own(self) -> list[dict[str, str]]:
@@ -172,11 +153,7 @@ class Table:
             count = cells.num_rows
             if [*cells.schema.names] != [*columns]:
                 found = [
-                    cells[own[name]]
-                    if name in own
-                    else bare.stamps(before, count)
-                    if bare and name == bare.time
-                    else pa.repeat(pa.scalar(part.keys.get(name), pa.string()), count)
+                    cells[own[name]] if name in own or bare is None else bare.stamps(before, count)
                     for name in columns
                 ]
                 cells = pa.RecordBatch.from_arrays(found, names=list(columns))
@@ -314,7 +291,7 @@ class Table:
             sample = self._first_rows(number) if number else self.sample
             for name in sample.column_names:
                 cells = sample[name].combine_chunks()
-                if is_text(cells.type) and name not in self.keys:
+                if is_text(cells.type):
                     found = learn(cells, how)
                     known[name] = found if any(found.evidence) else known.get(name, found)
         return learned
@@ -395,8 +372,8 @@ def open_table(path: str, reading: Reading = NOTHING_SAID) -> Table:
         sources = _in_folder(place)
         if not sources:
             raise UnavailableError(
-                f"the folder {place} holds no data file; expected {', '.join(SUFFIXES)}, or "
-                "folders such as year=2024 that hold them."
+                f"the folder {place} holds no data file; expected {', '.join(SUFFIXES)}. The "
+                f"files of its folders are read by a pattern, such as '{place}/*/*.parquet'."
             )
     elif place.is_file():
         sources = _in_file(place)
@@ -416,18 +393,11 @@ def open_table(path: str, reading: Reading = NOTHING_SAID) -> Table:
     return Table(str(place), tuple(parts), reading)
 
 
-def _in_folder(folder: Path, keys: Mapping[str, str | None] = {}) -> list[Source]:
-    """The data files of a folder, or of the folders in it that are named by keys (year=2024)."""
+def _in_folder(folder: Path) -> list[Source]:
+    """The data files of a folder."""
     inside = sorted(folder.iterdir(), key=lambda path: _natural(path.name))
     names = data_files([path.name for path in inside if path.is_file()])
-    if names:
-        return [source for name in names for source in _in_file(folder / name, keys)]
-    return [
-        source
-        for path in inside
-        if path.is_dir() and "=" in path.name
-        for source in _in_folder(path, {**keys, **_keys(path.name)})
-    ]
+    return [source for name in names for source in _in_file(folder / name)]
 
 
 def data_files(names: Sequence[str]) -> list[str]:
@@ -438,12 +408,6 @@ def data_files(names: Sequence[str]) -> list[str]:
     ]
 
 
-def _keys(*folders: str) -> dict[str, str | None]:
-    """The keys in the names of folders."""
-    parts = [folder.partition("=") for folder in folders if "=" in folder]
-    return {key: None if value == _NULL else unquote(value) for key, _, value in parts}
-
-
 def _natural(name: str) -> list[tuple[int, str]]:
     """A sort key for names by which 10 comes after 9; no two names have the same."""
     parts = re.split(r"(\d+)", name)
@@ -451,11 +415,11 @@ def _natural(name: str) -> list[tuple[int, str]]:
     return [*key, (-1, name)]
 
 
-def _in_file(path: Path, keys: Mapping[str, str | None] = {}) -> list[Source]:
+def _in_file(path: Path) -> list[Source]:
     """A file or, if it is a zip file, the data files in it."""
-    source = Source(str(path), partial(path.open, "rb"), path, keys)
+    source = Source(str(path), partial(path.open, "rb"), path)
     if source.magic.startswith(b"\x1f\x8b") or path.suffix.lower() == ".gz":
-        return [Source(str(path), partial(gzip.open, path), None, keys)]
+        return [Source(str(path), partial(gzip.open, path))]
     if not source.magic.startswith(b"PK\3\4") and path.suffix.lower() != ".zip":
         return [source]
     with explained(str(path)), zipfile.ZipFile(path) as archive:
@@ -469,11 +433,7 @@ def _in_file(path: Path, keys: Mapping[str, str | None] = {}) -> list[Source]:
         raise DataError(f"{path}: the zip file has a password; unpack it yourself.")
     check_size(sum(members[name].file_size for name in names), str(path))
     return [
-        Source(
-            f"{path}/{name}",
-            partial(_member, path, name),
-            keys={**keys, **_keys(*PurePosixPath(name).parts[:-1])},
-        )
+        Source(f"{path}/{name}", partial(_member, path, name))
         for name in sorted(names, key=_natural)
     ]
 

@@ -14,9 +14,9 @@ import zlib
 from abc import ABC, abstractmethod
 from codecs import BOM_UTF8
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -61,18 +61,14 @@ TAIL = 2**14
 
 
 class Format(ABC):
-    """A file of a table, or a frame; `name` is its name in messages.
-
-    All its rows have the values in `keys`, by column, which are in the names of its folders.
-    """
+    """A file of a table, or a frame; `name` is its name in messages."""
 
     name: str
-    keys: Mapping[str, str | None] = {}
 
     @property
     @abstractmethod
     def names(self) -> tuple[str, ...]:
-        """The columns, without the keys."""
+        """The columns."""
 
     @abstractmethod
     def batches(self, columns: list[str], words: list[str]) -> Iterator[pa.RecordBatch]:
@@ -86,7 +82,6 @@ class Source:
     name: str
     open: Callable[[], Any]
     path: Path | None = None
-    keys: Mapping[str, str | None] = field(default_factory=dict)
 
     @cached_property
     def magic(self) -> bytes:
@@ -104,12 +99,6 @@ class Source:
 
 def open_format(source: Source, reading: Reading, like: "TextFile | None") -> Format:
     """Open the part of a table in a file; a text `like` another need not be examined again."""
-    part = _format(source, reading, like)
-    part.keys = source.keys
-    return part
-
-
-def _format(source: Source, reading: Reading, like: "TextFile | None") -> Format:
     magic, name = source.magic, source.name.lower()
     if magic.startswith(b"PAR1") or name.endswith((".parquet", ".pq")):
         return ParquetFile(source)

@@ -121,9 +121,6 @@ class Roles:
                 if name.lower() == usual and self._repeats([name]):
                     self.said.append(f"The rows of a series share column '{name}'.")
                     return (name,)
-        if groups := tuple(name for name in table.groups if name in free):
-            self.said.append(f"The rows of a series share a folder: {quoted(groups)}.")
-            return groups
         words = [name for name in free if self.kinds[name] == "text"]
         if len(table.parts) > 1 or len(words) != 1:
             return ()
@@ -200,7 +197,7 @@ class Roles:
         }  # fmt: skip
         free = [name for name in table.columns if name not in taken]
         index = [n for n in free if n in ("", "Unnamed: 0") or n.startswith("__index_level_")]
-        numbers = [n for n in free if self.kinds[n] == "number" and n not in (*index, *table.keys)]
+        numbers = [n for n in free if self.kinds[n] == "number" and n not in index]
         if said.id and "y" in numbers:
             numbers = ["y"]
         left_out = [self._described(n) for n in free if n not in numbers]
