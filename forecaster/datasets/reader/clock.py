@@ -334,8 +334,3 @@ def counts_time(name: str, cells: pa.Array) -> bool:
     return name.strip().lower() in COUNTED and any(
         bool(moments(words, each).good.all()) for each, form in FORMS.items() if form.number
     )
-
-
-def is_stamp(text: str) -> bool:
-    """Whether a word is written like a stamp."""
-    return stamp_share(pa.array([text])) > 0

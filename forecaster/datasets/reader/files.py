@@ -5,7 +5,6 @@ file, below the header.
 """
 
 import glob
-import gzip
 import re
 import zipfile
 from collections import Counter
@@ -25,6 +24,7 @@ from forecaster.datasets.reader.formats import (
     Frame,
     Source,
     TextFile,
+    Unpacked,
     Workbook,
     check_size,
     explained,
@@ -203,16 +203,14 @@ class Table:
 
     @property
     def text(self) -> Text | None:
-        """How the text is written, None if there is no text; complete once its rows are read."""
+        """How the text is written, None if there is no text."""
         part = self._first_text
         if part is None:
             return self.reading.text if self.told else None
         return replace(
             part.head.text,
-            encoding=part.encoding,
             decimal=self._decimals.get(part.head.text.separator, ""),
             thousands=self._marked[1].lstrip("0123456789")[:1],
-            footer=len(part.footer),
             signs=self._signs,
         )
 
@@ -223,14 +221,8 @@ class Table:
         if self._first_text is not None and text is not None:
             said = _otherwise(text, before) if self.told and before else _forms(text)
         files = [part for part in self.parts if isinstance(part, TextFile)]
-        for where, lines in (
-            ("above", [line for file in files for line in file.head.left_out]),
-            ("below", [line for file in files for line in file.footer]),
-        ):
-            if lines:
-                said.append(
-                    f"Lines {where} the rows, left out: {len(lines)}, such as '{lines[0]:.60}'."
-                )
+        if lines := [line for file in files for line in file.head.left_out]:
+            said.append(f"Lines above the rows, left out: {len(lines)}, such as '{lines[0]:.60}'.")
         for file in files:
             if isinstance(file, Workbook) and len(file.sheets) > 1:
                 said.append(f"{file.name} has the sheets {quoted(file.sheets)}: the first is read.")
@@ -359,7 +351,7 @@ def _otherwise(text: Text, before: Text) -> list[str]:
 
 
 def _name(encoding: str) -> str:
-    return {"cp1252": "Windows-1252", "latin-1": "Latin-1"}.get(encoding, "UTF-16")
+    return {"cp1252": "Windows-1252"}.get(encoding, "UTF-16")
 
 
 def open_table(path: str, reading: Reading = NOTHING_SAID) -> Table:
@@ -419,7 +411,7 @@ def _in_file(path: Path) -> list[Source]:
     """A file or, if it is a zip file, the data files in it."""
     source = Source(str(path), partial(path.open, "rb"), path)
     if source.magic.startswith(b"\x1f\x8b") or path.suffix.lower() == ".gz":
-        return [Source(str(path), partial(gzip.open, path))]
+        return [Source(str(path), partial(Unpacked, path))]
     if not source.magic.startswith(b"PK\3\4") and path.suffix.lower() != ".zip":
         return [source]
     with explained(str(path)), zipfile.ZipFile(path) as archive:
@@ -441,7 +433,7 @@ def _in_file(path: Path) -> list[Source]:
 def _member(path: Path, name: str) -> Any:
     with zipfile.ZipFile(path) as archive:
         file = archive.open(name)
-    return gzip.open(file) if name.lower().endswith(".gz") else file
+    return Unpacked(fileobj=file) if name.lower().endswith(".gz") else file
 
 
 def frame_table(

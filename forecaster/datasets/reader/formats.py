@@ -4,7 +4,6 @@ Each part of a table has the names of its columns and yields its rows in batches
 file is found from its first bytes or, if they do not show it, from its name.
 """
 
-import codecs
 import csv
 import gzip
 import io
@@ -26,14 +25,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from forecaster.datasets.reader.dialect import (
-    Head,
-    check_letters,
-    footer,
-    is_utf8,
-    read_head,
-    single_byte,
-)
+from forecaster.datasets.reader.dialect import Head, check_letters, read_head
 from forecaster.datasets.reading import Reading, Text
 from forecaster.errors import DataError, StorageError
 from forecaster.extras import needed
@@ -55,9 +47,6 @@ BLOCK = 2**24
 
 HEAD = 2**16
 """The bytes from which the form of a text is found; more if they hold under three lines."""
-
-TAIL = 2**14
-"""The last bytes in which the end of the rows of a text is searched."""
 
 
 class Format(ABC):
@@ -166,10 +155,6 @@ class TextFile(Format):
         self.reading = reading
         self.like = like
         self.beginning = b""
-        self.footer: list[str] = []
-        self.below: int | None = None  # in bytes, once counted
-        self.encoding = ""
-        self.ascii = True
 
     @cached_property
     def head(self) -> Head:
@@ -182,12 +167,9 @@ class TextFile(Format):
         if self.like is not None and data.isascii():
             there = self.like.head
             if self.like.beginning and data.startswith(self.like.beginning):
-                self.encoding = there.text.encoding
                 return there
         head = read_head(data, whole, self.name, self.reading)
-        self.encoding = head.text.encoding
-        self.ascii = data.isascii()
-        if self.encoding == "utf-8" and not data.startswith(BOM_UTF8):
+        if head.text.encoding == "utf-8" and not data.startswith(BOM_UTF8):
             self.beginning = data[: head.start]
         return head
 
@@ -203,8 +185,12 @@ class TextFile(Format):
         names_in = "card" if self.head.bare else "header"
         with (
             explained(self.name, "CSV table", self._wrong_letter, names_in),
-            closing(_Body(self)) as stream,
+            closing(self.open()) as raw,
         ):
+            stream = pa.PythonFile(raw, "r")
+            if self.head.text.encoding != "utf-8":
+                stream = pa.transcoding_input_stream(stream, self.head.text.encoding, "utf-8")
+            stream.read(self.head.start)
             try:
                 reader = pa.csv.open_csv(
                     stream,
@@ -213,6 +199,7 @@ class TextFile(Format):
                     pa.csv.ParseOptions(
                         delimiter=self.head.text.separator,
                         newlines_in_values=self.head.broken,
+                        invalid_row_handler=lambda row: "error" if row.text.strip() else "skip",
                     ),
                     pa.csv.ConvertOptions(
                         column_types=dict.fromkeys(names, pa.string()), include_columns=columns
@@ -227,93 +214,10 @@ class TextFile(Format):
 
     def _wrong_letter(self) -> None:
         """Raise DataError for the first line whose encoding differs from the lines before it."""
-        if not self.encoding.startswith("utf-16"):
+        encoding = self.head.text.encoding
+        if encoding != "utf-16":
             with self.open() as stream:
-                check_letters(stream, self.encoding, self.name)
-
-
-class _Body:
-    """The bytes of the rows of a text, in UTF-8, as a file that Arrow reads.
-
-    The lines above and below the rows are cut off. If a text seems to be UTF-8, but its first
-    letter beyond ASCII is not, it is read in the encoding of Windows.
-    """
-
-    closed = False
-
-    def __init__(self, text: TextFile) -> None:
-        self.text = text
-        self.skip = text.head.start
-        self.raw = text.open()
-        self.decoder = None if text.encoding == "utf-8" else _decoder(text.encoding)
-        self.ascii = text.ascii
-        self.buffer = b""
-        self.begun = self.ended = False
-        self.size = 0
-
-    def read(self, size: int) -> bytes:
-        """Read at most `size` bytes; none at the end."""
-        while not self.ended and len(self.buffer) < size + TAIL:
-            data = self._more(max(size, TAIL))
-            self.buffer += data
-            if self.skip and self.buffer:
-                cut = min(self.skip, len(self.buffer))
-                self.buffer = self.buffer[cut:]
-                self.skip -= cut
-        out, self.buffer = self.buffer[:size], self.buffer[size:]
-        return out
-
-    def _more(self, size: int) -> bytes:
-        data: bytes = self.raw.read(size)
-        self.size += len(data)
-        if isinstance(self.raw, gzip.GzipFile):
-            check_size(self.size, self.text.name)
-        first, self.begun = not self.begun, True
-        if first and self.decoder is None:
-            data = data.removeprefix(BOM_UTF8)
-        if self.decoder is None and self.ascii and not data.isascii():
-            self.ascii = False
-            if not is_utf8(data):
-                self.text.encoding = single_byte(data)
-                self.decoder = _decoder(self.text.encoding)
-        self.ended = not data
-        if self.decoder is not None:
-            letters = self.decoder.decode(data, final=self.ended)
-            data = (letters.removeprefix("\ufeff") if first else letters).encode()
-        if self.ended:
-            self._cut(data)
-            return b""
-        return data
-
-    def _cut(self, rest: bytes) -> None:
-        """Cut off the lines below the rows; their place is found only once."""
-        self.buffer += rest
-        if self.text.below is None:
-            begin = max(0, len(self.buffer) - TAIL)
-            if begin:
-                begin = self.buffer.find(b"\n", begin) + 1
-            tail = self.buffer[begin:].decode(errors="surrogateescape")
-            end, self.text.footer = footer(tail, self.text.head, tail.endswith(("\n", "\r")))
-            self.text.below = len(tail[end:].encode(errors="surrogateescape"))
-        if self.text.below:
-            self.buffer = self.buffer[: -self.text.below]
-
-    def close(self) -> None:
-        self.raw.close()
-        self.closed = True
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return False
-
-    def writable(self) -> bool:
-        return False
-
-
-def _decoder(encoding: str) -> codecs.IncrementalDecoder:
-    return codecs.getincrementaldecoder(encoding)()
+                check_letters(stream, encoding, self.name)
 
 
 class Workbook(TextFile):
@@ -344,7 +248,8 @@ class Workbook(TextFile):
             except calamine.CalamineError as error:
                 raise DataError(f"{self.name}: not a complete workbook: {error}") from None
         text = io.StringIO(newline="")
-        csv.writer(text, lineterminator="\n").writerows([_cell(c) for c in row] for row in rows)
+        lines = ([_cell(cell) for cell in row] for row in rows)
+        csv.writer(text, lineterminator="\n").writerows(line for line in lines if any(line))
         return text.getvalue().encode()
 
 
@@ -374,6 +279,15 @@ def check_size(size: int, where: str, most: int | None = None) -> None:
             f"{where}: unpacks to more than {most >> 20:,} MiB; unpack it if you trust it, "
             "or save it as Parquet."
         )
+
+
+class Unpacked(gzip.GzipFile):
+    """A gzip file, from which at most LARGEST bytes are read."""
+
+    def read(self, size: int | None = -1) -> bytes:
+        data = super().read(size)
+        check_size(self.tell(), str(self.name))
+        return data
 
 
 @contextmanager

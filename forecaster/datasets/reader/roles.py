@@ -12,7 +12,6 @@ from forecaster.datasets.reader.clock import (
     USUAL,
     Clock,
     counts_time,
-    is_stamp,
     time_columns,
 )
 from forecaster.datasets.reader.files import Table
@@ -104,11 +103,6 @@ class Roles:
             raise DataError(
                 f"{self.where}: {listed} such as 2016-07-01 00:00:00; name the time column with "
                 f"{spelled('time')}. Columns: {quoted(table.columns)}."
-            )
-        if is_stamp(found[0]):
-            raise DataError(
-                f"{self.where}: the first line holds a stamp, '{found[0]}', where a name is "
-                "expected; give the file a header."
             )
         self.said.append(f"The time is column '{found[0]}'.")
         return found[0]

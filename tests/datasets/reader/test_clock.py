@@ -6,7 +6,7 @@ import pytest
 
 from forecaster.datasets.calendar import future_times
 from forecaster.datasets.reader import history, read
-from forecaster.datasets.reader.clock import counts_time, find_clock, is_stamp, time_columns
+from forecaster.datasets.reader.clock import counts_time, find_clock, time_columns
 from forecaster.datasets.reader.files import frame_table
 from forecaster.datasets.reading import Reading, Stamps
 from forecaster.errors import DataError
@@ -271,11 +271,6 @@ class TestTheTimeColumn:
         assert counts_time("Date", table.sample["a"])
         assert not counts_time("sold", table.sample["a"])
         assert not counts_time("date", table.sample["b"])
-
-    def test_a_header_that_is_a_stamp(self):
-        assert is_stamp("Jan 2020")
-        assert not is_stamp("2020")
-        assert not is_stamp("time")
 
     def test_several_columns_by_name(self):
         columns = ["Date", "Hour", "a, b", "v"]
