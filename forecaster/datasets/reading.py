@@ -14,18 +14,13 @@ Timezone: TypeAlias = Literal["UTC", "naive"]
 class Text:
     """How a text file is written; "" means that the reader finds it.
 
-    `before`, `after` and `footer` count the lines above the header, below it and at the end that
-    are not rows. `decimal` is "." or ",", or "" if no number has decimals; `thousands` is the mark
-    of thousands. `signs` holds the signs of currencies and percent, by column.
+    `decimal` is "." or ",", or "" if no number has decimals; `signs` holds the signs of currencies
+    and percent, by column.
     """
 
     encoding: str = ""
     separator: str = ""
     decimal: str = ""
-    thousands: str = ""
-    before: int = 0
-    after: int = 0
-    footer: int = 0
     signs: dict[str, str] = field(default_factory=dict)
 
 

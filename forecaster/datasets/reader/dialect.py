@@ -20,7 +20,7 @@ from forecaster.errors import DataError
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 """The possible separators of the fields of a line, with their names."""
 
-LINES = 1000
+LINES = 100
 """The lines of the head that are examined."""
 
 Shape: TypeAlias = Literal["number", "stamp", "word", "empty"]
@@ -125,7 +125,7 @@ def read_head(data: bytes, whole: bool, where: str, reading: Reading = NOTHING_S
     left_out = tuple(
         row.text.strip() for row in out if not row.blank and not _SEPARATOR_LINE.fullmatch(row.text)
     )
-    broken = any(line.count('"') % 2 for line in lines)
+    broken = any(line.count('"') % 2 for line in text.splitlines())
     found = Text(encoding=encoding, separator=separator)
     return Head(found, names, mark + len(text[:begin].encode()), left_out, bare, broken)
 

@@ -102,6 +102,12 @@ class Table:
                     f"{'are' if differing[1:] else 'is'} in only one of them. Files that are "
                     "read together need the same columns."
                 )
+        separators = sorted({part.separator for part in self.parts} - {""})
+        if len(separators) > 1:
+            names = " and by ".join(SEPARATORS.get(one, one) for one in separators)
+            raise DataError(
+                f"{self.where}: fields are separated by {names}; write all files alike."
+            )
         return first
 
     @cached_property
@@ -190,9 +196,13 @@ class Table:
     # How it is written.
 
     def how(self, column: str, part: int = 0) -> Written:
-        """How a part writes the numbers of a column."""
-        separator, sign = self._separator(part), self._signs.get(column, "")
-        decimal = self._decimals.get(separator, "")
+        """How a part writes the numbers of a column.
+
+        If the separator of the fields is a comma or none, "1.234" has decimals unless another
+        number shows otherwise.
+        """
+        separator, sign = self.parts[part].separator, self._signs.get(column, "")
+        decimal = self._decimal if separator else ""
         how = Written(decimal, separator in ("", ","), sign, self.reading.missing)
         if self.told:
             return replace(
@@ -204,21 +214,16 @@ class Table:
     @property
     def text(self) -> Text | None:
         """How the text is written, None if there is no text."""
-        part = self._first_text
-        if part is None:
-            return self.reading.text if self.told else None
-        return replace(
-            part.head.text,
-            decimal=self._decimals.get(part.head.text.separator, ""),
-            thousands=self._marked[1].lstrip("0123456789")[:1],
-            signs=self._signs,
-        )
+        for part in self.parts:
+            if isinstance(part, TextFile) and part.separator:
+                return replace(part.head.text, decimal=self._decimal, signs=self._signs)
+        return self.reading.text if self.told else None
 
     def said(self) -> list[str]:
         """Sentences about how the files are written, if that is unusual."""
         text, before = self.text, self.reading.text
         said = []
-        if self._first_text is not None and text is not None:
+        if text is not None:
             said = _otherwise(text, before) if self.told and before else _forms(text)
         files = [part for part in self.parts if isinstance(part, TextFile)]
         if lines := [line for file in files for line in file.head.left_out]:
@@ -231,94 +236,57 @@ class Table:
     def _cells(self) -> list[str]:
         """Sentences about cells that hold more than digits."""
         said = []
-        decimal, marked = self._marked
-        if marked:
-            number = to_numbers(
-                pa.array([marked]), lambda _, what: DataError(what), Written(decimal)
-            )
-            said.append(f"Marks of thousands are left out: '{marked}' is {number[0]:.12g}.")
-        percent = [name for name, sign in self._signs.items() if sign == "%"]
-        if percent:
-            said.append(f"Percent signs are left out, so that 5 % is 5: {quoted(percent)}.")
-        for currency in {sign: None for sign in self._signs.values() if sign != "%"}:
-            names = [name for name, sign in self._signs.items() if sign == currency]
-            said.append(f"The sign {currency} is left out: {quoted(names)}.")
-        marks = dict.fromkeys(mark for _, _, found in self._found for mark in found.marks)
+        for found in self._learned.values():
+            decimal = self._decimal or ("," if found.evidence.comma else ".")
+            if marked := found.marked[decimal == ","]:
+                how = Written(decimal)
+                number = to_numbers(pa.array([marked]), lambda _, what: DataError(what), how)[0]
+                said.append(f"Marks of thousands are left out: '{marked}' is {number:.12g}.")
+                break
+        for sign in dict.fromkeys(self._signs.values()):
+            names = quoted([name for name, each in self._signs.items() if each == sign])
+            what = f"The sign {sign} is left out"
+            if sign == "%":
+                what = "Percent signs are left out, so that 5 % is 5"
+            said.append(f"{what}: {names}.")
+        marks = dict.fromkeys(mark for found in self._learned.values() for mark in found.marks)
         if marks:
             said.append(f"Cells that count as missing: {quoted([*marks])}.")
         return said
 
     @cached_property
-    def _first_text(self) -> TextFile | None:
-        for part in self.parts:
-            if isinstance(part, TextFile) and not isinstance(part, Workbook):
-                return part
-        return None
+    def _learned(self) -> dict[str, Learned]:
+        """What the first rows show about how numbers are written, by column.
 
-    def _separator(self, number: int) -> str:
-        """The separator of the fields of a part, "" if it is not a text.
-
-        Files with one separator have one decimal sign. If the separator is a comma or none, "1.234"
-        has decimals unless another number shows otherwise.
+        If those of a file do not show the decimal sign, the next files may.
         """
-        part = self.parts[number]
-        if isinstance(part, Workbook) or not isinstance(part, TextFile):
-            return ""
-        return part.head.text.separator
-
-    @cached_property
-    def _learned(self) -> dict[str, dict[str, Learned]]:
-        """What the first rows show about how numbers are written, by separator and column."""
-        looked: Counter[str] = Counter()
-        learned: dict[str, dict[str, Learned]] = {}
-        for number in range(len(self.parts)):
-            separator = self._separator(number)
-            known = learned.setdefault(separator, {})
-            clear = any(found.evidence.point or found.evidence.comma for found in known.values())
-            if clear or looked[separator] == FILES:
-                continue
-            looked[separator] += 1
-            told, pointed = self._told_decimal(separator), separator in ("", ",")
-            how = Written(told, pointed, missing=self.reading.missing)
+        learned: dict[str, Learned] = {}
+        for number, part in enumerate(self.parts[:FILES]):
+            pointed = part.separator in ("", ",")
+            how = Written(self._told_decimal, pointed, missing=self.reading.missing)
             sample = self._first_rows(number) if number else self.sample
             for name in sample.column_names:
                 cells = sample[name].combine_chunks()
                 if is_text(cells.type):
                     found = learn(cells, how)
-                    known[name] = found if any(found.evidence) else known.get(name, found)
+                    learned[name] = found if any(found.evidence) else learned.get(name, found)
+            if any(found.evidence.point or found.evidence.comma for found in learned.values()):
+                break
         return learned
 
     @cached_property
-    def _found(self) -> list[tuple[str, str, Learned]]:
-        """What was learned about the columns, with separator and name."""
-        return [(sep, *one) for sep, known in self._learned.items() for one in known.items()]
+    def _decimal(self) -> str:
+        """The decimal sign of the texts, "" if their numbers show none or both."""
+        points = any(found.evidence.point for found in self._learned.values())
+        commas = any(found.evidence.comma for found in self._learned.values())
+        if self._told_decimal and not (self.told and (points or commas)):
+            return self._told_decimal
+        return "" if points == commas else "." if points else ","
 
     @property
-    def _marked(self) -> tuple[str, str]:
-        """The first number with marks of thousands, after its decimal sign; or "" twice."""
-        for separator, _, found in self._found:
-            decimal = self._decimals[separator] or ("," if found.evidence.comma else ".")
-            if example := found.marked[decimal == ","]:
-                return decimal, example
-        return "", ""
-
-    @cached_property
-    def _decimals(self) -> dict[str, str]:
-        """The decimal sign by separator, "" if the numbers show none or both."""
-        signs = {}
-        for separator, known in self._learned.items():
-            points = any(found.evidence.point for found in known.values())
-            commas = any(found.evidence.comma for found in known.values())
-            told = self._told_decimal(separator)
-            if told and (not self.told or not (points or commas)):
-                signs[separator] = told
-            else:
-                signs[separator] = "" if points == commas else "." if points else ","
-        return signs
-
-    def _told_decimal(self, separator: str) -> str:
+    def _told_decimal(self) -> str:
         """The decimal sign that the user named, or that of the training file for its separator."""
-        text = self.reading.text
+        text, separator = self.reading.text, max(part.separator for part in self.parts)
         return text.decimal if text and (not self.told or text.separator == separator) else ""
 
     @cached_property
@@ -326,7 +294,7 @@ class Table:
         """The signs of currencies and percent, by column."""
         if self.told:
             return self.reading.text.signs if self.reading.text else {}
-        return {name: found.sign for _, name, found in self._found if found.sign}
+        return {name: found.sign for name, found in self._learned.items() if found.sign}
 
 
 def _forms(text: Text) -> list[str]:
@@ -376,13 +344,7 @@ def open_table(path: str, reading: Reading = NOTHING_SAID) -> Table:
             what = "matches no file" if glob.has_magic(str(place)) else "does not exist"
             raise UnavailableError(f"the data file {place} {what}.")
         sources = [source for file in files for source in _in_file(file)]
-    parts: list[Format] = []
-    like = None
-    for source in sources:
-        parts.append(open_format(source, reading, like))
-        if like is None and isinstance(parts[-1], TextFile):
-            like = parts[-1]
-    return Table(str(place), tuple(parts), reading)
+    return Table(str(place), tuple(open_format(source, reading) for source in sources), reading)
 
 
 def _in_folder(folder: Path) -> list[Source]:

@@ -11,7 +11,6 @@ import re
 import zipfile
 import zlib
 from abc import ABC, abstractmethod
-from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -55,6 +54,11 @@ class Format(ABC):
     name: str
 
     @property
+    def separator(self) -> str:
+        """What separates the fields of a text, "" for another format."""
+        return ""
+
+    @property
     @abstractmethod
     def names(self) -> tuple[str, ...]:
         """The columns."""
@@ -86,8 +90,8 @@ class Source:
             return pa.BufferReader(stream.read())
 
 
-def open_format(source: Source, reading: Reading, like: "TextFile | None") -> Format:
-    """Open the part of a table in a file; a text `like` another need not be examined again."""
+def open_format(source: Source, reading: Reading) -> Format:
+    """Open the part of a table in a file."""
     magic, name = source.magic, source.name.lower()
     if magic.startswith(b"PAR1") or name.endswith((".parquet", ".pq")):
         return ParquetFile(source)
@@ -100,7 +104,7 @@ def open_format(source: Source, reading: Reading, like: "TextFile | None") -> Fo
         )
     if magic.startswith(b"PK\3\4") or name.endswith(".xlsx"):
         return Workbook(source, reading)
-    return TextFile(source.name, source.open, reading, like)
+    return TextFile(source.name, source.open, reading)
 
 
 class Frame(Format):
@@ -143,18 +147,10 @@ class ParquetFile(Format):
 class TextFile(Format):
     """The rows of a text, with fields between separators."""
 
-    def __init__(
-        self,
-        name: str,
-        open_: Callable[[], Any],
-        reading: Reading,
-        like: "TextFile | None" = None,
-    ) -> None:
+    def __init__(self, name: str, open_: Callable[[], Any], reading: Reading) -> None:
         self.name = name
         self.open = open_
         self.reading = reading
-        self.like = like
-        self.beginning = b""
 
     @cached_property
     def head(self) -> Head:
@@ -164,14 +160,11 @@ class TextFile(Format):
             while data.count(b"\n") < 3 and len(data) < BLOCK and (more := stream.read(len(data))):
                 data += more
             whole = not stream.read(1)
-        if self.like is not None and data.isascii():
-            there = self.like.head
-            if self.like.beginning and data.startswith(self.like.beginning):
-                return there
-        head = read_head(data, whole, self.name, self.reading)
-        if head.text.encoding == "utf-8" and not data.startswith(BOM_UTF8):
-            self.beginning = data[: head.start]
-        return head
+        return read_head(data, whole, self.name, self.reading)
+
+    @property
+    def separator(self) -> str:
+        return self.head.text.separator
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -222,6 +215,8 @@ class TextFile(Format):
 
 class Workbook(TextFile):
     """The rows of the first sheet of an Excel workbook."""
+
+    separator = Format.separator
 
     def __init__(self, source: Source, reading: Reading) -> None:
         self.source = source
