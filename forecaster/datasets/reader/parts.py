@@ -17,7 +17,8 @@ from forecaster.datasets.reader.files import Rows, Table
 from forecaster.datasets.reader.stamps import SECOND, as_words, different
 from forecaster.errors import DataError
 
-HOUR = 3600 * SECOND
+MINUTE = 60 * SECOND
+HOUR = 60 * MINUTE
 DAY = 24 * HOUR
 
 
@@ -25,53 +26,42 @@ DAY = 24 * HOUR
 class TimePart:
     """What a further time column counts: numbers from `first` to `last`, `unit` microseconds each.
 
-    The time in the columns before it must be a multiple of `within`.
+    A column whose name is one of `called` counts this if its numbers fit. The time in the columns
+    before it must be a multiple of `within`.
     """
 
     words: str
     first: int
     last: int
     unit: int = 0
+    called: tuple[str, ...] = ()
     within: int = DAY
 
 
 PARTS = {
-    "month": TimePart("months", 1, 12),
-    "quarter": TimePart("quarters", 1, 4),
-    "day": TimePart("days", 1, 31),
-    "hour": TimePart("hours, 24 being the next day's 0", 0, 24, HOUR),
-    "minute": TimePart("minutes", 0, 59, 60 * SECOND, HOUR),
-    "second": TimePart("seconds", 0, 59, SECOND, 60 * SECOND),
+    "month": TimePart("months", 1, 12, called=("month", "mon", "mo", "mm")),
+    "quarter": TimePart("quarters", 1, 4, called=("quarter", "qtr", "q")),
+    "day": TimePart("days", 1, 31, called=("day", "dy", "dd", "dayofmonth")),
+    "hour": TimePart(
+        "hours, 24 being the next day's 0", 0, 24, HOUR,
+        ("hour", "hours", "hr", "hh", "he", "hourending"),
+    ),
+    "minute": TimePart("minutes", 0, 59, MINUTE, ("minute", "minutes", "min", "mi"), HOUR),
+    "second": TimePart("seconds", 0, 59, SECOND, ("second", "seconds", "sec"), MINUTE),
     "1..48": TimePart("half-hours, 1 beginning at 0:00", 1, 48, DAY // 48),
     "0..47": TimePart("half-hours, 0 beginning at 0:00", 0, 47, DAY // 48),
     "1..96": TimePart("quarter-hours, 1 beginning at 0:00", 1, 96, DAY // 96),
     "0..95": TimePart("quarter-hours, 0 beginning at 0:00", 0, 95, DAY // 96),
     "hhmm": TimePart("hours and minutes, such as 1330", 0, 2400),
-    "minutes": TimePart("minutes of the day", 0, 1440, 60 * SECOND),
+    "minutes": TimePart("minutes of the day", 0, 1440, MINUTE),
     "clock": TimePart("hours and minutes, such as 13:30", 0, 0),
-}
-"""What further time columns can count, by name."""
+}  # fmt: skip
+"""What further time columns can count, by name, the coarser ones first."""
 
-_CALLED = {
-    "month": ("month", "mon", "mo", "mm"),
-    "quarter": ("quarter", "qtr", "q"),
-    "day": ("day", "dy", "dd", "dayofmonth"),
-    "hour": ("hour", "hours", "hr", "hh", "he", "hourending"),
-    "minute": ("minute", "minutes", "min", "mi"),
-    "second": ("second", "seconds", "sec"),
-}
+_CALENDAR = ("month", "quarter", "day")
 _NUMBER = re.compile(r"^\d{1,4}(?:\.0*)?$")
-_PERIODS = (
-    "hhmm",
-    "hrmn",
-    "period",
-    "settlementperiod",
-    "interval",
-    "halfhour",
-    "quarterhour",
-    "clock",
-    "time",
-)
+_PERIODS = ("hhmm", "hrmn", "period", "settlementperiod", "interval", "halfhour", "quarterhour")
+_RANK = {called: place for place, part in enumerate(PARTS.values()) for called in part.called}
 
 
 class Column:
@@ -97,26 +87,17 @@ def counts_part(name: str, cells: pa.Array) -> bool:
         return False
     if stamps.are_clocks(words).all():
         return True
-    called = _plain(name)
-    if any(called in names for names in _CALLED.values()) or called in _PERIODS:
+    if _plain(name) in (*_RANK, *_PERIODS, "clock", "time"):
         return bool(pc.all(pc.match_substring_regex(words, _NUMBER.pattern)).as_py())
     return False
 
 
 def in_order(names: Sequence[str], year: bool) -> list[tuple[str, ...]]:
     """The time columns that may follow a first one, a `year` or a date, from coarse to fine."""
-    rank = {called: place for place, each in enumerate(_CALLED.values()) for called in each}
-    names = [name for name in names if year or rank.get(_plain(name), 9) > 2]
-    ordered = sorted(names, key=lambda name: rank.get(_plain(name), 9))
+    names = [name for name in names if year or _RANK.get(_plain(name), 9) > 2]
+    ordered = sorted(names, key=lambda name: _RANK.get(_plain(name), 9))
     single = [] if year else [(name,) for name in ordered]
     return single + [tuple(ordered[:count]) for count in range(1 + (not year), len(ordered) + 1)]
-
-
-def fills_days(cells: pa.Array) -> bool:
-    """Whether the numbers of a column are the hours, half-hours or quarter-hours of a day."""
-    found = {*different(cells).to_pylist()}
-    ranges = ((0, 23), (1, 24), (0, 47), (1, 48), (0, 95), (1, 96))
-    return any(found == {str(n) for n in range(first, last + 1)} for first, last in ranges)
 
 
 def _plain(name: str) -> str:
@@ -141,19 +122,14 @@ def find_parts(
             parts.append(told[place])
             continue
         part = _part(column, found, form, parts)
-        if part is None and (last := _longer_day(found)):
-            raise DataError(
-                f"{table.where}, column '{column}': it counts to {last}, as on the day on which "
-                "daylight saving ends; in local time the repeated hour is ambiguous. Give stamps "
-                "in UTC or with their offset."
-            )
         if part is None:
             shown = ", ".join(sorted(found)[:3])
             raise DataError(
                 f"{table.where}, column '{column}': values such as {shown} add nothing to the "
-                f"time in the columns before it; expected hours (0 to 23, or 1 to 24), "
+                "time in the columns before it; expected hours (0 to 23, or 1 to 24), "
                 "times such as 13:30, minutes, half-hours (1 to 48) or, after a column of years, "
-                "months and days."
+                "months and days. For days of 25 hours, on which daylight saving ends, give "
+                "stamps in UTC or with their offset."
             )
         said.append(f"Column '{column}' counts {PARTS[part].words}.")
         parts.append(part)
@@ -179,72 +155,67 @@ def _part(column: str, found: set[str], form: str, before: Sequence[str]) -> str
         return None
     numbers = np.array([int(float(word)) for word in found])
     low, high = int(numbers.min()), int(numbers.max())
-    for part, names in _CALLED.items():
-        fits = PARTS[part].first <= low and high <= PARTS[part].last
-        if _plain(column) in names and fits:
-            calendar = part in ("month", "quarter", "day")
-            return part if not calendar or form in ("year", "compact") else None
+    fitting = [part for part, each in PARTS.items() if each.first <= low and high <= each.last]
+    called = next((part for part in fitting if _plain(column) in PARTS[part].called), None)
+    if called:
+        return called if called not in _CALENDAR or form in ("year", "compact") else None
     if {"hour", "clock"} & {*before}:
         return "minute" if high <= 59 else None
-    if _longer_day(found) or (_plain(column) in _CALLED["hour"] and high < 100):
-        return None
-    for part in ("hour", "1..48", "0..47", "1..96", "0..95"):
-        if PARTS[part].first <= low and high <= PARTS[part].last:
+    if "hour" in fitting:
+        return "hour"
+    for part in fitting:
+        if ".." in part and high >= PARTS[part].last - 1:
             return part
-    if high <= 2400 and (numbers % 100 < 60).all():
+    if high >= 100 and "hhmm" in fitting and (numbers % 100 < 60).all():
         return "hhmm"
-    return "minutes" if high <= 1440 else None
-
-
-def _longer_day(found: set[str]) -> int:
-    """The last hour, half-hour or quarter-hour of a 25-hour day; 0 if there is no such day."""
-    if not all(_NUMBER.match(word) for word in found):
-        return 0
-    numbers = {int(float(word)) for word in found}
-    return max(numbers) if numbers in ({*range(1, n + 1)} for n in (25, 50, 100)) else 0
+    return "minutes" if high >= 100 and low == 0 and "minutes" in fitting else None
 
 
 def later(times: NDArray[np.int64], at: Column, part: str) -> NDArray[np.int64]:
     """Add what a further column counts to the times."""
-    known = PARTS[part]
-    if known.unit or part in ("hhmm", "clock"):
-        early = times % known.within != 0
-        if early.any():
-            at.wrong(
-                int(early.argmax()),
-                f"it counts {known.words}, but the columns before it already give "
-                f"{pd.Timestamp(int(times[early.argmax()]), unit='us')}",
-            )
+    known, expected = PARTS[part], "a time such as 13:30"
     if part == "clock":
         spans, good = stamps.clocks(at.cells)
-        if not good.all():
-            row = int(good.argmin())
-            at.wrong(row, f"expected a time such as 13:30, got '{at.cells[row]}'")
-        return times + spans
-    numbers = stamps.months(as_words(at.cells)) if part == "month" else np.zeros(0)
-    if not (numbers > 0).all() or not len(numbers):
-        numbers = to_numbers(at.cells, at.complaint)
-    bad = ~((numbers >= known.first) & (numbers <= known.last) & (numbers % 1 == 0))
-    if part == "hhmm":
-        bad |= numbers % 100 >= 60
-    if bad.any():
-        row = int(bad.argmax())
+    else:
+        expected = f"{known.words}, {known.first} to {known.last}"
+        numbers = stamps.months(as_words(at.cells)) if part == "month" else np.zeros(0)
+        if not (numbers > 0).all() or not len(numbers):
+            numbers = to_numbers(at.cells, at.complaint)
+        good = (numbers >= known.first) & (numbers <= known.last) & (numbers % 1 == 0)
+        if part == "hhmm":
+            good &= numbers % 100 < 60
+        counts = np.where(good, numbers, 0).astype(np.int64)
+        spans = (counts - known.first) * known.unit
+        if part == "hhmm":
+            spans = counts // 100 * HOUR + counts % 100 * MINUTE
+    if not good.all():
+        row = int(good.argmin())
+        at.wrong(row, f"expected {expected}, got '{at.cells[row]}'")
+    if part in _CALENDAR:
+        return _in_year(times, counts, at, part)
+    early = times % known.within != 0
+    if early.any():
+        row = int(early.argmax())
         at.wrong(
             row,
-            f"expected {known.words}, {known.first} to {known.last}, got '{at.cells[row]}'",
+            f"it counts {known.words}, but the columns before it already give "
+            f"{pd.Timestamp(int(times[row]), unit='us')}",
         )
-    count = numbers.astype(np.int64)
-    if part == "hhmm":
-        return times + count // 100 * HOUR + count % 100 * (60 * SECOND)
-    if known.unit:
-        return times + (count - known.first) * known.unit
+    return times + spans
+
+
+def _in_year(
+    times: NDArray[np.int64], counts: NDArray[np.int64], at: Column, part: str
+) -> NDArray[np.int64]:
+    """Add months, quarters or days, counted from 1, to the beginnings of years or months."""
     stamp = times.view("M8[us]")
-    if part == "day":
-        days = stamp + (count - 1) * np.timedelta64(DAY, "us")
-        other = days.astype("M8[M]") != stamp.astype("M8[M]")
-        if other.any():
-            row = int(other.argmax())
-            at.wrong(row, f"{pd.Timestamp(stamp[row]):%B %Y} has no day {count[row]}")
-        return days.astype(np.int64)
-    months = stamp.astype("M8[M]") + (count - 1) * (3 if part == "quarter" else 1)
-    return months.astype("M8[us]").astype(np.int64)
+    months = stamp.astype("M8[M]")
+    if part != "day":
+        months += (counts - 1) * (3 if part == "quarter" else 1)
+        return months.astype("M8[us]").astype(np.int64)
+    days = stamp + (counts - 1) * np.timedelta64(DAY, "us")
+    other = days.astype("M8[M]") != months
+    if other.any():
+        row = int(other.argmax())
+        at.wrong(row, f"{pd.Timestamp(stamp[row]):%B %Y} has no day {counts[row]}")
+    return days.astype(np.int64)

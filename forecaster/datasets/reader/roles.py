@@ -17,7 +17,7 @@ from forecaster.datasets.reader.clock import (
 from forecaster.datasets.reader.files import Table
 from forecaster.datasets.reader.formats import ROWS
 from forecaster.datasets.reader.kinds import Kind, kinds
-from forecaster.datasets.reader.parts import counts_part, fills_days, in_order
+from forecaster.datasets.reader.parts import counts_part, in_order
 from forecaster.datasets.reading import Reading
 from forecaster.datasets.series import missing_columns, quoted
 from forecaster.errors import DataError, UsageError
@@ -25,7 +25,7 @@ from forecaster.flags import spelled
 
 _IDS = ("unique_id", "item_id", "series_id", "id", "series")
 MOST_WORDY = 8
-"""The most columns of words that are tried in pairs and triples."""
+"""The most columns of words that are tried in pairs."""
 
 
 class Roles:
@@ -136,38 +136,33 @@ class Roles:
         whether one of them is the time of day.
 
         They are as few as possible: times of day, words or, if they name most of their series at
-        most of the stamps, whole numbers. The first rows decide.
+        most of the stamps, numbers. The first rows decide.
         """
-        times, year = clock.columns, clock.stamps.form == "year"
+        times = clock.columns
         free = [name for name in self.table.columns if name not in {*times, *ids}]
         clocks = [name for name in free if counts_part(name, self.table.sample[name])]
-        finer = in_order(clocks, year)
-        words = [name for name in free if self.kinds[name] == "text"]
-        codes = [n for n in free if self.kinds[n] == "number" and n not in clocks]
+        finer = in_order(clocks, clock.stamps.form == "year")
+        others = [n for n in free if self.kinds[n] in ("text", "number") and n not in clocks]
         taken = [*times, *(name for name in ids if name in self.table.columns)]
-        rows = self._first_rows([*taken, *clocks, *words, *codes])
+        rows = self._first_rows([*taken, *clocks, *others])
         stamps = rows.select(taken).group_by(taken).aggregate([]).num_rows
-        few = {n: count for n in (*words, *codes) if (count := len(rows[n].unique())) > 1}
-        words = [name for name in words if few.get(name, len(rows)) * 2 <= len(rows)]
-        codes = [n for n in codes if n in few and few[n] * stamps <= 2 * len(rows)]
-        tries = [*finer, *((name,) for name in (*words, *codes))]
-        tries += [(*parts, name) for parts in finer for name in (*words, *codes)]
-        tries += [pair for size in (2, 3) for pair in combinations(words[:MOST_WORDY], size)]
+        counts = {name: len(rows[name].unique()) for name in others}
+        most = {"text": len(rows) // 2, "number": 2 * len(rows) // stamps}
+        single = [name for name in others if 1 < counts[name] <= most[self.kinds[name]]]
+        words = [name for name in single if self.kinds[name] == "text"][:MOST_WORDY]
+        tries = [*finer, *((name,) for name in single), *combinations(words, 2)]
+        tries += [(*parts, name) for parts in finer for name in single]
         for columns in tries:
             if not _repeats(rows, [*taken, *columns]):
                 parts = [name for name in columns if name in clocks]
                 names = [name for name in columns if name not in clocks]
-                time = ",".join([*times, *(parts or names)])
-                ways = [f"{spelled('time', time)} reads the whole time"] * bool(parts)
-                hours = not parts and not names[1:] and fills_days(rows[names[0]])
-                if hours:
-                    ways = [f"{spelled('time', time)} if it counts the hours of a day"]
+                ways = [f"{spelled('time', [*times, *parts])} reads the whole time"] * bool(parts)
                 if names:
                     ways.append(f"{spelled('id', [*ids, *names])} makes each a series")
                 verb = "together distinguish" if columns[1:] else "distinguishes"
                 return (
                     f" {quoted(columns)} {verb} the rows with the same stamp: {', '.join(ways)}."
-                ), bool(parts) or hours
+                ), bool(parts)
         return "", False
 
     def _first_rows(self, columns: Sequence[str]) -> pa.Table:
