@@ -55,7 +55,8 @@ def infer_step(stamps: NDArray[np.int64], codes: NDArray[np.int64], where: str) 
     if not len(apart):
         raise DataError(
             f"{where}: no series has two stamps, so no time step can be found; name it with "
-            f"{spelled('freq')}."
+            f"{spelled('freq')}. If several columns give the time, {spelled('time')} names them, "
+            f"as in {spelled('time', ['Date', 'Hour'])}."
         )
     lengths, counts = np.unique(apart, return_counts=True)
     step = int(lengths[counts.argmax()])

@@ -8,7 +8,6 @@ from typing import NoReturn
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from forecaster.datasets.reader import stamps
@@ -60,8 +59,6 @@ PARTS = {
 
 _CALENDAR = ("month", "quarter", "day")
 _NUMBER = re.compile(r"^\d{1,4}(?:\.0*)?$")
-_PERIODS = ("hhmm", "hrmn", "period", "settlementperiod", "interval", "halfhour", "quarterhour")
-_RANK = {called: place for place, part in enumerate(PARTS.values()) for called in part.called}
 
 
 class Column:
@@ -78,26 +75,6 @@ class Column:
         return DataError(
             f"{self.name}, row {self.rows.before + row + 1}, column '{self.column}': {what}."
         )
-
-
-def counts_part(name: str, cells: pa.Array) -> bool:
-    """Whether a column seems to continue the stamps of another column, as with the time of day."""
-    words = different(cells)
-    if not len(words):
-        return False
-    if stamps.are_clocks(words).all():
-        return True
-    if _plain(name) in (*_RANK, *_PERIODS, "clock", "time"):
-        return bool(pc.all(pc.match_substring_regex(words, _NUMBER.pattern)).as_py())
-    return False
-
-
-def in_order(names: Sequence[str], year: bool) -> list[tuple[str, ...]]:
-    """The time columns that may follow a first one, a `year` or a date, from coarse to fine."""
-    names = [name for name in names if year or _RANK.get(_plain(name), 9) > 2]
-    ordered = sorted(names, key=lambda name: _RANK.get(_plain(name), 9))
-    single = [] if year else [(name,) for name in ordered]
-    return single + [tuple(ordered[:count]) for count in range(1 + (not year), len(ordered) + 1)]
 
 
 def _plain(name: str) -> str:

@@ -3,29 +3,21 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
-from itertools import combinations
-
-import pyarrow as pa
 
 from forecaster.datasets.reader.clock import (
     COUNTED,
     USUAL,
-    Clock,
     counts_time,
     time_columns,
 )
 from forecaster.datasets.reader.files import Table
-from forecaster.datasets.reader.formats import ROWS
 from forecaster.datasets.reader.kinds import Kind, kinds
-from forecaster.datasets.reader.parts import counts_part, in_order
 from forecaster.datasets.reading import Reading
 from forecaster.datasets.series import missing_columns, quoted
 from forecaster.errors import DataError, UsageError
 from forecaster.flags import spelled
 
 _IDS = ("unique_id", "item_id", "series_id", "id", "series")
-MOST_WORDY = 8
-"""The most columns of words that are tried in pairs."""
 
 
 class Roles:
@@ -131,53 +123,10 @@ class Roles:
         unknown = [] if reading.timezone else [n for n in covariates if n not in reading.categories]
         return [name for name in unknown if self.kinds[name] == "text"]
 
-    def ways_apart(self, clock: Clock, ids: Sequence[str]) -> tuple[str, bool]:
-        """A sentence about the columns that distinguish the rows of one stamp, "" without any, and
-        whether one of them is the time of day.
-
-        They are as few as possible: times of day, words or, if they name most of their series at
-        most of the stamps, numbers. The first rows decide.
-        """
-        times = clock.columns
-        free = [name for name in self.table.columns if name not in {*times, *ids}]
-        clocks = [name for name in free if counts_part(name, self.table.sample[name])]
-        finer = in_order(clocks, clock.stamps.form == "year")
-        others = [n for n in free if self.kinds[n] in ("text", "number") and n not in clocks]
-        taken = [*times, *(name for name in ids if name in self.table.columns)]
-        rows = self._first_rows([*taken, *clocks, *others])
-        stamps = rows.select(taken).group_by(taken).aggregate([]).num_rows
-        counts = {name: len(rows[name].unique()) for name in others}
-        most = {"text": len(rows) // 2, "number": 2 * len(rows) // stamps}
-        single = [name for name in others if 1 < counts[name] <= most[self.kinds[name]]]
-        words = [name for name in single if self.kinds[name] == "text"][:MOST_WORDY]
-        tries = [*finer, *((name,) for name in single), *combinations(words, 2)]
-        tries += [(*parts, name) for parts in finer for name in single]
-        for columns in tries:
-            if not _repeats(rows, [*taken, *columns]):
-                parts = [name for name in columns if name in clocks]
-                names = [name for name in columns if name not in clocks]
-                ways = [f"{spelled('time', [*times, *parts])} reads the whole time"] * bool(parts)
-                if names:
-                    ways.append(f"{spelled('id', [*ids, *names])} makes each a series")
-                verb = "together distinguish" if columns[1:] else "distinguishes"
-                return (
-                    f" {quoted(columns)} {verb} the rows with the same stamp: {', '.join(ways)}."
-                ), bool(parts)
-        return "", False
-
-    def _first_rows(self, columns: Sequence[str]) -> pa.Table:
-        """About ROWS rows of some columns."""
-        batches: list[pa.RecordBatch] = []
-        for rows in self.table.rows(columns):
-            cells = rows.cells.select(list(columns))
-            if sum(map(len, batches)) >= ROWS or (batches and cells.schema != batches[0].schema):
-                break
-            batches.append(cells)
-        return pa.Table.from_batches(batches)
-
     def _repeats(self, columns: Sequence[str]) -> bool:
         """Whether the same values of these columns occur in several of the first rows."""
-        return _repeats(self.table.sample, columns)
+        rows = self.table.sample.select(list(columns))
+        return bool(rows.group_by(list(columns)).aggregate([]).num_rows < rows.num_rows)
 
     def _targets(self, said: Reading, times: Sequence[str]) -> tuple[str, ...]:
         table = self.table
@@ -206,9 +155,3 @@ class Roles:
         what = {"number": "numbers", "flag": "true or false", "empty": "no value in the first rows"}
         example = self.table.sample[name].drop_null()[:1].to_pylist()
         return f"'{name}' ({what.get(kind) or f'such as {example[0]!r:.40}'})"
-
-
-def _repeats(table: pa.Table, columns: Sequence[str]) -> bool:
-    """Whether the same values of these columns occur in several rows."""
-    rows = table.select(list(columns))
-    return bool(rows.group_by(list(columns)).aggregate([]).num_rows < rows.num_rows)

@@ -218,9 +218,6 @@ class Reader:
         freq = self.reading.freq
         codes, stamps = survey.sampled
         if freq is None:
-            alone = survey.rows > len(survey.first) and (survey.first == survey.last).all()
-            if alone and (apart := self.roles.ways_apart(self.clock, self.reading.id)[0]):
-                raise DataError(f"{self.where}: no series has two different stamps.{apart}")
             step = infer_step(stamps, codes, self.where)
             self.said.append(f"The time step is {step.freq}.")
             return step
@@ -370,26 +367,24 @@ class Reader:
             for what, name in refused
             if what.count
         ]
-        apart, hours, hint = "", False, ""
-        if duplicates.count and (complaints or (policy == "resample" and not self.timezone)):
-            apart, hours = self.roles.ways_apart(self.clock, self.reading.id)
         if not complaints:
-            if hours:
-                self.said.append(f"Averaging loses the time of day.{apart}")
             return
         if differing.count or off.count:
             remedy = f"{spelled('policy', 'resample')} averages the rows that share a step, and"
         else:
             remedy = f"{spelled('policy', 'sort')} orders the rows, drops repetitions and"
         remedy += " leaves gaps missing"
-        if duplicates.count and not self.reading.id and not self.several:
+        hint = ""
+        if duplicates.count and not self.several:
             hint = f" If the file holds several series, {spelled('id')} names the columns that"
             hint += " identify them."
-        local = not self.clock.zoned and grid.step is not None and grid.step < 86_400_000_000
+        if duplicates.count and not self.timezone:
+            hint += f" If several columns give the time, {spelled('time')} names them, as in"
+            hint += f" {spelled('time', ['Date', 'Hour'])}."
+        local = not self.clock.zoned and grid.step is not None and grid.step < DAY
         if local and (gaps.count or duplicates.count):
             hint += DAYLIGHT_SAVING
-        ways = f" {remedy}.{hint}" if not apart else apart if hours else f"{apart} {remedy}."
-        raise DataError(f"{self.where}: {'; '.join(complaints)}.{ways}")
+        raise DataError(f"{self.where}: {'; '.join(complaints)}. {remedy}.{hint}")
 
     def _check_days(self, stamps: NDArray[np.int64], grid: TimeGrid) -> None:
         """Raise DataError for days in UTC that begin at two times, since the clocks changed."""

@@ -5,8 +5,6 @@ import pandas as pd
 import pytest
 
 from forecaster.datasets.reader import history, read
-from forecaster.datasets.reader.files import frame_table
-from forecaster.datasets.reader.parts import counts_part, in_order
 from forecaster.datasets.reading import Reading
 from forecaster.errors import DataError
 
@@ -158,67 +156,7 @@ class TestWrong:
             read(put(tmp_path, Date=["2020-01-01"]), Reading(time="Date,Hour"))
 
 
-class TestRepeatedStamps:
-    """The message points out that the time is in several columns."""
-
-    @pytest.mark.parametrize(
-        ("columns", "option"),
-        [
-            ({"Date": HOURS.strftime("%Y-%m-%d"), "Hour": HOURS.hour}, "--time Date,Hour reads"),
-            ({"Date": HOURS.strftime("%Y-%m-%d"), "Hour": HOURS.hour + 1}, "--time Date,Hour rea"),
-            ({"Date": HOURS.strftime("%d.%m.%y"), "Zeit": HOURS.strftime("%H:%M")},
-             "--time Date,Zeit reads"),
-            ({"Date": DAY, "Hour": HALVES.hour, "Minute": HALVES.minute},
-             "--time Date,Hour,Minute reads"),
-            ({"Year": HOURS.year, "Month": HOURS.month, "Day": HOURS.day, "Hour": HOURS.hour},
-             "--time Year,Month,Day,Hour reads"),
-            ({"Date": [*HOURS.strftime("%Y-%m-%d")] * 2, "Hour": [*HOURS.hour] * 2,
-              "zone": ["a"] * 400 + ["b"] * 400},
-             "--time Date,Hour reads the whole time, --id zone makes each a series"),
-        ],
-    )  # fmt: skip
-    def test_the_columns_are_named_and_averaging_is_not(self, tmp_path, columns, option):
-        with pytest.raises(DataError, match="repeated stamps") as caught:
-            read(put(tmp_path, **columns))
-        assert option in str(caught.value)
-        assert "resample" not in str(caught.value)
-
-    def test_one_day_of_hours(self, tmp_path):
-        for columns in (
-            {"Date": ["2020-01-01"] * 24, "Hour": range(24)},
-            {"Year": [2020] * 24, "Month": [1] * 24, "Day": [3] * 24, "Hour": range(24)},
-        ):
-            message = f"no series has two different stamps.*--time {','.join(columns)} reads"
-            with pytest.raises(DataError, match=message):
-                read(put(tmp_path, **columns))
-
-    def test_an_id_of_numbers_is_named_before_averaging(self, tmp_path):
-        days = [*pd.date_range("2020-01-01", periods=50).strftime("%Y-%m-%d")] * 3
-        with pytest.raises(DataError) as caught:
-            read(put(tmp_path, Date=days, store=np.repeat([3, 7, 9], 50)))
-        message = str(caught.value)
-        assert 0 < message.index("--id store makes each a series") < message.index("resample")
-
-    def test_averaging_by_order_is_done_and_its_loss_is_said(self, tmp_path):
-        file = put(tmp_path, Date=HOURS.strftime("%Y-%m-%d"), Hour=HOURS.hour)
-        own = read(file, Reading(policy="resample", targets=("v",)))
-        assert own.freq == "D"
-        assert any(
-            "Averaging loses the time of day. 'Hour' distinguishes" in said for said in own.said
-        )
-
-
-def test_which_columns_tell_the_time_of_day():
-    columns = {"Hour": [1, 2], "Time": ["1:00", "2:00"], "sold": [1, 2], "hour": [0.5, 1.5]}
-    sample = frame_table(pd.DataFrame(columns), "t", "here").sample
-    found = [name for name in columns if counts_part(name, sample[name])]
-    assert found == ["Hour", "Time"]
-
-
-def test_from_coarse_to_fine():
-    assert in_order(["hour", "Day", "month"], year=True) == [
-        ("month",), ("month", "Day"), ("month", "Day", "hour"),
-    ]  # fmt: skip
-    assert in_order(["minute", "day", "Hour"], year=False) == [
-        ("Hour",), ("minute",), ("Hour", "minute"),
-    ]  # fmt: skip
+@pytest.mark.parametrize("days", [HOURS.strftime("%Y-%m-%d"), ["2020-01-01"] * 400])
+def test_repeated_stamps_may_be_half_of_the_time(tmp_path, days):
+    with pytest.raises(DataError, match=r"--time names them, as in --time Date,Hour"):
+        read(put(tmp_path, Date=days, Hour=HOURS.hour))
