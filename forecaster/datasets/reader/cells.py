@@ -25,7 +25,6 @@ _UNUSUAL = ("-", "--", "–", "—", ".", "..", "?", ":")
 _NO_VALUE = pa.array(
     sorted({"NaN", *(form for m in NO_VALUE for form in (m, m.upper(), m.capitalize()))})
 )
-NUMBER = r"^[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?$|^[-+]?(?i:inf|infinity)$"
 FLAG = r"^(?i:true|false|yes|no)$"
 
 _BLANK = "[ \u00a0\u202f\u2009]"

@@ -15,7 +15,6 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from forecaster.datasets.reader import stamps
-from forecaster.datasets.reader.cells import NUMBER
 from forecaster.datasets.reader.files import Rows, Table
 from forecaster.datasets.reader.parts import Column, find_parts, later
 from forecaster.datasets.reader.stamps import FORMS, as_words, different, matches, moments
@@ -59,15 +58,14 @@ def time_columns(reading: Reading, columns: Sequence[str]) -> tuple[str, ...]:
 class Clock:
     """How the stamps in the `columns` of a table are written: with a zone or not, and `stamps`.
 
-    `name` is the name of the stamps of a forecast. `zoned` is set by the first stamps that are
-    read; if stamps must be `local`, none may have a zone.
+    `name` is the name of the stamps of a forecast. `zoned` is set by the first stamps that are read
+    unless it is known.
     """
 
     name: str
     columns: tuple[str, ...]
     stamps: Stamps
     zoned: bool | None = None
-    local: bool = False
     example: str = field(default="", repr=False)
 
     def read(self, rows: Rows, table: Table) -> NDArray[np.int64]:
@@ -91,7 +89,7 @@ class Clock:
         cells = at.cells
         if _is_typed(cells.type) and not cells.null_count:
             zoned = pa.types.is_timestamp(cells.type) and cells.type.tz is not None
-            self._check_zone(zoned, at)
+            self._check_zones(np.full(len(cells), zoned), at)
             times = pc.cast(cells, pa.timestamp("us", "UTC" if zoned else None), safe=False)
             return times.cast(pa.int64()).to_numpy()  # type: ignore[no-any-return]
         coded = cells if pa.types.is_dictionary(cells.type) else cells.dictionary_encode()
@@ -110,32 +108,20 @@ class Clock:
         if not found.good.all() and not (good := found.good[places]).all():
             row = int(good.argmin())
             at.wrong(row, _complaint(words[places[row]].as_py(), self))
-        zoned = found.zoned[places]
-        if zoned.any() and not zoned.all():
-            row = int((zoned != zoned[0]).argmax())
-            at.wrong(
-                row,
-                f"'{cells[row]}', but row {rows.before + 1} has '{cells[0]}': either all stamps "
-                "carry a time zone or none does",
-            )
-        self._check_zone(bool(zoned.any()), at)
+        self._check_zones(found.zoned[places], at)
         return found.times[places]
 
-    def _check_zone(self, zoned: bool, at: Column) -> None:
-        if self.local and zoned:
+    def _check_zones(self, zoned: NDArray[np.bool_], at: Column) -> None:
+        if self.zoned is None and len(zoned):
+            self.zoned = bool(zoned[0])
+        wrong = zoned != self.zoned
+        if wrong.any():
+            row = int(wrong.argmax())
+            has, others = ("with", "none") if zoned[row] else ("without", "one")
             at.wrong(
-                0,
-                "a stamp with a time zone, but the stamps of this data set have none: give the "
-                "local time of their source, without a zone",
-            )
-        if self.zoned is None:
-            self.zoned = zoned
-        elif self.zoned != zoned:
-            at.wrong(
-                0,
-                f"a stamp {'with' if zoned else 'without'} a time zone, but the rows before have "
-                f"stamps {'without' if zoned else 'with'} one: either all stamps carry a time zone "
-                "or none does",
+                row,
+                f"'{at.cells[row]}' is a stamp {has} a time zone, but the others have {others}: "
+                "either all stamps carry a time zone or none does, as in the data of a model",
             )
 
 
@@ -177,28 +163,25 @@ def _is_typed(kind: pa.DataType) -> bool:
 def _find_form(
     table: Table, column: str, told: Stamps | None, trained: bool, said: list[str]
 ) -> str:
-    kind = table.sample[column].type
     words = different(table.sample[column])
-    if _is_typed(kind) or not len(words):
+    if _is_typed(table.sample[column].type) or not len(words):
         return "iso"
+    where = f"{table.where}, column '{column}'"
     shares = {
         name: float((moments(words, name).good if form.number else matches(words, name)).mean())
         for name, form in FORMS.items()
     }
-    if told and shares[told.form] >= 0.5:
-        wrong = "" if told.form == "iso" else _Try(table, column, [told.form]).wrong[told.form]
+    if told:
+        wrong = words[0].as_py()
+        if shares[told.form] >= 0.5:
+            wrong = "" if told.form == "iso" else _try(table, column, [told.form])[0][told.form]
         if not wrong:
             return told.form
         if not trained:
             raise DataError(
-                f"{table.where}, column '{column}': '{wrong}' is no date "
-                f"{FORMS[told.form].words}, as {spelled('stamps', told.form)} requires."
+                f"{where}: '{wrong}' is no date {FORMS[told.form].words}, as "
+                f"{spelled('stamps', told.form)} requires."
             )
-    elif told and not trained:
-        raise DataError(
-            f"{table.where}, column '{column}': '{words[0]}' is not written "
-            f"{FORMS[told.form].words}, as {spelled('stamps', told.form)} requires."
-        )
     best = max(shares.values())
     if best < 0.5:
         sample = table.sample[column]
@@ -220,62 +203,53 @@ def _find_form(
         meant = moments(words[:1], form)
         stamp = f" is {pd.Timestamp(int(meant.times[0]), unit='us')}" if meant.good[0] else ""
         if not re.search(r"\d{4}", example):
-            reason += " Years of two digits are those from 1969 to 2068."
+            reason = f" Years of two digits are those from 1969 to 2068.{reason}"
         said.append(f"Stamps are written {FORMS[form].words}: '{example}'{stamp}.{reason}")
     return form
 
 
-class _Try:
-    """The stamps of a table read in several forms: the `wrong` stamp of each form that fails, and
-    whether those of the others are `even`. It reads stamps until one form is left, or none."""
-
-    def __init__(self, table: Table, column: str, forms: Sequence[str]) -> None:
-        self.wrong = dict.fromkeys(forms, "")
-        self.good = list(forms)
-        times: dict[str, list[NDArray[np.int64]]] = {form: [] for form in forms}
-        for rows in table.rows([column]):
-            words = different(rows.cells[column])
-            found = {form: moments(words, form) for form in forms if not self.wrong[form]}
-            # A cell that is no stamp at all is reported later, with its row.
-            written = np.logical_or.reduce([each.written for each in found.values()])
-            for form, each in found.items():
-                if (bad := written & ~each.good).any():
-                    self.wrong[form] = words[int(bad.argmax())].as_py()
-                times[form].append(each.times[written])
-            self.good = [form for form in forms if not self.wrong[form]]
-            if len(self.good) <= (len(forms) > 1):
-                break
-        several = self.good if self.good[1:] else []
-        self.even = [
-            form for form in several if stamps.evenly(np.unique(np.concatenate(times[form])))
-        ]
+def _try(table: Table, column: str, forms: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """The first stamp of a table that is wrong in each form, "" if all are good; and the forms in
+    which all are evenly spaced."""
+    wrong = dict.fromkeys(forms, "")
+    times: dict[str, list[NDArray[np.int64]]] = {form: [] for form in forms}
+    for rows in table.rows([column]):
+        words = different(rows.cells[column])
+        found = {form: moments(words, form) for form in forms if not wrong[form]}
+        if not found:
+            break
+        # A cell that is no stamp at all is reported later, with its row.
+        written = np.logical_or.reduce([each.written for each in found.values()])
+        for form, each in found.items():
+            if (bad := written & ~each.good).any():
+                wrong[form] = words[int(bad.argmax())].as_py()
+            times[form].append(each.times[written])
+    good = [form for form in forms if not wrong[form] and times[form]]
+    return wrong, [each for each in good if stamps.evenly(np.unique(np.concatenate(times[each])))]
 
 
 def _decide(table: Table, column: str, forms: list[str], trained: bool) -> tuple[str, str]:
     """The one of several forms that all stamps have, and a sentence if their spacing decided."""
-    tried = _Try(table, column, forms)
+    wrong, even = _try(table, column, forms)
     where = f"{table.where}, column '{column}'"
-    good, even = tried.good, tried.even
-    usual = [form for form in good if form != "year-first"]
-    if len(good) == 1 or (len(usual) == 1 and even != ["year-first"]):
-        return (usual or good)[0], ""
-    if len(even) == 1 or (len(even) == 2 and even[1] == "year-first"):
-        return even[0], " They are evenly spaced only in this form."
+    good = [form for form in forms if not wrong[form]]
     if not good:
-        (one, first), (other, second) = [*tried.wrong.items()][:2]
-        for word in (first, second):
-            if not any(moments(pa.array([word]), form).good[0] for form in forms):
-                raise DataError(f"{where}: the day '{word}' does not exist.")
+        (one, first), (other, second) = [*wrong.items()][:2]
         raise DataError(
-            f"{where}: '{second}' is written {FORMS[one].words}, '{first}' {FORMS[other].words}; "
-            "write all stamps with the year first, such as 2016-07-01."
+            f"{where}: '{first}' is no date {FORMS[one].words}, '{second}' none "
+            f"{FORMS[other].words}; write all stamps with the year first, such as 2016-07-01."
         )
-    unsure = usual or good
+    choices = even or good
+    if len(choices) > 1:  # years of two digits are rarely first
+        choices = [form for form in choices if form != "year-first"]
+    if len(choices) == 1:
+        decided = len(good) > 1 and even
+        return choices[0], " They are evenly spaced only in this form." if decided else ""
     for shown in different(table.sample[column]):
-        means = {form: int(moments(pa.array([shown]), form).times[0]) for form in unsure}
+        means = {form: int(moments(pa.array([shown]), form).times[0]) for form in choices}
         if len({*means.values()}) > 1:
             break
-    ways = " or ".join(spelled("stamps", form) for form in unsure if form in ORDERS)
+    ways = " or ".join(spelled("stamps", form) for form in choices if form in ORDERS)
     raise DataError(
         f"{where}: '{shown}' is {' or '.join(stamps.date(time) for time in means.values())}, and "
         "no stamp of the file shows which"
@@ -291,36 +265,17 @@ _LONGEST = 100
 def _complaint(word: str, clock: Clock | None = None) -> str:
     """What is wrong with a word that should be a stamp, in the form of the others if known."""
     word = word if len(word) <= _LONGEST else f"{word[:_LONGEST]} ..."
-    if re.search(r":\d\d(.*\d)?\s*([A-Za-z]{3,5}|\[?[A-Za-z]+/[A-Za-z_]+\]?)$", word):
-        return (
-            f"'{word}' ends in the name of a time zone; expected none, UTC, GMT, Z or an offset "
-            "such as +01:00, because names do not distinguish summer and winter time"
-        )
-    named = re.search(r"\d", word) and re.search(r"[^\W\d_]{3,}", word)
-    if named and not stamps.names_a_month(word):
-        return (
-            f"expected a stamp such as {_EXAMPLE} or with the name of a month in English, such as "
-            f"1 Jan 2016, got '{word}'"
-        )
     if clock:
         form, one = clock.stamps.form, pa.array([word])
         if matches(one, form)[0] and not FORMS[form].number:
-            return (
-                f"expected a stamp written {FORMS[form].words}; the date or time '{word}' does not "
-                "exist"
-            )
+            return f"the date or time '{word}' does not exist; months are named in English"
         if any(moments(one, name).good[0] for name in FORMS):
-            return (
-                f"'{word}' is written differently from '{clock.example}'; expected one form, "
-                "preferably with the year first"
-            )
-    if re.match(NUMBER, word):
-        return (
-            f"expected a stamp such as {_EXAMPLE}, got the number {word}, which is neither a date "
-            "in digits, such as 20160701, nor seconds, milliseconds or microseconds since 1970 "
-            "(from 1973 to 2100)"
-        )
-    return f"expected a stamp with the year first, such as {_EXAMPLE}, got '{word}'"
+            return f"'{word}' is written differently from '{clock.example}'; expected one form"
+    return (
+        f"expected a stamp with the year first, such as {_EXAMPLE}, got '{word}'; months are named "
+        "in English, time zones by an offset such as +01:00, and digits count seconds, "
+        "milliseconds or microseconds since 1970"
+    )
 
 
 def stamp_share(text: pa.Array) -> float:

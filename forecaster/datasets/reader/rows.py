@@ -107,7 +107,7 @@ class Reader:
         self.clock = find_clock(table, self.reading, trained, self.said)
         self.reading = self.clock.told(self.reading)
         if self.timezone == "naive":
-            self.clock.local = True
+            self.clock.zoned = False
 
     @property
     def time(self) -> str:

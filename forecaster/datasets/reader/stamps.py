@@ -307,12 +307,6 @@ def evenly(times: NDArray[np.int64]) -> bool:
     return bool(np.ptp(np.diff(months.astype(np.int64))) == 0 and (rest == rest[0]).all())
 
 
-def names_a_month(word: str) -> bool:
-    """Whether the first name in a word, except for a weekday, is an English month."""
-    fields = pc.extract_regex(pa.array([word.lower()]), rf"^{_WEEKDAY}[^a-z]*{_NAME}")
-    return bool(months(pc.struct_field(fields, "name"))[0])
-
-
 def date(time: int) -> str:
     """The date of a time in words: 1 July 2016."""
     stamp = pd.Timestamp(time, unit="us")

@@ -96,7 +96,7 @@ class TestForms:
         [
             ("%m/%d/%Y", "with the month first: '12/25/2019' is 2019-12-25 00:00:00."),
             ("%d/%m/%y", "with the day first: '25/12/19' is 2019-12-25 00:00:00. Years of two "
-             "digits are those from 1969 to 2068."),
+             "digits are those from 1969 to 2068. They are evenly spaced only in this form."),
             ("s", "as seconds since 1970, in UTC: '1577232000' is 2019-12-25 00:00:00."),
             ("%Y%m%d", "as digits, the year first: '20191225' is 2019-12-25 00:00:00."),
         ],
@@ -177,14 +177,14 @@ class TestOrder:
     def test_what_is_told_has_to_fit(self):
         with pytest.raises(DataError, match=r"'13/01/2020' is no date with the month first, as --"):
             self.order(["12/01/2020", "13/01/2020"], Stamps("month-first"))
-        with pytest.raises(DataError, match=r"'2020-01-01' is not written with the day first, as"):
+        with pytest.raises(DataError, match=r"'2020-01-01' is no date with the day first, as"):
             self.order(["2020-01-01", "2020-01-02"], Stamps("day-first"))
 
     def test_both_orders_in_one_file(self):
-        message = "'13/02/2020' is written with the day first, '02/14/2020' with the month first"
+        message = "'02/14/2020' is no date with the day first, '13/02/2020' none with the month"
         with pytest.raises(DataError, match=re.escape(message)):
             self.order(["13/02/2020", "02/14/2020"])
-        with pytest.raises(DataError, match="the day '31/02/2020' does not exist"):
+        with pytest.raises(DataError, match="'31/02/2020' is no date with the day first"):
             self.order(["30/01/2020", "31/02/2020"])
 
 
@@ -228,12 +228,11 @@ class TestWrong:
             (["2020-01-01"] * 3 + ["01/02/2020"],
              "row 4, column 'time': '01/02/2020' is written differently from '2020-01-01'"),
             (["20200101", "20200102", "2020-01-03"], "row 3, column 'time': '2020-01-03' is writ"),
-            (["20200101", "20200102", "20200132"], "row 3, column 'time': expected a stamp such"),
+            (["20200101", "20200102", "20200132"], "row 3, column 'time': expected a stamp with"),
             (["Jan 2020", "Feb 2020", "2020-03-01"], "'2020-03-01' is written differently from"),
-            (["5 mai 2020", "6 mai 2020"], "with the name of a month in English, such as 1 Jan 20"),
-            (["2020-01-01 05:00 CET"] * 2, "05:00 CET' ends in the name of a time zone"),
-            (["2020-01-01T05:00[Europe/Berlin]"] * 2, "ends in the name of a time zone"),
-            (["1", "2"], "got the number 1, which is neither a date in digits"),
+            (["5 mai 2020", "6 mai 2020"], "'5 mai 2020' does not exist; months are named in"),
+            (["2020-01-01 05:00 CET"] * 2, "05:00 CET'; months are named in English, time"),
+            (["1", "2"], "got '1'; months are named"),
             (["2020-01-01", "2020-02-30"], "the date or time '2020-02-30' does not exist"),
             (["soon", "later"], "row 1, column 'time': expected a stamp with the year first"),
         ],

@@ -143,7 +143,7 @@ class TestWrong:
             ({"Date": ["2020-01-01"] * 2, "Day": [1, 2]}, "column 'Day': values such as 1, 2 add"),
             ({"Year": [2020, 2021], "Month": [1, 2], "Day": [31, 31]},
              "row 2, column 'Day': February 2021 has no day 31."),
-            ({"Month": [1, 2], "Year": [2020, 2020]}, "got the number 1, which is neither a date"),
+            ({"Month": [1, 2], "Year": [2020, 2020]}, "such as 2016-07-01 00:00:00, got '1'"),
             ({"Date": ["2020-01-01"] * 3, "Hour": [1, None, 3]}, "row 2, column 'Hour': expected"),
         ],
     )  # fmt: skip

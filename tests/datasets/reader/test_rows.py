@@ -536,7 +536,7 @@ class TestWrong:
             ),
             (
                 "t,a\n13/02/2020,1\n02/14/2020,2\n",
-                "with the day first, '02/14/2020' with the month",
+                "'02/14/2020' is no date with the day first, '13/02/2020' none with the month",
             ),
         ],
     )
