@@ -1,7 +1,7 @@
 """Check a file before training: what it holds and what training would make of it."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -21,12 +21,6 @@ SHOWN = 6
 
 POINTS = 1500
 """Positions along the time axis of the figure; the values at one are drawn from least to most."""
-
-MARKED = {
-    "sentinel": "mark of a missing value", "outlier": "outlier", "jump": "jump",
-    "stuck": "stuck value", "shift": "shifted level", "empty": "part without values",
-}  # fmt: skip
-"""The legend of what the figure marks."""
 
 
 def report(
@@ -164,119 +158,66 @@ def _bytes(dataset: Dataset, borders: Borders) -> dict[str, int]:
     }
 
 
-class _Curve(NamedTuple):
-    """A column, possibly of one series of a panel: the rows [first, last) of the table, which lie
-    on the grid from step `place` on, and the steps at which training and validation end."""
-
-    name: str
-    column: int
-    first: int
-    last: int
-    place: int
-    ends: tuple[int, int]
-
-
 def figure(dataset: Dataset, borders: Borders, oddities: Sequence[Oddity] = ()) -> "Figure":
     """A figure of the series over time, with the borders of the parts and the oddities.
 
-    It shows some targets, or some series of a panel, starting with those that have oddities. Odd
-    values are not joined to the others; those far away are drawn at the edge.
+    It shows some targets, or some series of a panel, starting with those that have oddities. Marks
+    of missing values are not drawn as values.
     """
     from matplotlib.figure import Figure
 
-    series, items = dataset.series, dataset.series.items
-    targets = [o for o in oddities if o.column in dataset.targets]
-    if items is None:
-        count, odd = len(dataset.targets), [dataset.targets.index(o.column) for o in targets]
-    else:
-        count = len(items)
-        rows = [first for o in targets for first, _ in o.spans]
-        odd = (np.searchsorted(items.bounds, rows, side="right") - 1).tolist()
-    chosen = _spread(count, odd)
-    curves = []
-    for number in chosen:
+    series, items = dataset.series, dataset.series.items or Items.single(len(dataset.series.values))
+    names = dataset.targets if series.items is None else items.names
+    targets = [oddity for oddity in oddities if oddity.column in dataset.targets]
+    odd = [
+        dataset.targets.index(oddity.column) if series.items is None else items.locate(first)[0]
+        for oddity in targets
+        for first, _ in oddity.spans
+    ]
+    spread = np.linspace(0, len(names) - 1, min(len(names), SHOWN)).astype(int).tolist()
+    chosen = sorted([*dict.fromkeys([*odd, *spread])][:SHOWN])
+    picture = Figure(figsize=(9, 1.3 + 1.5 * len(chosen)), layout="constrained")
+    axes = picture.subplots(len(chosen), 1, sharex=True, squeeze=False)[:, 0]
+    for axis, number in zip(axes, chosen, strict=True):
+        item, name = (0, names[number]) if series.items is None else (number, series.columns[0])
         ends = borders.each[number][:2] if borders.each else (borders.train, borders.validation)
-        if items is None:
-            column = dataset.columns.index(dataset.targets[number])
-            curve = _Curve(dataset.targets[number], column, 0, len(series.values), 0, ends)
-        else:
-            first, last = items.bounds[number : number + 2].tolist()
-            place = int(items.places[number])
-            curve = _Curve(items.names[number], 0, first, last, place, ends)
-        curves.append(curve)
-    picture = Figure(figsize=(9, 1.3 + 1.5 * len(curves)), layout="constrained")
-    axes = picture.subplots(len(curves), 1, sharex=True, squeeze=False)[:, 0]
-    marks: dict[str, Any] = {}
-    for axis, curve in zip(axes, curves, strict=True):
-        own = [o for o in targets if o.column == dataset.columns[curve.column]]
-        marks |= _draw(axis, series, curve, own)
+        own = [oddity for oddity in targets if oddity.column == name]
+        _draw(axis, series, items, item, series.columns.index(name), own)
+        for end in ends:
+            stamp = series.times[min(end, len(series.times) - 1)]
+            axis.axvline(stamp, color="0.4", linestyle="--", linewidth=0.8)
+        axis.set_title(names[number], loc="left", fontsize="small")
     axes[0].set_xlim(series.times[0], series.times[-1])
-    first = curves[0]
-    for part, begin in zip(borders.parts, (first.place, *first.ends), strict=True):
-        axes[0].annotate(
-            part, (series.times[begin], 0), xycoords=("data", "axes fraction"),
-            xytext=(3, 12 if part == "validation" else 3),
-            textcoords="offset points", fontsize="x-small", color="0.4",
-        )  # fmt: skip
-    if marks:
-        picture.legend(
-            [*marks.values()], [MARKED[kind] for kind in marks], loc="outside lower center",
-            ncols=len(marks), fontsize="x-small", frameon=False,
-        )  # fmt: skip
-    more = f", and {count - len(curves):,} more" if count > len(curves) else ""
-    picture.suptitle(f"{dataset.name}: {len(curves)} series{more}", fontsize="medium")
+    more = f", and {len(names) - len(chosen):,} more" * (len(names) > len(chosen))
+    picture.suptitle(
+        f"{dataset.name}: {len(chosen)} series{more}\ndashed: the ends of training and validation"
+        + "; red: what stands out" * bool(targets),
+        fontsize="medium",
+    )
     return picture
 
 
-def _draw(axis: Any, series: Series, curve: _Curve, oddities: Sequence[Oddity]) -> dict[str, Any]:
-    """Draw one curve with its oddities; return the marks by kind."""
-    values = np.array(series.values[curve.first : curve.last, curve.column], dtype=np.float64)
-    spans = {
-        oddity.kind: [
-            (first - curve.first, min(last, curve.last) - curve.first)
-            for each in oddities
-            for first, last in each.spans
-            if each.kind == oddity.kind and curve.first <= first < curve.last
-        ]
-        for oddity in oddities
-    }
-    apart = [row for kind in ("sentinel", "outlier") for row, _ in spans.get(kind, ())]
-    there = values[apart]
-    values[apart] = np.nan
+def _draw(
+    axis: Any, series: Series, items: Items, item: int, column: int, oddities: Sequence[Oddity]
+) -> None:
+    """Draw a column of an item with its oddities."""
+    first, last = items.bounds[item : item + 2].tolist()
+    place = int(items.places[item])
+    stamps = series.times[place : place + last - first]
+    values = np.array(series.values[first:last, column], dtype=np.float64)
+    spans = []
+    for oddity in oddities:
+        for span in oddity.spans:
+            if first <= span[0] < last:
+                begin, end = span[0] - first, min(span[1], last) - first
+                spans.append((stamps[begin], stamps[end - 1] - stamps[begin]))
+                if oddity.kind == "sentinel":
+                    values[begin:end] = np.nan
     at, low, high = _envelope(values)
-    stamps = series.times[curve.place : curve.place + len(values)]
     axis.fill_between(stamps[at], low, high, linewidth=0.8, color="C0")
-    for end in curve.ends:
-        axis.axvline(series.times[min(end, len(series.times) - 1)], color="0.4", linestyle="--",
-                     linewidth=0.8)  # fmt: skip
-    axis.set_title(curve.name, loc="left", fontsize="small")
-    bottom, top = axis.get_ylim()
-    marks: dict[str, Any] = {}
-    for kind, own in spans.items():
-        if not own:
-            continue
-        rows = [row for row, _ in own]
-        if kind in ("sentinel", "outlier"):
-            level = np.clip(there[[apart.index(row) for row in rows]], bottom, top)
-            marks[kind] = axis.scatter(
-                stamps[rows], level, s=18, marker={"sentinel": "x", "outlier": "+"}[kind],
-                color="C3", linewidth=1, zorder=3, clip_on=False,
-            )  # fmt: skip
-        elif kind == "jump":
-            marks[kind] = axis.vlines(stamps[rows], 0, 1, color="C3", linestyle=":", linewidth=1.2,
-                                      transform=axis.get_xaxis_transform())  # fmt: skip
-        else:
-            color, alpha = ("C1", 0.6) if kind == "stuck" else ("C3", 0.12)
-            widths = [(stamps[row], stamps[end - 1] - stamps[row]) for row, end in own]
-            marks[kind] = axis.broken_barh(widths, (0, 1), color=color, alpha=alpha, linewidth=1,
-                                           transform=axis.get_xaxis_transform())  # fmt: skip
-    return marks
-
-
-def _spread(count: int, first: Sequence[int] = ()) -> list[int]:
-    """At most SHOWN of `count` positions: `first`, then others evenly spread."""
-    others = np.linspace(0, count - 1, min(count, SHOWN)).astype(int).tolist()
-    return sorted([*dict.fromkeys([*first, *others])][: min(count, SHOWN)])
+    axis.broken_barh(
+        spans, (0, 1), transform=axis.get_xaxis_transform(), color="C3", alpha=0.4, linewidth=1
+    )
 
 
 def _envelope(

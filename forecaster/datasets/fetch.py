@@ -11,7 +11,6 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from forecaster import extras, resources
 from forecaster.datasets.card import Card, Source
@@ -138,16 +137,12 @@ def _download(source: Source) -> tuple[Path | None, list[str]]:
         timeout=(CONNECT_SECONDS, READ_SECONDS), progressbar=sys.stderr.isatty()
     )
     reasons: list[str] = []
-    unreachable: set[str] = set()
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(target.with_name(f".{target.name}.lock")):
             if target.is_file() and not _mismatch(target, source):
                 return target, []  # another process has finished it meanwhile
             for url in source.urls:
-                host = urlsplit(url).netloc
-                if host in unreachable:
-                    continue
                 try:
                     downloader(url, str(part), None)
                     mismatch = _mismatch(part, source)
@@ -156,30 +151,14 @@ def _download(source: Source) -> tuple[Path | None, list[str]]:
                         return target, []
                     reasons.append(f"{url}: it returned a different file: {mismatch}")
                 except requests.RequestException as error:
-                    if isinstance(error, requests.ConnectionError):
-                        unreachable.add(host)
-                    reasons.append(f"{url}: {_short(error)}")
+                    status = getattr(error.response, "status_code", "")
+                    why = f"HTTP status {status}" if status else type(error).__name__
+                    reasons.append(f"{url}: {why}")
                 finally:
                     part.unlink(missing_ok=True)
     except OSError as error:
         reasons.append(f"{folder} cannot be written: {error.strerror or error}")
     return None, reasons
-
-
-def _short(error: Exception) -> str:
-    import requests
-
-    match error:
-        case requests.HTTPError(response=requests.Response(status_code=status)):
-            return f"HTTP status {status}"
-        case requests.ConnectTimeout():
-            return f"no connection within {CONNECT_SECONDS} s"
-        case requests.ReadTimeout():
-            return f"no answer within {READ_SECONDS} s"
-        case requests.ConnectionError():
-            return "no connection"
-        case _:
-            return f"broken off ({type(error).__name__})"
 
 
 def _unavailable(card: Card, looked: list[str]) -> str:

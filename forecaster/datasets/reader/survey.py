@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from forecaster.datasets.items import MARK
@@ -83,26 +83,15 @@ class Survey:
         if self.keep:
             self.kept.append(stamps)
         self.rows += len(codes)
-        early = None
-        ordered = bool((stamps[1:] >= stamps[:-1]).all()) and stamps[0] >= self.latest.max()
-        if ordered:
-            np.maximum.at(self.latest, codes, stamps)
-        else:
-            order: Any = slice(None)
-            if (codes[1:] < codes[:-1]).any():
-                order = np.argsort(codes, kind="stable")
-            owner, time = codes[order], stamps[order]
-            starts = np.r_[True, owner[1:] != owner[:-1]]
-            before = np.r_[none, time[:-1]]
-            before[starts] = self.latest[owner[starts]]
-            wrong = time < before
-            self.latest[owner[np.r_[starts[1:], True]]] = time[np.r_[starts[1:], True]]
-            if wrong.any():
-                self.unsorted += int(wrong.sum())
-                early = int(np.arange(len(codes))[order][wrong].min())
+        before = pd.Series(stamps).groupby(codes).shift(fill_value=none).to_numpy(copy=True)
+        starts = before == none
+        before[starts] = self.latest[codes[starts]]
+        self.latest[codes] = stamps
+        wrong = stamps < before
+        self.unsorted += int(wrong.sum())
         np.minimum.at(self.first, codes, stamps)
         np.maximum.at(self.last, codes, stamps)
-        return early
+        return int(wrong.argmax()) if wrong.any() else None
 
     @property
     def stamps(self) -> NDArray[np.int64]:
